@@ -1,0 +1,125 @@
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use ipnet::IpNet;
+
+use super::band::static_band_len;
+use super::block::Blocks;
+use super::family::{Family, number};
+use super::occupancy::Occupancy;
+
+/// One CIDR of a pool, and what of it is never handed out.
+#[derive(Clone, Copy, Debug)]
+pub struct Range<'a> {
+    /// The CIDR.
+    pub cidr: IpNet,
+    /// How many addresses, counted from the network address, are kept for addresses set by hand.
+    pub reserved: u64,
+    /// Ranges and addresses that are never handed out, of any family and in any place.
+    pub exclude: &'a [IpNet],
+}
+
+impl Range<'_> {
+    /// The indices that may never be handed out: the network address, the IPv4 broadcast address (the
+    /// all-ones address of IPv6 is usable, as in Kubernetes), the reserved ones, the excluded ones.
+    fn withheld(&self, addresses: &Blocks) -> Occupancy {
+        let mut withheld = Occupancy::default();
+        withheld.insert(0..=u128::from(self.reserved.saturating_sub(1)));
+        if Family::of(self.cidr.addr()) == Family::V4 {
+            withheld.insert(addresses.last_index()..=addresses.last_index());
+        }
+        for &excluded in self.exclude {
+            if let Some(indices) = addresses.indices(excluded) {
+                withheld.insert(indices);
+            }
+        }
+        withheld
+    }
+}
+
+/// The addresses of one family that a pool may hand out, band after band.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidates {
+    /// In the order in which they are used up: one band, or the dynamic and then the static one.
+    pub bands: Vec<Band>,
+}
+
+impl Candidates {
+    /// What is left of `ranges` without what they withhold; with `bands`, the static band of each
+    /// range (see [`static_band_len`]) comes after the dynamic bands of all.
+    pub fn new(ranges: &[Range<'_>], bands: bool) -> Self {
+        let (mut dynamic, mut fixed) = (Band::default(), Band::default());
+        for range in ranges {
+            let addresses = Blocks::addresses(range.cidr);
+            let withheld = range.withheld(&addresses);
+            let static_len = if bands { static_band_len(range.cidr) } else { 0 };
+            let last = addresses.last_index();
+            if static_len > 0 {
+                fixed.extend(&addresses, withheld.gaps(0..=static_len));
+            }
+            if static_len < last {
+                let first = if static_len > 0 { static_len + 1 } else { 0 };
+                dynamic.extend(&addresses, withheld.gaps(first..=last));
+            }
+        }
+        Self { bands: if bands { vec![dynamic, fixed] } else { vec![dynamic] } }
+    }
+
+    /// How many addresses can be handed out.
+    pub fn count(&self) -> u128 {
+        self.bands.iter().fold(0, |sum, band| sum.saturating_add(band.count))
+    }
+
+    /// Whether `address` is one of them.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.bands.iter().any(|band| band.contains(address))
+    }
+}
+
+/// Addresses with positions from 0: range after range, ascending in each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Band {
+    runs: Vec<Run>,
+    count: u128,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Run {
+    /// The position of its first address.
+    position: u128,
+    family: Family,
+    /// The numbers of its first and last address.
+    first: u128,
+    last: u128,
+}
+
+impl Band {
+    fn extend(&mut self, addresses: &Blocks, runs: impl Iterator<Item = RangeInclusive<u128>>) {
+        for run in runs {
+            let (Some(first), Some(last)) = (addresses.address(*run.start()), addresses.address(*run.end())) else {
+                continue;
+            };
+            let family = Family::of(first);
+            let (first, last) = (number(first), number(last));
+            self.runs.push(Run { position: self.count, family, first, last });
+            self.count = self.count.saturating_add((last - first).saturating_add(1));
+        }
+    }
+
+    /// How many addresses there are.
+    pub fn count(&self) -> u128 {
+        self.count
+    }
+
+    /// The address at a position, or nothing behind the last one.
+    pub fn address(&self, position: u128) -> Option<IpAddr> {
+        let run = &self.runs[self.runs.partition_point(|run| run.position <= position).checked_sub(1)?];
+        let value = run.first.checked_add(position - run.position)?;
+        (value <= run.last).then(|| run.family.address(value))
+    }
+
+    fn contains(&self, address: IpAddr) -> bool {
+        let (family, value) = (Family::of(address), number(address));
+        self.runs.iter().any(|run| run.family == family && run.first <= value && value <= run.last)
+    }
+}

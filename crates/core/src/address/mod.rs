@@ -1,0 +1,22 @@
+//! Addresses and blocks of addresses: arithmetic, occupancy, order. Nothing here knows Kubernetes.
+//!
+//! A *block* is a CIDR of a fixed length inside a larger one; an address is a block of `/32` or `/128`.
+//! Positions are `u128`, whatever the platform's `usize`, and memory grows with what is occupied, never
+//! with the size of a range.
+
+mod allocator;
+mod band;
+mod block;
+mod candidates;
+mod family;
+mod occupancy;
+mod order;
+
+pub use allocator::{BlockAllocator, Full};
+pub use band::static_band_len;
+pub use block::{BlockError, Blocks};
+pub use candidates::{Band, Candidates, Range};
+pub use family::Family;
+pub(crate) use family::number;
+pub use occupancy::Occupancy;
+pub use order::{Order, Walk};

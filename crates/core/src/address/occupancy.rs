@@ -1,0 +1,100 @@
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+/// A set of indices, kept as disjoint ranges that do not touch: its memory grows with the number of
+/// ranges, not with the indices in them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Occupancy {
+    /// First index of each range → its last one.
+    ranges: BTreeMap<u128, u128>,
+}
+
+impl Occupancy {
+    /// Adds every index of `range`; those already in the set stay. An empty range adds nothing.
+    pub fn insert(&mut self, range: RangeInclusive<u128>) {
+        let (mut first, mut last) = range.into_inner();
+        if first > last {
+            return;
+        }
+        // Whatever overlaps or touches the new range becomes part of it.
+        while let Some((&start, &end)) = self.ranges.range(..=last.saturating_add(1)).next_back() {
+            if end.saturating_add(1) < first {
+                break;
+            }
+            first = first.min(start);
+            last = last.max(end);
+            self.ranges.remove(&start);
+        }
+        self.ranges.insert(first, last);
+    }
+
+    /// Takes every index of `range` out; those not in the set are no error.
+    pub fn remove(&mut self, range: RangeInclusive<u128>) {
+        let (first, last) = range.into_inner();
+        if first > last {
+            return;
+        }
+        while let Some((&start, &end)) = self.ranges.range(..=last).next_back() {
+            if end < first {
+                break;
+            }
+            self.ranges.remove(&start);
+            if start < first {
+                self.ranges.insert(start, first - 1);
+            }
+            if end > last {
+                self.ranges.insert(last + 1, end);
+            }
+        }
+    }
+
+    /// Whether `index` is in the set.
+    pub fn contains(&self, index: u128) -> bool {
+        self.ranges.range(..=index).next_back().is_some_and(|(_, &end)| end >= index)
+    }
+
+    /// The first index of `within` that is not in the set.
+    pub fn first_gap(&self, within: RangeInclusive<u128>) -> Option<u128> {
+        self.gaps(within).next().map(|gap| *gap.start())
+    }
+
+    /// What is left of `within` when the set is taken away, ascending.
+    pub fn gaps(&self, within: RangeInclusive<u128>) -> impl Iterator<Item = RangeInclusive<u128>> {
+        let (mut next, last) = (Some(*within.start()), *within.end());
+        // The range that begins before `within` may reach into it.
+        let from = self.ranges.range(..=*within.start()).next_back().map_or(*within.start(), |(&start, _)| start);
+        let mut ranges = self.ranges.range(from..);
+        std::iter::from_fn(move || {
+            loop {
+                let start = next.filter(|&start| start <= last)?;
+                match ranges.next() {
+                    Some((&occupied, &end)) if occupied <= last => {
+                        next = end.checked_add(1).map(|behind| behind.max(start));
+                        if occupied > start {
+                            return Some(start..=occupied - 1);
+                        }
+                    }
+                    _ => {
+                        next = None;
+                        return Some(start..=last);
+                    }
+                }
+            }
+        })
+    }
+
+    /// How many indices are in the set; at most `u128::MAX`, also for a set of all 2^128.
+    pub fn len(&self) -> u128 {
+        self.ranges.iter().fold(0_u128, |sum, (start, end)| sum.saturating_add((end - start).saturating_add(1)))
+    }
+
+    /// Whether nothing is in the set.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// The ranges, ascending; no two of them overlap or touch.
+    pub fn ranges(&self) -> impl Iterator<Item = RangeInclusive<u128>> {
+        self.ranges.iter().map(|(&start, &end)| start..=end)
+    }
+}

@@ -1,0 +1,175 @@
+//! A decision in words: what is sent back.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::decide::{Decision, Denial, Verdict};
+use crate::evidence::Report;
+
+/// The answer of a Kubewarden policy. The same decision gives the same bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Answer {
+    /// Whether the request may go on.
+    pub accepted: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The HTTP status of a refusal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<u16>,
+    /// The object of the request with its addresses, if it gets any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mutated_object: Option<Value>,
+    /// See [`Audit`].
+    pub audit_annotations: Option<BTreeMap<String, String>>,
+    /// For whoever sent the request: the API server shows them, and may cut what is longer than 256
+    /// characters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warnings: Option<Vec<String>>,
+}
+
+/// What the audit annotations of every answer say, denials included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audit {
+    /// `decision`: what happened.
+    pub outcome: Outcome,
+    /// `pool`: the Service's pool, where it was asked for.
+    pub pool: Option<String>,
+    /// `evidence`: what is known of the nodes, as JSON, where it was asked for.
+    pub evidence: Option<Report>,
+    /// `reason`: why a request was left or denied.
+    pub reason: Option<String>,
+}
+
+/// What happened to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// It got an address.
+    Allocated,
+    /// It stayed as it was.
+    Left,
+    /// It was refused.
+    Denied,
+}
+
+impl Outcome {
+    /// `allocated`, `left` or `denied`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Allocated => "allocated",
+            Self::Left => "left",
+            Self::Denied => "denied",
+        }
+    }
+}
+
+impl Audit {
+    /// As annotations.
+    pub fn to_annotations(&self) -> BTreeMap<String, String> {
+        let evidence = self.evidence.as_ref().and_then(|evidence| serde_json::to_string(evidence).ok());
+        let mut annotations = BTreeMap::new();
+        let mut annotate = |key: &str, value: Option<String>| {
+            if let Some(value) = value {
+                annotations.insert(key.to_owned(), value);
+            }
+        };
+        annotate("decision", Some(self.outcome.name().to_owned()));
+        annotate("evidence", evidence);
+        annotate("pool", self.pool.clone());
+        annotate("reason", self.reason.clone());
+        annotations
+    }
+
+    /// Reads annotations back; nothing where they are not those of this policy.
+    pub fn from_annotations(annotations: &BTreeMap<String, String>) -> Option<Self> {
+        let outcome = [Outcome::Allocated, Outcome::Left, Outcome::Denied]
+            .into_iter()
+            .find(|outcome| annotations.get("decision").is_some_and(|name| name == outcome.name()))?;
+        Some(Self {
+            outcome,
+            pool: annotations.get("pool").cloned(),
+            evidence: annotations.get("evidence").and_then(|text| serde_json::from_str(text).ok()),
+            reason: annotations.get("reason").cloned(),
+        })
+    }
+}
+
+impl Answer {
+    /// The answer that carries out `decision` on `object`, the object of the request: nothing of it
+    /// changes but the addresses.
+    pub fn new(decision: Decision, mut object: Value) -> Self {
+        let Decision { verdict, pool, evidence, warnings } = decision;
+        let (outcome, reason) = match &verdict {
+            Verdict::Allocated(_) => (Outcome::Allocated, None),
+            Verdict::Left(reason) => (Outcome::Left, Some(reason.clone())),
+            Verdict::Denied(denial) => (Outcome::Denied, Some(denial.message.clone())),
+        };
+        let audit = Audit { outcome, pool, evidence, reason }.to_annotations();
+        let mut answer = Self {
+            accepted: true,
+            audit_annotations: Some(audit),
+            warnings: (!warnings.is_empty()).then(|| warnings.iter().map(|warning| cut(warning)).collect()),
+            ..Self::default()
+        };
+        match verdict {
+            Verdict::Allocated(addresses) => {
+                set_addresses(&mut object, &addresses);
+                answer.mutated_object = Some(object);
+            }
+            Verdict::Left(_) => {}
+            Verdict::Denied(Denial { code, message }) => {
+                answer.accepted = false;
+                answer.code = Some(code);
+                answer.message = Some(message);
+            }
+        }
+        answer
+    }
+
+    /// The answer to a request that can't be read.
+    pub fn unreadable(message: String) -> Self {
+        let verdict = Verdict::Denied(Denial { code: 400, message });
+        Self::new(Decision { verdict, pool: None, evidence: None, warnings: Vec::new() }, Value::Null)
+    }
+
+    /// What its audit annotations say, if it is this policy's answer.
+    pub fn audit(&self) -> Option<Audit> {
+        Audit::from_annotations(self.audit_annotations.as_ref()?)
+    }
+}
+
+/// Sets `spec.clusterIP`; for two addresses `spec.clusterIPs` too. For one the API server fills that in
+/// itself. Addresses are written canonically (RFC 5952), as `IPAddress` objects are named.
+fn set_addresses(object: &mut Value, addresses: &[IpAddr]) {
+    let Some(object) = object.as_object_mut() else { return };
+    let spec = object.entry("spec").or_insert(Value::Null);
+    if !spec.is_object() {
+        // `spec: null` is what an absent one is.
+        *spec = Value::Object(Map::new());
+    }
+    let (Some(spec), Some(primary)) = (spec.as_object_mut(), addresses.first()) else { return };
+    spec.insert("clusterIP".to_owned(), primary.to_string().into());
+    if addresses.len() > 1 {
+        spec.insert("clusterIPs".to_owned(), addresses.iter().map(ToString::to_string).collect());
+    } else if spec
+        .get("clusterIPs")
+        .is_some_and(|ips| !ips.is_array() || ips.as_array().is_some_and(|ips| !ips.is_empty()))
+    {
+        // An empty string or null in its place would contradict `clusterIP`.
+        spec.remove("clusterIPs");
+    }
+}
+
+/// Cuts a warning where the API server might.
+fn cut(warning: &str) -> String {
+    const LONGEST: usize = 256;
+    if warning.chars().count() <= LONGEST {
+        return warning.to_owned();
+    }
+    warning.chars().take(LONGEST - 1).chain(['…']).collect()
+}

@@ -1,0 +1,258 @@
+//! The decision: request, settings and cluster in, one value out.
+
+use std::net::IpAddr;
+
+use crate::address::Family;
+use crate::cluster::Cluster;
+use crate::evidence::Report;
+use crate::families::{Second, families, second};
+use crate::pick::Picker;
+use crate::pool::{Choice, NamespaceOnce, Refusal, choose};
+use crate::request::Request;
+use crate::service::{FamilyPolicy, Service};
+use crate::settings::{Explicit, Pool, Settings, WhenFull};
+use crate::triage::{Triage, triage};
+
+/// What is decided about a request, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// What happens.
+    pub verdict: Verdict,
+    /// The name of the Service's pool, where it was asked for.
+    pub pool: Option<String>,
+    /// What is known of the nodes, where it was asked for.
+    pub evidence: Option<Report>,
+    /// For whoever sent the request.
+    pub warnings: Vec<String>,
+}
+
+/// What happens to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The Service gets these addresses, the primary one first. One that it has already is among them.
+    Allocated(Vec<IpAddr>),
+    /// It stays as it is, for this reason.
+    Left(String),
+    /// It is refused.
+    Denied(Denial),
+}
+
+/// A refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// The HTTP status that the API server answers with.
+    pub code: u16,
+    /// Object, range, evidence and the way out.
+    pub message: String,
+}
+
+/// Decides about one admission request.
+pub fn decide(request: &Request, settings: &Settings, cluster: &dyn Cluster) -> Decision {
+    let mut case = Case {
+        request,
+        settings,
+        cluster,
+        namespace: NamespaceOnce::new(&request.namespace, cluster),
+        decision: Decision { verdict: Verdict::Left(String::new()), pool: None, evidence: None, warnings: Vec::new() },
+    };
+    let verdict = match triage(request, settings) {
+        Triage::Leave(reason) => Ok(Verdict::Left(reason)),
+        Triage::Allocate(service) => case.allocate(service),
+        Triage::AllocateSecond(service, address) => case.allocate_second(service, address),
+        Triage::Check(service, addresses) => case.check(service, &addresses),
+    };
+    let verdict = verdict.unwrap_or_else(|refusal| Verdict::Denied(case.denial(&refusal)));
+    Decision { verdict, ..case.decision }
+}
+
+/// One request on its way to a verdict.
+struct Case<'a> {
+    request: &'a Request,
+    settings: &'a Settings,
+    cluster: &'a dyn Cluster,
+    namespace: NamespaceOnce<'a>,
+    decision: Decision,
+}
+
+impl<'a> Case<'a> {
+    fn allocate(&mut self, service: &Service) -> Result<Verdict, Refusal> {
+        let choice = self.choose(service)?;
+        let Some(pool) = choice.pool else { return Ok(self.unmanaged(&choice)) };
+        let wanted = families(service, pool, self.settings);
+        let key = self.request.hash_key();
+        let mut picker = self.picker(&key);
+        let Some(primary) = picker.pick(&self.settings.candidates(pool, wanted.primary))? else {
+            return Ok(self.without(pool, wanted.primary, &choice));
+        };
+        let mut addresses = vec![primary];
+        if let Some(second) = wanted.second {
+            match self.second_address(&mut picker, pool, second, &choice)? {
+                Ok(address) => addresses.extend(address),
+                Err(verdict) => return Ok(verdict),
+            }
+        } else if service.family_policy == FamilyPolicy::PreferDualStack && pool.has(wanted.primary.other()) {
+            self.warn(format!(
+                "PreferDualStack: no second address from pool {:?}: serviceCIDRs of the settings names no {} range",
+                pool.name,
+                wanted.primary.other()
+            ));
+        }
+        Ok(Verdict::Allocated(addresses))
+    }
+
+    fn allocate_second(&mut self, service: &Service, first: IpAddr) -> Result<Verdict, Refusal> {
+        let nothing = || Ok(Verdict::Left("no second address is asked of us".to_owned()));
+        let Some(second) = second(service, Family::of(first).other(), self.settings) else { return nothing() };
+        let choice = self.choose(service)?;
+        let Some(pool) = choice.pool else { return Ok(self.unmanaged(&choice)) };
+        let key = self.request.hash_key();
+        match self.second_address(&mut self.picker(&key), pool, second, &choice)? {
+            Ok(Some(address)) => Ok(Verdict::Allocated(vec![first, address])),
+            Ok(None) => nothing(),
+            Err(verdict) => Ok(verdict),
+        }
+    }
+
+    /// The second address; none where the Service can do without and the pool has no such family. The
+    /// verdict, where it is to be refused, or left to Kubernetes, as a whole.
+    fn second_address(
+        &mut self,
+        picker: &mut Picker<'_>,
+        pool: &Pool,
+        second: Second,
+        choice: &Choice<'_>,
+    ) -> Result<Result<Option<IpAddr>, Verdict>, Refusal> {
+        if !second.required && !pool.has(second.family) {
+            self.warn(format!(
+                "pool {:?} has no {} range: Kubernetes picks the second address from anywhere",
+                pool.name, second.family
+            ));
+            return Ok(Ok(None));
+        }
+        match picker.pick(&self.settings.candidates(pool, second.family))? {
+            Some(address) => Ok(Ok(Some(address))),
+            None => Ok(Err(self.without(pool, second.family, choice))),
+        }
+    }
+
+    fn check(&mut self, service: &Service, addresses: &[IpAddr]) -> Result<Verdict, Refusal> {
+        let left = || Ok(Verdict::Left("set by hand".to_owned()));
+        if self.settings.explicit == Explicit::Allow {
+            return left();
+        }
+        let mut wrong: Vec<String> = Vec::new();
+        let mut in_a_pool: Vec<(IpAddr, &Pool)> = Vec::new();
+        for &address in addresses {
+            match self.settings.pool_of(address) {
+                _ if Some(address) == self.settings.kubernetes_address() => {
+                    wrong.push(format!("{address} is the address of default/kubernetes"));
+                }
+                Some(pool) if pool.exclude.iter().any(|excluded| excluded.contains(&address)) => {
+                    wrong.push(format!("{address} is excluded from pool {:?}", pool.name));
+                }
+                Some(pool) => in_a_pool.push((address, pool)),
+                None => {}
+            }
+        }
+        if !in_a_pool.is_empty() {
+            match self.choose(service) {
+                Ok(choice) => {
+                    let foreign = in_a_pool.iter().filter(|(_, pool)| choice.pool != Some(*pool));
+                    wrong.extend(foreign.map(|(address, pool)| {
+                        let own = choice
+                            .pool
+                            .map_or("no pool is its own".to_owned(), |own| format!("its own is {:?}", own.name));
+                        format!("{address} lies in pool {:?}, {own}: {}", pool.name, choice.evidence.describe())
+                    }));
+                }
+                // Where a warning is the worst that can happen, a failed look-up is no reason to deny.
+                Err(refusal) if self.settings.explicit == Explicit::Warn => {
+                    self.warn(format!("clusterIP was not checked: {refusal}"));
+                }
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        if wrong.is_empty() {
+            return left();
+        }
+        if self.settings.explicit == Explicit::Deny {
+            let message = format!(
+                "Service {}: {}; leave clusterIP out, or take an address of its own pool",
+                self.request.subject(),
+                wrong.join("; ")
+            );
+            return Ok(Verdict::Denied(Denial { code: 403, message }));
+        }
+        self.decision.warnings.append(&mut wrong);
+        left()
+    }
+
+    /// Chooses the pool, and notes it and the evidence for the answer.
+    fn choose(&mut self, service: &Service) -> Result<Choice<'a>, Refusal> {
+        let choice = choose(service, &self.namespace, self.settings, self.cluster, &mut self.decision.warnings)?;
+        self.decision.pool = choice.pool.map(|pool| pool.name.clone());
+        self.decision.evidence = (!choice.evidence.is_empty()).then(|| choice.evidence.report());
+        Ok(choice)
+    }
+
+    fn picker<'k>(&self, key: &'k str) -> Picker<'k>
+    where
+        'a: 'k,
+    {
+        Picker::new(self.cluster, self.settings.order, key, (&self.request.namespace, &self.request.name))
+    }
+
+    fn warn(&mut self, warning: String) {
+        self.decision.warnings.push(warning);
+    }
+
+    /// No pool is for this Service.
+    fn unmanaged(&mut self, choice: &Choice<'_>) -> Verdict {
+        let reason = if choice.evidence.is_empty() {
+            "no pool is for this Service: Kubernetes picks the address".to_owned()
+        } else {
+            format!("no pool is for {}: Kubernetes picks the address", choice.evidence.describe())
+        };
+        self.warn(reason.clone());
+        Verdict::Left(reason)
+    }
+
+    /// The Service's pool has no free address of a family that it needs.
+    fn without(&mut self, pool: &Pool, family: Family, choice: &Choice<'_>) -> Verdict {
+        let why = if pool.has(family) {
+            format!(
+                "pool {:?} ({}) is full: {} of {} addresses used, the first {} of each range reserved",
+                pool.name,
+                pool.ranges(family),
+                self.settings.candidates(pool, family).count(),
+                self.settings.candidates(pool, family).count(),
+                pool.reserved
+            )
+        } else {
+            format!("pool {:?} has no {family} range", pool.name)
+        };
+        if self.settings.when_full == WhenFull::Unmanaged {
+            self.warn(format!("{why}: Kubernetes picks the address"));
+            return Verdict::Left(format!("{why}: Kubernetes picks the address"));
+        }
+        let evidence = if choice.evidence.is_empty() {
+            String::new()
+        } else {
+            format!("; chosen by {}", choice.evidence.describe())
+        };
+        let message = format!(
+            "Service {}: {why}{evidence}; add a range to the pool, delete Services that are not needed, or set services.whenFull: unmanaged",
+            self.request.subject()
+        );
+        // The status that the API server itself gives when a range is full.
+        Verdict::Denied(Denial { code: 500, message })
+    }
+
+    fn denial(&self, refusal: &Refusal) -> Denial {
+        let code = match refusal {
+            Refusal::Lookup { .. } => 500,
+            Refusal::Unknown { .. } | Refusal::Fenced { .. } => 403,
+        };
+        Denial { code, message: format!("Service {}: {refusal}", self.request.subject()) }
+    }
+}

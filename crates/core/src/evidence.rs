@@ -1,0 +1,275 @@
+//! On which nodes will the Service's endpoints run?
+//!
+//! The answer is a set of node labels. For each label that a pool asks about, the sources are asked in
+//! order until one has a value: the Service's annotation, the workloads that it selects (kind after
+//! kind), its Namespace, and for the operating system at last the assumption of the settings.
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::{Cluster, LookupError};
+use crate::json::quote;
+use crate::label_selector::{Labels, includes};
+use crate::pod_spec::{OS_LABEL, PodSpec, labelled, normal};
+use crate::pool::NamespaceOnce;
+use crate::service::{OS_ANNOTATION, Service};
+use crate::settings::Settings;
+use crate::workload::{Workload, WorkloadKind};
+
+/// The Namespace's annotation that the PodNodeSelector admission plugin reads: labels that the nodes of
+/// all its Pods must have, as `key=value,key=value`.
+pub const NODE_SELECTOR_ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
+
+/// What the settings assume, as a source.
+pub const ASSUMPTION: &str = "assumption (assumeOS)";
+
+/// Node labels that are known, each with its source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// Sorted by key.
+    found: Vec<Found>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    key: String,
+    value: String,
+    source: String,
+}
+
+/// Evidence as it is reported.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Where it comes from, such as `Deployment shop/web`.
+    pub source: String,
+    /// The node labels.
+    pub labels: Labels,
+}
+
+impl Evidence {
+    /// The value of a node label, if known.
+    pub fn value(&self, key: &str) -> Option<&str> {
+        self.found.iter().find(|found| found.key == key).map(|found| found.value.as_str())
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// What is known, and from where, in the order of the labels.
+    pub fn report(&self) -> Report {
+        let mut sources: Vec<&str> = Vec::new();
+        for found in &self.found {
+            if !sources.contains(&found.source.as_str()) {
+                sources.push(&found.source);
+            }
+        }
+        let mut labels = Labels::new();
+        labels.extend(self.found.iter().map(|found| (found.key.clone(), found.value.clone())));
+        Report { source: sources.join(", "), labels }
+    }
+
+    /// One line: `kubernetes.io/os=windows (Deployment shop/web)`.
+    pub fn describe(&self) -> String {
+        if self.is_empty() {
+            return "no evidence".to_owned();
+        }
+        let labels: Vec<String> =
+            self.found.iter().map(|found| format!("{}={}", found.key, plain(&found.value))).collect();
+        format!("{} ({})", labels.join(", "), self.report().source)
+    }
+
+    /// Adds what is not known yet.
+    fn add(&mut self, key: &str, value: String, source: String) {
+        if self.value(key).is_none() {
+            let place = self.found.partition_point(|found| found.key.as_str() < key);
+            self.found.insert(place, Found { key: key.to_owned(), value, source });
+        }
+    }
+}
+
+/// A label value as it is, anything else in quotes: annotations may hold any text.
+fn plain(value: &str) -> String {
+    let harmless =
+        !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    if harmless { value.to_owned() } else { quote(value) }
+}
+
+/// Looks for the values of `keys`, and no further than needed.
+///
+/// `warnings` gets a line where workloads disagree, or an annotation can't be read.
+///
+/// # Errors
+/// [`LookupError`] of the first look-up that fails.
+pub fn gather(
+    service: &Service,
+    namespace: &NamespaceOnce<'_>,
+    keys: &[&str],
+    settings: &Settings,
+    cluster: &dyn Cluster,
+    warnings: &mut Vec<String>,
+) -> Result<Evidence, LookupError> {
+    let mut search = Search {
+        keys,
+        namespace: namespace.name(),
+        cluster,
+        nodes: Vec::new(),
+        evidence: Evidence::default(),
+        warnings,
+    };
+    search.os_annotation(&service.annotations, || format!("annotation {OS_ANNOTATION}"));
+    if !service.selector.is_empty() {
+        for kind in &settings.kinds {
+            if search.is_complete() {
+                break;
+            }
+            let selects = |labels: &Labels| includes(labels, &service.selector);
+            let workloads = cluster.workloads(kind, search.namespace, settings.lookups, &selects)?;
+            search.workloads(kind, &by_name(workloads))?;
+        }
+    }
+    if !search.is_complete()
+        && let Some(meta) = namespace.get()?
+    {
+        search.namespace(&meta.annotations);
+    }
+    if keys.contains(&OS_LABEL) {
+        search.evidence.add(OS_LABEL, settings.assume_os.clone(), ASSUMPTION.to_owned());
+    }
+    Ok(search.evidence)
+}
+
+fn by_name(workloads: Vec<Workload>) -> Vec<Workload> {
+    let mut sorted: Vec<Workload> = Vec::with_capacity(workloads.len());
+    for workload in workloads {
+        let place = sorted.partition_point(|other| other.name <= workload.name);
+        sorted.insert(place, workload);
+    }
+    sorted
+}
+
+/// A search for the values of some node labels.
+struct Search<'a> {
+    keys: &'a [&'a str],
+    namespace: &'a str,
+    cluster: &'a dyn Cluster,
+    nodes: Vec<NodeLabels>,
+    evidence: Evidence,
+    warnings: &'a mut Vec<String>,
+}
+
+/// The labels of a Node, or of a RuntimeClass's nodes, looked up once; nothing where there is no such
+/// object.
+struct NodeLabels {
+    kind: &'static str,
+    name: String,
+    labels: Option<Labels>,
+}
+
+impl<'a> Search<'a> {
+    fn missing(&self) -> Vec<&'a str> {
+        self.keys.iter().copied().filter(|key| self.evidence.value(key).is_none()).collect()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.missing().is_empty()
+    }
+
+    fn os_annotation(&mut self, annotations: &Labels, source: impl FnOnce() -> String) {
+        if let Some(os) = annotations.get(OS_ANNOTATION).filter(|os| !os.is_empty() && self.keys.contains(&OS_LABEL)) {
+            self.evidence.add(OS_LABEL, normal(OS_LABEL, os), source());
+        }
+    }
+
+    /// The first workload by name that has a value decides; one that has another is named in a warning.
+    fn workloads(&mut self, kind: &WorkloadKind, workloads: &[Workload]) -> Result<(), LookupError> {
+        for key in self.missing() {
+            let mut decided: Option<(String, String)> = None;
+            for workload in workloads {
+                let Some((value, beside)) = self.required_by(&workload.pod_spec, key, decided.is_none())? else {
+                    continue;
+                };
+                let source = format!("{kind} {}/{}{beside}", self.namespace, workload.name);
+                match &decided {
+                    None => decided = Some((value, source)),
+                    Some((first, other)) if *first != value => {
+                        let disagree =
+                            format!("{other} wants {key}={first}, {source} {value}: the first by name decides");
+                        self.warnings.push(disagree);
+                        break;
+                    }
+                    Some(_) => {}
+                }
+            }
+            if let Some((value, source)) = decided {
+                self.evidence.add(key, value, source);
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of a node label that Pods of this spec need, and what else it was taken from: the spec
+    /// itself, then its RuntimeClass, then the Node that the Pod is bound to.
+    fn required_by(
+        &mut self,
+        spec: &PodSpec,
+        key: &str,
+        undecided: bool,
+    ) -> Result<Option<(String, String)>, LookupError> {
+        if let Some(value) = spec.requires(key) {
+            return Ok(Some((value, String::new())));
+        }
+        for (kind, name, with) in [("RuntimeClass", &spec.runtime_class, "with"), ("Node", &spec.node, "on")] {
+            if let Some(name) = name
+                && let Some(value) = self.node_labels(kind, name, undecided)?.and_then(|labels| labelled(labels, key))
+            {
+                return Ok(Some((value, format!(" {with} {kind} {name}"))));
+            }
+        }
+        Ok(None)
+    }
+
+    fn node_labels(&mut self, kind: &'static str, name: &str, undecided: bool) -> Result<Option<&Labels>, LookupError> {
+        /// Pods may run on any number of Nodes. Once there is a value, a few are enough to see whether
+        /// they disagree.
+        const COMPARED: usize = 8;
+        let known = self.nodes.iter().position(|known| known.kind == kind && known.name == name);
+        let index = match known {
+            Some(index) => index,
+            None if !undecided && self.nodes.len() >= COMPARED => return Ok(None),
+            None => {
+                let labels = match kind {
+                    "Node" => self.cluster.node_labels(name)?,
+                    _ => self.cluster.runtime_class_nodes(name)?,
+                };
+                self.nodes.push(NodeLabels { kind, name: name.to_owned(), labels });
+                self.nodes.len() - 1
+            }
+        };
+        Ok(self.nodes[index].labels.as_ref())
+    }
+
+    fn namespace(&mut self, annotations: &Labels) {
+        let source = format!("Namespace {}", self.namespace);
+        self.os_annotation(annotations, || source.clone());
+        let Some(text) = annotations.get(NODE_SELECTOR_ANNOTATION) else { return };
+        let mut labels = Labels::new();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            match part.split_once('=') {
+                // `==` means the same as `=`.
+                Some((key, value)) => {
+                    labels.insert(key.trim().to_owned(), value.trim_start_matches('=').trim().to_owned());
+                }
+                None => {
+                    let reason = format!("{NODE_SELECTOR_ANNOTATION} has {}, which is no key=value", quote(part));
+                    self.warnings.push(format!("{source}: {reason}"));
+                }
+            }
+        }
+        for key in self.missing() {
+            if let Some(value) = labelled(&labels, key) {
+                self.evidence.add(key, value, source.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Kubernetes label selectors: `matchLabels` and `matchExpressions`.
+
+use std::collections::BTreeMap;
+
+/// Labels or annotations, by key.
+pub type Labels = BTreeMap<String, String>;
+
+/// A Kubernetes `LabelSelector`. Every requirement must hold; one without any matches everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelSelector {
+    /// Labels that must be there with exactly this value.
+    pub match_labels: Labels,
+    /// Further requirements.
+    pub match_expressions: Vec<Requirement>,
+}
+
+/// One entry of `matchExpressions`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    /// The key of the label.
+    pub key: String,
+    /// How its value relates to `values`.
+    pub operator: Operator,
+    /// One or more for `In` and `NotIn`, none for `Exists` and `DoesNotExist`.
+    pub values: Vec<String>,
+}
+
+/// The operators of a label selector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operator {
+    /// The label is there with one of the values.
+    In,
+    /// The label is absent, or has none of the values.
+    NotIn,
+    /// The label is there.
+    Exists,
+    /// The label is absent.
+    DoesNotExist,
+}
+
+impl Operator {
+    /// The names, as Kubernetes writes them.
+    pub const NAMES: [&'static str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
+
+    /// The operator of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "In" => Some(Self::In),
+            "NotIn" => Some(Self::NotIn),
+            "Exists" => Some(Self::Exists),
+            "DoesNotExist" => Some(Self::DoesNotExist),
+            _ => None,
+        }
+    }
+
+    /// Whether it takes values: at least one then, and none otherwise.
+    pub fn takes_values(self) -> bool {
+        matches!(self, Self::In | Self::NotIn)
+    }
+}
+
+impl LabelSelector {
+    /// Whether it has no requirement, and so matches everything.
+    pub fn is_empty(&self) -> bool {
+        self.match_labels.is_empty() && self.match_expressions.is_empty()
+    }
+
+    /// Whether `labels` fulfil every requirement.
+    pub fn matches(&self, labels: &Labels) -> bool {
+        includes(labels, &self.match_labels)
+            && self.match_expressions.iter().all(|requirement| requirement.matches(labels))
+    }
+}
+
+impl Requirement {
+    fn matches(&self, labels: &Labels) -> bool {
+        let value = labels.get(&self.key);
+        match self.operator {
+            Operator::In => value.is_some_and(|value| self.values.contains(value)),
+            Operator::NotIn => value.is_none_or(|value| !self.values.contains(value)),
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
+        }
+    }
+}
+
+/// Whether `labels` have all of `wanted`, with the same values: what a Service's selector asks.
+pub fn includes(labels: &Labels, wanted: &Labels) -> bool {
+    wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
+}

@@ -1,0 +1,154 @@
+//! What a Pod template says about the nodes its Pods may run on.
+
+use crate::json::{At, Mistyped};
+use crate::label_selector::Labels;
+
+/// The node label of the operating system.
+pub const OS_LABEL: &str = "kubernetes.io/os";
+/// Its name before Kubernetes 1.14, still found in manifests.
+const OS_LABEL_BETA: &str = "beta.kubernetes.io/os";
+
+/// The fields of a Pod spec that bind it to nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodSpec {
+    /// `spec.os.name`: `linux` or `windows`
+    pub os: Option<String>,
+    /// `spec.nodeSelector`
+    pub node_selector: Labels,
+    /// The terms of `spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution`: a node
+    /// must match one of them.
+    pub affinity: Vec<Term>,
+    /// `spec.runtimeClassName`
+    pub runtime_class: Option<String>,
+    /// `spec.nodeName`: of a Pod that is bound already
+    pub node: Option<String>,
+}
+
+/// A node selector term: a node must fulfil all of its requirements.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Term {
+    /// The expressions with the operator `In`, the only one that can name one value: label and values.
+    pub one_of: Vec<(String, Vec<String>)>,
+    /// Whether it has any requirement at all, of whatever operator, about labels or fields.
+    pub has_any: bool,
+}
+
+impl PodSpec {
+    /// Reads the fields out of a Pod spec; all others are ignored.
+    ///
+    /// # Errors
+    /// [`Mistyped`] for a field that is not what the API defines.
+    pub fn read(spec: &At<'_>) -> Result<Self, Mistyped> {
+        let path = ["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"];
+        let affinity = match spec.descend(&path)? {
+            Some(terms) => terms.items()?.map(|term| Term::read(&term)).collect::<Result<_, _>>()?,
+            None => Vec::new(),
+        };
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        let os = spec.get("os")?;
+        Ok(Self {
+            os: os.map_or(Ok(None), |os| os.text_of("name"))?.map(str::to_ascii_lowercase),
+            node_selector: spec.map_of("nodeSelector")?,
+            affinity,
+            runtime_class: owned(spec.text_of("runtimeClassName")?),
+            node: owned(spec.text_of("nodeName")?),
+        })
+    }
+
+    /// The value of the node label `key` that every node of these Pods has, as far as the spec itself
+    /// tells: `os.name`, then `nodeSelector`, then required node affinity.
+    pub fn requires(&self, key: &str) -> Option<String> {
+        self.os
+            .clone()
+            .filter(|_| key == OS_LABEL)
+            .or_else(|| labelled(&self.node_selector, key))
+            .or_else(|| agreed(&self.affinity, key))
+    }
+}
+
+/// The value of the label `key` among node labels, a node selector or a RuntimeClass's: for the
+/// operating system in lower case, and from its old label where the new one is absent.
+pub fn labelled(labels: &Labels, key: &str) -> Option<String> {
+    labels
+        .get(key)
+        .or_else(|| labels.get(OS_LABEL_BETA).filter(|_| key == OS_LABEL))
+        .filter(|value| !value.is_empty())
+        .map(|value| normal(key, value))
+}
+
+/// The operating system compares without regard to case.
+pub(crate) fn normal(key: &str, value: &str) -> String {
+    if key == OS_LABEL { value.to_ascii_lowercase() } else { value.to_owned() }
+}
+
+/// The one value that every term requires for `key`. Terms that no node can match do not count: empty
+/// ones (Kubernetes: a null or empty term matches no objects), and those that contradict themselves
+/// about this key.
+fn agreed(terms: &[Term], key: &str) -> Option<String> {
+    let mut agreed: Option<String> = None;
+    for term in terms {
+        match term.allows(key) {
+            Allowed::Nothing => {}
+            Allowed::Anything => return None,
+            Allowed::These(values) => {
+                let mut values = values.into_iter();
+                let (value, None) = (values.next()?, values.next()) else { return None };
+                if agreed.as_ref().is_some_and(|agreed| *agreed != value) {
+                    return None;
+                }
+                agreed = Some(value);
+            }
+        }
+    }
+    agreed
+}
+
+enum Allowed {
+    Nothing,
+    Anything,
+    These(Vec<String>),
+}
+
+impl Term {
+    fn read(term: &At<'_>) -> Result<Self, Mistyped> {
+        let mut read = Self::default();
+        if let Some(fields) = term.get("matchFields")? {
+            read.has_any = fields.items()?.next().is_some();
+        }
+        if let Some(expressions) = term.get("matchExpressions")? {
+            for expression in expressions.items()? {
+                read.has_any = true;
+                if expression.text_of("operator")? == Some("In") {
+                    let values = expression.texts_of("values")?.into_iter().map(str::to_owned).collect();
+                    read.one_of.push((expression.text_of("key")?.unwrap_or_default().to_owned(), values));
+                }
+            }
+        }
+        Ok(read)
+    }
+
+    /// Which values of `key` a node may have to match this term.
+    fn allows(&self, key: &str) -> Allowed {
+        if !self.has_any {
+            return Allowed::Nothing;
+        }
+        let values = |wanted: &str| {
+            let mut allowed: Option<Vec<String>> = None;
+            for (_, values) in self.one_of.iter().filter(|(key, _)| key == wanted) {
+                let mut these: Vec<String> = Vec::new();
+                for value in values.iter().map(|value| normal(key, value)) {
+                    if !these.contains(&value) && allowed.as_ref().is_none_or(|allowed| allowed.contains(&value)) {
+                        these.push(value);
+                    }
+                }
+                allowed = Some(these);
+            }
+            allowed
+        };
+        match values(key).or_else(|| if key == OS_LABEL { values(OS_LABEL_BETA) } else { None }) {
+            None => Allowed::Anything,
+            Some(values) if values.is_empty() => Allowed::Nothing,
+            Some(values) => Allowed::These(values),
+        }
+    }
+}

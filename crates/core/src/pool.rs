@@ -1,0 +1,163 @@
+//! Which pool is a Service's?
+
+use std::cell::OnceCell;
+
+use thiserror::Error;
+
+use crate::cluster::{Cluster, LookupError, NamespaceMeta};
+use crate::evidence::{self, Evidence};
+use crate::json::quote;
+use crate::service::{POOL_ANNOTATION, Service};
+use crate::settings::{Pool, Settings};
+
+/// The pool of a Service, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice<'s> {
+    /// Its pool; none where no pool is for it.
+    pub pool: Option<&'s Pool>,
+    /// What is known of its nodes: nothing where no pool that could be its own asks about nodes.
+    pub evidence: Evidence,
+}
+
+/// Why no pool could be chosen.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// A look-up failed.
+    #[error("{source}; {}", .source.way_out())]
+    Lookup {
+        /// The failure.
+        #[from]
+        source: LookupError,
+    },
+    /// The annotation names a pool that is not there.
+    #[error("annotation {POOL_ANNOTATION} names pool {name}, which is unknown: known are {known}")]
+    Unknown {
+        /// The name, in quotes.
+        name: String,
+        /// All pools.
+        known: String,
+    },
+    /// The annotation names a pool that is not for this Service.
+    #[error(
+        "annotation {POOL_ANNOTATION} names pool {pool:?}, which does not admit this Service: {fence} does not match"
+    )]
+    Fenced {
+        /// The pool.
+        pool: String,
+        /// The condition that does not hold.
+        fence: &'static str,
+    },
+}
+
+/// A Namespace that is looked up when it is first asked for, once.
+pub struct NamespaceOnce<'c> {
+    name: &'c str,
+    cluster: &'c dyn Cluster,
+    meta: OnceCell<Option<NamespaceMeta>>,
+}
+
+impl<'c> NamespaceOnce<'c> {
+    /// The Namespace of this name; asks nothing yet.
+    pub fn new(name: &'c str, cluster: &'c dyn Cluster) -> Self {
+        Self { name, cluster, meta: OnceCell::new() }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'c str {
+        self.name
+    }
+
+    /// What it says, if it exists.
+    ///
+    /// # Errors
+    /// [`LookupError`] where the look-up fails; the next call tries again.
+    pub fn get(&self) -> Result<Option<&NamespaceMeta>, LookupError> {
+        if let Some(meta) = self.meta.get() {
+            return Ok(meta.as_ref());
+        }
+        let meta = self.cluster.namespace(self.name)?;
+        Ok(self.meta.get_or_init(|| meta).as_ref())
+    }
+}
+
+/// Chooses the pool: the first one, in the order of the settings, whose `match` matches.
+///
+/// Nodes are looked into only as far as a pool that admits the Service asks about them. The annotation
+/// `clusterip-policy/pool` takes the place of what is known about nodes, never of the other conditions:
+/// those are what fences one team's pool off from another.
+///
+/// # Errors
+/// [`Refusal`] where a look-up fails, or the annotation names a pool that can't be had.
+pub fn choose<'s>(
+    service: &Service,
+    namespace: &NamespaceOnce<'_>,
+    settings: &'s Settings,
+    cluster: &dyn Cluster,
+    warnings: &mut Vec<String>,
+) -> Result<Choice<'s>, Refusal> {
+    if let Some(name) = service.annotations.get(POOL_ANNOTATION).filter(|name| !name.is_empty()) {
+        let pool = named(name, service, namespace, settings)?;
+        return Ok(Choice { pool: Some(pool), evidence: Evidence::default() });
+    }
+    let mut admitting: Vec<&Pool> = Vec::new();
+    for pool in &settings.pools {
+        if fence(pool, service, namespace)?.is_none() {
+            admitting.push(pool);
+            if pool.matches.node_labels.is_empty() {
+                // Whatever comes behind it can't be reached.
+                break;
+            }
+        }
+    }
+    let mut keys: Vec<&str> = Vec::new();
+    for key in admitting.iter().flat_map(|pool| pool.matches.node_labels.keys()) {
+        if !keys.contains(&key.as_str()) {
+            keys.push(key);
+        }
+    }
+    let evidence = if keys.is_empty() {
+        Evidence::default()
+    } else {
+        evidence::gather(service, namespace, &keys, settings, cluster, warnings)?
+    };
+    let fits =
+        |pool: &&Pool| pool.matches.node_labels.iter().all(|(key, value)| evidence.value(key) == Some(value.as_str()));
+    Ok(Choice { pool: admitting.into_iter().find(fits), evidence })
+}
+
+fn named<'s>(
+    name: &str,
+    service: &Service,
+    namespace: &NamespaceOnce<'_>,
+    settings: &'s Settings,
+) -> Result<&'s Pool, Refusal> {
+    let Some(pool) = settings.pools.iter().find(|pool| pool.name == name) else {
+        let known: Vec<&str> = settings.pools.iter().map(|pool| pool.name.as_str()).collect();
+        return Err(Refusal::Unknown { name: quote(name), known: known.join(", ") });
+    };
+    match fence(pool, service, namespace)? {
+        None => Ok(pool),
+        Some(fence) => Err(Refusal::Fenced { pool: pool.name.clone(), fence }),
+    }
+}
+
+/// The condition of `pool` about namespace or Service that does not hold, if there is one.
+fn fence(pool: &Pool, service: &Service, namespace: &NamespaceOnce<'_>) -> Result<Option<&'static str>, LookupError> {
+    /// The API server gives every Namespace this label.
+    const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+    let matches = &pool.matches;
+    if !matches.namespaces.is_empty() && !matches.namespaces.iter().any(|name| name == namespace.name()) {
+        return Ok(Some("namespaces"));
+    }
+    if !matches.service_selector.matches(&service.labels) {
+        return Ok(Some("serviceSelector"));
+    }
+    if !matches.namespace_selector.is_empty() {
+        let mut labels = namespace.get()?.map(|meta| meta.labels.clone()).unwrap_or_default();
+        labels.insert(NAME_LABEL.to_owned(), namespace.name().to_owned());
+        if !matches.namespace_selector.matches(&labels) {
+            return Ok(Some("namespaceSelector"));
+        }
+    }
+    Ok(None)
+}

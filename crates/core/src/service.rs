@@ -1,0 +1,121 @@
+//! The fields of a Service that a decision reads.
+
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+use crate::address::Family;
+use crate::json::{At, Mistyped};
+use crate::label_selector::Labels;
+
+/// The Service's annotation that names the operating system of its Pods.
+pub const OS_ANNOTATION: &str = "clusterip-policy/os";
+/// The Service's annotation that names its pool.
+pub const POOL_ANNOTATION: &str = "clusterip-policy/pool";
+/// The annotation of a Service whose address is being changed. Its value is a JSON object whose lists
+/// `from` and `to` are the old and the new addresses: both count as used.
+pub const MOVING_ANNOTATION: &str = "clusterip-policy/moving";
+
+/// `spec.ipFamilyPolicy`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FamilyPolicy {
+    /// One address; what the API server assumes where nothing is said.
+    #[default]
+    SingleStack,
+    /// A second address where the cluster has both families.
+    PreferDualStack,
+    /// Two addresses.
+    RequireDualStack,
+}
+
+/// A Service, as far as it matters here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// `metadata.name`; empty where the API server is yet to generate it.
+    pub name: String,
+    /// `metadata.labels`
+    pub labels: Labels,
+    /// `metadata.annotations`
+    pub annotations: Labels,
+    /// Whether `spec.type` is `ExternalName`.
+    pub external_name: bool,
+    /// `spec.selector`
+    pub selector: Labels,
+    /// `spec.clusterIP`, as it is written; nothing where it is absent or empty.
+    pub cluster_ip: Option<String>,
+    /// `spec.clusterIPs`, as they are written.
+    pub cluster_ips: Vec<String>,
+    /// `spec.ipFamilies`
+    pub families: Vec<Family>,
+    /// `spec.ipFamilyPolicy`
+    pub family_policy: FamilyPolicy,
+}
+
+impl Service {
+    /// Reads the fields out of a Service object that stands at `path` of some document.
+    ///
+    /// # Errors
+    /// [`Mistyped`] for a field that is not what the API defines.
+    pub fn read(object: &Value, path: &str) -> Result<Self, Mistyped> {
+        let object = At::new(object, path);
+        let empty = Value::Null;
+        let metadata = object.get("metadata")?.unwrap_or(At::new(&empty, object.key_path("metadata")));
+        let spec = object.get("spec")?.unwrap_or(At::new(&empty, object.key_path("spec")));
+        let families = match spec.get("ipFamilies")? {
+            Some(families) => families
+                .items()?
+                .map(|family| Family::parse(family.text()?).ok_or_else(|| family.mistyped("IPv4 or IPv6")))
+                .collect::<Result<_, _>>()?,
+            None => Vec::new(),
+        };
+        let family_policy = match spec.get("ipFamilyPolicy")? {
+            None => FamilyPolicy::SingleStack,
+            Some(policy) => match policy.text()? {
+                "" | "SingleStack" => FamilyPolicy::SingleStack,
+                "PreferDualStack" => FamilyPolicy::PreferDualStack,
+                "RequireDualStack" => FamilyPolicy::RequireDualStack,
+                _ => return Err(policy.mistyped("SingleStack, PreferDualStack or RequireDualStack")),
+            },
+        };
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        Ok(Self {
+            name: owned(metadata.text_of("name")?).unwrap_or_default(),
+            labels: metadata.map_of("labels")?,
+            annotations: metadata.map_of("annotations")?,
+            external_name: spec.text_of("type")? == Some("ExternalName"),
+            selector: spec.map_of("selector")?,
+            cluster_ip: owned(spec.text_of("clusterIP")?),
+            cluster_ips: spec
+                .texts_of("clusterIPs")?
+                .into_iter()
+                .filter(|ip| !ip.is_empty())
+                .map(str::to_owned)
+                .collect(),
+            families,
+            family_policy,
+        })
+    }
+
+    /// Whether it says that it wants no address.
+    pub fn is_headless(&self) -> bool {
+        self.cluster_ip.as_deref() == Some("None") || self.cluster_ips.first().is_some_and(|ip| ip == "None")
+    }
+
+    /// Its addresses, without repetition, those that can't be read left out: the API server refuses them.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let mut addresses: Vec<IpAddr> = Vec::new();
+        for text in self.cluster_ip.iter().chain(&self.cluster_ips) {
+            if let Ok(address) = text.parse()
+                && !addresses.contains(&address)
+            {
+                addresses.push(address);
+            }
+        }
+        addresses
+    }
+
+    /// Whether it asks for addresses of two families, if only where the cluster has them.
+    pub fn asks_for_two(&self) -> bool {
+        self.family_policy != FamilyPolicy::SingleStack || self.families.len() > 1
+    }
+}

@@ -1,0 +1,69 @@
+//! What a request asks of us.
+
+use std::net::IpAddr;
+
+use crate::request::{Operation, Request};
+use crate::service::Service;
+use crate::settings::Settings;
+
+/// What is to be done with a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Triage<'r> {
+    /// Nothing, and why.
+    Leave(String),
+    /// The Service needs an address, and has none.
+    Allocate(&'r Service),
+    /// The Service has this address, and asks for one of the other family beside it.
+    AllocateSecond(&'r Service, IpAddr),
+    /// The author of the request set these addresses.
+    Check(&'r Service, Vec<IpAddr>),
+}
+
+/// The first row that fits.
+///
+/// The rules of the API server behind it: an update may bring an address only to a Service that leaves
+/// `type: ExternalName`, and a second one only to a Service with a single one; any other change of an
+/// address is refused there. A `PUT` without `clusterIP` keeps the address that the Service has.
+pub fn triage<'r>(request: &'r Request, settings: &Settings) -> Triage<'r> {
+    let leave = |why: &str| Triage::Leave(why.to_owned());
+    let (true, Some(service)) = (request.is_service, &request.object) else {
+        return leave("not a Service that is created or updated");
+    };
+    if request.namespace == "default" && request.name == "kubernetes" {
+        return leave("default/kubernetes belongs to the API server");
+    }
+    if settings.exempt_namespaces.contains(&request.namespace) {
+        return Triage::Leave(format!("namespace {} is exempt", request.namespace));
+    }
+    if service.is_headless() {
+        return leave("headless");
+    }
+    if service.external_name {
+        return leave("type ExternalName has no address");
+    }
+    if service.cluster_ip.is_none() && !service.cluster_ips.is_empty() {
+        return leave("clusterIPs without clusterIP: the API server refuses it");
+    }
+    let new = service.addresses();
+    match (request.operation, &request.old_object) {
+        (Operation::Create, _) if service.cluster_ip.is_none() => Triage::Allocate(service),
+        (Operation::Create, _) => Triage::Check(service, new),
+        (Operation::Update, Some(old)) => {
+            if old.external_name && service.cluster_ip.is_none() {
+                return Triage::Allocate(service);
+            }
+            // What an ExternalName still carries is no address that it has.
+            let had = if old.external_name { Vec::new() } else { old.addresses() };
+            if let [address] = new[..]
+                && had == [address]
+                && service.asks_for_two()
+                && !old.asks_for_two()
+            {
+                return Triage::AllocateSecond(service, address);
+            }
+            let added: Vec<IpAddr> = new.into_iter().filter(|address| !had.contains(address)).collect();
+            if added.is_empty() { leave("no new address") } else { Triage::Check(service, added) }
+        }
+        _ => leave("not a Service that is created or updated"),
+    }
+}

@@ -1,0 +1,66 @@
+//! From bytes to bytes: what a host calls.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::answer::Answer;
+use crate::cluster::Cluster;
+use crate::decide::decide;
+use crate::request::Request;
+use crate::settings::Settings;
+
+#[derive(Deserialize)]
+struct Payload {
+    #[serde(default)]
+    request: Value,
+    #[serde(default)]
+    settings: Value,
+}
+
+/// Answers `{"request": AdmissionRequest, "settings": …}`. Whatever can't be read is denied, with
+/// status 400 and the reason.
+pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Answer {
+    let Payload { mut request, settings } = match serde_json::from_slice(payload) {
+        Ok(payload) => payload,
+        Err(error) => {
+            return Answer::unreadable(format!("the request is no JSON document with request and settings: {error}"));
+        }
+    };
+    let settings = match Settings::from_value(&settings) {
+        Ok(settings) => settings,
+        Err(invalid) => return Answer::unreadable(format!("invalid settings: {invalid}")),
+    };
+    let parsed = match Request::read(&request) {
+        Ok(parsed) => parsed,
+        Err(mistyped) => return Answer::unreadable(format!("the request can't be read: {mistyped}")),
+    };
+    let decision = decide(&parsed, &settings, cluster);
+    Answer::new(decision, request.get_mut("object").map(Value::take).unwrap_or_default())
+}
+
+/// The answer about settings: what Kubewarden reads, and warnings for hosts that can show them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingsAnswer {
+    /// Whether they can be used.
+    pub valid: bool,
+    /// Every mistake, a line each.
+    pub message: Option<String>,
+    /// What is allowed, but probably not meant.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// Checks a settings document in JSON.
+pub fn validate_settings(payload: &[u8]) -> SettingsAnswer {
+    let invalid = |message: String| SettingsAnswer { valid: false, message: Some(message), warnings: Vec::new() };
+    match serde_json::from_slice(payload) {
+        Err(error) => invalid(format!("the settings are no JSON document: {error}")),
+        Ok(document) => match Settings::from_value(&document) {
+            Err(mistakes) => invalid(mistakes.to_string()),
+            Ok(settings) => {
+                let warnings = settings.warnings().iter().map(ToString::to_string).collect();
+                SettingsAnswer { valid: true, message: None, warnings }
+            }
+        },
+    }
+}

@@ -1,0 +1,94 @@
+//! Kinds of objects whose Pods a Service can select.
+
+use std::fmt;
+
+use crate::pod_spec::PodSpec;
+
+/// Where a kind keeps its Pod template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TemplateAt {
+    /// The object is a Pod: its own labels and spec.
+    Itself,
+    /// `spec.template`
+    Template,
+    /// `spec.jobTemplate.spec.template`
+    JobTemplate,
+}
+
+/// A kind of workload, with what is needed to look it up.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkloadKind {
+    /// Such as `apps/v1`, or `v1` for the core group.
+    pub api_version: String,
+    /// Such as `Deployment`.
+    pub kind: String,
+    /// Where its Pod template is.
+    pub template: TemplateAt,
+}
+
+/// The kinds known by their name alone, in the order in which they are asked.
+const KNOWN: [(&str, &str, TemplateAt); 8] = [
+    ("Deployment", "apps/v1", TemplateAt::Template),
+    ("StatefulSet", "apps/v1", TemplateAt::Template),
+    ("DaemonSet", "apps/v1", TemplateAt::Template),
+    ("ReplicaSet", "apps/v1", TemplateAt::Template),
+    ("ReplicationController", "v1", TemplateAt::Template),
+    ("Job", "batch/v1", TemplateAt::Template),
+    ("CronJob", "batch/v1", TemplateAt::JobTemplate),
+    ("Pod", "v1", TemplateAt::Itself),
+];
+
+impl WorkloadKind {
+    /// The names of the kinds that need no group and version, in the default order.
+    pub fn known_names() -> impl Iterator<Item = &'static str> {
+        KNOWN.iter().map(|(kind, ..)| *kind)
+    }
+
+    /// All known kinds, in the default order.
+    pub fn known() -> Vec<Self> {
+        KNOWN
+            .iter()
+            .map(|&(kind, api_version, template)| Self { api_version: api_version.into(), kind: kind.into(), template })
+            .collect()
+    }
+
+    /// A known name such as `Deployment`, or `group/version/Kind` of a custom resource that has its Pod
+    /// template at `spec.template`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let parts: Vec<&str> = text.split('/').collect();
+        match parts.as_slice() {
+            [name] => Self::known().into_iter().find(|known| known.kind == *name),
+            [group, version, kind] => {
+                let api_version = format!("{group}/{version}");
+                let known =
+                    Self::known().into_iter().find(|known| known.api_version == api_version && known.kind == *kind);
+                known.or_else(|| {
+                    let lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+                    let good = !group.is_empty()
+                        && group.chars().all(|c| lower(c) || c == '-' || c == '.')
+                        && version.starts_with('v')
+                        && version.chars().all(lower)
+                        && kind.starts_with(|c: char| c.is_ascii_uppercase())
+                        && kind.chars().all(|c| c.is_ascii_alphanumeric());
+                    good.then(|| Self { api_version, kind: (*kind).into(), template: TemplateAt::Template })
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for WorkloadKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.kind)
+    }
+}
+
+/// An object whose Pods a Service selects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// Its name.
+    pub name: String,
+    /// The spec of its Pods.
+    pub pod_spec: PodSpec,
+}

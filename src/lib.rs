@@ -1,0 +1,34 @@
+//! The Kubewarden policy: waPC entry points around [`clusterip_core`], and the answers to its questions
+//! by Kubewarden's host calls.
+
+pub mod host;
+pub mod list;
+
+/// The entry points that a waPC host calls. They exist in the module alone: elsewhere there is no host.
+#[cfg(target_arch = "wasm32")]
+mod entry_points {
+    use kubewarden_policy_sdk::{protocol_version_guest, wapc_guest};
+    use wapc_guest::{CallResult, host_call, register_function};
+
+    use crate::host::Host;
+
+    /// Called by the host once for each instance, before anything else.
+    #[expect(unsafe_code, reason = "the host finds the function by its name")]
+    #[unsafe(no_mangle)]
+    pub extern "C" fn wapc_init() {
+        register_function("validate", validate);
+        register_function("validate_settings", validate_settings);
+        register_function("protocol_version", protocol_version_guest);
+    }
+
+    fn validate(payload: &[u8]) -> CallResult {
+        let host = Host::new(|operation: &str, request: &[u8]| {
+            host_call("kubewarden", "kubernetes", operation, request).map_err(|error| error.to_string())
+        });
+        Ok(serde_json::to_vec(&clusterip_core::validate(payload, &host))?)
+    }
+
+    fn validate_settings(payload: &[u8]) -> CallResult {
+        Ok(serde_json::to_vec(&clusterip_core::validate_settings(payload))?)
+    }
+}
