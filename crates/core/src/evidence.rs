@@ -20,7 +20,7 @@ use crate::workload::{Workload, WorkloadKind};
 pub const NODE_SELECTOR_ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
 
 /// What the settings assume, as a source.
-pub const ASSUMPTION: &str = "assumption (assumeOS)";
+pub const ASSUMPTION: &str = "assumption";
 
 /// Node labels that are known, each with its source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -16,8 +16,8 @@ pub const POOL_ANNOTATION: &str = "clusterip-policy/pool";
 /// `from` and `to` are the old and the new addresses: both count as used.
 pub const MOVING_ANNOTATION: &str = "clusterip-policy/moving";
 
-/// `spec.ipFamilyPolicy`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// `spec.ipFamilyPolicy`, from the least to the most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FamilyPolicy {
     /// One address; what the API server assumes where nothing is said.
     #[default]
@@ -114,8 +114,8 @@ impl Service {
         addresses
     }
 
-    /// Whether it asks for addresses of two families, if only where the cluster has them.
-    pub fn asks_for_two(&self) -> bool {
-        self.family_policy != FamilyPolicy::SingleStack || self.families.len() > 1
+    /// Whether it asks for addresses of two families, and `old` did not, or less firmly.
+    pub fn asks_for_more_than(&self, old: &Self) -> bool {
+        self.family_policy > old.family_policy || self.families.len() > old.families.len().max(1)
     }
 }

@@ -56,8 +56,7 @@ pub fn triage<'r>(request: &'r Request, settings: &Settings) -> Triage<'r> {
             let had = if old.external_name { Vec::new() } else { old.addresses() };
             if let [address] = new[..]
                 && had == [address]
-                && service.asks_for_two()
-                && !old.asks_for_two()
+                && service.asks_for_more_than(old)
             {
                 return Triage::AllocateSecond(service, address);
             }

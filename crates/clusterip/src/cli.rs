@@ -1,0 +1,79 @@
+//! The command line.
+
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::commands;
+
+/// Gives Kubernetes Services a ClusterIP from the right pool.
+#[derive(Debug, Parser)]
+#[command(name = "clusterip", version, arg_required_else_help = true, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Shows which address each Service of some manifests gets, and why; needs no cluster
+    #[command(after_long_help = commands::plan::HELP)]
+    Plan(commands::plan::Plan),
+    /// Prints the completion script of a shell
+    Completions(Completions),
+    /// Prints the manual page
+    Man,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+/// Exit status of input or settings that can't be used. The command line itself has the same.
+pub const BAD_INPUT: u8 = 2;
+
+/// Runs the program.
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        Command::Plan(plan) => plan.run(),
+        Command::Completions(Completions { shell }) => {
+            print(|out| clap_complete::generate(shell, &mut Cli::command(), "clusterip", out))
+        }
+        Command::Man => manual(),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            anstream::eprintln!("{}error:{} {error:#}", commands::style::ERROR.render(), anstyle::Reset.render());
+            ExitCode::from(BAD_INPUT)
+        }
+    }
+}
+
+fn print(write: impl FnOnce(&mut Vec<u8>)) -> anyhow::Result<ExitCode> {
+    let mut text = Vec::new();
+    write(&mut text);
+    commands::output(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One page for the program, and below it one for each command.
+fn manual() -> anyhow::Result<ExitCode> {
+    let mut page = Vec::new();
+    let mut command = Cli::command();
+    command.build();
+    clap_mangen::Man::new(command.clone()).render(&mut page)?;
+    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+        clap_mangen::Man::new(sub.clone()).render(&mut page)?;
+    }
+    commands::output(&page)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,267 @@
+//! Manifests from files, folders and standard input.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use super::fill::Slot;
+use super::object;
+use super::yaml::{self, Data, Node, YamlError};
+
+/// A text with manifests.
+pub struct Source {
+    /// The path as it was given or found; `-` for standard input.
+    pub name: String,
+    /// The text itself.
+    pub text: String,
+}
+
+/// An object, and where it stands.
+pub struct Manifest {
+    /// The object, with its namespace.
+    pub object: Value,
+    /// Where it stands.
+    pub origin: Origin,
+    /// Where the addresses of a Service go.
+    pub slot: Option<Slot>,
+}
+
+/// Where an object stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The index of its source.
+    pub source: usize,
+    /// The name of its source.
+    pub file: String,
+    /// The document in it, counted from 1.
+    pub document: usize,
+    /// The line at which it begins, counted from 1.
+    pub line: usize,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: document {}, line {}", self.file, self.document, self.line)
+    }
+}
+
+/// Manifests that can't be used.
+#[derive(Debug, Error)]
+pub enum ManifestError {
+    /// A file or folder can't be read.
+    #[error("{file}: {error}")]
+    Read {
+        /// The path.
+        file: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// A text is not in UTF-8.
+    #[error("{file}: line {line}: not UTF-8 (byte {byte:#04x})")]
+    Encoding {
+        /// The path.
+        file: String,
+        /// The line, counted from 1.
+        line: usize,
+        /// The first byte that is wrong.
+        byte: u8,
+    },
+    /// A text is no YAML.
+    #[error("{file}: document {}, {error}", .error.document)]
+    Yaml {
+        /// The path.
+        file: String,
+        /// Where and why.
+        error: YamlError,
+    },
+    /// A document is no object of Kubernetes.
+    #[error("{origin}: {reason}")]
+    Object {
+        /// Where.
+        origin: Origin,
+        /// Why.
+        reason: String,
+    },
+    /// There is nothing to read in a folder.
+    #[error("{folder}: no manifests: no file there, or below, ends in .yaml, .yml or .json")]
+    Empty {
+        /// The path.
+        folder: String,
+    },
+}
+
+/// Reads the texts of files, of all manifests below folders (by name; hidden ones apart), and of
+/// standard input for `-`.
+///
+/// # Errors
+/// [`ManifestError`] for the first one that can't be read.
+pub fn read(paths: &[PathBuf]) -> Result<Vec<Source>, ManifestError> {
+    let mut sources = Vec::new();
+    for path in paths {
+        let name = path.display().to_string();
+        if name == "-" {
+            let mut bytes = Vec::new();
+            io::stdin().read_to_end(&mut bytes).map_err(|error| ManifestError::Read { file: name.clone(), error })?;
+            sources.push(source(name, bytes)?);
+        } else if path.is_dir() {
+            let mut files = Vec::new();
+            collect(path, &mut files)?;
+            if files.is_empty() {
+                return Err(ManifestError::Empty { folder: name });
+            }
+            for file in files {
+                sources.push(read_file(&file)?);
+            }
+        } else {
+            sources.push(read_file(path)?);
+        }
+    }
+    Ok(sources)
+}
+
+/// Reads the text of one file.
+///
+/// # Errors
+/// [`ManifestError`] where it can't be read, or is not UTF-8.
+pub fn read_file(path: &Path) -> Result<Source, ManifestError> {
+    let file = path.display().to_string();
+    let bytes = fs::read(path).map_err(|error| ManifestError::Read { file: file.clone(), error })?;
+    source(file, bytes)
+}
+
+fn source(name: String, bytes: Vec<u8>) -> Result<Source, ManifestError> {
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Source { name, text: text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text) }),
+        Err(error) => {
+            let valid = error.utf8_error().valid_up_to();
+            let bytes = error.as_bytes();
+            let line = 1 + bytes[..valid].iter().filter(|byte| **byte == b'\n').count();
+            Err(ManifestError::Encoding { file: name, line, byte: bytes.get(valid).copied().unwrap_or_default() })
+        }
+    }
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), ManifestError> {
+    let failed = |error| ManifestError::Read { file: folder.display().to_string(), error };
+    let mut entries: Vec<PathBuf> = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        entries.push(entry.map_err(failed)?.path());
+    }
+    entries.sort();
+    for path in entries {
+        let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        let manifest = path.extension().is_some_and(|end| end == "yaml" || end == "yml" || end == "json");
+        if hidden {
+            continue;
+        }
+        // A link to a folder above would never end.
+        if path.is_dir() && !path.is_symlink() {
+            collect(&path, files)?;
+        } else if manifest && path.is_file() {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Reads all objects of some texts, in their order, those in `List`s too. Objects without a namespace,
+/// of a kind that has one, get `namespace`.
+///
+/// # Errors
+/// [`ManifestError`] for the first mistake.
+pub fn parse(sources: &[Source], namespace: &str) -> Result<Vec<Manifest>, ManifestError> {
+    let mut manifests = Vec::new();
+    for (index, source) in sources.iter().enumerate() {
+        let documents =
+            yaml::documents(&source.text).map_err(|error| ManifestError::Yaml { file: source.name.clone(), error })?;
+        for (position, node) in documents.iter().enumerate() {
+            if matches!(node.data, Data::Scalar(Value::Null)) {
+                continue;
+            }
+            let origin = Origin { source: index, file: source.name.clone(), document: position + 1, line: node.line };
+            add(node, origin, None, namespace, &mut manifests)?;
+        }
+    }
+    Ok(manifests)
+}
+
+/// Adds an object, or the items of a list; `type_of_list` is what items without a type of their own are.
+fn add(
+    node: &Node,
+    origin: Origin,
+    type_of_list: Option<(&str, &str)>,
+    namespace: &str,
+    manifests: &mut Vec<Manifest>,
+) -> Result<(), ManifestError> {
+    let mut object = node.to_value();
+    let wrong = |reason: String| Err(ManifestError::Object { origin: origin.clone(), reason });
+    if !object.is_object() {
+        return wrong(format!("expected an object of Kubernetes, found {}", a_kind_of(&object)));
+    }
+    if let Some((api_version, kind)) = type_of_list {
+        for (key, value) in [("apiVersion", api_version), ("kind", kind)] {
+            if object.get(key).is_none() {
+                object[key] = value.into();
+            }
+        }
+    }
+    for key in ["kind", "apiVersion"] {
+        match object.get(key) {
+            Some(Value::String(text)) if !text.is_empty() => {}
+            None | Some(Value::Null) => return wrong(format!("no `{key}`: not an object of Kubernetes")),
+            Some(other) => return wrong(format!("`{key}`: expected a string, found {}", a_kind_of(other))),
+        }
+    }
+    let kind = object::kind(&object).to_owned();
+    if let Some(item_kind) = kind.strip_suffix("List")
+        && (object.get("items").is_some() || item_kind.is_empty())
+    {
+        let items = match node.field("items").map(|(_, items)| items) {
+            None => return Ok(()),
+            Some(Node { data: Data::Sequence(items), .. }) => items,
+            Some(Node { data: Data::Scalar(Value::Null), .. }) => return Ok(()),
+            Some(_) => return wrong("`items`: expected a list".to_owned()),
+        };
+        let api_version = object::api_version(&object).to_owned();
+        let item_type = (!item_kind.is_empty()).then_some((api_version.as_str(), item_kind));
+        for item in items {
+            add(item, Origin { line: item.line, ..origin.clone() }, item_type, namespace, manifests)?;
+        }
+        return Ok(());
+    }
+    match object.get("metadata") {
+        Some(Value::Object(metadata)) => {
+            let has =
+                |key: &str| metadata.get(key).is_some_and(|name| name.as_str().is_some_and(|name| !name.is_empty()));
+            if !has("name") && !has("generateName") {
+                return wrong(format!("{kind} without `metadata.name`"));
+            }
+            if let Some(other) = metadata.get("namespace").filter(|value| !value.is_string() && !value.is_null()) {
+                return wrong(format!("`metadata.namespace`: expected a string, found {}", a_kind_of(other)));
+            }
+        }
+        None | Some(Value::Null) => return wrong(format!("{kind} without `metadata`")),
+        Some(other) => return wrong(format!("`metadata`: expected an object, found {}", a_kind_of(other))),
+    }
+    if object::is_namespaced(&kind) && object::namespace(&object).is_empty() {
+        object["metadata"]["namespace"] = json!(namespace);
+    }
+    let slot = object::is_service(&object).then(|| Slot::of(node));
+    manifests.push(Manifest { object, origin, slot });
+    Ok(())
+}
+
+fn a_kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}

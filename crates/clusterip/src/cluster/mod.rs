@@ -1,0 +1,9 @@
+//! Where the answers to a policy's look-ups come from.
+
+pub mod fill;
+pub mod live;
+pub mod manifests;
+pub mod object;
+pub mod selectors;
+pub mod snapshot;
+pub mod yaml;

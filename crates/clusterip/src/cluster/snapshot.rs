@@ -1,0 +1,386 @@
+//! A cluster as it was at one moment, and Kubewarden's answers about it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use clusterip_core::label_selector::{Labels, includes};
+use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
+use serde_json::Value;
+
+use super::object;
+use super::selectors;
+use crate::policy::host_calls::{HostCall, HostCalls};
+
+/// Objects by kind, namespace and name.
+#[derive(Default)]
+pub struct Snapshot {
+    kinds: BTreeMap<Kind, Objects>,
+    /// Whose each address is: namespace and name of the Service.
+    addresses: HashMap<IpAddr, (String, String)>,
+    absent: BTreeSet<Kind>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Kind {
+    api_version: String,
+    kind: String,
+}
+
+#[derive(Default)]
+struct Objects {
+    by_name: BTreeMap<(String, String), Arc<Value>>,
+    /// Made when first needed; none any more after a change.
+    by_pod_label: OnceLock<PodLabels>,
+}
+
+/// By namespace, and then by a label of the Pods: the names of the objects.
+type PodLabels = HashMap<String, HashMap<(String, String), Vec<String>>>;
+
+impl Snapshot {
+    /// Adds an object, in place of one of the same kind, namespace and name.
+    pub fn insert(&mut self, object: Value) {
+        let kind =
+            Kind { api_version: object::api_version(&object).to_owned(), kind: object::kind(&object).to_owned() };
+        let id = (object::namespace(&object).to_owned(), object::name(&object).to_owned());
+        let is_service = object::is_service(&object);
+        let objects = self.kinds.entry(kind).or_default();
+        objects.by_pod_label = OnceLock::new();
+        if is_service {
+            for address in addresses(&object) {
+                self.addresses.insert(address, id.clone());
+            }
+        }
+        let replaced = objects.by_name.insert(id.clone(), Arc::new(object));
+        if let Some(replaced) = replaced.filter(|_| is_service) {
+            let kept = objects.by_name.get(&id).map(|object| addresses(object)).unwrap_or_default();
+            for address in addresses(&replaced).into_iter().filter(|address| !kept.contains(address)) {
+                if self.addresses.get(&address) == Some(&id) {
+                    self.addresses.remove(&address);
+                }
+            }
+        }
+    }
+
+    /// Makes a kind unknown to the cluster, as before it was invented.
+    pub fn remove_api(&mut self, api_version: &str, kind: &str) {
+        self.absent.insert(Kind { api_version: api_version.to_owned(), kind: kind.to_owned() });
+    }
+
+    /// The object of this kind, namespace and name.
+    pub fn get(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<&Value> {
+        let kind = Kind { api_version: api_version.to_owned(), kind: kind.to_owned() };
+        self.kinds.get(&kind)?.by_name.get(&(namespace.to_owned(), name.to_owned())).map(Arc::as_ref)
+    }
+
+    /// All objects of a kind, by namespace and name.
+    pub fn all(&self, api_version: &str, kind: &str) -> impl Iterator<Item = &Value> {
+        let kind = Kind { api_version: api_version.to_owned(), kind: kind.to_owned() };
+        self.kinds.get(&kind).into_iter().flat_map(|objects| objects.by_name.values().map(Arc::as_ref))
+    }
+
+    /// Every address that a Service has.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.addresses.keys().copied()
+    }
+
+    fn answer(&self, call: &HostCall, selected: Option<&Labels>) -> Result<Vec<u8>, String> {
+        match call {
+            HostCall::ListAll { api_version, kind, label_selector, field_selector, field_masks } => {
+                let query = Query { api_version, kind, label_selector, field_selector, field_masks };
+                self.list(&query, None, selected)
+            }
+            HostCall::ListNamespace { api_version, kind, namespace, label_selector, field_selector, field_masks } => {
+                if !object::is_namespaced(kind) {
+                    return Err(format!(
+                        "resource {api_version}/{kind} is cluster wide. Cannot search for it inside of a namespace"
+                    ));
+                }
+                let query = Query { api_version, kind, label_selector, field_selector, field_masks };
+                self.list(&query, Some(namespace), selected)
+            }
+            HostCall::Get { api_version, kind, name, namespace, field_masks, .. } => {
+                self.check_api(api_version, kind)?;
+                if object::is_namespaced(kind) && namespace.is_none() {
+                    return Err(format!("Resource {api_version}/{kind} is namespaced, but no namespace was provided"));
+                }
+                let mask = field_masks.as_ref().map(Mask::new);
+                let found = self.get(api_version, kind, namespace.as_deref().unwrap_or_default(), name);
+                let derived =
+                    if found.is_none() && kind == "IPAddress" { self.ip_address(api_version, name) } else { None };
+                match found.or(derived.as_ref()) {
+                    Some(object) => json(&Masked { object, mask: mask.as_ref(), cached: false }),
+                    None => {
+                        let namespace = namespace.as_deref();
+                        Err(format!(
+                            "Cannot find {api_version}/{kind} named '{name}' inside of namespace '{namespace:?}'"
+                        ))
+                    }
+                }
+            }
+        }
+    }
+
+    /// The API server keeps an `IPAddress` for each address of a Service; manifests have none.
+    fn ip_address(&self, api_version: &str, name: &str) -> Option<Value> {
+        let address: IpAddr = name.parse().ok()?;
+        let (namespace, service) = self.addresses.get(&address).filter(|_| address.to_string() == name)?;
+        Some(serde_json::json!({
+            "apiVersion": api_version,
+            "kind": "IPAddress",
+            "metadata": {"name": name},
+            "spec": {"parentRef": {"group": "", "resource": "services", "namespace": namespace, "name": service}},
+        }))
+    }
+
+    fn check_api(&self, api_version: &str, kind: &str) -> Result<(), String> {
+        let absent = self.absent.iter().any(|absent| absent.api_version == api_version && absent.kind == kind);
+        if absent { Err(format!("Cannot find resource {api_version}/{kind}")) } else { Ok(()) }
+    }
+
+    fn list(&self, query: &Query<'_>, namespace: Option<&str>, selected: Option<&Labels>) -> Result<Vec<u8>, String> {
+        self.check_api(query.api_version, query.kind)?;
+        let kind = Kind { api_version: query.api_version.clone(), kind: query.kind.clone() };
+        let labels =
+            query.label_selector.as_deref().map(selectors::labels).transpose().map_err(|error| error.to_string())?;
+        let mask = query.field_masks.as_ref().map(Mask::new);
+        let mut items: Vec<Masked<'_>> = Vec::new();
+        for object in self.kinds.get(&kind).into_iter().flat_map(|objects| objects.of(namespace, selected)) {
+            if let Some(labels) = &labels
+                && !labels.matches(&map(object, &["metadata", "labels"]))
+            {
+                continue;
+            }
+            if let Some(fields) = query.field_selector.as_deref()
+                && !selectors::fields_match(fields, object).map_err(|error| error.to_string())?
+            {
+                continue;
+            }
+            items.push(Masked { object, mask: mask.as_ref(), cached: true });
+        }
+        json(&List { query, items })
+    }
+}
+
+impl Objects {
+    /// The objects, all or of one namespace; where `selected` are the labels that a Service selects,
+    /// those with other Pods may be left out.
+    fn of<'s>(&'s self, namespace: Option<&'s str>, selected: Option<&Labels>) -> Vec<&'s Value> {
+        let Some(namespace) = namespace else { return self.by_name.values().map(Arc::as_ref).collect() };
+        if let Some(selected) = selected.filter(|selected| !selected.is_empty()) {
+            let index = self.by_pod_label.get_or_init(|| self.index());
+            let names = |(key, value): (&String, &String)| {
+                index
+                    .get(namespace)
+                    .and_then(|index| index.get(&(key.clone(), value.clone())))
+                    .map(Vec::as_slice)
+                    .unwrap_or_default()
+            };
+            let fewest = selected.iter().map(names).min_by_key(|names| names.len()).unwrap_or_default();
+            let object = |name: &String| self.by_name.get(&(namespace.to_owned(), name.clone())).map(Arc::as_ref);
+            return fewest.iter().filter_map(object).filter(|object| includes(&pod_labels(object), selected)).collect();
+        }
+        let from = (namespace.to_owned(), String::new());
+        self.by_name
+            .range(from..)
+            .take_while(|((other, _), _)| other == namespace)
+            .map(|(_, object)| object.as_ref())
+            .collect()
+    }
+
+    fn index(&self) -> PodLabels {
+        let mut index = PodLabels::new();
+        for ((namespace, name), object) in &self.by_name {
+            let labels = index.entry(namespace.clone()).or_default();
+            for (key, value) in pod_labels(object) {
+                labels.entry((key, value)).or_default().push(name.clone());
+            }
+        }
+        index
+    }
+}
+
+/// The labels of an object's Pods.
+fn pod_labels(object: &Value) -> Labels {
+    match object::kind(object) {
+        "Pod" => map(object, &["metadata", "labels"]),
+        "CronJob" => map(object, &["spec", "jobTemplate", "spec", "template", "metadata", "labels"]),
+        _ => map(object, &["spec", "template", "metadata", "labels"]),
+    }
+}
+
+fn map(object: &Value, path: &[&str]) -> Labels {
+    let found = path.iter().try_fold(object, |value, key| value.get(key)).and_then(Value::as_object);
+    let strings = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+    found.into_iter().flatten().filter_map(strings).collect()
+}
+
+/// The addresses of a Service object.
+pub fn addresses(service: &Value) -> Vec<IpAddr> {
+    let spec = service.get("spec");
+    let primary = spec.and_then(|spec| spec.get("clusterIP")).into_iter();
+    let all = spec.and_then(|spec| spec.get("clusterIPs")).and_then(Value::as_array).into_iter().flatten();
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for address in primary.chain(all).filter_map(|address| address.as_str()?.parse().ok()) {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    addresses
+}
+
+struct Query<'q> {
+    api_version: &'q String,
+    kind: &'q String,
+    label_selector: &'q Option<String>,
+    field_selector: &'q Option<String>,
+    field_masks: &'q Option<BTreeSet<String>>,
+}
+
+/// Field masks as a tree: a field is kept where the tree has it, with everything below where the tree
+/// ends.
+#[derive(Default)]
+struct Mask(BTreeMap<String, Mask>);
+
+impl Mask {
+    fn new(paths: &BTreeSet<String>) -> Self {
+        let mut root = Self::default();
+        for path in paths {
+            path.split('.').fold(&mut root, |mask, part| mask.0.entry(part.to_owned()).or_default());
+        }
+        root
+    }
+}
+
+struct List<'l> {
+    query: &'l Query<'l>,
+    items: Vec<Masked<'l>>,
+}
+
+impl Serialize for List<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_map(Some(4))?;
+        list.serialize_entry("apiVersion", self.query.api_version)?;
+        list.serialize_entry("kind", &format!("{}List", self.query.kind))?;
+        list.serialize_entry("metadata", &BTreeMap::<String, String>::new())?;
+        list.serialize_entry("items", &self.items)?;
+        list.end()
+    }
+}
+
+/// An object as Kubewarden hands it out: type and `metadata` whole, the rest as the mask says. Out of a
+/// watch cache `metadata` comes without what no policy needs.
+struct Masked<'o> {
+    object: &'o Value,
+    mask: Option<&'o Mask>,
+    cached: bool,
+}
+
+impl Serialize for Masked<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Value::Object(fields) = self.object else { return self.object.serialize(serializer) };
+        let mut object = serializer.serialize_map(None)?;
+        for (key, value) in fields {
+            match key.as_str() {
+                "metadata" if self.cached => object.serialize_entry(key, &CachedMetadata(value))?,
+                "apiVersion" | "kind" | "metadata" => object.serialize_entry(key, value)?,
+                _ => match self.mask {
+                    None => object.serialize_entry(key, value)?,
+                    Some(mask) if mask.0.is_empty() => object.serialize_entry(key, value)?,
+                    Some(mask) => {
+                        if let Some(mask) = mask.0.get(key) {
+                            object.serialize_entry(key, &Pruned { value, mask })?;
+                        }
+                    }
+                },
+            }
+        }
+        object.end()
+    }
+}
+
+struct CachedMetadata<'o>(&'o Value);
+
+impl Serialize for CachedMetadata<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+        let Value::Object(fields) = self.0 else { return self.0.serialize(serializer) };
+        let mut metadata = serializer.serialize_map(None)?;
+        for (key, value) in fields.iter().filter(|(key, _)| *key != "managedFields") {
+            match value.as_object().filter(|annotations| key == "annotations" && annotations.contains_key(LAST_APPLIED))
+            {
+                Some(annotations) => {
+                    let kept: BTreeMap<_, _> = annotations.iter().filter(|(key, _)| *key != LAST_APPLIED).collect();
+                    metadata.serialize_entry(key, &kept)?;
+                }
+                None => metadata.serialize_entry(key, value)?,
+            }
+        }
+        metadata.end()
+    }
+}
+
+struct Pruned<'v> {
+    value: &'v Value,
+    mask: &'v Mask,
+}
+
+impl Serialize for Pruned<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.mask.0.is_empty() {
+            return self.value.serialize(serializer);
+        }
+        match self.value {
+            Value::Object(fields) => {
+                let mut object = serializer.serialize_map(None)?;
+                for (key, value) in fields {
+                    if let Some(mask) = self.mask.0.get(key) {
+                        object.serialize_entry(key, &Pruned { value, mask })?;
+                    }
+                }
+                object.end()
+            }
+            // A path goes through lists as if they were not there.
+            Value::Array(items) => {
+                let mut list = serializer.serialize_seq(Some(items.len()))?;
+                for value in items {
+                    list.serialize_element(&Pruned { value, mask: self.mask })?;
+                }
+                list.end()
+            }
+            scalar => scalar.serialize(serializer),
+        }
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<Vec<u8>, String> {
+    serde_json::to_vec(value).map_err(|error| error.to_string())
+}
+
+/// Look-ups answered from a snapshot that may change between two evaluations.
+#[derive(Clone)]
+pub struct SnapshotCalls {
+    snapshot: Arc<RwLock<Snapshot>>,
+    selected: Option<Labels>,
+}
+
+impl SnapshotCalls {
+    /// Answers just as Kubewarden does.
+    pub fn new(snapshot: Arc<RwLock<Snapshot>>) -> Self {
+        Self { snapshot, selected: None }
+    }
+
+    /// Answers for one Service, whose selector this is: workloads of a namespace whose Pods it does not
+    /// select are left out. The policy would pass over them, so its answer is the same; but its price
+    /// does not grow with the namespace.
+    #[must_use]
+    pub fn for_selector(self, selector: Labels) -> Self {
+        Self { selected: Some(selector), ..self }
+    }
+}
+
+impl HostCalls for SnapshotCalls {
+    fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
+        self.snapshot.read().unwrap_or_else(PoisonError::into_inner).answer(call, self.selected.as_ref())
+    }
+}

@@ -1,0 +1,320 @@
+//! YAML (and so JSON) into values, with the place of everything in the text.
+//!
+//! Built on the events of `saphyr-parser`, with limits: input comes from anywhere.
+
+use std::collections::BTreeMap;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
+use serde_json::{Map, Number, Value};
+use thiserror::Error;
+
+/// How deep documents may nest: more than any manifest needs, and no more than the JSON that they
+/// become is read with.
+const DEEPEST: usize = 100;
+/// How many values aliases may add to a document: a few lines of aliases of aliases would otherwise
+/// grow to billions.
+const MOST_ALIASED: usize = 100_000;
+
+/// Text that is no YAML, or none that can become JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("line {line}: {reason}")]
+pub struct YamlError {
+    /// The document, counted from 1.
+    pub document: usize,
+    /// The line, counted from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// A value, and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// The value itself.
+    pub data: Data,
+    /// The place of its first and behind its last character, counted in characters of the text.
+    pub start: usize,
+    /// See `start`. The end of a block mapping or sequence is not exact.
+    pub end: usize,
+    /// The line of its first character, counted from 1.
+    pub line: usize,
+    /// The column of its first character, counted from 0.
+    pub column: usize,
+    /// Whether it stands somewhere else, and an alias here.
+    pub aliased: bool,
+}
+
+/// The value of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Data {
+    /// Null, a boolean, a number or a string.
+    Scalar(Value),
+    /// A list.
+    Sequence(Vec<Node>),
+    /// An object: keys (scalars, as strings) and values, in their order.
+    Mapping(Vec<(Key, Node)>),
+}
+
+/// The key of a field, and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Key {
+    /// Its text.
+    pub name: String,
+    /// As for [`Node`].
+    pub start: usize,
+    /// As for [`Node`].
+    pub end: usize,
+    /// As for [`Node`].
+    pub column: usize,
+}
+
+impl Node {
+    /// The value as JSON.
+    pub fn to_value(&self) -> Value {
+        match &self.data {
+            Data::Scalar(value) => value.clone(),
+            Data::Sequence(items) => items.iter().map(Self::to_value).collect(),
+            Data::Mapping(fields) => Value::Object(
+                fields.iter().map(|(key, value)| (key.name.clone(), value.to_value())).collect::<Map<_, _>>(),
+            ),
+        }
+    }
+
+    /// The field of a mapping.
+    pub fn field(&self, name: &str) -> Option<(&Key, &Node)> {
+        let Data::Mapping(fields) = &self.data else { return None };
+        fields.iter().find(|(key, _)| key.name == name).map(|(key, value)| (key, value))
+    }
+}
+
+/// Reads the only document of a text; an empty text is null.
+///
+/// # Errors
+/// [`YamlError`] for the first mistake, or a second document.
+pub fn single(text: &str) -> Result<Value, YamlError> {
+    let mut documents = documents(text)?.into_iter();
+    match (documents.next(), documents.next()) {
+        (_, Some(second)) => Err(YamlError { document: 2, line: second.line, reason: "a second document".to_owned() }),
+        (Some(only), None) => Ok(only.to_value()),
+        (None, None) => Ok(Value::Null),
+    }
+}
+
+/// Reads all documents of a text, empty ones too.
+///
+/// # Errors
+/// [`YamlError`] for the first mistake.
+pub fn documents(text: &str) -> Result<Vec<Node>, YamlError> {
+    let mut composer =
+        Composer { parser: Parser::new_from_str(text), anchors: BTreeMap::new(), aliased: 0, document: 1 };
+    let mut documents = Vec::new();
+    loop {
+        let (event, span) = composer.next()?;
+        match event {
+            Event::StreamEnd => return Ok(documents),
+            Event::DocumentStart(_) => {
+                composer.document = documents.len() + 1;
+                composer.aliased = 0;
+                composer.anchors.clear();
+                let (event, span) = composer.next()?;
+                documents.push(composer.node(event, span, 0)?);
+            }
+            Event::StreamStart | Event::DocumentEnd | Event::Nothing => {}
+            _ => return Err(composer.error(span, "unexpected content between documents")),
+        }
+    }
+}
+
+struct Composer<'t> {
+    parser: Parser<'t, StrInput<'t>>,
+    anchors: BTreeMap<usize, (Node, usize)>,
+    /// How many values aliases have added to this document.
+    aliased: usize,
+    document: usize,
+}
+
+impl<'t> Composer<'t> {
+    fn next(&mut self) -> Result<(Event<'t>, Span), YamlError> {
+        match self.parser.next_event() {
+            Some(Ok(event)) => Ok(event),
+            Some(Err(error)) => {
+                Err(YamlError { document: self.document, line: error.marker().line(), reason: error.info().to_owned() })
+            }
+            None => Err(YamlError { document: self.document, line: 0, reason: "unexpected end".to_owned() }),
+        }
+    }
+
+    fn error(&self, span: Span, reason: impl Into<String>) -> YamlError {
+        YamlError { document: self.document, line: span.start.line(), reason: reason.into() }
+    }
+
+    fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Node, YamlError> {
+        if depth > DEEPEST {
+            return Err(self.error(span, format!("nested deeper than {DEEPEST} levels")));
+        }
+        let (data, anchor, end) = match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let value = scalar(&text, style, tag.as_deref()).map_err(|reason| self.error(span, reason))?;
+                (Data::Scalar(value), anchor, span)
+            }
+            Event::SequenceStart(anchor, _) => {
+                let (items, end) = self.sequence(depth)?;
+                (Data::Sequence(items), anchor, end)
+            }
+            Event::MappingStart(anchor, _) => {
+                let (fields, end) = self.mapping(depth)?;
+                (Data::Mapping(fields), anchor, end)
+            }
+            Event::Alias(anchor) => return self.alias(anchor, span, depth),
+            _ => return Err(self.error(span, "a value is missing")),
+        };
+        let node = Node {
+            data,
+            start: span.start.index(),
+            end: end.end.index(),
+            line: span.start.line(),
+            column: span.start.col(),
+            aliased: false,
+        };
+        if anchor > 0 {
+            let size = size(&node);
+            self.anchors.insert(anchor, (node.clone(), size));
+        }
+        Ok(node)
+    }
+
+    fn sequence(&mut self, depth: usize) -> Result<(Vec<Node>, Span), YamlError> {
+        let mut items = Vec::new();
+        loop {
+            match self.next()? {
+                (Event::SequenceEnd, span) => return Ok((items, span)),
+                (event, span) => items.push(self.node(event, span, depth + 1)?),
+            }
+        }
+    }
+
+    fn mapping(&mut self, depth: usize) -> Result<(Vec<(Key, Node)>, Span), YamlError> {
+        let mut fields: Vec<(Key, Node)> = Vec::new();
+        let mut merged: Vec<(Key, Node)> = Vec::new();
+        loop {
+            let (event, span) = self.next()?;
+            if event == Event::MappingEnd {
+                let own = fields.len();
+                for (key, node) in merged {
+                    if !fields[..own].iter().any(|(own, _)| own.name == key.name) {
+                        fields.push((key, node));
+                    }
+                }
+                return Ok((fields, span));
+            }
+            let is_merge = matches!(&event, Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<");
+            let key = self.node(event, span, depth + 1)?;
+            let (event, value_span) = self.next()?;
+            let value = self.node(event, value_span, depth + 1)?;
+            if is_merge {
+                self.merge(value, value_span, &mut merged)?;
+                continue;
+            }
+            let name = match key.data {
+                Data::Scalar(Value::String(name)) => name,
+                Data::Scalar(other) => other.to_string(),
+                _ => return Err(self.error(span, "a list or an object can't be a key")),
+            };
+            if fields.iter().any(|(known, _)| known.name == name) {
+                return Err(self.error(span, format!("key {name:?} is here twice")));
+            }
+            fields.push((Key { name, start: key.start, end: key.end, column: key.column }, value));
+        }
+    }
+
+    /// `<<`: the fields of another mapping, or of several, where this one has none of its own.
+    fn merge(&self, value: Node, span: Span, merged: &mut Vec<(Key, Node)>) -> Result<(), YamlError> {
+        let mappings = match value.data {
+            Data::Sequence(items) => items,
+            _ => vec![value],
+        };
+        for mapping in mappings {
+            let Data::Mapping(fields) = mapping.data else { return Err(self.error(span, "<< takes mappings only")) };
+            for (key, node) in fields {
+                if !merged.iter().any(|(known, _)| known.name == key.name) {
+                    merged.push((key, Node { aliased: true, ..node }));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn alias(&mut self, anchor: usize, span: Span, depth: usize) -> Result<Node, YamlError> {
+        let Some((node, size)) = self.anchors.get(&anchor) else {
+            return Err(self.error(span, "an alias inside of what it stands for"));
+        };
+        self.aliased += size;
+        if self.aliased > MOST_ALIASED {
+            return Err(self.error(span, format!("aliases add more than {MOST_ALIASED} values to the document")));
+        }
+        let node = node.clone();
+        if depth + height(&node) > DEEPEST {
+            return Err(self.error(span, format!("nested deeper than {DEEPEST} levels")));
+        }
+        let (start, end) = (span.start.index(), span.end.index());
+        Ok(Node { start, end, line: span.start.line(), column: span.start.col(), aliased: true, ..node })
+    }
+}
+
+fn size(node: &Node) -> usize {
+    1 + match &node.data {
+        Data::Scalar(_) => 0,
+        Data::Sequence(items) => items.iter().map(size).sum(),
+        Data::Mapping(fields) => fields.iter().map(|(_, node)| size(node)).sum(),
+    }
+}
+
+fn height(node: &Node) -> usize {
+    1 + match &node.data {
+        Data::Scalar(_) => 0,
+        Data::Sequence(items) => items.iter().map(height).max().unwrap_or_default(),
+        Data::Mapping(fields) => fields.iter().map(|(_, node)| height(node)).max().unwrap_or_default(),
+    }
+}
+
+/// A scalar by the rules of YAML's core schema, which is what Kubernetes' tools agree on.
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, String> {
+    let tag = tag.filter(|tag| tag.is_yaml_core_schema()).map(|tag| tag.suffix.as_str());
+    if tag == Some("str") || tag == Some("binary") || (style != ScalarStyle::Plain && tag.is_none()) {
+        return Ok(text.into());
+    }
+    Ok(match text {
+        "" | "~" | "null" | "Null" | "NULL" => Value::Null,
+        "true" | "True" | "TRUE" => true.into(),
+        "false" | "False" | "FALSE" => false.into(),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" | "-.inf" | "-.Inf" | "-.INF" | ".nan" | ".NaN"
+        | ".NAN" => {
+            return Err(format!("{text} can't be written in JSON"));
+        }
+        _ => number(text).map_or_else(|| text.into(), Value::Number),
+    })
+}
+
+fn number(text: &str) -> Option<Number> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if let Some(hex) = digits.strip_prefix("0x") {
+        return u64::from_str_radix(hex, 16).ok().filter(|_| digits == text).map(Number::from);
+    }
+    if let Some(octal) = digits.strip_prefix("0o") {
+        return u64::from_str_radix(octal, 8).ok().filter(|_| digits == text).map(Number::from);
+    }
+    if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') || !digits.contains(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let plain = text.strip_prefix('+').unwrap_or(text);
+    if let Ok(whole) = plain.parse::<i64>() {
+        return Some(whole.into());
+    }
+    if let Ok(whole) = plain.parse::<u64>() {
+        return Some(whole.into());
+    }
+    if digits.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte)) {
+        return plain.parse::<f64>().ok().and_then(Number::from_f64);
+    }
+    None
+}

@@ -1,0 +1,157 @@
+//! `clusterip plan`
+
+use std::fs;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use clusterip_core::answer::Outcome;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::Value;
+
+use super::settings;
+use crate::cluster::manifests::{self, Manifest};
+use crate::cluster::{live, object};
+use crate::planner::Planner;
+use crate::policy::module::{EMBEDDED, Module};
+use crate::report;
+
+/// What `clusterip plan --help` says at its end.
+pub const HELP: &str = "\
+Workloads, Pods, Nodes and Namespaces anywhere among the manifests are evidence, and addresses set by
+hand anywhere among them are used. Addresses are a forecast, unless they are filled in (-o yaml).
+
+Exit status: 0; 1 when a Service is denied; 2 for bad input or settings.";
+
+/// Arguments of `plan`.
+#[derive(Debug, Args)]
+pub struct Plan {
+    /// Files, folders (all .yaml, .yml and .json below them) or - for standard input
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// Namespace of objects that name none
+    #[arg(short, long, default_value = "default")]
+    namespace: String,
+    /// Settings of the policy, in YAML or JSON; without, the pools of K2s
+    #[arg(short, long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+    /// How to print the plan; yaml: the manifests, with addresses filled in
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+    /// What is in the cluster already, as `kubectl get -A -o yaml` prints it
+    #[arg(long, value_name = "FILE", conflicts_with = "cluster")]
+    snapshot: Option<PathBuf>,
+    /// What is in the cluster of the current context already
+    #[arg(long)]
+    cluster: bool,
+    /// Another policy than the one in this program
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+}
+
+/// How to print a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+    /// The manifests, with addresses filled in
+    Yaml,
+}
+
+impl Plan {
+    /// Plans, and prints.
+    ///
+    /// # Errors
+    /// Where input or settings can't be used: nothing is printed then.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let module = match &self.policy {
+            Some(file) => Module::new(&fs::read(file).with_context(|| file.display().to_string())?)?,
+            None => Module::new(EMBEDDED)?,
+        };
+        let written = settings::read(self.settings.as_deref())?;
+        let sources = manifests::read(&self.paths)?;
+        let manifests = manifests::parse(&sources, &self.namespace)?;
+        let there = match &self.snapshot {
+            Some(file) => snapshot(file)?,
+            None if self.cluster => {
+                let settings =
+                    settings::check(&module, &settings::complete(written.clone(), &[]), self.settings.as_deref())?;
+                live::objects(&settings)?
+            }
+            None => Vec::new(),
+        };
+        let known = there.iter().chain(manifests.iter().map(|manifest| &manifest.object));
+        let document = settings::complete(written, &service_cidrs(known));
+        let settings = settings::check(&module, &document, self.settings.as_deref())?;
+
+        let services = manifests.iter().filter(|manifest| object::is_service(&manifest.object)).count() as u64;
+        let planner = Planner::new(&module, document, settings, there, self.policy.is_none());
+        let mut bar = Bar::new(services);
+        let plan = planner.plan(&manifests, |done| bar.show(done))?;
+        bar.end();
+
+        let text = match self.output {
+            Output::Table => report::table::plan(&plan)?,
+            Output::Json => report::json::plan(&plan)?,
+            Output::Yaml => report::filled::manifests(&sources, &manifests, &plan)?,
+        };
+        super::output(text.as_bytes())?;
+        let denied = plan.rows.iter().any(|row| row.decision == Outcome::Denied);
+        Ok(if denied { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+}
+
+fn snapshot(file: &Path) -> anyhow::Result<Vec<Value>> {
+    let source = manifests::read_file(file).context("snapshot")?;
+    let manifests = manifests::parse(&[source], "default").context("snapshot")?;
+    Ok(manifests.into_iter().map(|manifest: Manifest| manifest.object).collect())
+}
+
+/// The ranges that the cluster's `ServiceCIDR` objects name, that of `kubernetes` first: the API server
+/// makes it from its own flag.
+fn service_cidrs<'o>(objects: impl Iterator<Item = &'o Value>) -> Vec<String> {
+    let (mut primary, mut others) = (Vec::new(), Vec::new());
+    for object in objects.filter(|object| object::kind(object) == "ServiceCIDR") {
+        let cidrs = object.get("spec").and_then(|spec| spec.get("cidrs")).and_then(Value::as_array);
+        let cidrs = cidrs.into_iter().flatten().filter_map(|cidr| cidr.as_str().map(str::to_owned));
+        if object::name(object) == "kubernetes" { primary.extend(cidrs) } else { others.extend(cidrs) }
+    }
+    primary.append(&mut others);
+    primary
+}
+
+/// A progress bar, for whoever has to wait longer than a second at a terminal.
+struct Bar {
+    bar: ProgressBar,
+    begin: Instant,
+    wanted: bool,
+}
+
+impl Bar {
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    fn new(services: u64) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(services), ProgressDrawTarget::hidden());
+        Self { bar, begin: Instant::now(), wanted: io::stderr().is_terminal() }
+    }
+
+    fn show(&mut self, done: u64) {
+        if self.wanted && self.begin.elapsed() > Self::PATIENCE {
+            self.wanted = false;
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos} of {len} Services, {eta} to go") {
+                self.bar.set_style(style);
+            }
+        }
+        self.bar.set_position(done);
+    }
+
+    fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,62 @@
+//! Settings for the policy, as the native host reads and completes them.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use clusterip_core::settings::Settings;
+use serde_json::{Value, json};
+
+use super::style;
+use crate::cluster::{manifests, yaml};
+use crate::policy::module::Module;
+
+/// Reads a settings file; without one, `{}`.
+///
+/// # Errors
+/// Where it can't be read, or is no YAML.
+pub fn read(file: Option<&Path>) -> anyhow::Result<Value> {
+    let Some(file) = file else { return Ok(json!({})) };
+    let source = manifests::read_file(file).context("settings")?;
+    let document = yaml::single(&source.text).with_context(|| format!("settings: {}", source.name))?;
+    Ok(if document.is_null() { json!({}) } else { document })
+}
+
+/// What the native host adds where the settings say nothing: look-ups by namespace, which it answers
+/// from indexes, and the Service ranges of the cluster.
+pub fn complete(mut settings: Value, service_cidrs: &[String]) -> Value {
+    let Some(document) = settings.as_object_mut() else { return settings };
+    let services = document.entry("services").or_insert(Value::Null);
+    if services.is_null() {
+        *services = json!({});
+    }
+    let Some(services) = services.as_object_mut() else { return settings };
+    if !service_cidrs.is_empty()
+        && services.get("serviceCIDRs").is_none_or(|cidrs| cidrs.is_null() || *cidrs == json!([]))
+    {
+        services.insert("serviceCIDRs".to_owned(), json!(service_cidrs));
+    }
+    let evidence = services.entry("evidence").or_insert(Value::Null);
+    if evidence.is_null() {
+        *evidence = json!({});
+    }
+    if let Some(evidence) = evidence.as_object_mut() {
+        evidence.entry("lookups").or_insert(json!("namespace"));
+    }
+    settings
+}
+
+/// Has the policy check the settings, and prints its warnings.
+///
+/// # Errors
+/// Where they have mistakes: all of them, a line each.
+pub fn check(module: &Module, settings: &Value, file: Option<&Path>) -> anyhow::Result<Settings> {
+    let file = file.map_or_else(|| "the default settings".to_owned(), |file| file.display().to_string());
+    let answer = module.validate_settings(settings)?;
+    if !answer.valid {
+        bail!("settings: {file}\n{}", answer.message.unwrap_or_default());
+    }
+    for warning in &answer.warnings {
+        anstream::eprintln!("{}warning:{} {file}: {warning}", style::WARNING.render(), anstyle::Reset.render());
+    }
+    Settings::from_value(settings).map_err(|invalid| anyhow::anyhow!("settings: {file}\n{invalid}"))
+}

@@ -1,0 +1,12 @@
+//! The native host of the policy: it evaluates the same module that Kubewarden does, on manifests and
+//! clusters.
+//!
+//! [`policy`] runs the module and carries what it asks; [`cluster`] is where the answers come from;
+//! [`report`] shows results to people and programs; [`commands`] tie them together.
+
+pub mod cli;
+pub mod cluster;
+pub mod commands;
+pub mod planner;
+pub mod policy;
+pub mod report;

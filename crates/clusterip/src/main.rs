@@ -1,0 +1,7 @@
+//! `clusterip`: see [`clusterip::cli`].
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    clusterip::cli::run()
+}

@@ -1,0 +1,268 @@
+//! Places every Service of some manifests, one after the other, as if they were created now.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use clusterip_core::address::Family;
+use clusterip_core::answer::{Answer, Outcome};
+use clusterip_core::evidence::Report;
+use clusterip_core::label_selector::Labels;
+use clusterip_core::settings::Settings;
+use serde::Serialize;
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::cluster::manifests::{Manifest, Origin};
+use crate::cluster::object;
+use crate::cluster::snapshot::{Snapshot, SnapshotCalls, addresses};
+use crate::policy::module::{Module, ModuleError};
+
+/// What happens to a Service.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name; that of `generateName` with an ellipsis where it is yet to be generated.
+    pub name: String,
+    /// What is decided.
+    pub decision: Outcome,
+    /// Its pool.
+    pub pool: Option<String>,
+    /// What is known of its nodes.
+    pub evidence: Option<Report>,
+    /// The addresses that it has then.
+    #[serde(rename = "clusterIPs")]
+    pub cluster_ips: Vec<IpAddr>,
+    /// What its author should look at.
+    pub warnings: Vec<String>,
+    /// Why it is left or denied.
+    pub message: Option<String>,
+}
+
+/// How full a pool is, afterwards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolUse {
+    /// The name of the pool.
+    pub name: String,
+    /// One of its families.
+    pub family: Family,
+    /// How many of the addresses that it may hand out are used.
+    pub used: u128,
+    /// How many it may hand out.
+    pub usable: u128,
+}
+
+/// A plan.
+pub struct Plan {
+    /// A row for each Service, in the order of the manifests.
+    pub rows: Vec<Row>,
+    /// For each row: the index of its manifest.
+    pub manifests: Vec<usize>,
+    /// How full each pool is, afterwards.
+    pub pools: Vec<PoolUse>,
+}
+
+/// A Service that the policy has no answer for.
+#[derive(Debug, Error)]
+#[error("{origin}: Service {service}: {error}")]
+pub struct PlanError {
+    origin: Origin,
+    service: String,
+    error: ModuleError,
+}
+
+/// Plans Services.
+pub struct Planner<'m> {
+    module: &'m Module,
+    /// The settings as the policy gets them.
+    document: Value,
+    settings: Settings,
+    snapshot: Arc<RwLock<Snapshot>>,
+    /// The Services that are there, by namespace and name, and where they came from.
+    there: BTreeMap<(String, String), Option<Origin>>,
+    /// Whether look-ups may leave out what the Service at hand does not select.
+    narrow: bool,
+}
+
+impl<'m> Planner<'m> {
+    /// A planner for a cluster with these objects. `narrow` says that the policy is known to pass over
+    /// workloads that a Service does not select: look-ups then leave them out.
+    pub fn new(module: &'m Module, document: Value, settings: Settings, cluster: Vec<Value>, narrow: bool) -> Self {
+        let mut snapshot = Snapshot::default();
+        let mut there = BTreeMap::new();
+        for object in cluster {
+            if object::is_service(&object) {
+                there.insert(id(&object), None);
+            }
+            snapshot.insert(object);
+        }
+        Self { module, document, settings, snapshot: Arc::new(RwLock::new(snapshot)), there, narrow }
+    }
+
+    /// Places the Services among `manifests`. All other objects are known before the first, and so are
+    /// the addresses that any Service has already. `progress` is told after each Service how many are
+    /// done.
+    ///
+    /// # Errors
+    /// [`PlanError`] where the policy has no answer.
+    pub fn plan(mut self, manifests: &[Manifest], mut progress: impl FnMut(u64)) -> Result<Plan, PlanError> {
+        for manifest in manifests {
+            let object = &manifest.object;
+            // A Service that is there keeps its address, whatever its manifest says of it.
+            if !object::is_service(object) || (!self.there.contains_key(&id(object)) && !self.has(object)) {
+                self.insert(object.clone());
+            }
+        }
+        let mut plan = Plan { rows: Vec::new(), manifests: Vec::new(), pools: Vec::new() };
+        for (index, manifest) in
+            manifests.iter().enumerate().filter(|(_, manifest)| object::is_service(&manifest.object))
+        {
+            plan.rows.push(self.place(index, manifest)?);
+            plan.manifests.push(index);
+            progress(plan.rows.len() as u64);
+        }
+        plan.pools = self.pool_use();
+        Ok(plan)
+    }
+
+    fn place(&mut self, index: usize, manifest: &Manifest) -> Result<Row, PlanError> {
+        let id = id(&manifest.object);
+        let generated = id.1.is_empty();
+        let (mut object, mut old, mut warnings) = (manifest.object.clone(), None, Vec::new());
+        if let Some(first) = self.there.get(&id).filter(|_| !generated) {
+            old = self.get(&id);
+            if let Some(old) = &old {
+                keep_addresses(&mut object, old);
+            }
+            warnings.extend(first.as_ref().map(|first| format!("the same Service as in {first}")));
+        }
+        let request = request(index, &object, old.as_ref());
+        let calls = SnapshotCalls::new(Arc::clone(&self.snapshot));
+        let selector = self.narrow.then(|| selector(&object)).flatten();
+        let calls = match selector {
+            Some(selector) => calls.for_selector(selector),
+            None => calls,
+        };
+        let answer = self.module.validate(&request, &self.document, Arc::new(calls)).map_err(|error| PlanError {
+            origin: manifest.origin.clone(),
+            service: format!("{}/{}", id.0, id.1),
+            error,
+        })?;
+        let row = row(&id, &object, &answer, warnings);
+        if answer.accepted {
+            let mut placed = answer.mutated_object.unwrap_or(object);
+            if generated {
+                // The name that it is going to have is not known: any other will do.
+                placed["metadata"]["name"] = json!(format!("{}/{index}", row.name));
+            } else {
+                self.there.entry(id).or_insert_with(|| Some(manifest.origin.clone()));
+            }
+            self.insert(placed);
+        }
+        Ok(row)
+    }
+
+    fn insert(&self, object: Value) {
+        self.snapshot.write().unwrap_or_else(PoisonError::into_inner).insert(object);
+    }
+
+    fn get(&self, (namespace, name): &(String, String)) -> Option<Value> {
+        self.snapshot.read().unwrap_or_else(PoisonError::into_inner).get("v1", "Service", namespace, name).cloned()
+    }
+
+    fn has(&self, service: &Value) -> bool {
+        self.get(&id(service)).is_some()
+    }
+
+    fn pool_use(&self) -> Vec<PoolUse> {
+        let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = Vec::new();
+        for pool in &self.settings.pools {
+            for family in [Family::V4, Family::V6].into_iter().filter(|family| pool.has(*family)) {
+                let candidates = self.settings.candidates(pool, family);
+                let used = snapshot.addresses().filter(|address| candidates.contains(*address)).count() as u128;
+                pools.push(PoolUse { name: pool.name.clone(), family, used, usable: candidates.count() });
+            }
+        }
+        pools
+    }
+}
+
+fn id(object: &Value) -> (String, String) {
+    (object::namespace(object).to_owned(), object::name(object).to_owned())
+}
+
+fn selector(service: &Value) -> Option<Labels> {
+    let selector = service.get("spec")?.get("selector")?.as_object()?;
+    selector.iter().map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+/// An update that does not mention addresses keeps them, as `kubectl apply` does.
+fn keep_addresses(object: &mut Value, old: &Value) {
+    let none =
+        |value: Option<&Value>| value.is_none_or(|value| value.is_null() || *value == json!("") || *value == json!([]));
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let becomes_name = spec.get("type").is_some_and(|kind| kind == "ExternalName");
+    if becomes_name || !none(spec.get("clusterIP")) || !none(spec.get("clusterIPs")) {
+        return;
+    }
+    for key in ["clusterIP", "clusterIPs"] {
+        if let Some(value) = old.get("spec").and_then(|spec| spec.get(key)) {
+            spec.insert(key.to_owned(), value.clone());
+        }
+    }
+}
+
+fn request(index: usize, object: &Value, old: Option<&Value>) -> Value {
+    let kind = json!({"group": "", "version": "v1", "kind": "Service"});
+    let resource = json!({"group": "", "version": "v1", "resource": "services"});
+    json!({
+        "uid": format!("plan-{index}"),
+        "kind": kind,
+        "requestKind": kind,
+        "resource": resource,
+        "requestResource": resource,
+        "namespace": object::namespace(object),
+        "name": object::name(object),
+        "operation": if old.is_some() { "UPDATE" } else { "CREATE" },
+        "userInfo": {"username": "clusterip-plan"},
+        "object": object,
+        "oldObject": old,
+        "dryRun": true,
+        "options": null,
+    })
+}
+
+fn row(id: &(String, String), object: &Value, answer: &Answer, mut warnings: Vec<String>) -> Row {
+    let name = if id.1.is_empty() {
+        format!("{}…", object::text(object, &["metadata", "generateName"]))
+    } else {
+        id.1.clone()
+    };
+    warnings.extend(answer.warnings.iter().flatten().cloned());
+    let audit = answer.audit();
+    // Another policy than ours says nothing of its reasons.
+    let decision = match (&audit, answer.accepted, &answer.mutated_object) {
+        (Some(audit), ..) => audit.outcome,
+        (None, false, _) => Outcome::Denied,
+        (None, true, Some(_)) => Outcome::Allocated,
+        (None, true, None) => Outcome::Left,
+    };
+    let reason = audit.as_ref().and_then(|audit| audit.reason.clone());
+    Row {
+        namespace: id.0.clone(),
+        name,
+        decision,
+        pool: audit.as_ref().and_then(|audit| audit.pool.clone()),
+        evidence: audit.and_then(|audit| audit.evidence),
+        cluster_ips: if answer.accepted {
+            addresses(answer.mutated_object.as_ref().unwrap_or(object))
+        } else {
+            Vec::new()
+        },
+        warnings,
+        message: answer.message.clone().or(reason),
+    }
+}

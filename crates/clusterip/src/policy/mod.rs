@@ -1,0 +1,6 @@
+//! The policy module, and what it may ask of its host.
+
+pub mod host_calls;
+pub mod module;
+pub mod response;
+pub mod session;

@@ -1,0 +1,133 @@
+//! The WebAssembly module: compiled once, instantiated for each evaluation.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clusterip_core::answer::Answer;
+use clusterip_core::validate::SettingsAnswer;
+use serde_json::{Value, json};
+use thiserror::Error;
+use wapc::WapcHost;
+use wasmtime_provider::wasmtime::{Config, Engine, Module as Compiled};
+use wasmtime_provider::{EpochDeadlines, ResourceLimits, WasmtimeEngineProviderBuilder, WasmtimeEngineProviderPre};
+
+use super::host_calls::{HostCall, HostCalls};
+
+/// The module that this program was built with.
+pub const EMBEDDED: &[u8] = include_bytes!(env!("CLUSTERIP_POLICY_MODULE"));
+
+/// How long one evaluation may run: as long as policy-server lets it by default.
+const TIME_LIMIT: Duration = Duration::from_secs(2);
+/// How much memory one instance may have.
+const MEMORY_LIMIT: usize = 256 << 20;
+/// How exactly the time limit is kept.
+const TICK: Duration = Duration::from_millis(20);
+
+/// A policy that can't be loaded, or does not answer.
+#[derive(Debug, Error)]
+pub enum ModuleError {
+    /// It is no module, or none of a waPC policy.
+    #[error("the policy can't be loaded: {0}")]
+    Load(String),
+    /// It trapped, or ran over its limits.
+    #[error("the policy did not answer: {0}")]
+    Call(String),
+    /// Its answer is none.
+    #[error("the policy's answer can't be read: {0}")]
+    Answer(#[source] serde_json::Error),
+}
+
+/// A compiled policy.
+pub struct Module {
+    instances: WasmtimeEngineProviderPre,
+    imports: Vec<(String, String)>,
+    deadlines: EpochDeadlines,
+    /// Tells the clock that the module is gone.
+    gone: Arc<AtomicBool>,
+}
+
+impl Module {
+    /// Compiles a module.
+    ///
+    /// # Errors
+    /// [`ModuleError::Load`] where it is not valid, or imports something else than waPC.
+    pub fn new(bytes: &[u8]) -> Result<Self, ModuleError> {
+        let load = |error: &dyn std::fmt::Display| ModuleError::Load(error.to_string());
+        let mut config = Config::new();
+        config.epoch_interruption(true);
+        let engine = Engine::new(&config).map_err(|error| load(&error))?;
+        let compiled = Compiled::new(&engine, bytes).map_err(|error| load(&error))?;
+        let imports = compiled.imports().map(|import| (import.module().to_owned(), import.name().to_owned())).collect();
+        let ticks = (TIME_LIMIT.as_millis() / TICK.as_millis()) as u64;
+        let deadlines = EpochDeadlines { wapc_init: ticks, wapc_func: ticks };
+        let instances = WasmtimeEngineProviderBuilder::new()
+            .engine(engine.clone())
+            .module(compiled)
+            .enable_epoch_interruptions(deadlines)
+            .enable_resource_limits(ResourceLimits { max_memory_size: Some(MEMORY_LIMIT), ..ResourceLimits::default() })
+            .build_pre()
+            .map_err(|error| load(&error))?;
+        let gone = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&gone);
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(TICK);
+                engine.increment_epoch();
+            }
+        });
+        Ok(Self { instances, imports, deadlines, gone })
+    }
+
+    /// What the module imports: module and name.
+    pub fn imports(&self) -> &[(String, String)] {
+        &self.imports
+    }
+
+    /// Evaluates an admission request.
+    ///
+    /// # Errors
+    /// [`ModuleError`] where the policy traps, runs over its limits, or answers something else.
+    pub fn validate(
+        &self,
+        request: &Value,
+        settings: &Value,
+        calls: Arc<dyn HostCalls>,
+    ) -> Result<Answer, ModuleError> {
+        let payload = json!({ "request": request, "settings": settings });
+        self.call("validate", &payload, Some(calls))
+    }
+
+    /// Checks settings.
+    ///
+    /// # Errors
+    /// As [`Self::validate`]. Settings that are wrong are no error but an answer.
+    pub fn validate_settings(&self, settings: &Value) -> Result<SettingsAnswer, ModuleError> {
+        self.call("validate_settings", settings, None)
+    }
+
+    fn call<T: serde::de::DeserializeOwned>(
+        &self,
+        operation: &str,
+        payload: &Value,
+        calls: Option<Arc<dyn HostCalls>>,
+    ) -> Result<T, ModuleError> {
+        let failed = |error: &dyn std::fmt::Display| ModuleError::Call(error.to_string());
+        let engine = self.instances.rehydrate(Some(self.deadlines)).map_err(|error| failed(&error))?;
+        let callback = move |_: u64, binding: &str, namespace: &str, operation: &str, payload: &[u8]| {
+            let calls = calls.as_ref().ok_or("no look-ups here")?;
+            let call = HostCall::read(binding, namespace, operation, payload)?;
+            calls.answer(&call).map_err(Into::into)
+        };
+        let host = WapcHost::new(Box::new(engine), Some(Box::new(callback))).map_err(|error| failed(&error))?;
+        let payload = serde_json::to_vec(payload).map_err(ModuleError::Answer)?;
+        let answer = host.call(operation, &payload).map_err(|error| failed(&error))?;
+        serde_json::from_slice(&answer).map_err(ModuleError::Answer)
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        self.gone.store(true, Ordering::Relaxed);
+    }
+}

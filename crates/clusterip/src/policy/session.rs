@@ -1,0 +1,191 @@
+//! Recorded sessions: what a policy asked and was answered, in the format of `kwctl run
+//! --record-host-capabilities-interactions`.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Deserialize;
+use serde_json::Value;
+use thiserror::Error;
+
+use super::host_calls::{HostCall, HostCalls};
+use crate::cluster::yaml;
+
+/// One question and its answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// The question.
+    pub call: HostCall,
+    /// The JSON of the answer, or the text of an error.
+    pub answer: Result<String, String>,
+}
+
+/// A session file that can't be read.
+#[derive(Debug, Error)]
+#[error("exchange {number}: {reason}")]
+pub struct SessionError {
+    /// Which one, counted from 1; 0 for the file as a whole.
+    pub number: usize,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// Reads a session file.
+///
+/// # Errors
+/// [`SessionError`] for the first exchange that is none.
+pub fn read(text: &str) -> Result<Vec<Exchange>, SessionError> {
+    #[derive(Deserialize)]
+    struct Written {
+        request: String,
+        response: Response,
+    }
+    #[derive(Deserialize)]
+    #[serde(tag = "type")]
+    enum Response {
+        Success { payload: String },
+        Error { message: String },
+    }
+    let whole = |reason: String| SessionError { number: 0, reason };
+    let document = yaml::single(text).map_err(|error| whole(error.to_string()))?;
+    let Value::Array(exchanges) = document else { return Err(whole("expected a list of exchanges".to_owned())) };
+    let exchange = |(index, value): (usize, Value)| {
+        let wrong = |reason: String| SessionError { number: index + 1, reason };
+        let written: Written = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
+        let call = read_call(&written.request).map_err(wrong)?;
+        let answer = match written.response {
+            Response::Success { payload } => Ok(payload),
+            Response::Error { message } => Err(message),
+        };
+        Ok(Exchange { call, answer })
+    };
+    exchanges.into_iter().enumerate().map(exchange).collect()
+}
+
+/// A request is written as YAML whose tag names the call.
+fn read_call(text: &str) -> Result<HostCall, String> {
+    let (tag, fields) = text
+        .trim_start()
+        .strip_prefix('!')
+        .and_then(|text| text.split_once('\n'))
+        .ok_or("the request does not begin with a tag such as !KubernetesGetResource")?;
+    let fields = yaml::single(fields).map_err(|error| error.to_string())?;
+    serde_json::from_value(serde_json::json!({ tag.trim(): fields })).map_err(|error| error.to_string())
+}
+
+/// Writes a session file.
+pub fn write(exchanges: &[Exchange]) -> String {
+    if exchanges.is_empty() {
+        return "[]\n".to_owned();
+    }
+    let mut text = String::new();
+    for exchange in exchanges {
+        text.push_str("- type: Exchange\n  request: |\n");
+        for line in call_yaml(&exchange.call) {
+            // Writing to a string can't fail.
+            let _ = writeln!(text, "    {line}");
+        }
+        let (kind, key, value) = match &exchange.answer {
+            Ok(payload) => ("Success", "payload", payload),
+            Err(message) => ("Error", "message", message),
+        };
+        let _ = writeln!(text, "  response:\n    type: {kind}\n    {key}: {}", quoted(value));
+    }
+    text
+}
+
+fn call_yaml(call: &HostCall) -> Vec<String> {
+    let Ok(Value::Object(variant)) = serde_json::to_value(call) else { return Vec::new() };
+    let mut lines = Vec::new();
+    for (tag, fields) in &variant {
+        lines.push(format!("!{tag}"));
+        for (key, value) in fields.as_object().into_iter().flatten() {
+            match value {
+                Value::Array(items) => {
+                    lines.push(format!("{key}:"));
+                    lines.extend(
+                        items.iter().map(|item| format!("- {}", item.as_str().map(quoted).unwrap_or_default())),
+                    );
+                }
+                Value::String(text) => lines.push(format!("{key}: {}", quoted(text))),
+                other => lines.push(format!("{key}: {other}")),
+            }
+        }
+    }
+    lines
+}
+
+/// A YAML scalar in single quotes, or in double ones where it has control characters.
+fn quoted(text: &str) -> String {
+    if text.chars().any(char::is_control) {
+        // A JSON string is a YAML double-quoted scalar.
+        Value::from(text).to_string()
+    } else {
+        format!("'{}'", text.replace('\'', "''"))
+    }
+}
+
+/// Answers from a recorded session: strictly in order, each question exactly as it was recorded.
+pub struct Replay {
+    left: Mutex<VecDeque<Exchange>>,
+}
+
+impl Replay {
+    /// A replay of these exchanges.
+    pub fn new(exchanges: Vec<Exchange>) -> Self {
+        Self { left: Mutex::new(exchanges.into()) }
+    }
+
+    /// How many exchanges have not been asked for.
+    pub fn left(&self) -> usize {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+impl HostCalls for Replay {
+    fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(expected) = left.pop_front() else {
+            return Err("the list of recorded responses is empty".to_owned());
+        };
+        if expected.call != *call {
+            return Err(format!(
+                "Replay error: unexpected request. Was expecting {:?}, got {call:?} instead",
+                expected.call
+            ));
+        }
+        expected.answer.map(String::into_bytes)
+    }
+}
+
+/// Records what another host answers.
+pub struct Recorder {
+    host: Arc<dyn HostCalls>,
+    exchanges: Mutex<Vec<Exchange>>,
+}
+
+impl Recorder {
+    /// Records the answers of `host`.
+    pub fn new(host: Arc<dyn HostCalls>) -> Self {
+        Self { host, exchanges: Mutex::default() }
+    }
+
+    /// What was asked and answered so far.
+    pub fn exchanges(&self) -> Vec<Exchange> {
+        self.exchanges.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl HostCalls for Recorder {
+    fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
+        let answer = self.host.answer(call);
+        let written = match &answer {
+            Ok(payload) => Ok(String::from_utf8_lossy(payload).into_owned()),
+            Err(message) => Err(message.clone()),
+        };
+        let exchange = Exchange { call: call.clone(), answer: written };
+        self.exchanges.lock().unwrap_or_else(PoisonError::into_inner).push(exchange);
+        answer
+    }
+}

@@ -1,0 +1,5 @@
+//! Results for people and programs.
+
+pub mod filled;
+pub mod json;
+pub mod table;

@@ -1,0 +1,102 @@
+//! A plan as a table for people.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use anstyle::Style;
+use clusterip_core::address::Family;
+use clusterip_core::answer::Outcome;
+use clusterip_core::evidence::Report;
+use tabwriter::TabWriter;
+
+use super::json::Summary;
+use crate::commands::style;
+use crate::planner::{Plan, PoolUse, Row};
+
+/// The table: a row for each Service, its warnings below it, and a last line with the totals. Coloured;
+/// whoever prints it takes the colours out where they don't belong.
+///
+/// # Errors
+/// Where the table can't be laid out.
+pub fn plan(plan: &Plan) -> Result<String, std::io::Error> {
+    let mut cells = TabWriter::new(Vec::new()).padding(2).ansi(true);
+    let head = ["NAMESPACE", "SERVICE", "POOL", "CLUSTER-IP", "EVIDENCE"].map(|title| paint(style::HEAD, title));
+    writeln!(cells, "{}", head.join("\t"))?;
+    for row in &plan.rows {
+        writeln!(cells, "{}", line(row).join("\t"))?;
+    }
+    let cells = cells.into_inner().map_err(|error| std::io::Error::other(error.to_string()))?;
+    let cells = String::from_utf8(cells).map_err(std::io::Error::other)?;
+    let mut lines = cells.lines();
+    let mut table = String::new();
+    let mut put = |line: &str| {
+        table.push_str(line.trim_end());
+        table.push('\n');
+    };
+    put(lines.next().unwrap_or_default());
+    for (row, line) in plan.rows.iter().zip(lines) {
+        put(line);
+        if let Some(message) = row.message.as_ref().filter(|_| row.decision == Outcome::Denied) {
+            put(&paint(style::ERROR, &format!("  denied: {}", harmless(message))));
+        }
+        for warning in &row.warnings {
+            put(&paint(style::WARNING, &format!("  warning: {}", harmless(warning))));
+        }
+    }
+    put("");
+    put(&totals(plan));
+    Ok(table)
+}
+
+fn line(row: &Row) -> [String; 5] {
+    let pool = row.pool.as_deref().unwrap_or("-");
+    let addresses = row.cluster_ips.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let (address, style) = match row.decision {
+        Outcome::Denied => ("denied".to_owned(), style::ERROR),
+        _ if addresses.is_empty() => ("-".to_owned(), style::FAINT),
+        Outcome::Left => (addresses, style::FAINT),
+        Outcome::Allocated => (addresses, style::GOOD),
+    };
+    let evidence = match (&row.evidence, row.decision, &row.message) {
+        (_, Outcome::Left, Some(message)) => paint(style::FAINT, &format!("left: {}", harmless(message))),
+        (Some(evidence), ..) => harmless(&self::evidence(evidence)),
+        _ => paint(style::FAINT, "-"),
+    };
+    [harmless(&row.namespace), harmless(&row.name), harmless(pool), paint(style, &address), evidence]
+}
+
+/// `os=windows, arch=amd64 (Deployment shop/web)`: the well-known labels without their prefix.
+fn evidence(report: &Report) -> String {
+    let short = |key: &str| key.strip_prefix("kubernetes.io/").unwrap_or(key).to_owned();
+    let labels: Vec<String> = report.labels.iter().map(|(key, value)| format!("{}={value}", short(key))).collect();
+    format!("{} ({})", labels.join(", "), report.source)
+}
+
+fn totals(plan: &Plan) -> String {
+    let Summary { allocated, left, denied } = Summary::of(&plan.rows);
+    let mut line = format!("{} Services: {allocated} allocated, {left} left, ", plan.rows.len());
+    let denied = format!("{denied} denied");
+    line.push_str(&if denied.starts_with("0 ") { denied } else { paint(style::ERROR, &denied) });
+    for PoolUse { name, family, used, usable } in &plan.pools {
+        let several = plan.pools.iter().filter(|pool| pool.name == *name).count() > 1 || *family == Family::V6;
+        let family = if several { format!(" {family}") } else { String::new() };
+        // Writing to a string can't fail.
+        let _ = write!(line, "; {name}{family} {used} of {usable} used");
+    }
+    line
+}
+
+fn paint(style: Style, text: &str) -> String {
+    format!("{}{text}{}", style.render(), style.render_reset())
+}
+
+/// Text from manifests must not steer the terminal, nor the layout.
+fn harmless(text: &str) -> String {
+    if text.chars().any(char::is_control) {
+        text.chars()
+            .flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] })
+            .collect()
+    } else {
+        text.to_owned()
+    }
+}
