@@ -19,6 +19,7 @@ pub mod evidence;
 pub mod families;
 pub mod json;
 pub mod label_selector;
+pub mod namespace;
 pub mod pick;
 pub mod pod_spec;
 pub mod pool;

@@ -1,12 +1,11 @@
 //! Which pool is a Service's?
 
-use std::cell::OnceCell;
-
 use thiserror::Error;
 
-use crate::cluster::{Cluster, LookupError, NamespaceMeta};
+use crate::cluster::{Cluster, LookupError};
 use crate::evidence::{self, Evidence};
 use crate::json::quote;
+use crate::namespace::NamespaceOnce;
 use crate::service::{POOL_ANNOTATION, Service};
 use crate::settings::{Pool, Settings};
 
@@ -47,37 +46,6 @@ pub enum Refusal {
         /// The condition that does not hold.
         fence: &'static str,
     },
-}
-
-/// A Namespace that is looked up when it is first asked for, once.
-pub struct NamespaceOnce<'c> {
-    name: &'c str,
-    cluster: &'c dyn Cluster,
-    meta: OnceCell<Option<NamespaceMeta>>,
-}
-
-impl<'c> NamespaceOnce<'c> {
-    /// The Namespace of this name; asks nothing yet.
-    pub fn new(name: &'c str, cluster: &'c dyn Cluster) -> Self {
-        Self { name, cluster, meta: OnceCell::new() }
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &'c str {
-        self.name
-    }
-
-    /// What it says, if it exists.
-    ///
-    /// # Errors
-    /// [`LookupError`] where the look-up fails; the next call tries again.
-    pub fn get(&self) -> Result<Option<&NamespaceMeta>, LookupError> {
-        if let Some(meta) = self.meta.get() {
-            return Ok(meta.as_ref());
-        }
-        let meta = self.cluster.namespace(self.name)?;
-        Ok(self.meta.get_or_init(|| meta).as_ref())
-    }
 }
 
 /// Chooses the pool: the first one, in the order of the settings, whose `match` matches.

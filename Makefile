@@ -1,0 +1,98 @@
+# What there is to build and check. `make help` lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# Tools that are built here are kept outside of the tree: `make clean` does not throw them away.
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/clusterip-policy
+TOOLS := $(CACHE)/tools
+FUZZ_SECONDS ?= 60
+
+CLUSTERIP := target/release/clusterip
+WASM := target/wasm32-unknown-unknown/wasm/clusterip_policy.wasm
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: policy.wasm ## Build policy.wasm and target/release/clusterip
+	cargo build --quiet --release --locked --package clusterip
+
+# cargo knows best whether there is something to do. The file changes only with its contents, so that
+# the program that embeds it is not built again in vain.
+.PHONY: force
+policy.wasm: force
+	scripts/cargo-wasm build --quiet --locked --profile wasm --package clusterip-policy
+	@cmp --silent $(WASM) $@ || cp $(WASM) $@
+
+.PHONY: demo
+demo: build ## Place the Services of examples/shop
+	$(CLUSTERIP) plan examples/shop --settings examples/settings/k2s.yaml
+
+.PHONY: test
+test: build test-native test-wasm e2e-tests ## Run all tests
+
+# The core is tested with overflow checks; what hosts the module, as it is released.
+.PHONY: test-native
+test-native: policy.wasm
+	cargo test --locked --package clusterip-core
+	cargo test --locked --release --package clusterip-policy --package clusterip
+
+.PHONY: test-wasm
+test-wasm: $(TOOLS)/bin/wasm-bindgen-test-runner ## Run the core's tests in WebAssembly, under Node
+	@command -v node >/dev/null || { echo "node is missing: apt-get install nodejs" >&2; exit 1; }
+	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER=$< scripts/cargo-wasm test --locked --package clusterip-core --lib --tests
+
+# The runner must be of the version that the tests are linked with.
+WASM_BINDGEN := $(shell awk '/^name = "wasm-bindgen"$$/ {getline; gsub(/"/, ""); print $$3}' Cargo.lock)
+
+$(TOOLS)/bin/wasm-bindgen-test-runner: Cargo.lock
+	@$@ --version 2>/dev/null | grep --quiet --fixed-strings " $(WASM_BINDGEN)" || \
+		cargo install --quiet --root $(TOOLS) --force wasm-bindgen-cli --version $(WASM_BINDGEN)
+	@touch $@
+
+.PHONY: e2e-tests
+e2e-tests: policy.wasm ## Replay the recorded sessions through kwctl, if it is there
+	@if command -v "$${KWCTL:-kwctl}" >/dev/null; then \
+		command -v bats >/dev/null || { echo "bats is missing: apt-get install bats" >&2; exit 1; }; \
+		command -v jq >/dev/null || { echo "jq is missing: apt-get install jq" >&2; exit 1; }; \
+		bats e2e-tests/sessions.bats; \
+	else \
+		echo "skipped: e2e-tests/sessions.bats needs kwctl; \`cargo test\` replayed the same sessions"; \
+	fi
+
+.PHONY: bench
+bench: build ## Print the figures
+	cargo bench --quiet --locked --package clusterip --bench figures
+
+.PHONY: fuzz
+fuzz: policy.wasm $(TOOLS)/bin/cargo-fuzz ## Fuzz every parser of outside input, FUZZ_SECONDS (60) each
+	@for target in $$(cd fuzz/fuzz_targets && ls *.rs); do \
+		echo "== $${target%.rs}"; \
+		RUSTC_BOOTSTRAP=1 $(TOOLS)/bin/cargo-fuzz run "$${target%.rs}" -- -max_total_time=$(FUZZ_SECONDS) -max_len=16384 -verbosity=0 -print_final_stats=1; \
+	done
+
+$(TOOLS)/bin/cargo-fuzz:
+	cargo install --quiet --root $(TOOLS) cargo-fuzz
+
+.PHONY: lint
+lint: policy.wasm $(TOOLS)/bin/cargo-deny ## Check format, lints and dependencies
+	@cargo fmt --version >/dev/null || { echo "rustfmt is missing: rustup component add rustfmt" >&2; exit 1; }
+	@cargo clippy --version >/dev/null || { echo "clippy is missing: rustup component add clippy" >&2; exit 1; }
+	cargo fmt --all --check
+	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+	$(TOOLS)/bin/cargo-deny --log-level error check bans licenses sources
+
+$(TOOLS)/bin/cargo-deny:
+	cargo install --quiet --root $(TOOLS) cargo-deny
+
+.PHONY: fmt
+fmt: ## Format the code
+	cargo fmt --all
+
+.PHONY: clean
+clean: ## Remove what was built; tools in the cache stay
+	cargo clean --quiet
+	rm -f policy.wasm
