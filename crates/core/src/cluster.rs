@@ -36,7 +36,8 @@ pub trait Cluster {
     /// in any order and possibly more than once, together with the Service's namespace and name.
     fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError>;
 
-    /// Whether an `IPAddress` object of this address exists, by a consistent read.
+    /// Whether an `IPAddress` object of this address exists, by a consistent read. A host that knows of
+    /// more that is taken (addresses in flight, those of a move under way) answers that it exists.
     fn ip_address(&self, address: IpAddr) -> Result<IpAddressLookup, LookupError>;
 }
 
@@ -100,13 +101,16 @@ pub enum LookupError {
 impl LookupError {
     /// What whoever reads the message can do.
     pub fn way_out(&self) -> String {
+        // Only workloads can be done without.
+        let drop_it = |resource: &str| {
+            let is_workload = WorkloadKind::parse(resource.strip_prefix("v1/").unwrap_or(resource)).is_some();
+            if is_workload { ", or take the kind out of services.evidence.kinds" } else { "" }
+        };
         match self {
             Self::NotGranted { resource, .. } => {
-                format!(
-                    "grant read access to {resource} (policy and host), or take the kind out of services.evidence.kinds"
-                )
+                format!("grant read access to it, to the policy and to its host{}", drop_it(resource))
             }
-            Self::NoSuchApi { .. } => "install the API, or take the kind out of services.evidence.kinds".to_owned(),
+            Self::NoSuchApi { resource, .. } => format!("install the API{}", drop_it(resource)),
             Self::Malformed { .. } => "report it with the host's version".to_owned(),
             Self::Failed { .. } => "try again; if it stays, see the log of the host".to_owned(),
         }

@@ -163,7 +163,7 @@ impl<'a> Case<'a> {
                         let own = choice
                             .pool
                             .map_or("no pool is its own".to_owned(), |own| format!("its own is {:?}", own.name));
-                        format!("{address} lies in pool {:?}, {own}: {}", pool.name, choice.evidence.describe())
+                        format!("{address} lies in pool {:?}, {own}: {}", pool.name, choice.describe())
                     }));
                 }
                 // Where a warning is the worst that can happen, a failed look-up is no reason to deny.
@@ -192,7 +192,7 @@ impl<'a> Case<'a> {
     fn choose(&mut self, service: &Service) -> Result<Choice<'a>, Refusal> {
         let choice = choose(service, &self.namespace, self.settings, self.cluster, &mut self.decision.warnings)?;
         self.decision.pool = choice.pool.map(|pool| pool.name.clone());
-        self.decision.evidence = (!choice.evidence.is_empty()).then(|| choice.evidence.report());
+        self.decision.evidence = choice.report();
         Ok(choice)
     }
 
@@ -212,7 +212,7 @@ impl<'a> Case<'a> {
         let reason = if choice.evidence.is_empty() {
             "no pool is for this Service: Kubernetes picks the address".to_owned()
         } else {
-            format!("no pool is for {}: Kubernetes picks the address", choice.evidence.describe())
+            format!("no pool is for {}: Kubernetes picks the address", choice.describe())
         };
         self.warn(reason.clone());
         Verdict::Left(reason)
@@ -220,30 +220,23 @@ impl<'a> Case<'a> {
 
     /// The Service's pool has no free address of a family that it needs.
     fn without(&mut self, pool: &Pool, family: Family, choice: &Choice<'_>) -> Verdict {
-        let why = if pool.has(family) {
-            format!(
-                "pool {:?} ({}) is full: {} of {} addresses used, the first {} of each range reserved",
-                pool.name,
-                pool.ranges(family),
-                self.settings.candidates(pool, family).count(),
-                self.settings.candidates(pool, family).count(),
-                pool.reserved
-            )
+        let (why, way_out) = if pool.has(family) {
+            let (ranges, count) = (pool.ranges(family), self.settings.candidates(pool, family).count());
+            let used = format!("{count} of {count} addresses used, the first {} of each range reserved", pool.reserved);
+            let way_out = "add a range to the pool, delete Services that are not needed, or".to_owned();
+            (format!("pool {:?} ({ranges}) is full: {used}", pool.name), way_out)
         } else {
-            format!("pool {:?} has no {family} range", pool.name)
+            (format!("pool {:?} has no {family} range", pool.name), format!("add an {family} range to the pool, or"))
         };
         if self.settings.when_full == WhenFull::Unmanaged {
-            self.warn(format!("{why}: Kubernetes picks the address"));
-            return Verdict::Left(format!("{why}: Kubernetes picks the address"));
+            let reason = format!("{why}: Kubernetes picks the address");
+            self.warn(reason.clone());
+            return Verdict::Left(reason);
         }
-        let evidence = if choice.evidence.is_empty() {
-            String::new()
-        } else {
-            format!("; chosen by {}", choice.evidence.describe())
-        };
         let message = format!(
-            "Service {}: {why}{evidence}; add a range to the pool, delete Services that are not needed, or set services.whenFull: unmanaged",
-            self.request.subject()
+            "Service {}: {why}; chosen by {}; {way_out} set services.whenFull: unmanaged",
+            self.request.subject(),
+            choice.describe()
         );
         // The status that the API server itself gives when a range is full.
         Verdict::Denied(Denial { code: 500, message })

@@ -39,7 +39,8 @@ struct Found {
 /// Evidence as it is reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Where it comes from, such as `Deployment shop/web`.
+    /// Where it comes from, such as `Deployment shop/web`. Without labels: what else made it the pool,
+    /// such as `namespace shop`.
     pub source: String,
     /// The node labels.
     pub labels: Labels,

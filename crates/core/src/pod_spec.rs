@@ -72,7 +72,8 @@ pub fn labelled(labels: &Labels, key: &str) -> Option<String> {
     labels
         .get(key)
         .or_else(|| labels.get(OS_LABEL_BETA).filter(|_| key == OS_LABEL))
-        .filter(|value| !value.is_empty())
+        // No operating system is called ""; other labels often have no more than their key.
+        .filter(|value| key != OS_LABEL || !value.is_empty())
         .map(|value| normal(key, value))
 }
 

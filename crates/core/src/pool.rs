@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::cluster::{Cluster, LookupError};
-use crate::evidence::{self, Evidence};
+use crate::evidence::{self, Evidence, Report};
 use crate::json::quote;
 use crate::namespace::NamespaceOnce;
 use crate::service::{POOL_ANNOTATION, Service};
@@ -16,6 +16,27 @@ pub struct Choice<'s> {
     pub pool: Option<&'s Pool>,
     /// What is known of its nodes: nothing where no pool that could be its own asks about nodes.
     pub evidence: Evidence,
+    /// What else made it this pool, where nothing about nodes did.
+    pub otherwise: Option<String>,
+}
+
+impl Choice<'_> {
+    /// Why it is this pool, or none; nothing where there is nothing to say.
+    pub fn report(&self) -> Option<Report> {
+        match &self.otherwise {
+            _ if !self.evidence.is_empty() => Some(self.evidence.report()),
+            Some(source) => Some(Report { source: source.clone(), ..Report::default() }),
+            None => None,
+        }
+    }
+
+    /// The same in one line.
+    pub fn describe(&self) -> String {
+        match &self.otherwise {
+            Some(source) if self.evidence.is_empty() => source.clone(),
+            _ => self.evidence.describe(),
+        }
+    }
 }
 
 /// Why no pool could be chosen.
@@ -65,7 +86,8 @@ pub fn choose<'s>(
 ) -> Result<Choice<'s>, Refusal> {
     if let Some(name) = service.annotations.get(POOL_ANNOTATION).filter(|name| !name.is_empty()) {
         let pool = named(name, service, namespace, settings)?;
-        return Ok(Choice { pool: Some(pool), evidence: Evidence::default() });
+        let otherwise = Some(format!("annotation {POOL_ANNOTATION}"));
+        return Ok(Choice { pool: Some(pool), evidence: Evidence::default(), otherwise });
     }
     let mut admitting: Vec<&Pool> = Vec::new();
     for pool in &settings.pools {
@@ -90,7 +112,9 @@ pub fn choose<'s>(
     };
     let fits =
         |pool: &&Pool| pool.matches.node_labels.iter().all(|(key, value)| evidence.value(key) == Some(value.as_str()));
-    Ok(Choice { pool: admitting.into_iter().find(fits), evidence })
+    let pool = admitting.into_iter().find(fits);
+    let otherwise = pool.filter(|_| evidence.is_empty()).map(|pool| fences(pool, namespace.name()));
+    Ok(Choice { pool, evidence, otherwise })
 }
 
 fn named<'s>(
@@ -107,6 +131,22 @@ fn named<'s>(
         None => Ok(pool),
         Some(fence) => Err(Refusal::Fenced { pool: pool.name.clone(), fence }),
     }
+}
+
+/// The conditions of a pool that are not about nodes, in words.
+fn fences(pool: &Pool, namespace: &str) -> String {
+    let matches = &pool.matches;
+    let mut conditions: Vec<String> = Vec::new();
+    if !matches.namespaces.is_empty() {
+        conditions.push(format!("namespace {namespace}"));
+    }
+    if !matches.namespace_selector.is_empty() {
+        conditions.push(format!("labels of namespace {namespace}"));
+    }
+    if !matches.service_selector.is_empty() {
+        conditions.push("labels of the Service".to_owned());
+    }
+    if conditions.is_empty() { "default".to_owned() } else { conditions.join(", ") }
 }
 
 /// The condition of `pool` about namespace or Service that does not hold, if there is one.

@@ -361,12 +361,7 @@ impl Reader {
 
     fn dns_label(&mut self, at: &At<'_>) -> Option<String> {
         let text = self.ok(at.text())?;
-        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        let good = (1..=63).contains(&text.len())
-            && text.bytes().all(|byte| inner(byte) || byte == b'-')
-            && !text.starts_with('-')
-            && !text.ends_with('-');
-        if !good {
+        if !is_dns_label(text) {
             let reason = format!("{} is no DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end", quote(text));
             self.mistake(at.path.clone(), reason);
             return None;
@@ -400,14 +395,16 @@ impl Reader {
     }
 }
 
+fn is_dns_label(text: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&text.len()) && text.bytes().all(good) && !text.starts_with('-') && !text.ends_with('-')
+}
+
 /// `prefix/name`, or `name` alone.
 fn is_label_key(key: &str) -> bool {
     match key.split_once('/') {
         None => is_label_name(key),
-        Some((prefix, name)) => {
-            let good = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-' || c == b'.';
-            (1..=253).contains(&prefix.len()) && prefix.bytes().all(good) && is_label_name(name)
-        }
+        Some((prefix, name)) => prefix.len() <= 253 && prefix.split('.').all(is_dns_label) && is_label_name(name),
     }
 }
 

@@ -1,0 +1,193 @@
+//! What is asked of the cluster for evidence: kinds, RuntimeClasses and Nodes, and what a failure means.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{
+    ASSUMED, FakeCluster, LINUX, WINDOWS, allocated, answer, by_os, check_evidence, denied, lowest, selecting,
+};
+
+fn windows() -> Value {
+    json!({"nodeSelector": {"kubernetes.io/os": "windows"}})
+}
+
+fn linux() -> Value {
+    json!({"os": {"name": "linux"}})
+}
+
+fn cluster() -> FakeCluster {
+    FakeCluster::default()
+}
+
+#[test]
+fn runtime_classes_and_nodes_say_what_the_spec_does_not() {
+    let class = |name: &str| json!({ "runtimeClassName": name });
+    let bound = |name: &str| json!({ "nodeName": name });
+    let known = || {
+        cluster()
+            .runtime_class("win", &[("kubernetes.io/os", "Windows")])
+            .runtime_class("plain", &[])
+            .node("n1", &[("kubernetes.io/os", "windows")])
+            .node("old", &[("beta.kubernetes.io/os", "windows")])
+            .node("n2", &[("kubernetes.io/os", "linux")])
+    };
+    let one = |kind: &str, spec: Value| known().workload(kind, "shop/web", spec);
+    check_evidence(vec![
+        (
+            "a RuntimeClass",
+            selecting(),
+            one("Deployment", class("win")),
+            by_os("windows", "Deployment shop/web with RuntimeClass win", WINDOWS),
+            &[],
+        ),
+        (
+            "the spec itself before it",
+            selecting(),
+            one("Deployment", json!({"runtimeClassName": "win", "os": {"name": "linux"}})),
+            by_os("linux", "Deployment shop/web", LINUX),
+            &[],
+        ),
+        ("a RuntimeClass without nodes", selecting(), one("Deployment", class("plain")), ASSUMED, &[]),
+        ("a RuntimeClass that is not there", selecting(), one("Deployment", class("gone")), ASSUMED, &[]),
+        (
+            "the Node of a bound Pod",
+            selecting(),
+            one("Pod", bound("n1")),
+            by_os("windows", "Pod shop/web on Node n1", WINDOWS),
+            &[],
+        ),
+        (
+            "a Node with the old label",
+            selecting(),
+            one("Pod", bound("old")),
+            by_os("windows", "Pod shop/web on Node old", WINDOWS),
+            &[],
+        ),
+        ("a Node that is gone", selecting(), one("Pod", bound("gone")), ASSUMED, &[]),
+        (
+            "the RuntimeClass before the Node",
+            selecting(),
+            one("Pod", json!({"runtimeClassName": "win", "nodeName": "n2"})),
+            by_os("windows", "Pod shop/web with RuntimeClass win", WINDOWS),
+            &[],
+        ),
+        (
+            "the Node where the RuntimeClass says nothing",
+            selecting(),
+            one("Pod", json!({"runtimeClassName": "plain", "nodeName": "n1"})),
+            by_os("windows", "Pod shop/web on Node n1", WINDOWS),
+            &[],
+        ),
+        (
+            "Pods on Nodes that disagree",
+            selecting(),
+            known().workload("Pod", "shop/a", bound("n1")).workload("Pod", "shop/b", bound("n2")),
+            by_os("windows", "Pod shop/a on Node n1", WINDOWS),
+            &[
+                "Pod shop/a on Node n1 wants kubernetes.io/os=windows, Pod shop/b on Node n2 linux: the first by name decides",
+            ],
+        ),
+    ]);
+}
+
+#[test]
+fn a_node_is_looked_up_once_and_only_a_few_are_compared() {
+    let mut busy = cluster();
+    for index in 10..40 {
+        let (pod, node) = (format!("shop/p{index}"), format!("n{index}"));
+        busy = busy.workload("Pod", &pod, json!({ "nodeName": node })).node(&node, &[("kubernetes.io/os", "windows")]);
+        busy = busy.workload("Pod", &format!("{pod}-twin"), json!({ "nodeName": node }));
+    }
+    let object = selecting();
+    let expected = allocated(&object, &["172.21.1.50"], by_os("windows", "Pod shop/p10 on Node n10", WINDOWS), &[]);
+    assert_eq!(answer(&object, &lowest(), &busy), expected);
+    let nodes: Vec<String> = busy.questions().into_iter().filter(|question| question.starts_with("get Node")).collect();
+    let first_eight: Vec<String> = (10..18).map(|index| format!("get Node n{index}")).collect();
+    assert_eq!(nodes, first_eight);
+}
+
+#[test]
+fn the_settings_say_which_kinds_are_asked_and_how() {
+    let object = selecting();
+    let ask = |evidence: Value| {
+        let cluster = cluster().workload("Deployment", "shop/web", windows()).workload("Rollout", "shop/web", linux());
+        let answer = answer(&object, &json!({"services": {"order": "lowest", "evidence": evidence}}), &cluster);
+        (answer, cluster.questions())
+    };
+    let questions = |lists: &[&str], address| {
+        [lists, &["list Service", address]].concat().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+
+    let assumed = (
+        allocated(&object, &["172.21.0.50"], ASSUMED, &[]),
+        questions(&["list Pod", "get Namespace shop"], "get IPAddress 172.21.0.50"),
+    );
+    assert_eq!(ask(json!({"kinds": ["Pod"]})), assumed, "fewer");
+    let rollout = allocated(&object, &["172.21.0.50"], by_os("linux", "Rollout shop/web", LINUX), &[]);
+    assert_eq!(
+        ask(json!({"kinds": ["argoproj.io/v1alpha1/Rollout", "Deployment"]})),
+        (rollout, questions(&["list Rollout"], "get IPAddress 172.21.0.50")),
+        "a custom resource, first"
+    );
+    let deployment = allocated(&object, &["172.21.1.50"], by_os("windows", "Deployment shop/web", WINDOWS), &[]);
+    assert_eq!(
+        ask(json!({"lookups": "namespace"})),
+        (deployment.clone(), questions(&["list Deployment of shop"], "get IPAddress 172.21.1.50")),
+        "by namespace"
+    );
+    assert_eq!(
+        ask(json!({"lookups": "cluster"})),
+        (deployment, questions(&["list Deployment"], "get IPAddress 172.21.1.50")),
+        "by cluster"
+    );
+}
+
+#[test]
+fn evidence_that_cannot_be_had_is_a_denial_not_a_guess() {
+    use clusterip_core::cluster::LookupError::{Failed, Malformed, NoSuchApi, NotGranted};
+    let (resource, detail) = (|| "X".to_owned(), || "oh".to_owned());
+    let not_granted = || NotGranted { resource: resource(), detail: detail() };
+    let rows = [
+        (
+            "list Deployment",
+            not_granted(),
+            "may not read X: oh; grant read access to it, to the policy and to its host",
+        ),
+        (
+            "list CronJob",
+            NoSuchApi { resource: resource(), detail: detail() },
+            "the cluster has no X: oh; install the API",
+        ),
+        (
+            "list Pod",
+            Malformed { resource: resource(), detail: detail() },
+            "the host's answer about X can't be read: oh; report it with the host's version",
+        ),
+        (
+            "get Namespace",
+            Failed { resource: resource(), detail: detail() },
+            "looking up X failed: oh; try again; if it stays, see the log of the host",
+        ),
+        (
+            "get RuntimeClass",
+            not_granted(),
+            "may not read X: oh; grant read access to it, to the policy and to its host",
+        ),
+        (
+            "get Node",
+            Malformed { resource: resource(), detail: detail() },
+            "the host's answer about X can't be read: oh; report it with the host's version",
+        ),
+    ];
+    for (question, error, reason) in rows {
+        let spec = json!({"runtimeClassName": "c", "nodeName": "n"});
+        let cluster = cluster().workload("Pod", "shop/web", spec).failing(question, error);
+        let expected = denied(500, &format!("Service shop/web: {reason}"), support::UNASKED, &[]);
+        assert_eq!(answer(&selecting(), &lowest(), &cluster), expected, "{question}");
+    }
+}

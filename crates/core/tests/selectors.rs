@@ -1,0 +1,125 @@
+//! Kubernetes label selectors.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+mod support;
+
+use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement, includes};
+use proptest::prelude::*;
+use support::cases;
+
+fn labels(pairs: &[(&str, &str)]) -> Labels {
+    pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+fn requirement(key: &str, operator: Operator, values: &[&str]) -> Requirement {
+    Requirement { key: key.into(), operator, values: values.iter().map(|&value| value.to_owned()).collect() }
+}
+
+#[test]
+fn each_operator_says_what_kubernetes_says_of_present_and_absent_labels() {
+    use Operator::{DoesNotExist, Exists, In, NotIn};
+    let rows = [
+        // operator, values; team=a, team=b, team= (empty), no team
+        (In, &["a", "c"][..], [true, false, false, false]),
+        (In, &[""], [false, false, true, false]),
+        (NotIn, &["a", "c"], [false, true, true, true]),
+        (NotIn, &[""], [true, true, false, true]),
+        (Exists, &[], [true, true, true, false]),
+        (DoesNotExist, &[], [false, false, false, true]),
+    ];
+    let objects = [labels(&[("team", "a")]), labels(&[("team", "b")]), labels(&[("team", "")]), labels(&[("x", "a")])];
+    for (operator, values, expected) in rows {
+        let selector = LabelSelector {
+            match_labels: Labels::new(),
+            match_expressions: vec![requirement("team", operator, values)],
+        };
+        for (object, expected) in objects.iter().zip(expected) {
+            assert_eq!(selector.matches(object), expected, "{operator:?} {values:?} of {object:?}");
+        }
+    }
+}
+
+#[test]
+fn every_requirement_must_hold_and_none_matches_everything() {
+    let selector = LabelSelector {
+        match_labels: labels(&[("team", "a")]),
+        match_expressions: vec![
+            requirement("tier", Operator::In, &["web", "db"]),
+            requirement("old", Operator::DoesNotExist, &[]),
+        ],
+    };
+    let rows = [
+        ("all hold", labels(&[("team", "a"), ("tier", "db"), ("more", "x")]), true),
+        ("matchLabels differ", labels(&[("team", "b"), ("tier", "db")]), false),
+        ("matchLabels are missing", labels(&[("tier", "db")]), false),
+        ("the first expression fails", labels(&[("team", "a"), ("tier", "x")]), false),
+        ("the last expression fails", labels(&[("team", "a"), ("tier", "db"), ("old", "")]), false),
+        ("no labels", Labels::new(), false),
+    ];
+    for (name, object, expected) in rows {
+        assert_eq!(selector.matches(&object), expected, "{name}");
+        assert!(LabelSelector::default().matches(&object), "{name}: the empty selector");
+    }
+    assert!(LabelSelector::default().is_empty());
+    assert!(!selector.is_empty());
+    assert!(!LabelSelector { match_labels: Labels::new(), ..selector }.is_empty());
+}
+
+#[test]
+fn operators_are_named_as_kubernetes_names_them() {
+    for name in Operator::NAMES {
+        let operator = Operator::parse(name).unwrap();
+        assert_eq!(format!("{operator:?}"), name);
+        assert_eq!(operator.takes_values(), name.ends_with("In"), "{name}");
+    }
+    assert_eq!(["in", "Equals", "Gt", ""].map(Operator::parse), [None; 4]);
+}
+
+/// What the API reference says, read plainly: is there a label with this key, and what is its value?
+fn holds(requirement: &Requirement, object: &Labels) -> bool {
+    let present = object.iter().any(|(key, _)| *key == requirement.key);
+    let listed = object
+        .iter()
+        .any(|(key, value)| *key == requirement.key && requirement.values.iter().any(|wanted| wanted == value));
+    match requirement.operator {
+        Operator::In => listed,
+        // "NotIn" also selects objects without the key.
+        Operator::NotIn => !listed,
+        Operator::Exists => present,
+        Operator::DoesNotExist => !present,
+    }
+}
+
+// Few keys and values, so that they meet.
+fn some_labels() -> impl Strategy<Value = Labels> {
+    prop::collection::btree_map("[abc]", "[xyz]?", 0..4)
+}
+
+fn some_selector() -> impl Strategy<Value = LabelSelector> {
+    let operator = prop::sample::select(Operator::NAMES.map(|name| Operator::parse(name).unwrap()).to_vec());
+    let requirement = ("[abcd]", operator, prop::collection::vec("[xyz]?", 0..3))
+        .prop_map(|(key, operator, values)| Requirement { key, operator, values });
+    (prop::collection::btree_map("[abc]", "[xyz]?", 0..2), prop::collection::vec(requirement, 0..3))
+        .prop_map(|(match_labels, match_expressions)| LabelSelector { match_labels, match_expressions })
+}
+
+proptest! {
+    #![proptest_config(cases(2000))]
+
+    #[test]
+    fn a_selector_matches_where_each_requirement_holds(selector in some_selector(), object in some_labels()) {
+        let equalities = selector.match_labels.iter().map(|(key, value)| requirement(key, Operator::In, &[value]));
+        let all: Vec<Requirement> = equalities.chain(selector.match_expressions.clone()).collect();
+        prop_assert_eq!(selector.matches(&object), all.iter().all(|requirement| holds(requirement, &object)));
+    }
+
+    #[test]
+    fn a_service_selects_pods_that_have_all_of_its_labels(wanted in some_labels(), object in some_labels()) {
+        let missing = wanted.iter().any(|(key, value)| !object.iter().any(|label| label == (key, value)));
+        prop_assert_eq!(includes(&object, &wanted), !missing);
+    }
+}

@@ -1,0 +1,36 @@
+//! Settings documents and their mistakes.
+
+use clusterip_core::settings::Settings;
+use serde_json::{Value, json};
+
+/// Each row: a name, a document, and every mistake of it, a line each.
+#[track_caller]
+pub fn check_mistakes(rows: &[(&str, Value, &[&str])]) {
+    for (name, document, expected) in rows {
+        let (message, mistakes) = match Settings::from_value(document) {
+            Ok(_) => (String::new(), Vec::new()),
+            Err(invalid) => (invalid.to_string(), invalid.mistakes.iter().map(ToString::to_string).collect()),
+        };
+        assert_eq!(mistakes, *expected, "{name}");
+        assert_eq!(message, mistakes.join("\n"), "{name}: the message is the list");
+    }
+}
+
+/// Settings with these `services`.
+pub fn services(services: Value) -> Value {
+    json!({ "services": services })
+}
+
+/// Settings with these pools.
+pub fn pools(pools: Value) -> Value {
+    services(json!({ "pools": pools }))
+}
+
+/// Settings with a good pool `a` of 10.0.0.0/24 that has these fields, too.
+pub fn pool(fields: Value) -> Value {
+    let mut pool = json!({"name": "a", "cidrs": ["10.0.0.0/24"]});
+    for (key, value) in fields.as_object().unwrap() {
+        pool[key] = value.clone();
+    }
+    pools(json!([pool]))
+}

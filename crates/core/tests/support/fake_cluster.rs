@@ -1,0 +1,164 @@
+//! A cluster in memory that answers what it is told to, and keeps a log of the questions.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use clusterip_core::cluster::{Cluster, IpAddressLookup, LookupError, NamespaceMeta};
+use clusterip_core::label_selector::Labels;
+use clusterip_core::settings::Lookups;
+use clusterip_core::workload::{Workload, WorkloadKind};
+use serde_json::Value;
+
+use super::{ip, pod_spec_of};
+
+#[derive(Debug)]
+struct WorkloadObject {
+    kind: String,
+    namespace: String,
+    pod_labels: Labels,
+    workload: Workload,
+}
+
+/// Built by its own methods, each of which adds something and gives it back.
+#[derive(Debug, Default)]
+pub struct FakeCluster {
+    workloads: Vec<WorkloadObject>,
+    namespaces: BTreeMap<String, NamespaceMeta>,
+    nodes: BTreeMap<String, Labels>,
+    runtime_classes: BTreeMap<String, Labels>,
+    services: Vec<(String, String, IpAddr)>,
+    ip_addresses: BTreeSet<IpAddr>,
+    lacks_ip_address_api: bool,
+    failures: Vec<(String, LookupError)>,
+    questions: RefCell<Vec<String>>,
+}
+
+impl FakeCluster {
+    /// `object` is a kind and `namespace/name`; its Pods have the label `app` with the value `web`.
+    pub fn workload(self, kind: &str, object: &str, pod_spec: Value) -> Self {
+        self.workload_labelled(kind, object, &[("app", "web")], pod_spec)
+    }
+
+    pub fn workload_labelled(mut self, kind: &str, object: &str, pod_labels: &[(&str, &str)], pod_spec: Value) -> Self {
+        let (namespace, name) = object.split_once('/').unwrap();
+        let workload = Workload { name: name.into(), pod_spec: pod_spec_of(&pod_spec) };
+        let (kind, namespace) = (kind.into(), namespace.into());
+        self.workloads.push(WorkloadObject { kind, namespace, pod_labels: labels(pod_labels), workload });
+        self
+    }
+
+    pub fn namespace(mut self, name: &str, with_labels: &[(&str, &str)], annotations: &[(&str, &str)]) -> Self {
+        let meta = NamespaceMeta { labels: labels(with_labels), annotations: labels(annotations) };
+        self.namespaces.insert(name.into(), meta);
+        self
+    }
+
+    pub fn node(mut self, name: &str, with_labels: &[(&str, &str)]) -> Self {
+        self.nodes.insert(name.into(), labels(with_labels));
+        self
+    }
+
+    pub fn runtime_class(mut self, name: &str, node_selector: &[(&str, &str)]) -> Self {
+        self.runtime_classes.insert(name.into(), labels(node_selector));
+        self
+    }
+
+    /// A Service with an address, and its `IPAddress` object.
+    pub fn service(mut self, object: &str, address: &str) -> Self {
+        let (namespace, name) = object.split_once('/').unwrap();
+        self.services.push((namespace.into(), name.into(), ip(address)));
+        self.ip_addresses.insert(ip(address));
+        self
+    }
+
+    /// A Service that the look-up of its `IPAddress` does not know: moving, or behind a stale cache.
+    pub fn service_without_ip_address(mut self, object: &str, address: &str) -> Self {
+        let (namespace, name) = object.split_once('/').unwrap();
+        self.services.push((namespace.into(), name.into(), ip(address)));
+        self
+    }
+
+    /// An `IPAddress` that no listed Service has.
+    pub fn ip_address(mut self, address: &str) -> Self {
+        self.ip_addresses.insert(ip(address));
+        self
+    }
+
+    /// As before Kubernetes 1.33.
+    pub fn without_ip_address_api(mut self) -> Self {
+        self.lacks_ip_address_api = true;
+        self
+    }
+
+    /// Questions that begin with `question` fail; see [`FakeCluster::questions`].
+    pub fn failing(mut self, question: &str, error: LookupError) -> Self {
+        self.failures.push((question.into(), error));
+        self
+    }
+
+    /// What was asked, in order.
+    pub fn questions(&self) -> Vec<String> {
+        self.questions.borrow().clone()
+    }
+
+    fn ask(&self, question: String) -> Result<(), LookupError> {
+        let failure = self.failures.iter().find(|(beginning, _)| question.starts_with(beginning.as_str()));
+        self.questions.borrow_mut().push(question);
+        failure.map_or(Ok(()), |(_, error)| Err(error.clone()))
+    }
+}
+
+impl Cluster for FakeCluster {
+    fn workloads(
+        &self,
+        kind: &WorkloadKind,
+        namespace: &str,
+        lookups: Lookups,
+        selects: &dyn Fn(&Labels) -> bool,
+    ) -> Result<Vec<Workload>, LookupError> {
+        let scope = match lookups {
+            Lookups::Cluster => String::new(),
+            Lookups::Namespace => format!(" of {namespace}"),
+        };
+        self.ask(format!("list {}{scope}", kind.kind))?;
+        let fits = |object: &&WorkloadObject| {
+            object.kind == kind.kind && object.namespace == namespace && selects(&object.pod_labels)
+        };
+        Ok(self.workloads.iter().filter(fits).map(|object| object.workload.clone()).collect())
+    }
+
+    fn namespace(&self, name: &str) -> Result<Option<NamespaceMeta>, LookupError> {
+        self.ask(format!("get Namespace {name}"))?;
+        Ok(self.namespaces.get(name).cloned())
+    }
+
+    fn node_labels(&self, name: &str) -> Result<Option<Labels>, LookupError> {
+        self.ask(format!("get Node {name}"))?;
+        Ok(self.nodes.get(name).cloned())
+    }
+
+    fn runtime_class_nodes(&self, name: &str) -> Result<Option<Labels>, LookupError> {
+        self.ask(format!("get RuntimeClass {name}"))?;
+        Ok(self.runtime_classes.get(name).cloned())
+    }
+
+    fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
+        self.ask("list Service".into())?;
+        self.services.iter().for_each(|(namespace, name, address)| visit(namespace, name, *address));
+        Ok(())
+    }
+
+    fn ip_address(&self, address: IpAddr) -> Result<IpAddressLookup, LookupError> {
+        self.ask(format!("get IPAddress {address}"))?;
+        Ok(match self.ip_addresses.contains(&address) {
+            _ if self.lacks_ip_address_api => IpAddressLookup::NoSuchApi,
+            true => IpAddressLookup::Taken,
+            false => IpAddressLookup::Free,
+        })
+    }
+}
+
+fn labels(pairs: &[(&str, &str)]) -> Labels {
+    pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
+}

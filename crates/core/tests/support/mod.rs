@@ -1,0 +1,55 @@
+//! What several test files need: short constructors, a scripted cluster, requests.
+
+#![allow(dead_code, unused_imports, reason = "each test file is a crate of its own and uses a part of this")]
+
+mod any_json;
+mod documents;
+mod fake_cluster;
+mod k2s;
+mod requests;
+
+use std::net::IpAddr;
+
+use clusterip_core::json::At;
+use clusterip_core::pod_spec::PodSpec;
+use clusterip_core::settings::Settings;
+use ipnet::IpNet;
+use proptest::test_runner::Config;
+use serde_json::Value;
+
+pub use any_json::{json_with, some_json};
+pub use documents::{check_mistakes, pool, pools, services};
+pub use fake_cluster::FakeCluster;
+pub use k2s::{check_evidence, lowest};
+pub use requests::{
+    ASSUMED, LINUX, UNASKED, WINDOWS, Why, allocated, annotated, answer, answer_of, by, by_os, created, denied, left,
+    request, selecting, service, updated, with_spec,
+};
+
+#[track_caller]
+pub fn net(text: &str) -> IpNet {
+    text.parse().unwrap_or_else(|_| panic!("{text} is no CIDR"))
+}
+
+#[track_caller]
+pub fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap_or_else(|_| panic!("{text} is no address"))
+}
+
+#[track_caller]
+pub fn settings(document: &Value) -> Settings {
+    Settings::from_value(document).unwrap_or_else(|invalid| panic!("{document}: {invalid}"))
+}
+
+/// A Pod spec as it stands in a manifest.
+#[track_caller]
+pub fn pod_spec_of(spec: &Value) -> PodSpec {
+    PodSpec::read(&At::new(spec, "spec")).unwrap_or_else(|mistyped| panic!("{mistyped}"))
+}
+
+/// So many random cases, fewer in wasm, where they take ten times as long. No file is written for a
+/// failure: its smallest input is in the message.
+pub fn cases(native: u32) -> Config {
+    let cases = if cfg!(target_arch = "wasm32") { native.div_ceil(8) } else { native };
+    Config { cases, failure_persistence: None, ..Config::default() }
+}

@@ -1,0 +1,130 @@
+//! Whatever comes in is answered, and nothing panics.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+mod support;
+
+use clusterip_core::answer::Outcome;
+use clusterip_core::{validate, validate_settings};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use support::{FakeCluster, answer_of, cases, left, some_json, updated};
+
+/// Puts `value` somewhere into `target`, chosen by `path`.
+fn graft(target: &mut Value, path: &[prop::sample::Index], value: Value) {
+    let Some((index, rest)) = path.split_first() else {
+        *target = value;
+        return;
+    };
+    match target {
+        Value::Object(map) if !map.is_empty() => {
+            let key = map.keys().nth(index.index(map.len())).unwrap().clone();
+            graft(map.get_mut(&key).unwrap(), rest, value);
+        }
+        Value::Array(items) if !items.is_empty() => {
+            let index = index.index(items.len());
+            graft(&mut items[index], rest, value);
+        }
+        leaf => *leaf = value,
+    }
+}
+
+/// Answers are complete whatever was asked: accepted, or refused with a message and a status.
+fn is_an_answer(payload: &[u8]) -> Result<(), TestCaseError> {
+    let cluster = rich_cluster();
+    let answer = validate(payload, &cluster);
+    prop_assert!(answer.accepted || answer.message.as_ref().is_some_and(|message| !message.is_empty()), "{:?}", answer);
+    prop_assert_eq!(answer.accepted, answer.code.is_none());
+    prop_assert_eq!(answer.accepted, answer.message.is_none());
+    prop_assert!(answer.accepted || answer.mutated_object.is_none());
+    let audit = answer.audit().expect("audit annotations that can be read");
+    prop_assert_eq!(audit.outcome == Outcome::Allocated, answer.mutated_object.is_some());
+    prop_assert_eq!(serde_json::to_vec(&validate(payload, &cluster)).unwrap(), serde_json::to_vec(&answer).unwrap());
+    Ok(())
+}
+
+/// The cluster in which the Service of [`rich_payload`] belongs to its first pool.
+fn rich_cluster() -> FakeCluster {
+    FakeCluster::default().namespace("shop", &[("a", "b")], &[]).workload(
+        "Pod",
+        "shop/web",
+        json!({"nodeSelector": {"a": "b"}}),
+    )
+}
+
+/// A request and settings in which much is used, to be spoilt in one place.
+fn rich_payload() -> Value {
+    let object = |spec: Value| {
+        json!({
+            "metadata": {"name": "web", "namespace": "shop", "labels": {"a": "b"}, "annotations": {"clusterip-policy/os": "windows"}},
+            "spec": spec,
+        })
+    };
+    let new = object(
+        json!({"type": "ClusterIP", "selector": {"app": "web"}, "clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9"], "ipFamilies": ["IPv4"], "ipFamilyPolicy": "RequireDualStack"}),
+    );
+    let old = object(json!({"type": "ExternalName", "clusterIPs": []}));
+    json!({
+        "request": updated(old, new),
+        "settings": {"services": {
+            "pools": [
+                {"name": "windows", "cidrs": ["10.0.0.0/24", "fd00::/120"], "reserved": 9, "exclude": ["10.0.0.99"], "bands": true,
+                 "match": {"os": "windows", "nodeLabels": {"a": "b"}, "namespaces": ["shop"],
+                           "namespaceSelector": {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}}},
+                {"name": "rest", "cidrs": ["10.1.0.0/24"]},
+            ],
+            "evidence": {"kinds": ["Pod", "a/v1/B"], "lookups": "namespace"},
+            "assumeOS": "linux", "order": "lowest", "explicit": "deny", "whenFull": "unmanaged",
+            "exemptNamespaces": ["kube-system"], "serviceCIDRs": ["10.0.0.0/8", "fd00::/64"],
+        }},
+    })
+}
+
+proptest! {
+    #![proptest_config(cases(512))]
+
+    #[test]
+    fn any_bytes_are_answered(payload in prop::collection::vec(any::<u8>(), 0..64)) {
+        is_an_answer(&payload)?;
+        prop_assert_eq!(validate_settings(&payload).valid, validate_settings(&payload).message.is_none());
+    }
+
+    #[test]
+    fn any_json_is_answered(payload in some_json(), request in some_json(), settings in some_json()) {
+        is_an_answer(payload.to_string().as_bytes())?;
+        is_an_answer(json!({"request": request, "settings": settings}).to_string().as_bytes())?;
+        let answer = validate_settings(settings.to_string().as_bytes());
+        prop_assert_eq!(answer.valid, answer.message.is_none());
+    }
+
+    #[test]
+    fn a_good_payload_with_anything_in_the_place_of_one_value_is_answered(
+        path in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
+        value in some_json(),
+        create: bool,
+    ) {
+        let mut payload = rich_payload();
+        if create {
+            payload["request"]["operation"] = "CREATE".into();
+            payload["request"]["object"]["spec"]["clusterIP"] = Value::Null;
+            payload["request"]["object"]["spec"]["clusterIPs"] = Value::Null;
+        }
+        graft(&mut payload, &path, value);
+        is_an_answer(payload.to_string().as_bytes())?;
+        let answer = validate_settings(payload["settings"].to_string().as_bytes());
+        prop_assert_eq!(answer.valid, answer.message.is_none());
+    }
+}
+
+#[test]
+fn the_payload_that_is_spoilt_is_good_before() {
+    let payload = rich_payload();
+    assert!(validate_settings(payload["settings"].to_string().as_bytes()).valid);
+    let evidence: &[(&str, &str)] = &[("a", "b"), ("kubernetes.io/os", "windows")];
+    let why = (Some("windows"), Some(("Pod shop/web, annotation clusterip-policy/os", evidence)));
+    let answer = answer_of(&payload["request"], &payload["settings"], &rich_cluster());
+    assert_eq!(answer, left("set by hand", why, &[]));
+}
