@@ -60,7 +60,7 @@ impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Host<C> {
             field_masks: Some(masks),
         };
         match self.send("get_resource", &request, resource) {
-            Ok(object) => serde_json::from_slice(&object).map(Some).map_err(|error| resource.malformed(&error)),
+            Ok(object) => resource.object(&object).map(Some),
             Err(text) if is_not_found(&text, resource, name) => Ok(None),
             Err(text) => Err(failure(&text, resource, name)),
         }
@@ -87,6 +87,13 @@ impl Resource<'_> {
 
     fn name(&self) -> String {
         format!("{}/{}", self.api_version, self.kind)
+    }
+
+    /// Reads an object, whatever its fields.
+    fn object(&self, json: &[u8]) -> Result<Value, LookupError> {
+        let object: Value = serde_json::from_slice(json).map_err(|error| self.malformed(&error))?;
+        At::new(&object, "answer").object().map_err(|mistyped| self.malformed(&mistyped))?;
+        Ok(object)
     }
 
     /// The strings at two fields of an object, one inside the other.
@@ -222,10 +229,14 @@ fn failure(text: &str, resource: &Resource<'_>, name: &str) -> LookupError {
     }
 }
 
-/// The first line, without what a backtrace adds; cut, so that it fits a message.
+/// The first line, without what hosts put before every error, and without a backtrace; cut, so that it
+/// fits a message.
 fn first_line(text: &str) -> String {
     const LONGEST: usize = 300;
-    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no reason given");
+    let mut line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no reason given");
+    for prefix in ["Host error: ", "Callback evaluation failure: "] {
+        line = line.strip_prefix(prefix).unwrap_or(line);
+    }
     match line.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line.to_owned(),

@@ -1,6 +1,7 @@
 //! The Kubewarden policy: waPC entry points around [`clusterip_core`], and the answers to its questions
 //! by Kubewarden's host calls.
 
+mod cursor;
 pub mod host;
 pub mod list;
 

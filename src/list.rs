@@ -1,8 +1,6 @@
 //! Kubernetes lists, read as a stream: an item is looked at and forgotten, never copied.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::marker::PhantomData;
 use std::net::IpAddr;
 
 use clusterip_core::json::{At, Mistyped};
@@ -10,19 +8,24 @@ use clusterip_core::label_selector::Labels;
 use clusterip_core::pod_spec::PodSpec;
 use clusterip_core::service::MOVING_ANNOTATION;
 use clusterip_core::workload::{TemplateAt, Workload};
-use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
-use serde_json::value::RawValue;
 use thiserror::Error;
+
+use crate::cursor::{Cursor, Text, Unexpected};
 
 /// What is wrong with a list.
 #[derive(Debug, Error)]
 pub enum ListError {
-    /// It is no list of objects.
+    /// It is no list of objects, or one that matters has a field of the wrong kind.
     #[error(transparent)]
-    Json(#[from] serde_json::Error),
-    /// An object that matters has a field of the wrong kind.
+    Json(#[from] Unexpected),
+    /// What an object says can't be read.
+    #[error(transparent)]
+    Value(#[from] serde_json::Error),
+    /// A string that matters is not in UTF-8.
+    #[error("a string is not in UTF-8")]
+    Encoding,
+    /// A workload that matters has a field of the wrong kind.
     #[error("{name}: {mistyped}")]
     Object {
         /// Namespace and name of the object.
@@ -43,13 +46,21 @@ pub fn workloads(
     selects: &dyn Fn(&Labels) -> bool,
 ) -> Result<Vec<Workload>, ListError> {
     let mut found = Vec::new();
-    each(json, &mut |Item { metadata, spec }: Item<'_>| {
-        let metadata = metadata.unwrap_or_default();
-        if metadata.namespace.as_ref().is_none_or(|text| text.0 != namespace) {
+    each(json, &mut |item| {
+        let (mut own_namespace, mut name, mut labels, mut spec) = (None, None, None, None);
+        each_field(item, &["metadata", "spec"], &mut |item, key| match key {
+            "metadata" => each_field(item, &["labels", "name", "namespace"], &mut |metadata, key| match key {
+                "labels" => set(&mut labels, metadata, Cursor::raw),
+                "name" => set(&mut name, metadata, Cursor::text),
+                _ => set(&mut own_namespace, metadata, Cursor::text),
+            }),
+            _ => set(&mut spec, item, Cursor::raw),
+        })?;
+        if own_namespace.is_none() || read(own_namespace)? != namespace {
             return Ok(());
         }
-        let name = metadata.name.map(|name| name.0.into_owned()).unwrap_or_default();
-        let (labels, spec) = (parse(metadata.labels)?, parse(spec)?);
+        let name = read(name)?.into_owned();
+        let (labels, spec) = (parse(labels)?, parse(spec)?);
         match pod_spec(&labels, &spec, template, selects) {
             Ok(Some(pod_spec)) => found.push(Workload { name, pod_spec }),
             Ok(None) => {}
@@ -85,8 +96,8 @@ fn read_spec(spec: Option<&At<'_>>) -> Result<Option<PodSpec>, Mistyped> {
     spec.map_or(Ok(PodSpec::default()), PodSpec::read).map(Some)
 }
 
-fn parse(raw: Option<&RawValue>) -> Result<Value, serde_json::Error> {
-    raw.map_or(Ok(Value::Null), |raw| serde_json::from_str(raw.get()))
+fn parse(raw: Option<&[u8]>) -> Result<Value, serde_json::Error> {
+    raw.map_or(Ok(Value::Null), serde_json::from_slice)
 }
 
 /// Reads a list of Services, and gives every address of each, and the addresses that a move under way
@@ -95,203 +106,105 @@ fn parse(raw: Option<&RawValue>) -> Result<Value, serde_json::Error> {
 /// # Errors
 /// [`ListError`] for the first mistake.
 pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), ListError> {
-    each(json, &mut |item: ServiceItem<'_>| {
-        let metadata = item.metadata.unwrap_or_default();
-        let spec = item.spec.unwrap_or_default();
-        let texts = spec.cluster_ips.unwrap_or_default().0;
-        let primary = spec.cluster_ip.filter(|primary| texts[0].as_ref() != Some(primary));
-        let moving = metadata.annotations.unwrap_or_default().addresses;
-        let mut own = primary.iter().chain(texts.iter().flatten()).filter_map(|text| text.0.parse().ok()).peekable();
-        if own.peek().is_none() && moving.is_empty() {
-            return Ok(());
+    each(json, &mut |item| {
+        let (mut namespace, mut name, mut moving) = (None, None, None);
+        let (mut primary, mut all) = (None, None);
+        each_field(item, &["metadata", "spec"], &mut |item, key| match key {
+            "metadata" => each_field(item, &["annotations", "name", "namespace"], &mut |metadata, key| match key {
+                "annotations" => each_field(metadata, &[MOVING_ANNOTATION], &mut |annotations, _| {
+                    set(&mut moving, annotations, Cursor::text)
+                }),
+                "name" => set(&mut name, metadata, Cursor::text),
+                _ => set(&mut namespace, metadata, Cursor::text),
+            }),
+            _ => each_field(item, &["clusterIP", "clusterIPs"], &mut |spec, key| match key {
+                "clusterIP" => set(&mut primary, spec, Cursor::text),
+                _ => set(&mut all, spec, first_two),
+            }),
+        })?;
+        let all: [Option<Text<'_>>; 2] = all.unwrap_or_default();
+        let primary = primary.filter(|primary| all[0] != Some(*primary));
+        let moving = if moving.is_some() { moving_addresses(&read(moving)?) } else { Vec::new() };
+        let (namespace, name) = (read(namespace)?, read(name)?);
+        for text in primary.into_iter().chain(all.into_iter().flatten()) {
+            if let Ok(address) = read(Some(text))?.parse() {
+                visit(&namespace, &name, address);
+            }
         }
-        let (namespace, name) = (borrowed(&metadata.namespace), borrowed(&metadata.name));
-        own.chain(moving).for_each(|address| visit(namespace, name, address));
+        moving.into_iter().for_each(|address| visit(&namespace, &name, address));
         Ok(())
     })
 }
 
-fn borrowed<'t>(text: &'t Option<Text<'_>>) -> &'t str {
-    text.as_ref().map_or("", |text| &text.0)
-}
-
-/// Calls `visit` with each item of a list, until it fails. A list without `items`, or with `null` for
-/// them, is empty.
-fn each<'j, T, F>(json: &'j [u8], visit: &mut F) -> Result<(), ListError>
-where
-    T: Deserialize<'j>,
-    F: FnMut(T) -> Result<(), ListError>,
-{
-    let mut failed = None;
-    let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let list = Stream { visit, failed: &mut failed, item: PhantomData };
-    let read = list.deserialize(&mut deserializer).and_then(|()| deserializer.end());
-    match failed {
-        Some(error) => Err(error),
-        None => Ok(read?),
-    }
-}
-
-/// A list object, and then the value of its `items`: everything else is skipped.
-struct Stream<'v, T, F> {
-    visit: &'v mut F,
-    /// Why `visit` stopped the stream.
-    failed: &'v mut Option<ListError>,
-    item: PhantomData<T>,
-}
-
-impl<'j, T: Deserialize<'j>, F: FnMut(T) -> Result<(), ListError>> DeserializeSeed<'j> for Stream<'_, T, F> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'j>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'j, T: Deserialize<'j>, F: FnMut(T) -> Result<(), ListError>> Visitor<'j> for Stream<'_, T, F> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a Kubernetes list and its items")
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'j>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<Text<'j>>()? {
-            if key.0 == "items" {
-                map.next_value_seed(Stream { visit: self.visit, failed: self.failed, item: PhantomData })?;
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'j>>(self, mut items: A) -> Result<(), A::Error> {
-        while let Some(item) = items.next_element()? {
-            if let Err(error) = (self.visit)(item) {
-                *self.failed = Some(error);
-                return Err(A::Error::custom("stopped"));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A string that is borrowed from the document where it has no escapes.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
-struct Text<'j>(#[serde(borrow)] Cow<'j, str>);
-
-#[derive(Deserialize)]
-struct Item<'j> {
-    #[serde(borrow)]
-    metadata: Option<Metadata<'j>>,
-    #[serde(borrow)]
-    spec: Option<&'j RawValue>,
-}
-
-#[derive(Default, Deserialize)]
-struct Metadata<'j> {
-    #[serde(borrow)]
-    name: Option<Text<'j>>,
-    #[serde(borrow)]
-    namespace: Option<Text<'j>>,
-    #[serde(borrow)]
-    labels: Option<&'j RawValue>,
-}
-
-#[derive(Deserialize)]
-struct ServiceItem<'j> {
-    #[serde(borrow)]
-    metadata: Option<ServiceMetadata<'j>>,
-    #[serde(borrow)]
-    spec: Option<ServiceSpec<'j>>,
-}
-
-#[derive(Default, Deserialize)]
-struct ServiceMetadata<'j> {
-    #[serde(borrow)]
-    name: Option<Text<'j>>,
-    #[serde(borrow)]
-    namespace: Option<Text<'j>>,
-    annotations: Option<Moving>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ServiceSpec<'j> {
-    #[serde(borrow, rename = "clusterIP")]
-    cluster_ip: Option<Text<'j>>,
-    #[serde(borrow, rename = "clusterIPs")]
-    cluster_ips: Option<Two<'j>>,
-}
-
 /// The first two strings of a list: a Service has no more addresses.
-#[derive(Default)]
-struct Two<'j>([Option<Text<'j>>; 2]);
-
-impl<'de: 'j, 'j> Deserialize<'de> for Two<'j> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Strings<'j>(PhantomData<&'j str>);
-        impl<'de: 'j, 'j> Visitor<'de> for Strings<'j> {
-            type Value = Two<'j>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of addresses")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Two<'j>, A::Error> {
-                let two = Two([items.next_element()?, items.next_element()?]);
-                while items.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(two)
-            }
+fn first_two<'j>(list: &mut Cursor<'j>) -> Result<[Option<Text<'j>>; 2], Unexpected> {
+    let (mut two, mut count) = ([None; 2], 0);
+    list.list(&mut |item| -> Result<(), Unexpected> {
+        count += 1;
+        match two.get_mut(count - 1) {
+            Some(place) => item.text().map(|text| *place = Some(text)),
+            None => item.skip(),
         }
-        deserializer.deserialize_seq(Strings(PhantomData))
-    }
+    })?;
+    Ok(two)
 }
 
-/// The addresses that the annotation of a move under way names; all other annotations are skipped.
-#[derive(Default)]
-struct Moving {
-    addresses: Vec<IpAddr>,
-}
-
-impl<'j> Deserialize<'j> for Moving {
-    fn deserialize<D: Deserializer<'j>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Annotations;
-        impl<'j> Visitor<'j> for Annotations {
-            type Value = Moving;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("annotations")
-            }
-
-            fn visit_map<A: MapAccess<'j>>(self, mut map: A) -> Result<Moving, A::Error> {
-                let mut moving = Moving::default();
-                while let Some(key) = map.next_key::<Text<'j>>()? {
-                    if key.0 == MOVING_ANNOTATION {
-                        moving = Moving::read(&map.next_value::<Text<'j>>()?.0);
-                    } else {
-                        map.next_value::<IgnoredAny>()?;
-                    }
-                }
-                Ok(moving)
-            }
+/// Calls `visit` at each item of a list, to read it, until it fails. A list without `items`, or with
+/// `null` for them, is empty.
+fn each<'j>(json: &'j [u8], visit: &mut impl FnMut(&mut Cursor<'j>) -> Result<(), ListError>) -> Result<(), ListError> {
+    let mut cursor = Cursor::new(json);
+    let Some(mut list) = cursor.object()? else { return Err(cursor.unexpected("a Kubernetes list").into()) };
+    while cursor.field(&mut list, &["items"])?.is_some() {
+        if !cursor.null() {
+            cursor.list(&mut |item| match item.null() {
+                true => Err(item.unexpected("an object").into()),
+                false => visit(item),
+            })?;
         }
-        deserializer.deserialize_map(Annotations)
     }
+    Ok(cursor.end()?)
 }
 
-impl Moving {
-    /// Whoever may write a Service may write this annotation: what can't be read counts for nothing, and
-    /// at most two addresses a side are believed, or one Service could use up a pool, or block it.
-    fn read(text: &str) -> Self {
-        let value: Value = serde_json::from_str(text).unwrap_or_default();
-        let side = |key| value.get(key).and_then(Value::as_array).into_iter().flatten().take(2);
-        let addresses = side("from").chain(side("to")).filter_map(|address| address.as_str()?.parse().ok());
-        Self { addresses: addresses.collect() }
+/// Calls `read` at the value of each field of an object that is wanted. `null` has none: it is what an
+/// absent object is.
+fn each_field<'j>(
+    cursor: &mut Cursor<'j>,
+    wanted: &[&'static str],
+    read: &mut impl FnMut(&mut Cursor<'j>, &str) -> Result<(), Unexpected>,
+) -> Result<(), Unexpected> {
+    let Some(mut object) = cursor.object()? else { return Ok(()) };
+    while let Some(key) = cursor.field(&mut object, wanted)? {
+        read(cursor, key)?;
     }
+    Ok(())
+}
+
+/// Reads the value of a field that may be `null`, and that an object has once.
+fn set<'j, T>(
+    field: &mut Option<T>,
+    cursor: &mut Cursor<'j>,
+    read: impl FnOnce(&mut Cursor<'j>) -> Result<T, Unexpected>,
+) -> Result<(), Unexpected> {
+    if field.is_some() {
+        return Err(cursor.unexpected("no field twice"));
+    }
+    if !cursor.null() {
+        *field = Some(read(cursor)?);
+    }
+    Ok(())
+}
+
+/// What a text says; nothing where there is none.
+fn read(text: Option<Text<'_>>) -> Result<Cow<'_, str>, ListError> {
+    text.map_or(Ok(Cow::Borrowed("")), |text| text.read().ok_or(ListError::Encoding))
+}
+
+/// The addresses that the annotation of a move under way names.
+///
+/// Whoever may write a Service may write this annotation: what can't be read counts for nothing, and
+/// at most two addresses a side are believed, or one Service could use up a pool, or block it.
+fn moving_addresses(annotation: &str) -> Vec<IpAddr> {
+    let value: Value = serde_json::from_str(annotation).unwrap_or_default();
+    let side = |key| value.get(key).and_then(Value::as_array).into_iter().flatten().take(2);
+    side("from").chain(side("to")).filter_map(|address| address.as_str()?.parse().ok()).collect()
 }

@@ -102,14 +102,15 @@ impl<'a> Case<'a> {
     }
 
     fn allocate_second(&mut self, service: &Service, first: IpAddr) -> Result<Verdict, Refusal> {
-        let nothing = || Ok(Verdict::Left("no second address is asked of us".to_owned()));
-        let Some(second) = second(service, Family::of(first).other(), self.settings) else { return nothing() };
+        let Some(second) = second(service, Family::of(first).other(), self.settings) else {
+            return Ok(Verdict::Left("no second address is asked of us".to_owned()));
+        };
         let choice = self.choose(service)?;
         let Some(pool) = choice.pool else { return Ok(self.unmanaged(&choice)) };
         let key = self.request.hash_key();
         match self.second_address(&mut self.picker(&key), pool, second, &choice)? {
             Ok(Some(address)) => Ok(Verdict::Allocated(vec![first, address])),
-            Ok(None) => nothing(),
+            Ok(None) => Ok(Verdict::Left(format!("pool {:?} has no {} range", pool.name, second.family))),
             Err(verdict) => Ok(verdict),
         }
     }

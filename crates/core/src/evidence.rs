@@ -243,6 +243,11 @@ impl<'a> Search<'a> {
                     "Node" => self.cluster.node_labels(name)?,
                     _ => self.cluster.runtime_class_nodes(name)?,
                 };
+                // One of a kind is enough: there may be a Node for each of a hundred Pods.
+                let first = !self.nodes.iter().any(|known| known.kind == kind && known.labels.is_none());
+                if labels.is_none() && first {
+                    self.warnings.push(format!("{kind} {name} is not there: what it says about nodes is not known"));
+                }
                 self.nodes.push(NodeLabels { kind, name: name.to_owned(), labels });
                 self.nodes.len() - 1
             }

@@ -26,6 +26,8 @@ fn cluster() -> FakeCluster {
 
 #[test]
 fn runtime_classes_and_nodes_say_what_the_spec_does_not() {
+    const CLASS_GONE: &str = "RuntimeClass gone is not there: what it says about nodes is not known";
+    const NODE_GONE: &str = "Node gone is not there: what it says about nodes is not known";
     let class = |name: &str| json!({ "runtimeClassName": name });
     let bound = |name: &str| json!({ "nodeName": name });
     let known = || {
@@ -53,7 +55,7 @@ fn runtime_classes_and_nodes_say_what_the_spec_does_not() {
             &[],
         ),
         ("a RuntimeClass without nodes", selecting(), one("Deployment", class("plain")), ASSUMED, &[]),
-        ("a RuntimeClass that is not there", selecting(), one("Deployment", class("gone")), ASSUMED, &[]),
+        ("a RuntimeClass that is not there", selecting(), one("Deployment", class("gone")), ASSUMED, &[CLASS_GONE]),
         (
             "the Node of a bound Pod",
             selecting(),
@@ -68,7 +70,14 @@ fn runtime_classes_and_nodes_say_what_the_spec_does_not() {
             by_os("windows", "Pod shop/web on Node old", WINDOWS),
             &[],
         ),
-        ("a Node that is gone", selecting(), one("Pod", bound("gone")), ASSUMED, &[]),
+        ("a Node that is gone", selecting(), one("Pod", bound("gone")), ASSUMED, &[NODE_GONE]),
+        (
+            "several Nodes that are gone, of which one is named",
+            selecting(),
+            known().workload("Pod", "shop/a", bound("gone")).workload("Pod", "shop/b", bound("gone-too")),
+            ASSUMED,
+            &[NODE_GONE],
+        ),
         (
             "the RuntimeClass before the Node",
             selecting(),
@@ -186,7 +195,8 @@ fn evidence_that_cannot_be_had_is_a_denial_not_a_guess() {
     ];
     for (question, error, reason) in rows {
         let spec = json!({"runtimeClassName": "c", "nodeName": "n"});
-        let cluster = cluster().workload("Pod", "shop/web", spec).failing(question, error);
+        let cluster = cluster().runtime_class("c", &[]).node("n", &[]);
+        let cluster = cluster.workload("Pod", "shop/web", spec).failing(question, error);
         let expected = denied(500, &format!("Service shop/web: {reason}"), support::UNASKED, &[]);
         assert_eq!(answer(&selecting(), &lowest(), &cluster), expected, "{question}");
     }

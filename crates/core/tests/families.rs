@@ -177,6 +177,7 @@ fn an_update_that_asks_for_a_second_family_gets_the_missing_one() {
     let (require, prefer) = ("RequireDualStack", "PreferDualStack");
     let given = |addresses: &[&str], policy: &str| allocated(&dual(addresses[0], policy), addresses, WHY, &[]);
     let nothing = "no second address is asked of us";
+    let lacking_v6 = r#"pool "all" has no IPv6 range"#;
     let rows = [
         ("required", update("10.0.0.99", require), BOTH, CLUSTER_V4_V6, given(&["10.0.0.99", "fd00::7"], require)),
         (
@@ -199,7 +200,11 @@ fn an_update_that_asks_for_a_second_family_gets_the_missing_one() {
             update("10.0.0.99", prefer),
             V4,
             CLUSTER_V4_V6,
-            left(nothing, WHY, &[r#"pool "all" has no IPv6 range: Kubernetes picks the second address from anywhere"#]),
+            left(
+                lacking_v6,
+                WHY,
+                &[r#"pool "all" has no IPv6 range: Kubernetes picks the second address from anywhere"#],
+            ),
         ),
         (
             "required, the pool has none",

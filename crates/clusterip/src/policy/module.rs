@@ -1,5 +1,6 @@
 //! The WebAssembly module: compiled once, instantiated for each evaluation.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -56,6 +57,8 @@ impl Module {
         let load = |error: &dyn std::fmt::Display| ModuleError::Load(error.to_string());
         let mut config = Config::new();
         config.epoch_interruption(true);
+        // waPC passes on the outermost words of an error alone: they are to be the trap, not its backtrace.
+        config.wasm_backtrace_max_frames(None);
         let engine = Engine::new(&config).map_err(|error| load(&error))?;
         let compiled = Compiled::new(&engine, bytes).map_err(|error| load(&error))?;
         let imports = compiled.imports().map(|import| (import.module().to_owned(), import.name().to_owned())).collect();
@@ -117,11 +120,15 @@ impl Module {
         let callback = move |_: u64, binding: &str, namespace: &str, operation: &str, payload: &[u8]| {
             let calls = calls.as_ref().ok_or("no look-ups here")?;
             let call = HostCall::read(binding, namespace, operation, payload)?;
-            calls.answer(&call).map_err(Into::into)
+            // As policy-server words it: a denial says the same in every host.
+            calls.answer(&call).map_err(|text| format!("Callback evaluation failure: {text}").into())
         };
         let host = WapcHost::new(Box::new(engine), Some(Box::new(callback))).map_err(|error| failed(&error))?;
         let payload = serde_json::to_vec(payload).map_err(ModuleError::Answer)?;
-        let answer = host.call(operation, &payload).map_err(|error| failed(&error))?;
+        // The provider panics where a guest hands it an address outside of the guest's memory.
+        let answer = catch_unwind(AssertUnwindSafe(|| host.call(operation, &payload)))
+            .map_err(|_| failed(&"it misused the waPC interface"))?
+            .map_err(|error| failed(&error))?;
         serde_json::from_slice(&answer).map_err(ModuleError::Answer)
     }
 }

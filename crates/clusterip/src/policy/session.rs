@@ -116,14 +116,25 @@ fn call_yaml(call: &HostCall) -> Vec<String> {
     lines
 }
 
-/// A YAML scalar in single quotes, or in double ones where it has control characters.
+/// A YAML scalar in single quotes, or in double ones where it has characters that YAML does not take as
+/// they are, or takes for the end of a line.
 fn quoted(text: &str) -> String {
-    if text.chars().any(char::is_control) {
-        // A JSON string is a YAML double-quoted scalar.
-        Value::from(text).to_string()
-    } else {
-        format!("'{}'", text.replace('\'', "''"))
+    let plain =
+        |c: char| !c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
+    if text.chars().all(plain) {
+        return format!("'{}'", text.replace('\'', "''"));
     }
+    // A JSON string is a YAML double-quoted scalar, but for those that JSON does not escape.
+    let mut scalar = String::new();
+    for c in Value::from(text).to_string().chars() {
+        if plain(c) {
+            scalar.push(c);
+        } else {
+            // Writing to a string can't fail.
+            let _ = write!(scalar, "\\u{:04x}", u32::from(c));
+        }
+    }
+    scalar
 }
 
 /// Answers from a recorded session: strictly in order, each question exactly as it was recorded.

@@ -1,0 +1,509 @@
+//! The policy module, good ones and bad ones: what it imports, what it makes of rubbish, and that no
+//! module gets beyond its limits.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock};
+
+use clusterip::policy::host_calls::{HostCall, HostCalls};
+use clusterip::policy::module::{EMBEDDED, Module, ModuleError};
+use clusterip_core::answer::Answer;
+use serde_json::{Value, json};
+use support::{NoCluster, call};
+
+static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unwrap());
+
+fn request(object: Value) -> Value {
+    json!({
+        "uid": "00000000-0000-4000-8000-000000000001",
+        "kind": {"group": "", "version": "v1", "kind": "Service"},
+        "resource": {"group": "", "version": "v1", "resource": "services"},
+        "name": "web",
+        "namespace": "shop",
+        "operation": "CREATE",
+        "userInfo": {"username": "alice"},
+        "object": object,
+    })
+}
+
+fn service() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
+    })
+}
+
+#[test]
+fn the_module_imports_nothing_but_wapc() {
+    const WAPC: [&str; 9] = [
+        "__console_log",
+        "__guest_error",
+        "__guest_request",
+        "__guest_response",
+        "__host_call",
+        "__host_error",
+        "__host_error_len",
+        "__host_response",
+        "__host_response_len",
+    ];
+    let imports: BTreeSet<(&str, &str)> =
+        MODULE.imports().iter().map(|(module, name)| (module.as_str(), name.as_str())).collect();
+    let known: BTreeSet<(&str, &str)> = WAPC.iter().map(|name| ("wapc", *name)).collect();
+    assert!(imports.contains(&("wapc", "__host_call")), "{imports:?}");
+    assert_eq!(imports.difference(&known).collect::<Vec<_>>(), Vec::<&(&str, &str)>::new());
+}
+
+#[test]
+fn the_module_speaks_version_1_of_kubewardens_protocol() {
+    assert_eq!(call("protocol_version", b"", Arc::new(NoCluster)), Ok(br#""v1""#.to_vec()));
+}
+
+#[test]
+fn an_operation_that_kubewarden_does_not_know_is_an_error() {
+    let error = call("mutate", b"{}", Arc::new(NoCluster)).unwrap_err();
+    assert!(error.contains("mutate"), "{error}");
+}
+
+// --- Modules that are none of ours
+
+/// A waPC module in WebAssembly text: `data` is its memory from address 0 on, `call` the body of
+/// `__guest_call`, whose first parameter is the length of the operation's name.
+fn wat(data: &str, init: &str, call: &str) -> String {
+    let data = data.replace('"', "\\22");
+    format!(
+        r#"(module
+            (import "wapc" "__guest_response" (func $respond (param i32 i32)))
+            (import "wapc" "__guest_error" (func $fail (param i32 i32)))
+            (memory (export "memory") 1)
+            (data (i32.const 0) "{data}")
+            (global $calls (mut i32) (i32.const 0))
+            (func $deeper (call $deeper))
+            (func (export "wapc_init") {init})
+            (func (export "__guest_call") (param $operation i32) (param $payload i32) (result i32) {call}))"#
+    )
+}
+
+/// A body that answers with the first `length` bytes of the memory.
+fn respond(length: usize) -> String {
+    format!("(call $respond (i32.const 0) (i32.const {length})) (i32.const 1)")
+}
+
+fn evaluate(wat: &str) -> Result<Answer, ModuleError> {
+    Module::new(wat.as_bytes()).unwrap().validate(&request(service()), &json!({}), Arc::new(NoCluster))
+}
+
+#[test]
+fn a_policy_that_misbehaves_is_an_error_within_its_limits() {
+    const FOREVER: &str = "(loop $again (br $again)) (i32.const 0)";
+    const GROW: &str = "(loop $again (drop (memory.grow (i32.const 16))) (br $again)) (i32.const 0)";
+    let rows = [
+        ("it loops for ever", wat("", "", FOREVER), "deadline"),
+        ("it grows for ever", wat("", "", GROW), "deadline"),
+        ("it loops for ever as it begins", wat("", "(loop $again (br $again))", "(i32.const 0)"), "deadline"),
+        ("it traps", wat("", "", "(unreachable)"), "unreachable"),
+        ("it recurses for ever", wat("", "", "(call $deeper) (i32.const 0)"), "call stack exhausted"),
+        ("it reads outside its memory", wat("", "", "(i32.load (i32.const -4))"), "memory fault"),
+        (
+            "it answers from outside its memory",
+            wat("", "", "(call $respond (i32.const -9) (i32.const 8)) (i32.const 1)"),
+            "misused the waPC interface",
+        ),
+        ("it gives an error", wat("no way", "", "(call $fail (i32.const 0) (i32.const 6)) (i32.const 0)"), "no way"),
+        ("it gives nothing", wat("", "", "(i32.const 0)"), "No error message set"),
+    ];
+    for (name, wat, reason) in rows {
+        match evaluate(&wat) {
+            Err(ModuleError::Call(text)) => assert!(text.contains(reason), "{name}: {text}"),
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_no_answer_is_an_error() {
+    for text in ["hello", "", "5", r#"{"accepted": "yes"}"#, r#"{"accepted": true"#] {
+        match evaluate(&wat(text, "", &respond(text.len()))) {
+            Err(ModuleError::Answer(_)) => {}
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn memory_can_not_grow_beyond_the_limit() {
+    // It has one page of 64 KiB. The limit is 256 MiB.
+    let grow = |pages: u32| {
+        let text = r#"{"message": "refused"}"#;
+        let refused = respond(text.len());
+        wat(
+            text,
+            "",
+            &format!(
+                "(if (result i32) (i32.eq (memory.grow (i32.const {pages})) (i32.const -1)) (then {refused}) (else (unreachable)))"
+            ),
+        )
+    };
+    let refused = Answer { message: Some("refused".to_owned()), ..Answer::default() };
+    assert_eq!(evaluate(&grow(4096)).unwrap(), refused);
+    match evaluate(&grow(4095)) {
+        Err(ModuleError::Call(text)) => assert!(text.contains("unreachable"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn after_an_evaluation_that_failed_the_next_one_works() {
+    // `validate` has 8 letters.
+    let text = r#"{"valid": true, "message": null}"#;
+    for bad in ["(loop $again (br $again))", "(unreachable)", "(call $deeper)"] {
+        let body = format!("(if (i32.eq (local.get $operation) (i32.const 8)) (then {bad})) {}", respond(text.len()));
+        let module = Module::new(wat(text, "", &body).as_bytes()).unwrap();
+        for _ in 0..2 {
+            let failed = module.validate(&request(service()), &json!({}), Arc::new(NoCluster));
+            assert!(matches!(failed, Err(ModuleError::Call(_))), "{bad}: {failed:?}");
+            assert!(module.validate_settings(&json!({})).unwrap().valid, "{bad}");
+        }
+    }
+}
+
+#[test]
+fn every_evaluation_gets_a_fresh_instance() {
+    let text = r#"{"valid": true, "message": null}"#;
+    let body = format!(
+        "(if (global.get $calls) (then (unreachable))) (global.set $calls (i32.const 1)) {}",
+        respond(text.len())
+    );
+    let module = Module::new(wat(text, "", &body).as_bytes()).unwrap();
+    for _ in 0..3 {
+        assert!(module.validate_settings(&json!({})).unwrap().valid);
+    }
+}
+
+#[test]
+fn what_is_no_policy_is_not_loaded() {
+    let rows: [(&str, &[u8]); 6] = [
+        ("nothing", b""),
+        ("text", b"hello"),
+        ("half a module", &EMBEDDED[..EMBEDDED.len() / 2]),
+        ("no WebAssembly of this version", b"\0asm\x02\0\0\0"),
+        ("an import from elsewhere", br#"(module (import "env" "f" (func)) (func (export "__guest_call") (param i32 i32) (result i32) (i32.const 0)))"#),
+        ("an import of WASI", br#"(module (import "wasi_snapshot_preview1" "proc_exit" (func (param i32))))"#),
+    ];
+    for (name, bytes) in rows {
+        match Module::new(bytes) {
+            Err(ModuleError::Load(_)) => {}
+            Err(other) => panic!("{name}: {other:?}"),
+            Ok(_) => panic!("{name}: loaded"),
+        }
+    }
+}
+
+// --- Requests that are none
+
+/// What the module answers to the bytes of a payload.
+fn answer(payload: &[u8]) -> Answer {
+    serde_json::from_slice(&call("validate", payload, Arc::new(NoCluster)).unwrap()).unwrap()
+}
+
+fn payload(request: Value) -> Vec<u8> {
+    serde_json::to_vec(&json!({"request": request, "settings": {}})).unwrap()
+}
+
+/// `request`, and at `pointer` in it `value`.
+fn with(pointer: &str, value: Value) -> Value {
+    let mut request = request(service());
+    request["oldObject"] = Value::Null;
+    *request.pointer_mut(pointer).unwrap() = value;
+    request
+}
+
+/// Lists in each other.
+fn nested(levels: usize) -> String {
+    format!("{}{}", "[".repeat(levels), "]".repeat(levels))
+}
+
+#[test]
+fn payloads_that_can_not_be_read_are_denied_with_the_reason() {
+    let rows: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("nothing", b"".to_vec(), "the request is no JSON document with request and settings: EOF"),
+        ("no JSON", b"hello".to_vec(), "the request is no JSON document with request and settings: expected value"),
+        (
+            "not UTF-8",
+            b"{\"request\": \"\xff\"}".to_vec(),
+            "the request is no JSON document with request and settings: invalid unicode",
+        ),
+        (
+            "half a document",
+            payload(request(service()))[..200].to_vec(),
+            "the request is no JSON document with request and settings: EOF",
+        ),
+        (
+            "more than a document",
+            b"{} {}".to_vec(),
+            "the request is no JSON document with request and settings: trailing characters",
+        ),
+        ("a number", b"5".to_vec(), "the request is no JSON document with request and settings: invalid type"),
+        (
+            "10,000 levels",
+            format!("{{\"request\": {}}}", nested(10_000)).into_bytes(),
+            "the request is no JSON document with request and settings: recursion limit exceeded",
+        ),
+        ("no request", b"{}".to_vec(), "the request can't be read: request: expected an object, found null"),
+        ("request: null", payload(Value::Null), "the request can't be read: request: expected an object, found null"),
+        ("request: []", payload(json!([])), "the request can't be read: request: expected an object, found a list"),
+        (
+            "an empty request",
+            payload(json!({})),
+            "the request can't be read: request.operation: expected an operation, found nothing",
+        ),
+        (
+            "no kind",
+            payload(with("/kind", Value::Null)),
+            "the request can't be read: request.kind: expected a kind, found nothing",
+        ),
+        (
+            "operation: 5",
+            payload(with("/operation", json!(5))),
+            "the request can't be read: request.operation: expected a string, found the number 5",
+        ),
+        (
+            "object: null",
+            payload(with("/object", Value::Null)),
+            "the request can't be read: request.object: expected a Service, found nothing",
+        ),
+        (
+            "object: []",
+            payload(with("/object", json!([]))),
+            "the request can't be read: request.object: expected an object, found a list",
+        ),
+        (
+            "no oldObject",
+            payload(with("/operation", json!("UPDATE"))),
+            "the request can't be read: request.oldObject: expected a Service, found nothing",
+        ),
+        (
+            "metadata: []",
+            payload(with("/object/metadata", json!([]))),
+            "the request can't be read: request.object.metadata: expected an object, found a list",
+        ),
+        (
+            "spec: 5",
+            payload(with("/object/spec", json!(5))),
+            "the request can't be read: request.object.spec: expected an object, found the number 5",
+        ),
+        (
+            "selector: [web]",
+            payload(with("/object/spec/selector", json!(["web"]))),
+            "the request can't be read: request.object.spec.selector: expected an object, found a list",
+        ),
+        (
+            "selector: {app: 5}",
+            payload(with("/object/spec/selector/app", json!(5))),
+            "the request can't be read: request.object.spec.selector.app: expected a string, found the number 5",
+        ),
+        (
+            "a selector of 100 levels",
+            payload(with("/object/spec/selector/app", serde_json::from_str(&nested(100)).unwrap())),
+            "the request can't be read: request.object.spec.selector.app: expected a string, found a list",
+        ),
+        (
+            "settings: []",
+            br#"{"request": {}, "settings": []}"#.to_vec(),
+            "invalid settings: settings: expected an object, found a list",
+        ),
+        (
+            "settings with a mistake",
+            br#"{"request": {}, "settings": {"servces": {}}}"#.to_vec(),
+            "invalid settings: servces: unknown key \"servces\": did you mean services?",
+        ),
+    ];
+    for (name, payload, reason) in rows {
+        let answer = answer(&payload);
+        let message = answer.message.clone().unwrap_or_default();
+        assert!(message.starts_with(reason), "{name}: {message}");
+        let audit = [("decision".to_owned(), "denied".to_owned()), ("reason".to_owned(), message.clone())].into();
+        let denied =
+            Answer { message: Some(message), code: Some(400), audit_annotations: Some(audit), ..Answer::default() };
+        assert_eq!(answer, denied, "{name}");
+    }
+}
+
+#[test]
+fn fields_that_do_not_matter_may_hold_anything() {
+    let plain = answer(&payload(request(service())));
+    assert_eq!(plain.audit().unwrap().outcome.name(), "allocated");
+    let deep: Value = serde_json::from_str(&nested(100)).unwrap();
+    for (name, pointer, value) in [
+        ("a user without a name", "/userInfo", Value::Null),
+        ("ports of 100 levels", "/object/spec/ports", deep.clone()),
+        ("a number as the resource", "/resource", json!(5)),
+    ] {
+        let request = with(pointer, value);
+        let mut expected = plain.clone();
+        let mut object = request["object"].clone();
+        object["spec"]["clusterIP"] = plain.mutated_object.as_ref().unwrap()["spec"]["clusterIP"].clone();
+        expected.mutated_object = Some(object);
+        assert_eq!(answer(&payload(request)), expected, "{name}");
+    }
+}
+
+#[test]
+fn the_same_request_gives_the_same_bytes() {
+    let requests = [request(service()), with("/object/spec", json!({"clusterIP": "172.21.1.77"})), json!({})];
+    for request in requests {
+        let payload = payload(request);
+        let first = call("validate", &payload, Arc::new(NoCluster)).unwrap();
+        for _ in 0..3 {
+            assert_eq!(call("validate", &payload, Arc::new(NoCluster)).unwrap(), first);
+        }
+    }
+}
+
+// --- Hosts that answer rubbish
+
+/// A cluster in which every look-up is needed, and the answer to one of them is rubbish.
+struct Rubbish {
+    about: &'static str,
+    text: String,
+}
+
+impl HostCalls for Rubbish {
+    fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
+        let (HostCall::ListAll { api_version, kind, .. }
+        | HostCall::ListNamespace { api_version, kind, .. }
+        | HostCall::Get { api_version, kind, .. }) = call;
+        let resource = format!("{api_version}/{kind}");
+        if resource == self.about {
+            return Ok(self.text.clone().into_bytes());
+        }
+        let metadata = json!({"name": "web", "namespace": "shop", "labels": {"app": "web"}});
+        let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"runtimeClassName": "windows"}});
+        let list = |item: Value| json!({"items": [item]});
+        let answer = match kind.as_str() {
+            "Deployment" => list(json!({"metadata": metadata, "spec": {"template": template}})),
+            "CronJob" => list(json!({"metadata": metadata, "spec": {"jobTemplate": {"spec": {"template": template}}}})),
+            "Pod" => list(json!({"metadata": metadata, "spec": {"nodeName": "n1"}})),
+            "IPAddress" => return NoCluster.answer(call),
+            _ => json!({"metadata": {"name": "x"}}),
+        };
+        Ok(answer.to_string().into_bytes())
+    }
+}
+
+/// The kinds whose look-ups are lists, and those that are single objects.
+const LISTS: [&str; 4] = ["apps/v1/Deployment", "batch/v1/CronJob", "v1/Pod", "v1/Service"];
+const OBJECTS: [&str; 4] = ["node.k8s.io/v1/RuntimeClass", "v1/Node", "v1/Namespace", "networking.k8s.io/v1/IPAddress"];
+
+/// Answers one request whose decision needs every look-up of `Rubbish`.
+fn answer_with(about: &'static str, text: &str) -> Answer {
+    let settings = json!({"services": {
+        "pools": [
+            {"name": "windows", "cidrs": ["10.0.1.0/29"], "match": {"os": "windows"}},
+            {"name": "rest", "cidrs": ["10.0.0.0/29"]},
+        ],
+        "evidence": {"kinds": ["Deployment", "CronJob", "Pod"]},
+        "order": "lowest",
+    }});
+    let calls = Arc::new(Rubbish { about, text: text.to_owned() });
+    MODULE.validate(&request(service()), &settings, calls).unwrap_or_else(|error| panic!("{about}: {text}: {error}"))
+}
+
+#[track_caller]
+fn report(problems: Vec<String>) {
+    assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
+}
+
+#[test]
+fn rubbish_from_the_host_is_denied_and_names_the_resource() {
+    let cut = r#"{"items":[{"metadata":{"name":"web","#;
+    let anywhere = ["", "hello", "{", "5", "\"text\"", cut, "{} {}", "\u{0}", "null", "[]", "true"];
+    let in_lists = [
+        r#"{"items":5}"#,
+        r#"{"items":"none"}"#,
+        r#"{"items":{}}"#,
+        r#"{"items":{"items":[]}}"#,
+        r#"{"items":[5]}"#,
+        r#"{"items":[null]}"#,
+        r#"{"items":[{"metadata":{"name":5,"namespace":"shop"}}]}"#,
+        r#"{"items":[{"metadata":"none"}]}"#,
+    ];
+    let in_workloads = [
+        r#"{"items":[{"metadata":{"name":"web","namespace":"shop","labels":5},"spec":5}]}"#,
+        r#"{"items":[{"metadata":{"name":"web","namespace":"shop","labels":{"app":"web"}},"spec":[]}]}"#,
+    ];
+    let in_services = [
+        r#"{"items":[{"spec":{"clusterIP":5}}]}"#,
+        r#"{"items":[{"spec":{"clusterIPs":"10.0.0.1"}}]}"#,
+        r#"{"items":[{"spec":{"clusterIPs":[null]}}]}"#,
+        r#"{"items":[{"metadata":{"annotations":{"clusterip-policy/moving":5}}}]}"#,
+    ];
+    let in_metadata = [
+        r#"{"metadata":5}"#,
+        r#"{"metadata":{"labels":[]}}"#,
+        r#"{"metadata":{"labels":{"kubernetes.io/os":5}}}"#,
+        r#"{"metadata":{"labels":{"kubernetes.io/os":null}}}"#,
+    ];
+    let in_runtime_classes = [r#"{"scheduling":5}"#, r#"{"scheduling":{"nodeSelector":[]}}"#];
+    let rows: [(&[&'static str], &[&str]); 7] = [
+        (&LISTS, &anywhere),
+        (&LISTS, &in_lists),
+        (&["apps/v1/Deployment", "batch/v1/CronJob", "v1/Pod"], &in_workloads),
+        (&["v1/Service"], &in_services),
+        (&OBJECTS, &anywhere),
+        (&["v1/Node", "v1/Namespace"], &in_metadata),
+        (&["node.k8s.io/v1/RuntimeClass"], &in_runtime_classes),
+    ];
+    let mut problems = Vec::new();
+    for (abouts, texts) in rows {
+        for (about, text) in abouts.iter().flat_map(|about| texts.iter().map(move |text| (*about, *text))) {
+            let answer = answer_with(about, text);
+            let message = answer.message.unwrap_or_default();
+            let expected = format!("Service shop/web: the host's answer about {about}");
+            if answer.accepted || answer.code != Some(500) || !message.starts_with(&expected) {
+                problems.push(format!("{about}: {text:?}: accepted: {}, {message}", answer.accepted));
+            }
+        }
+    }
+    report(problems);
+}
+
+#[test]
+fn what_the_host_leaves_out_is_not_there() {
+    let in_lists = [
+        "{}",
+        r#"{"items":null}"#,
+        r#"{"items":[]}"#,
+        r#"{"items":[{}]}"#,
+        r#"{"items":[{"metadata":null,"spec":null}]}"#,
+        r#"{"items":[{"metadata":{"name":null,"namespace":null,"labels":null,"annotations":{}},"spec":{}}]}"#,
+        r#"{"items":[{"metadata":{"name":"web","namespace":"shop"},"spec":{}}],"apiVersion":5,"metadata":[]}"#,
+    ];
+    let in_objects = [
+        "{}",
+        r#"{"metadata":null,"scheduling":null}"#,
+        r#"{"metadata":{"labels":null,"annotations":null},"scheduling":{"nodeSelector":null}}"#,
+    ];
+    let lists = LISTS.iter().flat_map(|about| in_lists.iter().map(move |text| (*about, *text)));
+    let objects = OBJECTS.iter().flat_map(|about| in_objects.iter().map(move |text| (*about, *text)));
+    let mut problems = Vec::new();
+    for (about, text) in lists.chain(objects) {
+        let answer = answer_with(about, text);
+        let address = answer.mutated_object.map(|object| object["spec"]["clusterIP"].clone());
+        let found = (address, answer.message);
+        // An `IPAddress` tells by being there, whatever it says.
+        let expected = if about == "networking.k8s.io/v1/IPAddress" {
+            found.0.is_none()
+                && found.1.as_ref().is_some_and(|message| message.contains("\"rest\" (10.0.0.0/29) is full"))
+        } else {
+            found == (Some(json!("10.0.0.1")), None)
+        };
+        if !expected {
+            problems.push(format!("{about}: {text}: {found:?}"));
+        }
+    }
+    report(problems);
+}

@@ -1,0 +1,81 @@
+#!/usr/bin/env bats
+# Replays the recorded sessions through kwctl. README.md says what the files are.
+
+# The only kind in the sessions that the policy's metadata does not ask for.
+CUSTOM_KIND='  - apiVersion: argoproj.io/v1alpha1\n    kind: Rollout'
+
+setup_file() {
+    export KWCTL="${KWCTL:-kwctl}" ROOT
+    ROOT="$(cd "$BATS_TEST_DIRNAME/.." && pwd)"
+    command -v "$KWCTL" >/dev/null || return 0
+
+    # kwctl grants a module the kinds that its own metadata names.
+    sed "s|^contextAwareResources:|&\n$CUSTOM_KIND|" "$ROOT/policy-metadata.yml" >"$BATS_FILE_TMPDIR/metadata.yml"
+    export MODULE="$BATS_FILE_TMPDIR/annotated-policy.wasm"
+    "$KWCTL" annotate -m "$BATS_FILE_TMPDIR/metadata.yml" -u "$ROOT/README.md" -o "$MODULE" "$ROOT/policy.wasm"
+}
+
+setup() {
+    command -v "$KWCTL" >/dev/null || skip "kwctl is missing: put it into PATH, or name it by KWCTL"
+}
+
+# The response to a folder's request, its patch decoded. Further arguments go to kwctl.
+response() {
+    local folder="$1"
+    shift
+    "$KWCTL" run --request-path "$folder/request.json" --settings-path "$folder/settings.json" \
+        --replay-host-capabilities-interactions "$folder/session.yml" "$@" "$MODULE" 2>"$(log "$folder")" |
+        jq 'if .patch then .patch |= (@base64d | fromjson) else . end'
+}
+
+log() {
+    echo "$BATS_FILE_TMPDIR/$(basename "$1").log"
+}
+
+# Says how the response differs from the one written beside the session, and what was not asked for.
+compare() {
+    local folder="$1" expected found
+    expected="$(jq -S . "$folder/response.json")"
+    found="$(response "$folder" --allow-context-aware | jq -S .)"
+    if [ "$expected" != "$found" ]; then
+        echo "$(basename "$folder"): expected <, found >"
+        diff <(echo "$expected") <(echo "$found")
+    fi
+    if grep --quiet 'have not been replayed' "$(log "$folder")"; then
+        echo "$(basename "$folder"): exchanges at the end of session.yml were not asked for"
+    fi
+}
+
+@test "kwctl gives every session the response that is written beside it" {
+    export -f compare response log
+    local folders=("$ROOT"/e2e-tests/sessions/*/)
+    [ "${#folders[@]}" -gt 50 ]
+    run xargs -n 1 -P "$(nproc)" bash -c 'compare "${1%/}"' compare < <(printf '%s\n' "${folders[@]}")
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ -z "$output" ]
+}
+
+@test "a kind that kwctl does not grant is named in the denial" {
+    run response "$ROOT/e2e-tests/sessions/21-evidence-from-a-deployment"
+    echo "$output"
+    [ "$(jq .allowed <<<"$output")" = false ]
+    [[ "$(jq -r .status.message <<<"$output")" == "Service shop/web: may not read apps/v1/Deployment: "* ]]
+}
+
+@test "a host call that kwctl does not grant is named in the denial" {
+    run response "$ROOT/e2e-tests/sessions/21-evidence-from-a-deployment" --allow-context-aware \
+        --allowed-host-capabilities=kubernetes/get_resource
+    echo "$output"
+    [ "$(jq .allowed <<<"$output")" = false ]
+    [[ "$(jq -r .status.message <<<"$output")" == *"'kubernetes/list_resources_all' host capability"* ]]
+}
+
+@test "kwctl refuses settings with a mistake, and says where" {
+    echo '{"services": {"ordr": "lowest"}}' >"$BATS_TEST_TMPDIR/settings.json"
+    run "$KWCTL" run --request-path "$ROOT/e2e-tests/sessions/06-leave-headless/request.json" \
+        --settings-path "$BATS_TEST_TMPDIR/settings.json" "$MODULE"
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [[ "$output" == *'services.ordr: unknown key "ordr": did you mean order?'* ]]
+}

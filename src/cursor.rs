@@ -1,0 +1,413 @@
+//! JSON text, read from left to right: what nobody asks for is checked and passed over, never built.
+//!
+//! A list of all Services is read for a few fields of each, and costs what is passed over. So strings
+//! are passed over eight bytes at a time, nesting takes no recursion, and nothing is copied.
+
+use std::borrow::Cow;
+
+use thiserror::Error;
+
+/// Text that is not what the reader wants, or no JSON at all.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("expected {} at byte {}", .0.expected, .0.at)]
+pub struct Unexpected(Box<Place>);
+
+// Boxed, so that a result fits a register.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    expected: &'static str,
+    at: usize,
+}
+
+/// A place in a JSON text.
+pub struct Cursor<'j> {
+    json: &'j [u8],
+    at: usize,
+}
+
+/// An object that is being read.
+pub struct Fields {
+    behind_one: bool,
+}
+
+/// A string as it is written, between its quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Text<'j> {
+    written: &'j [u8],
+    has_escapes: bool,
+}
+
+impl<'j> Cursor<'j> {
+    /// The beginning of a text.
+    pub fn new(json: &'j [u8]) -> Self {
+        Self { json, at: 0 }
+    }
+
+    /// Enters an object; [`Self::field`] takes it from there. Nothing where `null` stands in its place.
+    pub fn object(&mut self) -> Result<Option<Fields>, Unexpected> {
+        if self.null() {
+            return Ok(None);
+        }
+        self.expect(b'{', "an object")?;
+        Ok(Some(Fields { behind_one: false }))
+    }
+
+    /// Goes to the value of the next field that is wanted, and gives its key; nothing where the object
+    /// ends. The value has to be read then.
+    pub fn field(&mut self, object: &mut Fields, wanted: &[&'static str]) -> Result<Option<&'static str>, Unexpected> {
+        let json = self.json;
+        let mut at = spaces(json, self.at);
+        loop {
+            match json.get(at) {
+                Some(b'}') => {
+                    self.at = at + 1;
+                    return Ok(None);
+                }
+                Some(b',') if object.behind_one => at = spaces(json, at + 1),
+                _ if object.behind_one => return Err(unexpected("a comma or the end of an object", at)),
+                _ => object.behind_one = true,
+            }
+            let end = string(json, at, &mut false)?;
+            let written = &json[at + 1..end - 1];
+            at = colon(json, end)?;
+            if let Some(key) = wanted.iter().find(|key| key.as_bytes() == written) {
+                self.at = at;
+                return Ok(Some(key));
+            }
+            at = spaces(json, value(json, at)?);
+        }
+    }
+
+    /// Reads a list: `item` is called at each item, and has to read it.
+    pub fn list<E: From<Unexpected>>(&mut self, item: &mut impl FnMut(&mut Self) -> Result<(), E>) -> Result<(), E> {
+        self.expect(b'[', "a list")?;
+        if self.next_is(b']') {
+            return Ok(());
+        }
+        loop {
+            item(self)?;
+            if self.next_is(b']') {
+                return Ok(());
+            }
+            self.expect(b',', "a comma or the end of a list")?;
+        }
+    }
+
+    /// Reads a string.
+    pub fn text(&mut self) -> Result<Text<'j>, Unexpected> {
+        self.at = spaces(self.json, self.at);
+        let begin = self.at + 1;
+        let mut has_escapes = false;
+        self.at = string(self.json, self.at, &mut has_escapes)?;
+        Ok(Text { written: &self.json[begin..self.at - 1], has_escapes })
+    }
+
+    /// Whether `null` stands here; it is passed over then.
+    pub fn null(&mut self) -> bool {
+        self.at = spaces(self.json, self.at);
+        match self.json.get(self.at) {
+            Some(b'n') => self.skip().is_ok(),
+            _ => false,
+        }
+    }
+
+    /// Passes over a value, and gives its text.
+    pub fn raw(&mut self) -> Result<&'j [u8], Unexpected> {
+        let begin = spaces(self.json, self.at);
+        self.skip()?;
+        Ok(&self.json[begin..self.at])
+    }
+
+    /// Passes over a value.
+    pub fn skip(&mut self) -> Result<(), Unexpected> {
+        self.at = value(self.json, self.at)?;
+        Ok(())
+    }
+
+    /// That nothing follows but white space.
+    pub fn end(&mut self) -> Result<(), Unexpected> {
+        self.at = spaces(self.json, self.at);
+        if self.at == self.json.len() { Ok(()) } else { Err(self.unexpected("the end")) }
+    }
+
+    /// The complaint that something else is expected here.
+    pub fn unexpected(&self, expected: &'static str) -> Unexpected {
+        unexpected(expected, self.at)
+    }
+
+    #[inline(always)]
+    fn next_is(&mut self, byte: u8) -> bool {
+        self.at = spaces(self.json, self.at);
+        let is = self.json.get(self.at) == Some(&byte);
+        self.at += usize::from(is);
+        is
+    }
+
+    #[inline(always)]
+    fn expect(&mut self, byte: u8, expected: &'static str) -> Result<(), Unexpected> {
+        if self.next_is(byte) { Ok(()) } else { Err(self.unexpected(expected)) }
+    }
+}
+
+impl<'j> Text<'j> {
+    /// What it says, borrowed where it has no escapes; nothing where it is not in UTF-8.
+    pub fn read(&self) -> Option<Cow<'j, str>> {
+        if !self.has_escapes {
+            return std::str::from_utf8(self.written).ok().map(Cow::Borrowed);
+        }
+        let quoted = [b"\"", self.written, b"\""].concat();
+        serde_json::from_slice(&quoted).ok().map(Cow::Owned)
+    }
+}
+
+// Below, a place goes in and the place behind what was passed over comes out: that stays in registers.
+
+/// Behind a value that begins at `at`, or behind the white space there.
+fn value(json: &[u8], mut at: usize) -> Result<usize, Unexpected> {
+    // What is open, the innermost as the lowest bit: 1 for an object, below a 1 at the outside.
+    let mut open = 1_u128;
+    loop {
+        at = spaces(json, at);
+        match json.get(at) {
+            Some(b'"') => at = string(json, at, &mut false)?,
+            Some(bracket @ (b'{' | b'[')) => {
+                if open >> 127 != 0 {
+                    return Err(unexpected("values nested less deeply", at));
+                }
+                let is_object = *bracket == b'{';
+                at = spaces(json, at + 1);
+                if json.get(at) == Some(if is_object { &b'}' } else { &b']' }) {
+                    at += 1;
+                } else {
+                    open = open << 1 | u128::from(is_object);
+                    if is_object {
+                        at = key(json, at)?;
+                    }
+                    continue;
+                }
+            }
+            Some(b't') => at = literal(json, at, b"true")?,
+            Some(b'f') => at = literal(json, at, b"false")?,
+            Some(b'n') => at = literal(json, at, b"null")?,
+            _ => at = number(json, at)?,
+        }
+        loop {
+            if open == 1 {
+                return Ok(at);
+            }
+            let is_object = open & 1 == 1;
+            at = spaces(json, at);
+            match json.get(at) {
+                Some(b',') => {
+                    at += 1;
+                    if is_object {
+                        at = key(json, at)?;
+                    }
+                    break;
+                }
+                Some(b'}') if is_object => open >>= 1,
+                Some(b']') if !is_object => open >>= 1,
+                _ => return Err(unexpected("a comma or the end of an object or list", at)),
+            }
+            at += 1;
+        }
+    }
+}
+
+/// Behind a key and its colon.
+#[inline(always)]
+fn key(json: &[u8], at: usize) -> Result<usize, Unexpected> {
+    colon(json, string(json, spaces(json, at), &mut false)?)
+}
+
+/// Behind a colon.
+#[inline(always)]
+fn colon(json: &[u8], at: usize) -> Result<usize, Unexpected> {
+    let at = spaces(json, at);
+    if json.get(at) == Some(&b':') { Ok(at + 1) } else { Err(unexpected("a colon", at)) }
+}
+
+/// Behind white space.
+#[inline(always)]
+fn spaces(json: &[u8], at: usize) -> usize {
+    match json.get(at) {
+        Some(..=b' ') => more_spaces(json, at),
+        _ => at,
+    }
+}
+
+#[cold]
+fn more_spaces(json: &[u8], at: usize) -> usize {
+    let is_space = |byte: &&u8| matches!(byte, b' ' | b'\n' | b'\t' | b'\r');
+    at + json[at..].iter().take_while(is_space).count()
+}
+
+/// Behind the string whose first quote is at `at`.
+#[inline(always)]
+fn string(json: &[u8], mut at: usize, has_escapes: &mut bool) -> Result<usize, Unexpected> {
+    if json.get(at) != Some(&b'"') {
+        return Err(unexpected("a string", at));
+    }
+    at += 1;
+    loop {
+        at = special(json, at);
+        match json.get(at) {
+            Some(b'"') => return Ok(at + 1),
+            Some(b'\\') => {
+                *has_escapes = true;
+                at = escape(json, at)?;
+            }
+            _ => return Err(unexpected("the end of a string", at)),
+        }
+    }
+}
+
+/// At the next byte that means something in a string: a quote, a backslash, or a control character.
+#[inline(always)]
+fn special(json: &[u8], mut at: usize) -> usize {
+    const ONES: u64 = u64::MAX / 255;
+    // A byte minus n gets its high bit set, and had it not before, where the byte is less than n. The
+    // borrow can make the byte behind such a one look like another: only the first one counts.
+    let less = |bytes: u64, than: u8| bytes.wrapping_sub(ONES * u64::from(than)) & !bytes;
+    while let Some(chunk) = json.get(at..at + 8).and_then(|chunk| <&[u8; 8]>::try_from(chunk).ok()) {
+        let bytes = u64::from_le_bytes(*chunk);
+        // With its second bit flipped, the quote is just below '!', as control characters stay.
+        let control_or_quote = less(bytes ^ (ONES * 2), b'!');
+        let backslash = less(bytes ^ (ONES * u64::from(b'\\')), 1);
+        let found = (control_or_quote | backslash) & (ONES << 7);
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += chunk.len();
+    }
+    last_special(json, at)
+}
+
+#[cold]
+fn last_special(json: &[u8], at: usize) -> usize {
+    let is_special = |byte: &u8| *byte < b' ' || *byte == b'"' || *byte == b'\\';
+    json[at..].iter().position(is_special).map_or(json.len(), |found| at + found)
+}
+
+/// Behind an escape.
+#[cold]
+fn escape(json: &[u8], at: usize) -> Result<usize, Unexpected> {
+    match json.get(at + 1) {
+        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(at + 2),
+        Some(b'u') if json.get(at + 2..at + 6).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) => {
+            Ok(at + 6)
+        }
+        _ => Err(unexpected("an escape", at)),
+    }
+}
+
+fn literal(json: &[u8], at: usize, literal: &[u8]) -> Result<usize, Unexpected> {
+    if json[at..].starts_with(literal) { Ok(at + literal.len()) } else { Err(unexpected("a value", at)) }
+}
+
+/// Behind a number: no leading zero, and digits on both sides of a point.
+fn number(json: &[u8], mut at: usize) -> Result<usize, Unexpected> {
+    let is = |at: usize, bytes: &[u8]| json.get(at).is_some_and(|byte| bytes.contains(byte));
+    let digits = |at: usize| {
+        let count = json.iter().skip(at).take_while(|byte| byte.is_ascii_digit()).count();
+        if count > 0 { Ok(at + count) } else { Err(unexpected("a value", at)) }
+    };
+    at += usize::from(is(at, b"-"));
+    at = if is(at, b"0") { at + 1 } else { digits(at)? };
+    if is(at, b".") {
+        at = digits(at + 1)?;
+    }
+    if is(at, b"eE") {
+        at += 1;
+        at = digits(at + usize::from(is(at, b"+-")))?;
+    }
+    Ok(at)
+}
+
+#[cold]
+fn unexpected(expected: &'static str, at: usize) -> Unexpected {
+    Unexpected(Box::new(Place { expected, at }))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde::de::IgnoredAny;
+
+    use super::*;
+
+    #[test]
+    fn what_is_passed_over_is_json_to_the_byte() {
+        let rows = [
+            "null",
+            "true",
+            " false ",
+            "0",
+            "-0.5e+10",
+            "12E3",
+            r#""""#,
+            r#""longer than eight bytes, \"quoted\", \u00e9 and ü""#,
+            r#"{"a":[1,{"b":null},[]],"c":{}}"#,
+            " { \"a\" :\t[ 1 ,\r\n2 ] } ",
+            "",
+            "nul",
+            "nulll",
+            "01",
+            "1.",
+            ".5",
+            "-",
+            "1e",
+            "+1",
+            "[1,]",
+            "[,1]",
+            "[1 2]",
+            r#"{"a"}"#,
+            r#"{"a":}"#,
+            r#"{"a":1,}"#,
+            r#"{"a":1]"#,
+            "[1}",
+            "{1:2}",
+            r#""open"#,
+            r#""bad \x escape""#,
+            r#""bad \u00g0 escape""#,
+            "\"a\u{1}b\"",
+            "\"line\nend, behind more than eight bytes\"",
+            "[1] 2",
+        ];
+        for json in rows {
+            let mut cursor = Cursor::new(json.as_bytes());
+            let ours = cursor.skip().and_then(|()| cursor.end()).is_ok();
+            assert_eq!(ours, serde_json::from_str::<IgnoredAny>(json).is_ok(), "{json:?}");
+        }
+    }
+
+    #[test]
+    fn nesting_has_an_end_but_costs_no_stack() {
+        for (depth, passes) in [(127, true), (128, false), (1_000_000, false)] {
+            let json = "[".repeat(depth) + &"]".repeat(depth);
+            assert_eq!(Cursor::new(json.as_bytes()).skip().is_ok(), passes, "{depth}");
+        }
+    }
+
+    #[test]
+    fn wanted_fields_are_found_wherever_they_stand() {
+        let json = br#"{"x":{"name":1},"name":"a\u0062","y":[],"spec":{"name":2}}"#;
+        let mut cursor = Cursor::new(json);
+        let mut object = cursor.object().unwrap().unwrap();
+        assert_eq!(cursor.field(&mut object, &["spec", "name"]), Ok(Some("name")));
+        assert_eq!(cursor.text().unwrap().read().unwrap(), "ab");
+        assert_eq!(cursor.field(&mut object, &["spec", "name"]), Ok(Some("spec")));
+        assert_eq!(cursor.raw(), Ok(&br#"{"name":2}"#[..]));
+        assert_eq!(cursor.field(&mut object, &["spec", "name"]), Ok(None));
+        assert_eq!(cursor.end(), Ok(()));
+    }
+
+    #[test]
+    fn an_error_says_what_is_missing_and_where() {
+        let mut cursor = Cursor::new(br#"{"items": {}}"#);
+        let mut object = cursor.object().unwrap().unwrap();
+        cursor.field(&mut object, &["items"]).unwrap();
+        let error = cursor.list(&mut |_| -> Result<(), Unexpected> { Ok(()) }).unwrap_err();
+        assert_eq!(error.to_string(), "expected a list at byte 10");
+    }
+}
