@@ -65,13 +65,14 @@ e2e-tests: policy.wasm ## Replay the recorded sessions through kwctl, if it is t
 
 .PHONY: bench
 bench: build ## Print the figures
+	CARGO_TARGET_DIR=target scripts/cargo-wasm build --quiet --locked --release --manifest-path benches/typed-list/Cargo.toml
 	cargo bench --quiet --locked --package clusterip --bench figures
 
 .PHONY: fuzz
 fuzz: policy.wasm $(TOOLS)/bin/cargo-fuzz ## Fuzz every parser of outside input, FUZZ_SECONDS (60) each
 	@for target in $$(cd fuzz/fuzz_targets && ls *.rs); do \
 		echo "== $${target%.rs}"; \
-		RUSTC_BOOTSTRAP=1 $(TOOLS)/bin/cargo-fuzz run "$${target%.rs}" -- -max_total_time=$(FUZZ_SECONDS) -max_len=16384 -verbosity=0 -print_final_stats=1; \
+		RUSTC_BOOTSTRAP=1 $(TOOLS)/bin/cargo-fuzz run "$${target%.rs}" -- -max_total_time=$(FUZZ_SECONDS) -max_len=16384 -verbosity=0 -print_funcs=0 -print_final_stats=1; \
 	done
 
 $(TOOLS)/bin/cargo-fuzz:

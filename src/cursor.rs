@@ -67,10 +67,11 @@ impl<'j> Cursor<'j> {
                 _ if object.behind_one => return Err(unexpected("a comma or the end of an object", at)),
                 _ => object.behind_one = true,
             }
-            let end = string(json, at, &mut false)?;
-            let written = &json[at + 1..end - 1];
+            let mut has_escapes = false;
+            let end = string(json, at, &mut has_escapes)?;
+            let found = Text { written: &json[at + 1..end - 1], has_escapes };
             at = colon(json, end)?;
-            if let Some(key) = wanted.iter().find(|key| key.as_bytes() == written) {
+            if let Some(key) = wanted.iter().find(|key| found.is(key)) {
                 self.at = at;
                 return Ok(Some(key));
             }
@@ -150,6 +151,14 @@ impl<'j> Cursor<'j> {
 }
 
 impl<'j> Text<'j> {
+    fn is(&self, wanted: &str) -> bool {
+        if self.has_escapes {
+            self.read().is_some_and(|text| text == wanted)
+        } else {
+            self.written == wanted.as_bytes()
+        }
+    }
+
     /// What it says, borrowed where it has no escapes; nothing where it is not in UTF-8.
     pub fn read(&self) -> Option<Cow<'j, str>> {
         if !self.has_escapes {
@@ -391,7 +400,7 @@ mod tests {
 
     #[test]
     fn wanted_fields_are_found_wherever_they_stand() {
-        let json = br#"{"x":{"name":1},"name":"a\u0062","y":[],"spec":{"name":2}}"#;
+        let json = br#"{"x":{"name":1},"n\u0061me":"a\u0062","y":[],"spec":{"name":2}}"#;
         let mut cursor = Cursor::new(json);
         let mut object = cursor.object().unwrap().unwrap();
         assert_eq!(cursor.field(&mut object, &["spec", "name"]), Ok(Some("name")));

@@ -109,16 +109,13 @@ impl<'m> Planner<'m> {
     /// [`PlanError`] where the policy has no answer.
     pub fn plan(mut self, manifests: &[Manifest], mut progress: impl FnMut(u64)) -> Result<Plan, PlanError> {
         for manifest in manifests {
-            let object = &manifest.object;
             // A Service that is there keeps its address, whatever its manifest says of it.
-            if !object::is_service(object) || (!self.there.contains_key(&id(object)) && !self.has(object)) {
-                self.insert(object.clone());
+            if !manifest.is_service() || !self.has(&manifest.object.value()) {
+                self.snapshot.write().unwrap_or_else(PoisonError::into_inner).share(&manifest.object);
             }
         }
         let mut plan = Plan { rows: Vec::new(), manifests: Vec::new(), pools: Vec::new() };
-        for (index, manifest) in
-            manifests.iter().enumerate().filter(|(_, manifest)| object::is_service(&manifest.object))
-        {
+        for (index, manifest) in manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_service()) {
             plan.rows.push(self.place(index, manifest)?);
             plan.manifests.push(index);
             progress(plan.rows.len() as u64);
@@ -128,9 +125,9 @@ impl<'m> Planner<'m> {
     }
 
     fn place(&mut self, index: usize, manifest: &Manifest) -> Result<Row, PlanError> {
-        let id = id(&manifest.object);
+        let (mut object, mut old, mut warnings) = (manifest.object.value(), None, Vec::new());
+        let id = id(&object);
         let generated = id.1.is_empty();
-        let (mut object, mut old, mut warnings) = (manifest.object.clone(), None, Vec::new());
         if let Some(first) = self.there.get(&id).filter(|_| !generated) {
             old = self.get(&id);
             if let Some(old) = &old {
@@ -169,11 +166,12 @@ impl<'m> Planner<'m> {
     }
 
     fn get(&self, (namespace, name): &(String, String)) -> Option<Value> {
-        self.snapshot.read().unwrap_or_else(PoisonError::into_inner).get("v1", "Service", namespace, name).cloned()
+        self.snapshot.read().unwrap_or_else(PoisonError::into_inner).get("v1", "Service", namespace, name)
     }
 
     fn has(&self, service: &Value) -> bool {
-        self.get(&id(service)).is_some()
+        let id = id(service);
+        self.there.contains_key(&id) || self.get(&id).is_some()
     }
 
     fn pool_use(&self) -> Vec<PoolUse> {

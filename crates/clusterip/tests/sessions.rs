@@ -86,7 +86,7 @@ impl Folder {
         }
         let mut snapshot = Snapshot::default();
         for manifest in manifests::parse(&[manifests::read_file(&path).unwrap()], "default").unwrap() {
-            snapshot.insert(manifest.object);
+            snapshot.insert(manifest.object.value());
         }
         Some(Arc::new(SnapshotCalls::new(Arc::new(RwLock::new(snapshot)))))
     }

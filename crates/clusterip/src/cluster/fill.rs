@@ -2,35 +2,43 @@
 
 use std::net::IpAddr;
 
-use super::yaml::{Data, Key, Node};
+use serde_json::Value;
+
+use super::yaml::{Data, Node};
 
 /// Where the addresses of a Service go in its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
-    spec: Spec,
+    /// Nothing where its `spec` stands elsewhere, or not at all.
+    spec: Option<Spec>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Spec {
-    /// Before the first field of a block, each line indented by so many spaces.
-    Block { at: usize, indent: usize, own: Own },
-    /// Behind the brace of `{…}`.
-    Flow { at: usize, empty: bool, own: Own },
-    /// It stands elsewhere, or not at all.
-    Elsewhere,
-}
-
-/// Where the fields stand that are there already, empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Own {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Spec {
+    /// Before this character there is room for fields.
+    at: usize,
+    layout: Layout,
+    /// Where the fields stand that are there already, empty.
     cluster_ip: Option<Place>,
     cluster_ips: Option<Place>,
 }
 
-/// From the beginning of a key to the end of its value.
+/// How the fields of a `spec` are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    /// Line by line, indented by so many spaces.
+    Block { indent: usize },
+    /// In braces, on the line of the first.
+    Flow,
+    /// In braces, line by line.
+    FlowLines { indent: usize },
+    /// In braces, and there are none.
+    Empty,
+}
+
+/// From the end of a key to the end of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
-    key: usize,
     key_end: usize,
     value: usize,
     value_end: usize,
@@ -47,80 +55,98 @@ pub struct Edit {
 impl Slot {
     /// The slot of a Service that stands at `service`.
     pub fn of(service: &Node) -> Self {
-        let elsewhere = Self { spec: Spec::Elsewhere };
-        let Some((_, spec)) = service.field("spec").filter(|(_, spec)| !spec.aliased && !service.aliased) else {
-            return elsewhere;
-        };
-        let Data::Mapping(fields) = &spec.data else { return elsewhere };
-        let place = |name: &str| spec.field(name).map(|(key, value)| Place::new(key, value));
-        let own = Own { cluster_ip: place("clusterIP"), cluster_ips: place("clusterIPs") };
-        // The mapping of a block begins where its first key does.
-        let spec = match fields.first() {
-            Some((first, node)) if first.start == spec.start && !node.aliased => {
-                Spec::Block { at: first.start, indent: first.column, own }
-            }
-            Some(_) => Spec::Flow { at: spec.start + 1, empty: false, own },
-            None => Spec::Flow { at: spec.start + 1, empty: true, own },
-        };
-        Self { spec }
+        let spec = service.field("spec").filter(|(key, spec)| !key.merged && !spec.aliased && !service.aliased);
+        Self { spec: spec.and_then(|(_, spec)| Spec::of(spec)) }
     }
 
     /// The edits that set the addresses; nothing where the text has no place for them.
     pub fn edits(&self, addresses: &[IpAddr], line_end: &str) -> Option<Vec<Edit>> {
-        let primary = addresses.first()?;
-        let list = addresses.iter().map(|address| format!("\"{address}\"")).collect::<Vec<_>>().join(", ");
-        let wanted =
-            [("clusterIP", Some(quoted(*primary))), ("clusterIPs", (addresses.len() > 1).then(|| format!("[{list}]")))];
-        let (Spec::Block { at, own, .. } | Spec::Flow { at, own, .. }) = &self.spec else { return None };
+        let spec = self.spec?;
         let mut edits = Vec::new();
-        let mut added = String::new();
-        for ((key, value), place) in wanted.into_iter().zip([own.cluster_ip, own.cluster_ips]) {
-            match (value, place, &self.spec) {
-                (Some(value), Some(place), spec) => {
-                    let value = if matches!(spec, Spec::Flow { .. }) && key == "clusterIP" {
-                        format!("\"{primary}\"")
-                    } else {
-                        value
-                    };
-                    edits.push(place.set(&value));
-                }
-                (Some(value), None, Spec::Block { indent, .. }) => {
-                    added.push_str(&format!("{key}: {value}{line_end}{}", " ".repeat(*indent)));
-                }
-                (Some(value), None, Spec::Flow { empty, .. }) => {
-                    let value = if key == "clusterIP" { format!("\"{primary}\"") } else { value };
-                    let comma = if *empty { "" } else { ", " };
-                    added.push_str(&format!("\"{key}\": {value}{comma}"));
-                }
-                // With one address the API server fills `clusterIPs` in.
-                (None, Some(place), _) => edits.push(place.set("[]")),
-                (None, None, _) | (_, _, Spec::Elsewhere) => {}
-            }
+        let mut added = Vec::new();
+        let mut set = |key: &str, value: String, place: Option<Place>| match place {
+            Some(place) => edits.push(place.set(&value)),
+            None => added.push(format!("{}: {value}", spec.layout.key(key))),
+        };
+        set("clusterIP", spec.layout.address(*addresses.first()?), spec.cluster_ip);
+        if addresses.len() > 1 {
+            let list: Vec<String> = addresses.iter().map(|address| quoted(&address.to_string())).collect();
+            set("clusterIPs", format!("[{}]", list.join(", ")), spec.cluster_ips);
+        } else if let Some(place) = spec.cluster_ips {
+            // With one address the API server fills `clusterIPs` in.
+            edits.push(place.set("[]"));
         }
         if !added.is_empty() {
-            edits.push(Edit { start: *at, end: *at, text: added });
+            edits.push(Edit { start: spec.at, end: spec.at, text: spec.layout.join(&added, line_end) });
         }
         Some(edits)
     }
 }
 
-impl Place {
-    fn new(key: &Key, value: &Node) -> Self {
-        Self { key: key.start, key_end: key.end, value: value.start, value_end: value.end }
+impl Spec {
+    fn of(spec: &Node) -> Option<Self> {
+        let Data::Mapping(fields) = &spec.data else { return None };
+        let mut own = fields.iter().filter(|(key, _)| !key.merged);
+        let place = |name: &str| {
+            let (key, value) = own.clone().find(|(key, _)| key.name == name)?;
+            // Where a quoted text ends, the parser does not tell to the character; this one is empty.
+            let empty = matches!(&value.data, Data::Scalar(Value::String(text)) if text.is_empty());
+            let value_end = if empty { value.end.min(value.start + 2) } else { value.end };
+            Some(Place { key_end: key.end, value: value.start, value_end })
+        };
+        let (cluster_ip, cluster_ips) = (place("clusterIP"), place("clusterIPs"));
+        let (at, layout) = match own.next() {
+            Some((first, _)) if !spec.flow => (first.start, Layout::Block { indent: first.column }),
+            Some((first, _)) if first.line > spec.line => (first.start, Layout::FlowLines { indent: first.column }),
+            Some((first, _)) => (first.start, Layout::Flow),
+            // Before the brace that closes.
+            None if fields.is_empty() => (spec.end - 1, Layout::Empty),
+            None => return None,
+        };
+        Some(Self { at, layout, cluster_ip, cluster_ips })
+    }
+}
+
+impl Layout {
+    fn is_block(self) -> bool {
+        matches!(self, Self::Block { .. })
     }
 
+    /// Braces may be JSON, which wants quotes.
+    fn key(self, key: &str) -> String {
+        if self.is_block() { key.to_owned() } else { quoted(key) }
+    }
+
+    fn address(self, address: IpAddr) -> String {
+        // A colon has a meaning of its own in YAML.
+        if self.is_block() && address.is_ipv4() { address.to_string() } else { quoted(&address.to_string()) }
+    }
+
+    /// Fields that come before others.
+    fn join(self, fields: &[String], line_end: &str) -> String {
+        let behind = match self {
+            Self::Block { indent } => format!("{line_end}{}", " ".repeat(indent)),
+            Self::Flow => ", ".to_owned(),
+            Self::FlowLines { indent } => format!(",{line_end}{}", " ".repeat(indent)),
+            Self::Empty => return fields.join(", "),
+        };
+        fields.iter().map(|field| format!("{field}{behind}")).collect()
+    }
+}
+
+impl Place {
     fn set(self, value: &str) -> Edit {
         // A value that is not written out has no place of its own: it goes behind the colon.
         if self.value == self.value_end {
-            return Edit { start: self.key_end + 1, end: self.key_end + 1, text: format!(" {value}") };
+            let colon = self.value.max(self.key_end);
+            return Edit { start: colon + 1, end: colon + 1, text: format!(" {value}") };
         }
         Edit { start: self.value, end: self.value_end, text: value.to_owned() }
     }
 }
 
-fn quoted(address: IpAddr) -> String {
-    // A colon has a meaning of its own in YAML.
-    if address.is_ipv6() { format!("\"{address}\"") } else { address.to_string() }
+fn quoted(text: &str) -> String {
+    format!("\"{text}\"")
 }
 
 /// Applies edits to a text. They do not overlap.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::fill::Slot;
-use super::object;
+use super::object::{self, Packed};
 use super::yaml::{self, Data, Node, YamlError};
 
 /// A text with manifests.
@@ -23,11 +23,18 @@ pub struct Source {
 /// An object, and where it stands.
 pub struct Manifest {
     /// The object, with its namespace.
-    pub object: Value,
+    pub object: Packed,
     /// Where it stands.
     pub origin: Origin,
     /// Where the addresses of a Service go.
     pub slot: Option<Slot>,
+}
+
+impl Manifest {
+    /// Whether it is a Service of the core API.
+    pub fn is_service(&self) -> bool {
+        self.slot.is_some()
+    }
 }
 
 /// Where an object stands.
@@ -71,12 +78,14 @@ pub enum ManifestError {
         byte: u8,
     },
     /// A text is no YAML.
-    #[error("{file}: document {}, {error}", .error.document)]
+    #[error("{file}: document {}, {error}{hint}", .error.document)]
     Yaml {
         /// The path.
         file: String,
         /// Where and why.
         error: YamlError,
+        /// What to do.
+        hint: &'static str,
     },
     /// A document is no object of Kubernetes.
     #[error("{origin}: {reason}")]
@@ -93,6 +102,10 @@ pub enum ManifestError {
         folder: String,
     },
 }
+
+/// What to do with texts that are no manifests yet.
+const TEMPLATE: &str = " (a template? `helm template … | clusterip plan -` plans what it becomes)";
+const KUSTOMIZATION: &str = "a kustomization: `kubectl kustomize … | clusterip plan -` plans what it becomes";
 
 /// Reads the texts of files, of all manifests below folders (by name; hidden ones apart), and of
 /// standard input for `-`.
@@ -175,18 +188,29 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), ManifestError>
 /// [`ManifestError`] for the first mistake.
 pub fn parse(sources: &[Source], namespace: &str) -> Result<Vec<Manifest>, ManifestError> {
     let mut manifests = Vec::new();
+    each(sources, namespace, &mut |manifest| manifests.push(manifest))?;
+    Ok(manifests)
+}
+
+/// As [`parse`], but calls `visit` with one manifest after the other.
+///
+/// # Errors
+/// [`ManifestError`] for the first mistake.
+pub fn each(sources: &[Source], namespace: &str, visit: &mut dyn FnMut(Manifest)) -> Result<(), ManifestError> {
     for (index, source) in sources.iter().enumerate() {
-        let documents =
-            yaml::documents(&source.text).map_err(|error| ManifestError::Yaml { file: source.name.clone(), error })?;
-        for (position, node) in documents.iter().enumerate() {
+        for (position, node) in yaml::documents(&source.text).enumerate() {
+            let node = node.map_err(|error| {
+                let hint = if source.text.contains("{{") { TEMPLATE } else { "" };
+                ManifestError::Yaml { file: source.name.clone(), error, hint }
+            })?;
             if matches!(node.data, Data::Scalar(Value::Null)) {
                 continue;
             }
             let origin = Origin { source: index, file: source.name.clone(), document: position + 1, line: node.line };
-            add(node, origin, None, namespace, &mut manifests)?;
+            add(&node, origin, None, namespace, visit)?;
         }
     }
-    Ok(manifests)
+    Ok(())
 }
 
 /// Adds an object, or the items of a list; `type_of_list` is what items without a type of their own are.
@@ -195,7 +219,7 @@ fn add(
     origin: Origin,
     type_of_list: Option<(&str, &str)>,
     namespace: &str,
-    manifests: &mut Vec<Manifest>,
+    visit: &mut dyn FnMut(Manifest),
 ) -> Result<(), ManifestError> {
     let mut object = node.to_value();
     let wrong = |reason: String| Err(ManifestError::Object { origin: origin.clone(), reason });
@@ -209,6 +233,9 @@ fn add(
             }
         }
     }
+    if is_kustomization(&object, &origin) {
+        return wrong(KUSTOMIZATION.to_owned());
+    }
     for key in ["kind", "apiVersion"] {
         match object.get(key) {
             Some(Value::String(text)) if !text.is_empty() => {}
@@ -217,6 +244,9 @@ fn add(
         }
     }
     let kind = object::kind(&object).to_owned();
+    if !kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+        return wrong(format!("`kind`: {kind:?} is none: letters, digits and - alone"));
+    }
     if let Some(item_kind) = kind.strip_suffix("List")
         && (object.get("items").is_some() || item_kind.is_empty())
     {
@@ -229,19 +259,19 @@ fn add(
         let api_version = object::api_version(&object).to_owned();
         let item_type = (!item_kind.is_empty()).then_some((api_version.as_str(), item_kind));
         for item in items {
-            add(item, Origin { line: item.line, ..origin.clone() }, item_type, namespace, manifests)?;
+            add(item, Origin { line: item.line, ..origin.clone() }, item_type, namespace, visit)?;
         }
         return Ok(());
     }
     match object.get("metadata") {
         Some(Value::Object(metadata)) => {
-            let has =
-                |key: &str| metadata.get(key).is_some_and(|name| name.as_str().is_some_and(|name| !name.is_empty()));
-            if !has("name") && !has("generateName") {
-                return wrong(format!("{kind} without `metadata.name`"));
+            for key in ["name", "generateName", "namespace"] {
+                if let Some(other) = metadata.get(key).filter(|value| !value.is_string() && !value.is_null()) {
+                    return wrong(format!("`metadata.{key}`: expected a string, found {}", a_kind_of(other)));
+                }
             }
-            if let Some(other) = metadata.get("namespace").filter(|value| !value.is_string() && !value.is_null()) {
-                return wrong(format!("`metadata.namespace`: expected a string, found {}", a_kind_of(other)));
+            if object::name(&object).is_empty() && object::text(&object, &["metadata", "generateName"]).is_empty() {
+                return wrong(format!("{kind} without `metadata.name`"));
             }
         }
         None | Some(Value::Null) => return wrong(format!("{kind} without `metadata`")),
@@ -251,8 +281,16 @@ fn add(
         object["metadata"]["namespace"] = json!(namespace);
     }
     let slot = object::is_service(&object).then(|| Slot::of(node));
-    manifests.push(Manifest { object, origin, slot });
+    visit(Manifest { object: Packed::new(&object), origin, slot });
     Ok(())
+}
+
+/// What kustomize builds from is no object of a cluster; in a file of this name it needs no type.
+fn is_kustomization(object: &Value, origin: &Origin) -> bool {
+    let file = Path::new(&origin.file).file_name();
+    let by_name = file.is_some_and(|name| name == "kustomization.yaml" || name == "kustomization.yml");
+    object::api_version(object).starts_with("kustomize.config.k8s.io/")
+        || (by_name && object.get("kind").is_none() && object.get("apiVersion").is_none())
 }
 
 fn a_kind_of(value: &Value) -> &'static str {

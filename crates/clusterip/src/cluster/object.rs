@@ -1,6 +1,33 @@
 //! Kubernetes objects as JSON: identity and scope.
 
+use std::sync::Arc;
+
 use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+
+/// An object as JSON text, which takes a tenth of the memory of its values: with ten thousands of
+/// objects that matters. Equal objects have equal texts.
+#[derive(Clone, Debug)]
+pub struct Packed(Arc<RawValue>);
+
+impl Packed {
+    /// Packs an object.
+    pub fn new(object: &Value) -> Self {
+        // A value can always be written: its keys are strings, and its numbers finite.
+        Self(to_raw_value(object).unwrap_or_default().into())
+    }
+
+    /// The object.
+    pub fn value(&self) -> Value {
+        serde_json::from_str(self.0.get()).unwrap_or_default()
+    }
+}
+
+impl PartialEq for Packed {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.get() == other.0.get()
+    }
+}
 
 /// Kinds without a namespace, of those that are looked up or found beside them.
 const CLUSTER_SCOPED: [&str; 20] = [

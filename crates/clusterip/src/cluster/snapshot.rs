@@ -1,5 +1,7 @@
 //! A cluster as it was at one moment, and Kubewarden's answers about it.
 
+use std::borrow::Cow;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -7,8 +9,9 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use clusterip_core::label_selector::{Labels, includes};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
-use super::object;
+use super::object::{self, Packed};
 use super::selectors;
 use crate::policy::host_calls::{HostCall, HostCalls};
 
@@ -16,8 +19,8 @@ use crate::policy::host_calls::{HostCall, HostCalls};
 #[derive(Default)]
 pub struct Snapshot {
     kinds: BTreeMap<Kind, Objects>,
-    /// Whose each address is: namespace and name of the Service.
-    addresses: HashMap<IpAddr, (String, String)>,
+    /// Whose each address is: namespace and name of the Service, or of several that claim it.
+    addresses: HashMap<IpAddr, BTreeSet<(String, String)>>,
     absent: BTreeSet<Kind>,
 }
 
@@ -29,9 +32,23 @@ struct Kind {
 
 #[derive(Default)]
 struct Objects {
-    by_name: BTreeMap<(String, String), Arc<Value>>,
+    by_name: BTreeMap<(String, String), Object>,
+    /// The field masks of the first list of the whole cluster: the items are kept as it shows them.
+    listed_with: OnceLock<Option<BTreeSet<String>>>,
     /// Made when first needed; none any more after a change.
     by_pod_label: OnceLock<PodLabels>,
+}
+
+struct Object {
+    whole: Packed,
+    /// As a list of the whole cluster shows it.
+    listed: OnceLock<Box<RawValue>>,
+}
+
+impl Object {
+    fn value(&self) -> Value {
+        self.whole.value()
+    }
 }
 
 /// By namespace, and then by a label of the Pods: the names of the objects.
@@ -40,23 +57,34 @@ type PodLabels = HashMap<String, HashMap<(String, String), Vec<String>>>;
 impl Snapshot {
     /// Adds an object, in place of one of the same kind, namespace and name.
     pub fn insert(&mut self, object: Value) {
-        let kind =
-            Kind { api_version: object::api_version(&object).to_owned(), kind: object::kind(&object).to_owned() };
-        let id = (object::namespace(&object).to_owned(), object::name(&object).to_owned());
-        let is_service = object::is_service(&object);
+        self.add(&object, Packed::new(&object));
+    }
+
+    /// As [`Self::insert`]: an object that others keep too.
+    pub fn share(&mut self, packed: &Packed) {
+        self.add(&packed.value(), packed.clone());
+    }
+
+    fn add(&mut self, object: &Value, whole: Packed) {
+        let kind = Kind { api_version: object::api_version(object).to_owned(), kind: object::kind(object).to_owned() };
+        let id = (object::namespace(object).to_owned(), object::name(object).to_owned());
+        let is_service = object::is_service(object);
         let objects = self.kinds.entry(kind).or_default();
         objects.by_pod_label = OnceLock::new();
         if is_service {
-            for address in addresses(&object) {
-                self.addresses.insert(address, id.clone());
+            for address in addresses(object) {
+                self.addresses.entry(address).or_default().insert(id.clone());
             }
         }
-        let replaced = objects.by_name.insert(id.clone(), Arc::new(object));
+        let replaced = objects.by_name.insert(id.clone(), Object { whole, listed: OnceLock::new() });
         if let Some(replaced) = replaced.filter(|_| is_service) {
-            let kept = objects.by_name.get(&id).map(|object| addresses(object)).unwrap_or_default();
-            for address in addresses(&replaced).into_iter().filter(|address| !kept.contains(address)) {
-                if self.addresses.get(&address) == Some(&id) {
-                    self.addresses.remove(&address);
+            let kept = addresses(object);
+            for address in addresses(&replaced.value()).into_iter().filter(|address| !kept.contains(address)) {
+                if let Entry::Occupied(mut owners) = self.addresses.entry(address) {
+                    owners.get_mut().remove(&id);
+                    if owners.get().is_empty() {
+                        owners.remove();
+                    }
                 }
             }
         }
@@ -68,15 +96,15 @@ impl Snapshot {
     }
 
     /// The object of this kind, namespace and name.
-    pub fn get(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<&Value> {
+    pub fn get(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Value> {
         let kind = Kind { api_version: api_version.to_owned(), kind: kind.to_owned() };
-        self.kinds.get(&kind)?.by_name.get(&(namespace.to_owned(), name.to_owned())).map(Arc::as_ref)
+        self.kinds.get(&kind)?.by_name.get(&(namespace.to_owned(), name.to_owned())).map(Object::value)
     }
 
     /// All objects of a kind, by namespace and name.
-    pub fn all(&self, api_version: &str, kind: &str) -> impl Iterator<Item = &Value> {
+    pub fn all(&self, api_version: &str, kind: &str) -> impl Iterator<Item = Value> {
         let kind = Kind { api_version: api_version.to_owned(), kind: kind.to_owned() };
-        self.kinds.get(&kind).into_iter().flat_map(|objects| objects.by_name.values().map(Arc::as_ref))
+        self.kinds.get(&kind).into_iter().flat_map(|objects| objects.by_name.values().map(Object::value))
     }
 
     /// Every address that a Service has.
@@ -91,6 +119,7 @@ impl Snapshot {
                 self.list(&query, None, selected)
             }
             HostCall::ListNamespace { api_version, kind, namespace, label_selector, field_selector, field_masks } => {
+                self.check_api(api_version, kind)?;
                 if !object::is_namespaced(kind) {
                     return Err(format!(
                         "resource {api_version}/{kind} is cluster wide. Cannot search for it inside of a namespace"
@@ -105,11 +134,11 @@ impl Snapshot {
                     return Err(format!("Resource {api_version}/{kind} is namespaced, but no namespace was provided"));
                 }
                 let mask = field_masks.as_ref().map(Mask::new);
-                let found = self.get(api_version, kind, namespace.as_deref().unwrap_or_default(), name);
-                let derived =
-                    if found.is_none() && kind == "IPAddress" { self.ip_address(api_version, name) } else { None };
-                match found.or(derived.as_ref()) {
-                    Some(object) => json(&Masked { object, mask: mask.as_ref(), cached: false }),
+                let scope = namespace.as_deref().filter(|_| object::is_namespaced(kind)).unwrap_or_default();
+                let found = self.get(api_version, kind, scope, name);
+                let derived = || (kind == "IPAddress").then(|| self.ip_address(api_version, name)).flatten();
+                match found.or_else(derived) {
+                    Some(object) => json(&Masked { object: &object, mask: mask.as_ref(), cached: false }),
                     None => {
                         let namespace = namespace.as_deref();
                         Err(format!(
@@ -124,7 +153,8 @@ impl Snapshot {
     /// The API server keeps an `IPAddress` for each address of a Service; manifests have none.
     fn ip_address(&self, api_version: &str, name: &str) -> Option<Value> {
         let address: IpAddr = name.parse().ok()?;
-        let (namespace, service) = self.addresses.get(&address).filter(|_| address.to_string() == name)?;
+        let owners = self.addresses.get(&address).filter(|_| address.to_string() == name)?;
+        let (namespace, service) = owners.first()?;
         Some(serde_json::json!({
             "apiVersion": api_version,
             "kind": "IPAddress",
@@ -143,20 +173,31 @@ impl Snapshot {
         let kind = Kind { api_version: query.api_version.clone(), kind: query.kind.clone() };
         let labels =
             query.label_selector.as_deref().map(selectors::labels).transpose().map_err(|error| error.to_string())?;
+        let selects = |object: &Value| match query.field_selector.as_deref() {
+            _ if labels.as_ref().is_some_and(|labels| !labels.matches(&map(object, &["metadata", "labels"]))) => {
+                Ok(false)
+            }
+            Some(fields) => selectors::fields_match(fields, object).map_err(|error| error.to_string()),
+            None => Ok(true),
+        };
         let mask = query.field_masks.as_ref().map(Mask::new);
-        let mut items: Vec<Masked<'_>> = Vec::new();
-        for object in self.kinds.get(&kind).into_iter().flat_map(|objects| objects.of(namespace, selected)) {
-            if let Some(labels) = &labels
-                && !labels.matches(&map(object, &["metadata", "labels"]))
-            {
-                continue;
+        let mut items: Vec<Cow<'_, RawValue>> = Vec::new();
+        if let Some(objects) = self.kinds.get(&kind) {
+            let all = namespace.is_none() && query.label_selector.is_none() && query.field_selector.is_none();
+            let keep = all && objects.listed_with.get_or_init(|| query.field_masks.clone()) == query.field_masks;
+            for object in objects.of(namespace, selected) {
+                if let Some(listed) = object.listed.get().filter(|_| keep) {
+                    items.push(Cow::Borrowed(listed));
+                    continue;
+                }
+                let value = object.value();
+                if !selects(&value)? {
+                    continue;
+                }
+                let item = Masked { object: &value, mask: mask.as_ref(), cached: true };
+                let item = serde_json::value::to_raw_value(&item).map_err(|error| error.to_string())?;
+                items.push(if keep { Cow::Borrowed(object.listed.get_or_init(|| item)) } else { Cow::Owned(item) });
             }
-            if let Some(fields) = query.field_selector.as_deref()
-                && !selectors::fields_match(fields, object).map_err(|error| error.to_string())?
-            {
-                continue;
-            }
-            items.push(Masked { object, mask: mask.as_ref(), cached: true });
         }
         json(&List { query, items })
     }
@@ -165,8 +206,8 @@ impl Snapshot {
 impl Objects {
     /// The objects, all or of one namespace; where `selected` are the labels that a Service selects,
     /// those with other Pods may be left out.
-    fn of<'s>(&'s self, namespace: Option<&'s str>, selected: Option<&Labels>) -> Vec<&'s Value> {
-        let Some(namespace) = namespace else { return self.by_name.values().map(Arc::as_ref).collect() };
+    fn of<'s>(&'s self, namespace: Option<&'s str>, selected: Option<&Labels>) -> Vec<&'s Object> {
+        let Some(namespace) = namespace else { return self.by_name.values().collect() };
         if let Some(selected) = selected.filter(|selected| !selected.is_empty()) {
             let index = self.by_pod_label.get_or_init(|| self.index());
             let names = |(key, value): (&String, &String)| {
@@ -177,22 +218,19 @@ impl Objects {
                     .unwrap_or_default()
             };
             let fewest = selected.iter().map(names).min_by_key(|names| names.len()).unwrap_or_default();
-            let object = |name: &String| self.by_name.get(&(namespace.to_owned(), name.clone())).map(Arc::as_ref);
-            return fewest.iter().filter_map(object).filter(|object| includes(&pod_labels(object), selected)).collect();
+            let object = |name: &String| self.by_name.get(&(namespace.to_owned(), name.clone()));
+            let selects = |object: &&Object| includes(&pod_labels(&object.value()), selected);
+            return fewest.iter().filter_map(object).filter(selects).collect();
         }
         let from = (namespace.to_owned(), String::new());
-        self.by_name
-            .range(from..)
-            .take_while(|((other, _), _)| other == namespace)
-            .map(|(_, object)| object.as_ref())
-            .collect()
+        self.by_name.range(from..).take_while(|((other, _), _)| other == namespace).map(|(_, object)| object).collect()
     }
 
     fn index(&self) -> PodLabels {
         let mut index = PodLabels::new();
         for ((namespace, name), object) in &self.by_name {
             let labels = index.entry(namespace.clone()).or_default();
-            for (key, value) in pod_labels(object) {
+            for (key, value) in pod_labels(&object.value()) {
                 labels.entry((key, value)).or_default().push(name.clone());
             }
         }
@@ -254,7 +292,7 @@ impl Mask {
 
 struct List<'l> {
     query: &'l Query<'l>,
-    items: Vec<Masked<'l>>,
+    items: Vec<Cow<'l, RawValue>>,
 }
 
 impl Serialize for List<'_> {

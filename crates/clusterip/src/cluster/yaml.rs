@@ -2,7 +2,7 @@
 //!
 //! Built on the events of `saphyr-parser`, with limits: input comes from anywhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
 use serde_json::{Map, Number, Value};
@@ -11,8 +11,8 @@ use thiserror::Error;
 /// How deep documents may nest: more than any manifest needs, and no more than the JSON that they
 /// become is read with.
 const DEEPEST: usize = 100;
-/// How many values aliases may add to a document: a few lines of aliases of aliases would otherwise
-/// grow to billions.
+/// How many values aliases may add to all documents of a text: a few lines of aliases of aliases would
+/// otherwise grow to billions.
 const MOST_ALIASED: usize = 100_000;
 
 /// Text that is no YAML, or none that can become JSON.
@@ -42,6 +42,8 @@ pub struct Node {
     pub column: usize,
     /// Whether it stands somewhere else, and an alias here.
     pub aliased: bool,
+    /// Whether it is written in braces or brackets.
+    pub flow: bool,
 }
 
 /// The value of a node.
@@ -65,7 +67,11 @@ pub struct Key {
     /// As for [`Node`].
     pub end: usize,
     /// As for [`Node`].
+    pub line: usize,
+    /// As for [`Node`].
     pub column: usize,
+    /// Whether it stands somewhere else, and a merge key (`<<`) here.
+    pub merged: bool,
 }
 
 impl Node {
@@ -92,60 +98,82 @@ impl Node {
 /// # Errors
 /// [`YamlError`] for the first mistake, or a second document.
 pub fn single(text: &str) -> Result<Value, YamlError> {
-    let mut documents = documents(text)?.into_iter();
-    match (documents.next(), documents.next()) {
+    let mut documents = documents(text);
+    match (documents.next().transpose()?, documents.next().transpose()?) {
         (_, Some(second)) => Err(YamlError { document: 2, line: second.line, reason: "a second document".to_owned() }),
         (Some(only), None) => Ok(only.to_value()),
         (None, None) => Ok(Value::Null),
     }
 }
 
-/// Reads all documents of a text, empty ones too.
-///
-/// # Errors
-/// [`YamlError`] for the first mistake.
-pub fn documents(text: &str) -> Result<Vec<Node>, YamlError> {
-    let mut composer =
-        Composer { parser: Parser::new_from_str(text), anchors: BTreeMap::new(), aliased: 0, document: 1 };
-    let mut documents = Vec::new();
-    loop {
-        let (event, span) = composer.next()?;
-        match event {
-            Event::StreamEnd => return Ok(documents),
-            Event::DocumentStart(_) => {
-                composer.document = documents.len() + 1;
-                composer.aliased = 0;
-                composer.anchors.clear();
-                let (event, span) = composer.next()?;
-                documents.push(composer.node(event, span, 0)?);
-            }
-            Event::StreamStart | Event::DocumentEnd | Event::Nothing => {}
-            _ => return Err(composer.error(span, "unexpected content between documents")),
+/// The documents of a text, empty ones too, one after the other: a text may be large, and nobody needs
+/// the places of all its values at once. The first mistake ([`YamlError`]) is the last item.
+pub fn documents(text: &str) -> Documents<'_> {
+    let parser = Parser::new_from_str(text);
+    let composer = Composer { parser, anchors: BTreeMap::new(), aliased: 0, document: 0 };
+    Documents { composer, ended: false }
+}
+
+/// See [`documents`].
+pub struct Documents<'t> {
+    composer: Composer<'t>,
+    ended: bool,
+}
+
+impl Iterator for Documents<'_> {
+    type Item = Result<Node, YamlError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
         }
+        let document = self.composer.document().transpose();
+        self.ended = !matches!(document, Some(Ok(_)));
+        document
     }
 }
 
 struct Composer<'t> {
     parser: Parser<'t, StrInput<'t>>,
     anchors: BTreeMap<usize, (Node, usize)>,
-    /// How many values aliases have added to this document.
+    /// How many values aliases have added so far.
     aliased: usize,
     document: usize,
 }
 
 impl<'t> Composer<'t> {
+    /// The next document, if there is one.
+    fn document(&mut self) -> Result<Option<Node>, YamlError> {
+        loop {
+            let (event, span) = self.next()?;
+            match event {
+                Event::StreamEnd => return Ok(None),
+                Event::DocumentStart(_) => {
+                    self.document += 1;
+                    self.anchors.clear();
+                    let (event, span) = self.next()?;
+                    return self.node(event, span, 0).map(Some);
+                }
+                Event::StreamStart | Event::DocumentEnd | Event::Nothing => {}
+                _ => return Err(self.error(span, "unexpected content between documents")),
+            }
+        }
+    }
+
     fn next(&mut self) -> Result<(Event<'t>, Span), YamlError> {
         match self.parser.next_event() {
             Some(Ok(event)) => Ok(event),
-            Some(Err(error)) => {
-                Err(YamlError { document: self.document, line: error.marker().line(), reason: error.info().to_owned() })
-            }
-            None => Err(YamlError { document: self.document, line: 0, reason: "unexpected end".to_owned() }),
+            Some(Err(error)) => Err(YamlError {
+                document: self.document.max(1),
+                line: error.marker().line(),
+                reason: error.info().to_owned(),
+            }),
+            None => Err(YamlError { document: self.document.max(1), line: 0, reason: "unexpected end".to_owned() }),
         }
     }
 
     fn error(&self, span: Span, reason: impl Into<String>) -> YamlError {
-        YamlError { document: self.document, line: span.start.line(), reason: reason.into() }
+        YamlError { document: self.document.max(1), line: span.start.line(), reason: reason.into() }
     }
 
     fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Node, YamlError> {
@@ -168,13 +196,16 @@ impl<'t> Composer<'t> {
             Event::Alias(anchor) => return self.alias(anchor, span, depth),
             _ => return Err(self.error(span, "a value is missing")),
         };
+        // A block has no mark at its end; what the parser calls the end of a bracket may have a comment in it.
+        let flow = !matches!(data, Data::Scalar(_)) && end.end.index() > end.start.index();
         let node = Node {
-            data,
             start: span.start.index(),
-            end: end.end.index(),
+            end: if flow { end.start.index() + 1 } else { end.end.index() },
             line: span.start.line(),
             column: span.start.col(),
             aliased: false,
+            flow,
+            data,
         };
         if anchor > 0 {
             let size = size(&node);
@@ -195,16 +226,13 @@ impl<'t> Composer<'t> {
 
     fn mapping(&mut self, depth: usize) -> Result<(Vec<(Key, Node)>, Span), YamlError> {
         let mut fields: Vec<(Key, Node)> = Vec::new();
+        let mut names: HashSet<String> = HashSet::new();
         let mut merged: Vec<(Key, Node)> = Vec::new();
         loop {
             let (event, span) = self.next()?;
             if event == Event::MappingEnd {
-                let own = fields.len();
-                for (key, node) in merged {
-                    if !fields[..own].iter().any(|(own, _)| own.name == key.name) {
-                        fields.push((key, node));
-                    }
-                }
+                // What stands here, or came first, wins.
+                fields.extend(merged.into_iter().filter(|(key, _)| names.insert(key.name.clone())));
                 return Ok((fields, span));
             }
             let is_merge = matches!(&event, Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<");
@@ -220,10 +248,11 @@ impl<'t> Composer<'t> {
                 Data::Scalar(other) => other.to_string(),
                 _ => return Err(self.error(span, "a list or an object can't be a key")),
             };
-            if fields.iter().any(|(known, _)| known.name == name) {
+            if !names.insert(name.clone()) {
                 return Err(self.error(span, format!("key {name:?} is here twice")));
             }
-            fields.push((Key { name, start: key.start, end: key.end, column: key.column }, value));
+            let Node { start, end, line, column, .. } = key;
+            fields.push((Key { name, start, end, line, column, merged: false }, value));
         }
     }
 
@@ -235,11 +264,7 @@ impl<'t> Composer<'t> {
         };
         for mapping in mappings {
             let Data::Mapping(fields) = mapping.data else { return Err(self.error(span, "<< takes mappings only")) };
-            for (key, node) in fields {
-                if !merged.iter().any(|(known, _)| known.name == key.name) {
-                    merged.push((key, Node { aliased: true, ..node }));
-                }
-            }
+            merged.extend(fields.into_iter().map(|(key, node)| (Key { merged: true, ..key }, node)));
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! `clusterip plan`
 
+use std::borrow::Cow;
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -12,12 +13,13 @@ use clusterip_core::answer::Outcome;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
-use super::settings;
+use super::{settings, style};
 use crate::cluster::manifests::{self, Manifest};
 use crate::cluster::{live, object};
 use crate::planner::Planner;
 use crate::policy::module::{EMBEDDED, Module};
 use crate::report;
+use crate::report::terminal::{harmless, harmless_lines};
 
 /// What `clusterip plan --help` says at its end.
 pub const HELP: &str = "\
@@ -69,6 +71,10 @@ impl Plan {
     /// # Errors
     /// Where input or settings can't be used: nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.plan().map_err(|error| anyhow::anyhow!(harmless_lines(&format!("{error:#}"))))
+    }
+
+    fn plan(&self) -> anyhow::Result<ExitCode> {
         let module = match &self.policy {
             Some(file) => Module::new(&fs::read(file).with_context(|| file.display().to_string())?)?,
             None => Module::new(EMBEDDED)?,
@@ -85,11 +91,15 @@ impl Plan {
             }
             None => Vec::new(),
         };
-        let known = there.iter().chain(manifests.iter().map(|manifest| &manifest.object));
+        let known = there.iter().map(Cow::Borrowed);
+        let known = known.chain(manifests.iter().map(|manifest| Cow::Owned(manifest.object.value())));
         let document = settings::complete(written, &service_cidrs(known));
         let settings = settings::check(&module, &document, self.settings.as_deref())?;
 
-        let services = manifests.iter().filter(|manifest| object::is_service(&manifest.object)).count() as u64;
+        for manifest in &manifests {
+            warn_of_retired_api(manifest);
+        }
+        let services = manifests.iter().filter(|manifest| manifest.is_service()).count() as u64;
         let planner = Planner::new(&module, document, settings, there, self.policy.is_none());
         let mut bar = Bar::new(services);
         let plan = planner.plan(&manifests, |done| bar.show(done))?;
@@ -109,17 +119,36 @@ impl Plan {
 fn snapshot(file: &Path) -> anyhow::Result<Vec<Value>> {
     let source = manifests::read_file(file).context("snapshot")?;
     let manifests = manifests::parse(&[source], "default").context("snapshot")?;
-    Ok(manifests.into_iter().map(|manifest: Manifest| manifest.object).collect())
+    Ok(manifests.into_iter().map(|manifest: Manifest| manifest.object.value()).collect())
+}
+
+/// Manifests of an API version that Kubernetes serves no longer can't be created, so they are no
+/// evidence: that must not go unnoticed.
+fn warn_of_retired_api(manifest: &Manifest) {
+    let object = &manifest.object.value();
+    let (api_version, kind) = (object::api_version(object), object::kind(object));
+    let served = match (api_version, kind) {
+        ("extensions/v1beta1", "Deployment" | "DaemonSet" | "ReplicaSet")
+        | ("apps/v1beta1", "Deployment" | "StatefulSet")
+        | ("apps/v1beta2", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet") => "apps/v1",
+        ("batch/v1beta1" | "batch/v2alpha1", "CronJob") => "batch/v1",
+        _ => return,
+    };
+    let (origin, namespace, name) = (&manifest.origin, object::namespace(object), object::name(object));
+    let warning = format!(
+        "{origin}: {kind} {namespace}/{name} is no evidence: {api_version} is gone, Kubernetes serves {served}"
+    );
+    anstream::eprintln!("{}warning:{} {}", style::WARNING.render(), anstyle::Reset.render(), harmless(&warning));
 }
 
 /// The ranges that the cluster's `ServiceCIDR` objects name, that of `kubernetes` first: the API server
 /// makes it from its own flag.
-fn service_cidrs<'o>(objects: impl Iterator<Item = &'o Value>) -> Vec<String> {
+fn service_cidrs<'o>(objects: impl Iterator<Item = Cow<'o, Value>>) -> Vec<String> {
     let (mut primary, mut others) = (Vec::new(), Vec::new());
     for object in objects.filter(|object| object::kind(object) == "ServiceCIDR") {
         let cidrs = object.get("spec").and_then(|spec| spec.get("cidrs")).and_then(Value::as_array);
         let cidrs = cidrs.into_iter().flatten().filter_map(|cidr| cidr.as_str().map(str::to_owned));
-        if object::name(object) == "kubernetes" { primary.extend(cidrs) } else { others.extend(cidrs) }
+        if object::name(&object) == "kubernetes" { primary.extend(cidrs) } else { others.extend(cidrs) }
     }
     primary.append(&mut others);
     primary

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::style;
 use crate::cluster::{manifests, yaml};
 use crate::policy::module::Module;
+use crate::report::terminal::harmless;
 
 /// Reads a settings file; without one, `{}`.
 ///
@@ -56,7 +57,8 @@ pub fn check(module: &Module, settings: &Value, file: Option<&Path>) -> anyhow::
         bail!("settings: {file}\n{}", answer.message.unwrap_or_default());
     }
     for warning in &answer.warnings {
-        anstream::eprintln!("{}warning:{} {file}: {warning}", style::WARNING.render(), anstyle::Reset.render());
+        let warning = harmless(&format!("{file}: {warning}"));
+        anstream::eprintln!("{}warning:{} {warning}", style::WARNING.render(), anstyle::Reset.render());
     }
     Settings::from_value(settings).map_err(|invalid| anyhow::anyhow!("settings: {file}\n{invalid}"))
 }

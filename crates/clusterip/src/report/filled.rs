@@ -1,6 +1,8 @@
 //! Manifests with their addresses filled in.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::slice;
 
 use clusterip_core::answer::Outcome;
 use serde_json::Value;
@@ -24,50 +26,67 @@ pub struct FillError {
 /// [`FillError`] for a Service whose `spec` is missing, or stands elsewhere (anchors, merge keys).
 pub fn manifests(sources: &[Source], manifests: &[Manifest], plan: &Plan) -> Result<String, FillError> {
     let mut edits: Vec<Vec<Edit>> = sources.iter().map(|_| Vec::new()).collect();
-    let mut filled: Vec<Value> = manifests.iter().map(|manifest| manifest.object.clone()).collect();
+    let line_ends = sources.iter().map(|source| if source.text.contains("\r\n") { "\r\n" } else { "\n" });
+    let line_ends: Vec<&str> = line_ends.collect();
+    let mut filled: BTreeMap<usize, &[IpAddr]> = BTreeMap::new();
     for (row, &index) in plan.rows.iter().zip(&plan.manifests).filter(|(row, _)| row.decision == Outcome::Allocated) {
         let manifest = &manifests[index];
-        let line_end = if sources[manifest.origin.source].text.contains("\r\n") { "\r\n" } else { "\n" };
         let reason = "its spec is missing, or an alias or merge key brings it in; write it out";
-        let found = manifest.slot.as_ref().and_then(|slot| slot.edits(&row.cluster_ips, line_end));
+        let found =
+            manifest.slot.as_ref().and_then(|slot| slot.edits(&row.cluster_ips, line_ends[manifest.origin.source]));
         edits[manifest.origin.source].extend(found.ok_or(FillError { origin: manifest.origin.clone(), reason })?);
-        filled[index] = set_addresses(&filled[index], &row.cluster_ips);
+        filled.insert(index, &row.cluster_ips);
     }
     let mut stream = String::new();
-    for (index, (source, edits)) in sources.iter().zip(edits).enumerate() {
-        let source = Source { name: source.name.clone(), text: apply(&source.text, edits) };
-        let expected = manifests.iter().zip(&filled).filter(|(manifest, _)| manifest.origin.source == index);
-        verify(&source, &expected.collect::<Vec<_>>())?;
-        if index > 0 {
-            separate(&mut stream, &source.text);
+    for (source, edits) in sources.iter().zip(edits) {
+        let text = apply(&source.text, edits);
+        if !stream.is_empty() {
+            separate(&mut stream, &text);
         }
-        stream.push_str(&source.text);
+        stream.push_str(&text);
     }
-    Ok(stream)
+    let stream = Source { name: String::new(), text: stream };
+    verify(&stream, manifests, &filled)?;
+    Ok(stream.text)
 }
 
 /// What was written is read again: a text that came out wrong must not be printed.
-fn verify(source: &Source, expected: &[(&Manifest, &Value)]) -> Result<(), FillError> {
-    let written = manifests::parse(std::slice::from_ref(source), "").unwrap_or_default();
-    for (index, (manifest, object)) in expected.iter().enumerate() {
-        // The namespace of an object that names none is not in its text.
-        let same = |written: &Manifest| {
-            let mut written = written.object.clone();
-            if written.pointer("/metadata/namespace") == Some(&Value::from("")) {
-                written["metadata"]["namespace"] = object["metadata"]["namespace"].clone();
-            }
-            written == **object
-        };
-        if !written.get(index).is_some_and(same) {
-            let reason = "the text around it is too unusual; set clusterIP by hand";
-            return Err(FillError { origin: manifest.origin.clone(), reason });
+fn verify(stream: &Source, manifests: &[Manifest], filled: &BTreeMap<usize, &[IpAddr]>) -> Result<(), FillError> {
+    let (mut next, mut unlike) = (0, None);
+    let read = manifests::each(slice::from_ref(stream), "", &mut |written| {
+        if unlike.is_none() && manifests.get(next).is_some_and(|manifest| !same(&written, manifest, filled.get(&next)))
+        {
+            unlike = Some(next);
         }
+        next += 1;
+    });
+    let unlike = if read.is_ok() { unlike.unwrap_or(next) } else { 0 };
+    match manifests.get(unlike) {
+        Some(manifest) => {
+            let reason = "the text around it is too unusual; set clusterIP by hand";
+            Err(FillError { origin: manifest.origin.clone(), reason })
+        }
+        None => Ok(()),
     }
-    Ok(())
 }
 
-fn set_addresses(object: &Value, addresses: &[IpAddr]) -> Value {
-    let mut object = object.clone();
+/// Whether what was written is the manifest, with its addresses if it got any.
+fn same(written: &Manifest, manifest: &Manifest, addresses: Option<&&[IpAddr]>) -> bool {
+    if addresses.is_none() && written.object == manifest.object {
+        return true;
+    }
+    let (mut written, mut object) = (written.object.value(), manifest.object.value());
+    // The namespace of an object that names none is not in its text.
+    if written.pointer("/metadata/namespace") == Some(&Value::from("")) {
+        written["metadata"]["namespace"] = object["metadata"]["namespace"].clone();
+    }
+    if let Some(addresses) = addresses {
+        set_addresses(&mut object, addresses);
+    }
+    written == object
+}
+
+fn set_addresses(object: &mut Value, addresses: &[IpAddr]) {
     let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let had_list = object.pointer("/spec/clusterIPs").is_some();
     object["spec"]["clusterIP"] = texts.first().cloned().into();
@@ -76,15 +95,18 @@ fn set_addresses(object: &Value, addresses: &[IpAddr]) -> Value {
     } else if had_list {
         object["spec"]["clusterIPs"] = Value::Array(Vec::new());
     }
-    object
 }
 
+/// Ends the document before, where `next` does not begin with a mark of its own.
 fn separate(stream: &mut String, next: &str) {
-    if !stream.is_empty() && !stream.ends_with('\n') {
+    if !stream.ends_with('\n') {
         stream.push('\n');
     }
     let begins = next.lines().map(str::trim_end).find(|line| !line.is_empty() && !line.starts_with('#'));
-    if !begins.is_some_and(|line| line == "---" || line.starts_with("--- ") || line.starts_with('%')) {
-        stream.push_str("---\n");
+    match begins {
+        Some(line) if line == "---" || line.starts_with("--- ") => {}
+        // Directives may only follow a document that says where it ends.
+        Some(line) if line.starts_with('%') => stream.push_str("...\n"),
+        _ => stream.push_str("---\n"),
     }
 }

@@ -3,3 +3,4 @@
 pub mod filled;
 pub mod json;
 pub mod table;
+pub mod terminal;

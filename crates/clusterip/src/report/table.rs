@@ -10,6 +10,7 @@ use clusterip_core::evidence::Report;
 use tabwriter::TabWriter;
 
 use super::json::Summary;
+use super::terminal::harmless;
 use crate::commands::style;
 use crate::planner::{Plan, PoolUse, Row};
 
@@ -57,16 +58,25 @@ fn line(row: &Row) -> [String; 5] {
         Outcome::Left => (addresses, style::FAINT),
         Outcome::Allocated => (addresses, style::GOOD),
     };
-    let evidence = match (&row.evidence, row.decision, &row.message) {
-        (_, Outcome::Left, Some(message)) => paint(style::FAINT, &format!("left: {}", harmless(message))),
-        (Some(evidence), ..) => harmless(&self::evidence(evidence)),
-        _ => paint(style::FAINT, "-"),
+    let evidence = row.evidence.as_ref().map(|evidence| harmless(&self::evidence(evidence)));
+    let evidence = match (evidence, row.decision, &row.message) {
+        (None, Outcome::Left, Some(message)) => paint(style::FAINT, &format!("left: {}", harmless(message))),
+        // What is known of a Service that is left tells whether its address fits.
+        (Some(evidence), Outcome::Left, Some(message)) => {
+            paint(style::FAINT, &format!("left: {}; {evidence}", harmless(message)))
+        }
+        (Some(evidence), ..) => evidence,
+        (None, ..) => paint(style::FAINT, "-"),
     };
     [harmless(&row.namespace), harmless(&row.name), harmless(pool), paint(style, &address), evidence]
 }
 
-/// `os=windows, arch=amd64 (Deployment shop/web)`: the well-known labels without their prefix.
+/// `os=windows, arch=amd64 (Deployment shop/web)`: the well-known labels without their prefix. Without
+/// labels, what else the pool was chosen by.
 fn evidence(report: &Report) -> String {
+    if report.labels.is_empty() {
+        return report.source.clone();
+    }
     let short = |key: &str| key.strip_prefix("kubernetes.io/").unwrap_or(key).to_owned();
     let labels: Vec<String> = report.labels.iter().map(|(key, value)| format!("{}={value}", short(key))).collect();
     format!("{} ({})", labels.join(", "), report.source)
@@ -74,29 +84,25 @@ fn evidence(report: &Report) -> String {
 
 fn totals(plan: &Plan) -> String {
     let Summary { allocated, left, denied } = Summary::of(&plan.rows);
-    let mut line = format!("{} Services: {allocated} allocated, {left} left, ", plan.rows.len());
-    let denied = format!("{denied} denied");
-    line.push_str(&if denied.starts_with("0 ") { denied } else { paint(style::ERROR, &denied) });
+    let services = if plan.rows.len() == 1 { "Service" } else { "Services" };
+    let mut line = format!("{} {services}: {allocated} allocated, {left} left, ", plan.rows.len());
+    let denied_text = format!("{denied} denied");
+    line.push_str(&if denied == 0 { denied_text } else { paint(style::ERROR, &denied_text) });
     for PoolUse { name, family, used, usable } in &plan.pools {
         let several = plan.pools.iter().filter(|pool| pool.name == *name).count() > 1 || *family == Family::V6;
         let family = if several { format!(" {family}") } else { String::new() };
         // Writing to a string can't fail.
-        let _ = write!(line, "; {name}{family} {used} of {usable} used");
+        let _ = write!(line, "; {name}{family} {used} of {} used", count(*usable));
     }
     line
 }
 
-fn paint(style: Style, text: &str) -> String {
-    format!("{}{text}{}", style.render(), style.render_reset())
+/// A number, or about which power of two it is where nobody would read the number.
+fn count(number: u128) -> String {
+    const LONGEST: u128 = 1 << 32;
+    if number < LONGEST { number.to_string() } else { format!("2^{:.0}", (number as f64).log2()) }
 }
 
-/// Text from manifests must not steer the terminal, nor the layout.
-fn harmless(text: &str) -> String {
-    if text.chars().any(char::is_control) {
-        text.chars()
-            .flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] })
-            .collect()
-    } else {
-        text.to_owned()
-    }
+fn paint(style: Style, text: &str) -> String {
+    format!("{}{text}{}", style.render(), style.render_reset())
 }

@@ -1,0 +1,96 @@
+//! What one request costs.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use clusterip::cluster::snapshot::{SnapshotCalls, addresses};
+use clusterip::policy::module::Module;
+use clusterip_core::address::Order;
+use serde_json::Value;
+
+use crate::fixtures::{HalfFull, NAMESPACE, create};
+use crate::module::policy;
+use crate::table::{Table, median, micros, time};
+
+const ROUNDS: usize = 15;
+const NAMES_A_ROUND: usize = 200;
+/// The policy asks for so many single addresses before it lists.
+const LOOKUPS_BEFORE_LIST: i32 = 16;
+
+pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
+    let module = Module::new(&policy()?)?;
+    let [few, many] = [100, 10_000].map(Cluster::new);
+    let (mut few_runs, mut many_runs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..=ROUNDS {
+        let (mut few_time, mut many_time) = (Duration::ZERO, Duration::ZERO);
+        for index in 0..NAMES_A_ROUND {
+            let name = format!("web-{round}-{index}");
+            few_time += few.place(&module, &name)?;
+            many_time += many.place(&module, &name)?;
+        }
+        // The first round warms up.
+        if round > 0 {
+            let [few_mean, many_mean] = [few_time, many_time].map(|sum| micros(sum) / NAMES_A_ROUND as f64);
+            few_runs.push(few_mean);
+            many_runs.push(many_mean);
+            ratios.push(many_mean / few_mean);
+        }
+    }
+    table.row("100 Services in the cluster", median(few_runs.clone()), "us", None);
+    table.row("10,000 Services in the cluster", median(many_runs.clone()), "us", None);
+
+    // Names that list are too rare to be met by chance: they are looked for, timed apart, and weigh as
+    // much as they are likely.
+    let rare = many.names_that_list().take(5);
+    let listing = rare.map(|name| many.place(&module, &name).map(micros)).collect::<Result<Vec<_>, _>>()?;
+    let listing = median(listing);
+    let probability = 0.5_f64.powi(LOOKUPS_BEFORE_LIST);
+    table.row("10,000 Services, the one evaluation of 65,536 that has to list", listing, "us", None);
+    let with_rare = |(many, few): (f64, f64)| (many * (1.0 - probability) + listing * probability) / few;
+    let ratios = many_runs.into_iter().zip(few_runs).map(with_rare).collect();
+    table.row("10,000 : 100, listing included", median(ratios), "", Some(1.2));
+    Ok(())
+}
+
+struct Cluster {
+    settings: Value,
+    calls: Arc<SnapshotCalls>,
+    usable: Vec<Ipv4Addr>,
+    used: HashSet<Ipv4Addr>,
+}
+
+impl Cluster {
+    fn new(services: usize) -> Self {
+        let half = HalfFull::new(services, "spread");
+        let snapshot = Arc::new(RwLock::new(half.snapshot()));
+        Self {
+            calls: Arc::new(SnapshotCalls::new(snapshot)),
+            used: half.used.into_iter().collect(),
+            settings: half.settings,
+            usable: half.usable,
+        }
+    }
+
+    /// Places a Service, and checks that it got a free address.
+    fn place(&self, module: &Module, name: &str) -> Result<Duration, Box<dyn std::error::Error>> {
+        let request = create(name);
+        let (duration, answer) = time(|| module.validate(&request, &self.settings, self.calls.clone()));
+        let answer = answer?;
+        let placed = answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
+        match placed[..] {
+            [IpAddr::V4(address)] if self.usable.contains(&address) && !self.used.contains(&address) => Ok(duration),
+            _ => Err(format!("{name} was not placed: {answer:?}").into()),
+        }
+    }
+
+    /// Names of Services that meet nothing but used addresses until the policy lists.
+    fn names_that_list(&self) -> impl Iterator<Item = String> {
+        (0_u64..).map(|number| format!("rare-{number}")).filter(|name| {
+            let key = format!("{NAMESPACE}/{name}");
+            let walk = Order::Spread.walk(&key, self.usable.len() as u128);
+            walk.take(LOOKUPS_BEFORE_LIST as usize).all(|position| self.used.contains(&self.usable[position as usize]))
+        })
+    }
+}

@@ -1,0 +1,160 @@
+//! Clusters and requests to measure on.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::Ipv4Addr;
+
+use clusterip::cluster::snapshot::Snapshot;
+use serde_json::{Value, json};
+
+/// The namespace of the Services that are placed.
+pub const NAMESPACE: &str = "shop";
+
+/// A Service as the API server stores it.
+pub fn service(number: usize, address: Ipv4Addr) -> Value {
+    let (hash, name) = (scattered(number), format!("web-{number:05}"));
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "creationTimestamp": "2026-11-02T08:15:30Z",
+            "labels": {"app.kubernetes.io/instance": name, "app.kubernetes.io/name": "web", "team": "shop"},
+            "name": name,
+            "namespace": format!("team-{:03}", number % 100),
+            "resourceVersion": (4_000_000 + number).to_string(),
+            "uid": format!(
+                "{:08x}-{:04x}-4{:03x}-8{:03x}-{:012x}",
+                hash >> 32, hash & 0xffff, hash & 0xfff, (hash >> 12) & 0xfff, hash & 0xffff_ffff_ffff
+            ),
+        },
+        "spec": {
+            "clusterIP": address.to_string(),
+            "clusterIPs": [address.to_string()],
+            "internalTrafficPolicy": "Cluster",
+            "ipFamilies": ["IPv4"],
+            "ipFamilyPolicy": "SingleStack",
+            "ports": [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}],
+            "selector": {"app.kubernetes.io/instance": name},
+            "sessionAffinity": "None",
+            "type": "ClusterIP",
+        },
+        "status": {"loadBalancer": {}},
+    })
+}
+
+/// The Deployment whose Pods the Services of [`create`] select.
+pub fn deployment() -> Value {
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": NAMESPACE},
+        "spec": {
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {
+                    "nodeSelector": {"kubernetes.io/os": "linux"},
+                    "containers": [{"name": "web", "image": "registry.example.com/web:1.0"}],
+                },
+            },
+        },
+    })
+}
+
+/// The request to create a Service without an address.
+pub fn create(name: &str) -> Value {
+    let kind = json!({"group": "", "version": "v1", "kind": "Service"});
+    let resource = json!({"group": "", "version": "v1", "resource": "services"});
+    json!({
+        "uid": "b8b0a0c1-3d5e-4b7f-9a51-0c8f4f2d6e11",
+        "kind": kind,
+        "requestKind": kind,
+        "resource": resource,
+        "requestResource": resource,
+        "namespace": NAMESPACE,
+        "name": name,
+        "operation": "CREATE",
+        "userInfo": {"username": "dev", "groups": ["system:authenticated"]},
+        "object": {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": "web"}},
+            "spec": {"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80, "targetPort": 8080}]},
+        },
+        "oldObject": null,
+        "dryRun": false,
+        "options": {"apiVersion": "meta.k8s.io/v1", "kind": "CreateOptions"},
+    })
+}
+
+/// A pool of `2 * services` addresses, half of them used.
+pub struct HalfFull {
+    pub settings: Value,
+    /// The addresses that may be handed out.
+    pub usable: Vec<Ipv4Addr>,
+    /// Half of them, in no order that the policy could meet.
+    pub used: Vec<Ipv4Addr>,
+}
+
+impl HalfFull {
+    pub fn new(services: usize, order: &str) -> Self {
+        let network = u32::from(Ipv4Addr::new(10, 96, 0, 0));
+        // The smallest range that has room for them beside the broadcast address; `reserved` takes the rest.
+        let size = (2 * services as u32 + 2).next_power_of_two();
+        let reserved = size - 1 - 2 * services as u32;
+        let usable: Vec<Ipv4Addr> = (reserved..size - 1).map(|offset| Ipv4Addr::from_bits(network + offset)).collect();
+        let mut used = usable.clone();
+        used.sort_by_key(|address| scattered(address.to_bits()));
+        used.truncate(services);
+        let settings = json!({"services": {
+            "pools": [{
+                "name": "linux",
+                "cidrs": [format!("10.96.0.0/{}", 32 - size.trailing_zeros())],
+                "reserved": reserved,
+                "match": {"os": "linux"},
+            }],
+            "evidence": {"lookups": "namespace"},
+            "order": order,
+        }});
+        Self { settings, usable, used }
+    }
+
+    /// A cluster whose Services have the used addresses.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        snapshot.insert(deployment());
+        for (number, address) in self.used.iter().enumerate() {
+            snapshot.insert(service(number, *address));
+        }
+        snapshot
+    }
+
+    /// The list of its Services as Kubewarden hands it out to the policy: masked.
+    pub fn masked_list(&self) -> Vec<u8> {
+        let mask = |(number, address): (usize, &Ipv4Addr)| {
+            let Value::Object(mut service) = service(number, *address) else { return Value::Null };
+            service.remove("status");
+            let wanted = ["clusterIP", "clusterIPs"];
+            if let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) {
+                spec.retain(|key, _| wanted.contains(&key.as_str()));
+            }
+            Value::Object(service)
+        };
+        let items: Vec<Value> = self.used.iter().enumerate().map(mask).collect();
+        let list: BTreeMap<&str, Value> = [
+            ("apiVersion", json!("v1")),
+            ("items", items.into()),
+            ("kind", json!("ServiceList")),
+            ("metadata", json!({})),
+        ]
+        .into();
+        json!(list).to_string().into_bytes()
+    }
+}
+
+/// A number that has nothing to do with the order of its argument, the same in every run.
+fn scattered(value: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}

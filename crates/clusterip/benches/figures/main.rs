@@ -1,0 +1,26 @@
+//! The figures that the project promises, as they are on this machine: `make bench`.
+//!
+//! A table of figures, each with its bound. Nothing here fails: a busy machine is no defect of a change.
+//! What is compared with each other is measured in turns, and medians are shown.
+
+mod evaluation;
+mod fixtures;
+mod lists;
+mod module;
+mod plan;
+mod table;
+
+use table::Table;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut table = Table::default();
+    table.head("The module");
+    module::figures(&mut table)?;
+    table.head("One evaluation, instance included, order: spread, pool half full");
+    evaluation::figures(&mut table)?;
+    table.head("Listing Services in the guest, order: lowest, 10,000 and 100 Services");
+    lists::figures(&mut table)?;
+    table.head("clusterip plan as a process, pools in one /16");
+    plan::figures(&mut table)?;
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! `clusterip plan` as a whole process: seconds and peak memory.
+
+use std::fmt::Write as _;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+use std::{env, fs, process};
+
+use crate::table::{Table, median};
+
+const ROUNDS: usize = 3;
+const SECONDS: f64 = 5.0;
+const MEGABYTES: f64 = 200.0;
+
+const SETTINGS: &str = "services:
+  pools:
+  - {name: windows, cidrs: [10.96.128.0/17], match: {os: windows}}
+  - {name: linux, cidrs: [10.96.0.0/17], match: {os: linux}}
+";
+
+pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
+    let folder = Folder::new()?;
+    let spread = |services| Input { services, namespaces: 100, deployments: true };
+    let thousands = folder.write(&spread(10_000))?;
+    let rows = [
+        ("10,000 Services, each with its Deployment, in 100 namespaces", thousands.clone(), "table"),
+        ("the same, -o json", thousands.clone(), "json"),
+        ("the same, -o yaml", thousands.clone(), "yaml"),
+        ("all in one namespace", folder.write(&Input { namespaces: 1, ..spread(10_000) })?, "table"),
+        (
+            "in 100 namespaces, without Deployments",
+            folder.write(&Input { deployments: false, ..spread(10_000) })?,
+            "table",
+        ),
+        ("5,000 Services, each with its Deployment, in 100 namespaces", folder.write(&spread(5_000))?, "table"),
+        ("20,000 Services, each with its Deployment, in 100 namespaces", folder.write(&spread(20_000))?, "table"),
+    ];
+    let mut runs = vec![(Vec::new(), Vec::new()); rows.len()];
+    for _ in 0..ROUNDS {
+        for ((_, manifests, output), (seconds, megabytes)) in rows.iter().zip(&mut runs) {
+            let run = folder.plan(manifests, output)?;
+            seconds.push(run.seconds);
+            megabytes.push(run.megabytes);
+        }
+    }
+    let medians: Vec<(f64, f64)> = runs.into_iter().map(|(s, m)| (median(s), median(m))).collect();
+    for ((what, ..), (seconds, megabytes)) in rows.iter().zip(&medians) {
+        let bounded = !what.starts_with("20");
+        table.row(what, *seconds, "s", bounded.then_some(SECONDS));
+        table.row("", *megabytes, "MB", bounded.then_some(MEGABYTES));
+    }
+    if let [(ten, _), .., (five, _), (twenty, _)] = medians[..] {
+        table.row("seconds a Service, 10,000 : 5,000", (ten / 10.0) / (five / 5.0), "", None);
+        table.row("seconds a Service, 20,000 : 10,000", (twenty / 20.0) / (ten / 10.0), "", None);
+    }
+    Ok(())
+}
+
+struct Input {
+    services: usize,
+    namespaces: usize,
+    deployments: bool,
+}
+
+impl Input {
+    fn yaml(&self) -> Result<String, std::fmt::Error> {
+        let mut yaml = String::new();
+        for number in 0..self.services {
+            let (name, namespace) = (format!("web-{number:05}"), format!("team-{:03}", number % self.namespaces));
+            let os = if number % 2 == 0 { "linux" } else { "windows" };
+            write!(
+                yaml,
+                "---
+apiVersion: v1
+kind: Service
+metadata:
+  name: {name}
+  namespace: {namespace}
+  labels:
+    app: {name}
+spec:
+  selector:
+    app: {name}
+  ports:
+  - name: http
+    port: 80
+    targetPort: 8080
+"
+            )?;
+            if self.deployments {
+                write!(
+                    yaml,
+                    "---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {name}
+  namespace: {namespace}
+spec:
+  replicas: 2
+  selector:
+    matchLabels:
+      app: {name}
+  template:
+    metadata:
+      labels:
+        app: {name}
+    spec:
+      nodeSelector:
+        kubernetes.io/os: {os}
+      containers:
+      - name: web
+        image: registry.example.com/web:1.0
+        ports:
+        - containerPort: 8080
+"
+                )?;
+            }
+        }
+        Ok(yaml)
+    }
+}
+
+struct Run {
+    seconds: f64,
+    megabytes: f64,
+}
+
+/// A folder that is gone afterwards.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> std::io::Result<Self> {
+        let folder = env::temp_dir().join(format!("clusterip-figures-{}", process::id()));
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join("settings.yaml"), SETTINGS)?;
+        Ok(Self(folder))
+    }
+
+    fn write(&self, input: &Input) -> Result<PathBuf, Box<dyn std::error::Error>> {
+        let Input { services, namespaces, deployments } = input;
+        let file = self.0.join(format!("{services}-{namespaces}-{deployments}.yaml"));
+        fs::write(&file, input.yaml()?)?;
+        Ok(file)
+    }
+
+    fn plan(&self, manifests: &Path, output: &str) -> Result<Run, Box<dyn std::error::Error>> {
+        let begin = Instant::now();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_clusterip"))
+            .args(["plan", "--output", output, "--settings"])
+            .args([&self.0.join("settings.yaml"), manifests])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut printed = Vec::new();
+        let mut out = child.stdout.take().ok_or("no output")?;
+        // At its first byte all is computed, and what does not fit the pipe keeps the process alive.
+        out.by_ref().take(1).read_to_end(&mut printed)?;
+        let megabytes = peak(child.id()).unwrap_or(f64::NAN);
+        out.read_to_end(&mut printed)?;
+        let status = child.wait()?;
+        let seconds = begin.elapsed().as_secs_f64();
+        if status.success() { Ok(Run { seconds, megabytes }) } else { Err(format!("plan: {status}").into()) }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left in a folder for temporary files does no harm.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The most memory that a process had so far, where the system tells.
+fn peak(process: u32) -> Option<f64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024.0 / 1e6)
+}

@@ -1,0 +1,93 @@
+//! Runs the program itself, in a folder of its own or in that of the workspace.
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What a run printed, and its exit status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    pub status: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Done {
+    /// A run that did its work without a word beside it.
+    pub fn ok(stdout: impl Into<String>) -> Self {
+        Self { status: 0, stdout: stdout.into(), stderr: String::new() }
+    }
+
+    /// A run that failed for this reason alone.
+    pub fn refused(stderr: impl Into<String>) -> Self {
+        Self { status: 2, stdout: String::new(), stderr: format!("error: {}\n", stderr.into()) }
+    }
+
+    /// The JSON that was printed.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+/// A folder to run the program in: what it prints names files as the arguments do.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// The workspace.
+    pub fn workspace() -> Self {
+        Self(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+    }
+
+    /// An empty folder for the test of this name.
+    pub fn new(test: &str) -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Writes a file, and the folders above it.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> &Self {
+        let file = self.path(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, content).unwrap();
+        self
+    }
+
+    /// Runs `clusterip` with these arguments.
+    pub fn run(&self, args: &[&str]) -> Done {
+        self.run_with(args, "", &[])
+    }
+
+    /// Runs `clusterip` with a standard input and more environment.
+    pub fn run_with(&self, args: &[&str], stdin: &str, environment: &[(&str, &str)]) -> Done {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_clusterip"))
+            .args(args)
+            .current_dir(&self.0)
+            .env_remove("NO_COLOR")
+            .env_remove("CLICOLOR")
+            .env_remove("CLICOLOR_FORCE")
+            .envs(environment.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let text = stdin.to_owned();
+        // A program that reads nothing closes the pipe.
+        let writer = std::thread::spawn(move || drop(input.write_all(text.as_bytes())));
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        let text = |bytes| String::from_utf8(bytes).expect("output in UTF-8");
+        let status = output.status.code().expect("an exit status, not a signal");
+        Done { status, stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}

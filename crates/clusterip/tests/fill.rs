@@ -1,0 +1,527 @@
+//! `plan -o yaml`: the addresses are filled in, and not a character else changes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::sync::LazyLock;
+
+use clusterip::cluster::manifests::{self, Source};
+use clusterip::planner::{Plan, Planner};
+use clusterip::policy::module::{EMBEDDED, Module};
+use clusterip::report::filled;
+use clusterip_core::answer::Outcome;
+use clusterip_core::settings::Settings;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unwrap());
+
+/// One pool with both families, whose first addresses are 10.0.0.2 and fd00::1.
+fn settings() -> Value {
+    json!({"services": {
+        "order": "lowest",
+        "serviceCIDRs": ["10.0.0.0/24", "fd00::/120"],
+        "pools": [{"name": "all", "cidrs": ["10.0.0.0/24", "fd00::/120"]}],
+    }})
+}
+
+fn source(name: &str, text: &str) -> Source {
+    Source { name: name.to_owned(), text: text.to_owned() }
+}
+
+/// Plans these texts, and fills the addresses in.
+fn plan(sources: &[Source]) -> (Plan, Result<String, String>) {
+    let manifests = manifests::parse(sources, "default").unwrap();
+    let settings = Settings::from_value(&settings()).unwrap();
+    let planner = Planner::new(&MODULE, self::settings(), settings, Vec::new(), true);
+    let plan = planner.plan(&manifests, |_| {}).unwrap();
+    let filled = filled::manifests(sources, &manifests, &plan).map_err(|error| error.to_string());
+    (plan, filled)
+}
+
+#[track_caller]
+fn fill(text: &str) -> String {
+    plan(&[source("in.yaml", text)]).1.unwrap()
+}
+
+const HEAD: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n";
+
+#[test]
+fn an_address_finds_its_place_in_every_way_to_write_a_spec() {
+    let rows = [
+        ("a block", "spec:\n  ports:\n  - port: 80\n", "spec:\n  clusterIP: 10.0.0.2\n  ports:\n  - port: 80\n"),
+        (
+            "a deep block",
+            "spec:\n        type: ClusterIP\n",
+            "spec:\n        clusterIP: 10.0.0.2\n        type: ClusterIP\n",
+        ),
+        (
+            "comments everywhere",
+            "spec: # the spec\n  # ports of «web» 🕸\n  ports: [] # none\n  # the end\n",
+            "spec: # the spec\n  # ports of «web» 🕸\n  clusterIP: 10.0.0.2\n  ports: [] # none\n  # the end\n",
+        ),
+        ("no line end at the end", "spec:\n  ports: []", "spec:\n  clusterIP: 10.0.0.2\n  ports: []"),
+        ("Windows line ends", "spec:\r\n  ports: []\r\n", "spec:\r\n  clusterIP: 10.0.0.2\r\n  ports: []\r\n"),
+        ("blank lines", "spec:\n\n\n  ports: []\n\n", "spec:\n\n\n  clusterIP: 10.0.0.2\n  ports: []\n\n"),
+        ("a quoted key", "spec:\n  \"ports\": []\n", "spec:\n  clusterIP: 10.0.0.2\n  \"ports\": []\n"),
+        ("braces", "spec: {ports: []}\n", "spec: {\"clusterIP\": \"10.0.0.2\", ports: []}\n"),
+        ("braces with room", "spec: { ports: [] }\n", "spec: { \"clusterIP\": \"10.0.0.2\", ports: [] }\n"),
+        ("a comma too many", "spec: {ports: [],}\n", "spec: {\"clusterIP\": \"10.0.0.2\", ports: [],}\n"),
+        ("braces on lines", "spec: {\n  ports: []\n}\n", "spec: {\n  \"clusterIP\": \"10.0.0.2\",\n  ports: []\n}\n"),
+        ("nothing in braces", "spec: {}\n", "spec: {\"clusterIP\": \"10.0.0.2\"}\n"),
+        ("nothing in braces, no line end", "spec: {}", "spec: {\"clusterIP\": \"10.0.0.2\"}"),
+        ("nothing in wide braces", "spec:\n  { }\n", "spec:\n  { \"clusterIP\": \"10.0.0.2\"}\n"),
+        ("empty", "spec:\n  clusterIP: \"\"\n  ports: []\n", "spec:\n  clusterIP: 10.0.0.2\n  ports: []\n"),
+        ("empty in other quotes", "spec:\n  clusterIP: ''\n", "spec:\n  clusterIP: 10.0.0.2\n"),
+        ("empty on the next line", "spec:\n  clusterIP:\n    \"\"\n", "spec:\n  clusterIP:\n    10.0.0.2\n"),
+        ("nothing", "spec:\n  ports: []\n  clusterIP:\n", "spec:\n  ports: []\n  clusterIP: 10.0.0.2\n"),
+        ("nothing at the end", "spec:\n  clusterIP:", "spec:\n  clusterIP: 10.0.0.2"),
+        ("nothing but a comment", "spec:\n  clusterIP: # any\n", "spec:\n  clusterIP: 10.0.0.2 # any\n"),
+        ("nothing, and a blank", "spec:\n  clusterIP :\n  ports: []\n", "spec:\n  clusterIP : 10.0.0.2\n  ports: []\n"),
+        ("null", "spec:\n  clusterIP: null # any\n", "spec:\n  clusterIP: 10.0.0.2 # any\n"),
+        ("a tilde", "spec:\n  clusterIP: ~\n", "spec:\n  clusterIP: 10.0.0.2\n"),
+        ("empty in braces", "spec: {clusterIP: ''}\n", "spec: {clusterIP: \"10.0.0.2\"}\n"),
+        (
+            "nothing in braces behind a key",
+            "spec: {clusterIP: , ports: []}\n",
+            "spec: {clusterIP: \"10.0.0.2\" , ports: []}\n",
+        ),
+        (
+            "an empty list of addresses",
+            "spec:\n  clusterIP: ''\n  clusterIPs: []\n",
+            "spec:\n  clusterIP: 10.0.0.2\n  clusterIPs: []\n",
+        ),
+        ("an anchor", "spec: &spec\n  ports: []\n", "spec: &spec\n  clusterIP: 10.0.0.2\n  ports: []\n"),
+        ("an anchor on braces", "spec: &spec {}\n", "spec: &spec {\"clusterIP\": \"10.0.0.2\"}\n"),
+        ("IPv6", "spec:\n  ipFamilies: [IPv6]\n", "spec:\n  clusterIP: \"fd00::1\"\n  ipFamilies: [IPv6]\n"),
+        (
+            "two families",
+            "spec:\n  ipFamilyPolicy: RequireDualStack\n",
+            "spec:\n  clusterIP: 10.0.0.2\n  clusterIPs: [\"10.0.0.2\", \"fd00::1\"]\n  ipFamilyPolicy: RequireDualStack\n",
+        ),
+        (
+            "two families in braces",
+            "spec: {ipFamilyPolicy: RequireDualStack}\n",
+            "spec: {\"clusterIP\": \"10.0.0.2\", \"clusterIPs\": [\"10.0.0.2\", \"fd00::1\"], ipFamilyPolicy: RequireDualStack}\n",
+        ),
+        (
+            "two families beside empty fields",
+            "spec:\n  clusterIPs: # both\n  clusterIP: ''\n  ipFamilies: [IPv6, IPv4]\n  ipFamilyPolicy: PreferDualStack\n",
+            "spec:\n  clusterIPs: [\"fd00::1\", \"10.0.0.2\"] # both\n  clusterIP: \"fd00::1\"\n  ipFamilies: [IPv6, IPv4]\n  \
+             ipFamilyPolicy: PreferDualStack\n",
+        ),
+        ("headless", "spec:\n  clusterIP: None\n", "spec:\n  clusterIP: None\n"),
+        ("set by hand", "spec:\n  clusterIP: 10.0.0.9\n", "spec:\n  clusterIP: 10.0.0.9\n"),
+        (
+            "another name",
+            "spec: {type: ExternalName, externalName: a.b}\n",
+            "spec: {type: ExternalName, externalName: a.b}\n",
+        ),
+    ];
+    for (name, spec, expected) in rows {
+        assert_eq!(fill(&format!("{HEAD}{spec}")), format!("{HEAD}{expected}"), "{name}");
+    }
+}
+
+#[test]
+fn what_a_merge_key_brings_is_left_where_it_stands() {
+    let rows = [
+        (
+            "before",
+            "spec:\n  <<: *base\n  type: ClusterIP\n",
+            "spec:\n  <<: *base\n  clusterIP: 10.0.0.2\n  type: ClusterIP\n",
+        ),
+        (
+            "behind",
+            "spec:\n  type: ClusterIP\n  <<: *base\n",
+            "spec:\n  clusterIP: 10.0.0.2\n  type: ClusterIP\n  <<: *base\n",
+        ),
+        (
+            "in braces",
+            "spec: {<<: *base, type: ClusterIP}\n",
+            "spec: {<<: *base, \"clusterIP\": \"10.0.0.2\", type: ClusterIP}\n",
+        ),
+    ];
+    for base in ["{ports: []}", "{clusterIP: ''}"] {
+        for (name, spec, expected) in rows {
+            let head = format!("base: &base {base}\n{HEAD}");
+            assert_eq!(fill(&format!("{head}{spec}")), format!("{head}{expected}"), "{name}, {base}");
+        }
+    }
+}
+
+#[test]
+fn whole_texts_keep_everything_but_the_addresses() {
+    let rows = [
+        (
+            "JSON on one line",
+            r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},"spec":{"ports":[]}}"#,
+            r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},"spec":{"clusterIP": "10.0.0.2", "ports":[]}}"#,
+        ),
+        (
+            "JSON on lines",
+            "{\n  \"kind\": \"Service\",\n  \"apiVersion\": \"v1\",\n  \"metadata\": {\"name\": \"web\"},\n  \"spec\": {\n    \"ports\": []\n  }\n}\n",
+            "{\n  \"kind\": \"Service\",\n  \"apiVersion\": \"v1\",\n  \"metadata\": {\"name\": \"web\"},\n  \"spec\": {\n    \
+             \"clusterIP\": \"10.0.0.2\",\n    \"ports\": []\n  }\n}\n",
+        ),
+        (
+            "the items of a List, block and flow",
+            "kind: List\napiVersion: v1\nitems:\n- kind: Service\n  apiVersion: v1\n  metadata: {name: a}\n  spec:\n    ports: []\n\
+             - {kind: Service, apiVersion: v1, metadata: {name: b}, spec: {}}\n",
+            "kind: List\napiVersion: v1\nitems:\n- kind: Service\n  apiVersion: v1\n  metadata: {name: a}\n  spec:\n    \
+             clusterIP: 10.0.0.2\n    ports: []\n\
+             - {kind: Service, apiVersion: v1, metadata: {name: b}, spec: {\"clusterIP\": \"10.0.0.3\"}}\n",
+        ),
+        (
+            "the items of a typed list",
+            "kind: ServiceList\napiVersion: v1\nitems:\n- metadata: {name: a}\n  spec: {}\n",
+            "kind: ServiceList\napiVersion: v1\nitems:\n- metadata: {name: a}\n  spec: {\"clusterIP\": \"10.0.0.2\"}\n",
+        ),
+        (
+            "several documents, marks, comments and directives",
+            "# one\n%YAML 1.2\n---\nkind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {}\n...\n# two\n---\n---\n\
+             kind: Service\napiVersion: v1\nmetadata: {name: b}\nspec:\n  ports: []\n--- # three\n\
+             {kind: Service, apiVersion: v1, metadata: {name: c}, spec: {}}\n---\n",
+            "# one\n%YAML 1.2\n---\nkind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {\"clusterIP\": \"10.0.0.2\"}\n...\n# two\n---\n---\n\
+             kind: Service\napiVersion: v1\nmetadata: {name: b}\nspec:\n  clusterIP: 10.0.0.3\n  ports: []\n--- # three\n\
+             {kind: Service, apiVersion: v1, metadata: {name: c}, spec: {\"clusterIP\": \"10.0.0.4\"}}\n---\n",
+        ),
+        (
+            "a text in a text, and a CustomResource that is called Service",
+            "kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\ndata:\n  b: |\n    kind: Service\n    spec:\n      clusterIP: ''\n---\n\
+             kind: Service\napiVersion: serving.knative.dev/v1\nmetadata: {name: a}\nspec:\n  clusterIP: ''\n",
+            "kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\ndata:\n  b: |\n    kind: Service\n    spec:\n      clusterIP: ''\n---\n\
+             kind: Service\napiVersion: serving.knative.dev/v1\nmetadata: {name: a}\nspec:\n  clusterIP: ''\n",
+        ),
+        ("nothing at all", "", ""),
+        ("comments alone", "# nothing\n", "# nothing\n"),
+    ];
+    for (name, text, expected) in rows {
+        assert_eq!(fill(text), expected, "{name}");
+    }
+}
+
+#[test]
+fn several_files_become_one_stream() {
+    const A: &str = "kind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {}\n";
+    const FILLED: &str = "kind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {\"clusterIP\": \"10.0.0.2\"}\n";
+    const B: &str = "kind: ConfigMap\napiVersion: v1\nmetadata: {name: b}\n";
+    let rows = [
+        ("no mark", vec![A, B], format!("{FILLED}---\n{B}")),
+        ("no line end", vec![A.trim_end(), B], format!("{FILLED}---\n{B}")),
+        ("a mark", vec![A, "---\nkind: A\napiVersion: v1\nmetadata: {name: b}\n"], {
+            format!("{FILLED}---\nkind: A\napiVersion: v1\nmetadata: {{name: b}}\n")
+        }),
+        ("a mark behind a comment", vec![A, "# b\n\n--- # c\n"], format!("{FILLED}# b\n\n--- # c\n")),
+        (
+            "a directive, which wants the end of the document before",
+            vec![A, "%YAML 1.2\n---\nkind: A\napiVersion: v1\nmetadata: {name: b}\n"],
+            format!("{FILLED}...\n%YAML 1.2\n---\nkind: A\napiVersion: v1\nmetadata: {{name: b}}\n"),
+        ),
+        ("an empty file first", vec!["", A], FILLED.to_owned()),
+        ("JSON", vec![A, "{\"kind\": \"A\", \"apiVersion\": \"v1\", \"metadata\": {\"name\": \"b\"}}"], {
+            format!("{FILLED}---\n{{\"kind\": \"A\", \"apiVersion\": \"v1\", \"metadata\": {{\"name\": \"b\"}}}}")
+        }),
+    ];
+    for (name, texts, expected) in rows {
+        let sources: Vec<Source> = texts.iter().map(|text| source("in.yaml", text)).collect();
+        assert_eq!(plan(&sources).1, Ok(expected), "{name}");
+    }
+}
+
+#[test]
+fn a_text_without_a_place_for_an_address_is_refused_and_named() {
+    const MISSING: &str = "its spec is missing, or an alias or merge key brings it in; write it out";
+    const UNUSUAL: &str = "the text around it is too unusual; set clusterIP by hand";
+    let rows = [
+        ("no spec", HEAD.to_owned(), 1, 1, MISSING),
+        ("a spec of nothing", format!("{HEAD}spec:\n"), 1, 1, MISSING),
+        ("a null spec", format!("{HEAD}spec: null\n"), 1, 1, MISSING),
+        ("an alias", format!("base: &base {{ports: []}}\n{HEAD}spec: *base\n"), 1, 1, MISSING),
+        ("a merged spec", format!("base: &base {{spec: {{}}}}\n<<: *base\n{HEAD}"), 1, 1, MISSING),
+        ("a spec of merges", format!("base: &base {{ports: []}}\n{HEAD}spec: {{<<: *base}}\n"), 1, 1, MISSING),
+        (
+            "an item that is an alias",
+            "---\n---\n# two\nkind: List\napiVersion: v1\nitems:\n- &a {kind: Service, apiVersion: v1, metadata: {name: a}, spec: {}}\n- {<<: *a, metadata: {name: b}}\n".to_owned(),
+            2,
+            8,
+            MISSING,
+        ),
+        (
+            "an anchor on what goes",
+            format!("{HEAD}spec:\n  clusterIP: &no ''\n  sessionAffinity: *no\n"),
+            1,
+            1,
+            UNUSUAL,
+        ),
+        ("a key without a colon", format!("{HEAD}spec: {{clusterIP}}\n"), 1, 1, UNUSUAL),
+        ("a list of nothing", format!("{HEAD}spec:\n  clusterIP: ''\n  clusterIPs:\n  - ''\n"), 1, 1, UNUSUAL),
+    ];
+    for (name, text, document, line, reason) in rows {
+        let expected = format!("in.yaml: document {document}, line {line}: the address can't be filled in: {reason}");
+        assert_eq!(plan(&[source("in.yaml", &text)]).1, Err(expected), "{name}");
+    }
+}
+
+/// A document, with the order of its fields and the text of its scalars.
+#[derive(Clone, Debug)]
+enum Tree {
+    Scalar(String),
+    List(Vec<Tree>),
+    Map(Vec<(&'static str, Tree)>),
+    /// What was filled in: no comment stands behind it.
+    Filled(String),
+}
+
+/// How a document is written.
+#[derive(Clone, Copy, Debug)]
+enum Style {
+    Block { indent: usize, comments: bool },
+    Flow,
+    Lines,
+}
+
+impl Tree {
+    fn text(text: &str) -> Self {
+        Self::Scalar(text.to_owned())
+    }
+
+    fn write(&self, style: Style) -> String {
+        let mut text = String::new();
+        match style {
+            Style::Block { .. } => self.block(style, 0, &mut text),
+            Style::Flow => text = self.flow() + "\n",
+            Style::Lines => {
+                self.lines(0, &mut text);
+                text.push('\n');
+            }
+        }
+        text
+    }
+
+    fn block(&self, style: Style, column: usize, text: &mut String) {
+        let Style::Block { indent, comments } = style else { unreachable!() };
+        let (comment, pad) = (if comments { " # ü {clusterIP: ''}" } else { "" }, " ".repeat(column));
+        match self {
+            Self::Map(fields) => {
+                for (position, (key, value)) in fields.iter().enumerate() {
+                    // The first field of an item stands behind its dash.
+                    let pad = if position == 0 && text.ends_with("- ") { "" } else { &pad };
+                    match value {
+                        Self::Scalar(value) if value.is_empty() => text.push_str(&format!("{pad}{key}:{comment}\n")),
+                        Self::Scalar(value) => text.push_str(&format!("{pad}{key}: {value}{comment}\n")),
+                        Self::Filled(value) => text.push_str(&format!("{pad}{key}: {value}\n")),
+                        Self::List(items) if items.is_empty() => text.push_str(&format!("{pad}{key}: []{comment}\n")),
+                        Self::List(_) => {
+                            text.push_str(&format!("{pad}{key}:{comment}\n"));
+                            value.block(style, column, text);
+                        }
+                        Self::Map(_) => {
+                            text.push_str(&format!("{pad}{key}:{comment}\n"));
+                            value.block(style, column + indent, text);
+                        }
+                    }
+                }
+            }
+            Self::List(items) => {
+                for item in items {
+                    text.push_str(&format!("{pad}- "));
+                    item.block(style, column + 2, text);
+                }
+            }
+            Self::Scalar(value) | Self::Filled(value) => text.push_str(&format!("{value}{comment}\n")),
+        }
+    }
+
+    fn flow(&self) -> String {
+        let all = |parts: Vec<String>| parts.join(", ");
+        match self {
+            Self::Scalar(value) => json_scalar(value),
+            Self::Filled(value) => value.clone(),
+            Self::List(items) => format!("[{}]", all(items.iter().map(Self::flow).collect())),
+            Self::Map(fields) => {
+                format!(
+                    "{{{}}}",
+                    all(fields.iter().map(|(key, value)| format!("\"{key}\": {}", value.flow())).collect())
+                )
+            }
+        }
+    }
+
+    fn lines(&self, column: usize, text: &mut String) {
+        let Self::Map(fields) = self else { return text.push_str(&self.flow()) };
+        text.push('{');
+        for (position, (key, value)) in fields.iter().enumerate() {
+            let comma = if position > 0 { "," } else { "" };
+            text.push_str(&format!("{comma}\n{}\"{key}\": ", " ".repeat(column + 2)));
+            value.lines(column + 2, text);
+        }
+        text.push_str(&format!("\n{}}}", " ".repeat(column)));
+    }
+
+    fn to_value(&self) -> Value {
+        match self {
+            Self::Scalar(value) | Self::Filled(value) => serde_json::from_str(&json_scalar(value)).unwrap(),
+            Self::List(items) => items.iter().map(Self::to_value).collect(),
+            Self::Map(fields) => fields.iter().map(|(key, value)| ((*key).to_owned(), value.to_value())).collect(),
+        }
+    }
+
+    fn field(&mut self, name: &str) -> Option<&mut Self> {
+        let Self::Map(fields) = self else { return None };
+        fields.iter_mut().find(|(key, _)| *key == name).map(|(_, value)| value)
+    }
+
+    /// Fills addresses in where the program should.
+    fn fill(&mut self, addresses: &[String], style: Style) {
+        let quoted = |address: &String| format!("\"{address}\"");
+        let primary = match style {
+            Style::Block { .. } if !addresses[0].contains(':') => addresses[0].clone(),
+            _ => quoted(&addresses[0]),
+        };
+        let all = format!("[{}]", addresses.iter().map(quoted).collect::<Vec<_>>().join(", "));
+        let mut added = Vec::new();
+        for (key, value) in [("clusterIP", Some(primary)), ("clusterIPs", (addresses.len() > 1).then_some(all))] {
+            match (self.field(key), value) {
+                (Some(place), Some(value)) => *place = Self::Scalar(value),
+                (None, Some(value)) => added.push((key, Self::Filled(value))),
+                (_, None) => {}
+            }
+        }
+        if let Self::Map(fields) = self {
+            fields.splice(0..0, added);
+        }
+    }
+}
+
+/// A scalar of YAML as JSON has it.
+fn json_scalar(text: &str) -> String {
+    match text {
+        "" | "~" => "null".to_owned(),
+        "''" => "\"\"".to_owned(),
+        text if text.starts_with(['"', '[']) || text == "null" || text.parse::<u16>().is_ok() => text.to_owned(),
+        text => format!("\"{text}\""),
+    }
+}
+
+/// The fields of a Service's spec, in any order. `number` makes addresses differ.
+fn spec(number: usize) -> impl Strategy<Value = Tree> {
+    let by_hand = format!("10.0.0.{}", 200 + number);
+    let cluster_ip = prop_oneof![
+        4 => Just(None),
+        4 => prop::sample::select(vec!["''", "", "null", "~", "\"\""]).prop_map(|text| Some(text.to_owned())),
+        1 => Just(Some("None".to_owned())),
+        1 => Just(Some(by_hand)),
+    ];
+    let families = prop::sample::select(vec![
+        ("", ""),
+        ("", "IPv6"),
+        ("PreferDualStack", ""),
+        ("RequireDualStack", ""),
+        ("RequireDualStack", "IPv6 IPv4"),
+        ("SingleStack", "IPv4"),
+    ]);
+    let port = Tree::Map(vec![("name", Tree::text("web")), ("port", Tree::text("80"))]);
+    (cluster_ip, any::<bool>(), families, 0..3_usize, any::<bool>())
+        .prop_map(move |(cluster_ip, cluster_ips, (policy, families), ports, external)| {
+            let mut fields = vec![("sessionAffinity", Tree::text("ClientIP"))];
+            let no_address =
+                cluster_ip.as_ref().is_none_or(|text| !text.contains(char::is_alphanumeric) || text == "null");
+            fields.extend(cluster_ip.map(|text| ("clusterIP", Tree::Scalar(text))));
+            if cluster_ips && no_address {
+                fields.push(("clusterIPs", Tree::List(Vec::new())));
+            }
+            if !policy.is_empty() {
+                fields.push(("ipFamilyPolicy", Tree::text(policy)));
+            }
+            if !families.is_empty() {
+                fields.push(("ipFamilies", Tree::List(families.split(' ').map(Tree::text).collect())));
+            }
+            if ports > 0 {
+                fields.push(("ports", Tree::List(vec![port.clone(); ports])));
+            }
+            if external && no_address {
+                fields.push(("type", Tree::text("ExternalName")));
+            }
+            fields
+        })
+        .prop_shuffle()
+        .prop_map(Tree::Map)
+}
+
+/// Some Services, and between them a text that looks like one.
+fn objects() -> impl Strategy<Value = Vec<Tree>> {
+    let service = |number: usize| {
+        (spec(number), prop::sample::select(vec!["", "shop", "kube-system"])).prop_map(move |(spec, namespace)| {
+            let mut metadata = vec![("name", Tree::Scalar(format!("web-{number}")))];
+            if !namespace.is_empty() {
+                metadata.push(("namespace", Tree::text(namespace)));
+            }
+            let (api_version, kind) = (("apiVersion", Tree::text("v1")), ("kind", Tree::text("Service")));
+            Tree::Map(vec![api_version, kind, ("metadata", Tree::Map(metadata)), ("spec", spec)])
+        })
+    };
+    let other = Tree::Map(vec![
+        ("apiVersion", Tree::text("v1")),
+        ("kind", Tree::text("ConfigMap")),
+        ("metadata", Tree::Map(vec![("name", Tree::text("looks"))])),
+        ("spec", Tree::Map(vec![("clusterIP", Tree::text("''"))])),
+    ]);
+    (service(0), service(1), service(2), service(3)).prop_map(move |(a, b, c, d)| vec![a, b, other.clone(), c, d])
+}
+
+fn styles() -> impl Strategy<Value = Style> {
+    prop_oneof![
+        (2..5_usize, any::<bool>()).prop_map(|(indent, comments)| Style::Block { indent, comments }),
+        Just(Style::Flow),
+        Just(Style::Lines),
+    ]
+}
+
+/// One text: documents, or one List.
+fn write(objects: &[Tree], style: Style, as_list: bool, line_end: &str) -> String {
+    let text = if as_list {
+        let (api_version, kind) = (("apiVersion", Tree::text("v1")), ("kind", Tree::text("List")));
+        Tree::Map(vec![api_version, kind, ("items", Tree::List(objects.to_vec()))]).write(style)
+    } else {
+        objects.iter().map(|object| object.write(style)).collect::<Vec<_>>().join("---\n")
+    };
+    text.replace('\n', line_end)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn whatever_is_written_however_it_comes_back_with_its_addresses_which_hold(
+        objects in objects(), style in styles(), as_list: bool, crlf: bool,
+    ) {
+        let line_end = if crlf { "\r\n" } else { "\n" };
+        let text = write(&objects, style, as_list, line_end);
+        let (forecast, filled) = plan(&[source("in.yaml", &text)]);
+
+        let mut expected = objects.clone();
+        let services = expected.iter_mut().filter(|object| object.to_value()["kind"] == "Service");
+        for (service, row) in services.zip(&forecast.rows).filter(|(_, row)| row.decision == Outcome::Allocated) {
+            let addresses: Vec<String> = row.cluster_ips.iter().map(ToString::to_string).collect();
+            // In a list an object is written in braces on one line, whatever the style.
+            let style = if as_list && matches!(style, Style::Lines) { Style::Flow } else { style };
+            service.field("spec").unwrap().fill(&addresses, style);
+        }
+        let filled = filled.unwrap();
+        prop_assert_eq!(&filled, &write(&expected, style, as_list, line_end));
+
+        let read = manifests::parse(&[source("out.yaml", &filled)], "").unwrap();
+        let mut values: Vec<Value> = expected.iter().map(Tree::to_value).collect();
+        for value in &mut values {
+            let metadata = value["metadata"].as_object_mut().unwrap();
+            metadata.entry("namespace").or_insert_with(|| "".into());
+        }
+        prop_assert_eq!(read.into_iter().map(|manifest| manifest.object.value()).collect::<Vec<_>>(), values);
+
+        let (again, twice) = plan(&[source("out.yaml", &filled)]);
+        for (first, second) in forecast.rows.iter().zip(&again.rows) {
+            prop_assert_eq!(&first.cluster_ips, &second.cluster_ips);
+            prop_assert_ne!(second.decision, Outcome::Denied);
+        }
+        prop_assert_eq!(twice.unwrap(), filled, "nothing is left to fill in");
+    }
+}

@@ -1,0 +1,464 @@
+//! `clusterip plan`, run as a user runs it: on the examples, and on whatever else it promises to read.
+//!
+//! Whole plans are compared with the files in `golden`. After a change that is meant to change them,
+//! `UPDATE_GOLDEN=1 cargo test -p clusterip --test plan` writes them anew: read the difference before
+//! you commit it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod command;
+
+use std::fs;
+use std::path::Path;
+
+use command::{Done, Folder};
+use serde_json::{Value, json};
+
+/// The examples: name, arguments, exit status.
+const EXAMPLES: [(&str, &[&str], i32); 6] = [
+    ("shop", &["examples/shop", "--settings", "examples/settings/k2s.yaml"], 0),
+    ("teams", &["examples/teams", "--settings", "examples/settings/teams.yaml"], 0),
+    ("teams-denied", &["examples/teams-denied", "--settings", "examples/settings/teams.yaml"], 1),
+    ("dual-stack", &["examples/dual-stack", "--settings", "examples/settings/dual-stack.yaml"], 0),
+    ("dual-stack-denied", &["examples/dual-stack-denied", "--settings", "examples/settings/dual-stack.yaml"], 1),
+    ("static-band", &["examples/static-band", "--settings", "examples/settings/static-band.yaml"], 0),
+];
+
+/// The ways to print a plan: `--output`, the end of the golden file's name.
+const OUTPUTS: [(&str, &str); 3] = [("table", "txt"), ("json", "json"), ("yaml", "yaml")];
+
+fn plan<'a>(paths: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+    [&["plan"], paths, more].concat()
+}
+
+/// `spec.clusterIP` of each Service, by its name, as `-o json` has them.
+fn addresses(plan: &Value) -> Vec<(String, Value)> {
+    let services = plan["services"].as_array().unwrap();
+    services.iter().map(|row| (row["name"].as_str().unwrap().to_owned(), row["clusterIPs"].clone())).collect()
+}
+
+fn service(name: &str, spec: &str) -> String {
+    format!("apiVersion: v1\nkind: Service\nmetadata:\n  name: {name}\nspec: {spec}\n")
+}
+
+#[test]
+fn each_example_is_planned_as_its_golden_files_say() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let mut wrong = Vec::new();
+    for (name, args, status) in EXAMPLES {
+        for (output, end) in OUTPUTS {
+            let done = Folder::workspace().run_with(&plan(args, &["-o", output]), "", &[("NO_COLOR", "1")]);
+            let file = golden.join(format!("{name}.{end}"));
+            if std::env::var_os("UPDATE_GOLDEN").is_some() {
+                fs::write(&file, &done.stdout).unwrap();
+            }
+            let expected = Done { status, ..Done::ok(fs::read_to_string(&file).unwrap_or_default()) };
+            if done != expected {
+                wrong.push(format!("{name} -o {output}\n got {done:#?}\n expected {expected:#?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_the_filled_manifests_say_holds_when_they_are_planned_again() {
+    for (name, args, status) in EXAMPLES.into_iter().filter(|(_, _, status)| *status == 0) {
+        let settings = &args[1..];
+        let forecast = Folder::workspace().run(&plan(args, &["-o", "json"])).json();
+        let filled = Folder::workspace().run(&plan(args, &["-o", "yaml"])).stdout;
+        let again = Folder::workspace().run_with(&plan(&["-"], &[settings, &["-o", "json"]].concat()), &filled, &[]);
+        assert_eq!(again.status, status, "{name}: {again:?}");
+        assert_eq!(addresses(&again.json()), addresses(&forecast), "{name}");
+        let twice = Folder::workspace().run_with(&plan(&["-"], &[settings, &["-o", "yaml"]].concat()), &filled, &[]);
+        assert_eq!(twice.stdout, filled, "{name}: nothing is left to fill in");
+    }
+}
+
+#[test]
+fn the_settings_of_k2s_are_those_that_apply_without_a_file() {
+    let (_, with, _) = EXAMPLES[0];
+    for (output, _) in OUTPUTS {
+        let workspace = Folder::workspace();
+        assert_eq!(
+            workspace.run(&plan(&["examples/shop"], &["-o", output])),
+            workspace.run(&plan(with, &["-o", output])),
+            "-o {output}"
+        );
+    }
+}
+
+#[test]
+fn the_same_input_gives_the_same_bytes() {
+    for (name, args, _) in EXAMPLES {
+        for (output, _) in OUTPUTS {
+            let run = || Folder::workspace().run(&plan(args, &["-o", output]));
+            assert_eq!(run(), run(), "{name} -o {output}");
+        }
+    }
+}
+
+#[test]
+fn the_order_of_files_changes_rows_and_never_addresses() {
+    let files = ["shop/storefront.yaml", "shop/checkout.yaml", "shop/invoices.yaml", "shop/cluster.yaml"];
+    let paths = files.map(|file| format!("examples/{file}"));
+    let run = |paths: &[&String]| {
+        let paths: Vec<&str> = paths.iter().map(|path| path.as_str()).collect();
+        let plan = Folder::workspace().run(&plan(&paths, &["-o", "json"])).json();
+        let mut addresses = addresses(&plan);
+        addresses.sort_by(|a, b| a.0.cmp(&b.0));
+        addresses
+    };
+    let (forth, back) = (run(&paths.iter().collect::<Vec<_>>()), run(&paths.iter().rev().collect::<Vec<_>>()));
+    assert_eq!(forth.len(), 3);
+    assert_eq!(forth, back);
+}
+
+/// A manifest in every form in which it may come; each has to give the same plan.
+#[test]
+fn manifests_are_read_in_every_form_they_come_in() {
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {"template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"nodeSelector": {"kubernetes.io/os": "windows"}},
+        }},
+    });
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}},
+    });
+    let typeless = |object: &Value| {
+        let mut object = object.clone();
+        object.as_object_mut().unwrap().retain(|key, _| key != "apiVersion" && key != "kind");
+        object
+    };
+    let list = |items: &[&Value]| json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    let typed = |api_version: &str, kind: &str, item: Value| {
+        json!({"apiVersion": api_version, "kind": kind, "metadata": {"resourceVersion": "7"}, "items": [item]})
+            .to_string()
+    };
+    let block = "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\nspec:\n  selector:\n    app: web\n";
+    let rows: [(&str, Vec<(&str, String)>); 9] = [
+        ("a file each", vec![("in/a.yaml", block.to_owned()), ("in/b.json", deployment.to_string())]),
+        ("JSON", vec![("in/a.json", service.to_string()), ("in/b.json", format!("{deployment:#}"))]),
+        ("several documents", vec![("in/all.yml", format!("{block}---\n{deployment}\n---\n# nothing\n---\n"))]),
+        ("a List", vec![("in/all.json", list(&[&service, &deployment]))]),
+        (
+            "a List in YAML",
+            vec![("in/all.yaml", format!("apiVersion: v1\nkind: List\nitems:\n- {service}\n- {deployment}\n"))],
+        ),
+        (
+            "typed lists, whose items have no type",
+            vec![
+                ("in/a.json", typed("v1", "ServiceList", typeless(&service))),
+                ("in/b.json", typed("apps/v1", "DeploymentList", typeless(&deployment))),
+            ],
+        ),
+        (
+            "a list of lists",
+            vec![(
+                "in/all.json",
+                list(&[
+                    &serde_json::from_str(&list(&[&service])).unwrap(),
+                    &serde_json::from_str(&typed("apps/v1", "DeploymentList", deployment.clone())).unwrap(),
+                ]),
+            )],
+        ),
+        ("folders in folders", vec![("in/x/y/a.yaml", block.to_owned()), ("in/z/b.yaml", deployment.to_string())]),
+        (
+            "files beside them that are none",
+            vec![
+                ("in/a.yaml", format!("{block}---\n{deployment}\n")),
+                ("in/README.md", "{{{".to_owned()),
+                ("in/.hidden.yaml", "{{{".to_owned()),
+                ("in/.git/config.yaml", "{{{".to_owned()),
+            ],
+        ),
+    ];
+    let expected = Done::ok(
+        "\
+NAMESPACE  SERVICE  POOL     CLUSTER-IP    EVIDENCE
+default    web      windows  172.21.1.173  os=windows (Deployment default/web)
+
+1 Service: 1 allocated, 0 left, 0 denied; windows 1 of 205 used; linux 0 of 205 used
+",
+    );
+    for (name, files) in rows {
+        let folder = Folder::new("forms");
+        for (file, text) in &files {
+            folder.write(file, text);
+        }
+        assert_eq!(folder.run(&["plan", "in"]), expected, "{name}: a folder");
+        if name != "files beside them that are none" {
+            let paths: Vec<&str> = files.iter().map(|(file, _)| *file).collect();
+            assert_eq!(folder.run(&plan(&paths, &[])), expected, "{name}: files");
+        }
+        if let [(_, text)] = &files[..] {
+            assert_eq!(folder.run_with(&["plan", "-"], text, &[]), expected, "{name}: standard input");
+        }
+    }
+}
+
+#[test]
+fn a_namespace_is_given_to_objects_that_name_none() {
+    let own = "apiVersion: v1\nkind: Service\nmetadata: {name: own, namespace: there}\nspec: {}\n";
+    let input = format!("{}---\n{own}", service("web", "{}"));
+    let rows = [
+        (&["plan", "-"][..], ["default", "there"]),
+        (&["plan", "-", "-n", "here"], ["here", "there"]),
+        (&["plan", "--namespace=here", "-"], ["here", "there"]),
+    ];
+    for (args, expected) in rows {
+        let plan = Folder::new("namespaces").run_with(&[args, &["-o", "json"]].concat(), &input, &[]).json();
+        assert_eq!(json!(expected), json!([plan["services"][0]["namespace"], plan["services"][1]["namespace"]]));
+    }
+    let filled = Folder::new("namespaces").run_with(&["plan", "-", "-n", "here", "-o", "yaml"], &input, &[]);
+    assert!(!filled.stdout.contains("namespace: here"), "the manifests stay as they are: {}", filled.stdout);
+}
+
+#[test]
+fn a_service_of_the_snapshot_keeps_its_address_and_no_other_gets_it() {
+    let web = Folder::new("snapshot-alone").run_with(&["plan", "-", "-o", "json"], &service("web", "{}"), &[]).json();
+    let first_choice = web["services"][0]["clusterIPs"][0].as_str().unwrap().to_owned();
+    let snapshot = json!({"apiVersion": "v1", "kind": "List", "items": [
+        // It sits where web would go.
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "squatter", "namespace": "other"},
+         "spec": {"clusterIP": first_choice, "clusterIPs": [first_choice]}},
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "db", "namespace": "default"},
+         "spec": {"clusterIP": "172.21.0.7", "clusterIPs": ["172.21.0.7"], "selector": {"app": "old"}}},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
+         "spec": {"template": {"metadata": {"labels": {"app": "web"}},
+                               "spec": {"nodeSelector": {"kubernetes.io/os": "linux"}}}}},
+    ]});
+    let input = service("web", "{selector: {app: web}}") + "---\n" + &service("db", "{selector: {app: db}}");
+    let folder = Folder::new("snapshot");
+    folder.write("snapshot.json", snapshot.to_string()).write("in.yaml", &input);
+    let done = folder.run(&["plan", "in.yaml", "--snapshot", "snapshot.json"]);
+    let expected = "\
+NAMESPACE  SERVICE  POOL   CLUSTER-IP    EVIDENCE
+default    web      linux  172.21.0.204  os=linux (Deployment default/web)
+default    db       -      172.21.0.7    left: no new address
+
+2 Services: 1 allocated, 1 left, 0 denied; windows 0 of 205 used; linux 2 of 205 used
+";
+    assert_eq!(done, Done::ok(expected));
+    let filled = folder.run(&["plan", "in.yaml", "--snapshot", "snapshot.json", "-o", "yaml"]);
+    let wanted = service("web", r#"{"clusterIP": "172.21.0.204", selector: {app: web}}"#)
+        + "---\n"
+        + &service("db", "{selector: {app: db}}");
+    assert_eq!(filled, Done::ok(wanted));
+}
+
+#[test]
+fn a_service_in_two_files_is_created_once_and_then_updated() {
+    let folder = Folder::new("duplicate");
+    folder.write("a.yaml", service("web", "{ports: [{port: 80}]}"));
+    folder.write("b.yaml", format!("# again\n---\n{}", service("web", "{ports: [{port: 443}]}")));
+    let expected = "\
+NAMESPACE  SERVICE  POOL   CLUSTER-IP    EVIDENCE
+default    web      linux  172.21.0.173  os=linux (assumption)
+default    web      -      172.21.0.173  left: no new address
+  warning: the same Service as in a.yaml: document 1, line 1
+
+2 Services: 1 allocated, 1 left, 0 denied; windows 0 of 205 used; linux 1 of 205 used
+";
+    assert_eq!(folder.run(&["plan", "a.yaml", "b.yaml"]), Done::ok(expected));
+}
+
+#[test]
+fn services_that_are_yet_to_get_their_names_get_different_addresses() {
+    let one = "apiVersion: v1\nkind: Service\nmetadata: {generateName: worker-}\nspec: {}\n";
+    let folder = Folder::new("generated");
+    let done = folder.run_with(&["plan", "-"], &format!("{one}---\n{one}"), &[]);
+    let expected = "\
+NAMESPACE  SERVICE   POOL   CLUSTER-IP    EVIDENCE
+default    worker-…  linux  172.21.0.155  os=linux (assumption)
+default    worker-…  linux  172.21.0.94   os=linux (assumption)
+
+2 Services: 2 allocated, 0 left, 0 denied; windows 0 of 205 used; linux 2 of 205 used
+";
+    assert_eq!(done, Done::ok(expected));
+}
+
+#[test]
+fn the_ranges_of_the_cluster_are_learned_from_its_service_cidrs() {
+    const SETTINGS: &str = "services: {order: lowest, pools: [{name: all, cidrs: [10.0.0.0/29]}]}\n";
+    let cidr = |name: &str, cidrs: &str| {
+        format!(
+            "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {{name: {name}}}\nspec: {{cidrs: [{cidrs}]}}\n"
+        )
+    };
+    let input = service("web", "{}");
+    let outside = Done::refused(
+        "settings: settings.yaml\n\
+         services.pools[0].cidrs[0]: 10.0.0.0/29 lies outside serviceCIDRs (10.1.0.0/24): the API server would refuse its addresses",
+    );
+    let at = |address: &str| {
+        let line = "1 Service: 1 allocated, 0 left, 0 denied; all 1 of";
+        let usable = if address == "10.0.0.1" { 6 } else { 5 };
+        Done::ok(format!(
+            "NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE\ndefault    web      all   {address}    default\n\n{line} {usable} used\n"
+        ))
+    };
+    let rows = [
+        ("nothing is known", "", at("10.0.0.1")),
+        ("the first address is that of default/kubernetes", &cidr("kubernetes", "10.0.0.0/24"), at("10.0.0.2")),
+        (
+            "the range of the API server's flag comes first, whatever its place",
+            &(cidr("extra", "10.1.0.0/24") + "---\n" + &cidr("kubernetes", "10.0.0.0/24")),
+            at("10.0.0.2"),
+        ),
+        (
+            "a second range has no such address",
+            &(cidr("kubernetes", "10.1.0.0/24") + "---\n" + &cidr("extra", "10.0.0.0/24")),
+            at("10.0.0.1"),
+        ),
+        ("a pool outside is a mistake", &cidr("kubernetes", "10.1.0.0/24"), outside),
+    ];
+    for (name, objects, expected) in rows {
+        let folder = Folder::new("service-cidrs");
+        folder.write("settings.yaml", SETTINGS).write("in.yaml", &input).write("objects.yaml", objects);
+        let among = folder.run(&["plan", "in.yaml", "objects.yaml", "-s", "settings.yaml"]);
+        assert_eq!(among, expected, "{name}: among the manifests");
+        let snapshot = folder.run(&["plan", "in.yaml", "--snapshot", "objects.yaml", "-s", "settings.yaml"]);
+        assert_eq!(snapshot, expected, "{name}: in the snapshot");
+    }
+    let written = SETTINGS.replace("order", "serviceCIDRs: [10.0.0.0/16], order");
+    let folder = Folder::new("service-cidrs");
+    folder.write("settings.yaml", written).write("in.yaml", input + "---\n" + &cidr("kubernetes", "10.1.0.0/24"));
+    let done = folder.run(&["plan", "in.yaml", "-s", "settings.yaml"]);
+    assert_eq!(done, at("10.0.0.2"), "what the settings say goes first");
+}
+
+#[test]
+fn a_workload_of_an_api_that_is_gone_is_warned_about_and_no_evidence() {
+    let deployment = "apiVersion: extensions/v1beta1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  template:\n    \
+                      metadata: {labels: {app: web}}\n    spec: {nodeSelector: {kubernetes.io/os: windows}}\n";
+    let folder = Folder::new("retired");
+    folder.write("in.yaml", service("web", "{selector: {app: web}}") + "---\n" + deployment);
+    let expected = Done {
+        status: 0,
+        stdout: "\
+NAMESPACE  SERVICE  POOL   CLUSTER-IP    EVIDENCE
+default    web      linux  172.21.0.173  os=linux (assumption)
+
+1 Service: 1 allocated, 0 left, 0 denied; windows 0 of 205 used; linux 1 of 205 used
+"
+        .to_owned(),
+        stderr:
+            "warning: in.yaml: document 2, line 7: Deployment default/web is no evidence: extensions/v1beta1 is gone, \
+                 Kubernetes serves apps/v1\n"
+                .to_owned(),
+    };
+    assert_eq!(folder.run(&["plan", "in.yaml"]), expected);
+}
+
+#[test]
+fn another_policy_than_the_embedded_one_can_be_asked() {
+    let embedded = env!("CARGO_MANIFEST_DIR").to_owned() + "/../../policy.wasm";
+    let run = |more: &[&str]| Folder::workspace().run(&plan(&["examples/shop", "-o", "json"], more));
+    assert_eq!(run(&["--policy", &embedded]), run(&[]));
+}
+
+#[test]
+fn an_address_in_no_pool_and_a_folder_without_services_are_fine() {
+    let rows = [
+        (
+            service("web", "{clusterIP: 10.0.0.9}"),
+            "default    web      -     10.0.0.9    left: set by hand\n",
+            "1 Service: 0 allocated, 1 left, 0 denied",
+        ),
+        ("# nothing\n".to_owned(), "", "0 Services: 0 allocated, 0 left, 0 denied"),
+    ];
+    for (input, row, totals) in rows {
+        let done = Folder::new("no-pool").run_with(&["plan", "-"], &input, &[]);
+        let pools = "windows 0 of 205 used; linux 0 of 205 used";
+        assert_eq!(
+            done,
+            Done::ok(format!("NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE\n{row}\n{totals}; {pools}\n"))
+        );
+    }
+}
+
+#[test]
+fn a_pool_too_large_to_read_is_counted_in_powers_of_two() {
+    let settings = r#"services: {pools: [{name: wide, cidrs: ["fd00::/64"]}], serviceCIDRs: ["fd00::/64"]}"#;
+    let folder = Folder::new("wide");
+    folder.write("settings.yaml", settings);
+    let done = folder.run_with(&["plan", "-", "-s", "settings.yaml"], &service("web", "{}"), &[]);
+    let totals = done.stdout.lines().last().unwrap();
+    assert_eq!(totals, "1 Service: 1 allocated, 0 left, 0 denied; wide IPv6 1 of 2^64 used", "{done:?}");
+}
+
+#[test]
+fn names_from_manifests_steer_no_terminal() {
+    // ESC, a C1 control character, one that turns the direction of reading, a bell, a line end.
+    let evil = "\\u001b[31mred\\u009b2J\\u202egnp.exe\\u0007\\nx";
+    let object = |kind: &str, spec: &str| {
+        format!(
+            r#"{{"apiVersion": "v1", "kind": "{kind}", "metadata": {{"name": "{evil}", "namespace": "{evil}"}}, "spec": {spec}}}"#
+        )
+    };
+    let pod = object("Pod", r#"{"nodeSelector": {"kubernetes.io/os": "linux"}}"#).replacen(
+        "metadata\": {",
+        "metadata\": {\"labels\": {\"a\": \"b\"}, ",
+        1,
+    );
+    let twice = object("Service", r#"{"selector": {"a": "b"}}"#);
+    let cases = [
+        ("names, evidence and warnings", format!("{twice}\n---\n{twice}\n---\n{pod}\n"), 0),
+        ("a kind", format!(r#"{{"apiVersion": "v1", "kind": "{evil}"}}"#), 2),
+        ("a key", format!(r#"{{"{evil}": 1, "{evil}": 2}}"#), 2),
+        ("an API that is gone", object("Deployment", "{}").replace(r#""v1""#, r#""apps/v1beta1""#), 0),
+    ];
+    for (name, input, status) in cases {
+        let done = Folder::new("controls").run_with(&["plan", "-"], &input, &[]);
+        assert_eq!(done.status, status, "{name}: {done:?}");
+        let shown = done.stdout + &done.stderr;
+        assert!(shown.contains(r"\u{1b}[31mred\u{9b}2J\u{202e}gnp.exe\u{7}\nx"), "{name}: {shown}");
+        let steering = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!shown.contains(steering), "{name}: {shown:?}");
+    }
+}
+
+#[test]
+fn colours_are_shown_where_they_are_wanted_alone() {
+    let input = service("web", "{}");
+    let run =
+        |environment: &[(&str, &str)]| Folder::new("colours").run_with(&["plan", "-"], &input, environment).stdout;
+    let plain = run(&[]);
+    assert!(!plain.contains('\u{1b}'), "no terminal: {plain:?}");
+    let coloured = run(&[("CLICOLOR_FORCE", "1")]);
+    assert!(coloured.contains("\u{1b}[32m172.21.0.173\u{1b}[0m"), "{coloured:?}");
+    assert_eq!(without_colours(&coloured), plain, "colours change no column");
+    for environment in [&[("NO_COLOR", "1")][..], &[("CLICOLOR", "0")], &[("NO_COLOR", "1"), ("CLICOLOR", "1")]] {
+        assert_eq!(run(environment), plain, "{environment:?}");
+    }
+    for output in ["json", "yaml"] {
+        let forced = [("CLICOLOR_FORCE", "1")];
+        let done = Folder::new("colours").run_with(&["plan", "-", "-o", output], &input, &forced);
+        assert!(!done.stdout.contains('\u{1b}'), "-o {output}: {done:?}");
+    }
+}
+
+fn without_colours(text: &str) -> String {
+    let mut parts = text.split('\u{1b}');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.split_once('m').expect("a whole sequence").1)
+}
+
+#[test]
+fn completions_and_the_manual_name_the_command_and_its_options() {
+    let rows: [(&[&str], &[&str]); 4] = [
+        (&["completions", "bash"], &["_clusterip()", "plan", "--settings", "--snapshot", "complete -F"]),
+        (&["completions", "zsh"], &["#compdef clusterip", "plan", "--settings", "--snapshot"]),
+        (&["completions", "fish"], &["complete -c clusterip", "plan", "-l settings", "-l snapshot"]),
+        (&["man"], &[".TH clusterip", "clusterip\\-plan", "\\-\\-settings", "Exit status"]),
+    ];
+    for (args, expected) in rows {
+        let done = Folder::workspace().run(args);
+        assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{args:?}");
+        for part in expected {
+            assert!(done.stdout.contains(part), "{args:?}: no {part:?} in\n{}", done.stdout);
+        }
+    }
+}

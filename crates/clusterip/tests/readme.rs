@@ -1,0 +1,52 @@
+//! The README shows what is, not what was.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(workspace().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+#[test]
+fn the_readme_shows_what_the_demo_prints() {
+    let (readme, demo) = (read("README.md"), read("crates/clusterip/tests/golden/shop.txt"));
+    let shown = readme.split("```text\n").nth(1).and_then(|block| block.split("```").next()).expect("no block of text");
+    assert_eq!(shown, demo);
+}
+
+#[test]
+fn every_file_that_the_readmes_name_is_there() {
+    for readme in ["README.md", "CONTRIBUTING.md", "examples/README.md", "e2e-tests/README.md"] {
+        let folder = Path::new(readme).parent().unwrap();
+        let text = read(readme);
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        let words = text.split(|c: char| c.is_whitespace() || "`|()".contains(c));
+        let named = words.filter(|word| {
+            let word = word.trim_end_matches(['.', ',', ':', ';']);
+            ["examples/", "e2e-tests/", "crates/"]
+                .iter()
+                .any(|place| word.starts_with(place) && word.len() > place.len())
+        });
+        let paths = links.filter(|link| !link.contains("://")).map(|link| folder.join(link));
+        let paths = paths.chain(named.map(|word| PathBuf::from(word.trim_end_matches(['.', ',', ':', ';']))));
+        for path in paths {
+            assert!(workspace().join(&path).exists(), "{readme} names {}", path.display());
+        }
+    }
+}
+
+#[test]
+fn the_readme_names_every_setting() {
+    let readme = read("README.md");
+    let settings =
+        ["pools[].name", "pools[].cidrs", "pools[].reserved", "pools[].exclude", "pools[].bands", "pools[].match"];
+    let settings = settings.into_iter().chain(["evidence.kinds", "evidence.lookups", "assumeOS", "order", "explicit"]);
+    for setting in settings.chain(["whenFull", "exemptNamespaces", "serviceCIDRs"]) {
+        assert!(readme.contains(&format!("\n| `{setting}` |")), "{setting}");
+    }
+}

@@ -1,0 +1,26 @@
+//! Answers of a host: whatever it says to each look-up, the request gets an answer.
+
+#![no_main]
+
+use clusterip_policy::host::Host;
+use libfuzzer_sys::fuzz_target;
+
+const PAYLOAD: &str = r#"{"settings":{"services":{"order":"lowest"}},"request":{"uid":"u","operation":"CREATE",
+"kind":{"group":"","version":"v1","kind":"Service"},"namespace":"shop","name":"web",
+"object":{"metadata":{"name":"web"},"spec":{"selector":{"app":"web"}}}}}"#;
+
+/// The first byte says of each look-up in turn whether it fails; what follows is what the host says.
+fuzz_target!(|bytes: &[u8]| {
+    let Some((fails, said)) = bytes.split_first() else { return };
+    let calls = std::cell::Cell::new(0_u32);
+    let host = Host::new(|_: &str, _: &[u8]| {
+        calls.set(calls.get() + 1);
+        if fails >> (calls.get() % 8) & 1 == 1 {
+            Err(String::from_utf8_lossy(said).into_owned())
+        } else {
+            Ok(said.to_vec())
+        }
+    });
+    let answer = clusterip_core::validate(PAYLOAD.as_bytes(), &host);
+    assert_eq!(answer.accepted, answer.message.is_none());
+});

@@ -1,0 +1,20 @@
+//! Lists of objects: they are read as a stream, or refused.
+
+#![no_main]
+
+use clusterip_core::workload::TemplateAt;
+use clusterip_policy::list::{service_addresses, workloads};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    for template in [TemplateAt::Itself, TemplateAt::Template, TemplateAt::JobTemplate] {
+        if let Ok(found) = workloads(bytes, template, "shop", &|_| true) {
+            for workload in found {
+                workload.pod_spec.requires("kubernetes.io/os");
+            }
+        }
+    }
+    let mut addresses = Vec::new();
+    let read = service_addresses(bytes, &mut |_, _, address| addresses.push(address));
+    assert!(read.is_err() || serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok());
+});

@@ -1,0 +1,33 @@
+//! Manifests: they are read or refused with a place, and an address that is filled in is read again.
+
+#![no_main]
+
+use std::net::IpAddr;
+
+use clusterip::cluster::fill::apply;
+use clusterip::cluster::manifests::{Source, parse};
+use clusterip::cluster::snapshot::{Snapshot, addresses};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let sources = [Source { name: "fuzz".to_owned(), text: text.to_owned() }];
+    let manifests = match parse(&sources, "default") {
+        Ok(manifests) => manifests,
+        Err(error) => {
+            assert!(error.to_string().starts_with("fuzz: document "), "{error}");
+            return;
+        }
+    };
+    let mut snapshot = Snapshot::default();
+    for (index, manifest) in manifests.iter().enumerate() {
+        snapshot.share(&manifest.object);
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let Some(edits) = manifest.slot.as_ref().and_then(|slot| slot.edits(&[address], "\n")) else { continue };
+        // Whether the text came out right is for the report to check; here it must come out.
+        let filled = [Source { name: "fuzz".to_owned(), text: apply(text, edits) }];
+        if let Some(written) = parse(&filled, "default").ok().as_ref().and_then(|written| written.get(index)) {
+            addresses(&written.object.value());
+        }
+    }
+});

@@ -1,0 +1,43 @@
+//! Settings in JSON and YAML: they are read or refused with paths, and what is read can be used.
+
+#![no_main]
+
+use clusterip::cluster::yaml;
+use clusterip_core::address::Family;
+use clusterip_core::settings::Settings;
+use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
+
+fuzz_target!(|bytes: &[u8]| {
+    let answer = clusterip_core::validate_settings(bytes);
+    assert_eq!(answer.valid, answer.message.is_none());
+    let text = String::from_utf8_lossy(bytes);
+    for document in [serde_json::from_slice(bytes).ok(), yaml::single(&text).ok()].into_iter().flatten() {
+        check(&document);
+    }
+});
+
+fn check(document: &Value) {
+    match Settings::from_value(document) {
+        Err(invalid) => assert!(!invalid.mistakes.is_empty()),
+        Ok(settings) => {
+            settings.warnings();
+            for pool in &settings.pools {
+                let families = [Family::V4, Family::V6];
+                let candidates = families.map(|family| settings.candidates(pool, family));
+                assert!(candidates.iter().any(|candidates| candidates.count() > 0), "{pool:?}");
+                for (family, candidates) in families.into_iter().zip(candidates) {
+                    for band in &candidates.bands {
+                        for position in [0, band.count() / 2, band.count().saturating_sub(1)] {
+                            let Some(address) = band.address(position) else { continue };
+                            assert_eq!(Family::of(address), family);
+                            assert!(candidates.contains(address));
+                            assert!(pool.cidrs.iter().any(|cidr| cidr.contains(&address)));
+                            assert!(!pool.exclude.iter().any(|excluded| excluded.contains(&address)));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
