@@ -69,9 +69,13 @@ impl<'j> Cursor<'j> {
             }
             let mut has_escapes = false;
             let end = string(json, at, &mut has_escapes)?;
-            let found = Text { written: &json[at + 1..end - 1], has_escapes };
+            let written = &json[at + 1..end - 1];
             at = colon(json, end)?;
-            if let Some(key) = wanted.iter().find(|key| found.is(key)) {
+            let found = match has_escapes {
+                true => unescaped(written, wanted),
+                false => wanted.iter().find(|key| key.as_bytes() == written),
+            };
+            if let Some(key) = found {
                 self.at = at;
                 return Ok(Some(key));
             }
@@ -151,14 +155,6 @@ impl<'j> Cursor<'j> {
 }
 
 impl<'j> Text<'j> {
-    fn is(&self, wanted: &str) -> bool {
-        if self.has_escapes {
-            self.read().is_some_and(|text| text == wanted)
-        } else {
-            self.written == wanted.as_bytes()
-        }
-    }
-
     /// What it says, borrowed where it has no escapes; nothing where it is not in UTF-8.
     pub fn read(&self) -> Option<Cow<'j, str>> {
         if !self.has_escapes {
@@ -167,6 +163,13 @@ impl<'j> Text<'j> {
         let quoted = [b"\"", self.written, b"\""].concat();
         serde_json::from_slice(&quoted).ok().map(Cow::Owned)
     }
+}
+
+/// Which key is written with escapes that it does not need.
+#[cold]
+fn unescaped<'w>(written: &[u8], wanted: &'w [&'static str]) -> Option<&'w &'static str> {
+    let text = Text { written, has_escapes: true }.read()?;
+    wanted.iter().find(|key| **key == text)
 }
 
 // Below, a place goes in and the place behind what was passed over comes out: that stays in registers.

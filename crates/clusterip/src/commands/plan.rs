@@ -75,13 +75,14 @@ impl Plan {
     }
 
     fn plan(&self) -> anyhow::Result<ExitCode> {
+        let written = settings::read(self.settings.as_deref())?;
+        let sources = manifests::read(&self.paths)?;
+        let manifests = manifests::parse(&sources, &self.namespace)?;
+        // Compiled only when there is something to ask it.
         let module = match &self.policy {
             Some(file) => Module::new(&fs::read(file).with_context(|| file.display().to_string())?)?,
             None => Module::new(EMBEDDED)?,
         };
-        let written = settings::read(self.settings.as_deref())?;
-        let sources = manifests::read(&self.paths)?;
-        let manifests = manifests::parse(&sources, &self.namespace)?;
         let there = match &self.snapshot {
             Some(file) => snapshot(file)?,
             None if self.cluster => {

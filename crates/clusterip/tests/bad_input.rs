@@ -1,0 +1,249 @@
+//! Input that can't be used: one message that says where and why, nothing printed as a plan, status 2.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod command;
+
+use std::time::{Duration, Instant};
+
+use command::{Done, Folder};
+
+const SERVICE: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n";
+
+#[track_caller]
+fn check_manifests(test: &str, rows: &[(&str, Vec<u8>, &str)]) {
+    for (name, manifests, message) in rows {
+        let folder = Folder::new(test);
+        folder.write("m.yaml", manifests);
+        let expected = Done::refused(format!("m.yaml: {message}"));
+        for output in ["table", "json", "yaml"] {
+            assert_eq!(folder.run(&["plan", "m.yaml", "-o", output]), expected, "{name}, {output}");
+        }
+    }
+}
+
+#[test]
+fn text_that_is_no_yaml_is_refused_with_its_document_and_line() {
+    check_manifests(
+        "bad-yaml",
+        &[
+            (
+                "a bracket that is open",
+                b"kind: [Service\nmetadata: x\n".into(),
+                "document 1, line 2: illegal placement of ':' indicator",
+            ),
+            (
+                "a tab",
+                b"kind: Service\n\tmetadata: x\n".into(),
+                "document 1, line 1: while scanning a plain scalar, found a tab",
+            ),
+            (
+                "in the third document",
+                format!("{SERVICE}---\n{SERVICE}---\na: 'b\n").into(),
+                "document 3, line 11: while scanning a quoted scalar, found unexpected end of stream",
+            ),
+            (
+                "a key twice",
+                b"apiVersion: v1\nkind: Service\nkind: Pod\n".into(),
+                r#"document 1, line 3: key "kind" is here twice"#,
+            ),
+            (
+                "an alias of nothing",
+                b"kind: *a\n".into(),
+                "document 1, line 1: while parsing node, found unknown anchor",
+            ),
+            (
+                "an alias inside of itself",
+                b"a: &a [*a]\n".into(),
+                "document 1, line 1: an alias inside of what it stands for",
+            ),
+            ("a list as a key", b"? [a]\n: b\n".into(), "document 1, line 1: a list or an object can't be a key"),
+            ("a merge of text", b"<<: a\n".into(), "document 1, line 1: << takes mappings only"),
+            ("no number of JSON", b"a: .nan\n".into(), "document 1, line 1: .nan can't be written in JSON"),
+        ],
+    );
+}
+
+#[test]
+fn documents_that_are_no_objects_of_kubernetes_are_refused() {
+    let object = |found: &str| format!("document 1, line 1: expected an object of Kubernetes, found {found}");
+    check_manifests(
+        "bad-objects",
+        &[
+            ("a list", b"[a, b]\n".into(), &object("a list")),
+            ("a text", b"hello\n".into(), &object("a string")),
+            ("a number", b"42\n".into(), &object("a number")),
+            ("a boolean", b"true\n".into(), &object("a boolean")),
+            ("no kind", b"apiVersion: v1\n".into(), "document 1, line 1: no `kind`: not an object of Kubernetes"),
+            ("kind null", b"kind:\n".into(), "document 1, line 1: no `kind`: not an object of Kubernetes"),
+            (
+                "kind of another type",
+                b"kind: 5\n".into(),
+                "document 1, line 1: `kind`: expected a string, found a number",
+            ),
+            (
+                "no apiVersion",
+                b"kind: Service\n".into(),
+                "document 1, line 1: no `apiVersion`: not an object of Kubernetes",
+            ),
+            ("no metadata", b"apiVersion: v1\nkind: Pod\n".into(), "document 1, line 1: Pod without `metadata`"),
+            (
+                "metadata of another type",
+                b"apiVersion: v1\nkind: Pod\nmetadata: []\n".into(),
+                "document 1, line 1: `metadata`: expected an object, found a list",
+            ),
+            (
+                "no name",
+                b"apiVersion: v1\nkind: Pod\nmetadata: {}\n".into(),
+                "document 1, line 1: Pod without `metadata.name`",
+            ),
+            (
+                "a namespace of another type",
+                b"apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: 5}\n".into(),
+                "document 1, line 1: `metadata.namespace`: expected a string, found a number",
+            ),
+            (
+                "items of another type",
+                b"apiVersion: v1\nkind: List\nitems: {}\n".into(),
+                "document 1, line 1: `items`: expected a list",
+            ),
+            (
+                "an item that is none",
+                b"apiVersion: v1\nkind: List\nitems:\n- 5\n".into(),
+                "document 1, line 4: expected an object of Kubernetes, found a number",
+            ),
+            (
+                "behind an empty document",
+                format!("---\n---\n{SERVICE}---\n42\n").into(),
+                "document 3, line 8: expected an object of Kubernetes, found a number",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn text_that_is_not_in_utf_8_is_refused_with_its_line() {
+    check_manifests(
+        "bad-encoding",
+        &[
+            ("Latin-1", b"kind: Service\n# caf\xe9\n".into(), "line 2: not UTF-8 (byte 0xe9)"),
+            ("UTF-16", b"\xff\xfek\0i\0".into(), "line 1: not UTF-8 (byte 0xff)"),
+        ],
+    );
+}
+
+#[test]
+fn what_would_grow_or_nest_without_end_is_refused_at_once() {
+    let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..40 {
+        let before = format!("*a{}", level - 1);
+        bomb += &format!("a{level}: &a{level} [{}]\n", vec![before; 10].join(", "));
+    }
+    let bottomless: String = (0..1_000).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
+    let begin = Instant::now();
+    check_manifests(
+        "bad-growth",
+        &[
+            (
+                "aliases of aliases",
+                bomb.into(),
+                "document 1, line 5: aliases add more than 100000 values to the document",
+            ),
+            ("brackets", "[".repeat(100_000).into(), "document 1, line 1: recursion limit exceeded"),
+            ("braces", "{a: ".repeat(100_000).into(), "document 1, line 1: recursion limit exceeded"),
+            ("a block", bottomless.into(), "document 1, line 101: nested deeper than 100 levels"),
+        ],
+    );
+    // Twelve runs: a bound so wide that a busy machine stays below it, and growth without end does not.
+    assert!(begin.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named() {
+    let folder = Folder::new("bad-files");
+    folder.write("empty/.hidden.yaml", SERVICE).write("mixed/a.yaml", SERVICE).write("mixed/deep/b.yml", "kind: [");
+    folder.write("good.yaml", SERVICE).write("not.wasm", "(not a module)");
+    let none = "No such file or directory (os error 2)";
+    let rows: [(&str, &[&str], String); 7] = [
+        ("a missing file", &["gone.yaml"], format!("gone.yaml: {none}")),
+        ("one of several", &["good.yaml", "gone.yaml"], format!("gone.yaml: {none}")),
+        (
+            "a folder without manifests",
+            &["empty"],
+            "empty: no manifests: no file there, or below, ends in .yaml, .yml or .json".to_owned(),
+        ),
+        (
+            "a broken file deep in a folder",
+            &["mixed"],
+            "mixed/deep/b.yml: document 1, line 2: while parsing a node, did not find expected node content".to_owned(),
+        ),
+        ("missing settings", &["good.yaml", "-s", "gone.yaml"], format!("settings: gone.yaml: {none}")),
+        ("a missing snapshot", &["good.yaml", "--snapshot", "gone.yaml"], format!("snapshot: gone.yaml: {none}")),
+        ("a missing policy", &["good.yaml", "--policy", "gone.wasm"], format!("gone.wasm: {none}")),
+    ];
+    for (name, args, message) in rows {
+        assert_eq!(folder.run(&[&["plan"], args].concat()), Done::refused(message), "{name}");
+    }
+    let no_module = folder.run(&["plan", "good.yaml", "--policy", "not.wasm"]);
+    assert_eq!((no_module.status, no_module.stdout.as_str()), (2, ""));
+    assert!(no_module.stderr.starts_with("error: the policy can't be loaded: "), "{no_module:?}");
+}
+
+#[test]
+fn every_mistake_of_the_settings_is_told_at_once() {
+    let folder = Folder::new("bad-settings");
+    folder.write("m.yaml", SERVICE).write(
+        "s.yaml",
+        "services:
+  pools:
+  - {name: Linux, cidrs: [172.21.0.5/24], match: {os: linux}}
+  - name: windows
+    cidr: [172.21.1.0/24]
+    reserved: -1
+  - {name: rest, cidrs: [172.21.0.0/16, fd00::/64, 172.21.3.0/24]}
+  order: fastest
+  whenful: deny
+  evidence: {kinds: [Deploymnet]}
+",
+    );
+    let message = r#"settings: s.yaml
+services.whenful: unknown key "whenful": did you mean whenFull?
+services.pools[0].name: "Linux" is no DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end
+services.pools[0].cidrs[0]: 172.21.0.5/24 has host bits set: did you mean 172.21.0.0/24?
+services.pools[1].cidr: unknown key "cidr": did you mean cidrs?
+services.pools[1].cidrs: missing: a pool needs at least one range
+services.pools[1].reserved: expected a number of addresses, 0 or more, found the number -1
+services.evidence.kinds[0]: unknown kind "Deploymnet": did you mean Deployment?; a custom resource is written group/version/Kind
+services.order: unknown value "fastest": known are spread, lowest
+services.pools[2].cidrs[2]: 172.21.3.0/24 overlaps 172.21.0.0/16 of the same pool"#;
+    assert_eq!(folder.run(&["plan", "m.yaml", "-s", "s.yaml"]), Done::refused(message));
+}
+
+#[test]
+fn settings_that_are_no_document_of_settings_are_refused() {
+    let rows = [
+        (
+            "no YAML",
+            "services: [",
+            "settings: s.yaml: line 2: while parsing a node, did not find expected node content",
+        ),
+        ("two documents", "a: 1\n---\nb: 2\n", "settings: s.yaml: line 3: a second document"),
+        ("a list", "[]", "settings: s.yaml\nsettings: expected an object, found a list"),
+        ("another key", "service: {}", "settings: s.yaml\nservice: unknown key \"service\": did you mean services?"),
+    ];
+    for (name, settings, message) in rows {
+        let folder = Folder::new("bad-settings-files");
+        folder.write("m.yaml", SERVICE).write("s.yaml", settings);
+        assert_eq!(folder.run(&["plan", "m.yaml", "-s", "s.yaml"]), Done::refused(message), "{name}");
+    }
+}
+
+#[test]
+fn a_command_line_that_makes_no_sense_is_refused() {
+    for args in
+        [&["plan"][..], &["plan", "a.yaml", "-o", "xml"], &["place"], &["plan", "a", "--snapshot", "b", "--cluster"]]
+    {
+        let done = Folder::workspace().run(args);
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{args:?}");
+        assert!(done.stderr.starts_with("error: "), "{args:?}: {done:?}");
+    }
+}
