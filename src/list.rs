@@ -48,18 +48,20 @@ pub fn workloads(
     let mut found = Vec::new();
     each(json, &mut |item| {
         let (mut own_namespace, mut name, mut labels, mut spec) = (None, None, None, None);
-        each_field(item, &["metadata", "spec"], &mut |item, key| match key {
-            "metadata" => each_field(item, &["labels", "name", "namespace"], &mut |metadata, key| match key {
-                "labels" => set(&mut labels, metadata, Cursor::raw),
-                "name" => set(&mut name, metadata, Cursor::text),
-                _ => set(&mut own_namespace, metadata, Cursor::text),
+        each_field(item, &mut |item, key| match key {
+            Key::Metadata => each_field(item, &mut |metadata, key| match key {
+                Key::Labels => set(&mut labels, metadata, Cursor::raw),
+                Key::Name => set(&mut name, metadata, Cursor::text),
+                Key::Namespace => set(&mut own_namespace, metadata, Cursor::text),
+                _ => metadata.skip(),
             }),
-            _ => set(&mut spec, item, Cursor::raw),
+            Key::Spec => set(&mut spec, item, Cursor::raw),
+            _ => item.skip(),
         })?;
-        if own_namespace.is_none() || read(own_namespace)? != namespace {
+        if own_namespace.is_none() || read(own_namespace).ok_or(ListError::Encoding)? != namespace {
             return Ok(());
         }
-        let name = read(name)?.into_owned();
+        let name = read(name).ok_or(ListError::Encoding)?.into_owned();
         let (labels, spec) = (parse(labels)?, parse(spec)?);
         match pod_spec(&labels, &spec, template, selects) {
             Ok(Some(pod_spec)) => found.push(Workload { name, pod_spec }),
@@ -109,25 +111,30 @@ pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr))
     each(json, &mut |item| {
         let (mut namespace, mut name, mut moving) = (None, None, None);
         let (mut primary, mut all) = (None, None);
-        each_field(item, &["metadata", "spec"], &mut |item, key| match key {
-            "metadata" => each_field(item, &["annotations", "name", "namespace"], &mut |metadata, key| match key {
-                "annotations" => each_field(metadata, &[MOVING_ANNOTATION], &mut |annotations, _| {
-                    set(&mut moving, annotations, Cursor::text)
+        each_field(item, &mut |item, key| match key {
+            Key::Metadata => each_field(item, &mut |metadata, key| match key {
+                Key::Annotations => each_field(metadata, &mut |annotations, key| match key {
+                    Key::Moving => set(&mut moving, annotations, Cursor::text),
+                    _ => annotations.skip(),
                 }),
-                "name" => set(&mut name, metadata, Cursor::text),
-                _ => set(&mut namespace, metadata, Cursor::text),
+                Key::Name => set(&mut name, metadata, Cursor::text),
+                Key::Namespace => set(&mut namespace, metadata, Cursor::text),
+                _ => metadata.skip(),
             }),
-            _ => each_field(item, &["clusterIP", "clusterIPs"], &mut |spec, key| match key {
-                "clusterIP" => set(&mut primary, spec, Cursor::text),
-                _ => set(&mut all, spec, first_two),
+            Key::Spec => each_field(item, &mut |spec, key| match key {
+                Key::ClusterIp => set(&mut primary, spec, Cursor::text),
+                Key::ClusterIps => set(&mut all, spec, first_two),
+                _ => spec.skip(),
             }),
+            _ => item.skip(),
         })?;
         let all: [Option<Text<'_>>; 2] = all.unwrap_or_default();
         let primary = primary.filter(|primary| all[0] != Some(*primary));
-        let moving = if moving.is_some() { moving_addresses(&read(moving)?) } else { Vec::new() };
-        let (namespace, name) = (read(namespace)?, read(name)?);
+        let moving =
+            if moving.is_some() { moving_addresses(&read(moving).ok_or(ListError::Encoding)?) } else { Vec::new() };
+        let (Some(namespace), Some(name)) = (read(namespace), read(name)) else { return Err(ListError::Encoding) };
         for text in primary.into_iter().chain(all.into_iter().flatten()) {
-            if let Ok(address) = read(Some(text))?.parse() {
+            if let Ok(address) = text.read().ok_or(ListError::Encoding)?.parse() {
                 visit(&namespace, &name, address);
             }
         }
@@ -154,8 +161,10 @@ fn first_two<'j>(list: &mut Cursor<'j>) -> Result<[Option<Text<'j>>; 2], Unexpec
 fn each<'j>(json: &'j [u8], visit: &mut impl FnMut(&mut Cursor<'j>) -> Result<(), ListError>) -> Result<(), ListError> {
     let mut cursor = Cursor::new(json);
     let Some(mut list) = cursor.object()? else { return Err(cursor.unexpected("a Kubernetes list").into()) };
-    while cursor.field(&mut list, &["items"])?.is_some() {
-        if !cursor.null() {
+    while let Some(key) = cursor.field(&mut list, Key::of)? {
+        if key != Key::Items {
+            cursor.skip()?;
+        } else if !cursor.null() {
             cursor.list(&mut |item| match item.null() {
                 true => Err(item.unexpected("an object").into()),
                 false => visit(item),
@@ -165,18 +174,51 @@ fn each<'j>(json: &'j [u8], visit: &mut impl FnMut(&mut Cursor<'j>) -> Result<()
     Ok(cursor.end()?)
 }
 
-/// Calls `read` at the value of each field of an object that is wanted. `null` has none: it is what an
+/// Calls `read` at the value of each field with a known key, to read it. `null` has none: it is what an
 /// absent object is.
 fn each_field<'j>(
     cursor: &mut Cursor<'j>,
-    wanted: &[&'static str],
-    read: &mut impl FnMut(&mut Cursor<'j>, &str) -> Result<(), Unexpected>,
+    read: &mut impl FnMut(&mut Cursor<'j>, Key) -> Result<(), Unexpected>,
 ) -> Result<(), Unexpected> {
     let Some(mut object) = cursor.object()? else { return Ok(()) };
-    while let Some(key) = cursor.field(&mut object, wanted)? {
+    while let Some(key) = cursor.field(&mut object, Key::of)? {
         read(cursor, key)?;
     }
     Ok(())
+}
+
+/// The keys that are looked for, in one object or another.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Key {
+    Annotations,
+    ClusterIp,
+    ClusterIps,
+    Items,
+    Labels,
+    Metadata,
+    Moving,
+    Name,
+    Namespace,
+    Spec,
+}
+
+impl Key {
+    fn of(written: &[u8]) -> Option<Self> {
+        const MOVING: &[u8] = MOVING_ANNOTATION.as_bytes();
+        Some(match written {
+            b"annotations" => Self::Annotations,
+            b"clusterIP" => Self::ClusterIp,
+            b"clusterIPs" => Self::ClusterIps,
+            b"items" => Self::Items,
+            b"labels" => Self::Labels,
+            b"metadata" => Self::Metadata,
+            MOVING => Self::Moving,
+            b"name" => Self::Name,
+            b"namespace" => Self::Namespace,
+            b"spec" => Self::Spec,
+            _ => return None,
+        })
+    }
 }
 
 /// Reads the value of a field that may be `null`, and that an object has once.
@@ -195,8 +237,8 @@ fn set<'j, T>(
 }
 
 /// What a text says; nothing where there is none.
-fn read(text: Option<Text<'_>>) -> Result<Cow<'_, str>, ListError> {
-    text.map_or(Ok(Cow::Borrowed("")), |text| text.read().ok_or(ListError::Encoding))
+fn read(text: Option<Text<'_>>) -> Option<Cow<'_, str>> {
+    text.map_or(Some(Cow::Borrowed("")), |text| text.read())
 }
 
 /// The addresses that the annotation of a move under way names.

@@ -3,6 +3,7 @@
 pub mod fill;
 pub mod live;
 pub mod manifests;
+pub mod masked;
 pub mod object;
 pub mod selectors;
 pub mod snapshot;

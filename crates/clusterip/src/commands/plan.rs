@@ -23,7 +23,7 @@ use crate::report::terminal::{harmless, harmless_lines};
 
 /// What `clusterip plan --help` says at its end.
 pub const HELP: &str = "\
-Workloads, Pods, Nodes and Namespaces anywhere among the manifests are evidence, and addresses set by
+Workloads, Pods, Nodes and Namespaces anywhere among the manifests are evidence, and addresses set by \
 hand anywhere among them are used. Addresses are a forecast, unless they are filled in (-o yaml).
 
 Exit status: 0; 1 when a Service is denied; 2 for bad input or settings.";

@@ -1,0 +1,110 @@
+//! Objects as Kubewarden hands them out: without what a policy has not asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
+use serde_json::Value;
+
+/// Field masks as a tree: a field is kept where the tree has it, with everything below where the tree
+/// ends.
+#[derive(Default)]
+pub struct Mask(BTreeMap<String, Mask>);
+
+impl Mask {
+    /// The mask of these paths, their parts divided by dots.
+    pub fn new(paths: &BTreeSet<String>) -> Self {
+        let mut root = Self::default();
+        for path in paths {
+            path.split('.').fold(&mut root, |mask, part| mask.0.entry(part.to_owned()).or_default());
+        }
+        root
+    }
+}
+
+/// An object as Kubewarden hands it out: type and `metadata` whole, the rest as the mask says. Out of a
+/// watch cache `metadata` comes without what no policy needs.
+pub struct Masked<'o> {
+    /// The whole object.
+    pub object: &'o Value,
+    /// What is asked for; without one, everything.
+    pub mask: Option<&'o Mask>,
+    /// Whether it comes out of a watch cache.
+    pub cached: bool,
+}
+
+impl Serialize for Masked<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Value::Object(fields) = self.object else { return self.object.serialize(serializer) };
+        let mut object = serializer.serialize_map(None)?;
+        for (key, value) in fields {
+            match key.as_str() {
+                "metadata" if self.cached => object.serialize_entry(key, &CachedMetadata(value))?,
+                "apiVersion" | "kind" | "metadata" => object.serialize_entry(key, value)?,
+                _ => match self.mask {
+                    None => object.serialize_entry(key, value)?,
+                    Some(mask) if mask.0.is_empty() => object.serialize_entry(key, value)?,
+                    Some(mask) => {
+                        if let Some(mask) = mask.0.get(key) {
+                            object.serialize_entry(key, &Pruned { value, mask })?;
+                        }
+                    }
+                },
+            }
+        }
+        object.end()
+    }
+}
+
+struct CachedMetadata<'o>(&'o Value);
+
+impl Serialize for CachedMetadata<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+        let Value::Object(fields) = self.0 else { return self.0.serialize(serializer) };
+        let mut metadata = serializer.serialize_map(None)?;
+        for (key, value) in fields.iter().filter(|(key, _)| *key != "managedFields") {
+            match value.as_object().filter(|annotations| key == "annotations" && annotations.contains_key(LAST_APPLIED))
+            {
+                Some(annotations) => {
+                    let kept: BTreeMap<_, _> = annotations.iter().filter(|(key, _)| *key != LAST_APPLIED).collect();
+                    metadata.serialize_entry(key, &kept)?;
+                }
+                None => metadata.serialize_entry(key, value)?,
+            }
+        }
+        metadata.end()
+    }
+}
+
+struct Pruned<'v> {
+    value: &'v Value,
+    mask: &'v Mask,
+}
+
+impl Serialize for Pruned<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.mask.0.is_empty() {
+            return self.value.serialize(serializer);
+        }
+        match self.value {
+            Value::Object(fields) => {
+                let mut object = serializer.serialize_map(None)?;
+                for (key, value) in fields {
+                    if let Some(mask) = self.mask.0.get(key) {
+                        object.serialize_entry(key, &Pruned { value, mask })?;
+                    }
+                }
+                object.end()
+            }
+            // A path goes through lists as if they were not there.
+            Value::Array(items) => {
+                let mut list = serializer.serialize_seq(Some(items.len()))?;
+                for value in items {
+                    list.serialize_element(&Pruned { value, mask: self.mask })?;
+                }
+                list.end()
+            }
+            scalar => scalar.serialize(serializer),
+        }
+    }
+}
