@@ -20,10 +20,16 @@ help: ## List the targets
 build: policy.wasm ## Build policy.wasm and target/release/clusterip
 	cargo build --quiet --release --locked --package clusterip
 
+.PHONY: toolchain
+toolchain:
+	@command -v cargo >/dev/null || { echo "cargo is missing: install rustup, see https://rustup.rs" >&2; exit 1; }
+	@command -v cc >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq gcc libc6-dev; } || \
+		{ echo "cc is missing: sudo apt-get install gcc libc6-dev" >&2; exit 1; }
+
 # cargo knows best whether there is something to do. The file changes only with its contents, so that
 # the program that embeds it is not built again in vain.
 .PHONY: force
-policy.wasm: force
+policy.wasm: force | toolchain
 	scripts/cargo-wasm build --quiet --locked --profile wasm --package clusterip-policy
 	@cmp --silent $(WASM) $@ || cp $(WASM) $@
 
