@@ -3,8 +3,6 @@
 
 mod command;
 
-use std::time::{Duration, Instant};
-
 use command::{Done, Folder};
 
 const SERVICE: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n";
@@ -139,7 +137,6 @@ fn what_would_grow_or_nest_without_end_is_refused_at_once() {
         bomb += &format!("a{level}: &a{level} [{}]\n", vec![before; 10].join(", "));
     }
     let bottomless: String = (0..1_000).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
-    let begin = Instant::now();
     check_manifests(
         "bad-growth",
         &[
@@ -153,8 +150,6 @@ fn what_would_grow_or_nest_without_end_is_refused_at_once() {
             ("a block", bottomless.into(), "document 1, line 101: nested deeper than 100 levels"),
         ],
     );
-    // Twelve runs: a bound so wide that a busy machine stays below it, and growth without end does not.
-    assert!(begin.elapsed() < Duration::from_secs(60));
 }
 
 #[test]
