@@ -2,11 +2,18 @@
 //! clusters.
 //!
 //! [`policy`] runs the module and carries what it asks; [`cluster`] is where the answers come from;
-//! [`report`] shows results to people and programs; [`commands`] tie them together.
+//! [`webhook`] and [`controller`] serve a cluster; [`report`] shows results to people and programs;
+//! [`commands`] tie them together.
 
 pub mod cli;
 pub mod cluster;
 pub mod commands;
+pub mod controller;
+pub mod live_settings;
+pub mod logging;
+pub mod metrics;
+pub mod permissions;
 pub mod planner;
 pub mod policy;
 pub mod report;
+pub mod webhook;

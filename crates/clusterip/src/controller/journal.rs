@@ -1,0 +1,1 @@
+//! The annotation of a Service on the move: everything that is needed to finish.

@@ -1,0 +1,1 @@
+//! Gives a Service another address without deleting it.

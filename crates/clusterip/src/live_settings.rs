@@ -1,0 +1,1 @@
+//! Settings that change while we run: a watched ConfigMap, or a file.

@@ -1,0 +1,1 @@
+//! Whether this identity may do all that it has to.

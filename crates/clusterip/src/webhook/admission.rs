@@ -1,0 +1,1 @@
+//! An admission request on its way through ledger and policy.

@@ -1,0 +1,1 @@
+//! The certificate authority that the API server trusts, kept in a Secret.

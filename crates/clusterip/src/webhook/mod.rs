@@ -1,0 +1,10 @@
+//! The admission webhook: HTTPS in front, the policy behind it, and the ledger that keeps parallel
+//! requests apart.
+
+pub mod admission;
+pub mod authority;
+pub mod ledger;
+pub mod registration;
+pub mod review;
+pub mod server;
+pub mod tls;

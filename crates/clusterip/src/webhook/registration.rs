@@ -1,0 +1,1 @@
+//! The webhook configuration: who calls us, and whom it trusts.

@@ -1,0 +1,4 @@
+//! Tests against a real control plane: what the API server does is part of what is tested.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;

@@ -1,0 +1,1 @@
+//! A control plane of our own, which ends with the test process.

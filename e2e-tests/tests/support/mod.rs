@@ -1,0 +1,4 @@
+//! What the tests stand on.
+
+pub mod control_plane;
+pub mod proxy;
