@@ -7,4 +7,5 @@ pub mod masked;
 pub mod object;
 pub mod selectors;
 pub mod snapshot;
+pub mod stores;
 pub mod yaml;
