@@ -9,6 +9,7 @@ pub mod cli;
 pub mod cluster;
 pub mod commands;
 pub mod controller;
+pub mod evaluator;
 pub mod live_settings;
 pub mod logging;
 pub mod metrics;

@@ -1,7 +1,9 @@
 //! Where the answers to a policy's look-ups come from.
 
 pub mod fill;
+pub mod ledger;
 pub mod live;
+pub mod lookups;
 pub mod manifests;
 pub mod masked;
 pub mod object;

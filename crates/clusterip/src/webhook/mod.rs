@@ -3,8 +3,6 @@
 
 pub mod admission;
 pub mod authority;
-pub mod ledger;
-pub mod lookups;
 pub mod registration;
 pub mod review;
 pub mod server;

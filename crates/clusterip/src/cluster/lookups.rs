@@ -7,7 +7,9 @@ use clusterip_core::label_selector::Labels;
 use serde_json::json;
 
 use super::ledger::{Ledger, Owner};
-use crate::cluster::snapshot::{Snapshot, SnapshotCalls};
+use super::snapshot::{Snapshot, SnapshotCalls};
+use super::stores::Stores;
+use crate::evaluator::Subject;
 use crate::policy::host_calls::{HostCall, HostCalls};
 
 /// The look-ups of one evaluation. What it holds and does not use is free again when this goes.
@@ -15,34 +17,22 @@ pub struct Lookups {
     snapshot: Arc<RwLock<Snapshot>>,
     calls: SnapshotCalls,
     ledger: Ledger,
-    owner: Owner,
-    /// Addresses that don't count as used: the Service's own.
-    own: Vec<IpAddr>,
-    /// Whether nothing may be held.
-    dry_run: bool,
+    subject: Subject,
     held: Mutex<Vec<IpAddr>>,
 }
 
 impl Lookups {
-    /// Look-ups for the Service of this owner, with this selector and these addresses of its own, which
-    /// don't count as used. A dry run sees what is held, and holds nothing.
-    pub fn new(
-        snapshot: &Arc<RwLock<Snapshot>>,
-        ledger: &Ledger,
-        owner: Owner,
-        selector: Labels,
-        own: Vec<IpAddr>,
-        dry_run: bool,
-    ) -> Self {
-        let calls = SnapshotCalls::new(Arc::clone(snapshot)).for_selector(selector);
-        let (snapshot, ledger) = (Arc::clone(snapshot), ledger.clone());
-        Self { snapshot, calls, ledger, owner, own, dry_run, held: Mutex::default() }
+    /// Look-ups for a Service with this selector. A dry run sees what is held, and holds nothing.
+    pub fn new(stores: &Stores, ledger: &Ledger, subject: &Subject, selector: Labels) -> Self {
+        let snapshot = Arc::clone(stores.snapshot());
+        let calls = SnapshotCalls::new(Arc::clone(&snapshot)).for_selector(selector);
+        Self { snapshot, calls, ledger: ledger.clone(), subject: subject.clone(), held: Mutex::default() }
     }
 
     /// Ends the evaluation: of what it held, the addresses in `used` stay held.
     pub fn settle(&self, used: &[IpAddr]) {
         let held = std::mem::take(&mut *self.held.lock().unwrap_or_else(PoisonError::into_inner));
-        self.ledger.settle(&self.owner, &held, used);
+        self.ledger.settle(&self.subject.owner, &held, used);
     }
 
     fn ip_address(&self, call: &HostCall, address: IpAddr) -> Result<Vec<u8>, String> {
@@ -50,17 +40,17 @@ impl Lookups {
             let HostCall::Get { api_version, kind, name, namespace, .. } = call else { return String::new() };
             format!("Cannot find {api_version}/{kind} named '{name}' inside of namespace '{namespace:?}'")
         };
-        if self.own.contains(&address) {
+        if self.subject.own.contains(&address) {
             return Err(not_found());
         }
         let is_used = || {
             let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
             snapshot.has_ip_address(address)
         };
-        let free = if self.dry_run {
+        let free = if self.subject.dry_run {
             self.ledger.is_free(address, is_used)
         } else {
-            let free = self.ledger.hold(address, &self.owner, is_used);
+            let free = self.ledger.hold(address, &self.subject.owner, is_used);
             if free {
                 self.held.lock().unwrap_or_else(PoisonError::into_inner).push(address);
             }
