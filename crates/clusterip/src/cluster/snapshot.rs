@@ -45,7 +45,7 @@ struct Objects {
     /// The field masks of the first list of the whole cluster: the items are kept as it shows them.
     listed_with: OnceLock<Option<BTreeSet<String>>>,
     /// By namespace, and then by a label: workloads by each label of their Pods, Services by the first
-    /// that they select.
+    /// that they select, EndpointSlices by that of their Service.
     by_label: HashMap<String, HashMap<(String, String), BTreeSet<String>>>,
 }
 
@@ -133,6 +133,15 @@ impl Snapshot {
     pub fn names(&self, api_version: &str, kind: &str, namespace: Option<&str>) -> Vec<(String, String)> {
         let Some(objects) = self.kinds.get(&Kind::new(api_version, kind)) else { return Vec::new() };
         objects.of_namespace(namespace).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// The objects of a kind and namespace that are found by this label, by name: EndpointSlices by that
+    /// of their Service, workloads by each of their Pods.
+    pub fn labelled(&self, api_version: &str, kind: &str, namespace: &str, label: &(String, String)) -> Vec<Value> {
+        let Some(objects) = self.kinds.get(&Kind::new(api_version, kind)) else { return Vec::new() };
+        let names = objects.by_label.get(namespace).and_then(|index| index.get(label)).into_iter().flatten();
+        let object = |name: &String| objects.by_name.get(&(namespace.to_owned(), name.clone()));
+        names.filter_map(object).map(Object::value).collect()
     }
 
     /// The names of the Services of a namespace that select Pods with these labels, in order.
@@ -327,8 +336,15 @@ fn forget_addresses(
     }
 }
 
+/// The label of an EndpointSlice that names its Service.
+pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+
 /// The labels that an object is found by.
 fn index_labels(object: &Value) -> Labels {
+    if object::kind(object) == "EndpointSlice" {
+        let labels = map(object, &["metadata", "labels"]);
+        return labels.into_iter().filter(|(key, _)| key == SERVICE_NAME_LABEL).collect();
+    }
     if object::is_service(object) {
         // Whoever is selected has them all: one is enough to be found.
         return map(object, &["spec", "selector"]).into_iter().take(1).collect();
