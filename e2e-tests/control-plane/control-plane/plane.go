@@ -128,7 +128,7 @@ func (p *plane) takeFolder() error {
 		return err
 	}
 	if err := syscall.Flock(int(p.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return fmt.Errorf("a control plane runs in %s already: %w", p.folder, err)
+		return fmt.Errorf("a control plane runs in %s already", p.folder)
 	}
 	// What one that was killed has left.
 	if err := os.RemoveAll(p.folder); err != nil {
