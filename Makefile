@@ -14,7 +14,7 @@ WASM := target/wasm32-unknown-unknown/wasm/clusterip_policy.wasm
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: policy.wasm ## Build policy.wasm and target/release/clusterip
@@ -60,7 +60,9 @@ $(TOOLS)/bin/wasm-bindgen-test-runner: Cargo.lock
 	@touch $@
 
 .PHONY: e2e-tests
-e2e-tests: policy.wasm ## Replay the recorded sessions through kwctl, if it is there
+e2e-tests: policy.wasm control-plane ## Test on a real control plane, and replay the sessions through kwctl, if it is there
+	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
+		cargo test --locked --release --package clusterip --test e2e
 	@if command -v "$${KWCTL:-kwctl}" >/dev/null; then \
 		command -v bats >/dev/null || { echo "bats is missing: apt-get install bats" >&2; exit 1; }; \
 		command -v jq >/dev/null || { echo "jq is missing: apt-get install jq" >&2; exit 1; }; \
@@ -68,6 +70,43 @@ e2e-tests: policy.wasm ## Replay the recorded sessions through kwctl, if it is t
 	else \
 		echo "skipped: e2e-tests/sessions.bats needs kwctl; \`cargo test\` replayed the same sessions"; \
 	fi
+
+# Kubernetes is big: its programs are built once for each version, and kept. KUBEBUILDER_ASSETS names
+# others to be used instead.
+KUBERNETES := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2; exit}' e2e-tests/control-plane/go.mod)
+KUBERNETES_PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl
+KUBERNETES_SOURCES := $(addprefix e2e-tests/control-plane/,go.mod go.sum $(KUBERNETES_PROGRAMS:%=%/main.go))
+BUILT_ASSETS := $(CACHE)/control-plane/$(KUBERNETES)-$(shell cat $(KUBERNETES_SOURCES) | sha256sum | head -c 12)
+ASSETS := $(or $(KUBEBUILDER_ASSETS),$(BUILT_ASSETS))
+CONTROL_PLANE := target/control-plane
+GO_BUILD := go -C e2e-tests/control-plane build -buildvcs=false
+
+.PHONY: cluster
+cluster: build control-plane ## Run a control plane on this machine until Ctrl-C, and say how to use it
+	@exec $(CONTROL_PLANE) -assets $(ASSETS) -folder target/cluster \
+		$$(test ! -x $(ASSETS)/kube-controller-manager || echo -controller-manager)
+
+.PHONY: control-plane
+control-plane: $(if $(KUBEBUILDER_ASSETS),,$(BUILT_ASSETS)) | go ## Build the control plane, or take that of KUBEBUILDER_ASSETS
+	@$(GO_BUILD) -o $(CURDIR)/$(CONTROL_PLANE) ./control-plane
+
+.PHONY: go
+go:
+	@command -v go >/dev/null || { echo "go is missing: curl -sSL https://go.dev/dl/go1.26.8.linux-amd64.tar.gz | sudo tar -C /usr/local -xz, and put /usr/local/go/bin into PATH" >&2; exit 1; }
+
+# All or nothing: one that is interrupted begins anew, and of two at the same time the first wins.
+$(BUILT_ASSETS): | go
+	@echo "building Kubernetes $(KUBERNETES) for the tests, once: 5 to 10 minutes on two cores"
+	@mkdir -p $(@D)
+	@partial=$$(mktemp --directory $@.XXXXXX); trap 'rm -rf "$$partial"' EXIT; \
+	version=$(KUBERNETES); major=$${version%%.*}; minor=$${version#*.}; \
+	for program in $(KUBERNETES_PROGRAMS); do \
+		echo "  $$program"; \
+		$(GO_BUILD) -o "$$partial/" -ldflags "-s -w $$(for package in k8s.io/component-base k8s.io/client-go/pkg; do \
+			echo "-X $$package/version.gitVersion=$$version -X $$package/version.gitMajor=$${major#v} -X $$package/version.gitMinor=$${minor%%.*}"; \
+		done | tr '\n' ' ')" "./$$program"; \
+	done; \
+	mv --no-target-directory "$$partial" $@ 2>/dev/null || test -x $@/kubectl
 
 .PHONY: bench
 bench: build ## Print the figures
@@ -85,12 +124,14 @@ $(TOOLS)/bin/cargo-fuzz:
 	cargo install --quiet --root $(TOOLS) cargo-fuzz
 
 .PHONY: lint
-lint: policy.wasm $(TOOLS)/bin/cargo-deny ## Check format, lints and dependencies
+lint: policy.wasm $(TOOLS)/bin/cargo-deny | go ## Check format, lints and dependencies
 	@cargo fmt --version >/dev/null || { echo "rustfmt is missing: rustup component add rustfmt" >&2; exit 1; }
 	@cargo clippy --version >/dev/null || { echo "clippy is missing: rustup component add clippy" >&2; exit 1; }
 	cargo fmt --all --check
 	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
 	$(TOOLS)/bin/cargo-deny --log-level error check bans licenses sources
+	@unformatted=$$(gofmt -l e2e-tests/control-plane); test -z "$$unformatted" || { echo "not formatted: $$unformatted" >&2; exit 1; }
+	go -C e2e-tests/control-plane vet ./control-plane
 
 $(TOOLS)/bin/cargo-deny:
 	cargo install --quiet --root $(TOOLS) cargo-deny
@@ -98,8 +139,9 @@ $(TOOLS)/bin/cargo-deny:
 .PHONY: fmt
 fmt: ## Format the code
 	cargo fmt --all
+	gofmt -w e2e-tests/control-plane
 
 .PHONY: clean
-clean: ## Remove what was built; tools in the cache stay
+clean: ## Remove what was built; what is in the cache stays
 	cargo clean --quiet
 	rm -f policy.wasm

@@ -1,1 +1,299 @@
 //! A control plane of our own, which ends with the test process.
+//!
+//! `make e2e-tests` builds the program that runs one, and names it in [`PROGRAM`].
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client, Config};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::eventually::eventually;
+
+/// The variable that names the program which runs a control plane.
+pub const PROGRAM: &str = "CLUSTERIP_CONTROL_PLANE";
+
+/// What can be asked of a control plane.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The ranges of Service addresses, the primary first: one, or one of each IP family.
+    pub service_ranges: Vec<String>,
+    /// Whether a controller manager runs: it makes service accounts, ReplicaSets, Pods and EndpointSlices,
+    /// and deletes what lost its owner. Without it all of this is the test's to write.
+    pub controller_manager: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { service_ranges: vec!["172.21.0.0/16".to_owned()], controller_manager: false }
+    }
+}
+
+impl Options {
+    /// With an IPv6 range beside the IPv4 one.
+    pub fn dual_stack() -> Self {
+        Self { service_ranges: vec!["172.21.0.0/16".to_owned(), "fd00:21::/108".to_owned()], ..Self::default() }
+    }
+}
+
+/// A control plane that runs. It ends when this is dropped, and when the test process ends, however it does:
+/// then its standard input closes.
+pub struct ControlPlane {
+    about: About,
+    options: Options,
+    pipes: Mutex<Pipes>,
+    child: Child,
+    namespaces: Mutex<HashMap<String, u32>>,
+}
+
+struct Pipes {
+    // Taken to close it.
+    commands: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct About {
+    server: String,
+    version: String,
+    kubeconfig: PathBuf,
+    certificate_authority: PathBuf,
+    admin_token: String,
+    kubectl: PathBuf,
+    folder: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+struct Answer {
+    error: Option<String>,
+}
+
+/// What a run of `kubectl` printed, and its exit status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kubectl {
+    pub status: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Kubectl {
+    /// Its standard output; it must have succeeded.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert_eq!(self.status, 0, "kubectl: {}{}", self.stdout, self.stderr);
+        self.stdout
+    }
+
+    /// What it said on standard error; it must have failed.
+    #[track_caller]
+    pub fn refused(self) -> String {
+        assert_ne!(self.status, 0, "kubectl: {}{}", self.stdout, self.stderr);
+        self.stderr
+    }
+}
+
+impl ControlPlane {
+    /// The one of this process: single stack, without a controller manager; started when it is first asked
+    /// for. Tests share it, each with its own namespaces, and do not stop its API server.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<ControlPlane> = OnceLock::new();
+        SHARED.get_or_init(|| Self::start(Options::default()))
+    }
+
+    /// Starts one, and waits until it is ready.
+    pub fn start(options: Options) -> Self {
+        let program = std::env::var_os(PROGRAM)
+            .unwrap_or_else(|| panic!("{PROGRAM} is not set: these tests need a control plane; run `make e2e-tests`"));
+        let mut child = Command::new(&program)
+            .arg("-machine")
+            .arg(format!("-service-cluster-ip-range={}", options.service_ranges.join(",")))
+            .arg(format!("-controller-manager={}", options.controller_manager))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{}: {error}; run `make e2e-tests`", program.display()));
+        let mut pipes = Pipes { commands: child.stdin.take(), answers: BufReader::new(child.stdout.take().unwrap()) };
+        let about = pipes.read();
+        Self { about, options, pipes: Mutex::new(pipes), child, namespaces: Mutex::default() }
+    }
+
+    /// The URL of the API server.
+    pub fn server(&self) -> &str {
+        &self.about.server
+    }
+
+    /// The version of Kubernetes, such as `v1.36.3`.
+    pub fn version(&self) -> &str {
+        &self.about.version
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.about.kubeconfig
+    }
+
+    /// The certificate that the API server's is signed with.
+    pub fn certificate_authority(&self) -> &Path {
+        &self.about.certificate_authority
+    }
+
+    /// A folder that goes with the control plane; the logs of its programs are in it.
+    pub fn folder(&self) -> &Path {
+        &self.about.folder
+    }
+
+    /// The administrator's client. It belongs to the test's own runtime: don't hand it to another test.
+    pub fn client(&self) -> Client {
+        self.client_with(&self.about.admin_token)
+    }
+
+    /// A client of whom this token belongs to.
+    pub fn client_with(&self, token: &str) -> Client {
+        Client::try_from(self.config(self.server(), token)).unwrap()
+    }
+
+    /// How a client reaches `server`, the API server or something in front of it, as whom this token belongs to.
+    pub fn config(&self, server: &str, token: &str) -> Config {
+        super::use_ring();
+        let mut config = Config::new(server.parse().unwrap());
+        let authority = CertificateDer::from_pem_file(self.certificate_authority()).unwrap();
+        config.root_cert = Some(vec![authority.to_vec()]);
+        config.auth_info = serde_json::from_value(json!({ "token": token })).unwrap();
+        config
+    }
+
+    /// Runs `kubectl` as the administrator.
+    pub async fn kubectl(&self, args: &[&str]) -> Kubectl {
+        self.kubectl_with(args, "").await
+    }
+
+    /// Runs `kubectl` as the administrator, with a standard input.
+    pub async fn kubectl_with(&self, args: &[&str], stdin: &str) -> Kubectl {
+        let mut command = Command::new(&self.about.kubectl);
+        command
+            .args(args)
+            .env("KUBECONFIG", self.kubeconfig())
+            // What another control plane on this port could do is of no use here.
+            .env("KUBECACHEDIR", self.folder().join("kubectl"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let stdin = stdin.to_owned();
+        // The test's own webhooks are served meanwhile.
+        tokio::task::spawn_blocking(move || run(command, stdin)).await.unwrap()
+    }
+
+    /// Applies a manifest, which must succeed.
+    pub async fn apply(&self, manifest: &str) -> String {
+        self.kubectl_with(&["apply", "-f", "-"], manifest).await.ok()
+    }
+
+    /// Creates a namespace that no other test has, and returns its name: the prefix, when it is asked for once.
+    pub async fn namespace(&self, prefix: &str) -> String {
+        let nth = {
+            let mut namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+            let nth = namespaces.entry(prefix.to_owned()).or_default();
+            *nth += 1;
+            *nth
+        };
+        let name = if nth == 1 { prefix.to_owned() } else { format!("{prefix}-{nth}") };
+        let client = self.client();
+        let namespace =
+            Namespace { metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() }, ..<_>::default() };
+        Api::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+        if self.options.controller_manager {
+            // No Pod is admitted before.
+            let accounts: Api<ServiceAccount> = Api::namespaced(client, &name);
+            eventually("the namespace's service account", async || accounts.get_opt("default").await.unwrap()).await;
+        }
+        name
+    }
+
+    /// A token of a service account.
+    pub async fn token(&self, namespace: &str, service_account: &str) -> String {
+        self.kubectl(&["create", "token", "--namespace", namespace, service_account]).await.ok().trim().to_owned()
+    }
+
+    /// Writes a kubeconfig for a service account: a program that is given it has the rights of a Pod.
+    pub async fn kubeconfig_of(&self, namespace: &str, service_account: &str) -> PathBuf {
+        let token = self.token(namespace, service_account).await;
+        self.write_kubeconfig(&format!("{namespace}-{service_account}.kubeconfig"), self.server(), &token)
+    }
+
+    /// Writes a kubeconfig for `server`, the API server or something in front of it.
+    pub fn write_kubeconfig(&self, file: &str, server: &str, token: &str) -> PathBuf {
+        let file = self.folder().join(file);
+        let kubeconfig = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{ "name": "it", "cluster": { "server": server, "certificate-authority": self.certificate_authority() } }],
+            "users": [{ "name": "it", "user": { "token": token } }],
+            "contexts": [{ "name": "it", "context": { "cluster": "it", "user": "it" } }],
+            "current-context": "it",
+        });
+        std::fs::write(&file, kubeconfig.to_string()).unwrap();
+        file
+    }
+
+    /// The administrator's token.
+    pub fn admin_token(&self) -> &str {
+        &self.about.admin_token
+    }
+
+    /// Ends the API server at once: connections break, new ones are refused. What it knows stays in etcd.
+    /// Not for the shared control plane.
+    pub fn stop_api_server(&self) {
+        self.command("stop apiserver");
+    }
+
+    /// Starts the API server again, where it was, and waits until it is ready.
+    pub fn start_api_server(&self) {
+        self.command("start apiserver");
+    }
+
+    #[track_caller]
+    fn command(&self, command: &str) {
+        let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
+        writeln!(pipes.commands.as_mut().unwrap(), "{command}").unwrap();
+        let Answer { error } = pipes.read();
+        assert_eq!(error, None, "{command}");
+    }
+}
+
+impl Pipes {
+    /// The next line of JSON. A control plane that ends has said why on standard error, which is ours too.
+    fn read<T: for<'de> Deserialize<'de>>(&mut self) -> T {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        assert!(!line.is_empty(), "the control plane has ended: it says why on standard error");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        self.pipes.get_mut().unwrap_or_else(PoisonError::into_inner).commands = None;
+        let _ = self.child.wait();
+    }
+}
+
+fn run(mut command: Command, stdin: String) -> Kubectl {
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    // A program that reads nothing closes the pipe.
+    let writer = std::thread::spawn(move || drop(input.write_all(stdin.as_bytes())));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    let text = |bytes| String::from_utf8(bytes).expect("output in UTF-8");
+    let status = output.status.code().expect("an exit status, not a signal");
+    Kubectl { status, stdout: text(output.stdout), stderr: text(output.stderr) }
+}

@@ -1,4 +1,13 @@
 //! What the tests stand on.
+#![allow(dead_code, reason = "each test uses some of it")]
 
 pub mod control_plane;
+pub mod eventually;
+pub mod host;
 pub mod proxy;
+
+/// Clients speak TLS through ring, as the program does.
+pub fn use_ring() {
+    // Refused when it is done already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+)
+
+// describe prints the line of JSON that says where everything is.
+func describe(to io.Writer, p *plane) error {
+	return json.NewEncoder(to).Encode(struct {
+		Server               string `json:"server"`
+		Version              string `json:"version"`
+		Kubeconfig           string `json:"kubeconfig"`
+		CertificateAuthority string `json:"certificateAuthority"`
+		AdminToken           string `json:"adminToken"`
+		Kubectl              string `json:"kubectl"`
+		Folder               string `json:"folder"`
+	}{p.server, p.version, p.kubeconfig(), p.credentials.authorityFile(), p.credentials.adminToken, p.program(kubectlName), p.folder})
+}
+
+// answer prints the line of JSON that says how a command went.
+func answer(to io.Writer, command string, err error) error {
+	line := struct {
+		Command string `json:"command"`
+		Error   string `json:"error,omitempty"`
+	}{Command: command}
+	if err != nil {
+		line.Error = err.Error()
+	}
+	return json.NewEncoder(to).Encode(line)
+}

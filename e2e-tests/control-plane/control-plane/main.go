@@ -1,0 +1,96 @@
+// Command control-plane runs a Kubernetes control plane on loopback, for tests and for trying things out:
+// etcd, kube-apiserver and, if asked for, kube-controller-manager; no scheduler and no kubelet, so what
+// runs on nodes is what the user writes there. It needs Linux.
+//
+// It stops everything, and removes what it kept, on SIGINT and SIGTERM, and with -machine when its
+// standard input closes: so nothing is left behind by a test that is killed. Its children are killed by
+// the kernel should it be killed itself.
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+func main() {
+	// The kernel kills a child when the thread that started it ends: the first thread ends last, so it
+	// starts them all.
+	runtime.LockOSThread()
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "control-plane:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	var options options
+	machine := flag.Bool("machine", false, "print one line of JSON when ready, take commands on standard input, end when it closes")
+	flag.StringVar(&options.assets, "assets", os.Getenv("KUBEBUILDER_ASSETS"), "the folder with etcd, kube-apiserver and kubectl; $KUBEBUILDER_ASSETS where not given")
+	flag.StringVar(&options.serviceRange, "service-cluster-ip-range", "172.21.0.0/16", "the range of Service addresses, or one of each IP family, with a comma")
+	flag.BoolVar(&options.controllerManager, "controller-manager", false, "run kube-controller-manager too")
+	flag.StringVar(&options.folder, "folder", "", "the folder for certificates, data and logs, emptied first and removed at the end; a temporary one where not given")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
+	}
+
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	commands := make(chan string)
+	if *machine {
+		go func() {
+			lines(os.Stdin, commands)
+			stop()
+		}()
+	}
+
+	began := time.Now()
+	plane, err := start(ctx, options)
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer plane.remove()
+
+	if *machine {
+		if err := describe(os.Stdout, plane); err != nil {
+			return err
+		}
+	} else {
+		explain(os.Stdout, plane, time.Since(began))
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case died := <-plane.died:
+			// One that was told to stop has left its place to another, or to none.
+			if plane.current(died) {
+				return died.failure()
+			}
+		case command := <-commands:
+			if err := answer(os.Stdout, command, plane.obey(ctx, command)); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// lines sends what is read, line by line, until its end.
+func lines(from io.Reader, to chan<- string) {
+	scanner := bufio.NewScanner(from)
+	for scanner.Scan() {
+		to <- scanner.Text()
+	}
+}

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net"
+	"strconv"
+)
+
+// Below what the kernel picks for outgoing connections: the port of an API server that is stopped for a
+// while is still free when it comes back.
+const (
+	firstPort = 20000
+	lastPort  = 29999
+)
+
+// freePort returns a port of 127.0.0.1 that nobody listens on now.
+func freePort() (int, error) {
+	for range 100 {
+		port := firstPort + rand.IntN(lastPort-firstPort+1)
+		if listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			return port, listener.Close()
+		}
+	}
+	return 0, errors.New("found no free port of 127.0.0.1")
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+)
+
+// process is one of the programs of the control plane.
+type process struct {
+	name  string
+	log   string
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+// launch starts a program that logs to a file. When it ends, for whatever reason, it is sent to died.
+func launch(program string, logs string, died chan<- *process, args ...string) (*process, error) {
+	name := filepath.Base(program)
+	p := &process{name: name, log: filepath.Join(logs, name+".log"), ended: make(chan struct{})}
+	log, err := os.OpenFile(p.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	p.cmd = exec.Command(program, args...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{
+		// Ctrl-C in a terminal goes to the whole group: the children end when we say so, in order.
+		Setpgid:   true,
+		Pdeathsig: syscall.SIGKILL,
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.ended)
+		died <- p
+	}()
+	return p, nil
+}
+
+// kill ends the program at once: nothing that it would still save is of use to anybody.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.ended
+}
+
+// failure says how the program ended, with the end of its log.
+func (p *process) failure() error {
+	const most = 20
+	text, _ := os.ReadFile(p.log)
+	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	if len(lines) > most {
+		lines = lines[len(lines)-most:]
+	}
+	return fmt.Errorf("%s ended by itself: %s; the end of its log:\n%s", p.name, p.cmd.ProcessState, bytes.Join(lines, []byte("\n")))
+}
