@@ -315,7 +315,11 @@ impl Metrics {
             self.settings_valid.clone(),
         );
         registry.register("settings_info", "The hash of the settings in use; always 1", self.settings.clone());
-        registry.register("settings_versions", "Versions of the settings seen", self.settings_versions.clone());
+        registry.register(
+            "settings_versions",
+            "Versions of the settings that were taken, or refused",
+            self.settings_versions.clone(),
+        );
         registry.register("leader", "Whether this process moves Services", self.leader.clone());
         registry.register("store_synced", "Whether the objects of this kind are known", self.synced.clone());
         registry.register("watch_errors", "Watches that failed; they are begun again", self.watch_errors.clone());
@@ -400,13 +404,15 @@ impl Metrics {
         }
     }
 
-    /// A version of the settings is used from now on.
-    pub fn settings_accepted(&self, hash: &str) {
+    /// These settings are used from now on: the latest version, or what an older one means now.
+    pub fn settings_in_use(&self, hash: &str, latest: bool) {
         let _together = self.together();
         self.settings.clear();
         self.settings.get_or_create(&HashLabels { hash: hash.to_owned() }).set(1);
-        self.settings_valid.set(1);
-        self.settings_versions.get_or_create(&ResultLabels { result: "accepted" }).inc();
+        self.settings_valid.set(i64::from(latest));
+        if latest {
+            self.settings_versions.get_or_create(&ResultLabels { result: "accepted" }).inc();
+        }
     }
 
     /// A version of the settings can't be used; the one before is.
@@ -499,9 +505,9 @@ mod tests {
         metrics.moved(MoveResult::UserChanged);
         metrics.misplaced(&[(Misplaced::Never, 1)]);
         metrics.misplaced(&[(Misplaced::ByHand, 2), (Misplaced::Moving, 1), (Misplaced::ByHand, 3)]);
-        metrics.settings_accepted("11");
-        metrics.settings_accepted("22");
+        metrics.settings_in_use("11", true);
         metrics.settings_refused();
+        metrics.settings_in_use("22", false);
         metrics.leader(true);
         metrics.store_synced("Service", true);
         metrics.store_synced("Node", false);
@@ -561,7 +567,7 @@ clusterip_pool_used_addresses{{pool="linux",family="IPv4"}} 7.0
 clusterip_pool_used_addresses{{pool="linux",family="IPv6"}} 0.0
 clusterip_settings_info{{hash="22"}} 1
 clusterip_settings_valid 0
-clusterip_settings_versions_total{{result="accepted"}} 2
+clusterip_settings_versions_total{{result="accepted"}} 1
 clusterip_settings_versions_total{{result="refused"}} 1
 clusterip_store_synced{{kind="Node"}} 0
 clusterip_store_synced{{kind="Service"}} 1
