@@ -16,5 +16,6 @@ pub mod metrics;
 pub mod permissions;
 pub mod planner;
 pub mod policy;
+pub mod pool_use;
 pub mod report;
 pub mod webhook;

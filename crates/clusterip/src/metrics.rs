@@ -447,7 +447,7 @@ impl Metrics {
         self.certificate_expiry.set(timestamp(end));
     }
 
-    /// When the API server last answered.
+    /// Since when watches of the API server fail; now, where none does.
     pub fn api_server_contact(&self, at: SystemTime) {
         self.last_contact.set(timestamp(at));
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use clusterip_core::label_selector::Labels;
 use serde_json::json;
 
-use super::ledger::{Ledger, Owner};
+use super::ledger::Ledger;
 use super::snapshot::{Snapshot, SnapshotCalls};
 use super::stores::Stores;
 use crate::evaluator::Subject;

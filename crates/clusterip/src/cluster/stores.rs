@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clusterip_core::evidence::NODE_SELECTOR_ANNOTATION;
 use clusterip_core::settings::Settings;
 use futures::StreamExt;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -112,6 +112,18 @@ impl Stores {
             seen: Box::new(seen),
         };
         (Self(Arc::new(inner)), receiver)
+    }
+
+    /// Asks once for the cluster's Service ranges, which settings are checked against. Where they can't be
+    /// had they are learned later.
+    pub async fn ask_for_service_cidrs(&self) {
+        let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
+        let Ok(Some(resource)) = self.0.resource(&kind).await else { return };
+        let api: Api<DynamicObject> = Api::all_with(self.0.client.clone(), &resource);
+        if let Ok(list) = api.list(&ListParams::default()).await {
+            let objects = list.items.into_iter().filter_map(|object| kept(&kind, object));
+            self.0.service_cidrs.send_replace(object::service_cidrs(objects));
+        }
     }
 
     /// Begins to watch everything that decisions by these settings read, as far as it is not watched
@@ -236,6 +248,9 @@ impl Inner {
                 Ok(Event::InitDone) => {
                     self.forget_others(kind, &listed.take().unwrap_or_default());
                     complete = true;
+                    if fixed(kind) == "ServiceCIDR" {
+                        self.learn_service_cidrs();
+                    }
                     self.is_synced(kind);
                 }
                 Ok(Event::Apply(object)) => {
@@ -311,7 +326,8 @@ impl Inner {
                     (self.seen)(address);
                 }
             }
-            "ServiceCIDR" => self.learn_service_cidrs(),
+            // A list is learned from when it is complete.
+            "ServiceCIDR" if tell => self.learn_service_cidrs(),
             _ => {}
         }
         if tell {

@@ -41,7 +41,9 @@ fn on_node(snapshot: &Snapshot, node: &str) -> BTreeSet<Id> {
     for pod in snapshot.all("v1", "Pod").filter(|pod| text(pod, &["spec", "nodeName"]) == node) {
         let namespace = text(&pod, &["metadata", "namespace"]);
         let labels: Labels = map(&pod, &["metadata", "labels"]);
-        found.extend(snapshot.services_selecting(namespace, &labels).into_iter().map(|name| (namespace.to_owned(), name)));
+        found.extend(
+            snapshot.services_selecting(namespace, &labels).into_iter().map(|name| (namespace.to_owned(), name)),
+        );
     }
     found
 }

@@ -114,7 +114,11 @@ mod tests {
         let later = begin + Duration::from_secs(30);
         assert_eq!(brakes.take(&id(999), false, later), Err(Brake::Rate { until: begin + MINUTE }));
         assert_eq!(brakes.take(&id(999), true, later), Ok(()), "asked for in person");
-        assert_eq!(brakes.take(&id(998), false, begin + MINUTE), Err(Brake::Rate { until: begin + MINUTE + Duration::from_millis(1) }), "the one asked for counts");
+        assert_eq!(
+            brakes.take(&id(998), false, begin + MINUTE),
+            Err(Brake::Rate { until: begin + MINUTE + Duration::from_millis(1) }),
+            "the one asked for counts"
+        );
         assert_eq!(brakes.take(&id(998), false, begin + MINUTE + Duration::from_millis(1)), Ok(()));
     }
 

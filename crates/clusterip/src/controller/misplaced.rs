@@ -8,12 +8,14 @@ use std::sync::PoisonError;
 
 use clusterip_core::address::Family;
 use clusterip_core::answer::Outcome;
-use clusterip_core::evidence::ASSUMPTION;
+use clusterip_core::evidence::{ASSUMPTION, Report};
 use clusterip_core::service::MOVING_ANNOTATION;
 use clusterip_core::settings::{Pool, Settings};
 use serde_json::{Value, json};
 
 use super::endpoints;
+use super::journal::Journal;
+use super::step::MOVING_NAME;
 use crate::cluster::ledger::Owner;
 use crate::cluster::object::{name, namespace, text};
 use crate::cluster::snapshot::addresses;
@@ -23,8 +25,6 @@ use crate::policy::module::ModuleError;
 
 /// The annotation of a Service that says when it may move: `never`, or `now`.
 pub const MOVE_ANNOTATION: &str = "clusterip-policy/move";
-/// The external name of a Service between two addresses.
-pub const MOVING_NAME: &str = "moving.invalid";
 
 /// What may be moved beside what can't be reached anyway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +39,11 @@ pub struct Allowed {
 pub enum Finding {
     /// It is where it belongs, or none of our business.
     InPlace,
+    /// No pool is for it, and its address lies in some.
+    Squats {
+        /// Which.
+        pools: Vec<String>,
+    },
     /// A move of it has begun, and is to be finished.
     HalfMoved,
     /// It belongs elsewhere.
@@ -76,6 +81,8 @@ pub enum Verdict {
         /// Holds them.
         evaluation: Evaluation,
     },
+    /// What it was, somebody has taken.
+    Taken,
     /// It stays.
     Report {
         /// The reason.
@@ -119,15 +126,17 @@ pub fn look(evaluator: &Evaluator, service: &Value, allowed: Allowed) -> Result<
     let subject = Subject { owner: Owner::new(namespace, name, ""), own: from.clone(), dry_run: false };
     let evaluation = evaluator.evaluate(&as_if_created(service), &subject)?;
     let Some(audit) = evaluation.answer.audit() else { return Ok(Finding::InPlace) };
+    let lies_in: Vec<&Pool> = pools_of(settings, &from);
+    let names = |pools: &[&Pool]| pools.iter().map(|pool| pool.name.clone()).collect::<Vec<_>>();
     let Some(pool) = audit.pool.as_ref().and_then(|name| settings.pools.iter().find(|pool| pool.name == *name)) else {
-        return Ok(Finding::InPlace);
+        let squats = audit.outcome == Outcome::Left && !lies_in.is_empty();
+        return Ok(if squats { Finding::Squats { pools: names(&lies_in) } } else { Finding::InPlace });
     };
     if from.iter().all(|address| fits(pool, *address)) {
         return Ok(Finding::InPlace);
     }
-    let source = audit.evidence.as_ref().map(|evidence| evidence.source.clone()).unwrap_or_default();
-    let lies_in: Vec<&Pool> = pools_of(settings, &from);
-    let assumed = source.split(", ").any(|source| source == ASSUMPTION);
+    let evidence = audit.evidence.clone().unwrap_or_default();
+    let assumed = evidence.source.split(", ").any(|source| source == ASSUMPTION);
     if assumed && !lies_in.is_empty() {
         // Only a Service in no pool at all moves on a mere assumption.
         return Ok(Finding::InPlace);
@@ -155,26 +164,59 @@ pub fn look(evaluator: &Evaluator, service: &Value, allowed: Allowed) -> Result<
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         uid: text(service, &["metadata", "uid"]).to_owned(),
-        lies_in: lies_in.into_iter().map(|pool| pool.name.clone()).collect(),
+        lies_in: names(&lies_in),
         from,
         pool: pool.name.clone(),
-        evidence: source,
+        evidence: in_words(&evidence),
         asked_for,
         verdict,
     }))
 }
 
-/// Another target for a Service that is on the move: like [`look`], whatever it looks like meanwhile.
-/// `service` is as it was before, `taken` what the API server refused.
+/// Another target for a Service that is on the move.
 pub fn another(evaluator: &Evaluator, service: &Value) -> Option<(Vec<IpAddr>, Evaluation)> {
-    let from = addresses(service);
-    let subject =
-        Subject { owner: Owner::new(namespace(service), name(service), ""), own: from.clone(), dry_run: false };
-    let evaluation = evaluator.evaluate(&as_if_created(service), &subject).ok()?;
-    let audit = evaluation.answer.audit()?;
-    let pool = evaluation.settings.settings.pools.iter().find(|pool| Some(&pool.name) == audit.pool.as_ref())?.clone();
+    let service = &as_it_was(service);
+    let (pool, from, evaluation) = ask(evaluator, service)?;
     let new = evaluation.answer.mutated_object.as_ref().map(addresses)?;
     Some((merge(&pool, &from, &new), evaluation))
+}
+
+/// Whether the policy would let a Service that is on the move have these addresses.
+pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) -> bool {
+    ask(evaluator, &as_it_was(service)).is_some_and(|(pool, ..)| addresses.iter().all(|address| fits(&pool, *address)))
+}
+
+/// The pool of a Service, its addresses, and what else was answered.
+fn ask(evaluator: &Evaluator, service: &Value) -> Option<(Pool, Vec<IpAddr>, Evaluation)> {
+    let from = addresses(service);
+    let owner = Owner::new(namespace(service), name(service), "");
+    let subject = Subject { owner, own: from.clone(), dry_run: false };
+    let evaluation = evaluator.evaluate(&as_if_created(service), &subject).ok()?;
+    let named = evaluation.answer.audit()?.pool?;
+    let pool = evaluation.settings.settings.pools.iter().find(|pool| pool.name == named)?.clone();
+    Some((pool, from, evaluation))
+}
+
+/// A Service as it was before its move began, with what was changed in it since.
+fn as_it_was(service: &Value) -> Value {
+    let Ok(Some(journal)) = Journal::of(service) else { return service.clone() };
+    let mut spec = journal.spec;
+    if let Some(selector) = service.pointer("/spec/selector") {
+        spec.insert("selector".to_owned(), selector.clone());
+    }
+    let mut was = service.clone();
+    was["spec"] = spec.into();
+    was
+}
+
+/// `kubernetes.io/os=windows (Deployment shop/web)`
+fn in_words(evidence: &Report) -> String {
+    let labels: Vec<String> = evidence.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    match (labels.is_empty(), evidence.source.is_empty()) {
+        (true, true) => "by its namespace and labels".to_owned(),
+        (true, false) => evidence.source.clone(),
+        _ => format!("{} ({})", labels.join(", "), evidence.source),
+    }
 }
 
 /// Whether an address may stay where it is: it lies in the pool, or the pool has nothing of its family.
@@ -208,6 +250,8 @@ fn as_if_created(service: &Value) -> Value {
         for field in ["clusterIP", "clusterIPs", "externalName"] {
             spec.remove(field);
         }
+        // On the move it is one, and is not meant to be.
+        spec.retain(|field, value| field != "type" || *value != "ExternalName");
     }
     let kind = json!({"group": "", "version": "v1", "kind": "Service"});
     let resource = json!({"group": "", "version": "v1", "resource": "services"});

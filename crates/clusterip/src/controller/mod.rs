@@ -4,6 +4,10 @@
 //! stored; and [`journal`], what is stored. [`spec_merge`] and [`field_ownership`] put back what was
 //! there, and leave alone what others changed meanwhile.
 
+pub mod affected;
+pub mod approved;
+pub mod brakes;
+pub mod endpoints;
 pub mod field_ownership;
 pub mod journal;
 pub mod leader;
@@ -11,6 +15,8 @@ pub mod misplaced;
 pub mod mover;
 pub mod outcome;
 pub mod ownership;
+pub mod reconcile;
 pub mod refusal;
+pub mod run;
 pub mod spec_merge;
 pub mod step;

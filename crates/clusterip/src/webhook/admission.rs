@@ -13,7 +13,7 @@ use crate::cluster::ledger::Owner;
 use crate::cluster::object::text;
 use crate::cluster::snapshot::addresses;
 use crate::evaluator::{Evaluator, Subject};
-use crate::metrics::Metrics;
+use crate::metrics::{Decision, Metrics};
 use crate::policy::response::AdmissionResponse;
 
 /// How old what we know may be: after so long without contact to the API server, requests are answered
@@ -124,7 +124,17 @@ impl Reviewer for Admission {
             Err(reason) => (self.on_error(&reason), true),
         };
         log(request, &answer, failed);
-        let _ = (&self.metrics, begin);
+        let audit = answer.audit();
+        let decision = match &audit {
+            Some(audit) => Decision::from(audit.outcome),
+            None if failed => Decision::Error,
+            None if answer.accepted => Decision::Left,
+            None => Decision::Denied,
+        };
+        if failed {
+            self.metrics.evaluation_error();
+        }
+        self.metrics.admission(decision, audit.and_then(|audit| audit.pool).as_deref(), begin.elapsed());
         match AdmissionResponse::new(request, answer) {
             Ok(response) => response,
             Err(error) => AdmissionResponse::refused(request, 500, format!("the patch can't be written: {error}")),

@@ -5,7 +5,6 @@ pub mod admission;
 pub mod authority;
 pub mod connection;
 pub mod issuing;
-pub mod ledger;
 pub mod registration;
 pub mod review;
 pub mod server;

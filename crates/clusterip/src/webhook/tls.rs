@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum_server::tls_rustls::RustlsConfig;
 use jiff::Timestamp;
@@ -76,6 +76,12 @@ impl Certificate {
         self.config.reload_from_config(pair.config);
         self.not_after.store(pair.not_after, Ordering::Release);
         Ok(())
+    }
+
+    /// When it ends.
+    pub fn not_after(&self) -> SystemTime {
+        let seconds = self.not_after.load(Ordering::Acquire);
+        SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
     }
 
     /// Why it is not in place, where it is not: for readiness.
