@@ -77,7 +77,7 @@ KUBERNETES := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2; exit}' e2e-tes
 KUBERNETES_PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl
 KUBERNETES_SOURCES := $(addprefix e2e-tests/control-plane/,go.mod go.sum $(KUBERNETES_PROGRAMS:%=%/main.go))
 BUILT_ASSETS := $(CACHE)/control-plane/$(KUBERNETES)-$(shell cat $(KUBERNETES_SOURCES) | sha256sum | head -c 12)
-ASSETS := $(or $(KUBEBUILDER_ASSETS),$(BUILT_ASSETS))
+ASSETS := $(abspath $(or $(KUBEBUILDER_ASSETS),$(BUILT_ASSETS)))
 CONTROL_PLANE := target/control-plane
 GO_BUILD := go -C e2e-tests/control-plane build -buildvcs=false
 
