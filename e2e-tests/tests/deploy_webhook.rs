@@ -1,5 +1,7 @@
 //! `deploy/webhook` as it stands: who is let through to the webhook, and what the program may do.
 
+use std::process::Command;
+
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::{Api, Client};
@@ -9,6 +11,7 @@ use tokio::sync::OnceCell;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
 
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/webhook");
 const NAMESPACE: &str = "clusterip-policy";
 const ACCOUNT: &str = "clusterip";
 const WEBHOOK: &str = "services.clusterip-policy.io";
@@ -20,10 +23,9 @@ async fn deployed() -> &'static ControlPlane {
     DEPLOYED
         .get_or_init(async || {
             let plane = ControlPlane::start(Options::dual_stack());
-            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/webhook");
-            plane.kubectl(&["apply", "-k", folder]).await.ok();
+            plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
             // Applied once more, it changes nothing.
-            let again = plane.kubectl(&["apply", "-k", folder]).await.ok();
+            let again = plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
             assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
             plane
         })
@@ -324,4 +326,51 @@ async fn the_account_has_these_rights_and_no_others() {
     ]);
     own.sort_unstable();
     assert_eq!(rights(NAMESPACE).await, own);
+}
+
+#[tokio::test]
+async fn is_uninstalled_when_no_move_is_open() {
+    // Somebody must delete what belongs to the Deployment, and to the namespace.
+    let plane = ControlPlane::start(Options { controller_manager: true, ..Options::default() });
+    plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
+    let namespace = plane.namespace("uninstall").await;
+    let services = services(plane.client(), &namespace);
+    let mut open = service("half-moved", json!({ "type": "ExternalName", "externalName": "moving.invalid" }));
+    moving(&mut open);
+    services.create(&PostParams::default(), &open).await.unwrap();
+    let uninstall = || {
+        let kubectl = plane.kubectl_program().parent().unwrap();
+        let path = format!("{}:{}", kubectl.display(), std::env::var("PATH").unwrap());
+        let output = Command::new(format!("{FOLDER}/uninstall"))
+            .env("PATH", path)
+            .env("KUBECONFIG", plane.kubeconfig())
+            .env("PATIENCE", "2")
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let left = async || {
+        let kinds = "namespaces,clusterroles,clusterrolebindings,mutatingwebhookconfigurations";
+        let label = "app.kubernetes.io/name=clusterip";
+        plane.kubectl(&["get", kinds, "--selector", label, "--output", "name"]).await.ok()
+    };
+
+    let installed = left().await;
+    assert_eq!(
+        uninstall(),
+        (
+            Some(1),
+            "uninstall: moves are not finished after 2 s:\n  uninstall/half-moved\nNothing was removed. See what holds \
+             them up: kubectl logs --namespace clusterip-policy deployment/clusterip\n"
+                .to_owned()
+        )
+    );
+    assert_eq!(left().await, installed);
+    plane.kubectl(&["get", "deployment", ACCOUNT, "--namespace", NAMESPACE]).await.ok();
+
+    plane.kubectl(&["annotate", "service", "half-moved", "--namespace", &namespace, &format!("{MOVING}-")]).await.ok();
+    assert_eq!(uninstall(), (Some(0), String::new()));
+    assert_eq!(left().await, "");
+    // Once more, there is nothing to do.
+    assert_eq!(uninstall(), (Some(0), String::new()));
 }
