@@ -77,7 +77,7 @@ KUBERNETES := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2; exit}' e2e-tes
 KUBERNETES_PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl
 KUBERNETES_SOURCES := $(addprefix e2e-tests/control-plane/,go.mod go.sum $(KUBERNETES_PROGRAMS:%=%/main.go))
 BUILT_ASSETS := $(CACHE)/control-plane/$(KUBERNETES)-$(shell cat $(KUBERNETES_SOURCES) | sha256sum | head -c 12)
-ASSETS := $(or $(KUBEBUILDER_ASSETS),$(BUILT_ASSETS))
+ASSETS := $(abspath $(or $(KUBEBUILDER_ASSETS),$(BUILT_ASSETS)))
 CONTROL_PLANE := target/control-plane
 GO_BUILD := go -C e2e-tests/control-plane build -buildvcs=false
 
@@ -129,6 +129,7 @@ lint: policy.wasm $(TOOLS)/bin/cargo-deny | go ## Check format, lints and depend
 	@cargo clippy --version >/dev/null || { echo "clippy is missing: rustup component add clippy" >&2; exit 1; }
 	cargo fmt --all --check
 	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+	cargo clippy --quiet --locked --package clusterip --test e2e -- -D warnings
 	$(TOOLS)/bin/cargo-deny --log-level error check bans licenses sources
 	@unformatted=$$(gofmt -l e2e-tests/control-plane); test -z "$$unformatted" || { echo "not formatted: $$unformatted" >&2; exit 1; }
 	go -C e2e-tests/control-plane vet ./control-plane

@@ -171,6 +171,11 @@ impl ControlPlane {
         config
     }
 
+    /// The `kubectl` of this version.
+    pub fn kubectl_program(&self) -> &Path {
+        &self.about.kubectl
+    }
+
     /// Runs `kubectl` as the administrator.
     pub async fn kubectl(&self, args: &[&str]) -> Kubectl {
         self.kubectl_with(args, "").await

@@ -241,12 +241,13 @@ pub fn free_port() -> u16 {
 }
 
 type Spawned = std::io::Result<Child>;
+type Order = (Command, Sender<Spawned>);
 
 /// The kernel kills the process when the *thread* that started it ends: not a test's own, since tests may
 /// share a host.
 fn spawn_from_lasting_thread(command: Command) -> Spawned {
-    static THREAD: LazyLock<Mutex<Sender<(Command, Sender<Spawned>)>>> = LazyLock::new(|| {
-        let (sender, receiver): (_, Receiver<(Command, Sender<Spawned>)>) = channel();
+    static THREAD: LazyLock<Mutex<Sender<Order>>> = LazyLock::new(|| {
+        let (sender, receiver): (_, Receiver<Order>) = channel();
         std::thread::spawn(move || {
             for (mut command, answer) in receiver {
                 let _ = answer.send(command.spawn());

@@ -1,0 +1,15 @@
+# clusterip for deploy/webhook: docker build --tag ghcr.io/clusterip-policy/clusterip:v0.1.0 .
+FROM rust:1.95-bookworm AS build
+WORKDIR /source
+RUN rustup target add wasm32-unknown-unknown
+COPY . .
+# The module first, which the program embeds.
+RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/source/target \
+    WASM_TOOLCHAIN=rustup make build && cp target/release/clusterip /clusterip
+
+# The C library that Rust's standard library needs, certificates, an unprivileged user, and no shell.
+FROM gcr.io/distroless/cc-debian12:nonroot
+COPY --from=build /clusterip /usr/local/bin/clusterip
+USER 65532:65532
+EXPOSE 8443
+ENTRYPOINT ["/usr/local/bin/clusterip"]
