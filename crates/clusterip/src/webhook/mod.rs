@@ -3,6 +3,8 @@
 
 pub mod admission;
 pub mod authority;
+pub mod connection;
+pub mod issuing;
 pub mod ledger;
 pub mod registration;
 pub mod review;
