@@ -199,6 +199,11 @@ impl Authority {
         self.certificate.clone()
     }
 
+    /// What the server's certificate is now.
+    pub fn leaf(&self) -> &Leaf {
+        &self.leaf
+    }
+
     /// What the API server must trust, in PEM, now and later.
     pub fn bundle(&self) -> watch::Receiver<String> {
         self.bundle.subscribe()
