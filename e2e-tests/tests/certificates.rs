@@ -17,7 +17,7 @@ use clusterip::webhook::server::{Backend, Limits, Server};
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
@@ -417,12 +417,51 @@ async fn others_may_write_the_configuration_meanwhile() {
     configurations.delete(name, &<_>::default()).await.unwrap();
 }
 
-/// Gives every Service one address.
+#[tokio::test]
+async fn the_account_of_the_deployment_may_do_all_of_it() {
+    let plane = ControlPlane::start(Options::default());
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/webhook");
+    plane.kubectl(&["apply", "-k", folder]).await.ok();
+    let own = "clusterip-policy";
+    let client = plane.client_with(&plane.token(own, "clusterip").await);
+    let hands = Hands::at(some_day());
+    let mut authority = open(&client, own, &hands).await.unwrap();
+    let registration = Registration::in_cluster(client.clone(), own, authority.bundle());
+    let mut registered = registration.registered();
+    let task = Task::start(|stopped| registration.run(stopped.wait()));
+    let first = bundle(&authority);
+    soon(registered.wait_for(|seen| *seen == first)).await.unwrap();
+    // Applied once more, it stays as it is.
+    plane.kubectl(&["apply", "-k", folder]).await.ok();
+    assert_eq!(bundles(&configurations(&client).get(own).await.unwrap()), [&*first]);
+    plane.kubectl(&["replace", "-f", &format!("{folder}/webhook-configuration.yaml")]).await.ok();
+    let restored = async || (bundles(&configurations(&client).get(own).await.unwrap()) == [&*first]).then_some(());
+    soon(eventually("the bundle to come back", restored)).await;
+    // A successor is written into both.
+    hands.pass(days(9 * 365 + 1));
+    authority.step(&first).await.unwrap();
+    let both = bundle(&authority);
+    soon(registered.wait_for(|seen| *seen == both)).await.unwrap();
+    task.stop().await.unwrap();
+    // The certificate does not end because the API server is away.
+    let leaf = authority.leaf().certificate.clone();
+    plane.stop_api_server();
+    hands.pass(days(61));
+    let error = authority.step(&both).await.unwrap_err();
+    assert!(error.to_string().starts_with("Secret clusterip-policy/clusterip-authority can't be read: "), "{error}");
+    assert_ne!(authority.leaf().certificate, leaf);
+    assert_eq!(bundle(&authority), both);
+}
+
+/// Gives every Service with an address this one.
 struct OneAddress(Ipv4Addr);
 
 impl Reviewer for OneAddress {
     fn review(&self, request: &Value) -> AdmissionResponse {
-        let patch = json!([{"op": "add", "path": "/spec/clusterIP", "value": self.0}]);
+        let patch = match request["object"]["spec"]["type"].as_str() {
+            Some("ExternalName") => json!([]),
+            _ => json!([{"op": "add", "path": "/spec/clusterIP", "value": self.0}]),
+        };
         AdmissionResponse {
             uid: request["uid"].as_str().unwrap().to_owned(),
             allowed: true,
@@ -452,20 +491,25 @@ async fn serve(authority: &Authority) -> (Task<()>, String) {
     (task, url)
 }
 
-/// The address that a Service would get.
-async fn address(plane: &ControlPlane, namespace: &str, annotations: Value) -> String {
-    let service = json!({
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "web", "namespace": namespace, "annotations": annotations},
-        "spec": {"ports": [{"port": 80}]},
+/// The address that a new Service would get.
+async fn address(plane: &ControlPlane, namespace: &str) -> String {
+    let args = ["create", "service", "clusterip", "web", "--tcp=80", "--dry-run=server", "--namespace", namespace];
+    plane.kubectl(&[&args[..], &["-o", "jsonpath={.spec.clusterIP}"]].concat()).await.ok()
+}
+
+/// The address that the Service `moved` would get, coming back from `type: ExternalName`.
+async fn address_back(plane: &ControlPlane, namespace: &str, annotations: Value) -> String {
+    let patch = json!({
+        "metadata": {"annotations": annotations},
+        "spec": {"type": "ClusterIP", "externalName": null, "ports": [{"port": 80}]},
     });
-    let args = ["create", "--dry-run=server", "-o", "jsonpath={.spec.clusterIP}", "-f", "-"];
-    plane.kubectl_with(&args, &service.to_string()).await.ok()
+    let args = ["patch", "service", "moved", "--type=merge", "--dry-run=server", "--namespace", namespace];
+    let patch = patch.to_string();
+    plane.kubectl(&[&args[..], &["-p", &patch, "-o", "jsonpath={.spec.clusterIP}"]].concat()).await.ok()
 }
 
 async fn called(plane: &ControlPlane, namespace: &str) {
-    let ask = async || (address(plane, namespace, json!({})).await == ADDRESS.to_string()).then_some(());
+    let ask = async || (address(plane, namespace).await == ADDRESS.to_string()).then_some(());
     eventually("the webhook to be called", ask).await;
 }
 
@@ -495,14 +539,21 @@ async fn a_server_outside_of_the_cluster_is_called_through_every_change_of_its_c
     authority.step(&both).await.unwrap();
     assert_ne!(authority.leaf().issued_by, old.issued_by);
     assert_eq!(bundle(&authority), both);
-    assert_eq!(address(&plane, &namespace, json!({})).await, ADDRESS.to_string());
+    assert_eq!(address(&plane, &namespace).await, ADDRESS.to_string());
     // Not on the connection that it has: it is called anew, with the certificate of the successor alone.
     plane.stop_api_server();
     plane.start_api_server();
     called(&plane, &namespace).await;
     // The mover's own requests are left alone: it is this user, and says so.
+    let external = ["create", "service", "externalname", "moved", "--external-name=moving.invalid"];
+    plane.kubectl(&[&external[..], &["--namespace", &namespace]].concat()).await.ok();
+    assert_eq!(address_back(&plane, &namespace, json!({})).await, ADDRESS.to_string());
     let moving = json!({"clusterip-policy/moving": "{}"});
-    assert_ne!(address(&plane, &namespace, moving).await, ADDRESS.to_string());
+    assert_ne!(address_back(&plane, &namespace, moving).await, ADDRESS.to_string());
+    // And in earnest.
+    plane.kubectl(&["create", "service", "clusterip", "web", "--tcp=80", "--namespace", &namespace]).await.ok();
+    let web = Api::<Service>::namespaced(client.clone(), &namespace).get("web").await.unwrap();
+    assert_eq!(web.spec.unwrap().cluster_ip, Some(ADDRESS.to_string()));
 
     task.stop().await.unwrap();
     assert!(configurations(&client).get_opt("clusterip-policy").await.unwrap().is_none());
@@ -545,6 +596,7 @@ async fn a_configuration_of_our_own_is_taken_over_and_another_is_not() {
     assert_eq!(selector, expected);
     let conditions = serde_json::to_string(&webhook.match_conditions).unwrap();
     assert!(!conditions.contains("system:serviceaccount"), "{conditions}");
+    assert_eq!(now.labels().get("app.kubernetes.io/name").map(String::as_str), Some("clusterip"));
 
     // It is deleted by hand: made again.
     configurations.delete(name, &<_>::default()).await.unwrap();

@@ -10,7 +10,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap};
 
 use rustls::version::TLS13;
 
-use crate::support::{Review, Running, allowed, backend};
+use crate::support::{Review, Running, allowed, backend, review};
 
 const LIMIT: usize = 3 << 20;
 const JSON: &str = "application/json";
@@ -124,6 +124,14 @@ async fn a_request_of_another_form_is_refused_by_its_status() {
         assert_eq!(found, (status, message.to_owned()), "{name}");
     }
     server.assert_serves().await;
+}
+
+#[tokio::test]
+async fn a_review_may_be_as_large_as_allowed() {
+    let server = Running::start(backend(|_| allowed()), Limits::default()).await;
+    let body = review("1") + &" ".repeat(LIMIT);
+    let (status, text) = server.post("/mutate", body[..LIMIT].to_owned()).await;
+    assert_eq!((status.as_u16(), text.contains("\"allowed\":true")), (200, true), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
