@@ -3,5 +3,6 @@
 
 mod support;
 
+mod certificates;
 mod control_plane;
 mod deploy_webhook;

@@ -20,7 +20,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use thiserror::Error;
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::issuing::{self, IssuingError, Leaf};
 use super::tls::{Certificate, CertificateError};
@@ -33,6 +33,8 @@ const SUCCESSION: SignedDuration = SignedDuration::from_hours(365 * 24);
 const SETTLED: SignedDuration = SignedDuration::from_hours(24);
 /// How often the Secret and the certificate are looked at.
 const EVERY: Duration = Duration::from_secs(60);
+/// How long the API server may take.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// How often a write is tried that others come before.
 const TRIES: usize = 8;
 
@@ -63,6 +65,12 @@ pub enum AuthorityError {
         key: &'static str,
         /// What is wrong.
         reason: String,
+    },
+    /// The API server is silent.
+    #[error("Secret {namespace}/{SECRET}: no answer from the API server within {PATIENCE:?}")]
+    Silent {
+        /// Of the Secret.
+        namespace: String,
     },
     /// Others write it all the time.
     #[error("Secret {namespace}/{SECRET} was changed by others {TRIES} times in a row")]
@@ -199,6 +207,11 @@ impl Authority {
         self.certificate.clone()
     }
 
+    /// What the server's certificate is now.
+    pub fn leaf(&self) -> &Leaf {
+        &self.leaf
+    }
+
     /// What the API server must trust, in PEM, now and later.
     pub fn bundle(&self) -> watch::Receiver<String> {
         self.bundle.subscribe()
@@ -211,7 +224,9 @@ impl Authority {
     /// As [`Authority::open`]. The certificate that is served stays.
     pub async fn step(&mut self, registered: &str) -> Result<(), AuthorityError> {
         let now = (self.clock)();
-        let kept = advance(&self.secrets, &self.namespace, Some(&self.kept), registered, now).await;
+        let kept = advance(&self.secrets, &self.namespace, Some(&self.kept), registered, now);
+        let silent = |_| AuthorityError::Silent { namespace: self.namespace.clone() };
+        let kept = timeout(PATIENCE, kept).await.map_err(silent).flatten();
         // The certificate is renewed even if the API server is away: the authority is here.
         let renewed = kept.map(|kept| self.kept = kept);
         let bundle = self.kept.bundle(now);
@@ -248,7 +263,11 @@ impl Authority {
                 changed = registered.changed(), if registering => registering = changed.is_ok(),
             }
             let trusted = registered.borrow_and_update().clone();
-            if let Err(error) = self.step(&trusted).await {
+            let stepped = tokio::select! {
+                () = &mut shutdown => return,
+                stepped = self.step(&trusted) => stepped,
+            };
+            if let Err(error) = stepped {
                 tracing::error!(%error, "the certificate authority can't be kept up");
             }
         }

@@ -17,7 +17,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use crate::cluster::yaml::{self, YamlError};
 
@@ -32,6 +32,8 @@ const DEPLOYED_USER: &str = "system:serviceaccount:clusterip-policy:clusterip";
 const WRITTEN_FOR: &str = "clusterip-policy/registered-url";
 /// How often it is looked at, in case that a watch is not granted, or hangs.
 const EVERY: Duration = Duration::from_secs(60);
+/// How long the API server may take.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// When to try again what failed.
 const RETRY: Duration = Duration::from_secs(2);
 /// How often at most it is written, in case that somebody else keeps writing something else into it.
@@ -67,6 +69,9 @@ pub enum RegistrationError {
     /// Another process has written its own over it.
     #[error("MutatingWebhookConfiguration {0} was taken over by another --register-url, for {1}")]
     TakenOver(String, String),
+    /// The API server is silent.
+    #[error("MutatingWebhookConfiguration {0}: no answer from the API server within {PATIENCE:?}")]
+    Silent(String),
     /// Others write it all the time.
     #[error("MutatingWebhookConfiguration {0} was changed by others {TRIES} times in a row")]
     Conflict(String),
@@ -79,14 +84,15 @@ pub enum RegistrationError {
 }
 
 impl RegistrationError {
-    /// Whether trying again can't help.
-    fn is_final(&self) -> bool {
+    /// Whether trying again can't help. Once the configuration was `written`, a refusal passes: an API
+    /// server that has just started knows no rights yet.
+    fn is_final(&self, written: bool) -> bool {
         match self {
-            Self::Cluster { reason, .. } => {
+            Self::Cluster { reason, .. } if !written => {
                 matches!(reason.as_ref(), kube::Error::Api(status) if matches!(status.code, 400 | 401 | 403 | 422))
             }
-            Self::Conflict(_) | Self::Absent(_) => false,
-            _ => true,
+            Self::Cluster { .. } | Self::Conflict(_) | Self::Absent(_) | Self::Silent(_) => false,
+            Self::WhoAmI(_) | Self::Foreign(_) | Self::TakenOver(..) | Self::Embedded(_) | Self::Url(_) => true,
         }
     }
 }
@@ -190,7 +196,9 @@ impl Registration {
             };
             let text = problem.as_ref().map(ToString::to_string).unwrap_or_default();
             let failed = problem.is_some();
-            if let Some(problem) = problem.filter(|problem| self.own.is_some() && problem.is_final()) {
+            if let Some(problem) =
+                problem.filter(|problem| self.own.as_ref().is_some_and(|own| problem.is_final(own.written)))
+            {
                 return Err(problem);
             }
             if failed && text != last_problem {
@@ -206,7 +214,8 @@ impl Registration {
                 Some(_) = changes.next() => {}
             }
         }
-        self.remove().await
+        let silent = |_| RegistrationError::Silent(self.name.clone());
+        timeout(PATIENCE, self.remove()).await.map_err(silent)?
     }
 
     /// Writes what is missing, where something is.
@@ -215,7 +224,10 @@ impl Registration {
     /// Where it can't be written, or there is nothing to write into.
     pub async fn keep(&mut self) -> Result<(), RegistrationError> {
         let bundle = self.bundle.borrow().clone();
-        let seen = self.write(&bundle).await;
+        let seen = match timeout(PATIENCE, self.write(&bundle)).await {
+            Ok(seen) => seen,
+            Err(_) => Err(RegistrationError::Silent(self.name.clone())),
+        };
         let trusted = if seen.is_ok() { bundle } else { String::new() };
         self.registered.send_if_modified(|known| {
             let other = *known != trusted;
@@ -347,6 +359,9 @@ fn manifest(name: &str, url: &str, user: &str) -> Result<DynamicObject, Registra
     }
     let mut manifest = DynamicObject::new(name, &ApiResource::erase::<MutatingWebhookConfiguration>(&()));
     manifest.metadata.annotations = Some([(WRITTEN_FOR.to_owned(), url.to_owned())].into());
+    manifest.metadata.labels = data.pointer("/metadata/labels").and_then(Value::as_object).map(|labels| {
+        labels.iter().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+    });
     manifest.data = json!({"webhooks": data["webhooks"]});
     Ok(manifest)
 }

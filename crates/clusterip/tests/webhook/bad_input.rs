@@ -10,9 +10,10 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap};
 
 use rustls::version::TLS13;
 
-use crate::support::{Review, Running, allowed, backend};
+use crate::support::{Review, Running, allowed, backend, review};
 
 const LIMIT: usize = 3 << 20;
+const JSON: &str = "application/json";
 
 #[tokio::test]
 async fn a_body_that_is_no_review_is_refused_with_where_and_why() {
@@ -83,7 +84,7 @@ async fn a_body_that_is_no_review_is_refused_with_where_and_why() {
 #[tokio::test]
 async fn a_request_of_another_form_is_refused_by_its_status() {
     let large = vec![b' '; LIMIT + 1];
-    let rows: &[(&str, Method, &str, Option<&str>, &[u8], u16, &str)] = &[
+    let rows: [(_, _, _, _, &[u8], _, _); 7] = [
         (
             "no content type",
             Method::POST,
@@ -102,23 +103,15 @@ async fn a_request_of_another_form_is_refused_by_its_status() {
             415,
             "the content type is \"application/yaml\", where application/json must be\n",
         ),
-        (
-            "too large",
-            Method::POST,
-            "/mutate",
-            Some("application/json"),
-            &large,
-            413,
-            "the body is larger than 3145728 bytes\n",
-        ),
+        ("too large", Method::POST, "/mutate", Some(JSON), &large, 413, "the body is larger than 3145728 bytes\n"),
         ("GET", Method::GET, "/mutate", None, b"", 405, "/mutate takes POST, and no GET\n"),
-        ("PUT", Method::PUT, "/mutate", Some("application/json"), b"{}", 405, "/mutate takes POST, and no PUT\n"),
+        ("PUT", Method::PUT, "/mutate", Some(JSON), b"{}", 405, "/mutate takes POST, and no PUT\n"),
         ("POST", Method::POST, "/readyz", None, b"", 405, "/readyz takes GET and HEAD, and no POST\n"),
         (
             "another path",
             Method::POST,
             "/validate",
-            Some("application/json"),
+            Some(JSON),
             b"{}",
             404,
             "/validate is not here; /mutate, /healthz, /readyz and /metrics are\n",
@@ -127,10 +120,18 @@ async fn a_request_of_another_form_is_refused_by_its_status() {
     let server = Running::start(backend(|_| allowed()), Limits::default()).await;
     for (name, method, path, content_type, body, status, message) in rows {
         let headers = content_type.iter().map(|value| (CONTENT_TYPE, value.parse().unwrap())).collect();
-        let found = server.send(method.clone(), path, headers, body.to_vec()).await;
-        assert_eq!(found, (*status, (*message).to_owned()), "{name}");
+        let found = server.send(method, path, headers, body.to_vec()).await;
+        assert_eq!(found, (status, message.to_owned()), "{name}");
     }
     server.assert_serves().await;
+}
+
+#[tokio::test]
+async fn a_review_may_be_as_large_as_allowed() {
+    let server = Running::start(backend(|_| allowed()), Limits::default()).await;
+    let body = review("1") + &" ".repeat(LIMIT);
+    let (status, text) = server.post("/mutate", body[..LIMIT].to_owned()).await;
+    assert_eq!((status.as_u16(), text.contains("\"allowed\":true")), (200, true), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -34,7 +34,7 @@ const HEAD: &str = "POST /mutate HTTP/1.1\r\nhost: localhost\r\ncontent-type: ap
 #[tokio::test(flavor = "multi_thread")]
 async fn who_says_nothing_more_is_not_waited_for() {
     let server = Running::start(backend(|_| allowed()), hurried()).await;
-    let rows: [(&str, String, Option<(&str, &str)>); 5] = [
+    let rows = [
         ("nothing after the handshake", String::new(), None),
         ("half a head", HEAD.to_owned(), None),
         (
