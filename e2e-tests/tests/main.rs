@@ -4,3 +4,4 @@
 mod support;
 
 mod control_plane;
+mod leader;
