@@ -5,3 +5,5 @@ mod support;
 
 mod control_plane;
 mod leader;
+mod permissions;
+mod settings;

@@ -40,7 +40,7 @@ pub const KEY: &str = "settings.yaml";
 
 /// How often a file is looked at. A mounted ConfigMap changes through links, which not every file system
 /// tells of.
-const LOOK: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_secs(1);
 /// For how long an Event may keep its task.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest note that the API server takes in an Event.
@@ -360,13 +360,17 @@ fn versions(
         Source::Defaults => stream::pending().boxed(),
         Source::File(file) => {
             let next = |(file, before): (PathBuf, Written)| async move {
+                let mut seen = None;
                 loop {
                     sleep(LOOK).await;
                     let path = file.clone();
                     let Ok(written) = tokio::task::spawn_blocking(move || of_file(&path)).await else { continue };
-                    if written != before {
+                    // An editor may be halfway through, and an empty file stands for the defaults: a
+                    // change counts when it is still there at the next look.
+                    if written != before && seen.as_ref() == Some(&written) {
                         return Some(((written.clone(), None), (file, written)));
                     }
+                    seen = Some(written);
                 }
             };
             stream::unfold((file.clone(), first), next).boxed()
@@ -505,7 +509,8 @@ mod tests {
 
     #[test]
     fn contradictions() {
-        let rows: [(&str, &[&str], &[&str], Option<&str>); 7] = [
+        type Row = (&'static str, &'static [&'static str], &'static [&'static str], Option<&'static str>);
+        let rows: [Row; 7] = [
             ("not known", &["10.0.0.0/16"], &[], None),
             ("the same", &["10.0.0.0/16"], &["10.0.0.0/16"], None),
             (
