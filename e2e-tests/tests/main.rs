@@ -6,3 +6,6 @@ mod support;
 mod certificates;
 mod control_plane;
 mod deploy_webhook;
+mod leader;
+mod permissions;
+mod settings;

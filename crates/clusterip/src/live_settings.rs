@@ -22,13 +22,14 @@ use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::runtime::watcher::watch_object;
-use kube::{Api, Client, Error as KubeError, Resource};
+use kube::{Api, Client, Resource};
 use serde_json::Value;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use crate::cluster::failure::words;
 use crate::cluster::{manifests, yaml};
 use crate::commands::settings::complete;
 use crate::metrics::Metrics;
@@ -39,7 +40,7 @@ pub const KEY: &str = "settings.yaml";
 
 /// How often a file is looked at. A mounted ConfigMap changes through links, which not every file system
 /// tells of.
-const LOOK: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_secs(1);
 /// For how long an Event may keep its task.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest note that the API server takes in an Event.
@@ -111,12 +112,12 @@ pub enum SettingsError {
         name: String,
     },
     /// It can't be read.
-    #[error("settings: {origin} can't be read: {source}")]
+    #[error("settings: {origin} can't be read: {reason}")]
     Request {
         /// Which.
         origin: String,
         /// What the API server says.
-        source: Box<KubeError>,
+        reason: String,
     },
 }
 
@@ -300,11 +301,11 @@ fn contradiction(written: &[IpNet], ranges: &[String]) -> Option<String> {
     if cluster.is_empty() || (written.first() == cluster.first() && sorted(written) == sorted(&cluster)) {
         return None;
     }
-    let words = |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let list = |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     Some(format!(
         "services.serviceCIDRs: {} is written, but the cluster has {}: without the key the cluster's own are used",
-        words(written),
-        words(&cluster)
+        list(written),
+        list(&cluster)
     ))
 }
 
@@ -340,8 +341,8 @@ async fn read(source: &Source) -> Result<(Written, Option<ObjectReference>), Set
         Source::File(file) => Ok((of_file(file), None)),
         Source::ConfigMap { client, namespace, name } => {
             let found = Api::<ConfigMap>::namespaced(client.clone(), namespace).get_opt(name).await;
-            let found = found
-                .map_err(|error| SettingsError::Request { origin: source.to_string(), source: Box::new(error) })?;
+            let found =
+                found.map_err(|error| SettingsError::Request { origin: source.to_string(), reason: words(&error) })?;
             let missing = || SettingsError::NoConfigMap { namespace: namespace.clone(), name: name.clone() };
             let config_map = found.ok_or_else(missing)?;
             Ok((of_config_map(&config_map), Some(config_map.object_ref(&()))))
@@ -359,13 +360,17 @@ fn versions(
         Source::Defaults => stream::pending().boxed(),
         Source::File(file) => {
             let next = |(file, before): (PathBuf, Written)| async move {
+                let mut seen = None;
                 loop {
                     sleep(LOOK).await;
                     let path = file.clone();
                     let Ok(written) = tokio::task::spawn_blocking(move || of_file(&path)).await else { continue };
-                    if written != before {
+                    // An editor may be halfway through, and an empty file stands for the defaults: a
+                    // change counts when it is still there at the next look.
+                    if written != before && seen.as_ref() == Some(&written) {
                         return Some(((written.clone(), None), (file, written)));
                     }
+                    seen = Some(written);
                 }
             };
             stream::unfold((file.clone(), first), next).boxed()
@@ -404,7 +409,7 @@ async fn publish_events(client: Client, about: ObjectReference, mistakes: String
         };
         match timeout(PATIENCE, recorder.publish(&event, &about)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "no event tells of the refused settings"),
+            Ok(Err(error)) => tracing::warn!(error = words(&error), "no event tells of the refused settings"),
             Err(_) => tracing::warn!("no event tells of the refused settings: no answer within {PATIENCE:?}"),
         }
     }
@@ -504,7 +509,8 @@ mod tests {
 
     #[test]
     fn contradictions() {
-        let rows: [(&str, &[&str], &[&str], Option<&str>); 7] = [
+        type Row = (&'static str, &'static [&'static str], &'static [&'static str], Option<&'static str>);
+        let rows: [Row; 7] = [
             ("not known", &["10.0.0.0/16"], &[], None),
             ("the same", &["10.0.0.0/16"], &["10.0.0.0/16"], None),
             (

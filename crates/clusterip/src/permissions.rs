@@ -15,6 +15,7 @@ use kube::{Client, Error as KubeError, discovery};
 use serde_json::json;
 use thiserror::Error;
 
+use crate::cluster::failure::words;
 use crate::controller::leader::LEASE;
 
 /// How many questions are asked at a time.
@@ -69,16 +70,16 @@ pub enum PermissionsError {
     Missing(#[from] Missing),
     /// The API server does not tell.
     #[error("what this identity may do can't be found out: {0}")]
-    Ask(#[source] Box<KubeError>),
+    Ask(String),
     /// A custom kind can't be looked up.
-    #[error("{api_version}/{kind}, one of services.evidence.kinds, can't be looked up: {source}")]
+    #[error("{api_version}/{kind}, one of services.evidence.kinds, can't be looked up: {reason}")]
     Discover {
         /// Its API version.
         api_version: String,
         /// Its name.
         kind: String,
         /// What the API server says.
-        source: Box<KubeError>,
+        reason: String,
     },
 }
 
@@ -244,11 +245,11 @@ pub async fn workloads(client: &Client, kinds: &[WorkloadKind]) -> Result<Worklo
             Ok((resource, _)) => found.served.push(resource),
             Err(KubeError::Discovery(_)) => found.unserved.push(kind.clone()),
             Err(KubeError::Api(status)) if status.code == 404 => found.unserved.push(kind.clone()),
-            Err(source) => {
+            Err(error) => {
                 return Err(PermissionsError::Discover {
                     api_version: kind.api_version.clone(),
                     kind: kind.kind.clone(),
-                    source: Box::new(source),
+                    reason: words(&error),
                 });
             }
         }
@@ -267,7 +268,7 @@ pub async fn missing(client: &Client, needs: &[Need]) -> Result<Vec<Need>, Permi
         async move {
             let review = review(&need);
             let answer = reviews.create(&PostParams::default(), &review).await;
-            let answer = answer.map_err(|error| PermissionsError::Ask(Box::new(error)))?;
+            let answer = answer.map_err(|error| PermissionsError::Ask(words(&error)))?;
             let allowed = answer.status.is_some_and(|status| status.allowed);
             Ok((!allowed).then_some(need))
         }

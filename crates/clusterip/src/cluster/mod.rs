@@ -1,5 +1,6 @@
 //! Where the answers to a policy's look-ups come from.
 
+pub mod failure;
 pub mod fill;
 pub mod ledger;
 pub mod live;

@@ -27,6 +27,8 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
+use crate::cluster::failure::words;
+
 /// The name of the Lease.
 pub const LEASE: &str = "clusterip-leader";
 
@@ -174,14 +176,14 @@ pub enum Acquisition {
 #[derive(Debug, Error)]
 pub enum LeaderError {
     /// The API server refuses, or can't be reached.
-    #[error("lease {namespace}/{LEASE} can't be {what}: {source}; without it nothing is moved")]
+    #[error("lease {namespace}/{LEASE} can't be {what}: {reason}; without it nothing is moved")]
     Request {
         /// The namespace.
         namespace: String,
         /// What was tried.
         what: &'static str,
         /// What the API server says.
-        source: Box<KubeError>,
+        reason: String,
     },
     /// It does not answer.
     #[error("lease {namespace}/{LEASE} can't be {what}: no answer within {waited:?}; without it nothing is moved")]
@@ -370,7 +372,7 @@ impl Leader {
     /// Reads the Lease, and writes it where it is ours to write.
     async fn attempt(&mut self) -> Result<(), LeaderError> {
         let begin = Instant::now();
-        let found = self.bounded("read", self.leases.get_opt(LEASE)).await?;
+        let found = self.read().await?;
         let now = Instant::now();
         self.seen = found.as_ref().map(|lease| look(self.seen.take(), lease.spec.clone().unwrap_or_default(), now));
         let spec = match step(self.seen.as_ref(), &self.me, self.timing, now, Timestamp::now()) {
@@ -394,21 +396,22 @@ impl Leader {
     /// Writes the Lease if it still is as it was `found`; `None` where it is not.
     async fn write(&self, found: Option<Lease>, spec: LeaseSpec) -> Result<Option<Lease>, LeaderError> {
         let parameters = PostParams::default();
+        let what = if found.is_some() { "updated" } else { "created" };
         let written = match found {
             Some(found) => {
                 let lease = Lease { spec: Some(spec), ..found };
-                self.bounded("updated", self.leases.replace(LEASE, &parameters, &lease)).await
+                self.bounded(what, self.leases.replace(LEASE, &parameters, &lease)).await?
             }
             None => {
                 let metadata = ObjectMeta { name: Some(LEASE.to_owned()), ..ObjectMeta::default() };
                 let lease = Lease { metadata, spec: Some(spec) };
-                self.bounded("created", self.leases.create(&parameters, &lease)).await
+                self.bounded(what, self.leases.create(&parameters, &lease)).await?
             }
         };
         match written {
             Ok(lease) => Ok(Some(lease)),
-            Err(LeaderError::Request { source, .. }) if raced(&source) => Ok(None),
-            Err(error) => Err(error),
+            Err(error) if raced(&error) => Ok(None),
+            Err(error) => Err(self.failed(what, &error)),
         }
     }
 
@@ -419,7 +422,7 @@ impl Leader {
         }
         let released = timeout(self.timing.deadline, async {
             loop {
-                let found = self.bounded("read", self.leases.get_opt(LEASE)).await?;
+                let found = self.read().await?;
                 let Some(lease) = found else { return Ok(()) };
                 let Some(spec) = lease.spec.clone() else { return Ok(()) };
                 if spec.holder_identity.as_deref() != Some(self.me.as_str()) {
@@ -446,18 +449,19 @@ impl Leader {
         }
     }
 
-    async fn bounded<T>(
-        &self,
-        what: &'static str,
-        request: impl Future<Output = Result<T, KubeError>>,
-    ) -> Result<T, LeaderError> {
+    async fn read(&self) -> Result<Option<Lease>, LeaderError> {
+        let what = "read";
+        self.bounded(what, self.leases.get_opt(LEASE)).await?.map_err(|error| self.failed(what, &error))
+    }
+
+    async fn bounded<T>(&self, what: &'static str, request: impl Future<Output = T>) -> Result<T, LeaderError> {
         let waited = self.timing.request();
-        let namespace = || self.namespace.clone();
-        match timeout(waited, request).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(source)) => Err(LeaderError::Request { namespace: namespace(), what, source: Box::new(source) }),
-            Err(_) => Err(LeaderError::NoAnswer { namespace: namespace(), what, waited }),
-        }
+        let late = |_| LeaderError::NoAnswer { namespace: self.namespace.clone(), what, waited };
+        timeout(waited, request).await.map_err(late)
+    }
+
+    fn failed(&self, what: &'static str, error: &KubeError) -> LeaderError {
+        LeaderError::Request { namespace: self.namespace.clone(), what, reason: words(error) }
     }
 
     fn publish(&self, state: Leadership) {

@@ -1,0 +1,54 @@
+//! Requests that failed, in words.
+
+use std::error::Error;
+
+/// What the API server says, or why it can't be asked, in one line and without the names of types.
+pub fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        kube::Error::Api(status) => format!("the API server answers {}", status.code),
+        other => chain(other),
+    }
+}
+
+/// An error, and what it comes from, where that says more.
+fn chain(error: &dyn Error) -> String {
+    let mut words = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let more = error.to_string();
+        if !words.contains(&more) {
+            words.push_str(": ");
+            words.push_str(&more);
+        }
+        source = error.source();
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn failures_in_words() {
+        let rows = [
+            (
+                "the API server's own",
+                kube::Error::Api(Box::new(Status::failure("it is gone", "NotFound"))),
+                "it is gone",
+            ),
+            (
+                "none",
+                kube::Error::Api(Box::new(Status { code: 503, ..Status::default() })),
+                "the API server answers 503",
+            ),
+            ("a chain", kube::Error::ReadEvents(std::io::Error::other("cut")), "Error reading events stream: cut"),
+        ];
+        for (name, error, expected) in rows {
+            assert_eq!(words(&error), expected, "{name}");
+        }
+    }
+}

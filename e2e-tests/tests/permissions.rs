@@ -1,0 +1,161 @@
+//! What the start says about rights that are not there.
+
+use clusterip::permissions::{self, Duties, Missing, PermissionsError, Registration, Workloads};
+use clusterip_core::settings::Settings;
+use clusterip_core::workload::WorkloadKind;
+use kube::Client;
+use kube::api::{ApiResource, GroupVersionKind};
+use serde_json::json;
+
+use crate::support::control_plane::ControlPlane;
+use crate::support::eventually::eventually;
+
+/// A service account without any rights, and a client of its own.
+async fn nobody(plane: &ControlPlane, namespace: &str) -> Client {
+    plane.kubectl(&["create", "serviceaccount", "clusterip", "--namespace", namespace]).await.ok();
+    plane.client_with(&plane.token(namespace, "clusterip").await)
+}
+
+fn everything(namespace: &str) -> Duties {
+    Duties {
+        namespace: namespace.to_owned(),
+        moves: true,
+        authority: Some("clusterip-authority".to_owned()),
+        registration: Some(Registration { name: format!("{namespace}-webhook"), own: true }),
+        settings: Some("clusterip-settings".to_owned()),
+    }
+}
+
+async fn missing(client: &Client, duties: &Duties) -> Option<Missing> {
+    match permissions::check(client, &Settings::default(), duties).await {
+        Ok(_) => None,
+        Err(PermissionsError::Missing(missing)) => Some(missing),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Grants what a message says, by its own rules.
+async fn grant(plane: &ControlPlane, namespace: &str, message: &str) {
+    let mut objects = Vec::new();
+    let mut lines = message.lines().skip(1).peekable();
+    while let Some(heading) = lines.next() {
+        let mut rules = Vec::new();
+        while let Some(rule) = lines.next_if(|line| line.starts_with("- ")) {
+            let rule = clusterip::cluster::yaml::single(rule).unwrap();
+            rules.extend(rule.as_array().unwrap().clone());
+        }
+        let role = if heading == "in a ClusterRole:" { "ClusterRole" } else { "Role" };
+        assert!(role == "ClusterRole" || heading == format!("in a Role of namespace {namespace}:"), "{heading}");
+        let metadata = json!({ "name": namespace, "namespace": namespace });
+        let api_version = "rbac.authorization.k8s.io/v1";
+        objects.push(json!({ "apiVersion": api_version, "kind": role, "metadata": metadata, "rules": rules }));
+        objects.push(json!({
+            "apiVersion": api_version,
+            "kind": format!("{role}Binding"),
+            "metadata": metadata,
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": namespace },
+            "subjects": [{ "kind": "ServiceAccount", "name": "clusterip", "namespace": namespace }],
+        }));
+    }
+    plane.apply(&json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string()).await;
+}
+
+#[tokio::test]
+async fn the_message_names_everything_and_its_rules_grant_it() {
+    let plane = ControlPlane::shared();
+    let namespace = plane.namespace("permissions-none").await;
+    let (client, duties) = (nobody(plane, &namespace).await, everything(&namespace));
+
+    let found = missing(&client, &duties).await.unwrap();
+    let served = permissions::workloads(&client, &WorkloadKind::known()).await.unwrap().served;
+    let user = Some(format!("system:serviceaccount:{namespace}:clusterip"));
+    assert_eq!(found, Missing { user, needs: permissions::needs(&served, &duties) });
+
+    grant(plane, &namespace, &found.to_string()).await;
+    eventually("all rights", async || missing(&client, &duties).await.is_none().then_some(())).await;
+}
+
+#[tokio::test]
+async fn what_is_there_already_is_not_named() {
+    let plane = ControlPlane::shared();
+    let namespace = plane.namespace("permissions-some").await;
+    let (client, duties) = (nobody(plane, &namespace).await, everything(&namespace));
+    let mut found = missing(&client, &duties).await.unwrap();
+
+    // All but three, one of each kind: a verb, a sub-resource, a name in a namespace.
+    let left_out = |need: &permissions::Need| {
+        (need.resource == "pods" && need.verb == "watch")
+            || need.subresource.is_some()
+            || (need.resource == "leases" && need.verb == "update")
+    };
+    found.needs.retain(|need| !left_out(need));
+    grant(plane, &namespace, &found.to_string()).await;
+    let expected = format!(
+        "system:serviceaccount:{namespace}:clusterip lacks permissions; these rules grant what is missing:\n\
+         in a ClusterRole:\n\
+         - {{apiGroups: [\"\"], resources: [\"pods\"], verbs: [\"watch\"]}}\n\
+         - {{apiGroups: [\"\"], resources: [\"services/status\"], verbs: [\"update\"]}}\n\
+         in a Role of namespace {namespace}:\n\
+         - {{apiGroups: [\"coordination.k8s.io\"], resources: [\"leases\"], resourceNames: [\"clusterip-leader\"], \
+         verbs: [\"update\"]}}"
+    );
+    let mut last = String::new();
+    for _ in 0..500 {
+        last = missing(&client, &duties).await.unwrap().to_string();
+        if last == expected {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert_eq!(last, expected);
+}
+
+#[tokio::test]
+async fn an_administrator_lacks_nothing() {
+    let plane = ControlPlane::shared();
+    let namespace = plane.namespace("permissions-all").await;
+    assert_eq!(missing(&plane.client(), &everything(&namespace)).await, None);
+}
+
+#[tokio::test]
+async fn custom_kinds_are_looked_up() {
+    let plane = ControlPlane::shared();
+    plane
+        .apply(
+            r"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: herd.farms.example.org}
+spec:
+  group: farms.example.org
+  scope: Namespaced
+  names: {kind: Sheep, plural: herd}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+",
+        )
+        .await;
+    let kinds = ["farms.example.org/v1/Sheep", "farms.example.org/v1/Goat", "nowhere.example.org/v1/Goat", "CronJob"];
+    let kinds = kinds.map(|kind| WorkloadKind::parse(kind).unwrap());
+    let resource = |group: &str, version: &str, kind: &str, plural: &str| {
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+    };
+    let expected = Workloads {
+        served: vec![
+            resource("farms.example.org", "v1", "Sheep", "herd"),
+            resource("batch", "v1", "CronJob", "cronjobs"),
+        ],
+        unserved: vec![kinds[1].clone(), kinds[2].clone()],
+    };
+    let client = plane.client();
+    let found = eventually("the kind to be served", async || {
+        let found = permissions::workloads(&client, &kinds).await.unwrap();
+        (found.served.len() == 2).then_some(found)
+    })
+    .await;
+    assert_eq!(found, expected);
+    let needs = permissions::needs(&found.served, &Duties::default());
+    let herd: Vec<_> = needs.iter().filter(|need| need.resource == "herd").map(|need| need.verb).collect();
+    assert_eq!(herd, ["list", "watch"]);
+    plane.kubectl(&["delete", "customresourcedefinition", "herd.farms.example.org"]).await.ok();
+}
