@@ -22,6 +22,9 @@ pub enum Command {
     /// Shows which address each Service of some manifests gets, and why; needs no cluster
     #[command(after_long_help = commands::plan::HELP)]
     Plan(commands::plan::Plan),
+    /// Serves a cluster: the admission webhook, and the controller that moves misplaced Services
+    #[command(after_long_help = commands::serve::HELP)]
+    Serve(commands::serve::Serve),
     /// Prints the completion script of a shell
     Completions(Completions),
     /// Prints the manual page
@@ -44,6 +47,7 @@ pub fn run() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         Command::Plan(plan) => plan.run(),
+        Command::Serve(serve) => serve.run(),
         Command::Completions(Completions { shell }) => {
             print(|out| clap_complete::generate(shell, &mut Cli::command(), "clusterip", out))
         }

@@ -1,1 +1,666 @@
 //! What can be measured from outside (Prometheus).
+//!
+//! The names are a contract with dashboards and alerts: docs/metrics.md lists them, and a test holds it
+//! against what is exposed.
+
+use std::fmt::{self, Write as _};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use clusterip_core::address::Family;
+use clusterip_core::answer::Outcome;
+use prometheus_client::encoding::text;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family as Labelled;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+/// The media type of [`Metrics::encode`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Half a millisecond, which an evaluation takes, up to what the API server waits for a webhook.
+const LATENCIES: [f64; 13] = [0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
+
+/// An enum whose values are label values.
+macro_rules! label_values {
+    ($(#[$about:meta])* $name:ident { $($(#[$meaning:meta])* $value:ident = $text:literal,)+ }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[$meaning])* $value,)+ }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$value,)+];
+
+            /// As it is exposed.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$value => $text,)+ }
+            }
+        }
+
+        impl EncodeLabelValue for $name {
+            fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
+                encoder.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+label_values! {
+    /// How an admission request ended.
+    Decision {
+        /// It got an address of a pool.
+        Allocated = "allocated",
+        /// It went on unchanged.
+        Left = "left",
+        /// It was refused.
+        Denied = "denied",
+        /// The policy did not answer.
+        Error = "error",
+    }
+}
+
+impl From<Outcome> for Decision {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Allocated => Self::Allocated,
+            Outcome::Left => Self::Left,
+            Outcome::Denied => Self::Denied,
+        }
+    }
+}
+
+label_values! {
+    /// How a move ended.
+    MoveResult {
+        /// The Service has an address of the right pool.
+        Moved = "moved",
+        /// It has its old address again: no other could be had.
+        Kept = "kept",
+        /// It has one that the API server picked: not even the old one could be had.
+        Unmanaged = "unmanaged",
+        /// A user changed the Service meanwhile, and won.
+        UserChanged = "user_changed",
+        /// There was nothing to move any more.
+        Nothing = "nothing",
+        /// It could not be ended, and is tried again.
+        Failed = "failed",
+    }
+}
+
+label_values! {
+    /// What is done about a misplaced Service, and why.
+    Misplaced {
+        /// It is moved, or waits for its turn.
+        Moving = "moving",
+        /// Its address was set by hand.
+        ByHand = "by_hand",
+        /// It has ready endpoints where it is.
+        ReadyEndpoints = "ready_endpoints",
+        /// It is a load balancer.
+        LoadBalancer = "load_balancer",
+        /// Its annotation says never.
+        Never = "never",
+        /// Its namespace is exempt.
+        Exempt = "exempt",
+        /// The evidence is an assumption only.
+        Assumption = "assumption",
+        /// Its pool has no free address.
+        PoolFull = "pool_full",
+        /// A brake is on: too many moves at once.
+        Brake = "brake",
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AdmissionLabels {
+    decision: Decision,
+    pool: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolFamilyLabels {
+    pool: String,
+    family: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolLabels {
+    pool: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MoveLabels {
+    result: MoveResult,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MisplacedLabels {
+    reason: Misplaced,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    kind: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HashLabels {
+    hash: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct VersionLabels {
+    version: &'static str,
+}
+
+/// How full a pool is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolFill {
+    /// Its name.
+    pub pool: String,
+    /// By family: a pool without a range of a family has none of it.
+    pub families: Vec<FamilyFill>,
+    /// How many Services have an address of it, and belong elsewhere.
+    pub squatters: u64,
+}
+
+/// How full a pool's ranges of one family are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FamilyFill {
+    /// Which family.
+    pub family: Family,
+    /// How many addresses it may hand out, used or not.
+    pub usable: u128,
+    /// How many of its addresses are in use, those set by hand in its reserved part too.
+    pub used: u128,
+    /// How many it can hand out now.
+    pub free: u128,
+}
+
+type Number = Gauge<f64, AtomicU64>;
+
+/// Everything that is measured.
+///
+/// All methods can be called from anywhere, and return at once.
+pub struct Metrics {
+    registry: Registry,
+    /// Held while several values change that belong together, so that no scrape sees half of them.
+    together: Mutex<()>,
+    admissions: Labelled<AdmissionLabels, Counter>,
+    admission_duration: Histogram,
+    evaluation_duration: Histogram,
+    evaluation_errors: Counter,
+    usable: Labelled<PoolFamilyLabels, Number>,
+    used: Labelled<PoolFamilyLabels, Number>,
+    free: Labelled<PoolFamilyLabels, Number>,
+    squatters: Labelled<PoolLabels, Gauge>,
+    ledger: Gauge,
+    moves: Labelled<MoveLabels, Counter>,
+    misplaced: Labelled<MisplacedLabels, Gauge>,
+    settings_valid: Gauge,
+    settings: Labelled<HashLabels, Gauge>,
+    settings_versions: Labelled<ResultLabels, Counter>,
+    leader: Gauge,
+    synced: Labelled<KindLabels, Gauge>,
+    watch_errors: Labelled<KindLabels, Counter>,
+    certificate_expiry: Number,
+    last_contact: Number,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// All of them, at zero.
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("clusterip");
+        let latencies = || Histogram::new(LATENCIES);
+        let build: Labelled<VersionLabels, Gauge> = Labelled::default();
+        build.get_or_create(&VersionLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
+        registry.register("build_info", "The version that runs; always 1", build);
+        let mut metrics = Self {
+            admissions: Labelled::default(),
+            admission_duration: latencies(),
+            evaluation_duration: latencies(),
+            evaluation_errors: Counter::default(),
+            usable: Labelled::default(),
+            used: Labelled::default(),
+            free: Labelled::default(),
+            squatters: Labelled::default(),
+            ledger: Gauge::default(),
+            moves: Labelled::default(),
+            misplaced: Labelled::default(),
+            settings_valid: Gauge::default(),
+            settings: Labelled::default(),
+            settings_versions: Labelled::default(),
+            leader: Gauge::default(),
+            synced: Labelled::default(),
+            watch_errors: Labelled::default(),
+            certificate_expiry: Number::default(),
+            last_contact: Number::default(),
+            together: Mutex::default(),
+            registry,
+        };
+        metrics.register();
+        metrics.begin_at_zero();
+        metrics
+    }
+
+    fn register(&mut self) {
+        let registry = &mut self.registry;
+        registry.register(
+            "admissions",
+            "Admission requests, by how they ended; no pool: none was asked for an address",
+            self.admissions.clone(),
+        );
+        registry.register_with_unit(
+            "admission_duration",
+            "From an admission request to its answer",
+            Unit::Seconds,
+            self.admission_duration.clone(),
+        );
+        registry.register_with_unit(
+            "evaluation_duration",
+            "What the policy took of it",
+            Unit::Seconds,
+            self.evaluation_duration.clone(),
+        );
+        registry.register(
+            "evaluation_errors",
+            "Evaluations without an answer: the policy failed, or ran over its limits",
+            self.evaluation_errors.clone(),
+        );
+        registry.register(
+            "pool_usable_addresses",
+            "Addresses that the pool may hand out, used or not",
+            self.usable.clone(),
+        );
+        registry.register(
+            "pool_used_addresses",
+            "Addresses of the pool that are in use, those set by hand in its reserved part too",
+            self.used.clone(),
+        );
+        registry.register("pool_free_addresses", "Addresses that the pool can hand out now", self.free.clone());
+        registry.register(
+            "pool_squatters",
+            "Services with an address of the pool that belong elsewhere",
+            self.squatters.clone(),
+        );
+        registry.register(
+            "ledger_addresses",
+            "Addresses handed out that the cluster does not show yet",
+            self.ledger.clone(),
+        );
+        registry.register("moves", "Moves of Services to another address, by how they ended", self.moves.clone());
+        registry.register(
+            "misplaced_services",
+            "Services outside of their pool, by what is done about it and why",
+            self.misplaced.clone(),
+        );
+        registry.register(
+            "settings_valid",
+            "Whether the latest version of the settings is in use; 0: it was refused, and an older one is",
+            self.settings_valid.clone(),
+        );
+        registry.register("settings_info", "The hash of the settings in use; always 1", self.settings.clone());
+        registry.register(
+            "settings_versions",
+            "Versions of the settings that were taken, or refused",
+            self.settings_versions.clone(),
+        );
+        registry.register("leader", "Whether this process moves Services", self.leader.clone());
+        registry.register("store_synced", "Whether the objects of this kind are known", self.synced.clone());
+        registry.register("watch_errors", "Watches that failed; they are begun again", self.watch_errors.clone());
+        registry.register_with_unit(
+            "certificate_expiry_timestamp",
+            "When the certificate that is served ends; 0: there is none",
+            Unit::Seconds,
+            self.certificate_expiry.clone(),
+        );
+        registry.register_with_unit(
+            "api_server_last_contact_timestamp",
+            "When the API server last answered; 0: never",
+            Unit::Seconds,
+            self.last_contact.clone(),
+        );
+    }
+
+    /// A rate or an alert needs a value before the first event.
+    fn begin_at_zero(&self) {
+        for &result in MoveResult::ALL {
+            drop(self.moves.get_or_create(&MoveLabels { result }));
+        }
+        for &reason in Misplaced::ALL {
+            drop(self.misplaced.get_or_create(&MisplacedLabels { reason }));
+        }
+        for result in ["accepted", "refused"] {
+            drop(self.settings_versions.get_or_create(&ResultLabels { result }));
+        }
+    }
+
+    /// An admission request was answered.
+    pub fn admission(&self, decision: Decision, pool: Option<&str>, took: Duration) {
+        self.admissions.get_or_create(&AdmissionLabels { decision, pool: pool.map(str::to_owned) }).inc();
+        self.admission_duration.observe(took.as_secs_f64());
+    }
+
+    /// The policy was evaluated, with an answer or without.
+    pub fn evaluation(&self, took: Duration) {
+        self.evaluation_duration.observe(took.as_secs_f64());
+    }
+
+    /// The policy did not answer.
+    pub fn evaluation_error(&self) {
+        self.evaluation_errors.inc();
+    }
+
+    /// How full all pools are. A pool that is not among them is gone.
+    pub fn pools(&self, pools: &[PoolFill]) {
+        let _together = self.together();
+        for family in [&self.usable, &self.used, &self.free] {
+            family.clear();
+        }
+        self.squatters.clear();
+        for fill in pools {
+            let pool = || fill.pool.clone();
+            self.squatters.get_or_create(&PoolLabels { pool: pool() }).set(whole(fill.squatters));
+            for family in &fill.families {
+                let labels = PoolFamilyLabels { pool: pool(), family: family.family.to_string() };
+                self.usable.get_or_create(&labels).set(family.usable as f64);
+                self.used.get_or_create(&labels).set(family.used as f64);
+                self.free.get_or_create(&labels).set(family.free as f64);
+            }
+        }
+    }
+
+    /// How many addresses the ledger holds.
+    pub fn ledger(&self, addresses: usize) {
+        self.ledger.set(i64::try_from(addresses).unwrap_or(i64::MAX));
+    }
+
+    /// A move ended.
+    pub fn moved(&self, result: MoveResult) {
+        self.moves.get_or_create(&MoveLabels { result }).inc();
+    }
+
+    /// All misplaced Services. A reason that is not among them has none.
+    pub fn misplaced(&self, services: &[(Misplaced, u64)]) {
+        let _together = self.together();
+        for &reason in Misplaced::ALL {
+            let count = services.iter().filter(|(why, _)| *why == reason).map(|(_, count)| count).sum();
+            self.misplaced.get_or_create(&MisplacedLabels { reason }).set(whole(count));
+        }
+    }
+
+    /// These settings are used from now on: the latest version, or what an older one means now.
+    pub fn settings_in_use(&self, hash: &str, latest: bool) {
+        let _together = self.together();
+        self.settings.clear();
+        self.settings.get_or_create(&HashLabels { hash: hash.to_owned() }).set(1);
+        self.settings_valid.set(i64::from(latest));
+        if latest {
+            self.settings_versions.get_or_create(&ResultLabels { result: "accepted" }).inc();
+        }
+    }
+
+    /// A version of the settings can't be used; the one before is.
+    pub fn settings_refused(&self) {
+        let _together = self.together();
+        self.settings_valid.set(0);
+        self.settings_versions.get_or_create(&ResultLabels { result: "refused" }).inc();
+    }
+
+    /// The settings are those in use again, after others were refused.
+    pub fn settings_restored(&self) {
+        self.settings_valid.set(1);
+    }
+
+    /// Whether this process leads.
+    pub fn leader(&self, leads: bool) {
+        self.leader.set(i64::from(leads));
+    }
+
+    /// Whether the store of a kind, such as `Service`, is in sync.
+    pub fn store_synced(&self, kind: &str, synced: bool) {
+        self.synced.get_or_create(&KindLabels { kind: kind.to_owned() }).set(i64::from(synced));
+    }
+
+    /// A watch of a kind failed.
+    pub fn watch_error(&self, kind: &str) {
+        self.watch_errors.get_or_create(&KindLabels { kind: kind.to_owned() }).inc();
+    }
+
+    /// When the certificate that is served ends.
+    pub fn certificate_expiry(&self, end: SystemTime) {
+        self.certificate_expiry.set(timestamp(end));
+    }
+
+    /// Since when watches of the API server fail; now, where none does.
+    pub fn api_server_contact(&self, at: SystemTime) {
+        self.last_contact.set(timestamp(at));
+    }
+
+    /// All of them, as text: see [`CONTENT_TYPE`].
+    pub fn encode(&self) -> String {
+        let _together = self.together();
+        let mut exposed = String::new();
+        // Writing to a string can't fail.
+        let _ = text::encode(&mut exposed, &self.registry);
+        exposed
+    }
+
+    fn together(&self) -> MutexGuard<'_, ()> {
+        self.together.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn whole(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn timestamp(at: SystemTime) -> f64 {
+    at.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::path::Path;
+
+    use super::*;
+
+    fn fill(family: Family, usable: u128, used: u128, free: u128) -> FamilyFill {
+        FamilyFill { family, usable, used, free }
+    }
+
+    /// Everything that there is, exposed at least once.
+    fn filled() -> Metrics {
+        let metrics = Metrics::new();
+        metrics.admission(Decision::from(Outcome::Allocated), Some("linux"), Duration::from_nanos(1_953_125));
+        metrics.admission(Decision::from(Outcome::Allocated), Some("linux"), Duration::from_secs(9));
+        metrics.admission(Decision::from(Outcome::Denied), Some("windows"), Duration::from_millis(125));
+        metrics.admission(Decision::from(Outcome::Left), None, Duration::from_millis(125));
+        metrics.admission(Decision::Error, None, Duration::from_secs(2));
+        metrics.evaluation(Duration::from_micros(600));
+        metrics.evaluation_error();
+        let gone = PoolFill { pool: "gone".into(), families: vec![fill(Family::V4, 1, 1, 0)], squatters: 1 };
+        metrics.pools(&[gone]);
+        let families = vec![fill(Family::V4, 204, 7, 200), fill(Family::V6, 1 << 62, 0, 1 << 62)];
+        metrics.pools(&[PoolFill { pool: "linux".into(), families, squatters: 2 }]);
+        metrics.ledger(3);
+        metrics.moved(MoveResult::Moved);
+        metrics.moved(MoveResult::UserChanged);
+        metrics.misplaced(&[(Misplaced::Never, 1)]);
+        metrics.misplaced(&[(Misplaced::ByHand, 2), (Misplaced::Moving, 1), (Misplaced::ByHand, 3)]);
+        metrics.settings_in_use("11", true);
+        metrics.settings_refused();
+        metrics.settings_in_use("22", false);
+        metrics.leader(true);
+        metrics.store_synced("Service", true);
+        metrics.store_synced("Node", false);
+        metrics.watch_error("Node");
+        metrics.certificate_expiry(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000));
+        metrics.api_server_contact(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
+        metrics
+    }
+
+    /// What is exposed, without the order of a hash table, help and bucket counts.
+    fn samples(exposed: &str) -> String {
+        let plain = |line: &&str| !line.starts_with('#') && !line.contains("_bucket{");
+        let mut lines: Vec<&str> = exposed.lines().filter(plain).collect();
+        lines.sort_unstable();
+        lines.join("\n")
+    }
+
+    #[test]
+    fn what_is_exposed() {
+        let version = env!("CARGO_PKG_VERSION");
+        let expected = format!(
+            r#"clusterip_admission_duration_seconds_count 5
+clusterip_admission_duration_seconds_sum 11.251953125
+clusterip_admissions_total{{decision="allocated",pool="linux"}} 2
+clusterip_admissions_total{{decision="denied",pool="windows"}} 1
+clusterip_admissions_total{{decision="error",pool=""}} 1
+clusterip_admissions_total{{decision="left",pool=""}} 1
+clusterip_api_server_last_contact_timestamp_seconds 1700000000.5
+clusterip_build_info{{version="{version}"}} 1
+clusterip_certificate_expiry_timestamp_seconds 1800000000.0
+clusterip_evaluation_duration_seconds_count 1
+clusterip_evaluation_duration_seconds_sum 0.0006
+clusterip_evaluation_errors_total 1
+clusterip_leader 1
+clusterip_ledger_addresses 3
+clusterip_misplaced_services{{reason="assumption"}} 0
+clusterip_misplaced_services{{reason="brake"}} 0
+clusterip_misplaced_services{{reason="by_hand"}} 5
+clusterip_misplaced_services{{reason="exempt"}} 0
+clusterip_misplaced_services{{reason="load_balancer"}} 0
+clusterip_misplaced_services{{reason="moving"}} 1
+clusterip_misplaced_services{{reason="never"}} 0
+clusterip_misplaced_services{{reason="pool_full"}} 0
+clusterip_misplaced_services{{reason="ready_endpoints"}} 0
+clusterip_moves_total{{result="failed"}} 0
+clusterip_moves_total{{result="kept"}} 0
+clusterip_moves_total{{result="moved"}} 1
+clusterip_moves_total{{result="nothing"}} 0
+clusterip_moves_total{{result="unmanaged"}} 0
+clusterip_moves_total{{result="user_changed"}} 1
+clusterip_pool_free_addresses{{pool="linux",family="IPv4"}} 200.0
+clusterip_pool_free_addresses{{pool="linux",family="IPv6"}} 4611686018427388000.0
+clusterip_pool_squatters{{pool="linux"}} 2
+clusterip_pool_usable_addresses{{pool="linux",family="IPv4"}} 204.0
+clusterip_pool_usable_addresses{{pool="linux",family="IPv6"}} 4611686018427388000.0
+clusterip_pool_used_addresses{{pool="linux",family="IPv4"}} 7.0
+clusterip_pool_used_addresses{{pool="linux",family="IPv6"}} 0.0
+clusterip_settings_info{{hash="22"}} 1
+clusterip_settings_valid 0
+clusterip_settings_versions_total{{result="accepted"}} 1
+clusterip_settings_versions_total{{result="refused"}} 1
+clusterip_store_synced{{kind="Node"}} 0
+clusterip_store_synced{{kind="Service"}} 1
+clusterip_watch_errors_total{{kind="Node"}} 1"#
+        );
+        assert_eq!(samples(&filled().encode()), expected);
+    }
+
+    #[test]
+    fn a_duration_is_counted_where_it_belongs() {
+        let exposed = filled().encode();
+        let buckets: Vec<_> = exposed
+            .lines()
+            .filter_map(|line| line.strip_prefix("clusterip_admission_duration_seconds_bucket"))
+            .collect();
+        let expected = [
+            ("0.0005", 0),
+            ("0.001", 0),
+            ("0.002", 1),
+            ("0.003", 1),
+            ("0.005", 1),
+            ("0.01", 1),
+            ("0.02", 1),
+            ("0.05", 1),
+            ("0.1", 1),
+            ("0.25", 3),
+            ("0.5", 3),
+            ("1.0", 3),
+            ("5.0", 4),
+            ("+Inf", 5),
+        ];
+        let expected: Vec<_> = expected.iter().map(|(le, count)| format!("{{le=\"{le}\"}} {count}")).collect();
+        assert_eq!(buckets, expected);
+    }
+
+    #[test]
+    fn names_cannot_forge_lines() {
+        let metrics = Metrics::new();
+        metrics.watch_error("a\"} 1\nforged 1\\");
+        let forged: Vec<_> =
+            samples(&metrics.encode()).lines().filter(|l| l.contains("forged")).map(str::to_owned).collect();
+        assert_eq!(forged, [r#"clusterip_watch_errors_total{kind="a\"} 1\nforged 1\\"} 1"#]);
+    }
+
+    #[test]
+    fn the_documentation_lists_what_is_exposed() {
+        let exposed = filled().encode();
+        let mut table = String::from("| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n");
+        for (name, about) in described(&exposed) {
+            let Described { kind, help, labels } = about;
+            let shown = if kind == "counter" { format!("{name}_total") } else { name };
+            let label = |(label, values): (&&str, &BTreeSet<&str>)| match *label {
+                // Their values are the cluster's.
+                "pool" | "kind" | "hash" | "version" => format!("`{label}`"),
+                _ => format!("`{label}`: {}", values.iter().copied().collect::<Vec<_>>().join(", ")),
+            };
+            let labels: Vec<_> = labels.iter().map(label).collect();
+            let help = help.trim_end_matches('.');
+            writeln!(table, "| `{shown}` | {kind} | {} | {help} |", labels.join("; ")).unwrap();
+        }
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+        let page = std::fs::read_to_string(&page).unwrap_or_default();
+        let written: Vec<_> =
+            page.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|')).collect();
+        let expected: Vec<_> = table.lines().collect();
+        assert_eq!(written, expected, "the table of docs/metrics.md; it should be:\n{table}");
+    }
+
+    struct Described<'e> {
+        kind: &'e str,
+        help: &'e str,
+        labels: BTreeMap<&'e str, BTreeSet<&'e str>>,
+    }
+
+    fn described(exposed: &str) -> BTreeMap<String, Described<'_>> {
+        let mut all = BTreeMap::new();
+        let mut current = String::new();
+        for line in exposed.lines() {
+            if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
+                name.clone_into(&mut current);
+                all.insert(current.clone(), Described { kind: "", help, labels: BTreeMap::new() });
+            } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+                all.get_mut(name).unwrap().kind = kind;
+            } else if let Some((_, rest)) = line.split_once('{') {
+                let (labels, _) = rest.split_once('}').unwrap();
+                let about = all.get_mut(&current).unwrap();
+                for (key, value) in labels.split(',').filter_map(|label| label.split_once('=')) {
+                    if key != "le" {
+                        about.labels.entry(key).or_default().insert(value.trim_matches('"'));
+                    }
+                }
+            }
+        }
+        all
+    }
+}

@@ -1,1 +1,428 @@
 //! Whether this identity may do all that it has to.
+//!
+//! Asked once at the start, so that whoever installs us learns of every missing right at once, and not
+//! of one after the other when it is needed.
+
+use std::fmt;
+
+use clusterip_core::settings::Settings;
+use clusterip_core::workload::WorkloadKind;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use kube::api::{Api, ApiResource, GroupVersionKind, PostParams};
+use kube::{Client, Error as KubeError, discovery};
+use serde_json::json;
+use thiserror::Error;
+
+use crate::controller::leader::LEASE;
+
+/// How many questions are asked at a time.
+const AT_ONCE: usize = 8;
+
+/// Something that must be allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// Such as `get`.
+    pub verb: &'static str,
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The plural, such as `services`.
+    pub resource: String,
+    /// Such as `status`.
+    pub subresource: Option<&'static str>,
+    /// The only object that is meant.
+    pub name: Option<String>,
+    /// The only namespace that is meant; `None` for all of the cluster.
+    pub namespace: Option<String>,
+}
+
+/// What a process has to do, beside knowing the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Duties {
+    /// Its own namespace.
+    pub namespace: String,
+    /// It moves Services, when it leads.
+    pub moves: bool,
+    /// The Secret of its certificate authority, where it has one.
+    pub authority: Option<String>,
+    /// Its webhook configuration, where it looks after it.
+    pub registration: Option<Registration>,
+    /// The ConfigMap of its settings, where it watches one.
+    pub settings: Option<String>,
+}
+
+/// What is done about a webhook configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// Its name.
+    pub name: String,
+    /// Whether it is written at the start and removed at the end, and not just kept up to date.
+    pub own: bool,
+}
+
+/// Permissions that are not there, or can't be found out.
+#[derive(Debug, Error)]
+pub enum PermissionsError {
+    /// Some are missing.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// The API server does not tell.
+    #[error("what this identity may do can't be found out: {0}")]
+    Ask(#[source] Box<KubeError>),
+    /// A custom kind can't be looked up.
+    #[error("{api_version}/{kind}, one of services.evidence.kinds, can't be looked up: {source}")]
+    Discover {
+        /// Its API version.
+        api_version: String,
+        /// Its name.
+        kind: String,
+        /// What the API server says.
+        source: Box<KubeError>,
+    },
+}
+
+/// All that is missing, as rules that grant it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub struct Missing {
+    /// Who needs it; `None` where the API server does not tell.
+    pub user: Option<String>,
+    /// What is missing.
+    pub needs: Vec<Need>,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.user.as_deref().unwrap_or("this identity");
+        write!(f, "{user} lacks permissions; these rules grant what is missing:")?;
+        let mut namespaces: Vec<_> = self.needs.iter().map(|need| &need.namespace).collect();
+        namespaces.sort();
+        namespaces.dedup();
+        for namespace in namespaces {
+            match namespace {
+                None => f.write_str("\nin a ClusterRole:")?,
+                Some(namespace) => write!(f, "\nin a Role of namespace {namespace}:")?,
+            }
+            let mut rules: Vec<(&Need, Vec<&str>)> = Vec::new();
+            for need in self.needs.iter().filter(|need| need.namespace == *namespace) {
+                match rules.iter_mut().find(|(rule, _)| Need { verb: need.verb, ..(*rule).clone() } == *need) {
+                    Some((_, verbs)) => verbs.push(need.verb),
+                    None => rules.push((need, vec![need.verb])),
+                }
+            }
+            for (need, verbs) in rules {
+                write!(f, "\n- {}", rule(need, &verbs))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A rule of RBAC, as YAML in one line.
+fn rule(need: &Need, verbs: &[&str]) -> String {
+    let resource = match need.subresource {
+        Some(subresource) => format!("{}/{subresource}", need.resource),
+        None => need.resource.clone(),
+    };
+    let list = |items: &[&str]| json!(items).to_string().replace(',', ", ");
+    let names = need.name.as_deref().map(|name| format!("resourceNames: {}, ", list(&[name]))).unwrap_or_default();
+    format!(
+        "{{apiGroups: {}, resources: {}, {names}verbs: {}}}",
+        list(&[need.group.as_str()]),
+        list(&[resource.as_str()]),
+        list(verbs)
+    )
+}
+
+/// Collects needs.
+struct Needs(Vec<Need>);
+
+impl Needs {
+    fn cluster(&mut self, group: &str, resource: &str, verbs: &[&'static str]) -> &mut Self {
+        self.add(group, resource, None, None, None, verbs)
+    }
+
+    fn add(
+        &mut self,
+        group: &str,
+        resource: &str,
+        subresource: Option<&'static str>,
+        namespace: Option<&str>,
+        name: Option<&str>,
+        verbs: &[&'static str],
+    ) -> &mut Self {
+        for verb in verbs {
+            let need = Need {
+                verb,
+                group: group.to_owned(),
+                resource: resource.to_owned(),
+                subresource,
+                name: name.map(str::to_owned),
+                namespace: namespace.map(str::to_owned),
+            };
+            if !self.0.contains(&need) {
+                self.0.push(need);
+            }
+        }
+        self
+    }
+}
+
+/// Everything that a process with these duties needs, where `workloads` are the kinds that are evidence.
+pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
+    const WATCHED: &[&str] = &["list", "watch"];
+    const EVENTS: (&str, &str) = ("events.k8s.io", "events");
+    let own = Some(duties.namespace.as_str());
+    let mut needs = Needs(Vec::new());
+    needs
+        .cluster("", "services", WATCHED)
+        .cluster("", "namespaces", WATCHED)
+        .cluster("", "nodes", WATCHED)
+        .cluster("node.k8s.io", "runtimeclasses", WATCHED)
+        .cluster("networking.k8s.io", "ipaddresses", WATCHED)
+        .cluster("networking.k8s.io", "servicecidrs", WATCHED);
+    for workload in workloads {
+        needs.cluster(&workload.group, &workload.plural, WATCHED);
+    }
+    if duties.moves {
+        needs
+            .cluster("discovery.k8s.io", "endpointslices", WATCHED)
+            .cluster("", "services", &["get", "update"])
+            .add("", "services", Some("status"), None, None, &["update"])
+            .cluster("networking.k8s.io", "ipaddresses", &["get"])
+            .cluster(EVENTS.0, EVENTS.1, &["create", "patch"])
+            // A name can't restrict `create`: the object has none before.
+            .add("coordination.k8s.io", "leases", None, own, None, &["create"])
+            .add("coordination.k8s.io", "leases", None, own, Some(LEASE), &["get", "update"]);
+    }
+    if let Some(secret) = &duties.authority {
+        needs.add("", "secrets", None, own, None, &["create"]);
+        needs.add("", "secrets", None, own, Some(secret), &["get", "update"]);
+    }
+    if let Some(Registration { name, own }) = &duties.registration {
+        let (group, resource) = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations");
+        needs.add(group, resource, None, None, Some(name), &["get", "list", "watch", "update"]);
+        if *own {
+            needs.cluster(group, resource, &["create"]);
+            needs.add(group, resource, None, None, Some(name), &["delete"]);
+        }
+    }
+    if let Some(config_map) = &duties.settings {
+        needs.add("", "configmaps", None, own, Some(config_map), &["get", "list", "watch"]);
+        if !duties.moves {
+            needs.add(EVENTS.0, EVENTS.1, None, own, None, &["create"]);
+        }
+    }
+    needs.0
+}
+
+/// Kinds of workloads, as the API server serves them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Workloads {
+    /// Those that it serves.
+    pub served: Vec<ApiResource>,
+    /// Those that it does not, now: they have no objects.
+    pub unserved: Vec<WorkloadKind>,
+}
+
+/// Looks the plurals of workloads up: those of Kubernetes' own kinds are known, custom ones are asked for.
+///
+/// # Errors
+/// [`PermissionsError::Discover`] where the API server does not tell.
+pub async fn workloads(client: &Client, kinds: &[WorkloadKind]) -> Result<Workloads, PermissionsError> {
+    let known = WorkloadKind::known();
+    let mut found = Workloads::default();
+    for kind in kinds {
+        let (group, version) = kind.api_version.split_once('/').unwrap_or(("", &kind.api_version));
+        let gvk = GroupVersionKind::gvk(group, version, &kind.kind);
+        if known.contains(kind) {
+            // English makes the plurals of all of them.
+            found.served.push(ApiResource::from_gvk(&gvk));
+            continue;
+        }
+        match discovery::pinned_kind(client, &gvk).await {
+            Ok((resource, _)) => found.served.push(resource),
+            Err(KubeError::Discovery(_)) => found.unserved.push(kind.clone()),
+            Err(KubeError::Api(status)) if status.code == 404 => found.unserved.push(kind.clone()),
+            Err(source) => {
+                return Err(PermissionsError::Discover {
+                    api_version: kind.api_version.clone(),
+                    kind: kind.kind.clone(),
+                    source: Box::new(source),
+                });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Which of these the API server would not allow to this identity, in their order.
+///
+/// # Errors
+/// [`PermissionsError::Ask`] where it does not tell.
+pub async fn missing(client: &Client, needs: &[Need]) -> Result<Vec<Need>, PermissionsError> {
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let ask = |need: Need| {
+        let reviews = reviews.clone();
+        async move {
+            let review = review(&need);
+            let answer = reviews.create(&PostParams::default(), &review).await;
+            let answer = answer.map_err(|error| PermissionsError::Ask(Box::new(error)))?;
+            let allowed = answer.status.is_some_and(|status| status.allowed);
+            Ok((!allowed).then_some(need))
+        }
+    };
+    stream::iter(needs.to_vec())
+        .map(ask)
+        .buffered(AT_ONCE)
+        .try_filter_map(|need| async { Ok(need) })
+        .try_collect()
+        .await
+}
+
+fn review(need: &Need) -> SelfSubjectAccessReview {
+    let attributes = ResourceAttributes {
+        verb: Some(need.verb.to_owned()),
+        group: Some(need.group.clone()),
+        resource: Some(need.resource.clone()),
+        subresource: need.subresource.map(str::to_owned),
+        name: need.name.clone(),
+        namespace: need.namespace.clone(),
+        ..ResourceAttributes::default()
+    };
+    let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+    SelfSubjectAccessReview { spec, ..Default::default() }
+}
+
+/// Checks at once that this identity may do all of its duties.
+///
+/// # Errors
+/// [`PermissionsError::Missing`] with everything that it may not; the others where that can't be found
+/// out.
+pub async fn check(client: &Client, settings: &Settings, duties: &Duties) -> Result<Workloads, PermissionsError> {
+    let workloads = workloads(client, &settings.kinds).await?;
+    let needs = missing(client, &needs(&workloads.served, duties)).await?;
+    if needs.is_empty() {
+        return Ok(workloads);
+    }
+    Err(Missing { user: user(client).await, needs }.into())
+}
+
+/// The user's name: no more than a convenience in a message.
+async fn user(client: &Client) -> Option<String> {
+    let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
+    let answer = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await.ok()?;
+    answer.status?.user_info?.username
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    fn known() -> Vec<ApiResource> {
+        let resource = |kind: WorkloadKind| {
+            let (group, version) = kind.api_version.split_once('/').unwrap_or(("", &kind.api_version));
+            ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind.kind))
+        };
+        WorkloadKind::known().into_iter().map(resource).collect()
+    }
+
+    /// As rules, without the sentence in front.
+    fn rules(workloads: &[ApiResource], duties: &Duties) -> String {
+        let missing = Missing { user: None, needs: needs(workloads, duties) }.to_string();
+        missing.split_once('\n').expect("rules").1.to_owned()
+    }
+
+    #[test]
+    fn who_only_looks() {
+        let expected = r#"in a ClusterRole:
+- {apiGroups: [""], resources: ["services"], verbs: ["list", "watch"]}
+- {apiGroups: [""], resources: ["namespaces"], verbs: ["list", "watch"]}
+- {apiGroups: [""], resources: ["nodes"], verbs: ["list", "watch"]}
+- {apiGroups: ["node.k8s.io"], resources: ["runtimeclasses"], verbs: ["list", "watch"]}
+- {apiGroups: ["networking.k8s.io"], resources: ["ipaddresses"], verbs: ["list", "watch"]}
+- {apiGroups: ["networking.k8s.io"], resources: ["servicecidrs"], verbs: ["list", "watch"]}"#;
+        assert_eq!(rules(&[], &Duties::default()), expected);
+    }
+
+    #[test]
+    fn who_does_everything() {
+        let duties = Duties {
+            namespace: "clusterip-policy".into(),
+            moves: true,
+            authority: Some("clusterip-authority".into()),
+            registration: Some(Registration { name: "clusterip-policy".into(), own: true }),
+            settings: Some("clusterip-settings".into()),
+        };
+        let expected = r#"in a ClusterRole:
+- {apiGroups: [""], resources: ["services"], verbs: ["list", "watch", "get", "update"]}
+- {apiGroups: [""], resources: ["namespaces"], verbs: ["list", "watch"]}
+- {apiGroups: [""], resources: ["nodes"], verbs: ["list", "watch"]}
+- {apiGroups: ["node.k8s.io"], resources: ["runtimeclasses"], verbs: ["list", "watch"]}
+- {apiGroups: ["networking.k8s.io"], resources: ["ipaddresses"], verbs: ["list", "watch", "get"]}
+- {apiGroups: ["networking.k8s.io"], resources: ["servicecidrs"], verbs: ["list", "watch"]}
+- {apiGroups: ["apps"], resources: ["deployments"], verbs: ["list", "watch"]}
+- {apiGroups: ["apps"], resources: ["statefulsets"], verbs: ["list", "watch"]}
+- {apiGroups: ["apps"], resources: ["daemonsets"], verbs: ["list", "watch"]}
+- {apiGroups: ["apps"], resources: ["replicasets"], verbs: ["list", "watch"]}
+- {apiGroups: [""], resources: ["replicationcontrollers"], verbs: ["list", "watch"]}
+- {apiGroups: ["batch"], resources: ["jobs"], verbs: ["list", "watch"]}
+- {apiGroups: ["batch"], resources: ["cronjobs"], verbs: ["list", "watch"]}
+- {apiGroups: [""], resources: ["pods"], verbs: ["list", "watch"]}
+- {apiGroups: ["discovery.k8s.io"], resources: ["endpointslices"], verbs: ["list", "watch"]}
+- {apiGroups: [""], resources: ["services/status"], verbs: ["update"]}
+- {apiGroups: ["events.k8s.io"], resources: ["events"], verbs: ["create", "patch"]}
+- {apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], resourceNames: ["clusterip-policy"], verbs: ["get", "list", "watch", "update", "delete"]}
+- {apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], verbs: ["create"]}
+in a Role of namespace clusterip-policy:
+- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["create"]}
+- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], resourceNames: ["clusterip-leader"], verbs: ["get", "update"]}
+- {apiGroups: [""], resources: ["secrets"], verbs: ["create"]}
+- {apiGroups: [""], resources: ["secrets"], resourceNames: ["clusterip-authority"], verbs: ["get", "update"]}
+- {apiGroups: [""], resources: ["configmaps"], resourceNames: ["clusterip-settings"], verbs: ["get", "list", "watch"]}"#;
+        assert_eq!(rules(&known(), &duties), expected);
+    }
+
+    #[test]
+    fn who_serves_in_a_cluster_without_moving() {
+        let duties = Duties {
+            namespace: "own".into(),
+            registration: Some(Registration { name: "clusterip-policy".into(), own: false }),
+            settings: Some("on".into()),
+            ..Duties::default()
+        };
+        let all = rules(&[], &duties);
+        let (_, own) =
+            all.split_once("servicecidrs\"], verbs: [\"list\", \"watch\"]}\n").expect("the last that all need");
+        let expected = r#"- {apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], resourceNames: ["clusterip-policy"], verbs: ["get", "list", "watch", "update"]}
+in a Role of namespace own:
+- {apiGroups: [""], resources: ["configmaps"], resourceNames: ["on"], verbs: ["get", "list", "watch"]}
+- {apiGroups: ["events.k8s.io"], resources: ["events"], verbs: ["create"]}"#;
+        assert_eq!(own, expected);
+    }
+
+    #[test]
+    fn no_need_is_asked_about_twice_and_none_creates_or_deletes_services() {
+        let duties = Duties { moves: true, ..Duties::default() };
+        let mut workloads = known();
+        workloads.extend(known());
+        let needs = needs(&workloads, &duties);
+        for (index, need) in needs.iter().enumerate() {
+            assert!(!needs[..index].contains(need), "{need:?}");
+            let services = need.resource == "services";
+            assert!(!services || matches!(need.verb, "get" | "list" | "watch" | "update"), "{need:?}");
+        }
+    }
+
+    #[test]
+    fn the_message_names_who_lacks_what() {
+        let mut lacks = needs(&[], &Duties::default());
+        lacks.truncate(1);
+        let missing = Missing { user: Some("system:serviceaccount:a:b".into()), needs: lacks };
+        let expected = "system:serviceaccount:a:b lacks permissions; these rules grant what is missing:\n\
+                        in a ClusterRole:\n\
+                        - {apiGroups: [\"\"], resources: [\"services\"], verbs: [\"list\"]}";
+        assert_eq!(missing.to_string(), expected);
+    }
+}

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use clusterip_core::address::Family;
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
 use clusterip_core::label_selector::Labels;
@@ -17,6 +16,7 @@ use crate::cluster::manifests::{Manifest, Origin};
 use crate::cluster::object;
 use crate::cluster::snapshot::{Snapshot, SnapshotCalls, addresses};
 use crate::policy::module::{Module, ModuleError};
+use crate::pool_use::{self, PoolUse};
 
 /// What happens to a Service.
 #[derive(Clone, Debug, Serialize)]
@@ -39,19 +39,6 @@ pub struct Row {
     pub warnings: Vec<String>,
     /// Why it is left or denied.
     pub message: Option<String>,
-}
-
-/// How full a pool is, afterwards.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PoolUse {
-    /// The name of the pool.
-    pub name: String,
-    /// One of its families.
-    pub family: Family,
-    /// How many of the addresses that it may hand out are used.
-    pub used: u128,
-    /// How many it may hand out.
-    pub usable: u128,
 }
 
 /// A plan.
@@ -120,7 +107,8 @@ impl<'m> Planner<'m> {
             plan.manifests.push(index);
             progress(plan.rows.len() as u64);
         }
-        plan.pools = self.pool_use();
+        let used: Vec<IpAddr> = self.snapshot.read().unwrap_or_else(PoisonError::into_inner).addresses().collect();
+        plan.pools = pool_use::of(&self.settings, &used);
         Ok(plan)
     }
 
@@ -172,19 +160,6 @@ impl<'m> Planner<'m> {
     fn has(&self, service: &Value) -> bool {
         let id = id(service);
         self.there.contains_key(&id) || self.get(&id).is_some()
-    }
-
-    fn pool_use(&self) -> Vec<PoolUse> {
-        let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
-        let mut pools = Vec::new();
-        for pool in &self.settings.pools {
-            for family in [Family::V4, Family::V6].into_iter().filter(|family| pool.has(*family)) {
-                let candidates = self.settings.candidates(pool, family);
-                let used = snapshot.addresses().filter(|address| candidates.contains(*address)).count() as u128;
-                pools.push(PoolUse { name: pool.name.clone(), family, used, usable: candidates.count() });
-            }
-        }
-        pools
     }
 }
 

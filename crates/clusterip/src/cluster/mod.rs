@@ -1,10 +1,13 @@
 //! Where the answers to a policy's look-ups come from.
 
 pub mod fill;
+pub mod ledger;
 pub mod live;
+pub mod lookups;
 pub mod manifests;
 pub mod masked;
 pub mod object;
 pub mod selectors;
 pub mod snapshot;
+pub mod stores;
 pub mod yaml;

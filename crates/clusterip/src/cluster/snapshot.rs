@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use clusterip_core::label_selector::{Labels, includes};
+use clusterip_core::service::MOVING_ANNOTATION;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -16,7 +17,8 @@ use super::object::{self, Packed};
 use super::selectors;
 use crate::policy::host_calls::{HostCall, HostCalls};
 
-/// Objects by kind, namespace and name.
+/// Objects by kind, namespace and name, with the indexes that look-ups need. They are kept as objects
+/// come and go, so that no look-up's price grows with the cluster.
 #[derive(Default)]
 pub struct Snapshot {
     kinds: BTreeMap<Kind, Objects>,
@@ -31,13 +33,20 @@ struct Kind {
     kind: String,
 }
 
+impl Kind {
+    fn new(api_version: &str, kind: &str) -> Self {
+        Self { api_version: api_version.to_owned(), kind: kind.to_owned() }
+    }
+}
+
 #[derive(Default)]
 struct Objects {
     by_name: BTreeMap<(String, String), Object>,
     /// The field masks of the first list of the whole cluster: the items are kept as it shows them.
     listed_with: OnceLock<Option<BTreeSet<String>>>,
-    /// Made when first needed; none any more after a change.
-    by_pod_label: OnceLock<PodLabels>,
+    /// By namespace, and then by a label: workloads by each label of their Pods, Services by the first
+    /// that they select, EndpointSlices by that of their Service.
+    by_label: HashMap<String, HashMap<(String, String), BTreeSet<String>>>,
 }
 
 struct Object {
@@ -52,9 +61,6 @@ impl Object {
     }
 }
 
-/// By namespace, and then by a label of the Pods: the names of the objects.
-type PodLabels = HashMap<String, HashMap<(String, String), Vec<String>>>;
-
 impl Snapshot {
     /// Adds an object, in place of one of the same kind, namespace and name.
     pub fn insert(&mut self, object: Value) {
@@ -67,57 +73,112 @@ impl Snapshot {
     }
 
     fn add(&mut self, object: &Value, whole: Packed) {
-        let kind = Kind { api_version: object::api_version(object).to_owned(), kind: object::kind(object).to_owned() };
+        let kind = Kind::new(object::api_version(object), object::kind(object));
         let id = (object::namespace(object).to_owned(), object::name(object).to_owned());
-        let is_service = object::is_service(object);
         let objects = self.kinds.entry(kind).or_default();
-        objects.by_pod_label = OnceLock::new();
-        if is_service {
-            for address in addresses(object) {
+        let replaced = objects.by_name.insert(id.clone(), Object { whole, listed: OnceLock::new() });
+        if let Some(replaced) = replaced {
+            let replaced = replaced.value();
+            objects.forget(&id, &replaced);
+            forget_addresses(&mut self.addresses, &id, &replaced);
+        }
+        for label in index_labels(object) {
+            objects.by_label.entry(id.0.clone()).or_default().entry(label).or_default().insert(id.1.clone());
+        }
+        if object::is_service(object) {
+            for address in occupied(object) {
                 self.addresses.entry(address).or_default().insert(id.clone());
             }
         }
-        let replaced = objects.by_name.insert(id.clone(), Object { whole, listed: OnceLock::new() });
-        if let Some(replaced) = replaced.filter(|_| is_service) {
-            let kept = addresses(object);
-            for address in addresses(&replaced.value()).into_iter().filter(|address| !kept.contains(address)) {
-                if let Entry::Occupied(mut owners) = self.addresses.entry(address) {
-                    owners.get_mut().remove(&id);
-                    if owners.get().is_empty() {
-                        owners.remove();
-                    }
-                }
-            }
-        }
+    }
+
+    /// Takes an object out, and gives it back.
+    pub fn remove(&mut self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Value> {
+        let objects = self.kinds.get_mut(&Kind::new(api_version, kind))?;
+        let id = (namespace.to_owned(), name.to_owned());
+        let removed = objects.by_name.remove(&id)?.value();
+        objects.forget(&id, &removed);
+        forget_addresses(&mut self.addresses, &id, &removed);
+        Some(removed)
     }
 
     /// Makes a kind unknown to the cluster, as before it was invented.
     pub fn remove_api(&mut self, api_version: &str, kind: &str) {
-        self.absent.insert(Kind { api_version: api_version.to_owned(), kind: kind.to_owned() });
+        self.absent.insert(Kind::new(api_version, kind));
+    }
+
+    /// Makes a kind known again.
+    pub fn add_api(&mut self, api_version: &str, kind: &str) {
+        self.absent.remove(&Kind::new(api_version, kind));
     }
 
     /// The object of this kind, namespace and name.
     pub fn get(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Value> {
-        let kind = Kind { api_version: api_version.to_owned(), kind: kind.to_owned() };
-        self.kinds.get(&kind)?.by_name.get(&(namespace.to_owned(), name.to_owned())).map(Object::value)
+        self.packed(api_version, kind, namespace, name).map(Packed::value)
+    }
+
+    /// As [`Self::get`], as it is kept.
+    pub fn packed(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<&Packed> {
+        let objects = self.kinds.get(&Kind::new(api_version, kind))?;
+        objects.by_name.get(&(namespace.to_owned(), name.to_owned())).map(|object| &object.whole)
     }
 
     /// All objects of a kind, by namespace and name.
     pub fn all(&self, api_version: &str, kind: &str) -> impl Iterator<Item = Value> {
-        let kind = Kind { api_version: api_version.to_owned(), kind: kind.to_owned() };
-        self.kinds.get(&kind).into_iter().flat_map(|objects| objects.by_name.values().map(Object::value))
+        let objects = self.kinds.get(&Kind::new(api_version, kind));
+        objects.into_iter().flat_map(|objects| objects.by_name.values().map(Object::value))
     }
 
-    /// Every address that a Service has.
+    /// The namespaces and names of all objects of a kind, of all namespaces or of one, in order.
+    pub fn names(&self, api_version: &str, kind: &str, namespace: Option<&str>) -> Vec<(String, String)> {
+        let Some(objects) = self.kinds.get(&Kind::new(api_version, kind)) else { return Vec::new() };
+        objects.of_namespace(namespace).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// The objects of a kind and namespace that are found by this label, by name: EndpointSlices by that
+    /// of their Service, workloads by each of their Pods.
+    pub fn labelled(&self, api_version: &str, kind: &str, namespace: &str, label: &(String, String)) -> Vec<Value> {
+        let Some(objects) = self.kinds.get(&Kind::new(api_version, kind)) else { return Vec::new() };
+        let names = objects.by_label.get(namespace).and_then(|index| index.get(label)).into_iter().flatten();
+        let object = |name: &String| objects.by_name.get(&(namespace.to_owned(), name.clone()));
+        names.filter_map(object).map(Object::value).collect()
+    }
+
+    /// The names of the Services of a namespace that select Pods with these labels, in order.
+    pub fn services_selecting(&self, namespace: &str, labels: &Labels) -> BTreeSet<String> {
+        let Some(services) = self.kinds.get(&Kind::new("v1", "Service")) else { return BTreeSet::new() };
+        let Some(index) = services.by_label.get(namespace) else { return BTreeSet::new() };
+        let found = labels.iter().filter_map(|(key, value)| index.get(&(key.clone(), value.clone()))).flatten();
+        let selects = |name: &&String| {
+            let service = services.by_name.get(&(namespace.to_owned(), (*name).clone()));
+            service.is_some_and(|service| includes(labels, &map(&service.value(), &["spec", "selector"])))
+        };
+        found.filter(selects).cloned().collect()
+    }
+
+    /// Whether an `IPAddress` object of this address exists, or a Service has it, or a move under way
+    /// keeps it.
+    pub fn has_ip_address(&self, address: IpAddr) -> bool {
+        let name = address.to_string();
+        self.addresses.contains_key(&address) || self.packed("networking.k8s.io/v1", "IPAddress", "", &name).is_some()
+    }
+
+    /// Every address that a Service has, or that a move under way keeps for it.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.addresses.keys().copied()
     }
 
-    fn answer(&self, call: &HostCall, selected: Option<&Labels>) -> Result<Vec<u8>, String> {
+    /// The Services that have this address, or for which a move under way keeps it.
+    pub fn owners(&self, address: IpAddr) -> impl Iterator<Item = &(String, String)> {
+        self.addresses.get(&address).into_iter().flatten()
+    }
+
+    /// Answers, with `more` objects at the end of a list of the whole cluster.
+    fn answer(&self, call: &HostCall, selected: Option<&Labels>, more: &[Value]) -> Result<Vec<u8>, String> {
         match call {
             HostCall::ListAll { api_version, kind, label_selector, field_selector, field_masks } => {
                 let query = Query { api_version, kind, label_selector, field_selector, field_masks };
-                self.list(&query, None, selected)
+                self.list(&query, None, selected, more)
             }
             HostCall::ListNamespace { api_version, kind, namespace, label_selector, field_selector, field_masks } => {
                 self.check_api(api_version, kind)?;
@@ -127,7 +188,7 @@ impl Snapshot {
                     ));
                 }
                 let query = Query { api_version, kind, label_selector, field_selector, field_masks };
-                self.list(&query, Some(namespace), selected)
+                self.list(&query, Some(namespace), selected, &[])
             }
             HostCall::Get { api_version, kind, name, namespace, field_masks, .. } => {
                 self.check_api(api_version, kind)?;
@@ -169,7 +230,13 @@ impl Snapshot {
         if absent { Err(format!("Cannot find resource {api_version}/{kind}")) } else { Ok(()) }
     }
 
-    fn list(&self, query: &Query<'_>, namespace: Option<&str>, selected: Option<&Labels>) -> Result<Vec<u8>, String> {
+    fn list(
+        &self,
+        query: &Query<'_>,
+        namespace: Option<&str>,
+        selected: Option<&Labels>,
+        more: &[Value],
+    ) -> Result<Vec<u8>, String> {
         self.check_api(query.api_version, query.kind)?;
         let kind = Kind { api_version: query.api_version.clone(), kind: query.kind.clone() };
         let labels =
@@ -200,6 +267,9 @@ impl Snapshot {
                 items.push(if keep { Cow::Borrowed(object.listed.get_or_init(|| item)) } else { Cow::Owned(item) });
             }
         }
+        for object in more {
+            items.push(Cow::Owned(serde_json::value::to_raw_value(object).map_err(|error| error.to_string())?));
+        }
         json(&List { query, items })
     }
 }
@@ -208,39 +278,82 @@ impl Objects {
     /// The objects, all or of one namespace; where `selected` are the labels that a Service selects,
     /// those with other Pods may be left out.
     fn of<'s>(&'s self, namespace: Option<&'s str>, selected: Option<&Labels>) -> Vec<&'s Object> {
-        let Some(namespace) = namespace else { return self.by_name.values().collect() };
-        if let Some(selected) = selected.filter(|selected| !selected.is_empty()) {
-            let index = self.by_pod_label.get_or_init(|| self.index());
+        if let (Some(namespace), Some(selected)) = (namespace, selected.filter(|selected| !selected.is_empty())) {
+            let none = BTreeSet::new();
+            let index = self.by_label.get(namespace);
             let names = |(key, value): (&String, &String)| {
-                index
-                    .get(namespace)
-                    .and_then(|index| index.get(&(key.clone(), value.clone())))
-                    .map(Vec::as_slice)
-                    .unwrap_or_default()
+                index.and_then(|index| index.get(&(key.clone(), value.clone()))).unwrap_or(&none)
             };
-            let fewest = selected.iter().map(names).min_by_key(|names| names.len()).unwrap_or_default();
+            let Some(fewest) = selected.iter().map(names).min_by_key(|names| names.len()) else { return Vec::new() };
             let object = |name: &String| self.by_name.get(&(namespace.to_owned(), name.clone()));
             let selects = |object: &&Object| includes(&pod_labels(&object.value()), selected);
             return fewest.iter().filter_map(object).filter(selects).collect();
         }
-        let from = (namespace.to_owned(), String::new());
-        self.by_name.range(from..).take_while(|((other, _), _)| other == namespace).map(|(_, object)| object).collect()
+        self.of_namespace(namespace).map(|(_, object)| object).collect()
     }
 
-    fn index(&self) -> PodLabels {
-        let mut index = PodLabels::new();
-        for ((namespace, name), object) in &self.by_name {
-            let labels = index.entry(namespace.clone()).or_default();
-            for (key, value) in pod_labels(&object.value()) {
-                labels.entry((key, value)).or_default().push(name.clone());
+    fn of_namespace<'s>(
+        &'s self,
+        namespace: Option<&'s str>,
+    ) -> impl Iterator<Item = (&'s (String, String), &'s Object)> {
+        let from = (namespace.unwrap_or_default().to_owned(), String::new());
+        let objects = self.by_name.range(from..);
+        objects.take_while(move |((other, _), _)| namespace.is_none_or(|namespace| other == namespace))
+    }
+
+    /// Takes what was replaced or removed out of the index.
+    fn forget(&mut self, id: &(String, String), object: &Value) {
+        let Some(index) = self.by_label.get_mut(&id.0) else { return };
+        for label in index_labels(object) {
+            if let Entry::Occupied(mut names) = index.entry(label) {
+                names.get_mut().remove(&id.1);
+                if names.get().is_empty() {
+                    names.remove();
+                }
             }
         }
-        index
+        if index.is_empty() {
+            self.by_label.remove(&id.0);
+        }
     }
 }
 
-/// The labels of an object's Pods.
-fn pod_labels(object: &Value) -> Labels {
+fn forget_addresses(
+    addresses: &mut HashMap<IpAddr, BTreeSet<(String, String)>>,
+    id: &(String, String),
+    object: &Value,
+) {
+    if !object::is_service(object) {
+        return;
+    }
+    for address in occupied(object) {
+        if let Entry::Occupied(mut owners) = addresses.entry(address) {
+            owners.get_mut().remove(id);
+            if owners.get().is_empty() {
+                owners.remove();
+            }
+        }
+    }
+}
+
+/// The label of an EndpointSlice that names its Service.
+pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+
+/// The labels that an object is found by.
+fn index_labels(object: &Value) -> Labels {
+    if object::kind(object) == "EndpointSlice" {
+        let labels = map(object, &["metadata", "labels"]);
+        return labels.into_iter().filter(|(key, _)| key == SERVICE_NAME_LABEL).collect();
+    }
+    if object::is_service(object) {
+        // Whoever is selected has them all: one is enough to be found.
+        return map(object, &["spec", "selector"]).into_iter().take(1).collect();
+    }
+    pod_labels(object)
+}
+
+/// The labels of the Pods of a workload, or of a Pod itself.
+pub fn pod_labels(object: &Value) -> Labels {
     match object::kind(object) {
         "Pod" => map(object, &["metadata", "labels"]),
         "CronJob" => map(object, &["spec", "jobTemplate", "spec", "template", "metadata", "labels"]),
@@ -248,7 +361,8 @@ fn pod_labels(object: &Value) -> Labels {
     }
 }
 
-fn map(object: &Value, path: &[&str]) -> Labels {
+/// The strings of a map at a path of fields.
+pub fn map(object: &Value, path: &[&str]) -> Labels {
     let found = path.iter().try_fold(object, |value, key| value.get(key)).and_then(Value::as_object);
     let strings = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
     found.into_iter().flatten().filter_map(strings).collect()
@@ -266,6 +380,21 @@ pub fn addresses(service: &Value) -> Vec<IpAddr> {
         }
     }
     addresses
+}
+
+/// The addresses of a Service, and those that a move under way keeps for it.
+fn occupied(service: &Value) -> Vec<IpAddr> {
+    let mut occupied = addresses(service);
+    let moving = object::text(service, &["metadata", "annotations", MOVING_ANNOTATION]);
+    if let Some(moving) = (!moving.is_empty()).then(|| serde_json::from_str::<Value>(moving).ok()).flatten() {
+        let lists = ["from", "to"].iter().filter_map(|key| moving.get(key)?.as_array()).flatten();
+        for address in lists.filter_map(|address| address.as_str()?.parse().ok()) {
+            if !occupied.contains(&address) {
+                occupied.push(address);
+            }
+        }
+    }
+    occupied
 }
 
 struct Query<'q> {
@@ -316,10 +445,19 @@ impl SnapshotCalls {
     pub fn for_selector(self, selector: Labels) -> Self {
         Self { selected: Some(selector), ..self }
     }
+
+    /// Answers, with `more` objects at the end of a list of the whole cluster.
+    ///
+    /// # Errors
+    /// As [`HostCalls::answer`].
+    pub fn answer_with(&self, call: &HostCall, more: &[Value]) -> Result<Vec<u8>, String> {
+        let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
+        snapshot.answer(call, self.selected.as_ref(), more)
+    }
 }
 
 impl HostCalls for SnapshotCalls {
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
-        self.snapshot.read().unwrap_or_else(PoisonError::into_inner).answer(call, self.selected.as_ref())
+        self.answer_with(call, &[])
     }
 }

@@ -1,6 +1,7 @@
 //! The commands: they read arguments, call what does the work, and print.
 
 pub mod plan;
+pub mod serve;
 pub mod settings;
 pub mod style;
 

@@ -94,7 +94,7 @@ impl Plan {
         };
         let known = there.iter().map(Cow::Borrowed);
         let known = known.chain(manifests.iter().map(|manifest| Cow::Owned(manifest.object.value())));
-        let document = settings::complete(written, &service_cidrs(known));
+        let document = settings::complete(written, &object::service_cidrs(known));
         let settings = settings::check(&module, &document, self.settings.as_deref())?;
 
         for manifest in &manifests {
@@ -140,19 +140,6 @@ fn warn_of_retired_api(manifest: &Manifest) {
         "{origin}: {kind} {namespace}/{name} is no evidence: {api_version} is gone, Kubernetes serves {served}"
     );
     anstream::eprintln!("{}warning:{} {}", style::WARNING.render(), anstyle::Reset.render(), harmless(&warning));
-}
-
-/// The ranges that the cluster's `ServiceCIDR` objects name, that of `kubernetes` first: the API server
-/// makes it from its own flag.
-fn service_cidrs<'o>(objects: impl Iterator<Item = Cow<'o, Value>>) -> Vec<String> {
-    let (mut primary, mut others) = (Vec::new(), Vec::new());
-    for object in objects.filter(|object| object::kind(object) == "ServiceCIDR") {
-        let cidrs = object.get("spec").and_then(|spec| spec.get("cidrs")).and_then(Value::as_array);
-        let cidrs = cidrs.into_iter().flatten().filter_map(|cidr| cidr.as_str().map(str::to_owned));
-        if object::name(&object) == "kubernetes" { primary.extend(cidrs) } else { others.extend(cidrs) }
-    }
-    primary.append(&mut others);
-    primary
 }
 
 /// A progress bar, for whoever has to wait longer than a second at a terminal.

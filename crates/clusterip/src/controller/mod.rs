@@ -1,5 +1,22 @@
 //! What happens to Services that are there already: which of them are misplaced, and how they move.
+//!
+//! A move is [`mover`], which asks the API server; [`step`], which says what is next, given what is
+//! stored; and [`journal`], what is stored. [`spec_merge`] and [`field_ownership`] put back what was
+//! there, and leave alone what others changed meanwhile.
 
+pub mod affected;
+pub mod approved;
+pub mod brakes;
+pub mod endpoints;
+pub mod field_ownership;
 pub mod journal;
 pub mod leader;
+pub mod misplaced;
 pub mod mover;
+pub mod outcome;
+pub mod ownership;
+pub mod reconcile;
+pub mod refusal;
+pub mod run;
+pub mod spec_merge;
+pub mod step;

@@ -1,1 +1,546 @@
 //! Gives a Service another address without deleting it.
+//!
+//! # Expected flow
+//! A `ClusterIP` can't be changed, but a Service that has none may be given any: [`Mover::start`] makes
+//! the Service an `ExternalName` for some milliseconds, with the [journal](super::journal) of all that is
+//! needed to finish in an annotation, then gives it everything back, at the new address. [`super::step`]
+//! has the steps.
+//!
+//! # Guarantees
+//! - The Service is never deleted, nor created: its UID, and whatever hangs on it, stays.
+//! - Nothing is changed where the API server refuses the first write, which is tried by a dry run.
+//! - It may be cut off anywhere. [`Mover::resume`] finishes, from what is stored alone; it does so again
+//!   and again, and does nothing where nothing is left to do.
+//! - What others change meanwhile stays changed. Each write says which version it was made of.
+//! - It ends: after [`Limits::total`] with an error, and the journal left for [`Mover::resume`].
+//!
+//! # Caveats
+//! - Somebody else may take the old address, the new one, or a node port meanwhile: the next address that
+//!   [`Targets`] has is taken, else the old one, else the API server picks; a node port is waited for, and
+//!   then replaced. The [`Outcome`] tells.
+//! - JSON is sent as it came: a typed client would drop the fields that it does not know.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use http::{Method, Request};
+use kube::Client;
+use serde_json::Value;
+use thiserror::Error;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::field_ownership::MANAGER;
+use super::journal::{Journal, JournalError, Way};
+use super::outcome::{Outcome, Unmoved, shown};
+use super::refusal::Refusal;
+use super::step::{self, Placement, Step};
+
+/// A move that is to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// The Service's namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID: another Service of that name is not meant.
+    pub uid: String,
+    /// All addresses that it is to have, primary first, in its order of families. A family that stays has
+    /// its old address here.
+    pub addresses: Vec<IpAddr>,
+    /// Why: for the Event and the log.
+    pub why: String,
+    /// Whether it is moved even if it is a load balancer, whose cloud controller may tear it down.
+    pub load_balancers: bool,
+}
+
+/// Where a Service may be placed.
+pub trait Targets: Send + Sync {
+    /// Addresses for it, like [`Order::addresses`], other than those that were refused; nothing where
+    /// there are none.
+    fn another(&self, refused: &[IpAddr]) -> Option<Vec<IpAddr>>;
+
+    /// Whether it may have these, which its annotation names: anybody might have written that.
+    fn fits(&self, addresses: &[IpAddr]) -> bool;
+}
+
+/// A move that is not finished. Where the Service has a journal by now, [`Mover::resume`] finishes.
+#[derive(Debug, Error)]
+pub enum MoveError {
+    /// The Service can't be what it is said to be.
+    #[error("{what} can't be moved: it has no {missing}")]
+    Incomplete {
+        /// The Service.
+        what: String,
+        /// What it lacks.
+        missing: &'static str,
+    },
+    /// The order does not fit.
+    #[error(
+        "{service} at {from} can't be moved to {to}: one address for each of its families is needed, in their order"
+    )]
+    Families {
+        /// The Service.
+        service: String,
+        /// Its addresses.
+        from: String,
+        /// Those that it should have.
+        to: String,
+    },
+    /// The API server, or a policy, forbids a step.
+    #[error("{service} can't be moved: the step {step:?} was refused: {reason}{}", if *.untouched { "; nothing was changed" } else { "; it is tried again" })]
+    Refused {
+        /// The Service.
+        service: String,
+        /// Which step.
+        step: &'static str,
+        /// What the API server says.
+        reason: String,
+        /// Whether the Service is as it was.
+        untouched: bool,
+    },
+    /// The API server did not answer, or not well, for too long.
+    #[error("{service}: the step {step:?} was not finished within {} s: {reason}", .limit.as_secs_f32())]
+    Unfinished {
+        /// The Service.
+        service: String,
+        /// Which step.
+        step: &'static str,
+        /// The last that went wrong.
+        reason: String,
+        /// How long it was tried.
+        limit: Duration,
+    },
+    /// The journal can't be written.
+    #[error("{service}: {reason}")]
+    Journal {
+        /// The Service.
+        service: String,
+        /// Why.
+        reason: JournalError,
+    },
+}
+
+/// How long a move may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// One request.
+    pub request: Duration,
+    /// The whole move, after which it is left to the next resumption.
+    pub total: Duration,
+    /// How long a node port that somebody took is waited for, while the Service has no address.
+    pub ports: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { request: Duration::from_secs(10), total: Duration::from_secs(60), ports: Duration::from_secs(5) }
+    }
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Moves Services.
+#[derive(Clone)]
+pub struct Mover {
+    client: Client,
+    limits: Limits,
+}
+
+impl Mover {
+    /// A mover with the usual [`Limits`].
+    pub fn new(client: Client) -> Self {
+        Self::with_limits(client, Limits::default())
+    }
+
+    /// A mover with other limits.
+    pub fn with_limits(client: Client, limits: Limits) -> Self {
+        Self { client, limits }
+    }
+
+    /// Moves a Service. One that is on the move already is finished instead, wherever that leads.
+    ///
+    /// # Errors
+    /// [`MoveError`]
+    pub async fn start(&self, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+        let mut run = Run::new(self, &order.namespace, &order.name, &order.uid);
+        let mut refused: Vec<IpAddr> = Vec::new();
+        let mut to = order.addresses.clone();
+        loop {
+            let Some(service) = run.read("read").await? else { return Ok(Outcome::Unmoved(Unmoved::Gone)) };
+            if step::next(&service) != Step::AtHome {
+                return run.finish(service, targets).await;
+            }
+            if let Some(unmoved) = step::unmovable(&service, &to, order.load_balancers) {
+                return Ok(Outcome::Unmoved(unmoved));
+            }
+            let from = step::addresses(&service);
+            if !same_families(&from, &to) {
+                let (from, to) = (shown(&from), shown(&to));
+                return Err(MoveError::Families { service: run.label(), from, to });
+            }
+            if let Some(taken) = run.taken(&from, &to).await? {
+                refused.push(taken);
+                match next_target(targets, &refused, &from) {
+                    Some(next) => to = next,
+                    None => return Ok(Outcome::Unmoved(Unmoved::NoTarget { taken: refused })),
+                }
+                continue;
+            }
+            run.refused = refused.clone();
+            run.ordered = Some(to.clone());
+            if let Some(service) = run.release(&service, &to, &order.why).await? {
+                return run.finish(service, targets).await;
+            }
+        }
+    }
+
+    /// Finishes whatever a move has left on a Service, from its phase, or takes off what only looks so.
+    ///
+    /// # Errors
+    /// [`MoveError`]; it may be called again.
+    pub async fn resume(&self, service: &Value, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+        let field = |name: &'static str| {
+            let value = service.get("metadata").and_then(|metadata| metadata.get(name)).and_then(Value::as_str);
+            value.ok_or(MoveError::Incomplete { what: "a Service".to_owned(), missing: name })
+        };
+        let mut run = Run::new(self, field("namespace")?, field("name")?, field("uid")?);
+        // What came from a watch may be stale.
+        match run.read("read").await? {
+            Some(service) => run.finish(service, targets).await,
+            None => Ok(Outcome::Unmoved(Unmoved::Gone)),
+        }
+    }
+}
+
+/// What has become of an attempt to place the Service.
+enum Placing {
+    /// It is placed, as this says.
+    Done(Value),
+    /// There is another attempt to make.
+    Again,
+}
+
+/// What was tried to place the Service.
+struct Attempt {
+    placement: Placement,
+    refused: Vec<IpAddr>,
+    notes: Vec<String>,
+    /// Since when a port is waited for.
+    waiting: Option<Instant>,
+    /// The ports that are not waited for any more.
+    without: Vec<u64>,
+}
+
+impl Attempt {
+    fn new(placement: Placement, refused: Vec<IpAddr>) -> Self {
+        let notes = refused.iter().map(|address| format!("{address} is taken")).collect();
+        Self { placement, refused, notes, waiting: None, without: Vec::new() }
+    }
+
+    /// The first place to try: the one in the journal, if it was `ordered`, or fits.
+    fn first(journal: &Journal, ordered: Option<&[IpAddr]>, refused: &[IpAddr], targets: &dyn Targets) -> Self {
+        let to = journal.to.as_slice();
+        let trusted = !to.is_empty() && (ordered == Some(to) || targets.fits(to));
+        let placement = match trusted.then(|| to.to_vec()).or_else(|| next_target(targets, &[], &journal.from)) {
+            Some(to) => Placement::At(to),
+            None => Self::old(journal, &[]),
+        };
+        Self::new(placement, refused.to_vec())
+    }
+
+    /// The old place, where it may still be free.
+    fn old(journal: &Journal, refused: &[IpAddr]) -> Placement {
+        match journal.from.is_empty() || journal.from.iter().any(|address| refused.contains(address)) {
+            true => Placement::Anywhere,
+            false => Placement::At(journal.from.clone()),
+        }
+    }
+
+    /// Goes on to the next target, as an address is refused; false where nothing is left.
+    fn after_address(&mut self, journal: &Journal, which: Option<IpAddr>, reason: &str, targets: &dyn Targets) -> bool {
+        let Placement::At(tried) = &self.placement else { return false };
+        self.notes.push(format!("{} can't be had: {reason}", shown(tried)));
+        // A second address that is refused leaves the first held for about a minute. The one that a
+        // single-stack Service kept is not allocated again, and so never refused.
+        let stays = |address: &IpAddr| journal.way == Way::SingleStack && journal.from.first() == Some(address);
+        let lost = tried
+            .iter()
+            .filter(|address| !stays(address) && (which.is_none() || tried.len() == 2 || which == Some(**address)));
+        let lost: Vec<IpAddr> = lost.copied().collect();
+        self.refused.extend(lost);
+        self.placement = match next_target(targets, &self.refused, &journal.from) {
+            Some(next) => Placement::At(next),
+            None => Self::old(journal, &self.refused),
+        };
+        true
+    }
+
+    /// Goes on to the old place, as the new one is forbidden; false where nothing is left.
+    fn after_refusal(&mut self, journal: &Journal, reason: &str) -> bool {
+        let Placement::At(tried) = &self.placement else { return false };
+        self.notes.push(format!("{} was refused: {reason}", shown(tried)));
+        self.placement = match *tried == journal.from {
+            true => Placement::Anywhere,
+            false => Self::old(journal, &self.refused),
+        };
+        true
+    }
+
+    /// Gives up a port that was waited for long enough; false where it must be waited for, or where it is
+    /// not known which it is.
+    fn after_port(&mut self, which: Option<u64>, reason: &str, patience: Duration) -> bool {
+        let since = *self.waiting.get_or_insert_with(Instant::now);
+        if since.elapsed() < patience {
+            return false;
+        }
+        match which.filter(|port| !self.without.contains(port)) {
+            Some(port) => {
+                self.without.push(port);
+                self.notes.push(format!("node port {port} was replaced by another: {reason}"));
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// The next target that can be one.
+fn next_target(targets: &dyn Targets, refused: &[IpAddr], from: &[IpAddr]) -> Option<Vec<IpAddr>> {
+    let next = targets.another(refused)?;
+    let fresh = !next.is_empty() && next.iter().all(|address| !refused.contains(address));
+    (fresh && (from.is_empty() || same_families(from, &next))).then_some(next)
+}
+
+fn same_families(one: &[IpAddr], other: &[IpAddr]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.is_ipv4() == other.is_ipv4())
+}
+
+/// One go at a move.
+struct Run<'m> {
+    mover: &'m Mover,
+    namespace: &'m str,
+    name: &'m str,
+    uid: &'m str,
+    since: Instant,
+    pause: Duration,
+    /// What this run itself has ordered, and could not have.
+    ordered: Option<Vec<IpAddr>>,
+    refused: Vec<IpAddr>,
+    attempt: Option<Attempt>,
+}
+
+impl<'m> Run<'m> {
+    fn new(mover: &'m Mover, namespace: &'m str, name: &'m str, uid: &'m str) -> Self {
+        Self {
+            mover,
+            namespace,
+            name,
+            uid,
+            since: Instant::now(),
+            pause: FIRST_PAUSE,
+            ordered: None,
+            refused: Vec::new(),
+            attempt: None,
+        }
+    }
+
+    fn label(&self) -> String {
+        format!("Service {}/{}", self.namespace, self.name)
+    }
+
+    fn path(&self) -> String {
+        format!("/api/v1/namespaces/{}/services/{}", self.namespace, self.name)
+    }
+
+    /// Does what is left to do.
+    async fn finish(&mut self, mut service: Value, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+        let mut reached = Outcome::Unmoved(Unmoved::NotMoving);
+        let mut status_done = false;
+        let mut ownership_refused = false;
+        loop {
+            let mut next = step::next(&service);
+            if let Step::RestoreStatus(journal) = &next
+                && status_done
+            {
+                let ending = step::ending(&service, journal);
+                next = Step::Forget { journal: Some(journal.clone()), ending };
+            }
+            let (name, result) = match next {
+                Step::AtHome => return Ok(reached),
+                Step::Place(journal) => {
+                    // Should somebody take all of ours off at once, this is how it will have ended.
+                    reached = step::ending(&service, &journal);
+                    match self.place(&service, &journal, targets).await? {
+                        Ok(Placing::Again) => continue,
+                        Ok(Placing::Done(written)) => ("place", Ok(written)),
+                        Err(refusal) => ("place", Err(refusal)),
+                    }
+                }
+                Step::RestoreStatus(journal) => {
+                    let result = self.put("/status", &step::with_status(&service, &journal)).await;
+                    status_done = result.is_ok();
+                    ("status", result)
+                }
+                Step::Forget { mut journal, ending } => {
+                    reached = ending;
+                    if let Some(journal) = journal.as_deref_mut().filter(|_| ownership_refused) {
+                        journal.managed_fields.clear();
+                    }
+                    let result = self.put("", &step::forgotten(&service, journal.as_deref())).await;
+                    // Owners that nobody wrote like this are not worth an annotation that never ends.
+                    if matches!(result, Err(Refusal::Refused(_))) && !ownership_refused {
+                        ownership_refused = true;
+                        continue;
+                    }
+                    ("forget", result)
+                }
+            };
+            service = match result {
+                Ok(written) => {
+                    self.pause = FIRST_PAUSE;
+                    written
+                }
+                Err(refusal) => {
+                    self.wait(name, &refusal).await?;
+                    match self.read(name).await? {
+                        Some(service) => service,
+                        None => return Ok(Outcome::Unmoved(Unmoved::Gone)),
+                    }
+                }
+            };
+        }
+    }
+
+    /// Gives the Service an address, or makes up another attempt where this one is refused.
+    async fn place(
+        &mut self,
+        service: &Value,
+        journal: &Journal,
+        targets: &dyn Targets,
+    ) -> Result<Result<Placing, Refusal>, MoveError> {
+        let (ordered, refused) = (self.ordered.as_deref(), self.refused.as_slice());
+        let attempt = self.attempt.get_or_insert_with(|| Attempt::first(journal, ordered, refused, targets));
+        let body = step::placed(service, journal, &attempt.placement, &attempt.without, &attempt.notes);
+        let body = match body {
+            Ok(body) => body,
+            Err(reason) => return Err(self.journal(reason)),
+        };
+        let refusal = match self.put("", &body).await {
+            Ok(written) => return Ok(Ok(Placing::Done(written))),
+            Err(refusal) => refusal,
+        };
+        let patience = self.mover.limits.ports;
+        let Some(attempt) = &mut self.attempt else { return Ok(Err(refusal)) };
+        let another = match &refusal {
+            Refusal::Address { which, reason } => attempt.after_address(journal, *which, reason, targets),
+            Refusal::Refused(reason) => attempt.after_refusal(journal, reason),
+            Refusal::Port { which, reason } => attempt.after_port(*which, reason, patience),
+            _ => return Ok(Err(refusal)),
+        };
+        tracing::debug!(service = %self.label(), %refusal, another, "placing was refused");
+        // Whatever it was, the Service must not stay without an address: it is tried as long as possible.
+        Ok(match another {
+            true => Ok(Placing::Again),
+            false => Err(Refusal::Trouble(refusal.to_string())),
+        })
+    }
+
+    /// Releases the address; nothing where the Service was changed meanwhile, and must be read again.
+    async fn release(&mut self, service: &Value, to: &[IpAddr], why: &str) -> Result<Option<Value>, MoveError> {
+        let mut journal = step::beginning(service, to, why);
+        for query in ["?dryRun=All", ""] {
+            let body = step::released(service, &journal).map_err(|reason| self.journal(reason))?;
+            match self.put(query, &body).await {
+                Ok(written) if query.is_empty() => return Ok(Some(written)),
+                Ok(tried) => {
+                    journal.released = tried.get("spec").and_then(Value::as_object).cloned().unwrap_or_default()
+                }
+                Err(refusal) => {
+                    self.wait("release", &refusal).await?;
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first of the new addresses that somebody has.
+    async fn taken(&mut self, from: &[IpAddr], to: &[IpAddr]) -> Result<Option<IpAddr>, MoveError> {
+        for address in to.iter().filter(|address| !from.contains(address)) {
+            loop {
+                match self
+                    .request(Method::GET, &format!("/apis/networking.k8s.io/v1/ipaddresses/{address}"), None)
+                    .await
+                {
+                    Ok(_) => return Ok(Some(*address)),
+                    // Also where there is no such API; the API server has the last word then.
+                    Err(Refusal::Gone) => break,
+                    Err(refusal) => self.wait("look up", &refusal).await?,
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The Service as it is stored; nothing where it is gone, or another has its name.
+    async fn read(&mut self, step: &'static str) -> Result<Option<Value>, MoveError> {
+        loop {
+            match self.request(Method::GET, &self.path(), None).await {
+                Ok(service) => {
+                    let uid = service.pointer("/metadata/uid").and_then(Value::as_str);
+                    return Ok((uid == Some(self.uid)).then_some(service));
+                }
+                Err(Refusal::Gone) => return Ok(None),
+                Err(refusal) => self.wait(step, &refusal).await?,
+            }
+        }
+    }
+
+    /// Waits before the next try, or gives up. What is refused is not tried again.
+    async fn wait(&mut self, step: &'static str, refusal: &Refusal) -> Result<(), MoveError> {
+        let limit = self.mover.limits.total;
+        let (service, reason) = (self.label(), refusal.to_string());
+        match refusal {
+            Refusal::Refused(_) | Refusal::Address { .. } | Refusal::Port { .. } => {
+                let untouched = matches!(step, "read" | "look up" | "release");
+                return Err(MoveError::Refused { service, step, reason, untouched });
+            }
+            _ if self.since.elapsed() + self.pause > limit => {
+                return Err(MoveError::Unfinished { service, step, reason, limit });
+            }
+            _ => {}
+        }
+        tracing::debug!(service, step, reason, "trying again");
+        sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        Ok(())
+    }
+
+    fn journal(&self, reason: JournalError) -> MoveError {
+        MoveError::Journal { service: self.label(), reason }
+    }
+
+    async fn put(&self, suffix: &str, service: &Value) -> Result<Value, Refusal> {
+        let separator = if suffix.contains('?') { '&' } else { '?' };
+        let path = format!("{}{suffix}{separator}fieldManager={MANAGER}", self.path());
+        self.request(Method::PUT, &path, Some(service)).await
+    }
+
+    async fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Refusal> {
+        let invalid = |error: &dyn std::fmt::Display| Refusal::Refused(error.to_string());
+        let body = match body {
+            Some(body) => serde_json::to_vec(body).map_err(|error| invalid(&error))?,
+            None => Vec::new(),
+        };
+        let request = Request::builder().method(method).uri(path).header("content-type", "application/json").body(body);
+        let request = request.map_err(|error| invalid(&error))?;
+        match timeout(self.mover.limits.request, self.mover.client.request::<Value>(request)).await {
+            Ok(answer) => answer.map_err(|error| Refusal::of(&error)),
+            Err(_) => {
+                let limit = self.mover.limits.request.as_secs_f32();
+                Err(Refusal::Trouble(format!("no answer within {limit} s")))
+            }
+        }
+    }
+}

@@ -68,4 +68,17 @@ impl AdmissionResponse {
             warnings: answer.warnings,
         })
     }
+
+    /// A refusal of `request` that is none of the policy's.
+    pub fn refused(request: &Value, code: u16, message: String) -> Self {
+        Self {
+            uid: request.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            allowed: false,
+            patch_type: None,
+            patch: None,
+            status: Some(Status { message: Some(message), code: Some(code) }),
+            audit_annotations: None,
+            warnings: None,
+        }
+    }
 }

@@ -12,7 +12,8 @@ use tabwriter::TabWriter;
 use super::json::Summary;
 use super::terminal::harmless;
 use crate::commands::style;
-use crate::planner::{Plan, PoolUse, Row};
+use crate::planner::{Plan, Row};
+use crate::pool_use::PoolUse;
 
 /// The table: a row for each Service, its warnings below it, and a last line with the totals. Coloured;
 /// whoever prints it takes the colours out where they don't belong.
@@ -88,7 +89,7 @@ fn totals(plan: &Plan) -> String {
     let mut line = format!("{} {services}: {allocated} allocated, {left} left, ", plan.rows.len());
     let denied_text = format!("{denied} denied");
     line.push_str(&if denied == 0 { denied_text } else { paint(style::ERROR, &denied_text) });
-    for PoolUse { name, family, used, usable } in &plan.pools {
+    for PoolUse { name, family, used, usable, .. } in &plan.pools {
         let several = plan.pools.iter().filter(|pool| pool.name == *name).count() > 1 || *family == Family::V6;
         let family = if several { format!(" {family}") } else { String::new() };
         // Writing to a string can't fail.

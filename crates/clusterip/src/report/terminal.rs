@@ -15,7 +15,8 @@ pub fn harmless_lines(text: &str) -> String {
     text.split('\n').map(harmless).collect::<Vec<_>>().join("\n")
 }
 
-fn steers(c: char) -> bool {
+/// Whether a character would steer the terminal, the layout, or the direction of reading.
+pub fn steers(c: char) -> bool {
     let invisible =
         matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
     c.is_control() || invisible

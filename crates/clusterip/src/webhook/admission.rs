@@ -1,1 +1,198 @@
 //! An admission request on its way through ledger and policy.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clusterip_core::answer::{Answer, Audit};
+use clusterip_core::settings::Settings;
+use serde_json::Value;
+
+use super::review::Reviewer;
+use crate::cluster::ledger::Owner;
+use crate::cluster::object::text;
+use crate::cluster::snapshot::addresses;
+use crate::evaluator::{Evaluator, Subject};
+use crate::metrics::{Decision, Metrics};
+use crate::policy::response::AdmissionResponse;
+
+/// How old what we know may be: after so long without contact to the API server, requests are answered
+/// as `--on-error` says. What was created meanwhile by others is unknown; the API server would refuse
+/// an address that is given twice, so nothing worse than a refusal can come of it.
+pub const LONGEST_BLINDNESS: Duration = Duration::from_secs(300);
+
+/// What becomes of a request that the policy has no answer for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum OnError {
+    /// It is denied: no Service gets an address of the wrong pool
+    #[default]
+    Deny,
+    /// It goes on as it is, with a warning: Kubernetes picks an address, and the controller moves it
+    Allow,
+}
+
+/// Reviews requests by the policy.
+pub struct Admission {
+    evaluator: Evaluator,
+    metrics: Arc<Metrics>,
+    on_error: OnError,
+}
+
+impl Admission {
+    /// Reviews with this evaluator.
+    pub fn new(evaluator: Evaluator, metrics: Arc<Metrics>, on_error: OnError) -> Self {
+        Self { evaluator, metrics, on_error }
+    }
+
+    fn answer(&self, request: &Value) -> Result<Answer, String> {
+        if let Some(since) = self.evaluator.stores().stale_since()
+            && since.elapsed() > LONGEST_BLINDNESS
+        {
+            return Err(format!("the cluster could not be watched for {} s", since.elapsed().as_secs()));
+        }
+        let object = request.get("object").unwrap_or(&Value::Null);
+        let owner = owner(request, object);
+        let (namespace, name) = owner.id();
+        let given = addresses(object);
+        let is_ours = |address: &IpAddr| self.evaluator.ledger().is_ours(*address, namespace, name);
+        let dry_run = request.get("dryRun").and_then(Value::as_bool).unwrap_or_default();
+        let subject = Subject { owner: owner.clone(), own: Vec::new(), dry_run };
+        // An address of ours in a request: other webhooks came after us, and the API server asks again.
+        let answer = if !given.is_empty() && had(request).is_empty() && given.iter().all(is_ours) {
+            self.again(request, &given, Subject { own: given.clone(), ..subject })?
+        } else {
+            let evaluation = self.evaluator.evaluate(request, &subject).map_err(|error| error.to_string())?;
+            let answer = evaluation.answer.clone();
+            let used = answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
+            evaluation.settle(&used);
+            if answer.accepted && answer.mutated_object.is_none() && !dry_run {
+                let new = given.into_iter().filter(|address| !had(request).contains(address));
+                new.for_each(|address| self.evaluator.ledger().note_chosen_by_hand(address, &owner));
+            }
+            answer
+        };
+        Ok(answer)
+    }
+
+    /// Decides anew about a Service that carries an address of ours: it keeps it where the pool is still
+    /// its own, and gets another one where somebody changed what the pool depends on.
+    fn again(&self, request: &Value, given: &[IpAddr], subject: Subject) -> Result<Answer, String> {
+        let mut without = request.clone();
+        if let Some(spec) = without.pointer_mut("/object/spec").and_then(Value::as_object_mut) {
+            spec.remove("clusterIP");
+            spec.remove("clusterIPs");
+        }
+        let dry_run = subject.dry_run;
+        let evaluation = self.evaluator.evaluate(&without, &subject).map_err(|error| error.to_string())?;
+        let mut answer = evaluation.answer.clone();
+        let audit = answer.audit();
+        let count = answer.mutated_object.as_ref().map(|object| addresses(object).len());
+        let fits = count == Some(given.len())
+            && audit.as_ref().is_some_and(|audit| lies_in_pool(&evaluation.settings.settings, audit, given));
+        if fits {
+            evaluation.settle(&[]);
+            answer.mutated_object = None;
+            return Ok(answer);
+        }
+        if answer.mutated_object.is_none() && answer.accepted {
+            // No pool any more: what we gave is taken back.
+            answer.mutated_object = without.get("object").cloned();
+        }
+        let used = answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
+        evaluation.settle(&used);
+        if !dry_run {
+            let gone: Vec<IpAddr> = given.iter().filter(|address| !used.contains(address)).copied().collect();
+            self.evaluator.ledger().release(&gone);
+        }
+        Ok(answer)
+    }
+
+    fn on_error(&self, reason: &str) -> Answer {
+        let message = format!("clusterip-policy could not decide: {reason}");
+        match self.on_error {
+            OnError::Deny => Answer { accepted: false, message: Some(message), code: Some(500), ..Answer::default() },
+            OnError::Allow => Answer { accepted: true, warnings: Some(vec![message]), ..Answer::default() },
+        }
+    }
+}
+
+impl Reviewer for Admission {
+    fn review(&self, request: &Value) -> AdmissionResponse {
+        let begin = Instant::now();
+        let (answer, failed) = match self.answer(request) {
+            Ok(answer) => (answer, false),
+            Err(reason) => (self.on_error(&reason), true),
+        };
+        log(request, &answer, failed);
+        let audit = answer.audit();
+        let decision = match &audit {
+            Some(audit) => Decision::from(audit.outcome),
+            None if failed => Decision::Error,
+            None if answer.accepted => Decision::Left,
+            None => Decision::Denied,
+        };
+        if failed {
+            self.metrics.evaluation_error();
+        }
+        self.metrics.admission(decision, audit.and_then(|audit| audit.pool).as_deref(), begin.elapsed());
+        match AdmissionResponse::new(request, answer) {
+            Ok(response) => response,
+            Err(error) => AdmissionResponse::refused(request, 500, format!("the patch can't be written: {error}")),
+        }
+    }
+}
+
+/// Whose an address is that is given to the object of a request.
+fn owner(request: &Value, object: &Value) -> Owner {
+    let namespace = text(request, &["namespace"]);
+    let name = match text(object, &["metadata", "name"]) {
+        "" => text(request, &["name"]),
+        name => name,
+    };
+    Owner::new(namespace, name, text(request, &["uid"]))
+}
+
+/// The addresses that the object had before the request. What an `ExternalName` still carries is none.
+fn had(request: &Value) -> Vec<IpAddr> {
+    let old = request.get("oldObject").filter(|old| text(old, &["spec", "type"]) != "ExternalName");
+    old.map(addresses).unwrap_or_default()
+}
+
+/// Whether addresses lie in the pool that an answer names.
+fn lies_in_pool(settings: &Settings, audit: &Audit, addresses: &[IpAddr]) -> bool {
+    let pool = audit.pool.as_ref().and_then(|name| settings.pools.iter().find(|pool| pool.name == *name));
+    pool.is_some_and(|pool| addresses.iter().all(|address| pool.cidrs.iter().any(|cidr| cidr.contains(address))))
+}
+
+/// One line for each decision.
+fn log(request: &Value, answer: &Answer, failed: bool) {
+    let object = request.get("object").unwrap_or(&Value::Null);
+    let generated = text(object, &["metadata", "generateName"]);
+    let (namespace, name) = (text(request, &["namespace"]), text(request, &["name"]));
+    let name = if name.is_empty() { format!("{generated}…") } else { name.to_owned() };
+    let audit = answer.audit();
+    let decision = audit.as_ref().map_or(if answer.accepted { "left" } else { "denied" }, |audit| audit.outcome.name());
+    let pool = audit.as_ref().and_then(|audit| audit.pool.as_deref());
+    let evidence = audit.as_ref().and_then(|audit| audit.evidence.as_ref()).map(|evidence| evidence.source.as_str());
+    let given = answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
+    let given = given.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let reason = answer.message.as_deref().or(audit.as_ref().and_then(|audit| audit.reason.as_deref()));
+    let operation = text(request, &["operation"]);
+    let dry_run = request.get("dryRun").and_then(Value::as_bool).unwrap_or_default();
+    if failed {
+        tracing::error!(namespace, name, operation, dry_run, reason, "no decision");
+    } else {
+        tracing::info!(
+            namespace,
+            name,
+            operation,
+            dry_run,
+            decision,
+            pool,
+            evidence,
+            clusterip = given,
+            reason,
+            "decision"
+        );
+    }
+}

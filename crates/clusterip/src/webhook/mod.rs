@@ -3,7 +3,8 @@
 
 pub mod admission;
 pub mod authority;
-pub mod ledger;
+pub mod connection;
+pub mod issuing;
 pub mod registration;
 pub mod review;
 pub mod server;

@@ -1,1 +1,370 @@
 //! The webhook configuration: who calls us, and whom it trusts.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::StreamExt;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, PartialObjectMeta, PostParams, Preconditions};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+
+use crate::cluster::yaml::{self, YamlError};
+
+/// The webhook configuration of the deployment, which one for an URL is made of.
+const DEPLOYED: &str = include_str!("../../../../deploy/webhook/webhook-configuration.yaml");
+/// What the deployment calls the configuration, and its own namespace.
+pub const NAME: &str = "clusterip-policy";
+/// The user that moves Services there.
+const DEPLOYED_USER: &str = "system:serviceaccount:clusterip-policy:clusterip";
+/// The annotation that says for which URL a configuration was written. A URL is one server: where it
+/// listens now, no earlier one does.
+const WRITTEN_FOR: &str = "clusterip-policy/registered-url";
+/// How often it is looked at, in case that a watch is not granted, or hangs.
+const EVERY: Duration = Duration::from_secs(60);
+/// When to try again what failed.
+const RETRY: Duration = Duration::from_secs(2);
+/// How often at most it is written, in case that somebody else keeps writing something else into it.
+const CALM: Duration = Duration::from_secs(1);
+/// How often a write is tried that others come before.
+const TRIES: usize = 8;
+
+/// A configuration that can't be kept.
+#[derive(Debug, Error)]
+pub enum RegistrationError {
+    /// The API server refuses.
+    #[error("MutatingWebhookConfiguration {name} can't be {verb}: {reason}")]
+    Cluster {
+        /// Its name.
+        name: String,
+        /// `read`, `created`, `updated` or `deleted`.
+        verb: &'static str,
+        /// What the API server says.
+        reason: Box<kube::Error>,
+    },
+    /// The own user name is not known.
+    #[error("the own user name can't be asked for with a SelfSubjectReview: {0}")]
+    WhoAmI(String),
+    /// There is none to write into.
+    #[error("MutatingWebhookConfiguration {0} is not there: apply deploy/webhook, or use --register-url")]
+    Absent(String),
+    /// There is one, and this program did not write it.
+    #[error(
+        "MutatingWebhookConfiguration {0} is there already, and not of an earlier --register-url: \
+         delete it, or the deployment that it belongs to, first"
+    )]
+    Foreign(String),
+    /// Another process has written its own over it.
+    #[error("MutatingWebhookConfiguration {0} was taken over by another --register-url, for {1}")]
+    TakenOver(String, String),
+    /// Others write it all the time.
+    #[error("MutatingWebhookConfiguration {0} was changed by others {TRIES} times in a row")]
+    Conflict(String),
+    /// The configuration that is built in can't be read.
+    #[error("the webhook configuration that is built in can't be read: {0}")]
+    Embedded(#[from] YamlError),
+    /// Nobody can be sent there.
+    #[error("--register-url {0}: it must be https://HOST:PORT, without a path")]
+    Url(String),
+}
+
+impl RegistrationError {
+    /// Whether trying again can't help.
+    fn is_final(&self) -> bool {
+        match self {
+            Self::Cluster { reason, .. } => {
+                matches!(reason.as_ref(), kube::Error::Api(status) if matches!(status.code, 400 | 401 | 403 | 422))
+            }
+            Self::Conflict(_) | Self::Absent(_) => false,
+            _ => true,
+        }
+    }
+}
+
+/// The host of a `--register-url`, for the server's certificate.
+///
+/// # Errors
+/// Where the URL is not `https://HOST:PORT`.
+pub fn url_host(url: &str) -> Result<String, RegistrationError> {
+    let wrong = || RegistrationError::Url(url.to_owned());
+    let parsed: http::Uri = url.parse().map_err(|_| wrong())?;
+    let host = parsed.host().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
+    let bare = parsed.path_and_query().is_none_or(|path| path.as_str() == "/");
+    let anonymous = parsed.authority().is_some_and(|authority| !authority.as_str().contains('@'));
+    if parsed.scheme_str() != Some("https") || !bare || !anonymous {
+        return Err(wrong());
+    }
+    Ok(host.trim_start_matches('[').trim_end_matches(']').to_owned())
+}
+
+/// A configuration of our own, for a URL.
+#[derive(Debug)]
+struct Own {
+    /// Without the trusted certificates.
+    manifest: DynamicObject,
+    url: String,
+    /// Whether it stands in the cluster; before, what stands there is of an earlier run.
+    written: bool,
+}
+
+/// Keeps the certificates that the API server must trust in the webhook configuration.
+pub struct Registration {
+    client: Client,
+    api: Api<DynamicObject>,
+    name: String,
+    bundle: watch::Receiver<String>,
+    registered: watch::Sender<String>,
+    own: Option<Own>,
+    /// When it was written last.
+    last: Option<Instant>,
+}
+
+impl Registration {
+    /// For the configuration of the deployment, which somebody else applies: only its `caBundle`s are
+    /// written. `bundle` is what they must hold, in PEM.
+    pub fn in_cluster(client: Client, name: &str, bundle: watch::Receiver<String>) -> Self {
+        let resource = ApiResource::erase::<MutatingWebhookConfiguration>(&());
+        let api = Api::all_with(client.clone(), &resource);
+        Self { client, api, name: name.to_owned(), bundle, registered: watch::Sender::default(), own: None, last: None }
+    }
+
+    /// For a server outside of the cluster: the configuration is made, and removed at the end. An empty
+    /// `bundle` leaves it to the API server's own system whom to trust.
+    ///
+    /// # Errors
+    /// Where the URL is none, or the own user name is not known.
+    pub async fn with_url(
+        client: Client,
+        name: &str,
+        url: &str,
+        bundle: watch::Receiver<String>,
+    ) -> Result<Self, RegistrationError> {
+        url_host(url)?;
+        let who = |error: &dyn ToString| RegistrationError::WhoAmI(error.to_string());
+        let review = Api::<SelfSubjectReview>::all(client.clone())
+            .create(&PostParams::default(), &SelfSubjectReview::default())
+            .await
+            .map_err(|error| who(&error))?;
+        let user = review.status.and_then(|status| status.user_info?.username).ok_or_else(|| who(&"no name"))?;
+        let manifest = manifest(name, url, &user)?;
+        let mut registration = Self::in_cluster(client, name, bundle);
+        registration.own = Some(Own { manifest, url: url.to_owned(), written: false });
+        Ok(registration)
+    }
+
+    /// What every webhook of the configuration was seen to trust, in PEM; empty where they differ, or
+    /// there is none.
+    pub fn registered(&self) -> watch::Receiver<String> {
+        self.registered.subscribe()
+    }
+
+    /// Keeps it until `shutdown`, and then removes it where it is our own. It must end before the server
+    /// does.
+    ///
+    /// # Errors
+    /// Where a configuration of our own can't be kept. One of somebody else is waited for.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<(), RegistrationError> {
+        let mut shutdown = pin!(shutdown);
+        let metadata: Api<PartialObjectMeta<MutatingWebhookConfiguration>> = Api::all(self.client.clone());
+        let only = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
+        let mut changes = pin!(watcher(metadata, only).default_backoff());
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut bundle = self.bundle.clone();
+        let mut issuing = true;
+        let mut last_problem = String::new();
+        loop {
+            let problem = tokio::select! {
+                () = &mut shutdown => break,
+                kept = self.keep() => kept.err(),
+            };
+            let text = problem.as_ref().map(ToString::to_string).unwrap_or_default();
+            let failed = problem.is_some();
+            if let Some(problem) = problem.filter(|problem| self.own.is_some() && problem.is_final()) {
+                return Err(problem);
+            }
+            if failed && text != last_problem {
+                tracing::warn!("{text}");
+            }
+            last_problem = text;
+            tokio::select! {
+                () = &mut shutdown => break,
+                () = sleep(RETRY), if failed => {}
+                _ = ticks.tick() => {}
+                changed = bundle.changed(), if issuing => issuing = changed.is_ok(),
+                // An error too: a watch that is not granted still is a reason to look.
+                Some(_) = changes.next() => {}
+            }
+        }
+        self.remove().await
+    }
+
+    /// Writes what is missing, where something is.
+    ///
+    /// # Errors
+    /// Where it can't be written, or there is nothing to write into.
+    pub async fn keep(&mut self) -> Result<(), RegistrationError> {
+        let bundle = self.bundle.borrow().clone();
+        let seen = self.write(&bundle).await;
+        let trusted = if seen.is_ok() { bundle } else { String::new() };
+        self.registered.send_if_modified(|known| {
+            let other = *known != trusted;
+            if other {
+                *known = trusted;
+            }
+            other
+        });
+        seen
+    }
+
+    async fn write(&mut self, bundle: &str) -> Result<(), RegistrationError> {
+        for _ in 0..TRIES {
+            let found = self.api.get_opt(&self.name).await.map_err(|error| self.failed("read", error))?;
+            let next = self.next(found, bundle)?;
+            let Some(next) = next else { return Ok(()) };
+            if let Some(last) = self.last {
+                sleep_until(last + CALM).await;
+            }
+            let parameters = PostParams::default();
+            let written = if next.metadata.resource_version.is_some() {
+                self.api.replace(&self.name, &parameters, &next).await.map_err(|error| ("updated", error))
+            } else {
+                self.api.create(&parameters, &next).await.map_err(|error| ("created", error))
+            };
+            match written {
+                Ok(_) => {
+                    tracing::info!(name = self.name, "the webhook configuration was written");
+                    self.last = Some(Instant::now());
+                    if let Some(own) = &mut self.own {
+                        own.written = true;
+                    }
+                }
+                // Somebody else was faster: look again, as after every write.
+                Err((_, kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {}
+                Err((verb, error)) => return Err(self.failed(verb, error)),
+            }
+        }
+        Err(RegistrationError::Conflict(self.name.clone()))
+    }
+
+    /// What is to be written in place of what was found, where that is not as it should be.
+    fn next(&self, found: Option<DynamicObject>, bundle: &str) -> Result<Option<DynamicObject>, RegistrationError> {
+        let name = || self.name.clone();
+        let Some(own) = &self.own else {
+            let mut found = found.ok_or_else(|| RegistrationError::Absent(name()))?;
+            return Ok(trust(&mut found.data, bundle).then_some(found));
+        };
+        if let Some(found) = &found {
+            match found.annotations().get(WRITTEN_FOR) {
+                None => return Err(RegistrationError::Foreign(name())),
+                Some(url) if *url == own.url => {}
+                Some(url) if own.written => return Err(RegistrationError::TakenOver(name(), url.clone())),
+                Some(url) => tracing::warn!(name = self.name, url, "taking over a webhook configuration"),
+            }
+        }
+        match found {
+            Some(mut found) if own.written => Ok(trust(&mut found.data, bundle).then_some(found)),
+            found => {
+                let mut next = own.manifest.clone();
+                trust(&mut next.data, bundle);
+                next.metadata.resource_version = found.and_then(|found| found.metadata.resource_version);
+                Ok(Some(next))
+            }
+        }
+    }
+
+    async fn remove(&self) -> Result<(), RegistrationError> {
+        let Some(own) = &self.own else { return Ok(()) };
+        for _ in 0..TRIES {
+            let found = self.api.get_opt(&self.name).await.map_err(|error| self.failed("read", error))?;
+            let Some(found) = found.filter(|found| found.annotations().get(WRITTEN_FOR) == Some(&own.url)) else {
+                return Ok(());
+            };
+            let ObjectMeta { uid, resource_version, .. } = found.metadata;
+            let parameters = DeleteParams::default().preconditions(Preconditions { uid, resource_version });
+            match self.api.delete(&self.name, &parameters).await {
+                Ok(_) => {
+                    tracing::info!(name = self.name, "the webhook configuration was removed");
+                    return Ok(());
+                }
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                Err(error) => return Err(self.failed("deleted", error)),
+            }
+        }
+        Err(RegistrationError::Conflict(self.name.clone()))
+    }
+
+    fn failed(&self, verb: &'static str, reason: kube::Error) -> RegistrationError {
+        RegistrationError::Cluster { name: self.name.clone(), verb, reason: Box::new(reason) }
+    }
+}
+
+/// Makes every webhook trust these certificates; whether that changed anything.
+fn trust(configuration: &mut Value, bundle: &str) -> bool {
+    let wanted = (!bundle.is_empty()).then(|| Value::String(STANDARD.encode(bundle)));
+    let mut changed = false;
+    for webhook in list(configuration, "webhooks") {
+        let Some(client) = webhook.get_mut("clientConfig").and_then(Value::as_object_mut) else { continue };
+        if client.get("caBundle") != wanted.as_ref() {
+            changed = true;
+            match &wanted {
+                Some(wanted) => drop(client.insert("caBundle".to_owned(), wanted.clone())),
+                None => drop(client.remove("caBundle")),
+            }
+        }
+    }
+    changed
+}
+
+/// The configuration of the deployment for a server at `url` that speaks to the cluster as `user`.
+fn manifest(name: &str, url: &str, user: &str) -> Result<DynamicObject, RegistrationError> {
+    let mut data = yaml::single(DEPLOYED)?;
+    for webhook in list(&mut data, "webhooks") {
+        webhook["clientConfig"] = json!({"url": format!("{}/mutate", url.trim_end_matches('/'))});
+        if let Some(selector) = webhook.get_mut("namespaceSelector") {
+            for expression in list(selector, "matchExpressions") {
+                if let Some(values) = expression.get_mut("values").and_then(Value::as_array_mut) {
+                    // The server is not in there.
+                    values.retain(|value| value != NAME);
+                }
+            }
+        }
+        for condition in list(webhook, "matchConditions") {
+            if let Some(Value::String(expression)) = condition.get_mut("expression") {
+                *expression = expression.replace(DEPLOYED_USER, &cel_text(user));
+            }
+        }
+    }
+    let mut manifest = DynamicObject::new(name, &ApiResource::erase::<MutatingWebhookConfiguration>(&()));
+    manifest.metadata.annotations = Some([(WRITTEN_FOR.to_owned(), url.to_owned())].into());
+    manifest.data = json!({"webhooks": data["webhooks"]});
+    Ok(manifest)
+}
+
+/// A text as it stands between the quotes of a CEL expression.
+fn cel_text(text: &str) -> String {
+    let mut written = String::new();
+    for character in text.chars() {
+        match character {
+            '\\' | '\'' | '"' => written.extend(['\\', character]),
+            character if character.is_control() => written.push_str(&format!("\\u{:04x}", u32::from(character))),
+            character => written.push(character),
+        }
+    }
+    written
+}
+
+/// The items of the list in a field; none where there is no list.
+fn list<'a>(value: &'a mut Value, field: &str) -> &'a mut [Value] {
+    value.get_mut(field).and_then(Value::as_array_mut).map(Vec::as_mut_slice).unwrap_or_default()
+}

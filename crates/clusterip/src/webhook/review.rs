@@ -1,12 +1,133 @@
 //! `AdmissionReview` in and out.
 
-use serde_json::Value;
+use std::any::Any;
+use std::panic::{self, AssertUnwindSafe};
 
-use crate::policy::response::AdmissionResponse;
+use serde::Serialize;
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::policy::response::{AdmissionResponse, Status};
 
 /// Answers admission requests.
 pub trait Reviewer: Send + Sync + 'static {
     /// The response to the `request` of an `AdmissionReview`, which is an object. It may block for as
     /// long as one evaluation may take.
     fn review(&self, request: &Value) -> AdmissionResponse;
+}
+
+const API_VERSION: &str = "admission.k8s.io/v1";
+const KIND: &str = "AdmissionReview";
+
+/// A body that is no `AdmissionReview` to answer.
+#[derive(Debug, Error)]
+pub enum ReviewError {
+    /// It is no JSON.
+    #[error("the body is no JSON: {0}")]
+    NotJson(serde_json::Error),
+    /// It is JSON, and of something else.
+    #[error("{field} is {found}, where only {expected} is answered")]
+    Other {
+        /// `apiVersion` or `kind`.
+        field: &'static str,
+        /// What stands there.
+        found: String,
+        /// What should.
+        expected: &'static str,
+    },
+    /// A part that an answer needs is not there.
+    #[error("{field} is {found}, where {expected} must be")]
+    Missing {
+        /// Its path.
+        field: &'static str,
+        /// What stands there.
+        found: String,
+        /// What should.
+        expected: &'static str,
+    },
+    /// The answer can't be written.
+    #[error("the answer can't be written as JSON: {0}")]
+    Answer(serde_json::Error),
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answered {
+    api_version: &'static str,
+    kind: &'static str,
+    response: AdmissionResponse,
+}
+
+/// The answer to an `AdmissionReview`, both as JSON. A reviewer that panics denies this one request.
+///
+/// # Errors
+/// [`ReviewError`] where the body is none.
+pub fn answer(reviewer: &dyn Reviewer, body: &[u8]) -> Result<Vec<u8>, ReviewError> {
+    let mut review: Value = serde_json::from_slice(body).map_err(ReviewError::NotJson)?;
+    only(&review, "apiVersion", API_VERSION)?;
+    only(&review, "kind", KIND)?;
+    let request = match review.get_mut("request") {
+        Some(request @ Value::Object(_)) => request.take(),
+        other => return Err(missing("request", other.as_deref(), "an object")),
+    };
+    let uid = match request.get("uid") {
+        Some(Value::String(uid)) if !uid.is_empty() => uid.clone(),
+        other => return Err(missing("request.uid", other, "a text")),
+    };
+    let mut response = match panic::catch_unwind(AssertUnwindSafe(|| reviewer.review(&request))) {
+        Ok(response) => response,
+        Err(cause) => broke_off(&request, cause.as_ref()),
+    };
+    response.uid = uid;
+    let answered = Answered { api_version: API_VERSION, kind: KIND, response };
+    serde_json::to_vec(&answered).map_err(ReviewError::Answer)
+}
+
+fn only(review: &Value, field: &'static str, expected: &'static str) -> Result<(), ReviewError> {
+    let found = review.get(field);
+    if found.and_then(Value::as_str) == Some(expected) {
+        return Ok(());
+    }
+    Err(ReviewError::Other { field, found: shown(found), expected })
+}
+
+fn missing(field: &'static str, found: Option<&Value>, expected: &'static str) -> ReviewError {
+    ReviewError::Missing { field, found: shown(found), expected }
+}
+
+/// What stands somewhere, in a few words: bodies come from anywhere, and messages are logged.
+fn shown(found: Option<&Value>) -> String {
+    const LONGEST: usize = 60;
+    match found {
+        None => "not there".to_owned(),
+        Some(Value::Null) => "null".to_owned(),
+        Some(Value::Bool(_)) => "a boolean".to_owned(),
+        Some(Value::Number(_)) => "a number".to_owned(),
+        Some(Value::Array(_)) => "a list".to_owned(),
+        Some(Value::Object(_)) => "an object".to_owned(),
+        Some(Value::String(text)) if text.chars().count() > LONGEST => {
+            format!("{:?}…", text.chars().take(LONGEST).collect::<String>())
+        }
+        Some(Value::String(text)) => format!("{text:?}"),
+    }
+}
+
+fn broke_off(request: &Value, cause: &(dyn Any + Send)) -> AdmissionResponse {
+    let text = |field: &str| request.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (namespace, name) = (text("namespace"), text("name"));
+    let cause = cause.downcast_ref::<&str>().copied().or_else(|| cause.downcast_ref::<String>().map(String::as_str));
+    let cause = cause.unwrap_or("for an unknown reason");
+    tracing::error!(namespace, name, cause, "the review of a request broke off");
+    AdmissionResponse {
+        uid: String::new(),
+        allowed: false,
+        patch_type: None,
+        patch: None,
+        status: Some(Status {
+            message: Some(format!("the review of {namespace}/{name} broke off: {cause}; see the log of clusterip")),
+            code: Some(500),
+        }),
+        audit_annotations: None,
+        warnings: None,
+    }
 }

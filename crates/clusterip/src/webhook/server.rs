@@ -1,1 +1,344 @@
 //! The HTTPS server.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum_server::tls_rustls::RustlsAcceptor;
+use futures::StreamExt;
+use hyper_util::rt::TokioTimer;
+use jiff::SignedDuration;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::connection::Door;
+use super::review::{self, Reviewer};
+use super::tls::Certificate;
+
+/// What answers: the policy, and what the rest of the program says about itself.
+#[derive(Clone)]
+pub struct Backend {
+    /// Answers admission requests.
+    pub reviewer: Arc<dyn Reviewer>,
+    /// Why the program can't do its work yet, a line each; none where it can.
+    pub not_ready: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
+    /// The metrics, as text.
+    pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
+}
+
+/// How much the server takes on.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections at once; more are closed.
+    pub connections: usize,
+    /// Reviews at once; others wait.
+    pub reviews: usize,
+    /// The bytes of a body.
+    pub body: usize,
+    /// The bytes of all bodies at once.
+    pub bodies: usize,
+    /// A TLS handshake.
+    pub handshake: Duration,
+    /// The head of an HTTP/1.1 request.
+    pub head: Duration,
+    /// A whole body.
+    pub body_time: Duration,
+    /// A connection on which nothing moves.
+    pub silence: Duration,
+    /// A review that names no `timeout`, and the longest that one may name: the wait for its turn too.
+    pub review: Duration,
+    /// How long the server goes on after it was told to stop, so that nobody is sent to it any more.
+    pub linger: Duration,
+    /// How long what is in flight may take then.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 256,
+            // A review computes; more at once would only make each slower.
+            reviews: 2 * available_parallelism().map_or(1, usize::from),
+            body: 3 << 20,
+            bodies: 32 << 20,
+            handshake: Duration::from_secs(10),
+            head: Duration::from_secs(10),
+            body_time: Duration::from_secs(10),
+            silence: Duration::from_secs(60),
+            // The longest that an API server waits.
+            review: Duration::from_secs(30),
+            linger: Duration::from_secs(3),
+            drain: Duration::from_secs(20),
+        }
+    }
+}
+
+/// A server that can't begin, or breaks off.
+#[derive(Debug, Error)]
+pub enum ServerError {
+    /// It can't listen.
+    #[error("listening on {address} failed: {reason}; choose another address with --listen")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        reason: std::io::Error,
+    },
+    /// It can't go on.
+    #[error("serving on {address} broke off: {reason}")]
+    Serve {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        reason: std::io::Error,
+    },
+}
+
+/// A server that listens, and does not answer yet.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    limits: Limits,
+}
+
+impl Server {
+    /// Listens.
+    ///
+    /// # Errors
+    /// Where the address can't be had.
+    pub async fn bind(address: SocketAddr, limits: Limits) -> Result<Self, ServerError> {
+        let failed = |reason| ServerError::Listen { address, reason };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address, limits })
+    }
+
+    /// Where it listens: the port that it got, where it asked for any.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers until `shutdown`; then `/readyz` says so, and what is in flight is finished.
+    ///
+    /// # Errors
+    /// Where it can't go on.
+    pub async fn run(
+        self,
+        backend: Backend,
+        certificate: &Certificate,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Result<(), ServerError> {
+        let Self { listener, address, limits } = self;
+        let front = Arc::new(Front::new(backend, limits.clone()));
+        let router = router(Arc::clone(&front));
+        let door = Door::new(limits.connections, limits.silence);
+        let tls = RustlsAcceptor::new(certificate.config()).handshake_timeout(limits.handshake).acceptor(door);
+        let handle: axum_server::Handle<SocketAddr> = axum_server::Handle::new();
+        let mut server = axum_server::Server::from_listener(listener).acceptor(tls).handle(handle.clone());
+        // Without a timer the time limits have no effect. The windows are what a peer may send unread.
+        server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(limits.head);
+        server
+            .http_builder()
+            .http2()
+            .timer(TokioTimer::new())
+            .keep_alive_interval(limits.silence / 3)
+            .keep_alive_timeout(limits.silence / 3)
+            .initial_stream_window_size(64 << 10)
+            .initial_connection_window_size(256 << 10)
+            .max_concurrent_streams(250);
+        let serving = server.serve(router.into_make_service());
+        let stopping = async {
+            shutdown.await;
+            front.stopping.store(true, Ordering::Release);
+            sleep(limits.linger).await;
+            handle.graceful_shutdown(Some(limits.drain));
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            served = serving => served.map_err(|reason| ServerError::Serve { address, reason }),
+            () = stopping => Ok(()),
+        }
+    }
+}
+
+struct Front {
+    backend: Backend,
+    limits: Limits,
+    reviews: Arc<Semaphore>,
+    bodies: Arc<Semaphore>,
+    stopping: AtomicBool,
+}
+
+impl Front {
+    fn new(backend: Backend, limits: Limits) -> Self {
+        let reviews = Arc::new(Semaphore::new(limits.reviews));
+        let bodies = Arc::new(Semaphore::new(limits.bodies));
+        Self { backend, limits, reviews, bodies, stopping: AtomicBool::new(false) }
+    }
+}
+
+fn router(front: Arc<Front>) -> Router {
+    Router::new()
+        .route("/mutate", post(mutate))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .fallback(unknown)
+        .method_not_allowed_fallback(other_method)
+        .with_state(front)
+}
+
+/// A request that is answered with words instead of a review.
+#[derive(Debug, PartialEq, Eq)]
+struct Refusal(StatusCode, String);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let Self(status, message) = self;
+        (status, format!("{message}\n")).into_response()
+    }
+}
+
+async fn unknown(uri: Uri) -> Refusal {
+    let message = format!("{:.100} is not here; /mutate, /healthz, /readyz and /metrics are", uri.path());
+    Refusal(StatusCode::NOT_FOUND, message)
+}
+
+async fn other_method(request: Request) -> Refusal {
+    let path = request.uri().path();
+    let taken = if path == "/mutate" { "POST" } else { "GET and HEAD" };
+    Refusal(StatusCode::METHOD_NOT_ALLOWED, format!("{path} takes {taken}, and no {:.20}", request.method().as_str()))
+}
+
+async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+async fn readyz(State(front): State<Arc<Front>>) -> Response {
+    let mut reasons = (front.backend.not_ready)();
+    if front.stopping.load(Ordering::Acquire) {
+        reasons.insert(0, "stopping".to_owned());
+    }
+    if reasons.is_empty() {
+        return "ready\n".into_response();
+    }
+    Refusal(StatusCode::SERVICE_UNAVAILABLE, reasons.join("\n")).into_response()
+}
+
+async fn metrics(State(front): State<Arc<Front>>) -> Response {
+    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(CONTENT_TYPE, content_type)], (front.backend.metrics)()).into_response()
+}
+
+async fn mutate(State(front): State<Arc<Front>>, request: Request) -> Response {
+    match reviewed(&front, request).await {
+        Ok(answer) => ([(CONTENT_TYPE, "application/json")], answer).into_response(),
+        Err(refusal) => {
+            tracing::warn!(status = refusal.0.as_u16(), message = refusal.1, "an admission review was not answered");
+            refusal.into_response()
+        }
+    }
+}
+
+async fn reviewed(front: &Front, request: Request) -> Result<Vec<u8>, Refusal> {
+    let limits = &front.limits;
+    let arrived = Instant::now();
+    let time = asked_time(request.uri()).map_or(limits.review, |asked| asked.min(limits.review));
+    check_type(request.headers())?;
+    let body = read(front, arrived, time.min(limits.body_time), request).await?;
+    let busy = |_| {
+        let message = format!("busy: {} reviews are under way, and none ended within {time:?}", limits.reviews);
+        Refusal(StatusCode::SERVICE_UNAVAILABLE, message)
+    };
+    let turn = timeout_at(arrived + time, Arc::clone(&front.reviews).acquire_owned());
+    let turn = turn.await.map_err(busy)?.map_err(|error| broken(&error))?;
+    let reviewer = Arc::clone(&front.backend.reviewer);
+    // The turn ends with the review, even where nobody waits for it any more.
+    let review = tokio::task::spawn_blocking(move || {
+        let answer = review::answer(reviewer.as_ref(), &body.bytes);
+        drop((turn, body));
+        answer
+    });
+    let late = |_| Refusal(StatusCode::GATEWAY_TIMEOUT, format!("the review did not end within {time:?}"));
+    let answer = timeout_at(arrived + time, review).await.map_err(late)?.map_err(|error| broken(&error))?;
+    answer.map_err(|error| match error {
+        review::ReviewError::Answer(_) => broken(&error),
+        _ => Refusal(StatusCode::BAD_REQUEST, error.to_string()),
+    })
+}
+
+fn broken(error: &dyn std::error::Error) -> Refusal {
+    Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+}
+
+/// How long the API server waits: it says so in the query.
+fn asked_time(uri: &Uri) -> Option<Duration> {
+    let value = uri.query()?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
+    let time: SignedDuration = value.parse().ok()?;
+    time.is_positive().then(|| time.unsigned_abs())
+}
+
+fn check_type(headers: &HeaderMap) -> Result<(), Refusal> {
+    let found = headers.get(CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let essence = found.as_deref().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    let found = found.map_or_else(|| "not there".to_owned(), |found| format!("{found:.100?}"));
+    let message = format!("the content type is {found}, where application/json must be");
+    Err(Refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, message))
+}
+
+/// A body, and its part of the memory that bodies may take.
+struct Held {
+    bytes: Vec<u8>,
+    _memory: Option<OwnedSemaphorePermit>,
+}
+
+async fn read(front: &Front, arrived: Instant, time: Duration, request: Request) -> Result<Held, Refusal> {
+    let limit = front.limits.body;
+    let large = || Refusal(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {limit} bytes"));
+    let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if length.is_some_and(|length| length > limit as u64) {
+        return Err(large());
+    }
+    let slow = |_| Refusal(StatusCode::REQUEST_TIMEOUT, format!("the body was not there within {time:?}"));
+    timeout_at(arrived + time, collect(front, request.into_body(), large)).await.map_err(slow)?
+}
+
+/// Memory is taken for what has arrived, not for what was announced: else a few slow clients could
+/// announce it all away.
+async fn collect(front: &Front, body: Body, large: impl Fn() -> Refusal) -> Result<Held, Refusal> {
+    let mut held = Held { bytes: Vec::new(), _memory: None };
+    let mut parts = body.into_data_stream();
+    while let Some(part) = parts.next().await {
+        let part = part.map_err(|error| Refusal(StatusCode::BAD_REQUEST, format!("the body broke off: {error}")))?;
+        if held.bytes.len() + part.len() > front.limits.body {
+            return Err(large());
+        }
+        let size = u32::try_from(part.len()).map_err(|_| large())?;
+        let Ok(more) = Arc::clone(&front.bodies).try_acquire_many_owned(size) else {
+            let message = format!("busy: the bodies that wait have {} bytes already", front.limits.bodies);
+            return Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, message));
+        };
+        match &mut held._memory {
+            Some(memory) => memory.merge(more),
+            none => *none = Some(more),
+        }
+        held.bytes.extend_from_slice(&part);
+    }
+    Ok(held)
+}

@@ -1,1 +1,204 @@
 //! The server's certificate, exchanged while it serves.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use axum_server::tls_rustls::RustlsConfig;
+use jiff::Timestamp;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::version::{TLS12, TLS13};
+use thiserror::Error;
+use tokio::time::{MissedTickBehavior, interval};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// A certificate that can't be served.
+#[derive(Debug, Error)]
+pub enum CertificateError {
+    /// A file can't be read.
+    #[error("reading {} failed: {reason}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: std::io::Error,
+    },
+    /// There is no certificate.
+    #[error("no certificate: {0}; it must be PEM, the server's own certificate first")]
+    NoCertificate(String),
+    /// There is no key.
+    #[error("no private key: {0}; it must be PEM: PKCS#8, PKCS#1 or SEC1")]
+    NoKey(pem::Error),
+    /// They don't go with each other, or with TLS.
+    #[error("certificate and key can't be served: {0}")]
+    Unusable(#[from] rustls::Error),
+    /// Both are fine, and these files hold them.
+    #[error("{} and {}: {reason}", certificate.display(), key.display())]
+    Files {
+        /// `--tls-cert`.
+        certificate: PathBuf,
+        /// `--tls-key`.
+        key: PathBuf,
+        /// What is wrong with them.
+        reason: Box<CertificateError>,
+    },
+}
+
+/// A certificate with its key, exchanged for every new connection at once. Clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Certificate {
+    config: RustlsConfig,
+    not_after: Arc<AtomicI64>,
+}
+
+impl Certificate {
+    /// The first one, in PEM.
+    ///
+    /// # Errors
+    /// Where it can't be served.
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, CertificateError> {
+        let pair = Pair::read(chain, key)?;
+        let not_after = Arc::new(AtomicI64::new(pair.not_after));
+        Ok(Self { config: RustlsConfig::from_config(pair.config), not_after })
+    }
+
+    /// The next one. The old one stays where this one can't be served.
+    ///
+    /// # Errors
+    /// Where it can't be served.
+    pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<(), CertificateError> {
+        let pair = Pair::read(chain, key)?;
+        self.config.reload_from_config(pair.config);
+        self.not_after.store(pair.not_after, Ordering::Release);
+        Ok(())
+    }
+
+    /// When it ends.
+    pub fn not_after(&self) -> SystemTime {
+        let seconds = self.not_after.load(Ordering::Acquire);
+        SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+    }
+
+    /// Why it is not in place, where it is not: for readiness.
+    pub fn problem(&self, now: Timestamp) -> Option<String> {
+        let not_after = self.not_after.load(Ordering::Acquire);
+        let end = Timestamp::from_second(not_after).unwrap_or(Timestamp::MAX);
+        (end <= now).then(|| format!("the certificate ended at {end}"))
+    }
+
+    pub(super) fn config(&self) -> RustlsConfig {
+        self.config.clone()
+    }
+}
+
+struct Pair {
+    config: Arc<rustls::ServerConfig>,
+    not_after: i64,
+}
+
+impl Pair {
+    fn read(chain: &[u8], key: &[u8]) -> Result<Self, CertificateError> {
+        let none = |reason: &dyn ToString| CertificateError::NoCertificate(reason.to_string());
+        let chain =
+            CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>().map_err(|error| none(&error))?;
+        let Some(own) = chain.first() else { return Err(none(&"no items found")) };
+        let (_, own) = X509Certificate::from_der(own).map_err(|error| none(&error))?;
+        let not_after = own.validity().not_after.timestamp();
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(CertificateError::NoKey)?;
+        let mut config = rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(&[&TLS13, &TLS12])?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self { config: Arc::new(config), not_after })
+    }
+}
+
+/// A certificate that somebody else keeps in two files.
+#[derive(Debug)]
+pub struct CertificateFiles {
+    certificate: PathBuf,
+    key: PathBuf,
+    seen: (Vec<u8>, Vec<u8>),
+    served: Certificate,
+}
+
+impl CertificateFiles {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// Where they can't be read or served.
+    pub fn open(certificate: &Path, key: &Path) -> Result<Self, CertificateError> {
+        let seen = (read(certificate)?, read(key)?);
+        let served = Certificate::from_pem(&seen.0, &seen.1).map_err(|reason| named(certificate, key, reason))?;
+        Ok(Self { certificate: certificate.to_owned(), key: key.to_owned(), seen, served })
+    }
+
+    /// What is served of them.
+    pub fn certificate(&self) -> Certificate {
+        self.served.clone()
+    }
+
+    /// The certificates, in PEM, as they were read last.
+    pub fn chain(&self) -> &[u8] {
+        &self.seen.0
+    }
+
+    /// Serves the files from now on, where they have changed since the last time; whether they have.
+    ///
+    /// # Errors
+    /// Where they can't be read or served; the old certificate stays, and these are not tried again.
+    pub fn reload(&mut self) -> Result<bool, CertificateError> {
+        // The text tells, not the time: a file may be written twice within the clock's resolution.
+        let found = (read(&self.certificate)?, read(&self.key)?);
+        if found == self.seen {
+            return Ok(false);
+        }
+        self.seen = found;
+        self.served
+            .replace(&self.seen.0, &self.seen.1)
+            .map_err(|reason| named(&self.certificate, &self.key, reason))?;
+        Ok(true)
+    }
+
+    /// Looks at the files every so often until `shutdown`.
+    pub async fn run(mut self, every: Duration, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = pin!(shutdown);
+        let mut ticks = interval(every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = &mut shutdown => return,
+                _ = ticks.tick() => {}
+            }
+            // Files may lie on a file system that hangs.
+            let looked = tokio::task::spawn_blocking(move || {
+                let done = self.reload();
+                (self, done)
+            });
+            let done;
+            match looked.await {
+                Ok(looked) => (self, done) = looked,
+                Err(error) => return tracing::error!(%error, "the certificate's files are not watched any more"),
+            }
+            match done {
+                Ok(true) => tracing::info!(certificate = %self.certificate.display(), "serving a new certificate"),
+                Ok(false) => {}
+                Err(error) => tracing::error!(%error, "the old certificate stays"),
+            }
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
+    std::fs::read(path).map_err(|reason| CertificateError::Read { path: path.to_owned(), reason })
+}
+
+fn named(certificate: &Path, key: &Path, reason: CertificateError) -> CertificateError {
+    CertificateError::Files { certificate: certificate.to_owned(), key: key.to_owned(), reason: Box::new(reason) }
+}

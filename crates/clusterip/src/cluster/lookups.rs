@@ -1,0 +1,99 @@
+//! The policy's look-ups, answered from the watched stores and the ledger. No call leaves the process.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use clusterip_core::label_selector::Labels;
+use serde_json::json;
+
+use super::ledger::Ledger;
+use super::snapshot::{Snapshot, SnapshotCalls};
+use super::stores::Stores;
+use crate::evaluator::Subject;
+use crate::policy::host_calls::{HostCall, HostCalls};
+
+/// The look-ups of one evaluation. What it holds and does not use is free again when this goes.
+pub struct Lookups {
+    snapshot: Arc<RwLock<Snapshot>>,
+    calls: SnapshotCalls,
+    ledger: Ledger,
+    subject: Subject,
+    held: Mutex<Vec<IpAddr>>,
+}
+
+impl Lookups {
+    /// Look-ups for a Service with this selector. A dry run sees what is held, and holds nothing.
+    pub fn new(stores: &Stores, ledger: &Ledger, subject: &Subject, selector: Labels) -> Self {
+        let snapshot = Arc::clone(stores.snapshot());
+        let calls = SnapshotCalls::new(Arc::clone(&snapshot)).for_selector(selector);
+        Self { snapshot, calls, ledger: ledger.clone(), subject: subject.clone(), held: Mutex::default() }
+    }
+
+    /// Ends the evaluation: of what it held, the addresses in `used` stay held.
+    pub fn settle(&self, used: &[IpAddr]) {
+        let held = std::mem::take(&mut *self.held.lock().unwrap_or_else(PoisonError::into_inner));
+        self.ledger.settle(&self.subject.owner, &held, used);
+    }
+
+    fn ip_address(&self, call: &HostCall, address: IpAddr) -> Result<Vec<u8>, String> {
+        let not_found = || {
+            let HostCall::Get { api_version, kind, name, namespace, .. } = call else { return String::new() };
+            format!("Cannot find {api_version}/{kind} named '{name}' inside of namespace '{namespace:?}'")
+        };
+        if self.subject.own.contains(&address) {
+            return Err(not_found());
+        }
+        let is_used = || {
+            let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
+            snapshot.has_ip_address(address)
+        };
+        let free = if self.subject.dry_run {
+            self.ledger.is_free(address, is_used)
+        } else {
+            let free = self.ledger.hold(address, &self.subject.owner, is_used);
+            if free {
+                self.held.lock().unwrap_or_else(PoisonError::into_inner).push(address);
+            }
+            free
+        };
+        if free {
+            return Err(not_found());
+        }
+        // Whether it exists is all that is asked.
+        serde_json::to_vec(&json!({
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "IPAddress",
+            "metadata": {"name": address.to_string()},
+        }))
+        .map_err(|error| error.to_string())
+    }
+
+    fn services(&self, call: &HostCall) -> Result<Vec<u8>, String> {
+        let held = self.ledger.held().into_iter().map(|(address, owner)| {
+            let (namespace, name) = owner.id();
+            json!({"metadata": {"namespace": namespace, "name": name}, "spec": {"clusterIP": address.to_string()}})
+        });
+        self.calls.answer_with(call, &held.collect::<Vec<_>>())
+    }
+}
+
+impl Drop for Lookups {
+    fn drop(&mut self) {
+        self.settle(&[]);
+    }
+}
+
+impl HostCalls for Lookups {
+    fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
+        match call {
+            HostCall::Get { kind, name, disable_cache: true, .. } if kind == "IPAddress" => match name.parse() {
+                Ok(address) => self.ip_address(call, address),
+                Err(_) => self.calls.answer(call),
+            },
+            HostCall::ListAll { api_version, kind, .. } if api_version == "v1" && kind == "Service" => {
+                self.services(call)
+            }
+            _ => self.calls.answer(call),
+        }
+    }
+}

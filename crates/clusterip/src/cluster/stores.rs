@@ -1,0 +1,485 @@
+//! What is watched: the objects that decisions are made from, as they are now.
+//!
+//! One watch of the whole cluster per kind. Of each object only those fields are kept that somebody
+//! reads, so a cluster of tens of thousands of objects fits into some dozen megabytes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use clusterip_core::evidence::NODE_SELECTOR_ANNOTATION;
+use clusterip_core::settings::Settings;
+use futures::StreamExt;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use serde_json::{Map, Value};
+use tokio::sync::{mpsc, watch};
+
+use super::masked::{Mask, Masked};
+use super::object::{self, Packed};
+use super::snapshot::{Snapshot, addresses};
+
+/// How many objects are listed at a time: what is not kept of them takes memory until it is dropped.
+const PAGE: u32 = 100;
+/// How long it takes at most until a watch that failed is tried again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How often it is looked whether a kind has appeared that the cluster did not have.
+const ABSENT_PAUSE: Duration = Duration::from_secs(30);
+
+/// What is watched whatever the settings say.
+const FIXED: [(&str, &str); 7] = [
+    ("v1", "Service"),
+    ("v1", "Namespace"),
+    ("v1", "Node"),
+    ("node.k8s.io/v1", "RuntimeClass"),
+    ("networking.k8s.io/v1", "IPAddress"),
+    ("networking.k8s.io/v1", "ServiceCIDR"),
+    ("discovery.k8s.io/v1", "EndpointSlice"),
+];
+
+/// API version and kind.
+pub type Kind = (String, String);
+
+/// An object that came, changed, or went. What nobody reads does not count as a change.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Its API version and kind.
+    pub kind: Kind,
+    /// Its namespace, empty where the kind has none.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// As it was; nothing where it is new.
+    pub before: Option<Packed>,
+    /// As it is; nothing where it is gone.
+    pub after: Option<Packed>,
+}
+
+/// How the watch of a kind does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The first list is not complete.
+    Syncing,
+    /// Complete, and followed.
+    Synced,
+    /// The cluster does not have this kind.
+    Absent,
+    /// Not followed at present.
+    Failing {
+        /// Since when.
+        since: Instant,
+        /// Why, in the client's words.
+        reason: String,
+        /// Whether there is a complete list from before.
+        synced: bool,
+    },
+}
+
+/// The watched objects. Cheap to clone: all clones are the same stores.
+#[derive(Clone)]
+pub struct Stores(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    snapshot: Arc<RwLock<Snapshot>>,
+    states: Mutex<BTreeMap<Kind, State>>,
+    changes: mpsc::UnboundedSender<Change>,
+    service_cidrs: watch::Sender<Vec<String>>,
+    /// Is told every address that is seen on a Service or as an `IPAddress`.
+    seen: Box<dyn Fn(IpAddr) + Send + Sync>,
+}
+
+impl Stores {
+    /// Stores that are empty yet. `seen` is told every address that turns up on a Service or as an
+    /// `IPAddress`, after the look-ups know it. The receiver gets every change after the first list of
+    /// its kind.
+    pub fn new(
+        client: Client,
+        seen: impl Fn(IpAddr) + Send + Sync + 'static,
+    ) -> (Self, mpsc::UnboundedReceiver<Change>) {
+        let (changes, receiver) = mpsc::unbounded_channel();
+        let inner = Inner {
+            client,
+            snapshot: Arc::default(),
+            states: Mutex::default(),
+            changes,
+            service_cidrs: watch::Sender::new(Vec::new()),
+            seen: Box::new(seen),
+        };
+        (Self(Arc::new(inner)), receiver)
+    }
+
+    /// Asks once for the cluster's Service ranges, which settings are checked against. Where they can't be
+    /// had they are learned later.
+    pub async fn ask_for_service_cidrs(&self) {
+        let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
+        let Ok(Some(resource)) = self.0.resource(&kind).await else { return };
+        let api: Api<DynamicObject> = Api::all_with(self.0.client.clone(), &resource);
+        if let Ok(list) = api.list(&ListParams::default()).await {
+            let objects = list.items.into_iter().filter_map(|object| kept(&kind, object));
+            self.0.service_cidrs.send_replace(object::service_cidrs(objects));
+        }
+    }
+
+    /// Begins to watch everything that decisions by these settings read, as far as it is not watched
+    /// yet.
+    pub fn watch(&self, settings: &Settings) {
+        let fixed = FIXED.iter().map(|(api_version, kind)| ((*api_version).to_owned(), (*kind).to_owned()));
+        let workloads = settings.kinds.iter().map(|kind| (kind.api_version.clone(), kind.kind.clone()));
+        for kind in fixed.chain(workloads) {
+            let mut states = self.states();
+            if !states.contains_key(&kind) {
+                states.insert(kind.clone(), State::Syncing);
+                tokio::spawn(Arc::clone(&self.0).follow(kind));
+            }
+        }
+    }
+
+    /// The objects.
+    pub fn snapshot(&self) -> &Arc<RwLock<Snapshot>> {
+        &self.0.snapshot
+    }
+
+    /// How each watch does.
+    pub fn states(&self) -> MutexGuard<'_, BTreeMap<Kind, State>> {
+        self.0.states()
+    }
+
+    /// What is not in sync, in words; empty where everything is.
+    pub fn lagging(&self) -> Vec<String> {
+        let lagging = |((api_version, kind), state): (&Kind, &State)| match state {
+            State::Synced | State::Absent => None,
+            State::Syncing => Some(format!("{api_version}/{kind} is being listed")),
+            State::Failing { since, reason, .. } => {
+                let seconds = since.elapsed().as_secs();
+                Some(format!("{api_version}/{kind} could not be watched for {seconds} s: {reason}"))
+            }
+        };
+        self.states().iter().filter_map(lagging).collect()
+    }
+
+    /// Since when a watch fails, that of the oldest failure.
+    pub fn stale_since(&self) -> Option<Instant> {
+        let since = |state: &State| match state {
+            State::Failing { since, .. } => Some(*since),
+            _ => None,
+        };
+        self.states().values().filter_map(since).min()
+    }
+
+    /// Whether each kind was listed completely once.
+    pub fn complete(&self) -> bool {
+        self.states().values().all(|state| match state {
+            State::Synced | State::Absent => true,
+            State::Syncing => false,
+            State::Failing { synced, .. } => *synced,
+        })
+    }
+
+    /// Comes back when each kind was listed completely once.
+    pub async fn completed(&self) {
+        while !self.complete() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The ranges that the cluster's `ServiceCIDR` objects name, the primary ones first. Empty where
+    /// the cluster has none.
+    pub fn service_cidrs(&self) -> watch::Receiver<Vec<String>> {
+        self.0.service_cidrs.subscribe()
+    }
+}
+
+impl Inner {
+    fn states(&self) -> MutexGuard<'_, BTreeMap<Kind, State>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn follow(self: Arc<Self>, kind: Kind) {
+        loop {
+            match self.resource(&kind).await {
+                Ok(Some(resource)) => self.follow_resource(&kind, resource).await,
+                Ok(None) => self.is_absent(&kind),
+                Err(error) => self.fails(&kind, &error),
+            }
+            let absent = self.states().get(&kind) == Some(&State::Absent);
+            tokio::time::sleep(if absent { ABSENT_PAUSE } else { LONGEST_PAUSE }).await;
+        }
+    }
+
+    /// Where the objects of a kind are found. Plurals of Kubernetes' own kinds are regular; those of
+    /// others are asked for.
+    async fn resource(&self, kind: &Kind) -> Result<Option<ApiResource>, kube::Error> {
+        let (group, version) = kind.0.split_once('/').unwrap_or(("", &kind.0));
+        let gvk = GroupVersionKind::gvk(group, version, &kind.1);
+        let is_own = !group.contains('.') || group.ends_with(".k8s.io");
+        if is_own {
+            return Ok(Some(ApiResource::from_gvk(&gvk)));
+        }
+        match kube::discovery::oneshot::pinned_kind(&self.client, &gvk).await {
+            Ok((resource, _)) => Ok(Some(resource)),
+            Err(kube::Error::Discovery(_)) => Ok(None),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Follows a kind until the cluster does not have it any more.
+    async fn follow_resource(&self, kind: &Kind, resource: ApiResource) {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let config = watcher::Config::default().page_size(PAGE);
+        let mut events = pin!(watcher(api, config).backoff(Pauses::default()));
+        // What a new list has shown so far; nothing between two lists.
+        let mut listed: Option<BTreeSet<(String, String)>> = None;
+        let mut complete = false;
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Init) => listed = Some(BTreeSet::new()),
+                Ok(Event::InitApply(object)) => {
+                    if let Some(id) = self.apply(kind, object, complete) {
+                        listed.get_or_insert_default().insert(id);
+                    }
+                }
+                Ok(Event::InitDone) => {
+                    self.forget_others(kind, &listed.take().unwrap_or_default());
+                    complete = true;
+                    if fixed(kind) == "ServiceCIDR" {
+                        self.learn_service_cidrs();
+                    }
+                    self.is_synced(kind);
+                }
+                Ok(Event::Apply(object)) => {
+                    self.apply(kind, object, true);
+                    self.is_synced(kind);
+                }
+                Ok(Event::Delete(object)) => {
+                    let namespace = object.metadata.namespace.unwrap_or_default();
+                    self.delete(kind, &namespace, &object.metadata.name.unwrap_or_default());
+                    self.is_synced(kind);
+                }
+                Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404 => {
+                    self.is_absent(kind);
+                    return;
+                }
+                Err(error) => self.fails(kind, &error),
+            }
+        }
+    }
+
+    fn is_synced(&self, kind: &Kind) {
+        let before = self.states().insert(kind.clone(), State::Synced);
+        match before {
+            Some(State::Synced) => return,
+            Some(State::Failing { .. }) => tracing::info!(api_version = kind.0, kind = kind.1, "followed again"),
+            _ => tracing::debug!(api_version = kind.0, kind = kind.1, "listed"),
+        }
+        self.snapshot.write().unwrap_or_else(PoisonError::into_inner).add_api(&kind.0, &kind.1);
+    }
+
+    fn is_absent(&self, kind: &Kind) {
+        self.forget_others(kind, &BTreeSet::new());
+        let before = self.states().insert(kind.clone(), State::Absent);
+        if before == Some(State::Absent) {
+            return;
+        }
+        tracing::info!(api_version = kind.0, kind = kind.1, "the cluster does not have this kind");
+        // Addresses in use are known from Services, too: that look-up is always answered.
+        if fixed(kind) != "IPAddress" {
+            self.snapshot.write().unwrap_or_else(PoisonError::into_inner).remove_api(&kind.0, &kind.1);
+        }
+    }
+
+    fn fails(&self, kind: &Kind, error: &dyn std::error::Error) {
+        let reason = reason(error);
+        tracing::warn!(api_version = kind.0, kind = kind.1, reason, "watch failed, trying again");
+        let mut states = self.states();
+        let (since, synced) = match states.get(kind) {
+            Some(State::Failing { since, synced, .. }) => (*since, *synced),
+            before => (Instant::now(), matches!(before, Some(State::Synced))),
+        };
+        states.insert(kind.clone(), State::Failing { since, reason, synced });
+    }
+
+    /// Takes an object in. Gives back its namespace and name, unless it has none.
+    fn apply(&self, kind: &Kind, object: DynamicObject, tell: bool) -> Option<(String, String)> {
+        let object = kept(kind, object)?;
+        let id = (object::namespace(&object).to_owned(), object::name(&object).to_owned());
+        let after = Packed::new(&object);
+        let before = {
+            let mut snapshot = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
+            let before = snapshot.packed(&kind.0, &kind.1, &id.0, &id.1).cloned();
+            if before.as_ref() == Some(&after) {
+                return Some(id);
+            }
+            snapshot.share(&after);
+            before
+        };
+        match fixed(kind) {
+            "Service" => addresses(&object).into_iter().for_each(|address| (self.seen)(address)),
+            "IPAddress" => {
+                if let Ok(address) = id.1.parse() {
+                    (self.seen)(address);
+                }
+            }
+            // A list is learned from when it is complete.
+            "ServiceCIDR" if tell => self.learn_service_cidrs(),
+            _ => {}
+        }
+        if tell {
+            self.tell(kind, &id, before, Some(after));
+        }
+        Some(id)
+    }
+
+    fn delete(&self, kind: &Kind, namespace: &str, name: &str) {
+        let removed = {
+            let mut snapshot = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
+            snapshot.remove(&kind.0, &kind.1, namespace, name)
+        };
+        if fixed(kind) == "ServiceCIDR" {
+            self.learn_service_cidrs();
+        }
+        if let Some(removed) = removed {
+            self.tell(kind, &(namespace.to_owned(), name.to_owned()), Some(Packed::new(&removed)), None);
+        }
+    }
+
+    /// Deletes what a complete list did not show.
+    fn forget_others(&self, kind: &Kind, listed: &BTreeSet<(String, String)>) {
+        let names = self.snapshot.read().unwrap_or_else(PoisonError::into_inner).names(&kind.0, &kind.1, None);
+        for (namespace, name) in names.into_iter().filter(|id| !listed.contains(id)) {
+            self.delete(kind, &namespace, &name);
+        }
+    }
+
+    fn tell(&self, kind: &Kind, id: &(String, String), before: Option<Packed>, after: Option<Packed>) {
+        let (namespace, name) = id.clone();
+        // Nobody listens where no controller runs.
+        let _ = self.changes.send(Change { kind: kind.clone(), namespace, name, before, after });
+    }
+
+    fn learn_service_cidrs(&self) {
+        let found = {
+            let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
+            object::service_cidrs(snapshot.all("networking.k8s.io/v1", "ServiceCIDR"))
+        };
+        self.service_cidrs.send_if_modified(|known| {
+            let differs = *known != found;
+            *known = found;
+            differs
+        });
+    }
+}
+
+/// The kind's name where it is one that is watched whatever the settings say, or a Pod; empty for any
+/// other, which may well be called the same.
+fn fixed(kind: &Kind) -> &str {
+    let found = |(api_version, name): &&(&str, &str)| *api_version == kind.0 && *name == kind.1;
+    FIXED.iter().chain(&[("v1", "Pod")]).find(found).map_or("", |(_, name)| name)
+}
+
+/// What a client's error says, its causes included.
+pub fn reason(error: &dyn std::error::Error) -> String {
+    let mut reason = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !reason.contains(&text) {
+            reason = format!("{reason}: {text}");
+        }
+        cause = error.source();
+    }
+    reason
+}
+
+/// The fields that somebody reads: the policy, the controller, or the rule that says whose an address
+/// is. Nothing where the object has no name.
+fn kept(kind: &Kind, object: DynamicObject) -> Option<Value> {
+    const POD_SPEC: [&str; 5] = ["affinity.nodeAffinity", "nodeName", "nodeSelector", "os", "runtimeClassName"];
+    let paths: Vec<String> = match fixed(kind) {
+        "Service" => ["type", "externalName", "clusterIP", "clusterIPs", "selector", "ipFamilies", "ipFamilyPolicy"]
+            .map(|field| format!("spec.{field}"))
+            .into(),
+        "ServiceCIDR" => vec!["spec.cidrs".to_owned()],
+        "RuntimeClass" => vec!["scheduling.nodeSelector".to_owned()],
+        "EndpointSlice" => vec!["endpoints.conditions.ready".to_owned(), "endpoints.nodeName".to_owned()],
+        "Namespace" | "Node" | "IPAddress" => Vec::new(),
+        "Pod" => POD_SPEC.map(|field| format!("spec.{field}")).into(),
+        _ => {
+            let job = *kind == ("batch/v1".to_owned(), "CronJob".to_owned());
+            let template = if job { "spec.jobTemplate.spec.template" } else { "spec.template" };
+            let fields = POD_SPEC.iter().map(|field| format!("{template}.spec.{field}"));
+            fields.chain([format!("{template}.metadata.labels")]).collect()
+        }
+    };
+    // A mask that no object has: nothing but `metadata` is kept.
+    let mask =
+        if paths.is_empty() { Mask::new(&["-".to_owned()].into()) } else { Mask::new(&paths.into_iter().collect()) };
+    let metadata = kept_metadata(kind, &object)?;
+    let mut whole = object.data;
+    let fields = whole.as_object_mut()?;
+    fields.insert("apiVersion".to_owned(), kind.0.clone().into());
+    fields.insert("kind".to_owned(), kind.1.clone().into());
+    fields.insert("metadata".to_owned(), metadata);
+    serde_json::to_value(Masked { object: &whole, mask: Some(&mask), cached: false }).ok()
+}
+
+fn kept_metadata(kind: &Kind, object: &DynamicObject) -> Option<Value> {
+    let from = &object.metadata;
+    let mut metadata = Map::new();
+    metadata.insert("name".to_owned(), from.name.clone()?.into());
+    if let Some(namespace) = &from.namespace {
+        metadata.insert("namespace".to_owned(), namespace.clone().into());
+    }
+    if fixed(kind) == "IPAddress" {
+        return Some(metadata.into());
+    }
+    let strings = |map: &BTreeMap<String, String>, keep: &dyn Fn(&str) -> bool| -> Option<Value> {
+        let kept = map.iter().filter(|(key, _)| keep(key));
+        let kept: Map<String, Value> = kept.map(|(key, value)| (key.clone(), value.clone().into())).collect();
+        (!kept.is_empty()).then_some(kept.into())
+    };
+    // Of workloads the labels of their Pods matter, not their own.
+    let own_labels = matches!(fixed(kind), "Service" | "Namespace" | "Node" | "Pod" | "EndpointSlice");
+    if let Some(labels) = from.labels.as_ref().filter(|_| own_labels).and_then(|labels| strings(labels, &|_| true)) {
+        metadata.insert("labels".to_owned(), labels);
+    }
+    let ours = |key: &str| key.starts_with("clusterip-policy/") || key == NODE_SELECTOR_ANNOTATION;
+    if let Some(annotations) = from.annotations.as_ref().and_then(|annotations| strings(annotations, &ours)) {
+        metadata.insert("annotations".to_owned(), annotations);
+    }
+    if fixed(kind) == "Service" {
+        metadata.insert("uid".to_owned(), from.uid.clone().unwrap_or_default().into());
+        if from.deletion_timestamp.is_some() {
+            metadata.insert("deletionTimestamp".to_owned(), true.into());
+        }
+    }
+    Some(metadata.into())
+}
+
+/// Pauses between attempts: doubling, up to some seconds.
+#[derive(Default)]
+struct Pauses {
+    failures: u32,
+}
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let longest = LONGEST_PAUSE.min(Duration::from_millis(100) * 2_u32.saturating_pow(self.failures.min(16)));
+        self.failures = self.failures.saturating_add(1);
+        Some(longest)
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        self.failures = 0;
+    }
+}

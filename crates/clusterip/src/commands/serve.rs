@@ -1,0 +1,377 @@
+//! `clusterip serve`
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use jiff::Timestamp;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::cluster::ledger::Ledger;
+use crate::cluster::stores::{State, Stores};
+use crate::controller::leader::{Identity, Leader, Role, Timing};
+use crate::controller::misplaced::Allowed;
+use crate::controller::reconcile::Reconciler;
+use crate::controller::run::Controller;
+use crate::evaluator::Evaluator;
+use crate::live_settings::{Follower, Source};
+use crate::logging::Logging;
+use crate::metrics::{FamilyFill, Metrics, PoolFill};
+use crate::permissions::{self, Duties};
+use crate::policy::module::{EMBEDDED, Module};
+use crate::pool_use;
+use crate::webhook::admission::{Admission, OnError};
+use crate::webhook::authority::{self, Authority};
+use crate::webhook::registration::{self, Registration};
+use crate::webhook::server::{Backend, Limits, Server};
+use crate::webhook::tls::{Certificate, CertificateFiles};
+
+/// What `clusterip help serve` says at its end.
+pub const HELP: &str = "\
+Examples:
+  In the cluster, as deploy/webhook runs it:
+    clusterip serve --settings-configmap clusterip-settings
+  A trial from outside; the API server must be able to reach the URL:
+    clusterip serve --kubeconfig kubeconfig --listen 127.0.0.1:8443 --register-url https://127.0.0.1:8443
+
+Exit status: 0 after SIGTERM or SIGINT; 2 where it can't begin or go on.";
+
+/// How often certificate files are looked at.
+const LOOK_AT_FILES: Duration = Duration::from_secs(5);
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// How to reach the cluster; without it: the service account of the Pod, or $KUBECONFIG
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Where to serve HTTPS
+    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:8443")]
+    listen: SocketAddr,
+    /// The settings; read again when the file changes [default: `{}`, the K2s pools]
+    #[arg(long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+    /// The ConfigMap with the settings in its key `settings.yaml`, in the own namespace; followed
+    #[arg(long, value_name = "NAME", conflicts_with = "settings")]
+    settings_configmap: Option<String>,
+    /// The own namespace, with Lease and Secret [default: that of the service account or kubeconfig]
+    #[arg(long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// The Service in front, for the names in the certificate
+    #[arg(long, value_name = "NAME", default_value = "clusterip")]
+    service: String,
+    /// The webhook configuration whose caBundle is kept
+    #[arg(long, value_name = "NAME", default_value = registration::NAME)]
+    webhook_configuration: String,
+    /// Write the webhook configuration for this URL, and remove it at the end
+    #[arg(long, value_name = "https://HOST:PORT")]
+    register_url: Option<String>,
+    /// A certificate of your own, in PEM; read again when the file changes
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its key, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// What becomes of a request that the policy has no answer for
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
+    on_error: OnError,
+    /// Leave admission to somebody else: no webhook, only the controller
+    #[arg(long, conflicts_with_all = ["register_url", "tls_cert", "on_error"])]
+    no_webhook: bool,
+    /// Which misplaced Services are moved
+    #[arg(long = "move", value_enum, value_name = "WHICH", default_value_t)]
+    moves: Moves,
+    /// Move Services of type LoadBalancer, too: their cloud may take the load balancer down meanwhile
+    #[arg(long)]
+    move_load_balancers: bool,
+    #[command(flatten)]
+    logging: Logging,
+}
+
+/// Which misplaced Services are moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Moves {
+    /// None: they are reported
+    Never,
+    /// Those without ready endpoints that can be reached where they are
+    #[default]
+    Undisturbed,
+    /// All of them
+    Always,
+}
+
+impl Serve {
+    /// Serves until it is told to stop.
+    ///
+    /// # Errors
+    /// Where it can't begin, or go on.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        self.logging.start()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let done = runtime.block_on(self.serve());
+        // A watch may be in the middle of something that nobody waits for.
+        runtime.shutdown_background();
+        done.map(|()| ExitCode::SUCCESS)
+    }
+
+    async fn serve(self) -> anyhow::Result<()> {
+        let client = client(self.kubeconfig.as_deref()).await?;
+        let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+        let metrics = Arc::new(Metrics::new());
+        let module = Arc::new(tokio::task::spawn_blocking(|| Module::new(EMBEDDED)).await??);
+        let (stop, stopped) = watch::channel(false);
+        let until = |stopped: &watch::Receiver<bool>| until(stopped.clone());
+
+        let ledger = Ledger::default();
+        let seen = ledger.clone();
+        let (stores, changes) = Stores::new(client.clone(), move |address| seen.seen(address));
+        stores.ask_for_service_cidrs().await;
+        let source = self.source(&client, &namespace);
+        let follower =
+            Follower::start(source, Arc::clone(&module), stores.service_cidrs(), Arc::clone(&metrics)).await?;
+        let settings = follower.subscribe();
+        permissions::check(&client, &settings.borrow().settings.clone(), &self.duties(&namespace)).await?;
+        stores.watch(&settings.borrow().settings);
+        let evaluator = Evaluator::new(module, settings.clone(), stores.clone(), ledger);
+
+        // From here on something may be under way: what is begun below ends by itself after `stop`.
+        let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
+        let end = until(&stopped);
+        tasks.spawn(async move {
+            follower.run(end).await;
+            Ok(())
+        });
+        let allowed = Allowed { ready: self.moves == Moves::Always, load_balancers: self.move_load_balancers };
+        let reconciler = Arc::new(Reconciler::new(evaluator.clone(), client.clone(), Arc::clone(&metrics), allowed));
+        let (last, unled) = watch::channel(false);
+        let leader = Leader::new(client.clone(), &namespace, Identity::new(Role::Serve), Timing::default());
+        let leadership = leader.subscribe();
+        let led = tokio::spawn(leader.run(until(&unled)));
+        let controller = Controller {
+            reconciler: Arc::clone(&reconciler),
+            changes,
+            settings,
+            leadership: leadership.clone(),
+            client: client.clone(),
+            namespace: namespace.clone(),
+        };
+        let end = until(&stopped);
+        tasks.spawn(async move {
+            controller.run(end).await;
+            Ok(())
+        });
+        let server = Server::bind(self.listen, Limits::default()).await?;
+        tracing::info!(listen = %server.local_addr(), namespace, "serving");
+        let (certificate, registration) = self.certificate(&client, &namespace, &stopped, &mut tasks).await?;
+        let gauges = Gauges { metrics: Arc::clone(&metrics), reconciler, leadership, certificate: certificate.clone() };
+        let backend = Backend {
+            reviewer: Arc::new(Admission::new(evaluator, Arc::clone(&metrics), self.on_error)),
+            not_ready: {
+                let (stores, certificate) = (stores.clone(), certificate.clone());
+                Arc::new(move || stores.lagging().into_iter().chain(certificate.problem(Timestamp::now())).collect())
+            },
+            metrics: Arc::new(move || gauges.encode()),
+        };
+        // Nobody may be sent here before all is known; nobody is sent here any more when it ends.
+        let (close, closed) = watch::channel(false);
+        let end = until(&closed);
+        let mut server = tokio::spawn(async move { server.run(backend, &certificate, end).await });
+        if let Some(registration) = registration {
+            let (end, stores) = (until(&stopped), stores.clone());
+            tasks.spawn(async move {
+                stores.completed().await;
+                tracing::info!("ready");
+                Ok(registration.run(end).await?)
+            });
+        }
+        let mut failed = tokio::select! {
+            () = told_to_stop() => {
+                tracing::info!("stopping");
+                None
+            }
+            ended = &mut server => Some(ended.context("the server broke off").and_then(|ended| Ok(ended?))),
+            Some(ended) = tasks.join_next() => Some(ended.context("a part of the server broke off").flatten()),
+        };
+        stop.send_replace(true);
+        if self.register_url.is_none() {
+            close.send_replace(true);
+        }
+        while let Some(ended) = tasks.join_next().await {
+            failed = failed.or(Some(ended.context("a part of the server broke off").flatten()).filter(Result::is_err));
+        }
+        close.send_replace(true);
+        if !server.is_finished() {
+            let ended = server.await.context("the server broke off").and_then(|ended| Ok(ended?));
+            failed = failed.or(Some(ended).filter(Result::is_err));
+        }
+        last.send_replace(true);
+        let _ = led.await;
+        tracing::info!("stopped");
+        failed.unwrap_or(Ok(()))
+    }
+
+    fn source(&self, client: &Client, namespace: &str) -> Source {
+        match (&self.settings, &self.settings_configmap) {
+            (Some(file), _) => Source::File(file.clone()),
+            (None, Some(name)) => {
+                Source::ConfigMap { client: client.clone(), namespace: namespace.to_owned(), name: name.clone() }
+            }
+            (None, None) => Source::Defaults,
+        }
+    }
+
+    fn duties(&self, namespace: &str) -> Duties {
+        let registers = !self.no_webhook && (self.register_url.is_some() || self.tls_cert.is_none());
+        Duties {
+            namespace: namespace.to_owned(),
+            moves: true,
+            authority: self.tls_cert.is_none().then(|| authority::SECRET.to_owned()),
+            registration: registers.then(|| permissions::Registration {
+                name: self.webhook_configuration.clone(),
+                own: self.register_url.is_some(),
+            }),
+            settings: self.settings_configmap.clone(),
+        }
+    }
+
+    /// The certificate, and who tells the API server to trust it.
+    async fn certificate(
+        &self,
+        client: &Client,
+        namespace: &str,
+        stopped: &watch::Receiver<bool>,
+        tasks: &mut JoinSet<anyhow::Result<()>>,
+    ) -> anyhow::Result<(Certificate, Option<Registration>)> {
+        let name = &self.webhook_configuration;
+        if let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) {
+            let files = CertificateFiles::open(certificate, key)?;
+            let (certificate, chain) = (files.certificate(), String::from_utf8_lossy(files.chain()).into_owned());
+            let end = until(stopped.clone());
+            tasks.spawn(async move {
+                files.run(LOOK_AT_FILES, end).await;
+                Ok(())
+            });
+            let registration = match &self.register_url {
+                Some(url) => {
+                    let (_, bundle) = watch::channel(chain);
+                    Some(Registration::with_url(client.clone(), name, url, bundle).await?)
+                }
+                // Whoever brings certificates of his own has told the API server whom to trust.
+                None => None,
+            };
+            return Ok((certificate, registration));
+        }
+        let names = match &self.register_url {
+            Some(url) => vec![registration::url_host(url)?],
+            None => authority::service_names(&self.service, namespace),
+        };
+        let authority = Authority::open(client.clone(), namespace, names, Arc::new(Timestamp::now)).await?;
+        let certificate = authority.certificate();
+        let registration = match &self.register_url {
+            _ if self.no_webhook => None,
+            Some(url) => Some(Registration::with_url(client.clone(), name, url, authority.bundle()).await?),
+            None => Some(Registration::in_cluster(client.clone(), name, authority.bundle())),
+        };
+        // Without a webhook the API server need not trust us.
+        let trusted = registration.as_ref().map_or_else(|| authority.bundle(), Registration::registered);
+        let end = until(stopped.clone());
+        tasks.spawn(async move {
+            authority.run(trusted, end).await;
+            Ok(())
+        });
+        Ok((certificate, registration))
+    }
+}
+
+/// What is measured when somebody asks.
+struct Gauges {
+    metrics: Arc<Metrics>,
+    reconciler: Arc<Reconciler>,
+    leadership: watch::Receiver<crate::controller::leader::Leadership>,
+    certificate: Certificate,
+}
+
+impl Gauges {
+    fn encode(&self) -> String {
+        let evaluator = self.reconciler.evaluator();
+        let settings = evaluator.settings();
+        let mut used: Vec<_> = {
+            let snapshot = evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
+            snapshot.addresses().collect()
+        };
+        let in_flight = evaluator.ledger().held();
+        used.extend(in_flight.iter().map(|(address, _)| *address));
+        used.sort_unstable();
+        used.dedup();
+        let squatters = self.reconciler.squatters();
+        let mut pools: Vec<PoolFill> = Vec::new();
+        for pool in pool_use::of(&settings.settings, &used) {
+            let fill = FamilyFill {
+                family: pool.family,
+                usable: pool.usable,
+                used: pool.occupied,
+                free: pool.usable.saturating_sub(pool.used),
+            };
+            match pools.last_mut().filter(|last| last.pool == pool.name) {
+                Some(last) => last.families.push(fill),
+                None => {
+                    let squatters = squatters.get(&pool.name).copied().unwrap_or_default();
+                    pools.push(PoolFill { pool: pool.name, families: vec![fill], squatters });
+                }
+            }
+        }
+        self.metrics.pools(&pools);
+        self.metrics.ledger(in_flight.len());
+        self.metrics.leader(self.leadership.borrow().leads());
+        for ((_, kind), state) in evaluator.stores().states().iter() {
+            self.metrics.store_synced(kind, matches!(state, State::Synced | State::Absent));
+        }
+        self.metrics.certificate_expiry(self.certificate.not_after());
+        let blind = evaluator.stores().stale_since().map(|since| since.elapsed()).unwrap_or_default();
+        self.metrics.api_server_contact(SystemTime::now() - blind);
+        self.metrics.encode()
+    }
+}
+
+/// A client for the cluster of a kubeconfig, or for the one that this process runs in.
+///
+/// # Errors
+/// Where the file can't be used, or there is no cluster.
+pub async fn client(kubeconfig: Option<&std::path::Path>) -> anyhow::Result<Client> {
+    let config = match kubeconfig {
+        Some(file) => {
+            let written = Kubeconfig::read_from(file).with_context(|| format!("kubeconfig {}", file.display()))?;
+            Config::from_custom_kubeconfig(written, &KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("kubeconfig {}", file.display()))?
+        }
+        None => Config::infer().await.context("no cluster: give --kubeconfig, or run it in a Pod")?,
+    };
+    Ok(Client::try_from(config)?)
+}
+
+async fn until(mut stopped: watch::Receiver<bool>) {
+    // Where nobody is left to tell, it is over, too.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+async fn told_to_stop() {
+    let terminated = signal(SignalKind::terminate());
+    let interrupted = signal(SignalKind::interrupt());
+    let (Ok(mut terminated), Ok(mut interrupted)) = (terminated, interrupted) else {
+        // Then only SIGKILL ends it.
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminated.recv() => {}
+        _ = interrupted.recv() => {}
+    }
+}

@@ -1,0 +1,49 @@
+//! Whose place may change when an object changes?
+
+use std::collections::BTreeSet;
+
+use clusterip_core::label_selector::Labels;
+use serde_json::Value;
+
+use crate::cluster::object::text;
+use crate::cluster::snapshot::{SERVICE_NAME_LABEL, Snapshot, map, pod_labels};
+use crate::cluster::stores::Change;
+
+/// Namespace and name of a Service.
+pub type Id = (String, String);
+
+/// The Services that are to be looked at after a change.
+pub fn by(snapshot: &Snapshot, change: &Change) -> BTreeSet<Id> {
+    let versions: Vec<Value> = [&change.before, &change.after].into_iter().flatten().map(|seen| seen.value()).collect();
+    let in_namespace = |name: String| (change.namespace.clone(), name);
+    match (change.kind.0.as_str(), change.kind.1.as_str()) {
+        ("v1", "Service") => BTreeSet::from([in_namespace(change.name.clone())]),
+        ("v1", "Namespace") => snapshot.names("v1", "Service", Some(&change.name)).into_iter().collect(),
+        ("v1", "Node") => on_node(snapshot, &change.name),
+        // Rare, and any workload may name it.
+        ("node.k8s.io/v1", "RuntimeClass") => snapshot.names("v1", "Service", None).into_iter().collect(),
+        // Addresses and ranges are no evidence.
+        ("networking.k8s.io/v1", "IPAddress" | "ServiceCIDR") => BTreeSet::new(),
+        ("discovery.k8s.io/v1", "EndpointSlice") => {
+            let names = versions.iter().map(|slice| text(slice, &["metadata", "labels", SERVICE_NAME_LABEL]));
+            names.filter(|name| !name.is_empty()).map(|name| in_namespace(name.to_owned())).collect()
+        }
+        _ => {
+            let selecting = |workload: &Value| snapshot.services_selecting(&change.namespace, &pod_labels(workload));
+            versions.iter().flat_map(selecting).map(in_namespace).collect()
+        }
+    }
+}
+
+/// The Services that select a Pod on this Node.
+fn on_node(snapshot: &Snapshot, node: &str) -> BTreeSet<Id> {
+    let mut found = BTreeSet::new();
+    for pod in snapshot.all("v1", "Pod").filter(|pod| text(pod, &["spec", "nodeName"]) == node) {
+        let namespace = text(&pod, &["metadata", "namespace"]);
+        let labels: Labels = map(&pod, &["metadata", "labels"]);
+        found.extend(
+            snapshot.services_selecting(namespace, &labels).into_iter().map(|name| (namespace.to_owned(), name)),
+        );
+    }
+    found
+}

@@ -1,0 +1,181 @@
+//! Who owns which field: `metadata.managedFields` as they were before a move, with what others did
+//! meanwhile.
+//!
+//! A set of fields is a tree; a node is in the set where it has no children, or the child `.`.
+
+use serde_json::{Map, Value, json};
+
+/// The name under which the mover writes.
+pub const MANAGER: &str = "clusterip-mover";
+
+type Fields = Map<String, Value>;
+
+/// The owners as they should be after a move.
+///
+/// The API server takes a field away from its owners when somebody else writes it. So what the mover
+/// owns now goes back to whom it belonged before; what an owner has lost otherwise, he lost to somebody
+/// else, or gave up; and what he has gained stays his. Without changes of others this is `original`,
+/// to the letter.
+pub fn restored(original: &[Fields], now: &[Fields]) -> Vec<Fields> {
+    let (ours, others): (Vec<&Fields>, Vec<&Fields>) = now.iter().partition(|entry| is_ours(entry));
+    let taken = ours.into_iter().fold(Fields::new(), |all, entry| union(&all, &fields(entry)));
+    let kept = original.iter().filter_map(|entry| {
+        let before = fields(entry);
+        let current = others.iter().find(|other| key(other) == key(entry));
+        let left = current.map(|current| fields(current)).unwrap_or_default();
+        let owned = union(&left, &intersection(&before, &taken));
+        let current: &Fields = current.unwrap_or(&entry);
+        if owned.is_empty() {
+            return None;
+        }
+        if owned == union(&before, &before) && current.get("time") == entry.get("time") {
+            return Some(entry.clone());
+        }
+        let mut entry = current.clone();
+        entry.insert("fieldsV1".into(), owned.into());
+        Some(entry)
+    });
+    let new = others.iter().filter(|other| original.iter().all(|entry| key(entry) != key(other)));
+    kept.chain(new.map(|entry| (*entry).clone())).collect()
+}
+
+fn is_ours(entry: &Fields) -> bool {
+    entry.get("manager").is_some_and(|manager| manager == MANAGER)
+}
+
+/// What tells one entry from another.
+fn key(entry: &Fields) -> [Option<&Value>; 4] {
+    ["manager", "operation", "apiVersion", "subresource"].map(|field| entry.get(field))
+}
+
+fn fields(entry: &Fields) -> Fields {
+    entry.get("fieldsV1").and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+fn union(a: &Fields, b: &Fields) -> Fields {
+    let mut both = Fields::new();
+    for (name, child) in a.iter().chain(b).filter(|(name, _)| *name != ".") {
+        let child = child.as_object().cloned().unwrap_or_default();
+        let node = match both.get(name).and_then(Value::as_object) {
+            Some(other) => node(is_member(other) || is_member(&child), union(other, &child)),
+            None => node(is_member(&child), union(&child, &Fields::new())),
+        };
+        both.extend(node.map(|node| (name.clone(), node)));
+    }
+    both
+}
+
+fn intersection(a: &Fields, b: &Fields) -> Fields {
+    let common = a.iter().filter(|(name, _)| *name != ".").filter_map(|(name, child)| {
+        let (one, other) = (child.as_object()?, b.get(name)?.as_object()?);
+        Some((name.clone(), node(is_member(one) && is_member(other), intersection(one, other))?))
+    });
+    common.collect()
+}
+
+fn is_member(node: &Fields) -> bool {
+    node.is_empty() || node.contains_key(".")
+}
+
+/// A node; nothing where neither it nor anything below is in the set.
+fn node(member: bool, mut children: Fields) -> Option<Value> {
+    match (member, children.is_empty()) {
+        (false, true) => None,
+        (true, false) => {
+            children.insert(".".into(), json!({}));
+            Some(children.into())
+        }
+        _ => Some(children.into()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn entries(value: Value) -> Vec<Fields> {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn entry(manager: &str, time: &str, fields: Value) -> Value {
+        json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "time": time,
+               "fieldsType": "FieldsV1", "fieldsV1": fields})
+    }
+
+    #[test]
+    fn ownership_goes_back_to_whom_it_belonged() {
+        let spec = |fields: Value| json!({"f:spec": fields});
+        let owner = entry("owner", "1", spec(json!({"f:type": {}, "f:selector": {}})));
+        let rows = [
+            (
+                "nobody else wrote: as before",
+                json!([owner]),
+                json!([
+                    entry("owner", "1", spec(json!({"f:selector": {}}))),
+                    entry(MANAGER, "2", spec(json!({"f:type": {}, "f:clusterIP": {}}))),
+                ]),
+                json!([owner]),
+            ),
+            (
+                "an owner who had lost everything is there again",
+                json!([entry("owner", "1", spec(json!({"f:type": {}})))]),
+                json!([entry(MANAGER, "2", spec(json!({"f:type": {}})))]),
+                json!([entry("owner", "1", spec(json!({"f:type": {}})))]),
+            ),
+            (
+                "somebody took the selector meanwhile: it stays his",
+                json!([owner]),
+                json!([
+                    entry(MANAGER, "2", spec(json!({"f:type": {}}))),
+                    entry("editor", "3", spec(json!({"f:selector": {}}))),
+                ]),
+                json!([
+                    entry("owner", "1", spec(json!({"f:type": {}}))),
+                    entry("editor", "3", spec(json!({"f:selector": {}}))),
+                ]),
+            ),
+            (
+                "the owner wrote more meanwhile: it stays his",
+                json!([owner]),
+                json!([
+                    entry("owner", "3", spec(json!({"f:selector": {}, "f:sessionAffinity": {}}))),
+                    entry(MANAGER, "2", spec(json!({"f:type": {}}))),
+                ]),
+                json!([entry("owner", "3", spec(json!({"f:selector": {}, "f:sessionAffinity": {}, "f:type": {}})))]),
+            ),
+            (
+                "parts of a list, and a list itself",
+                json!([entry(
+                    "owner",
+                    "1",
+                    json!({"f:ports": {".": {}, "k:80": {".": {}, "f:port": {}, "f:nodePort": {}}}})
+                )]),
+                json!([
+                    entry("owner", "1", json!({"f:ports": {".": {}, "k:80": {".": {}, "f:port": {}}}})),
+                    entry(MANAGER, "2", json!({"f:ports": {"k:80": {"f:nodePort": {}}}})),
+                ]),
+                json!([entry(
+                    "owner",
+                    "1",
+                    json!({"f:ports": {".": {}, "k:80": {".": {}, "f:port": {}, "f:nodePort": {}}}})
+                )]),
+            ),
+            (
+                "nothing known: ours alone goes",
+                json!([]),
+                json!([owner, entry(MANAGER, "2", spec(json!({"f:type": {}})))]),
+                json!([owner]),
+            ),
+            (
+                "what is not a tree owns nothing",
+                json!([{"manager": "owner", "fieldsV1": 5}]),
+                json!([{"manager": "owner", "fieldsV1": {"f:x": 5}}]),
+                json!([{"manager": "owner", "fieldsV1": {"f:x": {}}}]),
+            ),
+        ];
+        for (row, original, now, expected) in rows {
+            assert_eq!(restored(&entries(original), &entries(now)), entries(expected), "{row}");
+        }
+    }
+}

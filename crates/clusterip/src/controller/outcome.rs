@@ -1,0 +1,165 @@
+//! How a move ended.
+
+use std::fmt;
+use std::net::IpAddr;
+
+/// How a move ended: the Service has an address, and nothing of ours is left on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It has the address that was ordered, or the next that was free.
+    Moved {
+        /// The old addresses.
+        from: Vec<IpAddr>,
+        /// The new ones.
+        to: Vec<IpAddr>,
+        /// Why it was ordered.
+        why: String,
+        /// What did not go as ordered.
+        notes: Vec<String>,
+    },
+    /// It has its old address, since no new one could be had.
+    Kept {
+        /// The old addresses.
+        from: Vec<IpAddr>,
+        /// Why it was ordered.
+        why: String,
+        /// What stood against it.
+        notes: Vec<String>,
+    },
+    /// Neither a new address nor the old one could be had: the API server picked.
+    Elsewhere {
+        /// The old addresses.
+        from: Vec<IpAddr>,
+        /// What the API server picked.
+        to: Vec<IpAddr>,
+        /// Why it was ordered.
+        why: String,
+        /// What stood against it.
+        notes: Vec<String>,
+    },
+    /// Somebody else changed the Service meanwhile so that the move was pointless.
+    Overtaken {
+        /// The old addresses.
+        from: Vec<IpAddr>,
+        /// The addresses that it has now.
+        now: Vec<IpAddr>,
+        /// Why it was ordered.
+        why: String,
+    },
+    /// It stood there as if on the move, without what is needed to finish: it was made a Service with an
+    /// address again.
+    Rebuilt {
+        /// Its addresses now.
+        to: Vec<IpAddr>,
+        /// What was found.
+        notes: Vec<String>,
+    },
+    /// Something of ours, or made to look so, was taken off a Service that did not need it.
+    Cleaned {
+        /// What was found.
+        found: String,
+    },
+    /// Nothing was written.
+    Unmoved(Unmoved),
+}
+
+/// Why nothing was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unmoved {
+    /// There is no such Service, or another of the same name.
+    Gone,
+    /// It is being deleted.
+    BeingDeleted,
+    /// It wants no address.
+    Headless,
+    /// It is an alias, without an address.
+    ExternalName,
+    /// It is a load balancer, which is moved on request only.
+    LoadBalancer,
+    /// It has no address, as the API server never leaves one.
+    WithoutAddress,
+    /// It has the addresses ordered.
+    There,
+    /// No address to move to was free.
+    NoTarget {
+        /// Those that were tried.
+        taken: Vec<IpAddr>,
+    },
+    /// Nothing of a move is on it.
+    NotMoving,
+}
+
+impl Outcome {
+    /// The `reason` of an Event that tells of it.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Moved { .. } => "AddressMoved",
+            Self::Kept { .. } => "AddressKept",
+            Self::Elsewhere { .. } => "AddressMovedElsewhere",
+            Self::Overtaken { .. } => "MoveOvertaken",
+            Self::Rebuilt { .. } => "AddressRebuilt",
+            Self::Cleaned { .. } => "MoveCleaned",
+            Self::Unmoved(_) => "AddressNotMoved",
+        }
+    }
+
+    /// Whether somebody should look at it: not what was ordered, nor needless.
+    pub fn is_warning(&self) -> bool {
+        match self {
+            Self::Moved { notes, .. } => !notes.is_empty(),
+            Self::Unmoved(unmoved) => matches!(unmoved, Unmoved::NoTarget { .. }),
+            _ => true,
+        }
+    }
+}
+
+/// Addresses as people read them.
+pub(super) fn shown(addresses: &[IpAddr]) -> String {
+    match addresses {
+        [] => "none".to_owned(),
+        _ => addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let but = |notes: &[String]| match notes {
+            [] => String::new(),
+            notes => format!("; {}", notes.join("; ")),
+        };
+        let because = |why: &str| if why.is_empty() { String::new() } else { format!(": {why}") };
+        match self {
+            Self::Moved { from, to, why, notes } => {
+                write!(f, "moved from {} to {}{}{}", shown(from), shown(to), because(why), but(notes))
+            }
+            Self::Kept { from, why, notes } => write!(f, "kept {}{}{}", shown(from), because(why), but(notes)),
+            Self::Elsewhere { from, to, why, notes } => {
+                let (from, to) = (shown(from), shown(to));
+                write!(f, "moved from {from} to {to}, which the API server picked{}{}", because(why), but(notes))
+            }
+            Self::Overtaken { from, now, why } => {
+                let (from, now) = (shown(from), shown(now));
+                write!(f, "left at {now}, since somebody changed it while it moved from {from}{}", because(why))
+            }
+            Self::Rebuilt { to, notes } => write!(f, "given the address {}{}", shown(to), but(notes)),
+            Self::Cleaned { found } => write!(f, "cleaned: {found}"),
+            Self::Unmoved(unmoved) => write!(f, "not moved: {unmoved}"),
+        }
+    }
+}
+
+impl fmt::Display for Unmoved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone => f.write_str("it is gone"),
+            Self::BeingDeleted => f.write_str("it is being deleted"),
+            Self::Headless => f.write_str("it is headless"),
+            Self::ExternalName => f.write_str("it is of type ExternalName"),
+            Self::LoadBalancer => f.write_str("it is a load balancer, which is moved on request only"),
+            Self::WithoutAddress => f.write_str("it has no address"),
+            Self::There => f.write_str("it has that address"),
+            Self::NoTarget { taken } => write!(f, "no address to move to is free; taken: {}", shown(taken)),
+            Self::NotMoving => f.write_str("nothing of a move is on it"),
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! One Service: looked at, and moved where that is right.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use http::Request;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use serde_json::Value;
+
+use super::affected::Id;
+use super::brakes::{Brake, Brakes};
+use super::misplaced::{self, Allowed, Finding, MOVE_ANNOTATION, Misplaced, Verdict};
+use super::mover::{MoveError, Mover, Order, Targets};
+use super::outcome::Outcome;
+use super::ownership::set_by_hand;
+use crate::cluster::object::text;
+use crate::cluster::snapshot::addresses;
+use crate::evaluator::{Evaluation, Evaluator};
+use crate::metrics::{Metrics, Misplaced as Reason, MoveResult};
+
+/// Who writes Events.
+const CONTROLLER: &str = "clusterip";
+/// How soon a Service is looked at again whose move did not end.
+const UNFINISHED: Duration = Duration::from_secs(2);
+/// How soon one is looked at again that has changed since the stores saw it.
+const STALE: Duration = Duration::from_millis(200);
+/// How soon one is looked at again that can't move, for reasons that no change here tells of.
+const REPORTED: Duration = Duration::from_secs(60);
+/// The longest note of an Event that the API server takes, in bytes.
+const LONGEST_NOTE: usize = 1024;
+
+/// When a Service is to be looked at again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// When something changes.
+    Change,
+    /// After so long.
+    After(Duration),
+}
+
+/// Looks at Services, and moves them.
+pub struct Reconciler {
+    evaluator: Evaluator,
+    client: Client,
+    mover: Mover,
+    recorder: Recorder,
+    metrics: Arc<Metrics>,
+    allowed: Allowed,
+    brakes: Mutex<Brakes>,
+    found: Mutex<Found>,
+}
+
+/// What is known of Services that are not where they belong.
+#[derive(Default)]
+struct Found {
+    /// Why each stays, and what was told of it.
+    misplaced: BTreeMap<Id, (Reason, String)>,
+    /// Those that no pool is for, with the pools that they lie in.
+    squatters: BTreeMap<Id, Vec<String>>,
+}
+
+impl Reconciler {
+    /// Moves by these evaluations, as far as it is allowed.
+    pub fn new(evaluator: Evaluator, client: Client, metrics: Arc<Metrics>, allowed: Allowed) -> Self {
+        let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: None };
+        Self {
+            mover: Mover::new(client.clone()),
+            recorder: Recorder::new(client.clone(), reporter),
+            evaluator,
+            client,
+            metrics,
+            allowed,
+            brakes: Mutex::default(),
+            found: Mutex::default(),
+        }
+    }
+
+    /// The evaluator.
+    pub fn evaluator(&self) -> &Evaluator {
+        &self.evaluator
+    }
+
+    /// What may be moved.
+    pub fn allowed(&self) -> Allowed {
+        self.allowed
+    }
+
+    /// The brakes.
+    pub fn brakes(&self) -> MutexGuard<'_, Brakes> {
+        self.brakes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many Services without a pool lie in each.
+    pub fn squatters(&self) -> BTreeMap<String, u64> {
+        let mut count = BTreeMap::new();
+        for pool in self.found().squatters.values().flatten() {
+            *count.entry(pool.clone()).or_insert(0) += 1;
+        }
+        count
+    }
+
+    /// Looks at a Service as the stores show it, and does what is right.
+    pub async fn reconcile(self: &Arc<Self>, id: &Id) -> Next {
+        let Some(service) = self.stored(id) else {
+            self.settled(id);
+            return Next::Change;
+        };
+        let this = Arc::clone(self);
+        let at = service.clone();
+        let look = move || misplaced::look(&this.evaluator, &at, this.allowed).map_err(|error| error.to_string());
+        let finding =
+            tokio::task::spawn_blocking(look).await.map_err(|error| error.to_string()).and_then(|found| found);
+        match finding {
+            Ok(Finding::InPlace) => {
+                self.settled(id);
+                self.drop_wish(id, &service).await
+            }
+            Ok(Finding::Squats { pools }) => {
+                self.settled(id);
+                self.found().squatters.insert(id.clone(), pools);
+                self.drop_wish(id, &service).await
+            }
+            Ok(Finding::HalfMoved) => self.finish(id, &service).await,
+            Ok(Finding::Misplaced(misplaced)) => self.misplaced(id, &service, misplaced).await,
+            Err(error) => {
+                self.metrics.evaluation_error();
+                tracing::error!(namespace = id.0, name = id.1, error, "the policy did not answer");
+                Next::After(REPORTED)
+            }
+        }
+    }
+
+    async fn misplaced(self: &Arc<Self>, id: &Id, service: &Value, mut misplaced: Misplaced) -> Next {
+        let why = misplaced.why();
+        let (to, evaluation) = match std::mem::replace(&mut misplaced.verdict, Verdict::Taken) {
+            Verdict::Report { reason, detail } => {
+                self.report(id, &misplaced, reason, &detail).await;
+                self.drop_wish(id, service).await;
+                return Next::After(REPORTED);
+            }
+            Verdict::Move { to, evaluation } => (to, evaluation),
+            Verdict::Taken => return Next::Change,
+        };
+        let live = match self.live(id).await {
+            Ok(Some(live)) => live,
+            Ok(None) => return Next::After(STALE),
+            Err(error) => {
+                tracing::warn!(namespace = id.0, name = id.1, %error, "the service can't be read");
+                return Next::After(UNFINISHED);
+            }
+        };
+        if text(&live, &["metadata", "uid"]) != misplaced.uid || addresses(&live) != misplaced.from {
+            return Next::After(STALE);
+        }
+        if set_by_hand(&live) {
+            let detail = "its address was set by hand: `metadata.managedFields` say so";
+            self.report(id, &misplaced, Reason::ByHand, detail).await;
+            self.drop_wish(id, service).await;
+            return Next::After(REPORTED);
+        }
+        let braked = self.brakes().take(id, misplaced.asked_for, Instant::now());
+        if let Err(brake) = braked {
+            return self.brake(id, &misplaced, brake).await;
+        }
+        self.remember(id, Reason::Moving, &why);
+        evaluation.settle(&to);
+        let targets = Alternatives::new(&self.evaluator, service);
+        let order = Order {
+            namespace: id.0.clone(),
+            name: id.1.clone(),
+            uid: misplaced.uid.clone(),
+            addresses: to.clone(),
+            why: why.clone(),
+            load_balancers: self.allowed.load_balancers || misplaced.asked_for,
+        };
+        let ended = self.mover.start(&order, &targets).await;
+        // What it has got stays held until it is seen; what it might have got after a failure, for a while.
+        let unused: Vec<IpAddr> = match &ended {
+            Ok(Outcome::Moved { to: got, .. }) => to.iter().filter(|address| !got.contains(address)).copied().collect(),
+            Ok(_) => to,
+            Err(_) => Vec::new(),
+        };
+        self.evaluator.ledger().release(&unused);
+        let next = self.ended(id, &misplaced.uid, ended).await;
+        self.drop_wish(id, service).await;
+        next
+    }
+
+    async fn finish(self: &Arc<Self>, id: &Id, service: &Value) -> Next {
+        let targets = Alternatives::new(&self.evaluator, service);
+        let ended = self.mover.resume(service, &targets).await;
+        self.ended(id, text(service, &["metadata", "uid"]), ended).await
+    }
+
+    async fn ended(&self, id: &Id, uid: &str, ended: Result<Outcome, MoveError>) -> Next {
+        let (namespace, name) = (&id.0, &id.1);
+        let outcome = match ended {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                self.metrics.moved(MoveResult::Failed);
+                tracing::error!(namespace, name, %error, "move failed");
+                self.tell(id, uid, true, "MoveFailed", error.to_string()).await;
+                let untouched = matches!(error, MoveError::Refused { untouched: true, .. });
+                return Next::After(if untouched { REPORTED } else { UNFINISHED });
+            }
+        };
+        let result = match &outcome {
+            Outcome::Moved { .. } => MoveResult::Moved,
+            Outcome::Kept { .. } => MoveResult::Kept,
+            Outcome::Elsewhere { .. } | Outcome::Rebuilt { .. } => MoveResult::Unmanaged,
+            Outcome::Overtaken { .. } => MoveResult::UserChanged,
+            Outcome::Cleaned { .. } | Outcome::Unmoved(_) => MoveResult::Nothing,
+        };
+        self.metrics.moved(result);
+        if outcome.is_warning() {
+            tracing::warn!(namespace, name, outcome = %outcome, "move");
+        } else {
+            tracing::info!(namespace, name, outcome = %outcome, "move");
+        }
+        match outcome {
+            Outcome::Moved { .. } => self.settled(id),
+            _ => drop(self.found().misplaced.remove(id)),
+        }
+        self.tell(id, uid, outcome.is_warning(), outcome.reason(), outcome.to_string()).await;
+        match outcome {
+            Outcome::Moved { .. } | Outcome::Unmoved(_) => Next::Change,
+            _ => Next::After(REPORTED),
+        }
+    }
+
+    async fn brake(&self, id: &Id, misplaced: &Misplaced, brake: Brake) -> Next {
+        let (detail, next) = match brake {
+            Brake::Rest { until } => {
+                return Next::After(until.saturating_duration_since(Instant::now()));
+            }
+            Brake::Rate { until } => {
+                let next = Next::After(until.saturating_duration_since(Instant::now()));
+                ("many services were moved in the last minute: it waits for its turn", next)
+            }
+            Brake::Settings => {
+                ("the settings changed for a large part of the cluster: it waits for `clusterip move`", Next::Change)
+            }
+        };
+        self.report(id, misplaced, Reason::Brake, detail).await;
+        next
+    }
+
+    /// Tells once of a Service that stays where it is.
+    async fn report(&self, id: &Id, misplaced: &Misplaced, reason: Reason, detail: &str) {
+        let text = format!("{}; it stays: {detail}", misplaced.why());
+        if self.remember(id, reason, &text) || misplaced.asked_for {
+            tracing::warn!(namespace = id.0, name = id.1, reason = reason.as_str(), "misplaced: {text}");
+            self.tell(id, &misplaced.uid, true, "AddressMisplaced", text).await;
+        }
+    }
+
+    /// Whether this is news.
+    fn remember(&self, id: &Id, reason: Reason, text: &str) -> bool {
+        let now = (reason, text.to_owned());
+        let mut found = self.found();
+        let before = found.misplaced.insert(id.clone(), now.clone());
+        self.count(&found);
+        before.is_none_or(|before| before != now)
+    }
+
+    /// It is where it belongs, or gone.
+    fn settled(&self, id: &Id) {
+        self.brakes().settled(id);
+        let mut found = self.found();
+        found.squatters.remove(id);
+        if found.misplaced.remove(id).is_some() {
+            self.count(&found);
+        }
+    }
+
+    fn count(&self, found: &Found) {
+        let of = |reason: &Reason| found.misplaced.values().filter(|(other, _)| other == reason).count() as u64;
+        let counts: Vec<(Reason, u64)> = Reason::ALL.iter().map(|reason| (*reason, of(reason))).collect();
+        self.metrics.misplaced(&counts);
+    }
+
+    /// Writes an Event. It is told to people: a failure is logged, and nothing else depends on it.
+    async fn tell(&self, id: &Id, uid: &str, warning: bool, reason: &str, mut note: String) {
+        while note.len() > LONGEST_NOTE {
+            note.pop();
+        }
+        let event = Event {
+            type_: if warning { EventType::Warning } else { EventType::Normal },
+            reason: reason.to_owned(),
+            note: Some(note),
+            action: "Move".to_owned(),
+            secondary: None,
+        };
+        let about = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Service".to_owned()),
+            namespace: Some(id.0.clone()),
+            name: Some(id.1.clone()),
+            uid: Some(uid.to_owned()),
+            ..ObjectReference::default()
+        };
+        if let Err(error) = self.recorder.publish(&event, &about).await {
+            tracing::warn!(namespace = id.0, name = id.1, %error, "an event was not written");
+        }
+    }
+
+    /// Takes the wish to move off a Service: it was heard.
+    async fn drop_wish(&self, id: &Id, service: &Value) -> Next {
+        if text(service, &["metadata", "annotations", MOVE_ANNOTATION]) != "now" {
+            return Next::Change;
+        }
+        let Ok(Some(mut live)) = self.live(id).await else { return Next::After(UNFINISHED) };
+        let wishes = live.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+        let Some(annotations) =
+            wishes.filter(|annotations| annotations.get(MOVE_ANNOTATION).is_some_and(|wish| wish == "now"))
+        else {
+            return Next::Change;
+        };
+        annotations.remove(MOVE_ANNOTATION);
+        let request = serde_json::to_vec(&live).map(|body| Request::put(path(id)).body(body));
+        let Ok(Ok(request)) = request else { return Next::Change };
+        match self.client.request::<Value>(request).await {
+            Ok(_) => Next::Change,
+            // Somebody else wrote it.
+            Err(_) => Next::After(STALE),
+        }
+    }
+
+    async fn live(&self, id: &Id) -> Result<Option<Value>, kube::Error> {
+        let request = Request::get(path(id)).body(Vec::new()).map_err(kube::Error::HttpError)?;
+        match self.client.request::<Value>(request).await {
+            Ok(service) => Ok(Some(service)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn stored(&self, id: &Id) -> Option<Value> {
+        let snapshot = self.evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
+        snapshot.get("v1", "Service", &id.0, &id.1)
+    }
+
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn path(id: &Id) -> String {
+    // Names are DNS labels: nothing in them needs to be escaped.
+    format!("/api/v1/namespaces/{}/services/{}", id.0, id.1)
+}
+
+/// Other addresses for a Service on the move. Each is held until the move has ended.
+struct Alternatives<'e> {
+    evaluator: &'e Evaluator,
+    service: Value,
+    held: Mutex<Vec<Evaluation>>,
+}
+
+impl<'e> Alternatives<'e> {
+    fn new(evaluator: &'e Evaluator, service: &Value) -> Self {
+        Self { evaluator, service: service.clone(), held: Mutex::default() }
+    }
+}
+
+impl Targets for Alternatives<'_> {
+    fn another(&self, refused: &[IpAddr]) -> Option<Vec<IpAddr>> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        // What was refused is held, or seen, so the policy does not name it again; where it does, there is
+        // nothing else.
+        let (addresses, evaluation) = misplaced::another(self.evaluator, &self.service)?;
+        held.push(evaluation);
+        let new = !addresses.iter().any(|address| refused.contains(address));
+        new.then_some(addresses)
+    }
+
+    fn fits(&self, addresses: &[IpAddr]) -> bool {
+        misplaced::may_have(self.evaluator, &self.service, addresses)
+    }
+}

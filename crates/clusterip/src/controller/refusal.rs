@@ -1,0 +1,116 @@
+//! What an answer of the API server means for a move.
+
+use std::net::IpAddr;
+
+/// Why a request was not carried out, or may not have been.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no such Service any more.
+    Gone,
+    /// Somebody has written it since it was read.
+    Conflict,
+    /// An address can't be had: somebody has it, or it is in no range.
+    Address {
+        /// Which; nothing where the answer does not say so.
+        which: Option<IpAddr>,
+        /// What the API server says.
+        reason: String,
+    },
+    /// A node port can't be had for now: somebody has it.
+    Port {
+        /// Which; nothing where the answer does not say so.
+        which: Option<u64>,
+        /// What the API server says.
+        reason: String,
+    },
+    /// The request can't be carried out as it is.
+    Refused(String),
+    /// It can be tried again. Unless the API server has answered, it may have been carried out.
+    Trouble(String),
+}
+
+impl Refusal {
+    /// Reads an error of a request for a Service.
+    pub fn of(error: &kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::answer(status.code, &status.message),
+            other => Self::Trouble(other.to_string()),
+        }
+    }
+
+    /// Reads an answer. The API server has no codes for what is taken, only words.
+    fn answer(code: u16, message: &str) -> Self {
+        const ADDRESS: &str = "failed to allocate IP ";
+        let reason = message.to_owned();
+        let number_before = |text: &str| {
+            message
+                .split_once(text)
+                .and_then(|(before, _)| before.rsplit(' ').next())
+                .and_then(|port| port.parse().ok())
+        };
+        match code {
+            404 => Self::Gone,
+            409 => Self::Conflict,
+            422 if message.contains(ADDRESS) => {
+                let after = message.split_once(ADDRESS).map(|(_, after)| after);
+                let which = after.and_then(|after| after.split_once(": ")?.0.parse().ok());
+                Self::Address { which, reason }
+            }
+            422 if message.contains("provided port is already allocated") => {
+                Self::Port { which: number_before(": provided port is already allocated"), reason }
+            }
+            500 if message.contains("failed to allocate requested HealthCheck NodePort") => {
+                Self::Port { which: number_before(": provided port is already allocated"), reason }
+            }
+            408 | 429 | 500.. => Self::Trouble(reason),
+            _ => Self::Refused(reason),
+        }
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Gone => f.write_str("it is gone"),
+            Self::Conflict => f.write_str("it was changed by somebody else again and again"),
+            Self::Address { reason, .. } | Self::Port { reason, .. } => f.write_str(reason),
+            Self::Refused(reason) | Self::Trouble(reason) => f.write_str(reason),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_says_what_is_taken() {
+        let taken = "Service \"web\" is invalid: spec.clusterIPs: Invalid value: [\"172.21.1.62\",\"fd00:21::5\"]: failed to allocate IP fd00:21::5: provided IP is already allocated";
+        let outside = "Service \"web\" is invalid: spec.clusterIPs: Invalid value: [\"10.1.1.1\",\"\"]: failed to allocate IP 10.1.1.1: the provided network does not match the current range";
+        let port = "Service \"web\" is invalid: spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated";
+        let health = "Internal error occurred: failed to allocate requested HealthCheck NodePort 31000: provided port is already allocated";
+        let long = "Service \"web\" is invalid: metadata.annotations: Too long: may not be more than 262144 bytes";
+        let text = |reason: &str| reason.to_owned();
+        let rows = [
+            (404, "", Refusal::Gone),
+            (409, "the object has been modified", Refusal::Conflict),
+            (422, taken, Refusal::Address { which: "fd00:21::5".parse().ok(), reason: text(taken) }),
+            (422, outside, Refusal::Address { which: "10.1.1.1".parse().ok(), reason: text(outside) }),
+            (422, "failed to allocate IP", Refusal::Refused(text("failed to allocate IP"))),
+            (422, "failed to allocate IP x", Refusal::Address { which: None, reason: text("failed to allocate IP x") }),
+            (422, port, Refusal::Port { which: Some(30080), reason: text(port) }),
+            (500, health, Refusal::Port { which: Some(31000), reason: text(health) }),
+            (422, long, Refusal::Refused(text(long))),
+            (403, "forbidden", Refusal::Refused(text("forbidden"))),
+            (400, "bad", Refusal::Refused(text("bad"))),
+            (408, "slow", Refusal::Trouble(text("slow"))),
+            (429, "busy", Refusal::Trouble(text("busy"))),
+            (500, "etcd", Refusal::Trouble(text("etcd"))),
+            (503, "away", Refusal::Trouble(text("away"))),
+        ];
+        for (code, message, expected) in rows {
+            assert_eq!(Refusal::answer(code, message), expected, "{code} {message}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The controller's loop: what changed, whom that concerns, and one look at a time for each of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::{Arc, PoisonError};
+
+use futures::channel::mpsc as queue;
+use futures::{FutureExt, StreamExt};
+use kube::Client;
+use kube::runtime::scheduler::{ScheduleRequest, scheduler};
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Duration, Instant};
+
+use super::affected::{self, Id};
+use super::approved;
+use super::leader::Leadership;
+use super::misplaced::{self, Finding, Verdict};
+use super::reconcile::{Next, Reconciler};
+use super::step::MOVING_NAME;
+use crate::cluster::object::{name, namespace, text};
+use crate::cluster::stores::Change;
+use crate::live_settings::LiveSettings;
+
+/// How many Services are looked at or moved at once.
+const AT_ONCE: usize = 8;
+/// How soon a Service is looked at again after a look that broke off.
+const BROKEN_OFF: Duration = Duration::from_secs(60);
+/// How often it is tried to note which settings are carried out.
+const APPROVAL: Duration = Duration::from_secs(10);
+
+/// Follows the cluster, and moves what is misplaced.
+pub struct Controller {
+    /// Looks at one Service.
+    pub reconciler: Arc<Reconciler>,
+    /// What the stores tell.
+    pub changes: mpsc::UnboundedReceiver<Change>,
+    /// The settings in force.
+    pub settings: watch::Receiver<Arc<LiveSettings>>,
+    /// Whether this process is the one to do so.
+    pub leadership: watch::Receiver<Leadership>,
+    /// Reaches the API server.
+    pub client: Client,
+    /// Where the Lease is.
+    pub namespace: String,
+}
+
+impl Controller {
+    /// Works until `shutdown`; then what has begun is finished.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = pin!(shutdown);
+        let (queue, due) = queue::unbounded();
+        let mut due = scheduler(due);
+        let schedule = |id: Id, after: Duration| {
+            // The other end lives as long as this loop.
+            let _ = queue.unbounded_send(ScheduleRequest { message: id, run_at: Instant::now() + after });
+        };
+        let mut jobs: JoinSet<(Id, Next)> = JoinSet::new();
+        // Who is looked at now, and whether he is to be looked at once more.
+        let mut running: BTreeMap<Id, bool> = BTreeMap::new();
+        let mut leads = false;
+        let mut approved: Option<String> = None;
+        let mut approval = tokio::time::interval(APPROVAL);
+        tokio::select! {
+            () = &mut shutdown => return,
+            () = self.reconciler.evaluator().stores().completed() => {}
+        }
+        self.leadership.mark_changed();
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                Ok(()) = self.leadership.changed() => {
+                    let before = std::mem::replace(&mut leads, self.leadership.borrow_and_update().leads());
+                    if leads && !before {
+                        tracing::info!("leading: misplaced services are moved");
+                        approved = self.settings_in_force(None).await;
+                        self.all().into_iter().for_each(|id| schedule(id, Duration::ZERO));
+                    }
+                }
+                Ok(()) = self.settings.changed() => {
+                    let settings = Arc::clone(&self.settings.borrow_and_update());
+                    self.reconciler.evaluator().stores().watch(&settings.settings);
+                    self.reconciler.evaluator().stores().completed().await;
+                    if leads {
+                        approved = self.settings_in_force(approved.take()).await;
+                        self.all().into_iter().for_each(|id| schedule(id, Duration::ZERO));
+                    }
+                }
+                Some((id, next)) = joined(&mut jobs) => {
+                    let again = running.remove(&id).unwrap_or_default();
+                    match next {
+                        _ if again => schedule(id, Duration::ZERO),
+                        Next::After(pause) => schedule(id, pause),
+                        Next::Change => {}
+                    }
+                }
+                Some(change) = self.changes.recv() => {
+                    if leads {
+                        for id in self.concerned(&change) {
+                            schedule(id, Duration::ZERO);
+                        }
+                    }
+                }
+                Some(id) = due.next(), if running.len() < AT_ONCE => {
+                    if let Some(again) = running.get_mut(&id) {
+                        *again = true;
+                    } else if leads {
+                        running.insert(id.clone(), false);
+                        let reconciler = Arc::clone(&self.reconciler);
+                        jobs.spawn(async move {
+                            // Whatever breaks off, the others go on, and this one comes again.
+                            let look = AssertUnwindSafe(reconciler.reconcile(&id)).catch_unwind().await;
+                            (id, look.unwrap_or(Next::After(BROKEN_OFF)))
+                        });
+                    }
+                }
+                _ = approval.tick(), if leads => approved = self.approve(approved.take()).await,
+            }
+        }
+        // A move that has begun ends.
+        while jobs.join_next().await.is_some() {}
+    }
+
+    fn concerned(&self, change: &Change) -> BTreeSet<Id> {
+        let stores = self.reconciler.evaluator().stores();
+        let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
+        affected::by(&snapshot, change)
+    }
+
+    /// All Services, those on the move first: they have no address.
+    fn all(&self) -> Vec<Id> {
+        let stores = self.reconciler.evaluator().stores();
+        let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
+        let moving = |service: &Value| text(service, &["spec", "externalName"]) == MOVING_NAME;
+        let moving = snapshot.all("v1", "Service").filter(moving);
+        let moving: Vec<Id> =
+            moving.map(|service| (namespace(&service).to_owned(), name(&service).to_owned())).collect();
+        let mut others = snapshot.names("v1", "Service", None);
+        others.retain(|id| !moving.contains(id));
+        moving.into_iter().chain(others).collect()
+    }
+
+    /// Sets the brake for settings that were not carried out yet. Gives back the hash of those that were.
+    async fn settings_in_force(&self, known: Option<String>) -> Option<String> {
+        let carried_out = match known {
+            Some(known) => Some(known),
+            None => approved::read(&self.client, &self.namespace).await.unwrap_or_else(|error| {
+                tracing::warn!(%error, "which settings were carried out last can't be read");
+                None
+            }),
+        };
+        let hash = self.reconciler.evaluator().settings().hash.clone();
+        if carried_out.as_ref() == Some(&hash) {
+            self.reconciler.brakes().settings_changed(BTreeSet::new(), 0);
+            return carried_out;
+        }
+        let reconciler = Arc::clone(&self.reconciler);
+        let ids = self.all();
+        let survey = tokio::task::spawn_blocking(move || survey(&reconciler, &ids));
+        let Ok((misplaced, managed)) = survey.await else { return carried_out };
+        let count = misplaced.len();
+        if self.reconciler.brakes().settings_changed(misplaced, managed) {
+            tracing::warn!(
+                misplaced = count,
+                managed,
+                "by these settings a large part of the services would move: they wait for `clusterip move`"
+            );
+        }
+        self.approve(carried_out).await
+    }
+
+    /// Notes the settings in force as carried out, unless Services wait for somebody to agree.
+    async fn approve(&self, carried_out: Option<String>) -> Option<String> {
+        let hash = self.reconciler.evaluator().settings().hash.clone();
+        if carried_out.as_ref() == Some(&hash) || self.reconciler.brakes().waiting() > 0 {
+            return carried_out;
+        }
+        match approved::write(&self.client, &self.namespace, &hash).await {
+            Ok(()) => Some(hash),
+            Err(error) => {
+                tracing::warn!(%error, "which settings are carried out can't be noted");
+                carried_out
+            }
+        }
+    }
+}
+
+/// The Services that would move, and how many there are that have an address of ours to give.
+fn survey(reconciler: &Reconciler, ids: &[Id]) -> (BTreeSet<Id>, usize) {
+    let (mut misplaced, mut managed) = (BTreeSet::new(), 0);
+    // Held until all are counted: otherwise one free address would do for all of them.
+    let mut held = Vec::new();
+    for id in ids {
+        let stores = reconciler.evaluator().stores();
+        let service = {
+            let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
+            snapshot.get("v1", "Service", &id.0, &id.1)
+        };
+        let Some(service) = service else { continue };
+        let Ok(finding) = misplaced::look(reconciler.evaluator(), &service, reconciler.allowed()) else { continue };
+        managed += 1;
+        if let Finding::Misplaced(found) = finding
+            && matches!(found.verdict, Verdict::Move { .. })
+        {
+            misplaced.insert(id.clone());
+            held.push(found);
+        }
+    }
+    (misplaced, managed)
+}
+
+async fn joined(jobs: &mut JoinSet<(Id, Next)>) -> Option<(Id, Next)> {
+    match jobs.join_next().await {
+        Some(Ok(done)) => Some(done),
+        Some(Err(error)) => {
+            tracing::error!(%error, "a look at a service ended badly");
+            None
+        }
+        // Nobody is at work: nothing to wait for, and nothing to tell.
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,94 @@
+//! A Service's spec as it was before a move, with what others changed meanwhile.
+
+use serde_json::{Map, Value};
+
+type Fields = Map<String, Value>;
+
+/// Merges: what is `now` as the API server made it when the address was `released` becomes as it was
+/// in the `original`; what somebody else has changed since then stays as it is now.
+pub fn merged(original: &Fields, released: &Fields, now: &Fields) -> Fields {
+    let mut names: Vec<&String> = original.keys().chain(released.keys()).chain(now.keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let value = |name: &String| {
+        let (original, released, now) = (original.get(name), released.get(name), now.get(name));
+        if now == released {
+            return original.cloned();
+        }
+        match (original, released, now) {
+            _ if original == released => now.cloned(),
+            (Some(Value::Object(original)), Some(Value::Object(released)), Some(Value::Object(now))) => {
+                Some(merged(original, released, now).into())
+            }
+            (Some(Value::Array(original)), Some(Value::Array(released)), Some(Value::Array(now)))
+                if name == "ports" =>
+            {
+                Some(ports(original, released, now).into())
+            }
+            _ => now.cloned(),
+        }
+    };
+    names.into_iter().filter_map(|name| Some((name.clone(), value(name)?))).collect()
+}
+
+/// The ports that there are now, each with what it has lost. A port is known by its protocol and number.
+fn ports(original: &[Value], released: &[Value], now: &[Value]) -> Vec<Value> {
+    let same = |one: &Value, other: &Value| ["protocol", "port"].iter().all(|key| one.get(key) == other.get(key));
+    let find = |ports: &[Value], port: &Value| {
+        ports.iter().find(|other| same(other, port)).and_then(Value::as_object).cloned()
+    };
+    let merge = |port: &Value| match (find(original, port), find(released, port), port.as_object()) {
+        (Some(original), Some(released), Some(now)) => merged(&original, &released, now).into(),
+        _ => port.clone(),
+    };
+    now.iter().map(merge).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_others_changed_stays_and_the_rest_comes_back() {
+        let original = json!({
+            "type": "NodePort", "clusterIP": "172.21.0.7", "selector": {"app": "web"}, "externalTrafficPolicy": "Local",
+            "ports": [{"protocol": "TCP", "port": 80, "nodePort": 30080}, {"protocol": "UDP", "port": 80, "nodePort": 30081}],
+        });
+        let released = json!({
+            "type": "ExternalName", "externalName": "moving.invalid", "selector": {"app": "web"},
+            "ports": [{"protocol": "TCP", "port": 80}, {"protocol": "UDP", "port": 80}],
+        });
+        let with = |base: &Value, changes: Value| {
+            let mut base = base.clone();
+            json_patch::merge(&mut base, &changes);
+            base
+        };
+        let rows = [
+            ("nothing changed", json!({}), json!({})),
+            (
+                "a selector",
+                json!({"selector": {"app": "shop", "tier": "x"}}),
+                json!({"selector": {"app": "shop", "tier": "x"}}),
+            ),
+            ("no selector", json!({"selector": null}), json!({"selector": null})),
+            ("a field that is new", json!({"sessionAffinity": "ClientIP"}), json!({"sessionAffinity": "ClientIP"})),
+            (
+                "a field that the release had taken out",
+                json!({"externalTrafficPolicy": "Cluster"}),
+                json!({"externalTrafficPolicy": "Cluster"}),
+            ),
+            (
+                "a port renamed, one gone, one new",
+                json!({"ports": [{"protocol": "UDP", "port": 80, "name": "dns"}, {"protocol": "TCP", "port": 443}]}),
+                json!({"ports": [{"protocol": "UDP", "port": 80, "name": "dns", "nodePort": 30081}, {"protocol": "TCP", "port": 443}]}),
+            ),
+        ];
+        for (row, change, expected) in rows {
+            let now = with(&released, change);
+            let merged = merged(original.as_object().unwrap(), released.as_object().unwrap(), now.as_object().unwrap());
+            assert_eq!(Value::from(merged), with(&original, expected), "{row}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The policy on a live cluster: the module, the settings in force, the watched stores and the ledger.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use clusterip_core::answer::Answer;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::cluster::ledger::{Ledger, Owner};
+use crate::cluster::lookups::Lookups;
+use crate::cluster::snapshot::map;
+use crate::cluster::stores::Stores;
+use crate::live_settings::LiveSettings;
+use crate::policy::module::{Module, ModuleError};
+
+/// Evaluates requests. Cheap to clone.
+#[derive(Clone)]
+pub struct Evaluator {
+    module: Arc<Module>,
+    settings: watch::Receiver<Arc<LiveSettings>>,
+    stores: Stores,
+    ledger: Ledger,
+}
+
+/// For whom a request is evaluated.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// For whom an address is held.
+    pub owner: Owner,
+    /// Addresses of its own, which don't count as used.
+    pub own: Vec<IpAddr>,
+    /// Whether nothing may be held.
+    pub dry_run: bool,
+}
+
+/// An answer, and what was held for it: let go when this goes, but for what is settled.
+pub struct Evaluation {
+    /// The policy's answer.
+    pub answer: Answer,
+    /// The settings that it was made by.
+    pub settings: Arc<LiveSettings>,
+    lookups: Arc<Lookups>,
+}
+
+impl Evaluator {
+    /// Evaluates with `module`, by the settings in force at the moment of each request.
+    pub fn new(
+        module: Arc<Module>,
+        settings: watch::Receiver<Arc<LiveSettings>>,
+        stores: Stores,
+        ledger: Ledger,
+    ) -> Self {
+        Self { module, settings, stores, ledger }
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> Arc<LiveSettings> {
+        Arc::clone(&self.settings.borrow())
+    }
+
+    /// The watched stores.
+    pub fn stores(&self) -> &Stores {
+        &self.stores
+    }
+
+    /// The addresses in flight.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Evaluates a request. It blocks for as long as the policy takes.
+    ///
+    /// # Errors
+    /// [`ModuleError`] where the policy does not answer: nothing is held then.
+    pub fn evaluate(&self, request: &Value, subject: &Subject) -> Result<Evaluation, ModuleError> {
+        let settings = self.settings();
+        let selector = request.get("object").map(|object| map(object, &["spec", "selector"])).unwrap_or_default();
+        let lookups = Arc::new(Lookups::new(&self.stores, &self.ledger, subject, selector));
+        let answer = self.module.validate(request, &settings.document, lookups.clone())?;
+        Ok(Evaluation { answer, settings, lookups })
+    }
+}
+
+impl Evaluation {
+    /// Keeps these addresses held until they are seen, and lets go of all others.
+    pub fn settle(self, used: &[IpAddr]) {
+        self.lookups.settle(used);
+    }
+}

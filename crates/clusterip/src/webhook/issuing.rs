@@ -1,0 +1,207 @@
+//! Certificates, made and read.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    PublicKeyData, date_time_ymd,
+};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use thiserror::Error;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// How long an authority holds.
+pub const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
+/// How long a certificate of the server holds.
+pub const LEAF_LIFE: SignedDuration = SignedDuration::from_hours(90 * 24);
+/// How long before now a certificate begins: clocks differ.
+const SKEW: SignedDuration = SignedDuration::from_hours(1);
+
+/// A certificate that can't be made or used.
+#[derive(Debug, Error)]
+pub enum IssuingError {
+    /// It can't be made.
+    #[error("making a certificate failed: {0}")]
+    Make(#[from] rcgen::Error),
+    /// Its time is no time of a certificate.
+    #[error("{0} can't be the time of a certificate")]
+    Time(Timestamp),
+    /// The text is no certificate.
+    #[error("no certificate: {0}")]
+    NoCertificate(String),
+    /// The text is more than one certificate.
+    #[error("{0} certificates, where one must be")]
+    Several(usize),
+    /// The certificate may not sign others.
+    #[error("the certificate is not that of an authority")]
+    NoAuthority,
+    /// The text is no key.
+    #[error("no private key: {0}")]
+    NoKey(rcgen::Error),
+    /// The key is that of another certificate.
+    #[error("the key does not belong to the certificate")]
+    OtherKey,
+}
+
+/// A certificate authority with its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authority {
+    certificate: String,
+    key: Secret,
+    not_before: Timestamp,
+    not_after: Timestamp,
+}
+
+/// A private key, kept out of every log.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("…")
+    }
+}
+
+impl Secret {
+    /// The key, in PEM.
+    pub fn pem(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Authority {
+    /// A new one.
+    ///
+    /// # Errors
+    /// Where there is no randomness.
+    pub fn generate(now: Timestamp) -> Result<Self, IssuingError> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        // Two authorities, old and new, must not have one name: a chain is looked up by it.
+        params.distinguished_name.push(DnType::CommonName, format!("clusterip authority {}", now.as_second()));
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        during(&mut params, now - SKEW, now + AUTHORITY_LIFE)?;
+        let certificate = params.self_signed(&key)?.pem();
+        Self::read(&certificate, &key.serialize_pem())
+    }
+
+    /// One that was kept, in PEM.
+    ///
+    /// # Errors
+    /// Where it is none, or the key is another's.
+    pub fn read(certificate: &str, key: &str) -> Result<Self, IssuingError> {
+        let der = single(certificate)?;
+        let parsed = parse(&der)?;
+        if !parsed.is_ca() {
+            return Err(IssuingError::NoAuthority);
+        }
+        let pair = KeyPair::from_pem(key).map_err(IssuingError::NoKey)?;
+        if pair.subject_public_key_info() != parsed.public_key().raw {
+            return Err(IssuingError::OtherKey);
+        }
+        Ok(Self {
+            certificate: certificate.to_owned(),
+            key: Secret(key.to_owned()),
+            not_before: timestamp(parsed.validity().not_before),
+            not_after: timestamp(parsed.validity().not_after),
+        })
+    }
+
+    /// Its certificate, in PEM.
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// Its key.
+    pub fn key(&self) -> &Secret {
+        &self.key
+    }
+
+    /// When it was made.
+    pub fn made(&self) -> Timestamp {
+        self.not_before + SKEW
+    }
+
+    /// When it ends.
+    pub fn not_after(&self) -> Timestamp {
+        self.not_after
+    }
+
+    /// A certificate for a server of these names: DNS names and IP addresses.
+    ///
+    /// # Errors
+    /// Where a name is none.
+    pub fn issue(&self, names: &[String], now: Timestamp) -> Result<Leaf, IssuingError> {
+        let issuer = Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(self.key.pem())?)?;
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::new(names)?;
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "clusterip");
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        let not_after = (now + LEAF_LIFE).min(self.not_after);
+        during(&mut params, now - SKEW, not_after)?;
+        let certificate = params.signed_by(&key, &issuer)?.pem();
+        let issued_by = self.certificate.clone();
+        let renewal = now + SignedDuration::from_secs((not_after.as_second() - now.as_second()) / 3 * 2);
+        Ok(Leaf { certificate, key: Secret(key.serialize_pem()), issued_by, renewal })
+    }
+}
+
+/// A certificate of the server, with its key.
+#[derive(Clone, Debug)]
+pub struct Leaf {
+    /// In PEM.
+    pub certificate: String,
+    /// Its key.
+    pub key: Secret,
+    /// The certificate of its authority, in PEM.
+    pub issued_by: String,
+    /// When the next one is due: at two thirds of its life.
+    pub renewal: Timestamp,
+}
+
+/// When a certificate ends, which is the only one of a text.
+///
+/// # Errors
+/// Where there is none, or more.
+pub fn end(text: &str) -> Result<Timestamp, IssuingError> {
+    Ok(timestamp(parse(&single(text)?)?.validity().not_after))
+}
+
+fn single(text: &str) -> Result<CertificateDer<'static>, IssuingError> {
+    let ders: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    let mut ders = ders.map_err(|error| IssuingError::NoCertificate(error.to_string()))?;
+    match (ders.pop(), ders.len()) {
+        (None, _) => Err(IssuingError::NoCertificate("no items found".to_owned())),
+        (Some(der), 0) => Ok(der),
+        (Some(_), others) => Err(IssuingError::Several(others + 1)),
+    }
+}
+
+fn parse<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, IssuingError> {
+    match X509Certificate::from_der(der) {
+        Ok((_, certificate)) => Ok(certificate),
+        Err(error) => Err(IssuingError::NoCertificate(error.to_string())),
+    }
+}
+
+fn timestamp(time: x509_parser::time::ASN1Time) -> Timestamp {
+    Timestamp::from_second(time.timestamp()).unwrap_or(Timestamp::MAX)
+}
+
+fn during(params: &mut CertificateParams, begin: Timestamp, end: Timestamp) -> Result<(), IssuingError> {
+    let time = |time: Timestamp| match u64::try_from(time.as_second()) {
+        Ok(seconds) => Ok(date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds)),
+        Err(_) => Err(IssuingError::Time(time)),
+    };
+    params.not_before = time(begin)?;
+    params.not_after = time(end)?;
+    Ok(())
+}

@@ -1,0 +1,196 @@
+//! Whatever is sent is answered with the right status and words, and the next request is served.
+
+use std::io::{Read as _, Write as _};
+
+use clusterip::webhook::review::answer;
+use clusterip::webhook::server::Limits;
+use proptest::prelude::*;
+use reqwest::Method;
+use reqwest::header::{CONTENT_TYPE, HeaderMap};
+
+use rustls::version::TLS13;
+
+use crate::support::{Review, Running, allowed, backend};
+
+const LIMIT: usize = 3 << 20;
+
+#[tokio::test]
+async fn a_body_that_is_no_review_is_refused_with_where_and_why() {
+    let deep = "[".repeat(1000);
+    let long = format!(r#"{{"apiVersion": "{}"}}"#, "x".repeat(100));
+    let rows: &[(&str, &str, &str)] = &[
+        ("nothing", "", "the body is no JSON: EOF while parsing a value at line 1 column 0"),
+        ("half", "{\n\"a\": [1,", "the body is no JSON: EOF while parsing a value at line 2 column 8"),
+        ("more than one", "{} {}", "the body is no JSON: trailing characters at line 1 column 4"),
+        ("deep", &deep, "the body is no JSON: recursion limit exceeded at line 1 column 128"),
+        ("a list", "[]", "apiVersion is not there, where only admission.k8s.io/v1 is answered"),
+        (
+            "an older version",
+            r#"{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview", "request": {"uid": "1"}}"#,
+            r#"apiVersion is "admission.k8s.io/v1beta1", where only admission.k8s.io/v1 is answered"#,
+        ),
+        (
+            "a long version",
+            &long,
+            r#"apiVersion is "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"…, where only admission.k8s.io/v1 is answered"#,
+        ),
+        (
+            "another kind",
+            r#"{"apiVersion": "admission.k8s.io/v1", "kind": "Service"}"#,
+            r#"kind is "Service", where only AdmissionReview is answered"#,
+        ),
+        (
+            "a kind that is no text",
+            r#"{"apiVersion": "admission.k8s.io/v1", "kind": {}}"#,
+            "kind is an object, where only AdmissionReview is answered",
+        ),
+        (
+            "an answer",
+            r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {}}"#,
+            "request is not there, where an object must be",
+        ),
+        (
+            "a request that is a list",
+            r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": [1]}"#,
+            "request is a list, where an object must be",
+        ),
+        (
+            "no uid",
+            r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"name": "web"}}"#,
+            "request.uid is not there, where a text must be",
+        ),
+        (
+            "an empty uid",
+            r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": ""}}"#,
+            r#"request.uid is "", where a text must be"#,
+        ),
+        (
+            "a number for a uid",
+            r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": 7}}"#,
+            "request.uid is a number, where a text must be",
+        ),
+    ];
+    let server = Running::start(backend(|_| allowed()), Limits::default()).await;
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, "application/json; charset=utf-8".parse().unwrap());
+    for (name, body, message) in rows {
+        let found = server.send(Method::POST, "/mutate", headers.clone(), body.as_bytes().into()).await;
+        assert_eq!(found, (400, format!("{message}\n")), "{name}");
+    }
+    server.assert_serves().await;
+}
+
+#[tokio::test]
+async fn a_request_of_another_form_is_refused_by_its_status() {
+    let large = vec![b' '; LIMIT + 1];
+    let rows: &[(&str, Method, &str, Option<&str>, &[u8], u16, &str)] = &[
+        (
+            "no content type",
+            Method::POST,
+            "/mutate",
+            None,
+            b"{}",
+            415,
+            "the content type is not there, where application/json must be\n",
+        ),
+        (
+            "another content type",
+            Method::POST,
+            "/mutate",
+            Some("application/yaml"),
+            b"{}",
+            415,
+            "the content type is \"application/yaml\", where application/json must be\n",
+        ),
+        (
+            "too large",
+            Method::POST,
+            "/mutate",
+            Some("application/json"),
+            &large,
+            413,
+            "the body is larger than 3145728 bytes\n",
+        ),
+        ("GET", Method::GET, "/mutate", None, b"", 405, "/mutate takes POST, and no GET\n"),
+        ("PUT", Method::PUT, "/mutate", Some("application/json"), b"{}", 405, "/mutate takes POST, and no PUT\n"),
+        ("POST", Method::POST, "/readyz", None, b"", 405, "/readyz takes GET and HEAD, and no POST\n"),
+        (
+            "another path",
+            Method::POST,
+            "/validate",
+            Some("application/json"),
+            b"{}",
+            404,
+            "/validate is not here; /mutate, /healthz, /readyz and /metrics are\n",
+        ),
+    ];
+    let server = Running::start(backend(|_| allowed()), Limits::default()).await;
+    for (name, method, path, content_type, body, status, message) in rows {
+        let headers = content_type.iter().map(|value| (CONTENT_TYPE, value.parse().unwrap())).collect();
+        let found = server.send(method.clone(), path, headers, body.to_vec()).await;
+        assert_eq!(found, (*status, (*message).to_owned()), "{name}");
+    }
+    server.assert_serves().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_of_unknown_length_is_not_taken_for_longer_than_allowed() {
+    let server = Running::start(backend(|_| allowed()), Limits { body: 1000, ..Limits::default() }).await;
+    let said = tokio::task::block_in_place(|| {
+        let mut stream = server.tls(&[&TLS13]);
+        let head = "POST /mutate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+        let parts = format!("64\r\n{}\r\n", " ".repeat(100)).repeat(11);
+        write!(stream, "{head}transfer-encoding: chunked\r\n\r\n{parts}").unwrap();
+        let mut said = Vec::new();
+        let _ = stream.read_to_end(&mut said);
+        String::from_utf8(said).unwrap()
+    });
+    assert!(said.starts_with("HTTP/1.1 413 Payload Too Large\r\n"), "{said}");
+    assert!(said.ends_with("\r\n\r\nthe body is larger than 1000 bytes\n"), "{said}");
+}
+
+#[tokio::test]
+async fn bodies_take_no_more_memory_than_allowed() {
+    let server = Running::start(backend(|_| allowed()), Limits { bodies: 1000, ..Limits::default() }).await;
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, "application/json".parse().unwrap());
+    let found = server.send(Method::POST, "/mutate", headers, vec![b' '; 2000]).await;
+    assert_eq!(found, (503, "busy: the bodies that wait have 1000 bytes already\n".to_owned()));
+    // What it took was given back.
+    server.assert_serves().await;
+    server.assert_serves().await;
+}
+
+fn json() -> impl Strategy<Value = serde_json::Value> {
+    use serde_json::{Value, json};
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<i64>().prop_map(|number| json!(number)),
+        prop::sample::select(&["admission.k8s.io/v1", "AdmissionReview", "", "1"][..]).prop_map(|text| json!(text)),
+    ];
+    let keys = prop::sample::select(&["apiVersion", "kind", "request", "uid", "object"][..]);
+    leaf.prop_recursive(4, 32, 5, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(|items| json!(items)),
+            prop::collection::btree_map(keys.clone().prop_map(str::to_owned), inner, 0..5)
+                .prop_map(|fields| json!(fields)),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn bytes_are_refused_in_one_line(body in prop::collection::vec(any::<u8>(), 0..200)) {
+        let refusal = answer(&Review(|_: &_| allowed()), &body).unwrap_err().to_string();
+        prop_assert!(!refusal.contains('\n'));
+    }
+
+    #[test]
+    fn only_a_review_is_answered(body in json()) {
+        let is_review = body["apiVersion"] == "admission.k8s.io/v1"
+            && body["kind"] == "AdmissionReview"
+            && body["request"]["uid"].as_str().is_some_and(|uid| !uid.is_empty());
+        let answered = answer(&Review(|_: &_| allowed()), body.to_string().as_bytes());
+        prop_assert_eq!(answered.is_ok(), is_review);
+    }
+}

@@ -1,0 +1,98 @@
+//! Which certificate new connections see, as the files change.
+
+use std::io::Write;
+
+use clusterip::webhook::server::Limits;
+use clusterip::webhook::tls::CertificateFiles;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::version::{TLS12, TLS13};
+
+use crate::support::{Running, allowed, authority, backend, leaf};
+
+fn shown(server: &Running) -> CertificateDer<'static> {
+    tokio::task::block_in_place(|| {
+        let mut stream = server.tls(&[&TLS12, &TLS13]);
+        stream.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").unwrap();
+        stream.flush().unwrap();
+        stream.conn.peer_certificates().unwrap()[0].clone().into_owned()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_change_are_served_and_broken_ones_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (crt, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
+    let authority = authority();
+    let (first, second) = (leaf(&authority), leaf(&authority));
+    let write = |chain: &str, private: &str| {
+        std::fs::write(&crt, chain).unwrap();
+        std::fs::write(&key, private).unwrap();
+    };
+    write(&first.certificate, first.key.pem());
+    let mut files = CertificateFiles::open(&crt, &key).unwrap();
+    let serving =
+        Running::start_with(backend(|_| allowed()), Limits::default(), authority.certificate(), files.certificate());
+    let server = serving.await;
+    let der = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+    assert_eq!(shown(&server), der(&first.certificate));
+    assert!(!files.reload().unwrap());
+
+    let named = |reason: &str| format!("{} and {}: {reason}", crt.display(), key.display());
+    let rows = [
+        (
+            "an empty certificate",
+            "",
+            first.key.pem(),
+            "no certificate: no items found; it must be PEM, the server's own certificate first",
+        ),
+        (
+            "a key in place of the certificate",
+            first.key.pem(),
+            first.key.pem(),
+            "no certificate: no items found; it must be PEM, the server's own certificate first",
+        ),
+        ("no key", &first.certificate, "", "no private key: no items found; it must be PEM: PKCS#8, PKCS#1 or SEC1"),
+        (
+            "the next certificate, and not yet its key",
+            &second.certificate,
+            first.key.pem(),
+            "certificate and key can't be served: keys may not be consistent: KeyMismatch",
+        ),
+    ];
+    for (name, chain, private, reason) in rows {
+        write(chain, private);
+        assert_eq!(files.reload().unwrap_err().to_string(), named(reason), "{name}");
+        assert!(!files.reload().unwrap(), "{name}: it is said once");
+        assert_eq!(shown(&server), der(&first.certificate), "{name}");
+    }
+    std::fs::remove_file(&key).unwrap();
+    let gone = format!("reading {} failed: No such file or directory (os error 2)", key.display());
+    assert_eq!(files.reload().unwrap_err().to_string(), gone);
+
+    write(&second.certificate, second.key.pem());
+    assert!(files.reload().unwrap());
+    assert_eq!(shown(&server), der(&second.certificate));
+    server.assert_serves().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_looked_at_while_the_server_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (crt, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
+    let authority = authority();
+    let (first, second) = (leaf(&authority), leaf(&authority));
+    std::fs::write(&crt, &first.certificate).unwrap();
+    std::fs::write(&key, first.key.pem()).unwrap();
+    let files = CertificateFiles::open(&crt, &key).unwrap();
+    let (limits, served) = (Limits::default(), files.certificate());
+    let server = Running::start_with(backend(|_| allowed()), limits, authority.certificate(), served).await;
+    let watching = tokio::spawn(files.run(std::time::Duration::from_millis(20), std::future::pending()));
+    std::fs::write(&crt, &second.certificate).unwrap();
+    std::fs::write(&key, second.key.pem()).unwrap();
+    let expected = CertificateDer::from_pem_slice(second.certificate.as_bytes()).unwrap();
+    while shown(&server) != expected {
+        assert!(!watching.is_finished());
+    }
+    watching.abort();
+}

@@ -1,0 +1,62 @@
+//! A review that panics, hangs or is one too many costs its own request only.
+
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+
+use clusterip::webhook::server::Limits;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::support::{PATIENCE, Running, allowed, answer, backend, review};
+
+#[tokio::test]
+async fn a_review_that_panics_is_denied_and_the_next_is_served() {
+    let rows: [(&str, fn(), &str); 3] = [
+        ("with a text", || panic!("no more addresses"), "no more addresses"),
+        ("with a made text", || panic!("index {}", 7), "index 7"),
+        ("with something else", || std::panic::panic_any(7), "for an unknown reason"),
+    ];
+    for (name, panics, cause) in rows {
+        let panicking = move |request: &Value| {
+            if request["name"] == "web" {
+                panics();
+            }
+            allowed()
+        };
+        let server = Running::start(backend(panicking), Limits { reviews: 1, ..Limits::default() }).await;
+        let body = json!({
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {"uid": "7", "namespace": "shop", "name": "web"},
+        });
+        let (status, text) = server.post("/mutate", body.to_string()).await;
+        let message = format!("the review of shop/web broke off: {cause}; see the log of clusterip");
+        let denied = json!({"allowed": false, "status": {"message": message, "code": 500}});
+        assert_eq!((status, serde_json::from_str(&text).unwrap()), (StatusCode::OK, answer("7", denied)), "{name}");
+        server.assert_serves().await;
+    }
+}
+
+#[tokio::test]
+async fn a_review_waits_for_its_turn_no_longer_than_its_client_does() {
+    let (entered, begun) = channel();
+    let (release, released) = channel::<()>();
+    let released = Mutex::new(released);
+    let hanging = move |request: &Value| {
+        if request["uid"] == "hangs" {
+            entered.send(()).unwrap();
+            released.lock().unwrap().recv().unwrap();
+        }
+        allowed()
+    };
+    let server = Running::start(backend(hanging), Limits { reviews: 1, ..Limits::default() }).await;
+    let expected = "the review did not end within 200ms\n".to_owned();
+    assert_eq!(server.post("/mutate?timeout=200ms", review("hangs")).await, (StatusCode::GATEWAY_TIMEOUT, expected));
+    tokio::task::spawn_blocking(move || begun.recv_timeout(PATIENCE).unwrap()).await.unwrap();
+    // It still hangs, and nobody waits for it.
+    let expected = "busy: 1 reviews are under way, and none ended within 100ms\n".to_owned();
+    let found = server.post("/mutate?x=1&timeout=0.1s", review("1")).await;
+    assert_eq!(found, (StatusCode::SERVICE_UNAVAILABLE, expected));
+    release.send(()).unwrap();
+    server.assert_serves().await;
+}

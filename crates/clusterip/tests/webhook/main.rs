@@ -1,0 +1,10 @@
+//! The webhook server, without a cluster: what it takes and refuses, who it does not wait for, and which
+//! certificate it shows.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod bad_input;
+mod certificates;
+mod faults;
+mod serving;
+mod slow_clients;
+mod support;

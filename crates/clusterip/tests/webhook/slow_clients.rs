@@ -1,0 +1,133 @@
+//! Clients that are slow, silent or too many: none is waited for, and the others are served meanwhile.
+
+use std::io::{ErrorKind, Read, Write};
+use std::time::{Duration, Instant};
+
+use clusterip::webhook::server::Limits;
+use rustls::version::{TLS12, TLS13};
+
+use crate::support::{PATIENCE, Running, allowed, backend};
+
+const HURRY: Duration = Duration::from_millis(300);
+
+fn hurried() -> Limits {
+    Limits { handshake: HURRY, head: HURRY, body_time: HURRY, silence: 2 * HURRY, ..Limits::default() }
+}
+
+/// Everything that the server says until it closes the connection, which it must.
+fn rest(stream: &mut impl Read) -> String {
+    let mut text = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut text) {
+        assert!(!matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "the server still waits");
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// The status line and the body of an HTTP/1.1 answer.
+fn answer(text: &str) -> Option<(&str, &str)> {
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    Some((head.lines().next()?, body))
+}
+
+const HEAD: &str = "POST /mutate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_says_nothing_more_is_not_waited_for() {
+    let server = Running::start(backend(|_| allowed()), hurried()).await;
+    let rows: [(&str, String, Option<(&str, &str)>); 5] = [
+        ("nothing after the handshake", String::new(), None),
+        ("half a head", HEAD.to_owned(), None),
+        (
+            "no body",
+            format!("{HEAD}content-length: 10\r\n\r\n"),
+            Some(("HTTP/1.1 408 Request Timeout", "the body was not there within 300ms\n")),
+        ),
+        (
+            "half a body",
+            format!("{HEAD}content-length: 10\r\n\r\n{{"),
+            Some(("HTTP/1.1 408 Request Timeout", "the body was not there within 300ms\n")),
+        ),
+        ("the beginning of HTTP/2", "PRI * HTTP/2.0\r\n".to_owned(), None),
+    ];
+    tokio::task::block_in_place(|| {
+        for (name, said, expected) in rows {
+            let mut stream = server.tls(&[&TLS13]);
+            stream.write_all(said.as_bytes()).unwrap();
+            stream.flush().unwrap();
+            while stream.conn.is_handshaking() {
+                stream.conn.complete_io(&mut stream.sock).unwrap();
+            }
+            let text = rest(&mut stream);
+            assert_eq!(answer(&text), expected, "{name}: {text:?}");
+        }
+        assert_eq!(rest(&mut server.tcp()), "", "nothing at all");
+        let mut hello = server.tcp();
+        hello.write_all(b"\x16\x03\x01\x02\x00\x01").unwrap();
+        assert_eq!(rest(&mut hello), "", "half a handshake");
+        let mut plain = server.tcp();
+        plain.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").unwrap();
+        assert!(!rest(&mut plain).contains("HTTP"), "no TLS");
+    });
+    server.assert_serves().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_dribbles_is_not_waited_for() {
+    let server = Running::start(backend(|_| allowed()), hurried()).await;
+    let rows =
+        [("a head", HEAD.to_owned(), "a: b\r\n"), ("a body", format!("{HEAD}content-length: 1000\r\n\r\n"), " ")];
+    tokio::task::block_in_place(|| {
+        for (name, said, drop) in rows {
+            let mut stream = server.tls(&[&TLS12]);
+            stream.write_all(said.as_bytes()).unwrap();
+            // Never silent for long: only a limit to the whole ends this before all is said.
+            let ended = (0..600).any(|_| {
+                std::thread::sleep(HURRY / 3);
+                stream.write_all(drop.as_bytes()).and_then(|()| stream.flush()).is_err()
+            });
+            assert!(ended, "{name}");
+        }
+    });
+    server.assert_serves().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_connections_than_there_is_room_for_are_closed() {
+    let long = Duration::from_secs(600);
+    let limits = Limits { connections: 3, handshake: long, silence: long, ..Limits::default() };
+    let server = Running::start(backend(|_| allowed()), limits).await;
+    tokio::task::block_in_place(|| {
+        // Any one of them may be the one too many: they come at once.
+        let mut silent: Vec<_> = (0..4).map(|_| server.tcp()).collect();
+        for stream in &silent {
+            stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while silent.len() == 4 {
+            assert!(Instant::now() < deadline, "none was closed");
+            silent.retain_mut(|stream| !matches!(stream.read(&mut [0]), Ok(0)));
+        }
+        assert_eq!(silent.len(), 3);
+    });
+    // Their room is free once the server has seen them go.
+    while server.client().get(server.url("/healthz")).send().await.is_err() {}
+    server.assert_serves().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_knows_no_tls_after_1_1_is_turned_away() {
+    let server = Running::start(backend(|_| allowed()), Limits::default()).await;
+    tokio::task::block_in_place(|| {
+        // A ClientHello of TLS 1.1: one suite, no compression, one algorithm of signatures.
+        let mut hello = b"\x16\x03\x01\x00\x37\x01\x00\x00\x33\x03\x02".to_vec();
+        hello.extend([7; 32]);
+        hello.extend(b"\x00\x00\x02\xc0\x13\x01\x00\x00\x08\x00\x0d\x00\x04\x00\x02\x04\x03");
+        let mut stream = server.tcp();
+        stream.write_all(&hello).unwrap();
+        let mut said = Vec::new();
+        let _ = stream.read_to_end(&mut said);
+        // A fatal alert: protocol_version.
+        assert_eq!((said.first(), said.get(5..)), (Some(&0x15), Some(&[2, 70][..])), "{said:x?}");
+    });
+    server.assert_serves().await;
+}

@@ -1,0 +1,159 @@
+//! A server of a test, and clients that trust it.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use clusterip::policy::response::AdmissionResponse;
+use clusterip::webhook::issuing::{Authority, Leaf};
+use clusterip::webhook::review::Reviewer;
+use clusterip::webhook::server::{Backend, Limits, Server, ServerError};
+use clusterip::webhook::tls::Certificate;
+use jiff::Timestamp;
+use reqwest::header::{CONTENT_TYPE, HeaderMap};
+use reqwest::{Client, ClientBuilder, Method, StatusCode};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// Longer than anything takes on a machine under load.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Review<F>(pub F);
+
+impl<F: Fn(&Value) -> AdmissionResponse + Send + Sync + 'static> Reviewer for Review<F> {
+    fn review(&self, request: &Value) -> AdmissionResponse {
+        (self.0)(request)
+    }
+}
+
+pub fn allowed() -> AdmissionResponse {
+    AdmissionResponse {
+        uid: "another".to_owned(),
+        allowed: true,
+        patch_type: None,
+        patch: None,
+        status: None,
+        audit_annotations: None,
+        warnings: None,
+    }
+}
+
+/// Allows everything, and is ready.
+pub fn backend(review: impl Fn(&Value) -> AdmissionResponse + Send + Sync + 'static) -> Backend {
+    Backend {
+        reviewer: Arc::new(Review(review)),
+        not_ready: Arc::new(Vec::new),
+        metrics: Arc::new(|| "# EOF\n".to_owned()),
+    }
+}
+
+pub fn authority() -> Authority {
+    Authority::generate(Timestamp::now()).unwrap()
+}
+
+pub fn leaf(authority: &Authority) -> Leaf {
+    authority.issue(&["localhost".to_owned(), "127.0.0.1".to_owned()], Timestamp::now()).unwrap()
+}
+
+pub fn certificate(leaf: &Leaf) -> Certificate {
+    Certificate::from_pem(leaf.certificate.as_bytes(), leaf.key.pem().as_bytes()).unwrap()
+}
+
+pub struct Running {
+    pub address: SocketAddr,
+    pub authority: String,
+    stop: Mutex<Option<oneshot::Sender<()>>>,
+    served: JoinHandle<Result<(), ServerError>>,
+}
+
+impl Running {
+    pub async fn start(backend: Backend, limits: Limits) -> Self {
+        let authority = authority();
+        Self::start_with(backend, limits, authority.certificate(), certificate(&leaf(&authority))).await
+    }
+
+    pub async fn start_with(backend: Backend, limits: Limits, authority: &str, certificate: Certificate) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let server = Server::bind(([127, 0, 0, 1], 0).into(), limits).await.unwrap();
+        let address = server.local_addr();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let served = tokio::spawn(async move {
+            let stopped = async { drop(stopped.await) };
+            server.run(backend, &certificate, stopped).await
+        });
+        Self { address, authority: authority.to_owned(), stop: Mutex::new(Some(stop)), served }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("https://{}{path}", self.address)
+    }
+
+    pub fn client_builder(&self) -> ClientBuilder {
+        let root = reqwest::Certificate::from_pem(self.authority.as_bytes()).unwrap();
+        Client::builder().tls_certs_only([root]).timeout(PATIENCE)
+    }
+
+    pub fn client(&self) -> Client {
+        self.client_builder().build().unwrap()
+    }
+
+    pub fn stop(&self) {
+        self.stop.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap().send(()).unwrap();
+    }
+
+    pub async fn ended(self) {
+        tokio::time::timeout(PATIENCE, self.served).await.unwrap().unwrap().unwrap();
+    }
+
+    pub async fn post(&self, path: &str, body: impl Into<reqwest::Body>) -> (StatusCode, String) {
+        let request = self.client().post(self.url(path)).header(CONTENT_TYPE, "application/json").body(body);
+        let response = request.send().await.unwrap();
+        (response.status(), response.text().await.unwrap())
+    }
+
+    pub async fn send(&self, method: Method, path: &str, headers: HeaderMap, body: Vec<u8>) -> (u16, String) {
+        let request = self.client().request(method, self.url(path)).headers(headers).body(body);
+        let response = request.send().await.unwrap();
+        (response.status().as_u16(), response.text().await.unwrap())
+    }
+
+    /// Asks for a review, and is answered.
+    pub async fn assert_serves(&self) {
+        let expected = (StatusCode::OK, answer("1", json!({"allowed": true})));
+        let (status, text) = self.post("/mutate", review("1")).await;
+        assert_eq!((status, serde_json::from_str(&text).unwrap_or(Value::String(text))), expected);
+    }
+
+    /// A connection with nothing said on it yet. It blocks.
+    pub fn tcp(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// A connection with a TLS handshake to be made by what is said first. It blocks.
+    pub fn tls(&self, versions: &[&'static SupportedProtocolVersion]) -> StreamOwned<ClientConnection, TcpStream> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.authority.as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
+        let config = config.with_root_certificates(roots).with_no_client_auth();
+        let connection = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
+        StreamOwned::new(connection, self.tcp())
+    }
+}
+
+pub fn review(uid: &str) -> String {
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": uid}}).to_string()
+}
+
+/// The whole answer, with the fields of its response beside the usual ones.
+pub fn answer(uid: &str, response: Value) -> Value {
+    let mut whole = json!({"uid": uid, "auditAnnotations": null, "warnings": null});
+    whole.as_object_mut().unwrap().extend(response.as_object().unwrap().clone());
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": whole})
+}
