@@ -383,3 +383,32 @@ fn cel_text(text: &str) -> String {
 fn list<'a>(value: &'a mut Value, field: &str) -> &'a mut [Value] {
     value.get_mut(field).and_then(Value::as_array_mut).map(Vec::as_mut_slice).unwrap_or_default()
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_name_can_not_leave_its_quotes() {
+        for (name, user, written) in [
+            ("usual", "system:serviceaccount:shop:web", "system:serviceaccount:shop:web"),
+            ("a quote", "o'neill", r"o\'neill"),
+            ("an escape", r#"a\' || "b"#, r#"a\\\' || \"b"#),
+            ("a line", "a\nb", r"a\u000ab"),
+        ] {
+            assert_eq!(cel_text(user), written, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_host_of_a_url_is_what_a_certificate_names() {
+        for (url, host) in [
+            ("https://127.0.0.1:8443", "127.0.0.1"),
+            ("https://[::1]:8443/", "::1"),
+            ("https://laptop.example.com", "laptop.example.com"),
+        ] {
+            assert_eq!(url_host(url).unwrap(), host, "{url}");
+        }
+    }
+}
