@@ -4,3 +4,5 @@
 mod support;
 
 mod control_plane;
+mod crashes;
+mod moves;

@@ -367,7 +367,14 @@ impl<'m> Run<'m> {
                 next = Step::Forget { journal: Some(journal.clone()), ending };
             }
             let (name, result) = match next {
-                Step::AtHome => return Ok(reached),
+                Step::AtHome => {
+                    return Ok(match reached {
+                        Outcome::Overtaken { from, why, .. } => {
+                            Outcome::Overtaken { from, now: step::addresses(&service), why }
+                        }
+                        reached => reached,
+                    });
+                }
                 Step::Place(journal) => {
                     // Should somebody take all of ours off at once, this is how it will have ended.
                     reached = step::ending(&service, &journal);
