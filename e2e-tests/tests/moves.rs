@@ -323,6 +323,30 @@ async fn a_second_address_that_is_taken_costs_nothing_but_itself() {
 }
 
 #[tokio::test]
+async fn a_first_address_that_is_taken_leaves_the_second_where_it_was() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("first").await;
+    let proxy = Proxy::start(plane).await;
+    let ports = json!([{"port": 80}]);
+    let [[first, _], [next, _]] = [fresh(), fresh()];
+    let before =
+        create(&client, &namespace, "web", json!({"ipFamilyPolicy": "RequireDualStack", "ports": ports})).await;
+    let stays = addresses(&before)[1];
+    let gate = proxy.on(is_step(&namespace, "web", "place"), Fault::PauseBefore);
+    let mover = Mover::new(proxy.client());
+    let (order, targets) = (order(&before, &[first, stays]), These(vec![vec![first, stays], vec![next, stays]]));
+    let disturb = async {
+        gate.arrived().await;
+        create(&client, &namespace, "thief", json!({"clusterIP": first, "ports": ports})).await;
+        gate.release();
+    };
+    let (outcome, ()) = tokio::join!(mover.start(&order, &targets), disturb);
+    let after = again(&client, &before).await;
+    assert_eq!(addresses(&after), [next, stays], "{outcome:?}");
+    assert_eq!(but_addresses(&after), but_addresses(&before));
+}
+
+#[tokio::test]
 async fn a_node_port_that_is_taken_is_waited_for_and_then_replaced() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("ports").await;
