@@ -15,7 +15,7 @@ use super::affected::Id;
 use super::brakes::{Brake, Brakes};
 use super::misplaced::{self, Allowed, Finding, MOVE_ANNOTATION, Misplaced, Verdict};
 use super::mover::{MoveError, Mover, Order, Targets};
-use super::outcome::Outcome;
+use super::outcome::{Outcome, Unmoved};
 use super::ownership::set_by_hand;
 use crate::cluster::object::text;
 use crate::cluster::snapshot::addresses;
@@ -47,7 +47,6 @@ pub struct Reconciler {
     evaluator: Evaluator,
     client: Client,
     mover: Mover,
-    recorder: Recorder,
     metrics: Arc<Metrics>,
     allowed: Allowed,
     brakes: Mutex<Brakes>,
@@ -66,10 +65,8 @@ struct Found {
 impl Reconciler {
     /// Moves by these evaluations, as far as it is allowed.
     pub fn new(evaluator: Evaluator, client: Client, metrics: Arc<Metrics>, allowed: Allowed) -> Self {
-        let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: None };
         Self {
             mover: Mover::new(client.clone()),
-            recorder: Recorder::new(client.clone(), reporter),
             evaluator,
             client,
             metrics,
@@ -101,6 +98,13 @@ impl Reconciler {
             *count.entry(pool.clone()).or_insert(0) += 1;
         }
         count
+    }
+
+    /// The Services that would move if their pool had an address.
+    pub fn waiting_for_addresses(&self) -> Vec<Id> {
+        let found = self.found();
+        let waiting = found.misplaced.iter().filter(|(_, (reason, _))| *reason == Reason::PoolFull);
+        waiting.map(|(id, _)| id.clone()).collect()
     }
 
     /// Looks at a Service as the stores show it, and does what is right.
@@ -208,6 +212,12 @@ impl Reconciler {
                 return Next::After(if untouched { REPORTED } else { UNFINISHED });
             }
         };
+        if let Outcome::Unmoved(Unmoved::NotMoving | Unmoved::Gone) = outcome {
+            // The stores were behind: somebody finished it, or deleted it. That is no news to anybody.
+            tracing::debug!(namespace, name, outcome = %outcome, "nothing to move");
+            self.found().misplaced.remove(id);
+            return Next::Change;
+        }
         let result = match &outcome {
             Outcome::Moved { .. } => MoveResult::Moved,
             Outcome::Kept { .. } => MoveResult::Kept,
@@ -303,7 +313,9 @@ impl Reconciler {
             uid: Some(uid.to_owned()),
             ..ObjectReference::default()
         };
-        if let Err(error) = self.recorder.publish(&event, &about).await {
+        // One that is kept would count Events of the same reason together, and drop their notes but the first.
+        let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: None };
+        if let Err(error) = Recorder::new(self.client.clone(), reporter).publish(&event, &about).await {
             tracing::warn!(namespace = id.0, name = id.1, %error, "an event was not written");
         }
     }
