@@ -71,6 +71,14 @@ e2e-tests: policy.wasm control-plane ## Test on a real control plane, and replay
 		echo "skipped: e2e-tests/sessions.bats needs kwctl; \`cargo test\` replayed the same sessions"; \
 	fi
 
+# How many times the program is killed at work.
+CHAOS ?= 100
+
+.PHONY: chaos
+chaos: policy.wasm control-plane ## Kill the program at work, CHAOS (100) times, and see that the next start finishes
+	CHAOS=$(CHAOS) CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
+		cargo test --locked --release --package clusterip --test e2e -- --nocapture chaos:: crashes::
+
 # Kubernetes is big: its programs are built once for each version, and kept. KUBEBUILDER_ASSETS names
 # others to be used instead.
 KUBERNETES := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2; exit}' e2e-tests/control-plane/go.mod)

@@ -4,6 +4,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use axum::http::Method;
 use kube::Client;
@@ -261,7 +262,8 @@ impl Place {
         let path = format!("/apis/events.k8s.io/v1/namespaces/{}/events", self.namespace);
         let list = send(&self.client, Method::GET, &path, None).await.unwrap();
         let mut events: Vec<&Value> = list["items"].as_array().unwrap().iter().collect();
-        events.retain(|event| event["regarding"]["name"] == service);
+        // The API server's own repairs have their say, too.
+        events.retain(|event| event["regarding"]["name"] == service && event["reportingController"] == "clusterip");
         events.sort_by_key(|event| event["eventTime"].as_str().unwrap_or_default().to_owned());
         let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
         events.iter().map(|event| self.named(&format!("{}: {}", text(event, "reason"), text(event, "note")))).collect()
@@ -285,8 +287,11 @@ impl Place {
     /// Waits until the controller has looked at everything that changed before: one more Service, of this
     /// name, has moved, and nobody's turn comes later than his that came later.
     pub async fn all_was_looked_at(&self, name: &str) {
+        static NEXT: AtomicU8 = AtomicU8::new(0);
+        // Of those that are kept for addresses set by hand: nobody moves it before it is to move.
+        let address = [172, 21, 0, 20 + NEXT.fetch_add(1, Ordering::Relaxed) % 30];
         let os = |os: &str| json!({"annotations": {"clusterip-policy/os": os}});
-        self.service_named(name, os("linux"), json!({})).await;
+        self.service_at(name, address, os("linux"), json!({"selector": null})).await;
         let path = path(&self.namespace, name);
         send(&self.client, Method::PATCH, &path, Some(&json!({ "metadata": os("windows") }))).await.unwrap();
         eventually(&format!("{name} to move"), async || {

@@ -215,7 +215,7 @@ impl Reconciler {
         if let Outcome::Unmoved(Unmoved::NotMoving | Unmoved::Gone) = outcome {
             // The stores were behind: somebody finished it, or deleted it. That is no news to anybody.
             tracing::debug!(namespace, name, outcome = %outcome, "nothing to move");
-            self.found().misplaced.remove(id);
+            self.forget(id);
             return Next::Change;
         }
         let result = match &outcome {
@@ -233,7 +233,7 @@ impl Reconciler {
         }
         match outcome {
             Outcome::Moved { .. } => self.settled(id),
-            _ => drop(self.found().misplaced.remove(id)),
+            _ => self.forget(id),
         }
         self.tell(id, uid, outcome.is_warning(), outcome.reason(), outcome.to_string()).await;
         match outcome {
@@ -280,8 +280,13 @@ impl Reconciler {
     /// It is where it belongs, or gone.
     fn settled(&self, id: &Id) {
         self.brakes().settled(id);
+        self.found().squatters.remove(id);
+        self.forget(id);
+    }
+
+    /// What was told of it holds no more.
+    fn forget(&self, id: &Id) {
         let mut found = self.found();
-        found.squatters.remove(id);
         if found.misplaced.remove(id).is_some() {
             self.count(&found);
         }
