@@ -5,7 +5,10 @@ mod support;
 
 mod certificates;
 mod control_plane;
+mod crashes;
 mod deploy_webhook;
 mod leader;
+mod moves;
 mod permissions;
+mod proxy;
 mod settings;
