@@ -9,12 +9,12 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::connect;
 use crate::cluster::ledger::Ledger;
 use crate::cluster::stores::{State, Stores};
 use crate::controller::leader::{Identity, Leader, Role, Timing};
@@ -123,7 +123,7 @@ impl Serve {
     }
 
     async fn serve(self) -> anyhow::Result<()> {
-        let client = client(self.kubeconfig.as_deref()).await?;
+        let client = connect::client(self.kubeconfig.as_deref()).await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         let metrics = Arc::new(Metrics::new());
         let module = Arc::new(tokio::task::spawn_blocking(|| Module::new(EMBEDDED)).await??);
@@ -140,7 +140,7 @@ impl Serve {
         let settings = follower.subscribe();
         permissions::check(&client, &settings.borrow().settings.clone(), &self.duties(&namespace)).await?;
         stores.watch(&settings.borrow().settings);
-        let evaluator = Evaluator::new(module, settings.clone(), stores.clone(), ledger);
+        let evaluator = Evaluator::new(module, settings.clone(), stores.clone(), ledger, Arc::clone(&metrics));
 
         // From here on something may be under way: what is begun below ends by itself after `stop`.
         let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
@@ -339,23 +339,6 @@ impl Gauges {
         self.metrics.api_server_contact(SystemTime::now() - blind);
         self.metrics.encode()
     }
-}
-
-/// A client for the cluster of a kubeconfig, or for the one that this process runs in.
-///
-/// # Errors
-/// Where the file can't be used, or there is no cluster.
-pub async fn client(kubeconfig: Option<&std::path::Path>) -> anyhow::Result<Client> {
-    let config = match kubeconfig {
-        Some(file) => {
-            let written = Kubeconfig::read_from(file).with_context(|| format!("kubeconfig {}", file.display()))?;
-            Config::from_custom_kubeconfig(written, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("kubeconfig {}", file.display()))?
-        }
-        None => Config::infer().await.context("no cluster: give --kubeconfig, or run it in a Pod")?,
-    };
-    Ok(Client::try_from(config)?)
 }
 
 async fn until(mut stopped: watch::Receiver<bool>) {
