@@ -24,7 +24,6 @@ use tokio::time::{Instant, sleep};
 use super::{connect, style};
 use crate::cluster::failure::words;
 use crate::cluster::ledger::Ledger;
-use crate::cluster::object::text;
 use crate::cluster::snapshot::addresses;
 use crate::cluster::stores::Stores;
 use crate::controller::affected::Id;
@@ -96,7 +95,7 @@ pub struct Move {
 /// A Service that is going to move.
 enum Job {
     /// To addresses that are held for it.
-    Move { service: Value, misplaced: Misplaced, to: Vec<IpAddr>, evaluation: Evaluation },
+    Move { service: Value, misplaced: Box<Misplaced>, to: Vec<IpAddr>, evaluation: Box<Evaluation> },
     /// To wherever somebody else was about to move it.
     Finish { id: Id, service: Value },
 }

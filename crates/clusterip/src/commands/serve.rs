@@ -10,6 +10,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use kube::Client;
+use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -22,7 +23,7 @@ use crate::controller::misplaced::Allowed;
 use crate::controller::reconcile::Reconciler;
 use crate::controller::run::Controller;
 use crate::evaluator::Evaluator;
-use crate::live_settings::{Follower, Source};
+use crate::live_settings::{Follower, SettingsError, Source, judge};
 use crate::logging::Logging;
 use crate::metrics::{FamilyFill, Metrics, PoolFill};
 use crate::permissions::{self, Duties};
@@ -135,8 +136,18 @@ impl Serve {
         let (stores, changes) = Stores::new(client.clone(), move |address| seen.seen(address));
         stores.ask_for_service_cidrs().await;
         let source = self.source(&client, &namespace);
-        let follower =
-            Follower::start(source, Arc::clone(&module), stores.service_cidrs(), Arc::clone(&metrics)).await?;
+        let follower = Follower::start(source, Arc::clone(&module), stores.service_cidrs(), Arc::clone(&metrics)).await;
+        let follower = match follower {
+            Ok(follower) => follower,
+            Err(error) => {
+                if let SettingsError::Request { .. } = error {
+                    // Where a right is missing, others may be: all are named at once.
+                    let settings = judge(&module, json!({}), &[]).map_err(anyhow::Error::msg)?.settings;
+                    permissions::check(&client, &settings, &self.duties(&namespace)).await?;
+                }
+                return Err(error.into());
+            }
+        };
         let settings = follower.subscribe();
         permissions::check(&client, &settings.borrow().settings.clone(), &self.duties(&namespace)).await?;
         stores.watch(&settings.borrow().settings);

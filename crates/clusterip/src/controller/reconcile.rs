@@ -62,7 +62,6 @@ pub struct Reconciler {
     evaluator: Evaluator,
     client: Client,
     mover: Mover,
-    recorder: Recorder,
     metrics: Arc<Metrics>,
     allowed: Allowed,
     brakes: Mutex<Brakes>,
@@ -81,10 +80,8 @@ struct Found {
 impl Reconciler {
     /// Moves by these evaluations, as far as it is allowed.
     pub fn new(evaluator: Evaluator, client: Client, metrics: Arc<Metrics>, allowed: Allowed) -> Self {
-        let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: None };
         Self {
             mover: Mover::new(client.clone()),
-            recorder: Recorder::new(client.clone(), reporter),
             evaluator,
             client,
             metrics,
@@ -143,7 +140,7 @@ impl Reconciler {
                 let ended = self.finish(id, &service).await;
                 self.after(id, &ended)
             }
-            Ok(Finding::Misplaced(misplaced)) => self.misplaced(id, &service, misplaced).await,
+            Ok(Finding::Misplaced(misplaced)) => self.misplaced(id, &service, *misplaced).await,
             Err(error) => {
                 tracing::error!(namespace = id.0, name = id.1, error, "the policy did not answer");
                 Next::After(REPORTED)
@@ -208,7 +205,7 @@ impl Reconciler {
         service: &Value,
         misplaced: &Misplaced,
         to: Vec<IpAddr>,
-        evaluation: Evaluation,
+        evaluation: Box<Evaluation>,
     ) -> Result<Outcome, MoveError> {
         evaluation.settle(&to);
         let targets = Alternatives::new(&self.evaluator, service);
@@ -356,7 +353,10 @@ impl Reconciler {
             uid: Some(uid.to_owned()),
             ..ObjectReference::default()
         };
-        if let Err(error) = self.recorder.publish(&event, &about).await {
+        // A recorder that lives on would count a second move as the first once more, with its old note.
+        let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: None };
+        let recorder = Recorder::new(self.client.clone(), reporter);
+        if let Err(error) = recorder.publish(&event, &about).await {
             tracing::warn!(namespace = id.0, name = id.1, %error, "an event was not written");
         }
     }

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use anstyle::Style;
 use clusterip_core::address::Family;
 use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
