@@ -21,6 +21,8 @@ pub struct Row {
     pub why: String,
     /// Why it stays; nothing for one that moves.
     pub stays: Option<String>,
+    /// Whether it stays because nothing better could be had.
+    pub stuck: bool,
 }
 
 /// The table: a row for each Service, and below it why it stays, where it does. Coloured; whoever prints
