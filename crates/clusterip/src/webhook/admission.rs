@@ -117,6 +117,11 @@ impl Admission {
 }
 
 impl Reviewer for Admission {
+    fn not_begun(&self) -> Option<String> {
+        // Of half a cluster nothing can be said.
+        (!self.evaluator.stores().complete()).then(|| "the cluster is being listed".to_owned())
+    }
+
     fn review(&self, request: &Value) -> AdmissionResponse {
         let begin = Instant::now();
         let (answer, failed) = match self.answer(request) {
