@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::{connect, style};
+use super::connect;
 use crate::cluster::failure::words;
 use crate::cluster::ledger::Ledger;
 use crate::cluster::snapshot::addresses;
@@ -38,6 +38,7 @@ use crate::permissions::{self, Duties};
 use crate::policy::module::{EMBEDDED, Module};
 use crate::report::columns::paint;
 use crate::report::moves::{Row, listed, table};
+use crate::report::style;
 use crate::report::terminal::harmless;
 
 /// What `clusterip help move` says at its end.

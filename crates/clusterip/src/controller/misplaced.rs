@@ -17,9 +17,10 @@ use super::endpoints;
 use super::journal::Journal;
 use super::step::MOVING_NAME;
 use crate::cluster::ledger::Owner;
+use crate::cluster::lookups::Subject;
 use crate::cluster::object::{name, namespace, text};
 use crate::cluster::snapshot::addresses;
-use crate::evaluator::{Evaluation, Evaluator, Subject};
+use crate::evaluator::{Evaluation, Evaluator};
 use crate::metrics::Misplaced as Reason;
 use crate::policy::module::ModuleError;
 

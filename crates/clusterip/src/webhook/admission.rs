@@ -10,9 +10,10 @@ use serde_json::Value;
 
 use super::review::Reviewer;
 use crate::cluster::ledger::Owner;
+use crate::cluster::lookups::Subject;
 use crate::cluster::object::text;
 use crate::cluster::snapshot::addresses;
-use crate::evaluator::{Evaluator, Subject};
+use crate::evaluator::Evaluator;
 use crate::metrics::{Decision, Metrics};
 use crate::policy::response::AdmissionResponse;
 
