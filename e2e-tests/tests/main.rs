@@ -3,8 +3,11 @@
 
 mod support;
 
+mod brakes;
 mod certificates;
+mod chaos;
 mod control_plane;
+mod controller;
 mod crashes;
 mod deploy_webhook;
 mod leader;
@@ -13,3 +16,4 @@ mod moves;
 mod permissions;
 mod proxy;
 mod settings;
+mod takeover;
