@@ -3,9 +3,12 @@
 
 mod support;
 
+mod admission;
 mod certificates;
 mod control_plane;
 mod deploy_webhook;
+mod evidence;
 mod leader;
+mod parallel;
 mod permissions;
 mod settings;

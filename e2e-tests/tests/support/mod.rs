@@ -5,6 +5,7 @@ pub mod control_plane;
 pub mod eventually;
 pub mod host;
 pub mod proxy;
+pub mod served;
 
 /// Clients speak TLS through ring, as the program does.
 pub fn use_ring() {
