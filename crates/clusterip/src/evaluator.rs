@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use clusterip_core::answer::Answer;
 use serde_json::Value;
@@ -12,6 +13,7 @@ use crate::cluster::lookups::Lookups;
 use crate::cluster::snapshot::map;
 use crate::cluster::stores::Stores;
 use crate::live_settings::LiveSettings;
+use crate::metrics::Metrics;
 use crate::policy::module::{Module, ModuleError};
 
 /// Evaluates requests. Cheap to clone.
@@ -21,6 +23,7 @@ pub struct Evaluator {
     settings: watch::Receiver<Arc<LiveSettings>>,
     stores: Stores,
     ledger: Ledger,
+    metrics: Arc<Metrics>,
 }
 
 /// For whom a request is evaluated.
@@ -50,8 +53,9 @@ impl Evaluator {
         settings: watch::Receiver<Arc<LiveSettings>>,
         stores: Stores,
         ledger: Ledger,
+        metrics: Arc<Metrics>,
     ) -> Self {
-        Self { module, settings, stores, ledger }
+        Self { module, settings, stores, ledger, metrics }
     }
 
     /// The settings in force.
@@ -77,7 +81,10 @@ impl Evaluator {
         let settings = self.settings();
         let selector = request.get("object").map(|object| map(object, &["spec", "selector"])).unwrap_or_default();
         let lookups = Arc::new(Lookups::new(&self.stores, &self.ledger, subject, selector));
-        let answer = self.module.validate(request, &settings.document, lookups.clone())?;
+        let begin = Instant::now();
+        let answer = self.module.validate(request, &settings.document, lookups.clone());
+        self.metrics.evaluation(begin.elapsed());
+        let answer = answer.inspect_err(|_| self.metrics.evaluation_error())?;
         Ok(Evaluation { answer, settings, lookups })
     }
 }

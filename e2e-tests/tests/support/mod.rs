@@ -4,6 +4,7 @@
 pub mod control_plane;
 pub mod eventually;
 pub mod host;
+pub mod moving;
 pub mod proxy;
 pub mod served;
 

@@ -47,7 +47,7 @@ pub enum Finding {
     /// A move of it has begun, and is to be finished.
     HalfMoved,
     /// It belongs elsewhere.
-    Misplaced(Misplaced),
+    Misplaced(Box<Misplaced>),
 }
 
 /// A Service that belongs elsewhere.
@@ -79,7 +79,7 @@ pub enum Verdict {
         /// All its addresses then: one that stays is among them.
         to: Vec<IpAddr>,
         /// Holds them.
-        evaluation: Evaluation,
+        evaluation: Box<Evaluation>,
     },
     /// What it was, somebody has taken.
     Taken,
@@ -156,11 +156,11 @@ pub fn look(evaluator: &Evaluator, service: &Value, allowed: Allowed) -> Result<
         report(Reason::ReadyEndpoints, format!("{disturbed} ready endpoints can be reached where it is"))
     } else if audit.outcome == Outcome::Allocated {
         let new = evaluation.answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
-        Verdict::Move { to: merge(pool, &from, &new), evaluation }
+        Verdict::Move { to: merge(pool, &from, &new), evaluation: Box::new(evaluation) }
     } else {
         report(Reason::PoolFull, audit.reason.clone().unwrap_or_default())
     };
-    Ok(Finding::Misplaced(Misplaced {
+    Ok(Finding::Misplaced(Box::new(Misplaced {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         uid: text(service, &["metadata", "uid"]).to_owned(),
@@ -170,7 +170,7 @@ pub fn look(evaluator: &Evaluator, service: &Value, allowed: Allowed) -> Result<
         evidence: in_words(&evidence),
         asked_for,
         verdict,
-    }))
+    })))
 }
 
 /// Another target for a Service that is on the move.

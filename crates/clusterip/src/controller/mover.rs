@@ -59,7 +59,8 @@ pub trait Targets: Send + Sync {
     /// there are none.
     fn another(&self, refused: &[IpAddr]) -> Option<Vec<IpAddr>>;
 
-    /// Whether it may have these, which its annotation names: anybody might have written that.
+    /// Whether it may have these, which its annotation names: anybody might have written that. That the
+    /// annotation itself counts them as used does not matter here.
     fn fits(&self, addresses: &[IpAddr]) -> bool;
 }
 
@@ -139,6 +140,8 @@ impl Default for Limits {
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// How many targets are tried while the Service has no address.
+const MOST_TARGETS: usize = 5;
 
 /// Moves Services.
 #[derive(Clone)]
@@ -225,6 +228,8 @@ enum Placing {
 struct Attempt {
     placement: Placement,
     refused: Vec<IpAddr>,
+    /// How many targets were refused.
+    tried: usize,
     notes: Vec<String>,
     /// Since when a port is waited for.
     waiting: Option<Instant>,
@@ -235,7 +240,7 @@ struct Attempt {
 impl Attempt {
     fn new(placement: Placement, refused: Vec<IpAddr>) -> Self {
         let notes = refused.iter().map(|address| format!("{address} is taken")).collect();
-        Self { placement, refused, notes, waiting: None, without: Vec::new() }
+        Self { placement, refused, tried: 0, notes, waiting: None, without: Vec::new() }
     }
 
     /// The first place to try: the one in the journal, if it was `ordered`, or fits.
@@ -246,7 +251,11 @@ impl Attempt {
             Some(to) => Placement::At(to),
             None => Self::old(journal, &[]),
         };
-        Self::new(placement, refused.to_vec())
+        let mut attempt = Self::new(placement, refused.to_vec());
+        if !trusted && !to.is_empty() {
+            attempt.notes.push(format!("the policy does not give it {} any more", shown(to)));
+        }
+        attempt
     }
 
     /// The old place, where it may still be free.
@@ -264,13 +273,13 @@ impl Attempt {
         // A second address that is refused leaves the first held for about a minute. The one that a
         // single-stack Service kept is not allocated again, and so never refused.
         let stays = |address: &IpAddr| journal.way == Way::SingleStack && journal.from.first() == Some(address);
-        let lost = tried
-            .iter()
-            .filter(|address| !stays(address) && (which.is_none() || tried.len() == 2 || which == Some(**address)));
-        let lost: Vec<IpAddr> = lost.copied().collect();
-        self.refused.extend(lost);
-        self.placement = match next_target(targets, &self.refused, &journal.from) {
+        let lost = if which.is_some() && which == tried.first().copied() { &tried[..1] } else { tried };
+        self.refused.extend(lost.iter().filter(|address| !stays(address)));
+        self.tried += 1;
+        let next = if self.tried < MOST_TARGETS { next_target(targets, &self.refused, &journal.from) } else { None };
+        self.placement = match next {
             Some(next) => Placement::At(next),
+            None if *tried == journal.from => Placement::Anywhere,
             None => Self::old(journal, &self.refused),
         };
         true
@@ -367,7 +376,14 @@ impl<'m> Run<'m> {
                 next = Step::Forget { journal: Some(journal.clone()), ending };
             }
             let (name, result) = match next {
-                Step::AtHome => return Ok(reached),
+                Step::AtHome => {
+                    return Ok(match reached {
+                        Outcome::Overtaken { from, why, .. } => {
+                            Outcome::Overtaken { from, now: step::addresses(&service), why }
+                        }
+                        reached => reached,
+                    });
+                }
                 Step::Place(journal) => {
                     // Should somebody take all of ours off at once, this is how it will have ended.
                     reached = step::ending(&service, &journal);

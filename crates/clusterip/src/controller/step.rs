@@ -351,3 +351,187 @@ fn annotate(service: &mut Value, name: &str, value: Option<&str>) {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use super::*;
+
+    const OLD: &str = "172.21.0.7";
+    const NEW: &str = "172.21.1.7";
+
+    fn at_home() -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {
+                "name": "web", "namespace": "shop", "uid": "1", "resourceVersion": "7",
+                "annotations": {SOURCE_RANGES_ANNOTATION: "10.0.0.0/8"},
+                "managedFields": [{"manager": "owner", "fieldsV1": {"f:spec": {"f:type": {}}}}],
+            },
+            "spec": {
+                "type": "LoadBalancer", "clusterIP": OLD, "clusterIPs": [OLD], "loadBalancerSourceRanges": ["10.0.0.0/8"],
+                "ports": [{"port": 80, "nodePort": 30080}], "healthCheckNodePort": 30081,
+            },
+            "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}},
+        })
+    }
+
+    fn journal() -> Journal {
+        Journal { released: spec_of_released(), ..beginning(&at_home(), &[NEW.parse().unwrap()], "why") }
+    }
+
+    fn spec_of_released() -> Map<String, Value> {
+        json!({"type": "ExternalName", "externalName": MOVING_NAME, "ports": [{"port": 80}]})
+            .as_object()
+            .cloned()
+            .unwrap()
+    }
+
+    /// What the API server makes of the release.
+    fn stored_released() -> Value {
+        let mut service = released(&at_home(), &journal()).unwrap();
+        service["spec"] = spec_of_released().into();
+        service["status"] = json!({"loadBalancer": {}});
+        service
+    }
+
+    fn stored_placed() -> Value {
+        placed(&stored_released(), &journal(), &Placement::At(vec![NEW.parse().unwrap()]), &[], &[]).unwrap()
+    }
+
+    fn with(mut service: Value, patch: Value) -> Value {
+        json_patch::merge(&mut service, &patch);
+        service
+    }
+
+    fn name(step: &Step) -> String {
+        match step {
+            Step::Place(journal) if journal.from.is_empty() => "rebuild".to_owned(),
+            Step::Place(_) => "place".to_owned(),
+            Step::RestoreStatus(_) => "status".to_owned(),
+            Step::Forget { ending, .. } => format!("forget: {}", ending.reason()),
+            Step::AtHome => "at home".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_is_stored_says_what_is_next() {
+        let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.2"}]}}});
+        let annotation = |value: Value| json!({"metadata": {"annotations": {MOVING_ANNOTATION: value}}});
+        let done = with(stored_placed(), status);
+        let rows = [
+            ("nothing of ours", at_home(), "at home"),
+            ("released", stored_released(), "place"),
+            (
+                "released, and deleted behind a finalizer",
+                with(stored_released(), json!({"metadata": {"deletionTimestamp": "x"}})),
+                "place",
+            ),
+            ("placed, the status wiped", stored_placed(), "status"),
+            (
+                "placed, no load balancer any more",
+                with(stored_placed(), json!({"spec": {"type": "ClusterIP"}})),
+                "forget: AddressMoved",
+            ),
+            ("all but forgotten", done.clone(), "forget: AddressMoved"),
+            (
+                "back at the old address",
+                with(done.clone(), json!({"spec": {"clusterIP": OLD, "clusterIPs": [OLD]}})),
+                "forget: AddressKept",
+            ),
+            (
+                "at another address",
+                with(done.clone(), json!({"spec": {"clusterIP": "172.21.9.9", "clusterIPs": ["172.21.9.9"]}})),
+                "forget: MoveOvertaken",
+            ),
+            (
+                "placed, then made somebody's alias",
+                with(
+                    done.clone(),
+                    json!({"spec": {"type": "ExternalName", "externalName": "x", "clusterIP": null, "clusterIPs": null}}),
+                ),
+                "forget: MoveOvertaken",
+            ),
+            (
+                "released, and set back by somebody",
+                with(stored_released(), json!({"spec": {"type": "ClusterIP", "clusterIP": OLD}})),
+                "forget: MoveOvertaken",
+            ),
+            (
+                "released, then somebody's alias",
+                with(stored_released(), json!({"spec": {"externalName": "example.com"}})),
+                "forget: MoveOvertaken",
+            ),
+            ("released, the annotation gone", with(stored_released(), annotation(Value::Null)), "rebuild"),
+            ("released, the annotation broken", with(stored_released(), annotation(json!("{"))), "rebuild"),
+            (
+                "placed, and released again by somebody",
+                with(stored_released(), annotation(done["metadata"]["annotations"][MOVING_ANNOTATION].clone())),
+                "rebuild",
+            ),
+            ("a broken annotation", with(at_home(), annotation(json!("{}"))), "forget: MoveCleaned"),
+            ("an annotation that is no text", with(at_home(), annotation(json!(5))), "forget: MoveCleaned"),
+            (
+                "our external name left over",
+                with(at_home(), json!({"spec": {"externalName": MOVING_NAME}})),
+                "forget: MoveCleaned",
+            ),
+            ("no object at all", Value::Null, "at home"),
+            ("types that can't be", json!({"metadata": [], "spec": 5}), "at home"),
+        ];
+        for (row, service, expected) in rows {
+            assert_eq!(name(&next(&service)), expected, "{row}");
+        }
+    }
+
+    #[test]
+    fn the_second_address_of_two_moves_beside_the_first() {
+        let both = [OLD, "fd00:21::7"];
+        let spec = json!({"type": "ClusterIP", "ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"], "clusterIP": OLD, "clusterIPs": both});
+        let service = with(at_home(), json!({"spec": null}));
+        let service = with(service, json!({"spec": spec}));
+        let to: Vec<IpAddr> = [OLD, "fd00:21::8"].map(|text| text.parse().unwrap()).to_vec();
+        let mut journal = beginning(&service, &to, "why");
+        let single = released(&service, &journal).unwrap();
+        let expected = json!({"type": "ClusterIP", "ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"], "clusterIP": OLD, "clusterIPs": [OLD]});
+        assert_eq!(single["spec"], expected);
+        assert_eq!(name(&next(&single)), "place");
+        journal.released = expected.as_object().cloned().unwrap();
+        let at =
+            |addresses: Value| with(json!({"spec": spec}), json!({"spec": {"clusterIPs": addresses}}))["spec"].clone();
+        for (placement, expected) in
+            [(Placement::At(to.clone()), at(json!(to))), (Placement::Anywhere, at(json!([OLD])))]
+        {
+            assert_eq!(placed(&single, &journal, &placement, &[], &[]).unwrap()["spec"], expected, "{placement:?}");
+        }
+        assert_eq!(
+            name(&next(&with(single, json!({"spec": {"ipFamilyPolicy": "PreferDualStack"}})))),
+            "forget: MoveOvertaken"
+        );
+    }
+
+    #[test]
+    fn everything_comes_back_and_no_trace_is_left() {
+        let at_new = with(at_home(), json!({"spec": {"clusterIP": NEW, "clusterIPs": [NEW]}}));
+        let rows: [(&str, &[u64], Value); 2] = [
+            ("all ports", &[], json!({})),
+            (
+                "without two ports",
+                &[30080, 30081],
+                json!({"spec": {"ports": [{"port": 80}], "healthCheckNodePort": null}}),
+            ),
+        ];
+        for (row, without, expected) in rows {
+            let released = stored_released();
+            let placed =
+                placed(&released, &journal(), &Placement::At(vec![NEW.parse().unwrap()]), without, &[]).unwrap();
+            let Step::RestoreStatus(left) = next(&placed) else { panic!("{row}: {placed}") };
+            let with_status = with_status(&placed, &left);
+            let Step::Forget { journal: left, .. } = next(&with_status) else { panic!("{row}: {with_status}") };
+            let mut stored = with_status;
+            stored["metadata"]["managedFields"] =
+                json!([{"manager": field_ownership::MANAGER, "fieldsV1": {"f:spec": {"f:type": {}}}}]);
+            assert_eq!(forgotten(&stored, left.as_deref()), with(at_new.clone(), expected), "{row}");
+        }
+    }
+}

@@ -1,6 +1,8 @@
 //! Results for people and programs.
 
+pub mod columns;
 pub mod filled;
 pub mod json;
+pub mod moves;
 pub mod table;
 pub mod terminal;

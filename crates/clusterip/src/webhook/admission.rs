@@ -131,9 +131,6 @@ impl Reviewer for Admission {
             None if answer.accepted => Decision::Left,
             None => Decision::Denied,
         };
-        if failed {
-            self.metrics.evaluation_error();
-        }
         self.metrics.admission(decision, audit.and_then(|audit| audit.pool).as_deref(), begin.elapsed());
         match AdmissionResponse::new(request, answer) {
             Ok(response) => response,

@@ -1,0 +1,146 @@
+//! Moves that are cut off: whatever the step, the next start finishes, and nothing is lost.
+//!
+//! `CHAOS` says how many times all of it is done.
+
+use axum::http::Method;
+use clusterip::controller::mover::Mover;
+use clusterip::controller::outcome::{Outcome, Unmoved};
+use serde_json::{Value, json};
+
+use crate::support::moving::{
+    These, addresses, but_addresses, create, delete, fresh, is_step, order, path, plane, send, stored,
+};
+use crate::support::proxy::{Fault, Proxy};
+
+/// What is left of the move when it is resumed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Left {
+    /// Nothing was written yet: it stays where it was.
+    Nothing,
+    /// It was released: it is finished.
+    Some,
+    /// All was done.
+    All,
+}
+
+/// When the mover is cut off: at which request, and whether that is carried out.
+const STEPS: [(&str, &str, Left); 10] = [
+    ("before", "try", Left::Nothing),
+    ("after", "try", Left::Nothing),
+    ("before", "release", Left::Nothing),
+    ("after", "release", Left::Some),
+    ("before", "place", Left::Some),
+    ("after", "place", Left::Some),
+    ("before", "status", Left::Some),
+    ("after", "status", Left::Some),
+    ("before", "forget", Left::Some),
+    ("after", "forget", Left::All),
+];
+
+fn rounds() -> usize {
+    std::env::var("CHAOS").ok().map(|count| count.parse().expect("CHAOS is a number")).unwrap_or(1)
+}
+
+fn services() -> [(&'static str, Value); 4] {
+    let ports = json!([{"name": "a", "port": 80}, {"name": "b", "port": 80, "protocol": "UDP"}]);
+    [
+        ("node-port", json!({"type": "NodePort", "selector": {"app": "web"}, "ports": ports})),
+        (
+            "load-balancer",
+            json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "loadBalancerSourceRanges": ["10.0.0.0/8"], "ports": ports}),
+        ),
+        ("dual", json!({"ipFamilyPolicy": "RequireDualStack", "ports": ports})),
+        ("dual-second", json!({"ipFamilyPolicy": "RequireDualStack", "ports": ports})),
+    ]
+}
+
+#[tokio::test]
+async fn a_move_that_is_cut_off_is_finished_by_the_next_start() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("crashes").await;
+    let proxy = Proxy::start(plane).await;
+    let [four, six] = fresh();
+    for (kind, spec) in (0..rounds()).flat_map(|_| services()) {
+        for (when, step, left) in STEPS {
+            let has_status = spec["type"] == "LoadBalancer";
+            if step == "status" && !has_status {
+                continue;
+            }
+            let name = format!("{kind}-{when}-{step}");
+            let mut before = create(&client, &namespace, &name, spec.clone()).await;
+            if has_status {
+                let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.10", "ipMode": "VIP"}]}}});
+                let path = format!("{}/status?fieldManager=cloud", path(&namespace, &name));
+                before = send(&client, Method::PATCH, &path, Some(&status)).await.unwrap();
+            }
+            let from = addresses(&before);
+            let to = match (kind, from.as_slice()) {
+                ("dual-second", [first, _]) => vec![*first, six],
+                (_, [_]) => vec![four],
+                _ => vec![four, six],
+            };
+            let fault = if when == "before" { Fault::PauseBefore } else { Fault::PauseAfter };
+            let gate = proxy.on(is_step(&namespace, &name, step), fault);
+            let (cut_off, ordered) = (Mover::new(proxy.client()), order(&before, &to));
+            let task = tokio::spawn(async move { cut_off.start(&ordered, &These(vec![])).await });
+            gate.arrived().await;
+            task.abort();
+            assert!(task.await.unwrap_err().is_cancelled(), "{name}");
+            gate.discard();
+
+            // What the next start finds, and what it knows of it: the addresses that the policy would give.
+            let found = stored(&client, &namespace, &name).await.expect("the Service is there");
+            let mover = Mover::new(client.clone());
+            let outcome = mover.resume(&found, &These(vec![to.clone()])).await.unwrap();
+            let why = "its Pods run on windows".to_owned();
+            let expected = match left {
+                Left::Some => Outcome::Moved { from: from.clone(), to: to.clone(), why, notes: Vec::new() },
+                _ => Outcome::Unmoved(Unmoved::NotMoving),
+            };
+            assert_eq!(outcome, expected, "{name}");
+            let after = stored(&client, &namespace, &name).await.expect("the Service is there");
+            assert_eq!(addresses(&after), if left == Left::Nothing { from } else { to }, "{name}");
+            assert_eq!(but_addresses(&after), but_addresses(&before), "{name}");
+            let outcome = mover.resume(&after, &These(vec![])).await.unwrap();
+            assert_eq!(outcome, Outcome::Unmoved(Unmoved::NotMoving), "{name}");
+            delete(&client, &namespace, &name).await;
+        }
+    }
+}
+
+/// A request may be under way when its sender is gone, and be carried out long after.
+#[tokio::test]
+async fn a_write_that_lands_after_its_sender_is_gone_harms_nothing() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("late").await;
+    let proxy = Proxy::start(plane).await;
+    for (kind, spec) in services() {
+        for step in ["release", "place", "forget"] {
+            let name = format!("{kind}-{step}");
+            let before = create(&client, &namespace, &name, spec.clone()).await;
+            let from = addresses(&before);
+            let [four, six] = fresh();
+            let to = if from.len() == 2 { vec![four, six] } else { vec![four] };
+            let gate = proxy.on(is_step(&namespace, &name, step), Fault::PauseBefore);
+            let (cut_off, ordered) = (Mover::new(proxy.client()), order(&before, &to));
+            let task = tokio::spawn(async move { cut_off.start(&ordered, &These(vec![])).await });
+            gate.arrived().await;
+            task.abort();
+            let mover = Mover::new(client.clone());
+            let targets = These(vec![to.clone()]);
+            mover.resume(&before, &targets).await.unwrap();
+            let resumed = stored(&client, &namespace, &name).await.unwrap();
+            gate.release();
+            gate.carried_out().await;
+            let late = stored(&client, &namespace, &name).await.unwrap();
+            if step == "release" {
+                assert!(addresses(&late).is_empty(), "{name}: it was not late");
+                mover.resume(&late, &targets).await.unwrap();
+            } else {
+                assert_eq!(late, resumed, "{name}");
+            }
+            let after = stored(&client, &namespace, &name).await.unwrap();
+            assert_eq!((addresses(&after), but_addresses(&after)), (to, but_addresses(&before)), "{name}");
+        }
+    }
+}

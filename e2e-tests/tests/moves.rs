@@ -1,0 +1,702 @@
+//! Moves on a real API server: what comes back, whose changes win, and what happens where something is
+//! taken, forbidden, or away.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use axum::http::Method;
+use clusterip::controller::mover::{Limits, MoveError, Mover};
+use clusterip::controller::outcome::{Outcome, Unmoved};
+use clusterip::controller::ownership::set_by_hand;
+use clusterip::controller::step::MOVING_NAME;
+use clusterip_core::service::MOVING_ANNOTATION;
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::support::eventually::eventually;
+use crate::support::moving::{
+    These, addresses, but_addresses, create, delete, fresh, is_step, order, patch, path, plane, send, step, stored,
+};
+use crate::support::proxy::{Fault, Proxy};
+
+const WHY: &str = "its Pods run on windows";
+
+fn moved(from: &[IpAddr], to: &[IpAddr]) -> Outcome {
+    Outcome::Moved { from: from.to_vec(), to: to.to_vec(), why: WHY.to_owned(), notes: Vec::new() }
+}
+
+/// Moves a Service, which must succeed, and returns it as it is then.
+async fn move_to(client: &Client, service: &Value, to: &[IpAddr]) -> Value {
+    let outcome = Mover::new(client.clone()).start(&order(service, to), &These(vec![])).await.unwrap();
+    assert_eq!(outcome, moved(&addresses(service), to));
+    again(client, service).await
+}
+
+async fn again(client: &Client, service: &Value) -> Value {
+    let text = |field: &str| service["metadata"][field].as_str().unwrap().to_owned();
+    stored(client, &text("namespace"), &text("name")).await.unwrap()
+}
+
+fn manifest(name: &str, namespace: &str, metadata: Value, spec: Value) -> Value {
+    let mut manifest = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace}, "spec": spec});
+    json_patch::merge(&mut manifest["metadata"], &metadata);
+    manifest
+}
+
+#[tokio::test]
+async fn every_field_comes_back() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("fields").await;
+    let owner = create(&client, &namespace, "owner", json!({"ports": [{"port": 1}]})).await;
+    let owned = json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Service", "name": "owner", "uid": owner["metadata"]["uid"]}]});
+    let http = json!([{"port": 80}]);
+    let all_ports = json!([
+        {"name": "tcp", "port": 80, "targetPort": "http", "protocol": "TCP", "appProtocol": "http"},
+        {"name": "udp", "port": 80, "targetPort": 53, "protocol": "UDP"},
+        {"name": "sctp", "port": 81, "protocol": "SCTP"},
+    ]);
+    let load_balancer = json!({
+        "type": "LoadBalancer", "selector": {"app": "web"}, "ports": all_ports, "externalTrafficPolicy": "Local",
+        "internalTrafficPolicy": "Local", "loadBalancerClass": "example.com/lb", "loadBalancerIP": "192.0.2.9",
+        "loadBalancerSourceRanges": ["10.0.0.0/8"], "sessionAffinity": "ClientIP",
+        "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 77}}, "publishNotReadyAddresses": true,
+        "trafficDistribution": "PreferSameZone", "externalIPs": ["192.0.2.7"],
+    });
+    let source_ranges =
+        json!({"annotations": {"service.beta.kubernetes.io/load-balancer-source-ranges": "10.0.0.0/8"}});
+    let dual = |policy: &str| json!({"ipFamilyPolicy": policy, "selector": {"app": "web"}, "ports": http});
+    let six_first = json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6", "IPv4"], "ports": http});
+    let six = json!({"ipFamilies": ["IPv6"], "ports": http});
+    let rows = [
+        ("plain", json!({}), json!({"selector": {"app": "web"}, "ports": http})),
+        ("without-a-selector", json!({}), json!({"ports": http})),
+        ("labels-and-annotations", json!({"labels": {"a": "b"}, "annotations": {"c": "d"}}), json!({"ports": http})),
+        ("node-ports", json!({}), json!({"type": "NodePort", "ports": all_ports, "externalTrafficPolicy": "Local"})),
+        (
+            "external-ips",
+            json!({}),
+            json!({"externalIPs": ["192.0.2.8"], "externalTrafficPolicy": "Local", "ports": http}),
+        ),
+        ("finalizer", json!({"finalizers": ["example.com/keep"]}), json!({"ports": http})),
+        ("owned", owned, json!({"ports": http})),
+        ("session-affinity", json!({}), json!({"sessionAffinity": "ClientIP", "ports": http})),
+        ("an-old-external-name", json!({}), json!({"externalName": "old.example.com", "ports": http})),
+        ("load-balancer", json!({}), load_balancer.clone()),
+        ("load-balancer-with-source-ranges", source_ranges, json!({"type": "LoadBalancer", "ports": http})),
+        (
+            "load-balancer-without-node-ports",
+            json!({}),
+            json!({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false, "ports": http}),
+        ),
+        ("dual-required", json!({}), dual("RequireDualStack")),
+        ("dual-preferred", json!({}), dual("PreferDualStack")),
+        ("dual-second", json!({}), dual("RequireDualStack")),
+        ("dual-first", json!({}), dual("RequireDualStack")),
+        ("dual-load-balancer-second", json!({}), {
+            let mut spec = load_balancer;
+            spec["ipFamilyPolicy"] = "RequireDualStack".into();
+            spec
+        }),
+        ("ipv6-first", json!({}), six_first),
+        ("ipv6", json!({}), six),
+    ];
+    for (row, metadata, spec) in rows {
+        for way in ["client-side", "server-side", "replaced"] {
+            let name = format!("{row}-{way}");
+            let text = manifest(&name, &namespace, metadata.clone(), spec.clone()).to_string();
+            let apply: &[&str] = match way {
+                "server-side" => &["apply", "--server-side", "-f", "-"],
+                "client-side" => &["apply", "-f", "-"],
+                _ => &["create", "-f", "-"],
+            };
+            plane.kubectl_with(apply, &text).await.ok();
+            if way == "replaced" {
+                plane.kubectl_with(&["replace", "-f", "-"], &text).await.ok();
+            }
+            if spec["type"] == "LoadBalancer" {
+                let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.10", "ipMode": "VIP"}]}}});
+                let path = format!("{}/status?fieldManager=cloud", path(&namespace, &name));
+                send(&client, Method::PATCH, &path, Some(&status)).await.unwrap();
+            }
+            let before = stored(&client, &namespace, &name).await.unwrap();
+            let [four, other] = fresh();
+            let from = addresses(&before);
+            let to = match (row.rsplit('-').next(), from.as_slice()) {
+                (Some("second"), [first, _]) => vec![*first, other],
+                (Some("first"), [first, second]) if first.is_ipv4() => vec![four, *second],
+                (_, list) => list.iter().map(|old| if old.is_ipv4() { four } else { other }).collect(),
+            };
+            let after = move_to(&client, &before, &to).await;
+            assert_eq!(addresses(&after), to, "{name}");
+            assert_eq!(but_addresses(&after), but_addresses(&before), "{name}");
+            assert!(!set_by_hand(&after), "{name}");
+
+            // The owner sees no difference, and has no conflict.
+            if way != "replaced" {
+                plane.kubectl_with(apply, &text).await.ok();
+                assert_eq!(again(&client, &before).await, after, "{name}: applied again");
+            }
+            if row == "finalizer" {
+                patch(&client, &namespace, &name, json!({"metadata": {"finalizers": null}})).await;
+            }
+            delete(&client, &namespace, &name).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_owner_may_change_the_type_afterwards() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("retype").await;
+    let apply = ["apply", "--server-side", "--field-manager=owner", "-f", "-"];
+    let text = |of| manifest("web", &namespace, json!({}), json!({"type": of, "ports": [{"port": 80}]})).to_string();
+    plane.kubectl_with(&apply, &text("ClusterIP")).await.ok();
+    let [to, _] = fresh();
+    let before = stored(&client, &namespace, "web").await.unwrap();
+    move_to(&client, &before, &[to]).await;
+    plane.kubectl_with(&apply, &text("NodePort")).await.ok();
+    let after = again(&client, &before).await;
+    assert_eq!((&after["spec"]["type"], addresses(&after)), (&json!("NodePort"), vec![to]));
+}
+
+#[tokio::test]
+async fn endpoints_stay_the_same_objects() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("endpoints").await;
+    let before = create(&client, &namespace, "web", json!({"selector": {"app": "web"}, "ports": [{"port": 80}]})).await;
+    let slices = format!(
+        "/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?labelSelector=kubernetes.io/service-name=web"
+    );
+    let list = async || {
+        let list = send(&client, Method::GET, &slices, None).await.unwrap();
+        list["items"].as_array().cloned().filter(|items| !items.is_empty())
+    };
+    let slices_before = eventually("an EndpointSlice", list).await;
+    let hand_made = create(&client, &namespace, "hand", json!({"ports": [{"port": 80}]})).await;
+    let endpoints = json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "hand"},
+        "subsets": [{"addresses": [{"ip": "192.0.2.1"}], "ports": [{"port": 80}]}]});
+    let all = format!("/api/v1/namespaces/{namespace}/endpoints");
+    let endpoints = send(&client, Method::POST, &all, Some(&endpoints)).await.unwrap();
+    move_to(&client, &before, &fresh()[..1]).await;
+    move_to(&client, &hand_made, &fresh()[..1]).await;
+    let uids = |items: &[Value]| items.iter().map(|item| item["metadata"]["uid"].clone()).collect::<Vec<_>>();
+    assert_eq!(uids(&list().await.unwrap()), uids(&slices_before));
+    let now = send(&client, Method::GET, &format!("{all}/hand"), None).await.unwrap();
+    assert_eq!((&now["metadata"]["uid"], &now["subsets"]), (&endpoints["metadata"]["uid"], &endpoints["subsets"]));
+}
+
+#[tokio::test]
+async fn what_needs_no_move_is_left_alone() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("unmoved").await;
+    let ports = json!([{"port": 80}]);
+    let [to, to_six] = fresh();
+    let kept = create(&client, &namespace, "kept", json!({"ports": ports})).await;
+    let deleting =
+        manifest("deleting", &namespace, json!({"finalizers": ["example.com/keep"]}), json!({"ports": ports}));
+    plane.apply(&deleting.to_string()).await;
+    send(&client, Method::DELETE, &path(&namespace, "deleting"), None).await;
+    create(&client, &namespace, "headless", json!({"clusterIP": "None", "ports": ports})).await;
+    create(&client, &namespace, "alias", json!({"type": "ExternalName", "externalName": "example.com"})).await;
+    create(&client, &namespace, "lb", json!({"type": "LoadBalancer", "ports": ports})).await;
+    let taken = create(&client, &namespace, "taken", json!({"ports": ports})).await;
+    let taken = addresses(&taken);
+    let rows = [
+        ("kept", addresses(&kept), "There"),
+        ("deleting", vec![to], "BeingDeleted"),
+        ("headless", vec![to], "Headless"),
+        ("alias", vec![to], "ExternalName"),
+        ("lb", vec![to], "LoadBalancer"),
+        ("kept", taken.clone(), "NoTarget"),
+    ];
+    for (name, to, expected) in rows {
+        let before = stored(&client, &namespace, name).await.unwrap();
+        let mut order = order(&before, &to);
+        order.load_balancers = false;
+        let outcome = Mover::new(client.clone()).start(&order, &These(vec![to])).await.unwrap();
+        let expected = match expected {
+            "There" => Unmoved::There,
+            "BeingDeleted" => Unmoved::BeingDeleted,
+            "Headless" => Unmoved::Headless,
+            "ExternalName" => Unmoved::ExternalName,
+            "LoadBalancer" => Unmoved::LoadBalancer,
+            _ => Unmoved::NoTarget { taken: taken.clone() },
+        };
+        assert_eq!(outcome, Outcome::Unmoved(expected), "{name}");
+        assert_eq!(again(&client, &before).await, before, "{name}");
+    }
+    let mut another = order(&kept, &[to]);
+    another.uid = "another".to_owned();
+    let mover = Mover::new(client.clone());
+    assert_eq!(mover.start(&another, &These(vec![])).await.unwrap(), Outcome::Unmoved(Unmoved::Gone));
+    let error = mover.start(&order(&kept, &[to_six]), &These(vec![])).await.unwrap_err();
+    assert!(matches!(error, MoveError::Families { .. }), "{error}");
+    assert_eq!(mover.resume(&kept, &These(vec![])).await.unwrap(), Outcome::Unmoved(Unmoved::NotMoving));
+    assert_eq!(again(&client, &kept).await, kept);
+    patch(&client, &namespace, "deleting", json!({"metadata": {"finalizers": null}})).await;
+}
+
+#[tokio::test]
+async fn a_target_that_is_taken_gives_way_to_the_next() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("taken").await;
+    let proxy = Proxy::start(plane).await;
+    let ports = json!([{"port": 80}]);
+    // The addresses that somebody takes: before the move, and while the Service has none.
+    let rows: [(&str, &[&str], &[&str], &str); 6] = [
+        ("before", &["first"], &[], "second"),
+        ("meanwhile", &[], &["first"], "second"),
+        ("both", &["first"], &["second"], "old"),
+        ("all-meanwhile", &[], &["first", "second"], "old"),
+        ("old-too", &[], &["first", "second", "old"], "any"),
+        ("old-alone", &[], &["old"], "first"),
+    ];
+    for (name, before_it, meanwhile, expected) in rows {
+        let [[first, _], [second, _]] = [fresh(), fresh()];
+        let before = create(&client, &namespace, name, json!({"type": "NodePort", "ports": ports})).await;
+        let old = addresses(&before)[0];
+        let take = async |whose: &[&str]| {
+            for who in whose {
+                let address = match *who {
+                    "first" => first,
+                    "second" => second,
+                    _ => old,
+                };
+                create(&client, &namespace, &format!("{name}-{who}"), json!({"clusterIP": address, "ports": ports}))
+                    .await;
+            }
+        };
+        take(before_it).await;
+        let gate = proxy.on(is_step(&namespace, name, "place"), Fault::PauseBefore);
+        let mover = Mover::new(proxy.client());
+        let (order, targets) = (order(&before, &[first]), These(vec![vec![first], vec![second]]));
+        let disturb = async {
+            gate.arrived().await;
+            take(meanwhile).await;
+            gate.release();
+        };
+        let (outcome, ()) = tokio::join!(mover.start(&order, &targets), disturb);
+        let after = again(&client, &before).await;
+        let at = addresses(&after);
+        let is = match outcome.unwrap() {
+            Outcome::Moved { from, to, .. } if from == [old] && to == at && at == [first] => "first",
+            Outcome::Moved { from, to, notes, .. }
+                if from == [old] && to == at && at == [second] && notes.len() == 1 =>
+            {
+                "second"
+            }
+            Outcome::Kept { from, notes, .. } if from == at && at == [old] && notes.len() == 2 => "old",
+            Outcome::Elsewhere { from, to, notes, .. } if from == [old] && to == at && notes.len() == 3 => "any",
+            other => panic!("{name}: {other:?} at {at:?}"),
+        };
+        assert_eq!(is, expected, "{name}");
+        assert_eq!(but_addresses(&after), but_addresses(&before), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_second_address_that_is_taken_costs_nothing_but_itself() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("second").await;
+    let proxy = Proxy::start(plane).await;
+    let ports = json!([{"port": 80}]);
+    for (name, first_moves) in [("second-alone", false), ("both", true)] {
+        let [[four, first], [other_four, second]] = [fresh(), fresh()];
+        let before =
+            create(&client, &namespace, name, json!({"ipFamilyPolicy": "RequireDualStack", "ports": ports})).await;
+        let old = addresses(&before);
+        let (one, two) = if first_moves { (four, other_four) } else { (old[0], old[0]) };
+        let gate = proxy.on(is_step(&namespace, name, "place"), Fault::PauseBefore);
+        let mover = Mover::new(proxy.client());
+        let (order, targets) = (order(&before, &[one, first]), These(vec![vec![one, first], vec![two, second]]));
+        let disturb = async {
+            gate.arrived().await;
+            let spec = json!({"clusterIP": first, "ipFamilies": ["IPv6"], "ports": ports});
+            create(&client, &namespace, &format!("{name}-thief"), spec).await;
+            gate.release();
+        };
+        let (outcome, ()) = tokio::join!(mover.start(&order, &targets), disturb);
+        let after = again(&client, &before).await;
+        assert_eq!(addresses(&after), [two, second], "{name}: {outcome:?}");
+        assert_eq!(but_addresses(&after), but_addresses(&before), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_first_address_that_is_taken_leaves_the_second_where_it_was() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("first").await;
+    let proxy = Proxy::start(plane).await;
+    let ports = json!([{"port": 80}]);
+    let [[first, _], [next, _]] = [fresh(), fresh()];
+    let before =
+        create(&client, &namespace, "web", json!({"ipFamilyPolicy": "RequireDualStack", "ports": ports})).await;
+    let stays = addresses(&before)[1];
+    let gate = proxy.on(is_step(&namespace, "web", "place"), Fault::PauseBefore);
+    let mover = Mover::new(proxy.client());
+    let (order, targets) = (order(&before, &[first, stays]), These(vec![vec![first, stays], vec![next, stays]]));
+    let disturb = async {
+        gate.arrived().await;
+        create(&client, &namespace, "thief", json!({"clusterIP": first, "ports": ports})).await;
+        gate.release();
+    };
+    let (outcome, ()) = tokio::join!(mover.start(&order, &targets), disturb);
+    let after = again(&client, &before).await;
+    assert_eq!(addresses(&after), [next, stays], "{outcome:?}");
+    assert_eq!(but_addresses(&after), but_addresses(&before));
+}
+
+#[tokio::test]
+async fn a_node_port_that_is_taken_is_waited_for_and_then_replaced() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("ports").await;
+    let proxy = Proxy::start(plane).await;
+    for (name, comes_back) in [("comes-back", true), ("stays-away", false)] {
+        let spec = json!({"type": "NodePort", "ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81}]});
+        let before = create(&client, &namespace, name, spec).await;
+        let [to, _] = fresh();
+        let gate = proxy.on(is_step(&namespace, name, "place"), Fault::PauseBefore);
+        let later = proxy.on(is_step(&namespace, name, "place"), Fault::PauseBefore);
+        let ports = if comes_back { Duration::from_secs(600) } else { Duration::ZERO };
+        let mover = Mover::with_limits(proxy.client(), Limits { ports, ..Limits::default() });
+        let thief = format!("{name}-thief");
+        let disturb = async {
+            gate.arrived().await;
+            let port = &before["spec"]["ports"][1]["nodePort"];
+            create(&client, &namespace, &thief, json!({"type": "NodePort", "ports": [{"port": 1, "nodePort": port}]}))
+                .await;
+            gate.release();
+            later.arrived().await;
+            if comes_back {
+                delete(&client, &namespace, &thief).await;
+            }
+            later.release();
+        };
+        let (order, targets) = (order(&before, &[to]), These(vec![]));
+        let (outcome, ()) = tokio::join!(mover.start(&order, &targets), disturb);
+        let outcome = outcome.unwrap();
+        let mut after = again(&client, &before).await;
+        assert_eq!(addresses(&after), [to], "{name}");
+        if !comes_back {
+            assert!(outcome.to_string().contains("was replaced by another"), "{outcome}");
+            let replaced = after["spec"]["ports"][1]["nodePort"].take();
+            assert_ne!(replaced, before["spec"]["ports"][1]["nodePort"]);
+            after["spec"]["ports"][1]["nodePort"] = before["spec"]["ports"][1]["nodePort"].clone();
+        }
+        assert_eq!(but_addresses(&after), but_addresses(&before), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn changes_of_others_meanwhile_win() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("others").await;
+    let proxy = Proxy::start(plane).await;
+    let spec = json!({"type": "NodePort", "selector": {"app": "web"}, "ports": [{"port": 80}]});
+    let annotations = json!({"annotations": {MOVING_ANNOTATION: null}});
+    // What somebody does before or after the address is given back, and what must be there at the end
+    // beside what was there before.
+    let rows = [
+        ("selector", json!({"spec": {"selector": {"app": "shop"}}}), json!({"spec": {"selector": {"app": "shop"}}})),
+        ("label", json!({"metadata": {"labels": {"a": "b"}}}), json!({"metadata": {"labels": {"a": "b"}}})),
+        (
+            "annotation",
+            json!({"metadata": {"annotations": {"a": "b"}}}),
+            json!({"metadata": {"annotations": {"a": "b"}}}),
+        ),
+        (
+            "affinity",
+            json!({"spec": {"sessionAffinity": "ClientIP"}}),
+            json!({"spec": {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}}}}),
+        ),
+    ];
+    for at in ["release", "place", "forget"] {
+        for (row, change, expected) in &rows {
+            let name = format!("{row}-{at}");
+            let before = create(&client, &namespace, &name, spec.clone()).await;
+            let [to, _] = fresh();
+            let gate = proxy.on(is_step(&namespace, &name, at), Fault::PauseBefore);
+            let mover = Mover::new(proxy.client());
+            let disturb = async {
+                gate.arrived().await;
+                let path = format!("{}?fieldManager=other", path(&namespace, &name));
+                send(&client, Method::PATCH, &path, Some(change)).await.unwrap();
+                gate.release();
+            };
+            let (order, targets) = (order(&before, &[to]), These(vec![]));
+            let (outcome, ()) = tokio::join!(mover.start(&order, &targets), disturb);
+            assert_eq!(outcome.unwrap(), moved(&addresses(&before), &[to]), "{name}");
+            let after = again(&client, &before).await;
+
+            // As if the same was done to a Service that nobody moves: ownership, too.
+            let twin = format!("{name}-twin");
+            let unmoved = create(&client, &namespace, &twin, spec.clone()).await;
+            let path = format!("{}?fieldManager=other", path(&namespace, &twin));
+            let unmoved_after = send(&client, Method::PATCH, &path, Some(change)).await.unwrap();
+            let owners = |service: &Value| {
+                let mut entries = service["metadata"]["managedFields"].as_array().unwrap().clone();
+                // The map itself belongs to whom wrote its first annotation: that was the mover.
+                for annotations in
+                    entries.iter_mut().filter_map(|entry| entry.pointer_mut("/fieldsV1/f:metadata/f:annotations"))
+                {
+                    annotations.as_object_mut().unwrap().remove(".");
+                }
+                let mut owners: Vec<Value> =
+                    entries.iter().map(|entry| json!([entry["manager"], entry["fieldsV1"]])).collect();
+                owners.sort_by_key(Value::to_string);
+                owners
+            };
+            assert_eq!(owners(&after), owners(&unmoved_after), "{name}");
+            let mut wanted = but_addresses(&before);
+            json_patch::merge(&mut wanted, expected);
+            let bare = |mut service: Value| {
+                service["metadata"].as_object_mut().unwrap().remove("managedFields");
+                service
+            };
+            assert_eq!(bare(but_addresses(&after)), bare(wanted), "{name}");
+            delete(&client, &namespace, &name).await;
+            delete(&client, &namespace, unmoved["metadata"]["name"].as_str().unwrap()).await;
+        }
+    }
+
+    // What makes the move pointless.
+    let rows = [
+        ("retyped", Some(json!({"spec": {"type": "ClusterIP"}})), "overtaken"),
+        ("aliased", Some(json!({"spec": {"externalName": "example.com"}})), "overtaken"),
+        (
+            "retyped-without-a-trace",
+            Some(json!({"metadata": annotations, "spec": {"type": "ClusterIP", "externalName": null}})),
+            "overtaken",
+        ),
+        ("forgotten", Some(json!({"metadata": annotations})), "rebuilt"),
+        ("deleted", None, "gone"),
+        ("recreated", None, "gone"),
+    ];
+    for (name, change, expected) in rows {
+        let before = create(&client, &namespace, name, spec.clone()).await;
+        let [to, _] = fresh();
+        let gate = proxy.on(is_step(&namespace, name, "place"), Fault::PauseBefore);
+        let mover = Mover::new(proxy.client());
+        let disturb = async {
+            gate.arrived().await;
+            let left = match change {
+                Some(change) => Some(patch(&client, &namespace, name, change).await),
+                None => {
+                    delete(&client, &namespace, name).await;
+                    if name == "recreated" { Some(create(&client, &namespace, name, spec.clone()).await) } else { None }
+                }
+            };
+            gate.release();
+            left
+        };
+        let (order, targets) = (order(&before, &[to]), These(vec![]));
+        let (outcome, left) = tokio::join!(mover.start(&order, &targets), disturb);
+        let outcome = outcome.unwrap();
+        let after = stored(&client, &namespace, name).await;
+        match (expected, outcome, &after) {
+            ("gone", Outcome::Unmoved(Unmoved::Gone), _) => assert_eq!(after, left, "{name}"),
+            ("overtaken", Outcome::Overtaken { from, now, why }, Some(after)) => {
+                assert_eq!((from, now, why.as_str()), (addresses(&before), addresses(after), WHY), "{name}");
+                let mut left = left.unwrap();
+                if left["spec"]["externalName"] == MOVING_NAME {
+                    left["spec"].as_object_mut().unwrap().remove("externalName");
+                }
+                assert_eq!(after["spec"], left["spec"], "{name}");
+            }
+            ("rebuilt", Outcome::Rebuilt { to, notes }, Some(after)) => {
+                assert_eq!((to, notes.len()), (addresses(after), 1), "{name}");
+                assert_eq!(
+                    (&after["spec"]["type"], &after["spec"]["externalName"]),
+                    (&json!("ClusterIP"), &Value::Null)
+                );
+                assert_eq!(after["spec"]["selector"], before["spec"]["selector"], "{name}");
+            }
+            (_, outcome, _) => panic!("{name}: {outcome:?}"),
+        }
+        let traces = after.map(|after| after.to_string()).unwrap_or_default();
+        assert!(!traces.contains(MOVING_ANNOTATION) && !traces.contains(MOVING_NAME), "{name}: {traces}");
+    }
+}
+
+#[tokio::test]
+async fn a_load_balancer_that_others_set_back_keeps_its_source_ranges() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("ranges").await;
+    let proxy = Proxy::start(plane).await;
+    let spec = json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ["10.0.0.0/8"], "ports": [{"port": 80}]});
+    let before = create(&client, &namespace, "web", spec).await;
+    let gate = proxy.on(is_step(&namespace, "web", "place"), Fault::PauseBefore);
+    let mover = Mover::new(proxy.client());
+    let disturb = async {
+        gate.arrived().await;
+        patch(&client, &namespace, "web", json!({"spec": {"type": "LoadBalancer"}})).await;
+        gate.release();
+    };
+    let (order, targets) = (order(&before, &fresh()[..1]), These(vec![]));
+    let (outcome, ()) = tokio::join!(mover.start(&order, &targets), disturb);
+    assert!(matches!(outcome, Ok(Outcome::Overtaken { .. })), "{outcome:?}");
+    assert_eq!(again(&client, &before).await["spec"]["loadBalancerSourceRanges"], json!(["10.0.0.0/8"]));
+}
+
+#[tokio::test]
+async fn nothing_is_changed_where_the_release_is_forbidden() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("forbidden").await;
+    let ports = json!([{"port": 80}]);
+    let policy = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": namespace},
+         "spec": {"matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["services"]}]},
+                  "validations": [{"expression": "object.spec.type != 'ExternalName'", "message": "no aliases here"}]}},
+        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": namespace},
+         "spec": {"policyName": namespace, "validationActions": ["Deny"],
+                  "matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}}},
+    ]});
+    plane.apply(&policy.to_string()).await;
+    let alias =
+        manifest("alias", &namespace, json!({}), json!({"type": "ExternalName", "externalName": "example.com"}))
+            .to_string();
+    eventually("the policy to be in force", async || {
+        let tried = plane.kubectl_with(&["create", "--dry-run=server", "-f", "-"], &alias).await;
+        tried.stderr.contains("no aliases here").then_some(())
+    })
+    .await;
+    let plain = plane.namespace("too-long").await;
+    let cases = [(&namespace, 0, "no aliases here"), (&plain, 262_000, "Too long: may not be more than 262144 bytes")];
+    for (namespace, filling, expected) in cases {
+        let annotations = json!({"annotations": {"example.com/filling": "x".repeat(filling)}});
+        let text = manifest("web", namespace, annotations, json!({"ports": ports})).to_string();
+        plane.kubectl_with(&["create", "-f", "-"], &text).await.ok();
+        let before = stored(&client, namespace, "web").await.unwrap();
+        let error = Mover::new(client.clone()).start(&order(&before, &fresh()[..1]), &These(vec![])).await.unwrap_err();
+        assert!(matches!(error, MoveError::Refused { step: "release", untouched: true, .. }), "{error:?}");
+        assert!(error.to_string().contains(expected), "{error}");
+        assert_eq!(again(&client, &before).await, before, "{expected}");
+    }
+    plane.kubectl(&["delete", "validatingadmissionpolicy,validatingadmissionpolicybinding", &namespace]).await.ok();
+}
+
+#[tokio::test]
+async fn faults_of_the_api_server_are_overcome() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("faults").await;
+    let proxy = Proxy::start(plane).await;
+    let answer = |code, reason| Fault::Answer(code, reason, "a fault of the test".to_owned());
+    let faults = [
+        ("away", answer(503, "ServiceUnavailable")),
+        ("broken", answer(500, "InternalError")),
+        ("busy", answer(429, "TooManyRequests")),
+        ("conflict", answer(409, "Conflict")),
+        ("cut-before", Fault::CutBefore),
+        ("cut-after", Fault::CutAfter),
+    ];
+    let [to, _] = fresh();
+    for at in ["try", "release", "place", "status", "forget"] {
+        for (fault, what) in &faults {
+            let name = format!("{fault}-{at}");
+            create(&client, &namespace, &name, json!({"type": "LoadBalancer", "ports": [{"port": 80}]})).await;
+            let status = json!({"status": {"loadBalancer": {"ingress": [{"hostname": "example.com"}]}}});
+            let before = send(&client, Method::PATCH, &format!("{}/status", path(&namespace, &name)), Some(&status))
+                .await
+                .unwrap();
+            let gate = proxy.on_nth(0, 2, is_step(&namespace, &name, at), what.clone());
+            let outcome = Mover::new(proxy.client()).start(&order(&before, &[to]), &These(vec![])).await;
+            assert_eq!(outcome.unwrap(), moved(&addresses(&before), &[to]), "{name}");
+            assert!(gate.count() > 0, "{name}: the fault did not occur");
+            assert_eq!(but_addresses(&again(&client, &before).await), but_addresses(&before), "{name}");
+            delete(&client, &namespace, &name).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_target_that_is_forbidden_leaves_the_old_address() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("deny").await;
+    let proxy = Proxy::start(plane).await;
+    let before = create(&client, &namespace, "web", json!({"ports": [{"port": 80}]})).await;
+    proxy.on(is_step(&namespace, "web", "place"), Fault::Answer(403, "Forbidden", "not this one".to_owned()));
+    let outcome = Mover::new(proxy.client()).start(&order(&before, &fresh()[..1]), &These(vec![])).await.unwrap();
+    assert!(matches!(&outcome, Outcome::Kept { notes, .. } if notes.len() == 1), "{outcome}");
+    let after = again(&client, &before).await;
+    assert_eq!((addresses(&after), but_addresses(&after)), (addresses(&before), but_addresses(&before)));
+    let steps: Vec<_> = proxy.writes().iter().filter_map(step).collect();
+    assert_eq!(steps, ["try", "release", "place", "place", "forget"]);
+}
+
+#[tokio::test]
+async fn annotations_that_are_not_ours_break_nothing() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("forged").await;
+    let [forged, _] = fresh();
+    let journal = |changes: Value| {
+        let mut journal = json!({"phase": "released", "way": "externalName", "from": ["172.21.0.250"], "to": [forged],
+            "spec": {"ports": [{"port": 80}]}, "managedFields": []});
+        json_patch::merge(&mut journal, &changes);
+        journal.to_string()
+    };
+    let rows = [
+        ("empty", String::new()),
+        ("rubbish", "{".to_owned()),
+        ("null", "null".to_owned()),
+        ("no-address", journal(json!({"to": ["x"]}))),
+        ("three", journal(json!({"from": ["172.21.0.7", "172.21.0.8"]}))),
+        ("phase", journal(json!({"phase": "landed"}))),
+        ("spec-type", journal(json!({"spec": "x"}))),
+        ("whole", journal(json!({}))),
+        ("placed", journal(json!({"phase": "placed"}))),
+        (
+            "owners",
+            journal(
+                json!({"phase": "placed", "managedFields": [{"manager": "evil", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:type": {}}}}]}),
+            ),
+        ),
+    ];
+    for (name, text) in rows {
+        let annotations = json!({"annotations": {MOVING_ANNOTATION: text}});
+        let ports = json!([{"port": 80}]);
+        // On a Service that does not move, it is taken off, and that is all.
+        let before = create(&client, &namespace, name, json!({"ports": ports})).await;
+        patch(&client, &namespace, name, json!({"metadata": annotations})).await;
+        let mover = Mover::new(client.clone());
+        mover.resume(&before, &These(vec![])).await.unwrap();
+        let after = again(&client, &before).await;
+        let bare = |service: &Value| {
+            let mut service = service.clone();
+            for field in ["managedFields", "resourceVersion"] {
+                service["metadata"].as_object_mut().unwrap().remove(field);
+            }
+            service
+        };
+        assert_eq!(bare(&after), bare(&before), "{name}");
+        assert!(!after["metadata"]["managedFields"].to_string().contains("evil"), "{name}");
+
+        // On one that looks as if it did, it ends with an address, and not with one that nobody grants.
+        let alias = format!("{name}-alias");
+        let spec = json!({"type": "ExternalName", "externalName": MOVING_NAME, "ports": ports});
+        let before = create(&client, &namespace, &alias, spec).await;
+        patch(&client, &namespace, &alias, json!({"metadata": annotations})).await;
+        mover.resume(&before, &These(vec![])).await.unwrap();
+        let after = again(&client, &before).await;
+        assert_eq!(after["spec"]["type"], "ClusterIP", "{name}: {after}");
+        assert_eq!(addresses(&after).len(), 1, "{name}: {after}");
+        assert_ne!(addresses(&after), [forged], "{name}");
+        assert!(!after.to_string().contains(MOVING_ANNOTATION), "{name}: {after}");
+        assert_eq!(mover.resume(&after, &These(vec![])).await.unwrap(), Outcome::Unmoved(Unmoved::NotMoving), "{name}");
+        delete(&client, &namespace, &alias).await;
+    }
+}
+
+#[tokio::test]
+async fn an_address_set_by_hand_is_told_from_one_that_was_picked() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("by-hand").await;
+    let [address, _] = fresh();
+    let ports = json!([{"port": 80}]);
+    let picked = create(&client, &namespace, "picked", json!({"ports": ports})).await;
+    let set = create(&client, &namespace, "set", json!({"clusterIP": address, "ports": ports})).await;
+    let mut unknown = picked.clone();
+    unknown["metadata"].as_object_mut().unwrap().remove("managedFields");
+    assert_eq!([set_by_hand(&picked), set_by_hand(&set), set_by_hand(&unknown)], [false, true, true]);
+    let set_moved = move_to(&client, &set, &fresh()[..1]).await;
+    assert!(set_by_hand(&set_moved), "who owned the address owns it still");
+}

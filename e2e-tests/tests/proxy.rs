@@ -1,0 +1,39 @@
+//! The proxy that other tests put before the API server: what it passes on as it comes.
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Service;
+use kube::Api;
+use kube::api::{WatchEvent, WatchParams};
+use serde_json::json;
+
+use crate::support::control_plane::ControlPlane;
+use crate::support::eventually::PATIENCE;
+use crate::support::moving::create;
+use crate::support::proxy::Proxy;
+
+#[tokio::test]
+async fn a_watch_comes_through_while_it_lasts() {
+    let plane = ControlPlane::shared();
+    let namespace = plane.namespace("watched").await;
+    let proxy = Proxy::start(plane).await;
+    let services: Api<Service> = Api::namespaced(proxy.client(), &namespace);
+    let version = services.list(&<_>::default()).await.unwrap().metadata.resource_version.unwrap();
+    let mut events = services.watch(&WatchParams::default(), &version).await.unwrap().boxed();
+    for name in ["one", "two"] {
+        create(&plane.client(), &namespace, name, json!({"ports": [{"port": 80}]})).await;
+        let event = tokio::time::timeout(PATIENCE, events.next()).await.expect("an event").unwrap().unwrap();
+        let WatchEvent::Added(service) = event else { panic!("{event:?}") };
+        assert_eq!(service.metadata.name.as_deref(), Some(name));
+    }
+}
+
+#[tokio::test]
+async fn it_passes_on_who_a_client_is() {
+    let plane = ControlPlane::shared();
+    let namespace = plane.namespace("clients").await;
+    let proxy = Proxy::start(plane).await;
+    let client = kube::Client::try_from(plane.config(proxy.url(), "nobody's")).unwrap();
+    let error = Api::<Service>::namespaced(client, &namespace).list(&<_>::default()).await.unwrap_err();
+    assert!(matches!(&error, kube::Error::Api(status) if status.code == 401), "{error}");
+    Api::<Service>::namespaced(proxy.client(), &namespace).list(&<_>::default()).await.unwrap();
+}

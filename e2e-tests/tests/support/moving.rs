@@ -1,0 +1,149 @@
+//! A control plane of two families for moves, and what is common to their tests.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use axum::http::{Method, Request};
+use clusterip::controller::journal::{PLACED, RELEASED};
+use clusterip::controller::mover::{Order, Targets};
+use clusterip_core::service::MOVING_ANNOTATION;
+use kube::Client;
+use serde_json::{Value, json};
+
+use super::control_plane::{ControlPlane, Options};
+use super::eventually::eventually;
+use super::proxy::Seen;
+
+/// The one of this process, with a controller manager: it sees every step of a move.
+pub fn plane() -> &'static ControlPlane {
+    static PLANE: OnceLock<ControlPlane> = OnceLock::new();
+    PLANE.get_or_init(|| ControlPlane::start(Options { controller_manager: true, ..Options::dual_stack() }))
+}
+
+/// An address of each family that nobody has: of the static band, where the API server does not pick.
+pub fn fresh() -> [IpAddr; 2] {
+    static NEXT: AtomicU16 = AtomicU16::new(2);
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    assert!(next < 255, "the static band is used up");
+    [Ipv4Addr::new(172, 21, 0, next as u8).into(), Ipv6Addr::new(0xfd00, 0x21, 0, 0, 0, 0, 0, next).into()]
+}
+
+/// Targets, in their order. Those that a journal names fit if they are among them.
+pub struct These(pub Vec<Vec<IpAddr>>);
+
+impl Targets for These {
+    fn another(&self, refused: &[IpAddr]) -> Option<Vec<IpAddr>> {
+        self.0.iter().find(|target| target.iter().all(|address| !refused.contains(address))).cloned()
+    }
+
+    fn fits(&self, addresses: &[IpAddr]) -> bool {
+        self.0.iter().any(|target| target == addresses)
+    }
+}
+
+/// An order to move this Service.
+pub fn order(service: &Value, addresses: &[IpAddr]) -> Order {
+    let text = |field| service["metadata"][field].as_str().unwrap().to_owned();
+    Order {
+        namespace: text("namespace"),
+        name: text("name"),
+        uid: text("uid"),
+        addresses: addresses.to_vec(),
+        why: "its Pods run on windows".to_owned(),
+        load_balancers: true,
+    }
+}
+
+/// The addresses of a Service.
+pub fn addresses(service: &Value) -> Vec<IpAddr> {
+    let list = service["spec"]["clusterIPs"].as_array().cloned().unwrap_or_default();
+    list.iter().map(|address| address.as_str().unwrap().parse().unwrap()).collect()
+}
+
+/// A request with JSON; nothing for 404.
+pub async fn send(client: &Client, method: Method, path: &str, body: Option<&Value>) -> Option<Value> {
+    let body = body.map(|body| serde_json::to_vec(body).unwrap()).unwrap_or_default();
+    let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body).unwrap();
+    match client.request(request).await {
+        Ok(value) => Some(value),
+        Err(kube::Error::Api(status)) if status.code == 404 => None,
+        Err(error) => panic!("{path}: {error}"),
+    }
+}
+
+/// The path of a Service.
+pub fn path(namespace: &str, name: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/services/{name}")
+}
+
+/// A Service as it is stored.
+pub async fn stored(client: &Client, namespace: &str, name: &str) -> Option<Value> {
+    send(client, Method::GET, &path(namespace, name), None).await
+}
+
+/// A merge patch.
+pub async fn patch(client: &Client, namespace: &str, name: &str, patch: Value) -> Value {
+    send(client, Method::PATCH, &path(namespace, name), Some(&patch)).await.unwrap()
+}
+
+/// Creates a Service with this spec, as a client would that leaves the address to the API server.
+pub async fn create(client: &Client, namespace: &str, name: &str, spec: Value) -> Value {
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec});
+    send(client, Method::POST, &format!("/api/v1/namespaces/{namespace}/services?fieldManager=author"), Some(&service))
+        .await
+        .unwrap()
+}
+
+/// Deletes a Service, and waits until its addresses are free.
+pub async fn delete(client: &Client, namespace: &str, name: &str) {
+    let Some(service) = stored(client, namespace, name).await else { return };
+    send(client, Method::DELETE, &path(namespace, name), None).await;
+    for address in addresses(&service) {
+        free(client, address).await;
+    }
+}
+
+/// Waits until nobody has this address.
+pub async fn free(client: &Client, address: IpAddr) {
+    let path = format!("/apis/networking.k8s.io/v1/ipaddresses/{address}");
+    eventually(&format!("{address} to be free"), async || {
+        send(client, Method::GET, &path, None).await.is_none().then_some(())
+    })
+    .await;
+}
+
+/// All of a Service but its addresses and version.
+pub fn but_addresses(service: &Value) -> Value {
+    let mut service = service.clone();
+    service["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    for field in ["clusterIP", "clusterIPs"] {
+        service["spec"].as_object_mut().unwrap().remove(field);
+    }
+    service
+}
+
+/// The step of a move that a request is, if it is one.
+pub fn step(seen: &Seen) -> Option<&'static str> {
+    if seen.method != Method::PUT || !seen.path.contains("/services/") {
+        return None;
+    }
+    if seen.path.ends_with("/status") {
+        return Some("status");
+    }
+    let journal = seen.body["metadata"]["annotations"][MOVING_ANNOTATION].as_str();
+    let journal: Value = journal.map(|text| serde_json::from_str(text).unwrap()).unwrap_or_default();
+    match journal["phase"].as_str() {
+        Some(RELEASED) if seen.is_dry_run() => Some("try"),
+        Some(RELEASED) => Some("release"),
+        Some(PLACED) => Some("place"),
+        _ => Some("forget"),
+    }
+}
+
+/// Whether a request is this step of a move of the Service of this name.
+pub fn is_step(namespace: &str, name: &str, of: &'static str) -> impl Fn(&Seen) -> bool + Send + Sync + 'static {
+    let path = path(namespace, name);
+    move |seen| step(seen) == Some(of) && seen.path.trim_end_matches("/status") == path
+}
