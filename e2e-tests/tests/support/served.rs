@@ -55,8 +55,13 @@ impl Served {
 
     /// Starts both, and waits until Services pass through the webhook.
     pub async fn start(options: Options, settings: &str) -> Self {
+        Self::start_with(options, settings, &[]).await
+    }
+
+    /// As [`Self::start`], with more arguments for `clusterip serve`.
+    pub async fn start_with(options: Options, settings: &str, args: &[&str]) -> Self {
         let plane = ControlPlane::start(options);
-        let host = HostBuilder::new(&plane).settings(settings).registered().start().await;
+        let host = HostBuilder::new(&plane).settings(settings).args(args).registered().start().await;
         let settings = host.folder().join("settings.yaml");
         let served = Self { plane, host, settings };
         served.is_asked().await;
@@ -74,6 +79,9 @@ impl Served {
 
     /// Exchanges the settings, and waits until they are in use.
     pub async fn use_settings(&self, yaml: &str) {
+        if std::fs::read_to_string(&self.settings).unwrap() == yaml {
+            return;
+        }
         let versions = async || {
             let (_, metrics) = self.host.get("/metrics").await?;
             let line = metrics.lines().find(|line| line.contains("settings_versions_total{result=\"accepted\"}"))?;

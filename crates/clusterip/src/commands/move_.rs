@@ -141,7 +141,7 @@ impl Move {
         stores.completed().await;
         let evaluator = Evaluator::new(module, settings, stores, ledger, Arc::clone(&metrics));
         // Whoever calls this has seen the list: endpoints that are ready don't stand against it.
-        let allowed = Allowed { ready: true, load_balancers: self.load_balancers };
+        let allowed = Allowed { none: false, ready: true, load_balancers: self.load_balancers };
         let reconciler = Arc::new(Reconciler::new(evaluator, client.clone(), metrics, allowed));
 
         anstream::eprintln!("settings: {}", harmless(&source.to_string()));

@@ -29,6 +29,8 @@ pub const MOVE_ANNOTATION: &str = "clusterip-policy/move";
 /// What may be moved beside what can't be reached anyway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
+    /// Nothing but what somebody asks for: the rest is reported.
+    pub none: bool,
     /// Services with ready endpoints that work where they are.
     pub ready: bool,
     /// Services of type `LoadBalancer`.
@@ -150,6 +152,8 @@ pub fn look(evaluator: &Evaluator, service: &Value, allowed: Allowed) -> Result<
     };
     let verdict = if wish == "never" {
         report(Reason::Never, format!("annotation {MOVE_ANNOTATION}: never"))
+    } else if allowed.none && !asked_for {
+        report(Reason::Never, "--move never".to_owned())
     } else if text(service, &["spec", "type"]) == "LoadBalancer" && !allowed.load_balancers && !asked_for {
         report(Reason::LoadBalancer, "type LoadBalancer: a cloud might take its load balancer down".to_owned())
     } else if disturbed > 0 && !allowed.ready && !asked_for {
