@@ -112,7 +112,7 @@ async fn a_kind_that_comes_later() {
     let denied = async || served.dry_run(&namespace, &web).await.err();
     let expected = format!(
         "admission webhook \"services.clusterip-policy.io\" denied the request: Service {namespace}/web: the cluster has \
-         no example.com/v1/Rollout: Callback evaluation failure: Cannot find resource example.com/v1/Rollout; install the \
+         no example.com/v1/Rollout: Cannot find resource example.com/v1/Rollout; install the \
          API, or take the kind out of services.evidence.kinds"
     );
     assert_eq!(eventually("a denial", denied).await, expected);
