@@ -11,6 +11,7 @@ mod deploy_webhook;
 mod evidence;
 mod families;
 mod leader;
+mod move_command;
 mod moves;
 mod ownership;
 mod parallel;

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::{connect, style};
+use super::connect;
 use crate::cluster::failure::words;
 use crate::cluster::ledger::Ledger;
 use crate::cluster::snapshot::addresses;
@@ -38,6 +38,7 @@ use crate::permissions::{self, Duties};
 use crate::policy::module::{EMBEDDED, Module};
 use crate::report::columns::paint;
 use crate::report::moves::{Row, listed, table};
+use crate::report::style;
 use crate::report::terminal::harmless;
 
 /// What `clusterip help move` says at its end.
@@ -141,7 +142,7 @@ impl Move {
         stores.completed().await;
         let evaluator = Evaluator::new(module, settings, stores, ledger, Arc::clone(&metrics));
         // Whoever calls this has seen the list: endpoints that are ready don't stand against it.
-        let allowed = Allowed { none: false, ready: true, load_balancers: self.load_balancers };
+        let allowed = Allowed { any: true, ready: true, load_balancers: self.load_balancers };
         let reconciler = Arc::new(Reconciler::new(evaluator, client.clone(), metrics, allowed));
 
         anstream::eprintln!("settings: {}", harmless(&source.to_string()));

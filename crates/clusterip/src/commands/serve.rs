@@ -161,7 +161,7 @@ impl Serve {
             Ok(())
         });
         let allowed = Allowed {
-            none: self.moves == Moves::Never,
+            any: self.moves != Moves::Never,
             ready: self.moves == Moves::Always,
             load_balancers: self.move_load_balancers,
         };

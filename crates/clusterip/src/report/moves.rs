@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use super::columns::{self, paint};
+use super::style;
 use super::terminal::harmless;
-use crate::commands::style;
 
 /// A misplaced Service, and what is to become of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
