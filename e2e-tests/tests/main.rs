@@ -3,6 +3,7 @@
 
 mod support;
 
+mod admission;
 mod brakes;
 mod certificates;
 mod chaos;
@@ -10,9 +11,16 @@ mod control_plane;
 mod controller;
 mod crashes;
 mod deploy_webhook;
+mod evidence;
+mod families;
 mod leader;
+mod move_command;
 mod moves;
+mod ownership;
+mod parallel;
 mod permissions;
 mod proxy;
+mod reinvocation;
 mod settings;
 mod takeover;
+mod tuned;

@@ -25,6 +25,9 @@ pub enum Command {
     /// Serves a cluster: the admission webhook, and the controller that moves misplaced Services
     #[command(after_long_help = commands::serve::HELP)]
     Serve(commands::serve::Serve),
+    /// Moves misplaced Services to addresses of their pools, without deleting one
+    #[command(name = "move", after_long_help = commands::move_::HELP)]
+    Move(commands::move_::Move),
     /// Prints the completion script of a shell
     Completions(Completions),
     /// Prints the manual page
@@ -48,6 +51,7 @@ pub fn run() -> ExitCode {
     let done = match cli.command {
         Command::Plan(plan) => plan.run(),
         Command::Serve(serve) => serve.run(),
+        Command::Move(r#move) => r#move.run(),
         Command::Completions(Completions { shell }) => {
             print(|out| clap_complete::generate(shell, &mut Cli::command(), "clusterip", out))
         }
@@ -56,7 +60,7 @@ pub fn run() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) => {
-            anstream::eprintln!("{}error:{} {error:#}", commands::style::ERROR.render(), anstyle::Reset.render());
+            anstream::eprintln!("{}error:{} {error:#}", crate::report::style::ERROR.render(), anstyle::Reset.render());
             ExitCode::from(BAD_INPUT)
         }
     }

@@ -2,16 +2,18 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use clusterip_core::answer::Answer;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::cluster::ledger::{Ledger, Owner};
-use crate::cluster::lookups::Lookups;
+use crate::cluster::ledger::Ledger;
+use crate::cluster::lookups::{Lookups, Subject};
 use crate::cluster::snapshot::map;
 use crate::cluster::stores::Stores;
 use crate::live_settings::LiveSettings;
+use crate::metrics::Metrics;
 use crate::policy::module::{Module, ModuleError};
 
 /// Evaluates requests. Cheap to clone.
@@ -21,17 +23,7 @@ pub struct Evaluator {
     settings: watch::Receiver<Arc<LiveSettings>>,
     stores: Stores,
     ledger: Ledger,
-}
-
-/// For whom a request is evaluated.
-#[derive(Clone, Debug)]
-pub struct Subject {
-    /// For whom an address is held.
-    pub owner: Owner,
-    /// Addresses of its own, which don't count as used.
-    pub own: Vec<IpAddr>,
-    /// Whether nothing may be held.
-    pub dry_run: bool,
+    metrics: Arc<Metrics>,
 }
 
 /// An answer, and what was held for it: let go when this goes, but for what is settled.
@@ -50,8 +42,9 @@ impl Evaluator {
         settings: watch::Receiver<Arc<LiveSettings>>,
         stores: Stores,
         ledger: Ledger,
+        metrics: Arc<Metrics>,
     ) -> Self {
-        Self { module, settings, stores, ledger }
+        Self { module, settings, stores, ledger, metrics }
     }
 
     /// The settings in force.
@@ -77,7 +70,10 @@ impl Evaluator {
         let settings = self.settings();
         let selector = request.get("object").map(|object| map(object, &["spec", "selector"])).unwrap_or_default();
         let lookups = Arc::new(Lookups::new(&self.stores, &self.ledger, subject, selector));
-        let answer = self.module.validate(request, &settings.document, lookups.clone())?;
+        let begin = Instant::now();
+        let answer = self.module.validate(request, &settings.document, lookups.clone());
+        self.metrics.evaluation(begin.elapsed());
+        let answer = answer.inspect_err(|_| self.metrics.evaluation_error())?;
         Ok(Evaluation { answer, settings, lookups })
     }
 }

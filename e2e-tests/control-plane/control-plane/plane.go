@@ -168,10 +168,25 @@ func (p *plane) startServers(ctx context.Context) error {
 	return p.startAPIServer(ctx)
 }
 
+// auditedServices lets the audit log tell of every Service that is written, and of nothing else.
+const auditedServices = `{
+  "apiVersion": "audit.k8s.io/v1",
+  "kind": "Policy",
+  "omitStages": ["RequestReceived"],
+  "rules": [
+    {"level": "Metadata", "verbs": ["create", "update", "patch"], "resources": [{"group": "", "resources": ["services"]}]},
+    {"level": "None"}
+  ]
+}`
+
 // startAPIServer changes nothing that a cluster's administrator would not, but for admission: Pods need a
 // service account, which only the controller manager makes.
 func (p *plane) startAPIServer(ctx context.Context) error {
 	c := p.credentials
+	auditPolicy := filepath.Join(p.folder, "audit-policy.json")
+	if err := os.WriteFile(auditPolicy, []byte(auditedServices), 0o600); err != nil {
+		return err
+	}
 	args := []string{
 		"--etcd-servers", p.etcdClient,
 		"--bind-address", "127.0.0.1",
@@ -188,6 +203,8 @@ func (p *plane) startAPIServer(ctx context.Context) error {
 		"--token-auth-file", c.tokensFile(),
 		"--authorization-mode", "Node,RBAC",
 		"--allow-privileged",
+		// What webhooks say for the audit log is seen nowhere else.
+		"--audit-policy-file", auditPolicy, "--audit-log-path", filepath.Join(p.folder, "audit.log"),
 	}
 	if !p.options.controllerManager {
 		args = append(args, "--disable-admission-plugins", "ServiceAccount")

@@ -7,6 +7,8 @@ pub mod eventually;
 pub mod host;
 pub mod moving;
 pub mod proxy;
+pub mod second_webhook;
+pub mod served;
 
 /// Clients speak TLS through ring, as the program does.
 pub fn use_ring() {

@@ -12,7 +12,7 @@ pub fn words(error: &kube::Error) -> String {
 }
 
 /// An error, and what it comes from, where that says more.
-fn chain(error: &dyn Error) -> String {
+pub fn chain(error: &dyn Error) -> String {
     let mut words = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

@@ -20,6 +20,7 @@ use kube::{Api, Client};
 use serde_json::{Map, Value};
 use tokio::sync::{mpsc, watch};
 
+use super::failure::chain;
 use super::masked::{Mask, Masked};
 use super::object::{self, Packed};
 use super::snapshot::{Snapshot, addresses};
@@ -295,7 +296,7 @@ impl Inner {
     }
 
     fn fails(&self, kind: &Kind, error: &dyn std::error::Error) {
-        let reason = reason(error);
+        let reason = chain(error);
         tracing::warn!(api_version = kind.0, kind = kind.1, reason, "watch failed, trying again");
         let mut states = self.states();
         let (since, synced) = match states.get(kind) {
@@ -381,20 +382,6 @@ impl Inner {
 fn fixed(kind: &Kind) -> &str {
     let found = |(api_version, name): &&(&str, &str)| *api_version == kind.0 && *name == kind.1;
     FIXED.iter().chain(&[("v1", "Pod")]).find(found).map_or("", |(_, name)| name)
-}
-
-/// What a client's error says, its causes included.
-pub fn reason(error: &dyn std::error::Error) -> String {
-    let mut reason = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        if !reason.contains(&text) {
-            reason = format!("{reason}: {text}");
-        }
-        cause = error.source();
-    }
-    reason
 }
 
 /// The fields that somebody reads: the policy, the controller, or the rule that says whose an address

@@ -1,9 +1,9 @@
 //! The commands: they read arguments, call what does the work, and print.
 
+pub mod connect;
+pub mod move_;
 pub mod plan;
 pub mod serve;
-pub mod settings;
-pub mod style;
 
 use std::io::{self, Write};
 

@@ -9,12 +9,13 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::Client;
+use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::connect;
 use crate::cluster::ledger::Ledger;
 use crate::cluster::stores::{State, Stores};
 use crate::controller::leader::{Identity, Leader, Role, Timing};
@@ -22,7 +23,7 @@ use crate::controller::misplaced::Allowed;
 use crate::controller::reconcile::Reconciler;
 use crate::controller::run::Controller;
 use crate::evaluator::Evaluator;
-use crate::live_settings::{Follower, Source};
+use crate::live_settings::{Follower, SettingsError, Source, judge};
 use crate::logging::Logging;
 use crate::metrics::{FamilyFill, Metrics, PoolFill};
 use crate::permissions::{self, Duties};
@@ -123,7 +124,7 @@ impl Serve {
     }
 
     async fn serve(self) -> anyhow::Result<()> {
-        let client = client(self.kubeconfig.as_deref()).await?;
+        let client = connect::client(self.kubeconfig.as_deref()).await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         let metrics = Arc::new(Metrics::new());
         let module = Arc::new(tokio::task::spawn_blocking(|| Module::new(EMBEDDED)).await??);
@@ -135,12 +136,22 @@ impl Serve {
         let (stores, changes) = Stores::new(client.clone(), move |address| seen.seen(address));
         stores.ask_for_service_cidrs().await;
         let source = self.source(&client, &namespace);
-        let follower =
-            Follower::start(source, Arc::clone(&module), stores.service_cidrs(), Arc::clone(&metrics)).await?;
+        let follower = Follower::start(source, Arc::clone(&module), stores.service_cidrs(), Arc::clone(&metrics)).await;
+        let follower = match follower {
+            Ok(follower) => follower,
+            Err(error) => {
+                if let SettingsError::Request { .. } = error {
+                    // Where a right is missing, others may be: all are named at once.
+                    let settings = judge(&module, json!({}), &[]).map_err(anyhow::Error::msg)?.settings;
+                    permissions::check(&client, &settings, &self.duties(&namespace)).await?;
+                }
+                return Err(error.into());
+            }
+        };
         let settings = follower.subscribe();
         permissions::check(&client, &settings.borrow().settings.clone(), &self.duties(&namespace)).await?;
         stores.watch(&settings.borrow().settings);
-        let evaluator = Evaluator::new(module, settings.clone(), stores.clone(), ledger);
+        let evaluator = Evaluator::new(module, settings.clone(), stores.clone(), ledger, Arc::clone(&metrics));
 
         // From here on something may be under way: what is begun below ends by itself after `stop`.
         let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
@@ -149,7 +160,11 @@ impl Serve {
             follower.run(end).await;
             Ok(())
         });
-        let allowed = Allowed { ready: self.moves == Moves::Always, load_balancers: self.move_load_balancers };
+        let allowed = Allowed {
+            any: self.moves != Moves::Never,
+            ready: self.moves == Moves::Always,
+            load_balancers: self.move_load_balancers,
+        };
         let reconciler = Arc::new(Reconciler::new(evaluator.clone(), client.clone(), Arc::clone(&metrics), allowed));
         let (last, unled) = watch::channel(false);
         let leader = Leader::new(client.clone(), &namespace, Identity::new(Role::Serve), Timing::default());
@@ -339,23 +354,6 @@ impl Gauges {
         self.metrics.api_server_contact(SystemTime::now() - blind);
         self.metrics.encode()
     }
-}
-
-/// A client for the cluster of a kubeconfig, or for the one that this process runs in.
-///
-/// # Errors
-/// Where the file can't be used, or there is no cluster.
-pub async fn client(kubeconfig: Option<&std::path::Path>) -> anyhow::Result<Client> {
-    let config = match kubeconfig {
-        Some(file) => {
-            let written = Kubeconfig::read_from(file).with_context(|| format!("kubeconfig {}", file.display()))?;
-            Config::from_custom_kubeconfig(written, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("kubeconfig {}", file.display()))?
-        }
-        None => Config::infer().await.context("no cluster: give --kubeconfig, or run it in a Pod")?,
-    };
-    Ok(Client::try_from(config)?)
 }
 
 async fn until(mut stopped: watch::Receiver<bool>) {

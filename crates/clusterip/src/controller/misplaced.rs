@@ -18,9 +18,10 @@ use super::endpoints;
 use super::journal::Journal;
 use super::step::MOVING_NAME;
 use crate::cluster::ledger::Owner;
+use crate::cluster::lookups::Subject;
 use crate::cluster::object::{name, namespace, text};
 use crate::cluster::snapshot::addresses;
-use crate::evaluator::{Evaluation, Evaluator, Subject};
+use crate::evaluator::{Evaluation, Evaluator};
 use crate::metrics::Misplaced as Reason;
 use crate::policy::module::ModuleError;
 
@@ -28,8 +29,10 @@ use crate::policy::module::ModuleError;
 pub const MOVE_ANNOTATION: &str = "clusterip-policy/move";
 
 /// What may be moved beside what can't be reached anyway.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowed {
+    /// Any at all, but for those that ask for it.
+    pub any: bool,
     /// Services with ready endpoints that work where they are.
     pub ready: bool,
     /// Services of type `LoadBalancer`.
@@ -48,7 +51,7 @@ pub enum Finding {
     /// A move of it has begun, and is to be finished.
     HalfMoved,
     /// It belongs elsewhere.
-    Misplaced(Misplaced),
+    Misplaced(Box<Misplaced>),
 }
 
 /// A Service that belongs elsewhere.
@@ -80,7 +83,7 @@ pub enum Verdict {
         /// All its addresses then: one that stays is among them.
         to: Vec<IpAddr>,
         /// Holds them.
-        evaluation: Evaluation,
+        evaluation: Box<Evaluation>,
     },
     /// What it was, somebody has taken.
     Taken,
@@ -152,7 +155,9 @@ pub fn look(evaluator: &Evaluator, service: &Value, allowed: Allowed) -> Result<
         let snapshot = evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
         endpoints::disturbed(&snapshot, namespace, name, &lies_in)
     };
-    let verdict = if wish == "never" {
+    let verdict = if !allowed.any && !asked_for {
+        report(Reason::Never, "nothing is moved here".to_owned())
+    } else if wish == "never" {
         report(Reason::Never, format!("annotation {MOVE_ANNOTATION}: never"))
     } else if text(service, &["spec", "type"]) == "LoadBalancer" && !allowed.load_balancers && !asked_for {
         report(Reason::LoadBalancer, "type LoadBalancer: a cloud might take its load balancer down".to_owned())
@@ -160,11 +165,11 @@ pub fn look(evaluator: &Evaluator, service: &Value, allowed: Allowed) -> Result<
         report(Reason::ReadyEndpoints, format!("{disturbed} ready endpoints can be reached where it is"))
     } else if audit.outcome == Outcome::Allocated {
         let new = evaluation.answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
-        Verdict::Move { to: merge(pool, &from, &new), evaluation }
+        Verdict::Move { to: merge(pool, &from, &new), evaluation: Box::new(evaluation) }
     } else {
         report(Reason::PoolFull, audit.reason.clone().unwrap_or_default())
     };
-    Ok(Finding::Misplaced(Misplaced {
+    Ok(Finding::Misplaced(Box::new(Misplaced {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         uid: text(service, &["metadata", "uid"]).to_owned(),
@@ -174,7 +179,7 @@ pub fn look(evaluator: &Evaluator, service: &Value, allowed: Allowed) -> Result<
         evidence: in_words(&evidence),
         asked_for,
         verdict,
-    }))
+    })))
 }
 
 /// Another target for a Service that is on the move.

@@ -17,13 +17,14 @@ use super::misplaced::{self, Allowed, Finding, MOVE_ANNOTATION, Misplaced, Verdi
 use super::mover::{MoveError, Mover, Order, Targets};
 use super::outcome::{Outcome, Unmoved};
 use super::ownership::set_by_hand;
+use crate::cluster::failure::words;
 use crate::cluster::object::text;
 use crate::cluster::snapshot::addresses;
 use crate::evaluator::{Evaluation, Evaluator};
 use crate::metrics::{Metrics, Misplaced as Reason, MoveResult};
 
 /// Who writes Events.
-const CONTROLLER: &str = "clusterip";
+pub const CONTROLLER: &str = "clusterip";
 /// How soon a Service is looked at again whose move did not end.
 const UNFINISHED: Duration = Duration::from_secs(2);
 /// How soon one is looked at again that has changed since the stores saw it.
@@ -40,6 +41,20 @@ pub enum Next {
     Change,
     /// After so long.
     After(Duration),
+}
+
+/// Why a Service with an address that somebody owns stays.
+pub const BY_HAND: &str = "its address was set by hand: `metadata.managedFields` say so";
+
+/// Whether a misplaced Service may be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Movable {
+    /// It may.
+    Yes,
+    /// It is not any more what the stores showed.
+    Changed,
+    /// Its address was set by hand.
+    SetByHand,
 }
 
 /// Looks at Services, and moves them.
@@ -128,10 +143,12 @@ impl Reconciler {
                 self.found().squatters.insert(id.clone(), pools);
                 self.drop_wish(id, &service).await
             }
-            Ok(Finding::HalfMoved) => self.finish(id, &service).await,
-            Ok(Finding::Misplaced(misplaced)) => self.misplaced(id, &service, misplaced).await,
+            Ok(Finding::HalfMoved) => {
+                let ended = self.finish(id, &service).await;
+                self.after(id, &ended)
+            }
+            Ok(Finding::Misplaced(misplaced)) => self.misplaced(id, &service, *misplaced).await,
             Err(error) => {
-                self.metrics.evaluation_error();
                 tracing::error!(namespace = id.0, name = id.1, error, "the policy did not answer");
                 Next::After(REPORTED)
             }
@@ -139,7 +156,6 @@ impl Reconciler {
     }
 
     async fn misplaced(self: &Arc<Self>, id: &Id, service: &Value, mut misplaced: Misplaced) -> Next {
-        let why = misplaced.why();
         let (to, evaluation) = match std::mem::replace(&mut misplaced.verdict, Verdict::Taken) {
             Verdict::Report { reason, detail } => {
                 self.report(id, &misplaced, reason, &detail).await;
@@ -149,96 +165,131 @@ impl Reconciler {
             Verdict::Move { to, evaluation } => (to, evaluation),
             Verdict::Taken => return Next::Change,
         };
-        let live = match self.live(id).await {
-            Ok(Some(live)) => live,
-            Ok(None) => return Next::After(STALE),
+        match self.movable(id, &misplaced).await {
+            Ok(Movable::Yes) => {}
+            Ok(Movable::Changed) => return Next::After(STALE),
+            Ok(Movable::SetByHand) => {
+                self.report(id, &misplaced, Reason::ByHand, BY_HAND).await;
+                self.drop_wish(id, service).await;
+                return Next::After(REPORTED);
+            }
             Err(error) => {
-                tracing::warn!(namespace = id.0, name = id.1, %error, "the service can't be read");
+                tracing::warn!(namespace = id.0, name = id.1, error = words(&error), "the service can't be read");
                 return Next::After(UNFINISHED);
             }
-        };
-        if text(&live, &["metadata", "uid"]) != misplaced.uid || addresses(&live) != misplaced.from {
-            return Next::After(STALE);
-        }
-        if set_by_hand(&live) {
-            let detail = "its address was set by hand: `metadata.managedFields` say so";
-            self.report(id, &misplaced, Reason::ByHand, detail).await;
-            self.drop_wish(id, service).await;
-            return Next::After(REPORTED);
         }
         let braked = self.brakes().take(id, misplaced.asked_for, Instant::now());
         if let Err(brake) = braked {
             return self.brake(id, &misplaced, brake).await;
         }
-        self.remember(id, Reason::Moving, &why);
+        self.remember(id, Reason::Moving, &misplaced.why());
+        let ended = self.carry_out(service, &misplaced, to, evaluation).await;
+        let next = self.after(id, &ended);
+        self.drop_wish(id, service).await;
+        next
+    }
+
+    /// Whether a misplaced Service may be moved, as the API server has it now.
+    ///
+    /// # Errors
+    /// Where it can't be read.
+    pub async fn movable(&self, id: &Id, misplaced: &Misplaced) -> Result<Movable, kube::Error> {
+        Ok(match self.live(id).await? {
+            Some(live) if text(&live, &["metadata", "uid"]) != misplaced.uid => Movable::Changed,
+            Some(live) if addresses(&live) != misplaced.from => Movable::Changed,
+            Some(live) if set_by_hand(&live) => Movable::SetByHand,
+            Some(_) => Movable::Yes,
+            None => Movable::Changed,
+        })
+    }
+
+    /// Moves a misplaced Service to the addresses that `evaluation` holds, and tells of it.
+    ///
+    /// # Errors
+    /// Where the move could not be ended; [`Self::finish`] does, later.
+    pub async fn carry_out(
+        &self,
+        service: &Value,
+        misplaced: &Misplaced,
+        to: Vec<IpAddr>,
+        evaluation: Box<Evaluation>,
+    ) -> Result<Outcome, MoveError> {
         evaluation.settle(&to);
         let targets = Alternatives::new(&self.evaluator, service);
         let order = Order {
-            namespace: id.0.clone(),
-            name: id.1.clone(),
+            namespace: misplaced.namespace.clone(),
+            name: misplaced.name.clone(),
             uid: misplaced.uid.clone(),
             addresses: to.clone(),
-            why: why.clone(),
+            why: misplaced.why(),
             load_balancers: self.allowed.load_balancers || misplaced.asked_for,
         };
         let ended = self.mover.start(&order, &targets).await;
         // What it has got stays held until it is seen; what it might have got after a failure, for a while.
         let unused: Vec<IpAddr> = match &ended {
-            Ok(Outcome::Moved { to: got, .. }) => to.iter().filter(|address| !got.contains(address)).copied().collect(),
+            Ok(Outcome::Moved { to: got, .. }) => to.into_iter().filter(|address| !got.contains(address)).collect(),
             Ok(_) => to,
             Err(_) => Vec::new(),
         };
         self.evaluator.ledger().release(&unused);
-        let next = self.ended(id, &misplaced.uid, ended).await;
-        self.drop_wish(id, service).await;
-        next
+        self.tell_end(&(misplaced.namespace.clone(), misplaced.name.clone()), &misplaced.uid, &ended).await;
+        ended
     }
 
-    async fn finish(self: &Arc<Self>, id: &Id, service: &Value) -> Next {
+    /// Finishes a move that was begun, by whomever, and tells of it.
+    ///
+    /// # Errors
+    /// As [`Self::carry_out`].
+    pub async fn finish(&self, id: &Id, service: &Value) -> Result<Outcome, MoveError> {
         let targets = Alternatives::new(&self.evaluator, service);
         let ended = self.mover.resume(service, &targets).await;
-        self.ended(id, text(service, &["metadata", "uid"]), ended).await
+        self.tell_end(id, text(service, &["metadata", "uid"]), &ended).await;
+        ended
     }
 
-    async fn ended(&self, id: &Id, uid: &str, ended: Result<Outcome, MoveError>) -> Next {
+    async fn tell_end(&self, id: &Id, uid: &str, ended: &Result<Outcome, MoveError>) {
         let (namespace, name) = (&id.0, &id.1);
         let outcome = match ended {
             Ok(outcome) => outcome,
             Err(error) => {
                 self.metrics.moved(MoveResult::Failed);
                 tracing::error!(namespace, name, %error, "move failed");
-                self.tell(id, uid, true, "MoveFailed", error.to_string()).await;
-                let untouched = matches!(error, MoveError::Refused { untouched: true, .. });
-                return Next::After(if untouched { REPORTED } else { UNFINISHED });
+                return self.tell(id, uid, true, "MoveFailed", error.to_string()).await;
             }
         };
         if let Outcome::Unmoved(Unmoved::NotMoving | Unmoved::Gone) = outcome {
             // The stores were behind: somebody finished it, or deleted it. That is no news to anybody.
-            tracing::debug!(namespace, name, outcome = %outcome, "nothing to move");
-            self.forget(id);
-            return Next::Change;
+            return tracing::debug!(namespace, name, %outcome, "nothing to move");
         }
-        let result = match &outcome {
+        self.metrics.moved(match outcome {
             Outcome::Moved { .. } => MoveResult::Moved,
             Outcome::Kept { .. } => MoveResult::Kept,
             Outcome::Elsewhere { .. } | Outcome::Rebuilt { .. } => MoveResult::Unmanaged,
             Outcome::Overtaken { .. } => MoveResult::UserChanged,
             Outcome::Cleaned { .. } | Outcome::Unmoved(_) => MoveResult::Nothing,
-        };
-        self.metrics.moved(result);
+        });
         if outcome.is_warning() {
-            tracing::warn!(namespace, name, outcome = %outcome, "move");
+            tracing::warn!(namespace, name, %outcome, "move");
         } else {
-            tracing::info!(namespace, name, outcome = %outcome, "move");
-        }
-        match outcome {
-            Outcome::Moved { .. } => self.settled(id),
-            _ => self.forget(id),
+            tracing::info!(namespace, name, %outcome, "move");
         }
         self.tell(id, uid, outcome.is_warning(), outcome.reason(), outcome.to_string()).await;
-        match outcome {
-            Outcome::Moved { .. } | Outcome::Unmoved(_) => Next::Change,
-            _ => Next::After(REPORTED),
+    }
+
+    /// What is left to do after a move.
+    fn after(&self, id: &Id, ended: &Result<Outcome, MoveError>) -> Next {
+        match ended {
+            Ok(Outcome::Moved { .. } | Outcome::Unmoved(_)) => {
+                self.settled(id);
+                Next::Change
+            }
+            Ok(_) => {
+                self.settled(id);
+                Next::After(REPORTED)
+            }
+            Err(MoveError::Refused { untouched: true, .. }) => Next::After(REPORTED),
+            // It may have no address now: until it has one it is tried again.
+            Err(_) => Next::After(UNFINISHED),
         }
     }
 
@@ -263,7 +314,7 @@ impl Reconciler {
     async fn report(&self, id: &Id, misplaced: &Misplaced, reason: Reason, detail: &str) {
         let text = format!("{}; it stays: {detail}", misplaced.why());
         if self.remember(id, reason, &text) || misplaced.asked_for {
-            tracing::warn!(namespace = id.0, name = id.1, reason = reason.as_str(), "misplaced: {text}");
+            tracing::warn!(namespace = id.0, name = id.1, reason = reason.as_str(), detail = text, "misplaced");
             self.tell(id, &misplaced.uid, true, "AddressMisplaced", text).await;
         }
     }
@@ -280,13 +331,8 @@ impl Reconciler {
     /// It is where it belongs, or gone.
     fn settled(&self, id: &Id) {
         self.brakes().settled(id);
-        self.found().squatters.remove(id);
-        self.forget(id);
-    }
-
-    /// What was told of it holds no more.
-    fn forget(&self, id: &Id) {
         let mut found = self.found();
+        found.squatters.remove(id);
         if found.misplaced.remove(id).is_some() {
             self.count(&found);
         }
@@ -318,9 +364,10 @@ impl Reconciler {
             uid: Some(uid.to_owned()),
             ..ObjectReference::default()
         };
-        // One that is kept would count Events of the same reason together, and drop their notes but the first.
+        // A recorder that lives on would count a second move as the first once more, with its old note.
         let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: None };
-        if let Err(error) = Recorder::new(self.client.clone(), reporter).publish(&event, &about).await {
+        let recorder = Recorder::new(self.client.clone(), reporter);
+        if let Err(error) = recorder.publish(&event, &about).await {
             tracing::warn!(namespace = id.0, name = id.1, %error, "an event was not written");
         }
     }

@@ -1,6 +1,9 @@
 //! Results for people and programs.
 
+pub mod columns;
 pub mod filled;
 pub mod json;
+pub mod moves;
+pub mod style;
 pub mod table;
 pub mod terminal;

@@ -1,17 +1,15 @@
 //! A plan as a table for people.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 
-use anstyle::Style;
 use clusterip_core::address::Family;
 use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
-use tabwriter::TabWriter;
 
+use super::columns::{self, paint};
 use super::json::Summary;
+use super::style;
 use super::terminal::harmless;
-use crate::commands::style;
 use crate::planner::{Plan, Row};
 use crate::pool_use::PoolUse;
 
@@ -21,23 +19,17 @@ use crate::pool_use::PoolUse;
 /// # Errors
 /// Where the table can't be laid out.
 pub fn plan(plan: &Plan) -> Result<String, std::io::Error> {
-    let mut cells = TabWriter::new(Vec::new()).padding(2).ansi(true);
     let head = ["NAMESPACE", "SERVICE", "POOL", "CLUSTER-IP", "EVIDENCE"].map(|title| paint(style::HEAD, title));
-    writeln!(cells, "{}", head.join("\t"))?;
-    for row in &plan.rows {
-        writeln!(cells, "{}", line(row).join("\t"))?;
-    }
-    let cells = cells.into_inner().map_err(|error| std::io::Error::other(error.to_string()))?;
-    let cells = String::from_utf8(cells).map_err(std::io::Error::other)?;
-    let mut lines = cells.lines();
+    let rows = plan.rows.iter().map(|row| line(row).to_vec());
+    let mut lines = columns::lines([head.to_vec()].into_iter().chain(rows))?.into_iter();
     let mut table = String::new();
     let mut put = |line: &str| {
-        table.push_str(line.trim_end());
+        table.push_str(line);
         table.push('\n');
     };
-    put(lines.next().unwrap_or_default());
+    put(&lines.next().unwrap_or_default());
     for (row, line) in plan.rows.iter().zip(lines) {
-        put(line);
+        put(&line);
         if let Some(message) = row.message.as_ref().filter(|_| row.decision == Outcome::Denied) {
             put(&paint(style::ERROR, &format!("  denied: {}", harmless(message))));
         }
@@ -102,8 +94,4 @@ fn totals(plan: &Plan) -> String {
 fn count(number: u128) -> String {
     const LONGEST: u128 = 1 << 32;
     if number < LONGEST { number.to_string() } else { format!("2^{:.0}", (number as f64).log2()) }
-}
-
-fn paint(style: Style, text: &str) -> String {
-    format!("{}{text}{}", style.render(), style.render_reset())
 }

@@ -1,0 +1,431 @@
+//! `clusterip move`
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use clusterip_core::service::MOVING_ANNOTATION;
+use futures::StreamExt;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use super::connect;
+use crate::cluster::failure::words;
+use crate::cluster::ledger::Ledger;
+use crate::cluster::snapshot::addresses;
+use crate::cluster::stores::Stores;
+use crate::controller::affected::Id;
+use crate::controller::leader::{Acquisition, Identity, LEASE, Leader, Role, Timing};
+use crate::controller::misplaced::{self, Allowed, Finding, MOVE_ANNOTATION, Misplaced, Verdict};
+use crate::controller::outcome::Outcome;
+use crate::controller::reconcile::{BY_HAND, CONTROLLER, Movable, Reconciler};
+use crate::evaluator::{Evaluation, Evaluator};
+use crate::live_settings::{Follower, Source};
+use crate::metrics::{Metrics, Misplaced as Reason};
+use crate::permissions::{self, Duties};
+use crate::policy::module::{EMBEDDED, Module};
+use crate::report::columns::paint;
+use crate::report::moves::{Row, listed, table};
+use crate::report::style;
+use crate::report::terminal::harmless;
+
+/// What `clusterip help move` says at its end.
+pub const HELP: &str = "\
+Examples:
+  What would move, and why:
+    clusterip move --dry-run
+  One Service, without being asked:
+    clusterip move --namespace shop --service web --yes
+
+A Service is never deleted: for some milliseconds it is of type ExternalName, and then it has the new
+address. Everything else of it stays. Addresses set by hand are never changed. Beside a running
+`clusterip serve` that one does the work.
+
+Exit status: 0; 1 where something could not be moved; 2 where it can't begin.";
+
+/// The ConfigMap that the deployment keeps its settings in.
+const SETTINGS: &str = "clusterip-settings";
+/// How many Services move at once.
+const AT_ONCE: usize = 4;
+/// How long a running server may take for a Service that is handed over.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked whether it has done so.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Arguments of `move`.
+#[derive(Debug, Args)]
+pub struct Move {
+    /// How to reach the cluster [default: $KUBECONFIG or ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The settings [default: those of the ConfigMap clusterip-settings beside a server, else `{}`]
+    #[arg(long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+    /// The namespace of `clusterip serve` [default: where its Lease is found]
+    #[arg(long, value_name = "NAMESPACE")]
+    server_namespace: Option<String>,
+    /// Only Services of this namespace
+    #[arg(long, short, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// Only this Service
+    #[arg(long, value_name = "NAME", requires = "namespace")]
+    service: Option<String>,
+    /// Services of type LoadBalancer, too: their cloud may take the load balancer down meanwhile
+    #[arg(long)]
+    load_balancers: bool,
+    /// Show what would move, and stop
+    #[arg(long)]
+    dry_run: bool,
+    /// Don't ask
+    #[arg(long, short)]
+    yes: bool,
+}
+
+/// A Service that is going to move.
+enum Job {
+    /// To addresses that are held for it.
+    Move { service: Value, misplaced: Box<Misplaced>, to: Vec<IpAddr>, evaluation: Box<Evaluation> },
+    /// To wherever somebody else was about to move it.
+    Finish { id: Id, service: Value },
+}
+
+impl Job {
+    fn id(&self) -> Id {
+        match self {
+            Self::Move { misplaced, .. } => (misplaced.namespace.clone(), misplaced.name.clone()),
+            Self::Finish { id, .. } => id.clone(),
+        }
+    }
+}
+
+impl Move {
+    /// Lists, asks, and moves.
+    ///
+    /// # Errors
+    /// Where it can't begin.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let done = runtime.block_on(self.work());
+        runtime.shutdown_background();
+        done
+    }
+
+    async fn work(&self) -> anyhow::Result<ExitCode> {
+        let client = connect::client(self.kubeconfig.as_deref()).await?;
+        let namespace = self.lease_namespace(&client).await?;
+        let source = self.source(&client, &namespace).await?;
+        let module = Arc::new(tokio::task::spawn_blocking(|| Module::new(EMBEDDED)).await??);
+        let metrics = Arc::new(Metrics::new());
+        let ledger = Ledger::default();
+        let seen = ledger.clone();
+        let (stores, _changes) = Stores::new(client.clone(), move |address| seen.seen(address));
+        stores.ask_for_service_cidrs().await;
+        let follower =
+            Follower::start(source.clone(), Arc::clone(&module), stores.service_cidrs(), Arc::clone(&metrics)).await?;
+        let settings = follower.subscribe();
+        let duties =
+            Duties { namespace: namespace.clone(), moves: true, authority: None, registration: None, settings: None };
+        permissions::check(&client, &settings.borrow().settings.clone(), &duties).await?;
+        stores.watch(&settings.borrow().settings);
+        stores.completed().await;
+        let evaluator = Evaluator::new(module, settings, stores, ledger, Arc::clone(&metrics));
+        // Whoever calls this has seen the list: endpoints that are ready don't stand against it.
+        let allowed = Allowed { any: true, ready: true, load_balancers: self.load_balancers };
+        let reconciler = Arc::new(Reconciler::new(evaluator, client.clone(), metrics, allowed));
+
+        anstream::eprintln!("settings: {}", harmless(&source.to_string()));
+        let (rows, jobs) = self.list(&reconciler).await?;
+        if rows.is_empty() {
+            super::output(b"nothing is misplaced\n")?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        super::output(table(&rows)?.as_bytes())?;
+        let stay = rows.iter().filter(|row| row.stays.is_some()).count();
+        // What stays for good reasons is no failure; what finds no address is.
+        let stuck = rows.iter().any(|row| row.stuck);
+        if self.dry_run || jobs.is_empty() {
+            super::output(format!("\n{} to move, {stay} stay\n", jobs.len()).as_bytes())?;
+            return Ok(if stuck && !self.dry_run { ExitCode::FAILURE } else { ExitCode::SUCCESS });
+        }
+        if !self.yes && !ask(jobs.len())? {
+            super::output(b"nothing was moved\n")?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let count = jobs.len();
+        let failed = self.carry_out(&client, &namespace, &reconciler, jobs).await?;
+        super::output(format!("moved {} of {count}, {stay} stay\n", count - failed.len()).as_bytes())?;
+        for ((namespace, name), reason) in &failed {
+            let text = harmless(&format!("{namespace}/{name} was not moved: {reason}"));
+            anstream::eprintln!("{} {text}", paint(style::ERROR, "error:"));
+        }
+        Ok(if failed.is_empty() && !stuck { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Where a server keeps its Lease; where there is none, where this one would.
+    async fn lease_namespace(&self, client: &Client) -> anyhow::Result<String> {
+        if let Some(namespace) = &self.server_namespace {
+            return Ok(namespace.clone());
+        }
+        let only = ListParams::default().fields(&format!("metadata.name={LEASE}"));
+        let leases = match Api::<Lease>::all(client.clone()).list_metadata(&only).await {
+            Ok(leases) => leases.items,
+            // Whoever may not look everywhere knows where to look.
+            Err(kube::Error::Api(status)) if status.code == 403 => Vec::new(),
+            Err(error) => bail!("leases can't be listed: {}", words(&error)),
+        };
+        let mut namespaces: Vec<String> = leases.into_iter().filter_map(|lease| lease.metadata.namespace).collect();
+        namespaces.sort();
+        match namespaces.as_slice() {
+            [] => Ok(client.default_namespace().to_owned()),
+            [namespace] => Ok(namespace.clone()),
+            several => bail!(
+                "the lease {LEASE} is in several namespaces: {}; say with --server-namespace which is meant",
+                several.join(", ")
+            ),
+        }
+    }
+
+    async fn source(&self, client: &Client, namespace: &str) -> anyhow::Result<Source> {
+        if let Some(file) = &self.settings {
+            return Ok(Source::File(file.clone()));
+        }
+        let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+        let found = config_maps.get_opt(SETTINGS).await;
+        let found = found.map_err(|error| {
+            anyhow::anyhow!("configmap {namespace}/{SETTINGS} can't be read: {}; give --settings", words(&error))
+        })?;
+        let (client, namespace, name) = (client.clone(), namespace.to_owned(), SETTINGS.to_owned());
+        Ok(found.map_or(Source::Defaults, |_| Source::ConfigMap { client, namespace, name }))
+    }
+
+    /// What is misplaced, in order, and what of it can move.
+    async fn list(&self, reconciler: &Arc<Reconciler>) -> anyhow::Result<(Vec<Row>, Vec<Job>)> {
+        let ids = {
+            let stores = reconciler.evaluator().stores();
+            let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
+            snapshot.names("v1", "Service", self.namespace.as_deref())
+        };
+        let wanted = ids.into_iter().filter(|(_, name)| self.service.as_ref().is_none_or(|service| service == name));
+        let wanted: Vec<Id> = wanted.collect();
+        if let (true, Some(namespace), Some(name)) = (wanted.is_empty(), &self.namespace, &self.service) {
+            bail!("there is no service {namespace}/{name}");
+        }
+        let (mut rows, mut jobs) = (Vec::new(), Vec::new());
+        for id in wanted {
+            let Some(service) = stored(reconciler, &id) else { continue };
+            let this = Arc::clone(reconciler);
+            let (evaluator, at) = (this.evaluator().clone(), service.clone());
+            let look = move || misplaced::look(&evaluator, &at, this.allowed());
+            let finding = tokio::task::spawn_blocking(look).await?;
+            let finding = finding.with_context(|| format!("service {}/{}", id.0, id.1))?;
+            let mut row = Row {
+                namespace: id.0.clone(),
+                name: id.1.clone(),
+                from: addresses(&service),
+                to: None,
+                why: String::new(),
+                stays: None,
+                stuck: false,
+            };
+            match finding {
+                Finding::InPlace | Finding::Squats { .. } => continue,
+                Finding::HalfMoved => {
+                    row.why = "a move of it was begun, and not ended".to_owned();
+                    row.to = Some(Vec::new());
+                    jobs.push(Job::Finish { id, service });
+                }
+                Finding::Misplaced(mut misplaced) => {
+                    row.why = misplaced.why();
+                    match std::mem::replace(&mut misplaced.verdict, Verdict::Taken) {
+                        Verdict::Report { reason, detail } => {
+                            row.stuck = reason == Reason::PoolFull;
+                            row.stays = Some(detail);
+                        }
+                        Verdict::Taken => continue,
+                        Verdict::Move { to, evaluation } => match reconciler.movable(&id, &misplaced).await {
+                            Ok(Movable::Yes) => {
+                                row.to = Some(to.clone());
+                                jobs.push(Job::Move { service, misplaced, to, evaluation });
+                            }
+                            Ok(Movable::SetByHand) => row.stays = Some(BY_HAND.to_owned()),
+                            // It was changed a moment ago: whoever did that is at work on it.
+                            Ok(Movable::Changed) => continue,
+                            Err(error) => {
+                                row.stuck = true;
+                                row.stays = Some(format!("it can't be read: {}", words(&error)));
+                            }
+                        },
+                    }
+                }
+            }
+            rows.push(row);
+        }
+        Ok((rows, jobs))
+    }
+
+    /// Moves, and gives back what could not be moved, and why, in order.
+    async fn carry_out(
+        &self,
+        client: &Client,
+        namespace: &str,
+        reconciler: &Arc<Reconciler>,
+        jobs: Vec<Job>,
+    ) -> anyhow::Result<Vec<(Id, String)>> {
+        let mut leader = Leader::new(client.clone(), namespace, Identity::new(Role::Move), Timing::default());
+        let held = match leader.try_acquire().await? {
+            Acquisition::Acquired => None,
+            Acquisition::HeldBy(holder) if holder.role() == Some(Role::Move) => {
+                bail!("another `clusterip move` is at work: {}", holder.as_str())
+            }
+            Acquisition::HeldBy(holder) => Some(holder),
+        };
+        if let Some(holder) = &held {
+            anstream::eprintln!("handed over to {}", harmless(holder.as_str()));
+        }
+        let (done, ended) = watch::channel(false);
+        let led = held.is_none().then(|| {
+            let mut ended = ended.clone();
+            tokio::spawn(leader.run(async move {
+                let _ = ended.wait_for(|done| *done).await;
+            }))
+        });
+        let bar = bar(jobs.len() as u64);
+        let handed_over = held.is_some();
+        let moves = jobs.into_iter().map(|job| {
+            let bar = bar.clone();
+            async move {
+                let id = job.id();
+                let ended = if handed_over { hand_over(client, job).await } else { move_it(reconciler, job).await };
+                bar.suspend(|| tell(&id, &ended));
+                bar.inc(1);
+                (id, ended)
+            }
+        });
+        let mut ended: Vec<(Id, Result<String, String>)> =
+            futures::stream::iter(moves).buffer_unordered(AT_ONCE).collect().await;
+        bar.finish_and_clear();
+        done.send_replace(true);
+        if let Some(led) = led {
+            let _ = led.await;
+        }
+        ended.sort();
+        Ok(ended.into_iter().filter_map(|(id, ended)| Some((id, ended.err()?))).collect())
+    }
+}
+
+fn stored(reconciler: &Reconciler, id: &Id) -> Option<Value> {
+    let snapshot = reconciler.evaluator().stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
+    snapshot.get("v1", "Service", &id.0, &id.1)
+}
+
+/// Moves a Service: what happened, or why it was not moved.
+async fn move_it(reconciler: &Reconciler, job: Job) -> Result<String, String> {
+    let ended = match job {
+        Job::Move { service, misplaced, to, evaluation } => {
+            reconciler.carry_out(&service, &misplaced, to, evaluation).await
+        }
+        Job::Finish { id, service } => reconciler.finish(&id, &service).await,
+    };
+    match ended {
+        Ok(outcome @ (Outcome::Moved { .. } | Outcome::Cleaned { .. })) => Ok(outcome.to_string()),
+        Ok(outcome) => Err(outcome.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Has a running server move a Service, and waits until it has.
+async fn hand_over(client: &Client, job: Job) -> Result<String, String> {
+    let (namespace, name) = job.id();
+    let services: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &service_resource());
+    let from = match &job {
+        // What is held here would only stand in the server's way: it holds addresses of its own.
+        Job::Move { misplaced, .. } => misplaced.from.clone(),
+        Job::Finish { service, .. } => addresses(service),
+    };
+    let asks = matches!(job, Job::Move { .. });
+    drop(job);
+    let wish = |wish: Value| Patch::Merge(json!({"metadata": {"annotations": {MOVE_ANNOTATION: wish}}}));
+    let said = |error: kube::Error| words(&error);
+    if asks {
+        services.patch(&name, &PatchParams::default(), &wish("now".into())).await.map_err(said)?;
+    }
+    let deadline = Instant::now() + PATIENCE;
+    let now = loop {
+        let Some(service) = services.get_opt(&name).await.map_err(said)? else { return Err("it is gone".to_owned()) };
+        let annotations = service.metadata.annotations.clone().unwrap_or_default();
+        let waits = annotations.get(MOVE_ANNOTATION).is_some_and(|wish| wish == "now");
+        if !waits && !annotations.contains_key(MOVING_ANNOTATION) {
+            break addresses(&json!({"spec": service.data.get("spec")}));
+        }
+        if Instant::now() > deadline {
+            // It must not be heard much later, when nobody waits for it.
+            let _ = services.patch(&name, &PatchParams::default(), &wish(Value::Null)).await;
+            return Err(format!("the server did not take it up within {} s", PATIENCE.as_secs()));
+        }
+        sleep(LOOK).await;
+    };
+    if now == from {
+        return Err(latest_event(client, &namespace, &name)
+            .await
+            .unwrap_or_else(|| "the server does not say why".to_owned()));
+    }
+    Ok(format!("moved from {} to {}", listed(&from), listed(&now)))
+}
+
+fn service_resource() -> ApiResource {
+    ApiResource::erase::<k8s_openapi::api::core::v1::Service>(&())
+}
+
+/// What the server told last of a Service.
+async fn latest_event(client: &Client, namespace: &str, name: &str) -> Option<String> {
+    let about = format!("regarding.kind=Service,regarding.name={name},reportingController={CONTROLLER}");
+    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let found = events.list(&ListParams::default().fields(&about)).await.ok()?.items;
+    let time = |event: &Event| {
+        let series = event.series.as_ref().map(|series| series.last_observed_time.0);
+        series.max(event.event_time.as_ref().map(|time| time.0))
+    };
+    found.into_iter().max_by_key(time)?.note
+}
+
+/// Asks whoever sits there.
+fn ask(count: usize) -> anyhow::Result<bool> {
+    if !io::stdin().is_terminal() {
+        bail!("nobody can be asked: --yes moves without asking, --dry-run only shows");
+    }
+    anstream::eprint!("\nMove {count} Services? [y/N] ");
+    io::stderr().flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn tell((namespace, name): &Id, ended: &Result<String, String>) {
+    let (mark, text) = match ended {
+        Ok(text) => (paint(style::GOOD, "moved"), text),
+        Err(text) => (paint(style::ERROR, "failed"), text),
+    };
+    anstream::eprintln!("{mark} {}", harmless(&format!("{namespace}/{name}: {text}")));
+}
+
+/// Progress, for people at a terminal.
+fn bar(count: u64) -> ProgressBar {
+    let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let bar = ProgressBar::with_draw_target(Some(count), target);
+    match ProgressStyle::with_template("{wide_bar} {pos} of {len} Services") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}

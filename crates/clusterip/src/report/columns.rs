@@ -1,0 +1,25 @@
+//! Rows of cells as lines with aligned columns.
+
+use std::io::{self, Write as _};
+
+use anstyle::Style;
+use tabwriter::TabWriter;
+
+/// A line for each row. Colours take no room.
+///
+/// # Errors
+/// Where they can't be laid out.
+pub fn lines(rows: impl IntoIterator<Item = Vec<String>>) -> io::Result<Vec<String>> {
+    let mut cells = TabWriter::new(Vec::new()).padding(2).ansi(true);
+    for row in rows {
+        writeln!(cells, "{}", row.join("\t"))?;
+    }
+    let cells = cells.into_inner().map_err(|error| io::Error::other(error.to_string()))?;
+    let cells = String::from_utf8(cells).map_err(io::Error::other)?;
+    Ok(cells.lines().map(|line| line.trim_end().to_owned()).collect())
+}
+
+/// A text in a colour.
+pub fn paint(style: Style, text: &str) -> String {
+    format!("{}{text}{}", style.render(), style.render_reset())
+}

@@ -1,0 +1,179 @@
+//! What is asked of a Service that is created or updated: row after row of the triage.
+
+use clusterip_core::answer::Audit;
+use serde_json::{Value, json};
+
+use crate::support::served::{Served, address, addresses, all, annotated, deployment, on, place, service};
+
+/// In short: whether the webhook was asked, what it said, and why.
+fn short(audit: Option<Audit>) -> String {
+    let Some(audit) = audit else { return "not asked".to_owned() };
+    let reason = audit.reason.map_or(String::new(), |reason| format!(": {reason}"));
+    let pool = audit.pool.map_or(String::new(), |pool| format!(" in {pool}"));
+    format!("{}{pool}{reason}", audit.outcome.name())
+}
+
+fn places(service: &Value) -> String {
+    match service["spec"]["clusterIP"].as_str() {
+        None => "none".to_owned(),
+        Some("None") => "headless".to_owned(),
+        Some(_) => addresses(service).into_iter().map(place).collect::<Vec<_>>().join(","),
+    }
+}
+
+#[tokio::test]
+async fn creates() {
+    let served = Served::shared().await;
+    let namespace = served.plane.namespace("triage").await;
+    let exempt = served.plane.namespace("triage-exempt").await;
+    let rows = [
+        ("plain", json!({}), "allocated in linux", "linux"),
+        ("no-selector", json!({"selector": null}), "allocated in linux", "linux"),
+        ("null-address", json!({"clusterIP": null}), "allocated in linux", "linux"),
+        ("empty-address", json!({"clusterIP": ""}), "allocated in linux", "linux"),
+        ("node-port", json!({"type": "NodePort"}), "allocated in linux", "linux"),
+        ("load-balancer", json!({"type": "LoadBalancer"}), "allocated in linux", "linux"),
+        ("headless", json!({"clusterIP": "None"}), "left: headless", "headless"),
+        ("headless-twice", json!({"clusterIP": "None", "clusterIPs": ["None"]}), "left: headless", "headless"),
+        (
+            "external",
+            json!({"type": "ExternalName", "externalName": "example.com"}),
+            "left: type ExternalName has no address",
+            "none",
+        ),
+        ("by-hand-reserved", json!({"clusterIP": "172.21.0.7"}), "left in linux: set by hand", "linux"),
+        ("by-hand", json!({"clusterIP": "172.21.0.77"}), "left in linux: set by hand", "linux"),
+        ("by-hand-outside", json!({"clusterIP": "172.21.200.7"}), "left: set by hand", "elsewhere"),
+    ];
+    let (mut seen, mut expected) = (Vec::new(), Vec::new());
+    for (name, spec, decision, place) in rows {
+        let applied = served.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [service(name, spec)])).await;
+        let warnings = applied.stderr.clone();
+        applied.ok();
+        let now = served.get(&namespace, name).await;
+        seen.push((name, short(served.decided(&namespace, name)), places(&now), warnings));
+        expected.push((name, decision.to_owned(), place.to_owned(), String::new()));
+    }
+    assert_eq!(seen, expected);
+
+    let lone = json!({"clusterIPs": ["172.21.0.8"], "clusterIP": null});
+    let refused = served.create(&namespace, &service("addresses-alone", lone)).await.unwrap_err();
+    assert!(refused.contains("spec.clusterIPs"), "{refused}");
+    let decided = short(served.decided(&namespace, "addresses-alone"));
+    assert_eq!(decided, "left: clusterIPs without clusterIP: the API server refuses it");
+
+    served.create(&exempt, &service("web", json!({}))).await.unwrap();
+    assert_eq!(short(served.decided(&exempt, "web")), "left: namespace triage-exempt is exempt");
+    served.dry_run("kube-system", &service("web", json!({}))).await.unwrap();
+    assert_eq!(short(served.decided("kube-system", "web")), "not asked");
+}
+
+#[tokio::test]
+async fn updates() {
+    let served = Served::shared().await;
+    let namespace = served.plane.namespace("triage-updates").await;
+    served.plane.apply(&all(&namespace, [deployment("windows", on("windows"))])).await;
+    let external = || json!({"type": "ExternalName", "externalName": "example.com"});
+    let back = || json!({"spec": {"type": "ClusterIP", "externalName": null}});
+    let rows = [
+        ("label", json!({}), json!({"metadata": {"labels": {"a": "b"}}}), "not asked", "linux"),
+        ("port", json!({}), json!({"spec": {"ports": [{"port": 81}]}}), "not asked", "linux"),
+        ("selector", json!({}), json!({"spec": {"selector": {"app": "other"}}}), "not asked", "linux"),
+        ("label-of-external", external(), json!({"metadata": {"labels": {"a": "b"}}}), "not asked", "none"),
+        ("type", json!({}), json!({"spec": {"type": "NodePort"}}), "left: no new address", "linux"),
+        ("to-external", json!({}), json!({"spec": external()}), "left: type ExternalName has no address", "none"),
+        ("windows", external(), back(), "allocated in windows", "windows"),
+        ("linux", external(), back(), "allocated in linux", "linux"),
+        (
+            "to-headless",
+            external(),
+            json!({"spec": {"type": "ClusterIP", "externalName": null, "clusterIP": "None"}}),
+            "left: headless",
+            "headless",
+        ),
+        (
+            "by-hand",
+            external(),
+            json!({"spec": {"type": "ClusterIP", "externalName": null, "clusterIP": "172.21.0.9"}}),
+            "left in linux: set by hand",
+            "linux",
+        ),
+    ];
+    let (mut seen, mut expected) = (Vec::new(), Vec::new());
+    for (name, spec, change, decision, place) in rows {
+        served.create(&namespace, &service(name, spec)).await.unwrap();
+        let now = served.patch(&namespace, name, change).await.unwrap();
+        let audited = served.audited(&namespace, name);
+        assert_eq!(audited.len(), 2, "{name}: {audited:?}");
+        seen.push((name, short(audited[1].clone()), places(&now)));
+        expected.push((name, decision.to_owned(), place.to_owned()));
+    }
+    assert_eq!(seen, expected);
+
+    // The API server's own Service.
+    let change = r#"{"spec": {"ipFamilyPolicy": "PreferDualStack"}}"#;
+    let patch = ["patch", "service", "kubernetes", "--namespace=default", "--type=merge", "--dry-run=server", "-p"];
+    served.plane.kubectl(&[&patch[..], &[change]].concat()).await.ok();
+    let decided = short(served.decided("default", "kubernetes"));
+    assert_eq!(decided, "left: default/kubernetes belongs to the API server");
+}
+
+/// A warning for whoever applies the Service, and it has what it asked for.
+#[tokio::test]
+async fn addresses_by_hand_that_belong_elsewhere_are_warned_of() {
+    let served = Served::shared().await;
+    let namespace = served.plane.namespace("by-hand").await;
+    let windows = || json!({"clusterip-policy/os": "windows"});
+    let rows = [
+        (
+            "other-pool",
+            json!({}),
+            "172.21.1.60",
+            vec!["172.21.1.60 lies in pool \"windows\", its own is \"linux\": kubernetes.io/os=linux (assumption)"],
+        ),
+        (
+            "other-pool-reserved",
+            windows(),
+            "172.21.0.20",
+            vec![
+                "172.21.0.20 lies in pool \"linux\", its own is \"windows\": kubernetes.io/os=windows (annotation \
+                 clusterip-policy/os)",
+            ],
+        ),
+        ("excluded", windows(), "172.21.1.201", vec!["172.21.1.201 is excluded from pool \"windows\""]),
+        ("own", windows(), "172.21.1.70", vec![]),
+        ("own-reserved", windows(), "172.21.1.7", vec![]),
+        ("no-pool", windows(), "172.21.99.7", vec![]),
+    ];
+    let (mut seen, mut expected) = (Vec::new(), Vec::new());
+    for (name, annotations, address, warnings) in rows {
+        let service = annotated(name, annotations, json!({"clusterIP": address}));
+        let applied = served.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [service])).await;
+        let lines: Vec<String> = applied.stderr.lines().map(str::to_owned).collect();
+        applied.ok();
+        seen.push((name, served.get(&namespace, name).await["spec"]["clusterIP"].clone(), lines));
+        let warnings = warnings.iter().map(|warning| format!("Warning: {warning}")).collect();
+        expected.push((name, json!(address), warnings));
+    }
+    assert_eq!(seen, expected);
+    // It can't be had: the API server has it, and says so after the warning.
+    let taken = all(&namespace, [service("kubernetes", json!({"clusterIP": "172.21.0.1"}))]);
+    let refused = served.plane.kubectl_with(&["apply", "-f", "-"], &taken).await.refused();
+    assert!(refused.starts_with("Warning: 172.21.0.1 is the address of default/kubernetes\n"), "{refused}");
+    assert!(refused.contains("provided IP is already allocated"), "{refused}");
+}
+
+/// What a cluster of one family makes of Services that would like two.
+#[tokio::test]
+async fn two_families_on_a_cluster_of_one() {
+    let served = Served::shared().await;
+    let namespace = served.plane.namespace("single-stack").await;
+    let prefer = served.create(&namespace, &service("prefer", json!({"ipFamilyPolicy": "PreferDualStack"}))).await;
+    assert_eq!(place(address(&prefer.unwrap())), "linux");
+    assert_eq!(short(served.decided(&namespace, "prefer")), "allocated in linux");
+    let require = served.create(&namespace, &service("require", json!({"ipFamilyPolicy": "RequireDualStack"}))).await;
+    let expected = "admission webhook \"services.clusterip-policy.io\" denied the request: Service single-stack/require: \
+                    pool \"linux\" has no IPv6 range; chosen by kubernetes.io/os=linux (assumption); add an IPv6 range \
+                    to the pool, or set services.whenFull: unmanaged";
+    assert_eq!(require.unwrap_err(), expected);
+}

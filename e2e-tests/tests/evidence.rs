@@ -1,0 +1,305 @@
+//! On which nodes a Service's endpoints will run: every source of that, as objects of the API server.
+
+use clusterip_core::evidence::Report;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::Api;
+use kube::api::{DynamicObject, PostParams};
+use serde_json::{Value, json};
+
+use crate::support::eventually::PATIENCE;
+use crate::support::served::{Served, address, all, deployment, on, place, service, template};
+
+/// What there is before a Service is applied, and what becomes of it.
+struct Row {
+    /// Part of the namespace's name, too.
+    name: &'static str,
+    /// Of the namespace.
+    namespace: Value,
+    /// The namespace's objects.
+    objects: Vec<Value>,
+    /// What the Service has beside name, port and selector.
+    service: Value,
+    /// Its pool.
+    pool: &'static str,
+    /// Where that is known from; `NS` is the namespace.
+    source: &'static str,
+    /// What the node labels are.
+    labels: &'static [(&'static str, &'static str)],
+    /// What kubectl shows.
+    warnings: &'static [&'static str],
+}
+
+const WINDOWS: &[(&str, &str)] = &[("kubernetes.io/os", "windows")];
+const LINUX: &[(&str, &str)] = &[("kubernetes.io/os", "linux")];
+
+impl Row {
+    fn new(name: &'static str, objects: Vec<Value>, source: &'static str) -> Self {
+        let (namespace, service) = (json!({}), json!({}));
+        Self { name, namespace, objects, service, pool: "windows", source, labels: WINDOWS, warnings: &[] }
+    }
+
+    fn linux(self) -> Self {
+        Self { pool: "linux", labels: LINUX, ..self }
+    }
+}
+
+/// An object with a Pod template for Services that select `app: web`.
+fn workload(api_version: &str, kind: &str, pod_spec: Value) -> Value {
+    let mut pod_spec = pod_spec;
+    let selector = json!({"matchLabels": {"app": "web"}});
+    if kind.ends_with("Job") {
+        pod_spec["restartPolicy"] = json!("Never");
+    }
+    let template = template("web", pod_spec);
+    let spec = match kind {
+        "StatefulSet" => json!({"serviceName": "web", "selector": selector, "template": template}),
+        "ReplicationController" => json!({"selector": {"app": "web"}, "template": template}),
+        "Job" => json!({"template": template}),
+        "CronJob" => json!({"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": template}}}),
+        _ => json!({"selector": selector, "template": template}),
+    };
+    json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "work"}, "spec": spec})
+}
+
+fn pod(name: &str, pod_spec: Value) -> Value {
+    let mut pod = template("web", pod_spec);
+    pod["apiVersion"] = json!("v1");
+    pod["kind"] = json!("Pod");
+    pod["metadata"]["name"] = json!(name);
+    pod
+}
+
+/// A Deployment of that name whose Pods the Service selects.
+fn web(name: &str, pod_spec: Value) -> Value {
+    let mut deployment = deployment("web", pod_spec);
+    deployment["metadata"]["name"] = json!(name);
+    deployment
+}
+
+fn affinity(terms: Value) -> Value {
+    json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
+}
+
+fn one_of(values: Value) -> Value {
+    json!({"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": values}]})
+}
+
+fn rows() -> Vec<Row> {
+    let annotation = |key: &str, value: &str| json!({"annotations": {key: value}});
+    vec![
+        Row::new("nothing", vec![], "assumption").linux(),
+        Row::new("deployment", vec![workload("apps/v1", "Deployment", on("windows"))], "Deployment NS/work"),
+        Row::new("statefulset", vec![workload("apps/v1", "StatefulSet", on("windows"))], "StatefulSet NS/work"),
+        Row::new("daemonset", vec![workload("apps/v1", "DaemonSet", on("windows"))], "DaemonSet NS/work"),
+        Row::new("replicaset", vec![workload("apps/v1", "ReplicaSet", on("windows"))], "ReplicaSet NS/work"),
+        Row::new(
+            "controller",
+            vec![workload("v1", "ReplicationController", on("windows"))],
+            "ReplicationController NS/work",
+        ),
+        Row::new("job", vec![workload("batch/v1", "Job", on("windows"))], "Job NS/work"),
+        Row::new("cronjob", vec![workload("batch/v1", "CronJob", on("windows"))], "CronJob NS/work"),
+        Row::new("pod", vec![pod("a", on("windows"))], "Pod NS/a"),
+        Row::new("pod-on-node", vec![pod("a", json!({"nodeName": "evidence-node"}))], "Pod NS/a on Node evidence-node"),
+        Row::new(
+            "runtime-class",
+            vec![web("a", json!({"runtimeClassName": "evidence-windows"}))],
+            "Deployment NS/a with RuntimeClass evidence-windows",
+        ),
+        Row::new("linux-deployment", vec![web("a", on("linux"))], "Deployment NS/a").linux(),
+        Row::new("affinity", vec![web("a", affinity(json!([one_of(json!(["windows"]))])))], "Deployment NS/a"),
+        Row::new(
+            "affinity-agrees",
+            vec![web("a", affinity(json!([one_of(json!(["windows"])), one_of(json!(["windows"]))])))],
+            "Deployment NS/a",
+        ),
+        Row::new(
+            "affinity-disagrees",
+            vec![web("a", affinity(json!([one_of(json!(["windows"])), one_of(json!(["linux"]))])))],
+            "assumption",
+        )
+        .linux(),
+        Row::new("spec-os", vec![web("a", json!({"os": {"name": "windows"}}))], "Deployment NS/a"),
+        Row::new(
+            "beta-label",
+            vec![web("a", json!({"nodeSelector": {"beta.kubernetes.io/os": "windows"}}))],
+            "Deployment NS/a",
+        ),
+        Row::new("upper-case", vec![web("a", on("Windows"))], "Deployment NS/a"),
+        Row::new("no-say", vec![web("a", json!({})), pod("b", on("windows"))], "Pod NS/b"),
+        Row::new(
+            "kind-after-kind",
+            vec![workload("apps/v1", "StatefulSet", on("windows")), web("z", on("linux"))],
+            "Deployment NS/z",
+        )
+        .linux(),
+        Row {
+            warnings: &[
+                "Deployment NS/a wants kubernetes.io/os=windows, Deployment NS/b linux: the first by name decides",
+            ],
+            ..Row::new("disagreement", vec![web("b", on("linux")), web("a", on("windows"))], "Deployment NS/a")
+        },
+        Row::new("other-labels", vec![deployment("other", on("windows"))], "assumption").linux(),
+        Row {
+            service: json!({"spec": {"selector": null}}),
+            ..Row::new("no-selector", vec![web("a", on("windows"))], "assumption").linux()
+        },
+        Row {
+            namespace: annotation("clusterip-policy/os", "windows"),
+            ..Row::new("namespace-os", vec![], "Namespace NS")
+        },
+        Row {
+            namespace: annotation("scheduler.alpha.kubernetes.io/node-selector", "disk=fast,kubernetes.io/os=windows"),
+            ..Row::new("namespace-selector", vec![], "Namespace NS")
+        },
+        Row {
+            namespace: annotation("clusterip-policy/os", "windows"),
+            ..Row::new("workload-before-namespace", vec![web("a", on("linux"))], "Deployment NS/a").linux()
+        },
+        Row {
+            service: json!({"metadata": annotation("clusterip-policy/os", "windows")}),
+            ..Row::new("service-os", vec![web("a", on("linux"))], "annotation clusterip-policy/os")
+        },
+        Row {
+            service: json!({"metadata": annotation("clusterip-policy/pool", "windows")}),
+            labels: &[],
+            ..Row::new("service-pool", vec![web("a", on("linux"))], "annotation clusterip-policy/pool")
+        },
+        Row {
+            pool: "arm",
+            labels: &[("kubernetes.io/arch", "arm64"), ("kubernetes.io/os", "linux")],
+            ..Row::new(
+                "arch",
+                vec![web("a", json!({"nodeSelector": {"kubernetes.io/arch": "arm64"}}))],
+                "Deployment NS/a, assumption",
+            )
+        },
+        Row { pool: "team", labels: &[], ..Row::new("team", vec![], "namespace NS") },
+        Row {
+            namespace: json!({"labels": {"tier": "gold"}}),
+            pool: "labelled",
+            labels: &[],
+            ..Row::new("namespace-labels", vec![], "labels of namespace NS")
+        },
+        Row {
+            service: json!({"metadata": {"labels": {"tier": "gold"}}}),
+            pool: "chosen",
+            labels: &[],
+            ..Row::new("service-labels", vec![], "labels of the Service")
+        },
+    ]
+}
+
+/// Pool, evidence, the place of the address, and warnings.
+type Outcome = (String, Report, String, Vec<String>);
+
+#[tokio::test]
+async fn each_source() {
+    let served = Served::shared().await;
+    let client = served.plane.client();
+    let node = json!({"metadata": {"name": "evidence-node", "labels": {"kubernetes.io/os": "windows"}}});
+    let node: Node = serde_json::from_value(node).unwrap();
+    Api::all(client.clone()).create(&PostParams::default(), &node).await.unwrap();
+    let scheduling = json!({"nodeSelector": {"kubernetes.io/os": "windows"}});
+    let class = json!({"metadata": {"name": "evidence-windows"}, "handler": "x", "scheduling": scheduling});
+    let class: RuntimeClass = serde_json::from_value(class).unwrap();
+    Api::all(client.clone()).create(&PostParams::default(), &class).await.unwrap();
+
+    let mut objects: Vec<Value> = Vec::new();
+    for row in rows() {
+        let namespace = format!("evidence-{}", row.name);
+        assert_eq!(served.plane.namespace(&namespace).await, namespace);
+        served.mark_namespace(&namespace, &row.namespace).await;
+        objects.extend(row.objects.into_iter().map(|mut object| {
+            object["metadata"]["namespace"] = namespace.clone().into();
+            object
+        }));
+    }
+    served.plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()).await;
+
+    let (mut seen, mut expected) = (Vec::new(), Vec::new());
+    for row in rows() {
+        let namespace = format!("evidence-{}", row.name);
+        let text = |text: &str| text.replace("NS", &namespace);
+        let labels = row.labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let report = Report { source: text(row.source), labels: labels.collect() };
+        let mut web = service("web", row.service.get("spec").cloned().unwrap_or(json!({})));
+        if let Some(metadata) = row.service["metadata"].as_object() {
+            web["metadata"].as_object_mut().unwrap().extend(metadata.clone());
+        }
+        knows(served, &namespace, &web, &report).await;
+        let applied = served.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [web])).await;
+        let warnings = applied.stderr.lines().map(str::to_owned).collect();
+        applied.ok();
+        let audit = served.decided(&namespace, "web").expect("an answer");
+        let place = place(address(&served.get(&namespace, "web").await)).to_owned();
+        let outcome: Outcome = (audit.pool.unwrap_or_default(), audit.evidence.unwrap_or_default(), place, warnings);
+        seen.push((row.name, outcome));
+        let warnings = row.warnings.iter().map(|warning| format!("Warning: {}", text(warning))).collect();
+        expected.push((row.name, (row.pool.to_owned(), report, row.pool.to_owned(), warnings)));
+    }
+    assert_eq!(seen, expected);
+}
+
+/// Waits until the host has seen what a decision is to be made from: it watches, and is told a moment later.
+/// Where that never comes, what is decided instead is shown by whoever asks next.
+async fn knows(served: &Served, namespace: &str, service: &Value, expected: &Report) {
+    let deadline = tokio::time::Instant::now() + PATIENCE / 10;
+    while tokio::time::Instant::now() < deadline {
+        served.dry_run(namespace, service).await.unwrap();
+        let found = served.decided(namespace, "web").and_then(|audit| audit.evidence).unwrap_or_default();
+        if found == *expected {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// Pools that can't be had.
+#[tokio::test]
+async fn a_pool_by_name_must_be_there_and_admit_the_service() {
+    let served = Served::shared().await;
+    let namespace = served.plane.namespace("evidence-by-name").await;
+    let rows = [
+        (
+            "unknown",
+            "gpu",
+            "annotation clusterip-policy/pool names pool \"gpu\", which is unknown: known are arm, team, labelled, \
+             chosen, small, once, invalid, refused, pair, other, one, windows, linux",
+        ),
+        (
+            "another-namespace",
+            "team",
+            "annotation clusterip-policy/pool names pool \"team\", which does not admit this Service: namespaces does \
+             not match",
+        ),
+        (
+            "other-namespace-labels",
+            "labelled",
+            "annotation clusterip-policy/pool names pool \"labelled\", which does not admit this Service: \
+             namespaceSelector does not match",
+        ),
+        (
+            "other-labels",
+            "chosen",
+            "annotation clusterip-policy/pool names pool \"chosen\", which does not admit this Service: serviceSelector \
+             does not match",
+        ),
+    ];
+    for (name, pool, reason) in rows {
+        let mut service = service(name, json!({}));
+        service["metadata"]["annotations"] = json!({"clusterip-policy/pool": pool});
+        let refused = served.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [service])).await.refused();
+        let reason = format!("Service {namespace}/{name}: {reason}");
+        let expected = format!(
+            "Error from server: error when creating \"STDIN\": admission webhook \
+             \"services.clusterip-policy.io\" denied the request: {reason}\n"
+        );
+        assert_eq!(refused, expected, "{name}");
+        let audit = served.decided(&namespace, name).expect("an answer");
+        assert_eq!((audit.outcome.name(), audit.pool, audit.reason), ("denied", None, Some(reason)), "{name}");
+    }
+    let services: Vec<DynamicObject> = served.services(&namespace).list(&<_>::default()).await.unwrap().items;
+    assert_eq!(services.len(), 0);
+}

@@ -1,0 +1,158 @@
+//! Services with addresses of two families, on a cluster that has both.
+
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::support::control_plane::Options;
+use crate::support::served::{Served, address, addresses, annotated, place, service};
+
+const SETTINGS: &str = "
+services:
+  pools:
+  - {name: four, cidrs: [172.21.50.0/24], match: {namespaces: [families-four]}}
+  - {name: six, cidrs: ['fd00:21::5:0/120'], match: {namespaces: [families-six]}}
+  - {name: tight, cidrs: [172.21.51.0/24, 'fd00:21::6:0/126'], reserved: 3, match: {namespaces: [families-tight]}}
+  - {name: windows, cidrs: [172.21.1.0/24, 'fd00:21::1:0/120'], reserved: 50, match: {os: windows}}
+  - {name: linux, cidrs: [172.21.0.0/24, 'fd00:21::0/120'], reserved: 50, match: {os: linux}}
+";
+
+async fn served() -> &'static Served {
+    static SERVED: OnceCell<Served> = OnceCell::const_new();
+    SERVED.get_or_init(|| Served::start(Options::dual_stack(), SETTINGS)).await
+}
+
+/// Family and place of each address, the primary first.
+fn shape(service: &Value) -> Vec<String> {
+    let family = |address: &IpAddr| if address.is_ipv4() { 4 } else { 6 };
+    addresses(service).iter().map(|address| format!("{} {}", family(address), place(*address))).collect()
+}
+
+#[tokio::test]
+async fn creates() {
+    let served = served().await;
+    let namespace = served.plane.namespace("families").await;
+    let rows: [(&str, Value, &[&str]); 9] = [
+        ("nothing", json!({}), &["4 linux"]),
+        ("single", json!({"ipFamilyPolicy": "SingleStack"}), &["4 linux"]),
+        ("single-six", json!({"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv6"]}), &["6 linux"]),
+        ("six", json!({"ipFamilies": ["IPv6"]}), &["6 linux"]),
+        ("prefer", json!({"ipFamilyPolicy": "PreferDualStack"}), &["4 linux", "6 linux"]),
+        ("require", json!({"ipFamilyPolicy": "RequireDualStack"}), &["4 linux", "6 linux"]),
+        (
+            "require-six-first",
+            json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6", "IPv4"]}),
+            &["6 linux", "4 linux"],
+        ),
+        (
+            "prefer-six-first",
+            json!({"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv6"]}),
+            &["6 linux", "4 linux"],
+        ),
+        ("headless", json!({"ipFamilyPolicy": "RequireDualStack", "clusterIP": "None"}), &[]),
+    ];
+    let (mut seen, mut expected) = (Vec::new(), Vec::new());
+    for (name, spec, shape_of) in rows {
+        for os in ["linux", "windows"] {
+            let name = format!("{name}-{os}");
+            let service = annotated(&name, json!({"clusterip-policy/os": os}), spec.clone());
+            let made = served.create(&namespace, &service).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+            seen.push((name.clone(), shape(&made)));
+            expected.push((name, shape_of.iter().map(|text| text.replace("linux", os)).collect::<Vec<_>>()));
+        }
+    }
+    assert_eq!(seen, expected);
+}
+
+#[tokio::test]
+async fn a_second_family_comes_and_goes() {
+    let served = served().await;
+    let namespace = served.plane.namespace("families-updates").await;
+    let policy = |policy: &str| json!({"spec": {"ipFamilyPolicy": policy}});
+    let both = || json!({"spec": {"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"]}});
+    let external = || json!({"type": "ExternalName", "externalName": "example.com"});
+    let dual = || json!({"ipFamilyPolicy": "RequireDualStack"});
+    let rows: [(&str, Value, Value, &[&str]); 8] = [
+        ("to-require", json!({}), policy("RequireDualStack"), &["4 windows", "6 windows"]),
+        ("to-prefer", json!({}), policy("PreferDualStack"), &["4 windows", "6 windows"]),
+        ("to-both", json!({}), both(), &["4 windows", "6 windows"]),
+        ("from-six", json!({"ipFamilies": ["IPv6"]}), policy("RequireDualStack"), &["6 windows", "4 windows"]),
+        (
+            "by-hand-second",
+            json!({}),
+            json!({"spec": {"ipFamilyPolicy": "RequireDualStack", "clusterIPs": null}}),
+            &["4 windows", "6 windows"],
+        ),
+        (
+            "back",
+            external(),
+            json!({"spec": {"type": "ClusterIP", "externalName": null, "ipFamilyPolicy": "RequireDualStack"}}),
+            &["4 windows", "6 windows"],
+        ),
+        ("to-single", dual(), policy("SingleStack"), &["4 windows"]),
+        ("require-to-prefer", dual(), policy("PreferDualStack"), &["4 windows", "6 windows"]),
+    ];
+    let (mut seen, mut expected) = (Vec::new(), Vec::new());
+    for (name, before, change, after) in rows {
+        let service = annotated(name, json!({"clusterip-policy/os": "windows"}), before);
+        let made = served.create(&namespace, &service).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let now = served.patch(&namespace, name, change).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        // What it had it keeps.
+        let kept = addresses(&made).first().is_none_or(|first| addresses(&now).first() == Some(first));
+        seen.push((name, shape(&now), kept));
+        expected.push((name, after.iter().map(|text| (*text).to_owned()).collect(), true));
+    }
+    assert_eq!(seen, expected);
+}
+
+/// Pools without a range, or without an address, of a family.
+#[tokio::test]
+async fn a_family_that_a_pool_lacks() {
+    let served = served().await;
+    for namespace in ["families-four", "families-six", "families-tight"] {
+        assert_eq!(served.plane.namespace(namespace).await, namespace);
+    }
+    let prefer = served
+        .plane
+        .kubectl_with(
+            &["apply", "--namespace=families-four", "-f", "-"],
+            &service("prefer", json!({"ipFamilyPolicy": "PreferDualStack"})).to_string(),
+        )
+        .await;
+    let warning = prefer.stderr.clone();
+    prefer.ok();
+    assert_eq!(
+        warning,
+        "Warning: pool \"four\" has no IPv6 range: Kubernetes picks the second address from anywhere\n"
+    );
+    let made = served.get("families-four", "prefer").await;
+    assert_eq!(addresses(&made).len(), 2);
+    assert!(crate::support::served::within(addresses(&made)[0], "172.21.50.0/24"), "{made}");
+
+    let denied = "admission webhook \"services.clusterip-policy.io\" denied the request: Service";
+    let require = || json!({"ipFamilyPolicy": "RequireDualStack"});
+    let no_range = |namespace: &str, pool: &str, family: &str, name: &str| {
+        format!(
+            "{denied} {namespace}/{name}: pool \"{pool}\" has no {family} range; chosen by namespace {namespace}; add an \
+             {family} range to the pool, or set services.whenFull: unmanaged"
+        )
+    };
+    let refused = served.create("families-four", &service("require", require())).await.unwrap_err();
+    assert_eq!(refused, no_range("families-four", "four", "IPv6", "require"));
+    // The cluster's primary family, where nothing is said.
+    let refused = served.create("families-six", &service("single", json!({}))).await.unwrap_err();
+    assert_eq!(refused, no_range("families-six", "six", "IPv4", "single"));
+    let six = served.create("families-six", &service("six", json!({"ipFamilies": ["IPv6"]}))).await.unwrap();
+    assert!(crate::support::served::within(address(&six), "fd00:21::5:0/120"), "{six}");
+
+    // One IPv6 address: the next Service that needs one is refused, and holds no IPv4 address either.
+    served.create("families-tight", &service("first", require())).await.unwrap();
+    let refused = served.create("families-tight", &service("second", require())).await.unwrap_err();
+    let full = format!(
+        "{denied} families-tight/second: pool \"tight\" (fd00:21::6:0/126) is full: 1 of 1 addresses used, the first 3 of \
+         each range reserved; chosen by namespace families-tight; add a range to the pool, delete Services that are not \
+         needed, or set services.whenFull: unmanaged"
+    );
+    assert_eq!(refused, full);
+}

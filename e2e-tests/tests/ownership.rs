@@ -1,0 +1,111 @@
+//! Whether somebody chose a Service's address, as the API server's own record tells.
+
+use clusterip::controller::ownership::set_by_hand;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::support::eventually::eventually;
+use crate::support::served::{Served, address, all, annotated, deployment, on, place, service};
+
+fn by_hand() -> Value {
+    json!({"clusterIP": "172.21.0.30"})
+}
+
+#[tokio::test]
+async fn after_every_way_to_write_one() {
+    let served = Served::shared().await;
+    let namespace = served.plane.namespace("ownership").await;
+    let flag = format!("--namespace={namespace}");
+    let create = async |name: &str, spec: Value| drop(served.create(&namespace, &service(name, spec)).await.unwrap());
+    let kubectl = async |verb: &[&str], name: &str, spec: Value| {
+        let manifest = service(name, spec).to_string();
+        served.plane.kubectl_with(&[verb, &[&*flag, "-f", "-"]].concat(), &manifest).await.ok();
+    };
+    let replace = async |name: &str| {
+        let whole = served.plane.kubectl(&["get", "service", name, &flag, "-o", "json"]).await.ok();
+        served.plane.kubectl_with(&["replace", &flag, "-f", "-"], &whole).await.ok();
+    };
+    let relabel = async |name: &str| {
+        served.plane.kubectl(&["label", "service", name, "a=b", &flag]).await.ok();
+    };
+
+    create("created", json!({})).await;
+    kubectl(&["create"], "kubectl-created", json!({})).await;
+    kubectl(&["apply"], "applied", json!({})).await;
+    kubectl(&["apply"], "applied-twice", json!({})).await;
+    kubectl(&["apply"], "applied-twice", json!({"ports": [{"port": 81}]})).await;
+    kubectl(&["apply", "--server-side"], "server-side", json!({})).await;
+    kubectl(&["apply", "--server-side"], "server-side-twice", json!({})).await;
+    kubectl(&["apply", "--server-side"], "server-side-twice", json!({"ports": [{"port": 81}]})).await;
+    create("replaced", json!({})).await;
+    replace("replaced").await;
+    create("labelled", json!({})).await;
+    relabel("labelled").await;
+    create("back", json!({"type": "ExternalName", "externalName": "example.com"})).await;
+    served.patch(&namespace, "back", json!({"spec": {"type": "ClusterIP", "externalName": null}})).await.unwrap();
+
+    let hand = |last: u8| json!({"clusterIP": format!("172.21.0.{last}")});
+    create("hand-created", hand(31)).await;
+    kubectl(&["create"], "hand-kubectl-created", hand(32)).await;
+    kubectl(&["apply"], "hand-applied", hand(33)).await;
+    kubectl(&["apply", "--server-side"], "hand-server-side", hand(34)).await;
+    create("hand-replaced", hand(35)).await;
+    replace("hand-replaced").await;
+    kubectl(&["apply"], "hand-applied-twice", hand(36)).await;
+    kubectl(&["apply"], "hand-applied-twice", {
+        let mut spec = hand(36);
+        spec["ports"] = json!([{"port": 81}]);
+        spec
+    })
+    .await;
+    create("hand-back", json!({"type": "ExternalName", "externalName": "example.com"})).await;
+    let back = json!({"spec": {"type": "ClusterIP", "externalName": null, "clusterIP": "172.21.0.37"}});
+    served.patch(&namespace, "hand-back", back).await.unwrap();
+
+    let services = served.list(&namespace).await;
+    let told: Vec<(String, bool)> =
+        services.iter().map(|(name, service)| (name.clone(), set_by_hand(service))).collect();
+    let expected: Vec<(String, bool)> = services.keys().map(|name| (name.clone(), name.starts_with("hand-"))).collect();
+    assert_eq!(told, expected);
+    assert_eq!(told.len(), 16);
+    let kubernetes = served.get("default", "kubernetes").await;
+    assert!(set_by_hand(&kubernetes));
+}
+
+/// A move leaves no trace of itself, and its owner applies on as before.
+#[tokio::test]
+async fn after_a_move() {
+    let served = Served::shared().await;
+    let namespace = served.plane.namespace("ownership-moved").await;
+    let services = served.services(&namespace);
+    let owner = PatchParams::apply("owner");
+    let web = service("web", json!({"type": "ClusterIP"}));
+    services.patch("web", &owner, &Patch::Apply(&web)).await.unwrap();
+    served.create(&namespace, &annotated("hand", json!({}), by_hand())).await.unwrap();
+    let before = served.list(&namespace).await;
+    served.plane.apply(&all(&namespace, ["web", "hand"].map(|name| deployment(name, on("windows"))))).await;
+    let moved = async || {
+        let service = served.get(&namespace, "web").await;
+        let ended = service["spec"]["type"] == "ClusterIP" && !service.to_string().contains("clusterip-policy/moving");
+        (ended && place(address(&service)) == "windows").then_some(service)
+    };
+    let after = eventually("the move", moved).await;
+    assert!(!set_by_hand(&after));
+    let owners = |service: &Value| {
+        let mut fields = service["metadata"]["managedFields"].clone();
+        for entry in fields.as_array_mut().unwrap() {
+            entry.as_object_mut().unwrap().remove("time");
+        }
+        fields
+    };
+    assert_eq!(owners(&after), owners(&before["web"]));
+    let node_port = service("web", json!({"type": "NodePort"}));
+    services.patch("web", &owner, &Patch::Apply(&node_port)).await.unwrap();
+
+    // What somebody chose stays, and is told of.
+    let line =
+        async || served.host.log().into_iter().find(|line| line.contains("misplaced") && line.contains(&namespace));
+    let line = eventually("a line about what stays", line).await;
+    assert!(line.contains("name=\"hand\"") && line.contains("reason=\"by_hand\""), "{line}");
+    assert_eq!(served.list(&namespace).await["hand"], before["hand"]);
+}

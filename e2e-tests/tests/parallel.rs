@@ -1,0 +1,248 @@
+//! Many Services at once: none gets the address of another, none a pool of another.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use futures::future::join_all;
+use futures::stream::{self, StreamExt as _};
+use serde_json::{Value, json};
+
+use crate::support::eventually::eventually;
+use crate::support::served::{Served, address, all, annotated, deployment, on, place, service};
+
+/// How many requests are under way at once.
+const AT_ONCE: usize = 60;
+
+fn places(services: &BTreeMap<String, Value>) -> BTreeMap<String, &'static str> {
+    services
+        .iter()
+        .map(|(name, service)| {
+            let headless = service["spec"]["clusterIP"] == "None";
+            (name.clone(), if headless { "headless" } else { place(address(service)) })
+        })
+        .collect()
+}
+
+fn uids(services: &BTreeMap<String, Value>) -> BTreeMap<String, Value> {
+    services.iter().map(|(name, service)| (name.clone(), service["metadata"]["uid"].clone())).collect()
+}
+
+/// All of them, each once.
+#[track_caller]
+fn unique(services: &BTreeMap<String, Value>) -> BTreeSet<IpAddr> {
+    let with_address = services.values().filter(|service| service["spec"]["clusterIP"] != "None");
+    let addresses: Vec<IpAddr> = with_address.map(address).collect();
+    let unique: BTreeSet<IpAddr> = addresses.iter().copied().collect();
+    assert_eq!(unique.len(), addresses.len(), "{addresses:?}");
+    unique
+}
+
+/// Waits until all Services of a namespace are where they belong.
+async fn placed(served: &Served, namespace: &str, expected: &BTreeMap<String, &'static str>) {
+    let mut last = BTreeMap::new();
+    let deadline = tokio::time::Instant::now() + crate::support::eventually::PATIENCE;
+    while tokio::time::Instant::now() < deadline {
+        let services = served.list(namespace).await;
+        // One that is on the move has none for a moment.
+        if services.values().all(|service| service["spec"]["type"] == "ClusterIP") {
+            last = places(&services);
+            if last == *expected {
+                return;
+            }
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert_eq!(last, *expected);
+}
+
+#[tokio::test]
+async fn twenty_deployments_with_their_services_and_six_headless_ones_applied_at_once() {
+    let served = Served::shared().await;
+    let namespace = served.plane.namespace("stress").await;
+    let (mut objects, mut expected) = (Vec::new(), BTreeMap::new());
+    for number in 0..10 {
+        for os in ["linux", "windows"] {
+            let name = format!("{os}-{number}");
+            objects.extend([deployment(&name, on(os)), service(&name, json!({}))]);
+            expected.insert(name, os);
+        }
+    }
+    for number in 0..6 {
+        let name = format!("headless-{number}");
+        objects.push(service(&name, json!({"clusterIP": "None"})));
+        expected.insert(name, "headless");
+    }
+    served.plane.apply(&all(&namespace, objects)).await;
+    let uids_before = uids(&served.list(&namespace).await);
+    placed(served, &namespace, &expected).await;
+    let services = served.list(&namespace).await;
+    assert_eq!(unique(&services).len(), 20);
+    assert_eq!(uids(&services), uids_before);
+}
+
+#[tokio::test]
+async fn services_before_their_deployments_are_moved_and_none_is_lost() {
+    let served = Served::shared().await;
+    let namespace = served.plane.namespace("helm").await;
+    let names: Vec<(String, &str)> =
+        (0..20).map(|number| (format!("web-{number:02}"), if number % 2 == 0 { "windows" } else { "linux" })).collect();
+    served.plane.apply(&all(&namespace, names.iter().map(|(name, _)| service(name, json!({}))))).await;
+    let before = served.list(&namespace).await;
+    assert_eq!(places(&before), names.iter().map(|(name, _)| (name.clone(), "linux")).collect());
+    served.plane.apply(&all(&namespace, names.iter().map(|(name, os)| deployment(name, on(os))))).await;
+    placed(served, &namespace, &names.iter().cloned().collect()).await;
+    // The last step of a move takes its annotation off.
+    let finished = async || {
+        let services = served.list(&namespace).await;
+        services.values().all(|service| !service.to_string().contains("clusterip-policy/moving")).then_some(services)
+    };
+    let after = eventually("the moves to end", finished).await;
+    assert_eq!(uids(&after), uids(&before));
+    unique(&after);
+    for (name, os) in &names {
+        let spec = |services: &BTreeMap<String, Value>| {
+            let mut spec = services[name]["spec"].clone();
+            for field in ["clusterIP", "clusterIPs"] {
+                spec.as_object_mut().unwrap().remove(field);
+            }
+            spec
+        };
+        assert_eq!(spec(&after), spec(&before), "{name}");
+        let stayed = address(&after[name]) == address(&before[name]);
+        assert_eq!(stayed, *os == "linux", "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_hundred_at_once() {
+    let served = Served::shared().await;
+    let namespace = served.plane.namespace("parallel").await;
+    let create = async |number: usize| {
+        let os = if number.is_multiple_of(2) { "windows" } else { "linux" };
+        let service = annotated(&format!("web-{number:03}"), json!({"clusterip-policy/os": os}), json!({}));
+        served.create(&namespace, &service).await.map(|service| (place(address(&service)) == os, address(&service)))
+    };
+    let created: Vec<_> = stream::iter((0..100).map(create)).buffer_unordered(AT_ONCE).collect().await;
+    let failed: Vec<_> = created.iter().filter_map(|created| created.as_ref().err()).collect();
+    assert_eq!(failed, [""; 0]);
+    let wrong: Vec<IpAddr> =
+        created.iter().flatten().filter(|(right, _)| !right).map(|(_, address)| *address).collect();
+    assert_eq!(wrong, Vec::<IpAddr>::new());
+    assert_eq!(created.iter().flatten().map(|(_, address)| address).collect::<BTreeSet<_>>().len(), 100);
+    for name in served.list(&namespace).await.keys() {
+        served.delete(&namespace, name).await;
+    }
+}
+
+#[tokio::test]
+async fn names_yet_to_be_generated() {
+    let served = Served::shared().await;
+    let namespace = served.plane.namespace("generated").await;
+    let mut unnamed = annotated("web", json!({"clusterip-policy/os": "linux"}), json!({}));
+    let metadata = unnamed["metadata"].as_object_mut().unwrap();
+    metadata.remove("name");
+    metadata.insert("generateName".to_owned(), json!("web-"));
+    let created = join_all((0..30).map(|_| served.create(&namespace, &unnamed))).await;
+    let addresses: BTreeSet<IpAddr> = created.into_iter().map(|created| address(&created.unwrap())).collect();
+    assert_eq!(addresses.len(), 30);
+    assert_eq!(addresses.into_iter().map(place).collect::<BTreeSet<_>>(), BTreeSet::from(["linux"]));
+}
+
+/// Both are given an address, and neither loses it to the other.
+#[tokio::test]
+async fn one_name_twice() {
+    let served = Served::shared().await;
+    let namespace = served.plane.namespace("twice").await;
+    let twice = async |number: usize| {
+        let name = format!("web-{number}");
+        let web = annotated(&name, json!({"clusterip-policy/os": "linux"}), json!({}));
+        let created = join_all((0..2).map(|_| served.create(&namespace, &web))).await;
+        let (made, refused): (Vec<_>, Vec<_>) = created.into_iter().partition(Result::is_ok);
+        let made: Vec<IpAddr> = made.into_iter().map(|made| address(&made.unwrap())).collect();
+        let stored = address(&served.get(&namespace, &name).await);
+        assert_eq!((made, place(stored)), (vec![stored], "linux"));
+        let refused: Vec<String> = refused.into_iter().map(Result::unwrap_err).collect();
+        assert_eq!(refused, [format!("services \"{name}\" already exists")]);
+    };
+    join_all((0..20).map(twice)).await;
+    unique(&served.list(&namespace).await);
+}
+
+/// As many as there are addresses, and the others hear why.
+#[tokio::test]
+async fn a_pool_is_used_to_its_last_address() {
+    const USABLE: usize = 13;
+    let served = Served::shared().await;
+    let namespace = served.plane.namespace("exhaustion").await;
+    let create = async |number: usize| {
+        let name = format!("web-{number:02}");
+        (name.clone(), served.create(&namespace, &service(&name, json!({}))).await)
+    };
+    let created = join_all((0..40).map(create)).await;
+    let (made, refused): (Vec<_>, Vec<_>) = created.into_iter().partition(|(_, result)| result.is_ok());
+    let full = |name: &str| {
+        format!(
+            "admission webhook \"services.clusterip-policy.io\" denied the request: Service exhaustion/{name}: pool \
+             \"small\" (172.21.40.0/28) is full: 13 of 13 addresses used, the first 2 of each range reserved; chosen by \
+             namespace exhaustion; add a range to the pool, delete Services that are not needed, or set \
+             services.whenFull: unmanaged"
+        )
+    };
+    for (name, result) in refused {
+        assert_eq!(result.unwrap_err(), full(&name));
+    }
+    let addresses: Vec<IpAddr> = made.iter().map(|(_, result)| address(result.as_ref().unwrap())).collect();
+    let all: Vec<IpAddr> = (2..15).map(|last| IpAddr::from([172, 21, 40, last])).collect();
+    let mut sorted = addresses.clone();
+    sorted.sort();
+    assert_eq!(sorted, all);
+    assert_eq!(all.len(), USABLE);
+
+    // One that goes makes place for one, whose address it is then.
+    let (gone, last) = (&made[0].0, &addresses[0]);
+    served.delete(&namespace, gone).await;
+    let next = async || served.create(&namespace, &service("next", json!({}))).await.ok();
+    assert_eq!(address(&eventually("an address that is free again", next).await), *last);
+    assert_eq!(served.create(&namespace, &service("more", json!({}))).await.unwrap_err(), full("more"));
+}
+
+/// What the API server itself refuses had its address for a moment, and gave it back.
+#[tokio::test]
+async fn services_that_are_not_valid_hold_no_address() {
+    let served = Served::shared().await;
+    // It has three addresses.
+    let namespace = served.plane.namespace("invalid").await;
+    let broken = service("broken", json!({"ports": [{"port": 80, "name": "No_Name"}]}));
+    for _ in 0..10 {
+        let asked = async || {
+            let refused = served.create(&namespace, &broken).await.unwrap_err();
+            // It was given the last address a moment ago.
+            (!refused.contains("is full")).then_some(refused)
+        };
+        let refused = eventually("an address", asked).await;
+        assert!(refused.contains("spec.ports[0].name"), "{refused}");
+    }
+    for name in ["a", "b", "c"] {
+        let create = async || served.create(&namespace, &service(name, json!({}))).await.ok();
+        eventually("an address that is free again", create).await;
+    }
+}
+
+#[tokio::test]
+async fn dry_runs_hold_nothing() {
+    let served = Served::shared().await;
+    // It has one address.
+    let namespace = served.plane.namespace("dry-run").await;
+    let forecast = "172.21.40.18";
+    for name in ["a", "b", "c"] {
+        let manifest = all(&namespace, [service(name, json!({}))]);
+        let args =
+            ["apply", "--dry-run=server", "-o", "jsonpath={.items[0].spec.clusterIP}{.spec.clusterIP}", "-f", "-"];
+        assert_eq!(served.plane.kubectl_with(&args, &manifest).await.ok(), forecast, "{name}");
+    }
+    let made = served.create(&namespace, &service("d", json!({}))).await.unwrap();
+    assert_eq!(address(&made).to_string(), forecast);
+    // What is used is seen by a dry run, too.
+    let full = served.dry_run(&namespace, &service("e", json!({}))).await.unwrap_err();
+    assert!(full.contains("pool \"once\" (172.21.40.16/30) is full: 1 of 1 addresses used"), "{full}");
+}

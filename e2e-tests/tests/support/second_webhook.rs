@@ -1,0 +1,91 @@
+//! Another mutating webhook, whose answers a test makes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clusterip::policy::response::AdmissionResponse;
+use clusterip::webhook::issuing::Authority;
+use clusterip::webhook::review::Reviewer;
+use clusterip::webhook::server::{Backend, Limits, Server};
+use clusterip::webhook::tls::Certificate;
+use clusterip_core::answer::Answer;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::eventually::eventually;
+use super::served::{Served, service};
+
+/// What becomes of the object of a request.
+pub enum Verdict {
+    /// It goes on as it is.
+    Keep,
+    /// It becomes this.
+    Change(Value),
+    /// It is refused.
+    Refuse,
+}
+
+/// What a refusal says.
+pub const REFUSAL: &str = "not with me";
+
+struct Second<F> {
+    calls: Arc<AtomicUsize>,
+    verdict: F,
+}
+
+impl<F: Fn(Value) -> Verdict + Send + Sync + 'static> Reviewer for Second<F> {
+    fn review(&self, request: &Value) -> AdmissionResponse {
+        self.calls.fetch_add(1, Ordering::Release);
+        let answer = match (self.verdict)(request["object"].clone()) {
+            Verdict::Keep => Answer { accepted: true, ..Answer::default() },
+            Verdict::Change(object) => Answer { accepted: true, mutated_object: Some(object), ..Answer::default() },
+            Verdict::Refuse => Answer { message: Some(REFUSAL.to_owned()), code: Some(403), ..Answer::default() },
+        };
+        AdmissionResponse {
+            audit_annotations: Some(BTreeMap::new()),
+            ..AdmissionResponse::new(request, answer).unwrap()
+        }
+    }
+}
+
+/// Serves one for the Services that are created in a namespace, until the test ends. It is asked after ours.
+pub async fn serve(served: &Served, namespace: &str, verdict: impl Fn(Value) -> Verdict + Send + Sync + 'static) {
+    let authority = Authority::generate(Timestamp::now()).unwrap();
+    let leaf = authority.issue(&["127.0.0.1".to_owned()], Timestamp::now()).unwrap();
+    let certificate = Certificate::from_pem(leaf.certificate.as_bytes(), leaf.key.pem().as_bytes()).unwrap();
+    let limits = Limits { reviews: 16, ..Limits::default() };
+    let server = Server::bind(([127, 0, 0, 1], 0).into(), limits).await.unwrap();
+    let url = format!("https://{}/mutate", server.local_addr());
+    let calls = Arc::new(AtomicUsize::new(0));
+    let backend = Backend {
+        reviewer: Arc::new(Second { calls: Arc::clone(&calls), verdict }),
+        not_ready: Arc::new(Vec::new),
+        metrics: Arc::new(String::new),
+    };
+    tokio::spawn(async move { server.run(backend, &certificate, std::future::pending()).await });
+    let configuration = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        // Configurations are asked in the order of their names.
+        "metadata": {"name": format!("later-{namespace}")},
+        "webhooks": [{
+            "name": "later.example.com",
+            "admissionReviewVersions": ["v1"],
+            "clientConfig": {"url": url, "caBundle": STANDARD.encode(authority.certificate())},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["services"]}],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "timeoutSeconds": 30,
+        }],
+    });
+    served.plane.apply(&configuration.to_string()).await;
+    eventually("the API server to call the other webhook", async || {
+        let _ = served.dry_run(namespace, &service("probe", json!({}))).await;
+        (calls.load(Ordering::Acquire) > 0).then_some(())
+    })
+    .await;
+}

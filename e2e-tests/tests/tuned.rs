@@ -1,0 +1,248 @@
+//! What other settings and arguments make of the same Services, and how the API server's absence is borne.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::future::join_all;
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
+
+use crate::support::control_plane::Options;
+use crate::support::eventually::eventually;
+use crate::support::served::{Served, address, all, annotated, deployment, on, place, service, template};
+
+fn settings(more: &str) -> String {
+    format!(
+        "services:
+  pools:
+  - {{name: tiny, cidrs: [172.21.40.0/30], reserved: 2, match: {{namespaces: [tuned-full]}}}}
+  - {{name: windows, cidrs: [172.21.1.0/24], reserved: 50, exclude: [172.21.1.200/29], match: {{os: windows}}}}
+  - {{name: linux, cidrs: [172.21.0.0/24], reserved: 50, match: {{os: linux}}}}
+{more}"
+    )
+}
+
+/// A cluster whose settings each test changes: one has it at a time.
+async fn tuned() -> MutexGuard<'static, Served> {
+    static TUNED: OnceCell<Mutex<Served>> = OnceCell::const_new();
+    let start = async || {
+        Mutex::new(Served::start_with(Options::default(), &settings("  explicit: warn"), &["--move", "never"]).await)
+    };
+    TUNED.get_or_init(start).await.lock().await
+}
+
+/// What `kubectl apply --dry-run=server` says on standard error, and whether it succeeds.
+async fn tried(served: &Served, namespace: &str, service: Value) -> (bool, String) {
+    let tried = ["apply", "--dry-run=server", "-f", "-"];
+    let tried = served.plane.kubectl_with(&tried, &all(namespace, [service])).await;
+    (tried.status == 0, tried.stderr)
+}
+
+#[tokio::test]
+async fn addresses_by_hand() {
+    let served = tuned().await;
+    let namespace = served.plane.namespace("tuned-by-hand").await;
+    let rows = [
+        (
+            "172.21.1.60",
+            "172.21.1.60 lies in pool \"windows\", its own is \"linux\": kubernetes.io/os=linux (assumption)",
+        ),
+        ("172.21.1.201", "172.21.1.201 is excluded from pool \"windows\""),
+        ("172.21.0.9", ""),
+        ("172.21.0.99", ""),
+        ("172.21.99.9", ""),
+    ];
+    let denied = |name: &str, why: &str| {
+        format!(
+            "Error from server: error when creating \"STDIN\": admission webhook \"services.clusterip-policy.io\" denied \
+             the request: Service {namespace}/{name}: {why}; leave clusterIP out, or take an address of its own pool\n"
+        )
+    };
+    let (mut seen, mut expected) = (Vec::new(), Vec::new());
+    for explicit in ["deny", "allow", "warn"] {
+        served.use_settings(&settings(&format!("  explicit: {explicit}"))).await;
+        for (by_hand, wrong) in rows {
+            let name = format!("{explicit}-{}", by_hand.replace('.', "-"));
+            seen.push((name.clone(), tried(&served, &namespace, service(&name, json!({"clusterIP": by_hand}))).await));
+            let said = match explicit {
+                _ if wrong.is_empty() => (true, String::new()),
+                "deny" => (false, denied(&name, wrong)),
+                "warn" => (true, format!("Warning: {wrong}\n")),
+                _ => (true, String::new()),
+            };
+            expected.push((name, said));
+        }
+    }
+    assert_eq!(seen, expected);
+
+    served.use_settings(&settings("  explicit: deny")).await;
+    let kubernetes = tried(&served, &namespace, service("web", json!({"clusterIP": "172.21.0.1"}))).await;
+    assert_eq!(kubernetes, (false, denied("web", "172.21.0.1 is the address of default/kubernetes")));
+}
+
+#[tokio::test]
+async fn a_full_pool_may_be_left_to_kubernetes() {
+    let served = tuned().await;
+    served.use_settings(&settings("  whenFull: unmanaged")).await;
+    assert_eq!(served.plane.namespace("tuned-full").await, "tuned-full");
+    let first = served.create("tuned-full", &service("first", json!({}))).await.unwrap();
+    assert_eq!(address(&first).to_string(), "172.21.40.2");
+    let manifest = all("tuned-full", [service("second", json!({}))]);
+    let second = served.plane.kubectl_with(&["apply", "-f", "-"], &manifest).await;
+    assert_eq!(
+        second.stderr,
+        "Warning: pool \"tiny\" (172.21.40.0/30) is full: 1 of 1 addresses used, the first 2 of each range reserved: \
+         Kubernetes picks the address\n"
+    );
+    second.ok();
+    assert_ne!(address(&served.get("tuned-full", "second").await), address(&first));
+    let audit = served.decided("tuned-full", "second").unwrap();
+    assert_eq!((audit.outcome.name(), audit.pool.as_deref()), ("left", Some("tiny")));
+}
+
+/// A kind that the cluster does not have is no reason to guess; when it comes, it is evidence.
+#[tokio::test]
+async fn a_kind_that_comes_later() {
+    let served = tuned().await;
+    let namespace = served.plane.namespace("tuned-kind").await;
+    served.use_settings(&settings("  evidence: {kinds: [Deployment, example.com/v1/Rollout]}")).await;
+    let web = service("web", json!({}));
+    let denied = async || served.dry_run(&namespace, &web).await.err();
+    let expected = format!(
+        "admission webhook \"services.clusterip-policy.io\" denied the request: Service {namespace}/web: the cluster has \
+         no example.com/v1/Rollout: Cannot find resource example.com/v1/Rollout; install the \
+         API, or take the kind out of services.evidence.kinds"
+    );
+    assert_eq!(eventually("a denial", denied).await, expected);
+    // Where another kind says enough, it is not asked.
+    served.plane.apply(&all(&namespace, [deployment("other", on("windows"))])).await;
+    let other = async || served.dry_run(&namespace, &service("other", json!({}))).await.ok();
+    let other = eventually("evidence of another kind", other).await;
+    assert_eq!(place(address(&other)), "windows");
+
+    let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": anything}});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "rollouts.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"kind": "Rollout", "plural": "rollouts", "singular": "rollout", "listKind": "RolloutList"},
+            "versions": [version],
+        },
+    });
+    served.plane.apply(&definition.to_string()).await;
+    let rollout = json!({
+        "apiVersion": "example.com/v1",
+        "kind": "Rollout",
+        "metadata": {"name": "web", "namespace": namespace},
+        "spec": {"template": template("web", on("windows"))},
+    });
+    let exists = async || {
+        let applied = served.plane.kubectl_with(&["apply", "-f", "-"], &rollout.to_string()).await;
+        (applied.status == 0).then_some(())
+    };
+    eventually("the API server to serve the kind", exists).await;
+    let made = async || served.create(&namespace, &web).await.ok();
+    let made = eventually("the kind to be followed", made).await;
+    assert_eq!(place(address(&made)), "windows");
+    let evidence = served.decided(&namespace, "web").unwrap().evidence.unwrap();
+    assert_eq!(evidence.source, format!("Rollout {namespace}/web"));
+    served.use_settings(&settings("  evidence: {kinds: [Deployment]}")).await;
+}
+
+/// `--move never`: nothing moves by itself, and what is asked for does.
+#[tokio::test]
+async fn nothing_is_moved_that_nobody_asks_for() {
+    let served = tuned().await;
+    let namespace = served.plane.namespace("tuned-never").await;
+    served.use_settings(&settings("  explicit: allow")).await;
+    let before = served.create(&namespace, &service("web", json!({}))).await.unwrap();
+    assert_eq!(place(address(&before)), "linux");
+    served.plane.apply(&all(&namespace, [deployment("web", on("windows"))])).await;
+    let reported =
+        async || served.host.log().into_iter().find(|line| line.contains("misplaced") && line.contains(&namespace));
+    let reported = eventually("a report", reported).await;
+    assert!(
+        reported.contains("it stays: nothing is moved here") && reported.contains("reason=\"never\""),
+        "{reported}"
+    );
+    assert_eq!(address(&served.get(&namespace, "web").await), address(&before));
+
+    let wish = json!({"metadata": {"annotations": {"clusterip-policy/move": "now"}}});
+    served.patch(&namespace, "web", wish).await.unwrap();
+    let moved = async || {
+        let service = served.get(&namespace, "web").await;
+        let ended = service["spec"]["type"] == "ClusterIP" && !service.to_string().contains("clusterip-policy/mov");
+        (ended && place(address(&service)) == "windows").then_some(service)
+    };
+    let after = eventually("the move", moved).await;
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+}
+
+#[tokio::test]
+async fn the_api_server_may_be_away_for_a_while() {
+    let served = tuned().await;
+    let namespace = served.plane.namespace("tuned-outage").await;
+    served.use_settings(&settings("  order: lowest")).await;
+    let windows = |name: &str| annotated(name, json!({"clusterip-policy/os": "windows"}), json!({}));
+    let first = address(&served.create(&namespace, &windows("first")).await.unwrap());
+
+    served.plane.stop_api_server();
+    let unready = async || served.host.get("/readyz").await.filter(|(status, _)| *status == 503);
+    let (_, reason) = eventually("readiness to end", unready).await;
+    assert!(reason.contains(" could not be watched for "), "{reason}");
+    assert_eq!(served.host.get("/healthz").await.unwrap().0, 200);
+    // Whoever is asked meanwhile answers from what it knows: the next address, since the first is used.
+    let ask = async |uid: &str, name: &str| {
+        let review = json!({
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": uid,
+                "kind": {"group": "", "version": "v1", "kind": "Service"},
+                "resource": {"group": "", "version": "v1", "resource": "services"},
+                "namespace": namespace,
+                "name": name,
+                "operation": "CREATE",
+                "object": windows(name),
+            },
+        });
+        let (status, answer) = served.host.post("/mutate", &review).await.unwrap();
+        assert_eq!((status, &answer["response"]["allowed"]), (200, &json!(true)), "{answer}");
+        let patch = STANDARD.decode(answer["response"]["patch"].as_str().unwrap()).unwrap();
+        let patch: Value = serde_json::from_slice(&patch).unwrap();
+        patch[0]["value"].as_str().unwrap().parse::<IpAddr>().unwrap()
+    };
+    let during = [ask("1", "second").await, ask("2", "third").await];
+    assert_eq!(during.map(place), ["windows"; 2]);
+    assert_eq!(BTreeSet::from([first, during[0], during[1]]).len(), 3);
+
+    served.plane.start_api_server();
+    let ready = async || served.host.get("/readyz").await.filter(|(status, _)| *status == 200);
+    eventually("readiness to come back", ready).await;
+    // The API server learns of its webhooks anew.
+    let asked = async || {
+        served.dry_run(&namespace, &windows("again")).await.ok().filter(|made| place(address(made)) == "windows")
+    };
+    eventually("the webhook to be asked again", asked).await;
+    let create =
+        async |number: usize| address(&served.create(&namespace, &windows(&format!("after-{number}"))).await.unwrap());
+    let after: BTreeSet<IpAddr> = join_all((0..10).map(create)).await.into_iter().collect();
+    assert_eq!((after.len(), after.contains(&first)), (10, false));
+    assert_eq!(after.into_iter().map(place).collect::<BTreeSet<_>>(), BTreeSet::from(["windows"]));
+    // And what is there now is seen.
+    served.plane.apply(&all(&namespace, [deployment("late", on("windows"))])).await;
+    let late = async || {
+        served
+            .dry_run(&namespace, &service("late", json!({})))
+            .await
+            .ok()
+            .filter(|made| place(address(made)) == "windows")
+    };
+    eventually("a new Deployment to be seen", late).await;
+}
