@@ -167,7 +167,10 @@ async fn nothing_is_moved_that_nobody_asks_for() {
     let reported =
         async || served.host.log().into_iter().find(|line| line.contains("misplaced") && line.contains(&namespace));
     let reported = eventually("a report", reported).await;
-    assert!(reported.contains("it stays: nothing is moved here") && reported.contains("reason=\"never\""), "{reported}");
+    assert!(
+        reported.contains("it stays: nothing is moved here") && reported.contains("reason=\"never\""),
+        "{reported}"
+    );
     assert_eq!(address(&served.get(&namespace, "web").await), address(&before));
 
     let wish = json!({"metadata": {"annotations": {"clusterip-policy/move": "now"}}});
