@@ -4,8 +4,11 @@
 mod support;
 
 mod admission;
+mod brakes;
 mod certificates;
+mod chaos;
 mod control_plane;
+mod controller;
 mod crashes;
 mod deploy_webhook;
 mod evidence;
@@ -19,4 +22,5 @@ mod permissions;
 mod proxy;
 mod reinvocation;
 mod settings;
+mod takeover;
 mod tuned;

@@ -9,7 +9,7 @@ const PAYLOAD: &str = r#"{"settings":{"services":{"order":"lowest"}},"request":{
 "kind":{"group":"","version":"v1","kind":"Service"},"namespace":"shop","name":"web",
 "object":{"metadata":{"name":"web"},"spec":{"selector":{"app":"web"}}}}}"#;
 
-/// The first byte says of each look-up in turn whether it fails; what follows is what the host says.
+// The first byte says of each look-up in turn whether it fails; what follows is what the host says.
 fuzz_target!(|bytes: &[u8]| {
     let Some((fails, said)) = bytes.split_first() else { return };
     let calls = std::cell::Cell::new(0_u32);

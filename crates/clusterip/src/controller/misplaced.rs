@@ -9,6 +9,7 @@ use std::sync::PoisonError;
 use clusterip_core::address::Family;
 use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::{ASSUMPTION, Report};
+use clusterip_core::pod_spec::OS_LABEL;
 use clusterip_core::service::MOVING_ANNOTATION;
 use clusterip_core::settings::{Pool, Settings};
 use serde_json::{Value, json};
@@ -139,7 +140,10 @@ pub fn look(evaluator: &Evaluator, service: &Value, allowed: Allowed) -> Result<
         return Ok(Finding::InPlace);
     }
     let evidence = audit.evidence.clone().unwrap_or_default();
-    let assumed = evidence.source.split(", ").any(|source| source == ASSUMPTION);
+    // What is assumed is the OS: it counts only where a pool up to this one asks for it.
+    let before = settings.pools.iter().take_while(|other| other.name != pool.name);
+    let by_os = before.chain([pool]).any(|pool| pool.matches.node_labels.contains_key(OS_LABEL));
+    let assumed = by_os && evidence.source.split(", ").any(|source| source == ASSUMPTION);
     if assumed && !lies_in.is_empty() {
         // Only a Service in no pool at all moves on a mere assumption.
         return Ok(Finding::InPlace);

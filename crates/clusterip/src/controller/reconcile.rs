@@ -15,7 +15,7 @@ use super::affected::Id;
 use super::brakes::{Brake, Brakes};
 use super::misplaced::{self, Allowed, Finding, MOVE_ANNOTATION, Misplaced, Verdict};
 use super::mover::{MoveError, Mover, Order, Targets};
-use super::outcome::Outcome;
+use super::outcome::{Outcome, Unmoved};
 use super::ownership::set_by_hand;
 use crate::cluster::failure::words;
 use crate::cluster::object::text;
@@ -113,6 +113,13 @@ impl Reconciler {
             *count.entry(pool.clone()).or_insert(0) += 1;
         }
         count
+    }
+
+    /// The Services that would move if their pool had an address.
+    pub fn waiting_for_addresses(&self) -> Vec<Id> {
+        let found = self.found();
+        let waiting = found.misplaced.iter().filter(|(_, (reason, _))| *reason == Reason::PoolFull);
+        waiting.map(|(id, _)| id.clone()).collect()
     }
 
     /// Looks at a Service as the stores show it, and does what is right.
@@ -250,6 +257,10 @@ impl Reconciler {
                 return self.tell(id, uid, true, "MoveFailed", error.to_string()).await;
             }
         };
+        if let Outcome::Unmoved(Unmoved::NotMoving | Unmoved::Gone) = outcome {
+            // The stores were behind: somebody finished it, or deleted it. That is no news to anybody.
+            return tracing::debug!(namespace, name, %outcome, "nothing to move");
+        }
         self.metrics.moved(match outcome {
             Outcome::Moved { .. } => MoveResult::Moved,
             Outcome::Kept { .. } => MoveResult::Kept,

@@ -126,6 +126,9 @@ impl Controller {
     }
 
     fn concerned(&self, change: &Change) -> BTreeSet<Id> {
+        if change.kind.1 == "IPAddress" && change.after.is_none() {
+            return self.reconciler.waiting_for_addresses().into_iter().collect();
+        }
         let stores = self.reconciler.evaluator().stores();
         let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
         affected::by(&snapshot, change)

@@ -1,0 +1,101 @@
+//! What keeps a change of settings from moving a large part of a cluster.
+
+use serde_json::{Value, json};
+
+use crate::support::cluster::{Cluster, Place, metrics, pool_of, settings};
+use crate::support::eventually::eventually;
+use crate::support::host::Host;
+use crate::support::moving::{addresses, stored};
+use crate::support::proxy::Proxy;
+
+/// More than twenty, and more than one in ten.
+const MANY: usize = 24;
+
+/// The pools of the Services `web-0` and so on, in their order.
+async fn pools(place: &Place, count: usize) -> Vec<&'static str> {
+    let mut pools = Vec::new();
+    for number in 0..count {
+        let service = stored(&place.client, &place.namespace, &format!("web-{number}")).await.unwrap();
+        pools.push(addresses(&service).first().map_or("on the move", |address| pool_of(*address)));
+    }
+    pools
+}
+
+async fn all_move_to(place: &Place, count: usize, pool: &str) {
+    eventually(&format!("all of {} to be in pool {pool}", place.namespace), async || {
+        pools(place, count).await.iter().all(|found| *found == pool).then_some(())
+    })
+    .await;
+}
+
+async fn braked(host: &Host, expected: &[String]) {
+    eventually(&format!("{expected:?}"), async || {
+        (metrics(host, "clusterip_misplaced_services").await == expected).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn settings_that_would_move_a_large_part_wait_for_somebody_to_agree() {
+    let cluster = Cluster::alone().await;
+    let proxy = Proxy::start(cluster.plane).await;
+    let (many, few) = (cluster.place("many").await, cluster.place("few").await);
+    for number in 0..MANY {
+        many.service_at(&format!("web-{number}"), [172, 21, 0, 100 + number as u8], json!({}), json!({})).await;
+    }
+    for number in 0..3 {
+        few.service_at(&format!("web-{number}"), [172, 21, 0, 200 + number as u8], json!({}), json!({})).await;
+    }
+    // A first pool takes the Services of these namespaces away from the others.
+    let taking = |namespaces: &[&str]| {
+        let mut settings: Value = serde_json::from_str(&settings(&json!({}))).unwrap();
+        settings["services"]["pools"][0]["match"]["namespaces"] = json!(namespaces);
+        settings.to_string()
+    };
+    let one = "clusterip_misplaced_services{reason=\"brake\"}";
+
+    let host = cluster.host(&proxy, &json!({})).arg("--no-webhook").start().await;
+    cluster.place("brake-begins").await.all_was_looked_at("first").await;
+    std::fs::write(host.folder().join("settings.yaml"), taking(&["few"])).unwrap();
+    // Less than that is carried out.
+    all_move_to(&few, 3, "named").await;
+
+    std::fs::write(host.folder().join("settings.yaml"), taking(&["few", "many"])).unwrap();
+    let log = host.logged("by these settings a large part of the services would move").await;
+    // 24 and 3, the one that was looked at, and `kubernetes`.
+    assert!(log.contains("misplaced=24 managed=29"), "{log}");
+    braked(&host, &[format!("{one} {MANY}")]).await;
+    let told = "AddressMisplaced: it lies in pool linux, and belongs to pool named: namespace many; it stays: the settings changed for a large part of the cluster: it waits for `clusterip move`";
+    assert_eq!(many.told("web-7").await, [told]);
+
+    // A new process knows which settings were carried out, and that these were not.
+    drop(host);
+    free_the_lease(&cluster).await;
+    let host = cluster.host_with(&proxy, &taking(&["few", "many"])).arg("--no-webhook").start().await;
+    braked(&host, &[format!("{one} {MANY}")]).await;
+    // What has nothing to do with it moves on.
+    cluster.place("brake-goes-on").await.all_was_looked_at("first").await;
+    assert_eq!(pools(&many, MANY).await, ["linux"; MANY]);
+
+    // One that is asked for moves at once, the others wait on.
+    let now = json!({"metadata": {"annotations": {"clusterip-policy/move": "now"}}});
+    crate::support::moving::patch(&many.client, &many.namespace, "web-7", now).await;
+    braked(&host, &[format!("{one} {}", MANY - 1)]).await;
+    let mut expected = ["linux"; MANY];
+    expected[7] = "named";
+    assert_eq!(pools(&many, MANY).await, expected);
+
+    // Settings that are taken back leave nobody waiting; the one that moved goes home when it has rested.
+    std::fs::write(host.folder().join("settings.yaml"), taking(&["few"])).unwrap();
+    braked(&host, &[]).await;
+    expected[7] = "named";
+    assert_eq!(pools(&many, MANY).await, expected);
+    assert_eq!(pools(&few, 3).await, ["named"; 3]);
+}
+
+/// As if the time had passed after which the Lease of a process that is gone is anybody's.
+pub async fn free_the_lease(cluster: &Cluster) {
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/clusterip-leader", cluster.namespace);
+    let nobody = json!({"spec": {"holderIdentity": ""}});
+    crate::support::moving::send(&cluster.client, axum::http::Method::PATCH, &path, Some(&nobody)).await.unwrap();
+}

@@ -1,0 +1,190 @@
+//! The whole process is killed, at each step of a move and under load; the next one finishes, and nothing is
+//! lost.
+//!
+//! `CHAOS` says how many rounds there are, `CHAOS_SEED` with which seed: that of a run that failed is printed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use axum::http::Method;
+use clusterip::controller::step::MOVING_NAME;
+use clusterip_core::service::MOVING_ANNOTATION;
+use futures::future::join_all;
+use serde_json::{Value, json};
+
+use crate::brakes::free_the_lease;
+use crate::support::cluster::{Cluster, Place, pool_of, services};
+use crate::support::eventually::eventually;
+use crate::support::host::free_port;
+use crate::support::moving::{addresses, but_addresses, is_step, path, send};
+use crate::support::proxy::{Fault, Proxy};
+
+/// When the process is killed: at which request for one of the Services, and whether that is carried out.
+const STEPS: [(&str, &str); 10] = [
+    ("before", "try"),
+    ("after", "try"),
+    ("before", "release"),
+    ("after", "release"),
+    ("before", "place"),
+    ("after", "place"),
+    ("before", "status"),
+    ("after", "status"),
+    ("before", "forget"),
+    ("after", "forget"),
+];
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
+}
+
+/// SplitMix64: the same numbers for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % limit
+    }
+}
+
+/// A Service of the load, and its Deployment.
+struct Planned {
+    name: String,
+    os: &'static str,
+    spec: Value,
+    /// Milliseconds before the Service, and before the Deployment, are created.
+    pauses: [u64; 2],
+}
+
+fn plan(random: &mut Random) -> Vec<Planned> {
+    let count = 8 + random.below(8);
+    let mut planned = Vec::new();
+    for number in 0..count {
+        let name = format!("load-{number}");
+        let kind = ["ClusterIP", "NodePort", "LoadBalancer"][random.below(3) as usize];
+        let spec = json!({"type": kind, "selector": {"app": name}, "sessionAffinity": "ClientIP"});
+        let os = ["linux", "windows"][random.below(2) as usize];
+        planned.push(Planned { name, os, spec, pauses: [random.below(400), random.below(400)] });
+    }
+    planned
+}
+
+/// Creates them all: Service and Deployment come in any order.
+async fn load(place: &Place, planned: &[Planned]) -> Vec<Value> {
+    join_all(planned.iter().map(async |planned| {
+        let pause = |number: usize| tokio::time::sleep(Duration::from_millis(planned.pauses[number]));
+        let service = async {
+            pause(0).await;
+            place.service_named(&planned.name, json!({}), planned.spec.clone()).await
+        };
+        let deployment = async {
+            pause(1).await;
+            place.deployment(&planned.name, json!({"nodeSelector": {"kubernetes.io/os": planned.os}})).await;
+        };
+        let (service, ()) = tokio::join!(service, deployment);
+        service
+    }))
+    .await
+}
+
+/// What has not come right yet.
+fn wrong(service: &Value, os: &str) -> Option<String> {
+    let name = service["metadata"]["name"].as_str().unwrap();
+    let traces = service.to_string();
+    if traces.contains(MOVING_ANNOTATION) || traces.contains(MOVING_NAME) || traces.contains("ExternalName") {
+        return Some(format!("{name} is on the move"));
+    }
+    let pool = pool_of(addresses(service)[0]);
+    (pool != os).then(|| format!("{name} belongs to {os}, and is in {pool}"))
+}
+
+#[tokio::test]
+async fn a_process_that_is_killed_loses_nothing() {
+    let rounds = number("CHAOS").unwrap_or(10);
+    let seed = number("CHAOS_SEED").unwrap_or_else(|| RandomState::new().hash_one(0) % 1_000_000);
+    println!("CHAOS={rounds} CHAOS_SEED={seed}");
+    let mut random = Random(seed);
+    let cluster = Cluster::alone().await;
+    let port = free_port();
+    let start = async |proxy: &Proxy| {
+        cluster.host(proxy, &json!({})).port(port).registered().arg("--move-load-balancers").start().await
+    };
+    let mut proxy = Proxy::start(cluster.plane).await;
+    let mut host = start(&proxy).await;
+    for round in 0..rounds {
+        let (when, step) = STEPS[round as usize % STEPS.len()];
+        let about = format!("round {round}, seed {seed}, killed {when} {step}");
+        cluster.webhook_in_force().await;
+        let place = cluster.place("chaos").await;
+        let planned = plan(&mut random);
+
+        // One that is known to be at that step when the process is killed.
+        let victim = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "loadBalancerSourceRanges": ["10.0.0.0/8"]});
+        place.service(json!({}), victim).await;
+        let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.10", "ipMode": "VIP"}]}}});
+        let status_path = format!("{}/status?fieldManager=cloud", path(&place.namespace, "web"));
+        let victim = send(&cluster.client, Method::PATCH, &status_path, Some(&status)).await.unwrap();
+        let fault = if when == "before" { Fault::PauseBefore } else { Fault::PauseAfter };
+        let gate = proxy.on(is_step(&place.namespace, "web", step), fault);
+        let kill = async {
+            place.workload("windows").await;
+            gate.arrived().await;
+            host.kill();
+        };
+        let (mut created, ()) = tokio::join!(load(&place, &planned), kill);
+        gate.discard();
+        created.push(victim);
+
+        free_the_lease(&cluster).await;
+        proxy = Proxy::start(cluster.plane).await;
+        host = start(&proxy).await;
+        let mut belongs: BTreeMap<&str, &str> = planned.iter().map(|one| (one.name.as_str(), one.os)).collect();
+        belongs.insert("web", "windows");
+        let own = async || -> Vec<Value> {
+            let all = services(&cluster.client).await;
+            all.into_iter().filter(|service| service["metadata"]["namespace"] == place.namespace).collect()
+        };
+        eventually(&format!("{about}: all to be in their pools"), async || {
+            let found = own().await;
+            let wrong = found.iter().find_map(|one| wrong(one, belongs[one["metadata"]["name"].as_str().unwrap()]));
+            wrong.is_none().then_some(())
+        })
+        .await;
+
+        // The same objects, with all that they had: UIDs and owners of fields, too.
+        let sorted = |services: &[Value]| {
+            let mut all: Vec<Value> = services.iter().map(but_addresses).collect();
+            // What a list says once for all of its items.
+            for service in all.iter_mut().filter_map(Value::as_object_mut) {
+                service.retain(|field, _| field != "apiVersion" && field != "kind");
+            }
+            all.sort_by_key(|service| service["metadata"]["name"].as_str().unwrap().to_owned());
+            all
+        };
+        assert_eq!(sorted(&own().await), sorted(&created), "{about}");
+
+        // Every address is a Service's, and only one's.
+        let used: Vec<IpAddr> = services(&cluster.client).await.iter().flat_map(addresses).collect();
+        let unique: BTreeSet<IpAddr> = used.iter().copied().collect();
+        assert_eq!(used.len(), unique.len(), "{about}");
+        eventually(&format!("{about}: no address to be left over"), async || {
+            let list =
+                send(&cluster.client, Method::GET, "/apis/networking.k8s.io/v1/ipaddresses", None).await.unwrap();
+            let known = list["items"].as_array().unwrap().iter();
+            let known: BTreeSet<IpAddr> =
+                known.map(|address| address["metadata"]["name"].as_str().unwrap().parse().unwrap()).collect();
+            (known == unique).then_some(())
+        })
+        .await;
+        for service in &created {
+            let name = service["metadata"]["name"].as_str().unwrap();
+            send(&cluster.client, Method::DELETE, &path(&place.namespace, name), None).await;
+        }
+    }
+    assert_eq!(host.terminate().await, 0);
+}

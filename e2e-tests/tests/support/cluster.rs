@@ -1,0 +1,336 @@
+//! A cluster for one test at a time, and what users, workloads and nodes would write into it.
+//!
+//! A controller looks at all Services of a cluster. So whoever runs one has the cluster to himself.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::OnceLock;
+
+use axum::http::Method;
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard};
+
+use super::control_plane::{ControlPlane, Options};
+use super::eventually::eventually;
+use super::host::{Host, HostBuilder};
+use super::moving::{addresses, path, send, stored};
+use super::proxy::Proxy;
+
+/// Pools for all kinds of `match`, by the third number of their addresses.
+pub const POOLS: [&str; 6] = ["linux", "windows", "named", "labelled", "tiny", "east"];
+
+/// The settings of [`POOLS`], with more of `services`.
+pub fn settings(more: &Value) -> String {
+    let mut services = json!({"pools": [
+        {"name": "named", "cidrs": ["172.21.2.0/24"], "match": {"namespaces": ["named"]}},
+        {"name": "labelled", "cidrs": ["172.21.3.0/24"], "match": {"namespaceSelector": {"matchLabels": {"team": "blue"}}}},
+        {"name": "tiny", "cidrs": ["172.21.4.0/30"], "match": {"serviceSelector": {"matchLabels": {"size": "tiny"}}}},
+        {"name": "east", "cidrs": ["172.21.5.0/24"], "match": {"nodeLabels": {"zone": "east"}}},
+        {"name": "windows", "cidrs": ["172.21.1.0/24"], "reserved": 50, "match": {"os": "windows"}},
+        {"name": "linux", "cidrs": ["172.21.0.0/24"], "reserved": 50, "match": {"os": "linux"}},
+    ]});
+    json_patch::merge(&mut services, more);
+    json!({ "services": services }).to_string()
+}
+
+/// The pool that an address lies in.
+pub fn pool_of(address: IpAddr) -> &'static str {
+    let IpAddr::V4(address) = address else { return "no pool" };
+    let [172, 21, third, _] = address.octets() else { return "no pool" };
+    POOLS.get(usize::from(third)).copied().unwrap_or("no pool")
+}
+
+/// A control plane that nobody else uses for now.
+pub struct Cluster {
+    /// The control plane.
+    pub plane: &'static ControlPlane,
+    /// Its administrator.
+    pub client: Client,
+    /// Where `clusterip serve` has its Lease and Secret: one that nobody used before.
+    pub namespace: String,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Cluster {
+    /// The cluster, when all others are done with it, without their Services.
+    pub async fn alone() -> Self {
+        static PLANE: OnceLock<ControlPlane> = OnceLock::new();
+        static USED: Mutex<()> = Mutex::const_new(());
+        let alone = USED.lock().await;
+        let plane = PLANE.get_or_init(|| ControlPlane::start(Options::default()));
+        let client = plane.client();
+        let webhook = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/clusterip-policy";
+        send(&client, Method::DELETE, webhook, None).await;
+        for service in services(&client).await {
+            let text = |field: &str| service["metadata"][field].as_str().unwrap_or_default().to_owned();
+            let path = path(&text("namespace"), &text("name"));
+            if service["metadata"]["finalizers"].is_array() {
+                send(&client, Method::PATCH, &path, Some(&json!({"metadata": {"finalizers": null}}))).await;
+            }
+            if text("name") != "kubernetes" {
+                send(&client, Method::DELETE, &path, None).await;
+            }
+        }
+        let namespace = plane.namespace("host").await;
+        Self { plane, client, namespace, _alone: alone }
+    }
+
+    /// A `clusterip serve` that reaches the API server through this proxy, with [`settings`].
+    pub fn host(&self, proxy: &Proxy, more: &Value) -> HostBuilder {
+        self.host_with(proxy, &settings(more))
+    }
+
+    /// The same, with other settings.
+    pub fn host_with(&self, proxy: &Proxy, settings: &str) -> HostBuilder {
+        let port = proxy.url().rsplit(':').next().unwrap();
+        let file = format!("proxy-{port}.kubeconfig");
+        let kubeconfig = self.plane.write_kubeconfig(&file, proxy.url(), self.plane.admin_token());
+        HostBuilder::as_user(&kubeconfig).args(&["--namespace", &self.namespace]).settings(settings)
+    }
+
+    /// A namespace of this name, or one that begins with it.
+    pub async fn place(&self, prefix: &str) -> Place {
+        Place { client: self.client.clone(), namespace: self.plane.namespace(prefix).await }
+    }
+
+    /// Waits until creates go through the webhook of this cluster.
+    pub async fn webhook_in_force(&self) {
+        // The API server never picks an address of that pool: it is the static band.
+        self.place("trial").await.webhook_knows("linux").await;
+    }
+}
+
+/// All Services of the cluster.
+pub async fn services(client: &Client) -> Vec<Value> {
+    let list = send(client, Method::GET, "/api/v1/services", None).await.unwrap();
+    list["items"].as_array().unwrap().clone()
+}
+
+/// The lines of `/metrics` that begin so, but for those that say 0.
+pub async fn metrics(host: &Host, name: &str) -> Vec<String> {
+    let (_, all) = host.get("/metrics").await.unwrap_or_default();
+    let lines = all.lines().filter(|line| line.starts_with(name) && !line.ends_with(" 0"));
+    lines.map(str::to_owned).collect()
+}
+
+/// A namespace with things of one test: a Service `web`, and what belongs to it.
+#[derive(Clone)]
+pub struct Place {
+    /// The administrator.
+    pub client: Client,
+    /// Its name.
+    pub namespace: String,
+}
+
+impl Place {
+    /// Applies an object, for this namespace where its kind has one.
+    pub async fn apply(&self, mut object: Value) -> Value {
+        let (kind, name) = (object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap());
+        let namespaced = |group: &str, plural: &str| format!("{group}/namespaces/{}/{plural}/{name}", self.namespace);
+        let (version, path) = match kind {
+            "Service" => ("v1", namespaced("/api/v1", "services")),
+            "Pod" => ("v1", namespaced("/api/v1", "pods")),
+            "Deployment" => ("apps/v1", namespaced("/apis/apps/v1", "deployments")),
+            "EndpointSlice" => ("discovery.k8s.io/v1", namespaced("/apis/discovery.k8s.io/v1", "endpointslices")),
+            "Namespace" => ("v1", format!("/api/v1/namespaces/{name}")),
+            "Node" => ("v1", format!("/api/v1/nodes/{name}")),
+            "RuntimeClass" => ("node.k8s.io/v1", format!("/apis/node.k8s.io/v1/runtimeclasses/{name}")),
+            other => panic!("what is a {other}?"),
+        };
+        object["apiVersion"] = version.into();
+        let path = format!("{path}?fieldManager=author&force=true");
+        let body = serde_json::to_vec(&object).unwrap();
+        let request = axum::http::Request::patch(path).header("content-type", "application/apply-patch+yaml");
+        self.client.request(request.body(body).unwrap()).await.unwrap_or_else(|error| panic!("{object}: {error}"))
+    }
+
+    /// Creates the Service `web`; the workload below is its own.
+    pub async fn service(&self, metadata: Value, spec: Value) -> Value {
+        self.service_named("web", metadata, spec).await
+    }
+
+    /// Creates a Service. Nobody owns its address, unless the spec has one.
+    pub async fn service_named(&self, name: &str, metadata: Value, spec: Value) -> Value {
+        let mut service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+            "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
+        json_patch::merge(&mut service["metadata"], &metadata);
+        json_patch::merge(&mut service["spec"], &spec);
+        let path = format!("/api/v1/namespaces/{}/services?fieldManager=author", self.namespace);
+        send(&self.client, Method::POST, &path, Some(&service)).await.unwrap()
+    }
+
+    /// Creates a Service as if a webhook had given it this address: nobody owns it.
+    pub async fn service_at(&self, name: &str, address: [u8; 4], metadata: Value, spec: Value) -> Value {
+        let mut spec = spec;
+        spec["clusterIP"] = Ipv4Addr::from(address).to_string().into();
+        let mut service = self.service_named(name, metadata, spec).await;
+        for entry in service["metadata"]["managedFields"].as_array_mut().unwrap() {
+            let owned = entry["fieldsV1"]["f:spec"].as_object_mut().unwrap();
+            owned.remove("f:clusterIP");
+            owned.remove("f:clusterIPs");
+        }
+        let path = format!("{}?fieldManager=author", path(&self.namespace, name));
+        send(&self.client, Method::PUT, &path, Some(&service)).await.unwrap()
+    }
+
+    /// Waits until the webhook would place a Service `web` in this pool.
+    pub async fn webhook_knows(&self, pool: &str) {
+        let path = format!("/api/v1/namespaces/{}/services?dryRun=All", self.namespace);
+        let trial = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+            "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
+        eventually(&format!("the webhook to know that pool {pool} is for {}", self.namespace), async || {
+            let tried = send(&self.client, Method::POST, &path, Some(&trial)).await.unwrap();
+            (pool_of(addresses(&tried)[0]) == pool).then_some(())
+        })
+        .await;
+    }
+
+    /// Changes the Service `web`.
+    pub async fn change(&self, patch: Value) {
+        let path = format!("{}?fieldManager=author", path(&self.namespace, "web"));
+        send(&self.client, Method::PATCH, &path, Some(&patch)).await.unwrap();
+    }
+
+    /// Annotates the Service `web`.
+    pub async fn annotate(&self, name: &str, value: &str) {
+        self.change(json!({"metadata": {"annotations": {name: value}}})).await;
+    }
+
+    /// A Deployment `web` whose Pods need a node of this OS.
+    pub async fn workload(&self, os: &str) {
+        self.deployment("web", json!({"nodeSelector": {"kubernetes.io/os": os}})).await;
+    }
+
+    /// A Deployment whose Pods have this spec.
+    pub async fn deployment(&self, name: &str, pods: Value) {
+        let mut spec = json!({"containers": [{"name": "web", "image": "example.com/web"}]});
+        json_patch::merge(&mut spec, &pods);
+        self.apply(json!({"kind": "Deployment", "metadata": {"name": name}, "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
+        }}))
+        .await;
+    }
+
+    /// Deletes the Deployment `web`.
+    pub async fn delete_workload(&self) {
+        let path = format!("/apis/apps/v1/namespaces/{}/deployments/web", self.namespace);
+        send(&self.client, Method::DELETE, &path, None).await.unwrap();
+    }
+
+    /// A Node with these labels, named after this namespace: the name.
+    pub async fn node(&self, labels: Value) -> String {
+        let name = format!("{}-node", self.namespace);
+        self.apply(json!({"kind": "Node", "metadata": {"name": name, "labels": labels}})).await;
+        name
+    }
+
+    /// A Pod of `web` on this Node.
+    pub async fn pod(&self, node: &str) {
+        let name = format!("web-{node}");
+        let spec = json!({"nodeName": node, "automountServiceAccountToken": false, "containers": [{"name": "web", "image": "example.com/web"}]});
+        self.apply(json!({"kind": "Pod", "metadata": {"name": name, "labels": {"app": "web"}}, "spec": spec})).await;
+    }
+
+    /// An EndpointSlice of `web` with one endpoint, on a Node if it is on any.
+    pub async fn endpoint(&self, node: Option<&str>, ready: bool) {
+        let mut endpoint = json!({"addresses": ["10.0.0.1"], "conditions": {"ready": ready}});
+        if let Some(node) = node {
+            endpoint["nodeName"] = node.into();
+        }
+        self.apply(json!({"kind": "EndpointSlice", "addressType": "IPv4", "endpoints": [endpoint],
+            "ports": [{"name": "", "port": 80}],
+            "metadata": {"name": "web-slice", "labels": {"kubernetes.io/service-name": "web"}}}))
+            .await;
+    }
+
+    /// An endpoint of `web` that is ready, on a Node of this OS.
+    pub async fn ready_on(&self, os: &str) {
+        let node = self.node(json!({"kubernetes.io/os": os})).await;
+        self.endpoint(Some(&node), true).await;
+    }
+
+    /// The Service `web` as it is stored.
+    pub async fn web(&self) -> Value {
+        stored(&self.client, &self.namespace, "web").await.expect("the Service is there")
+    }
+
+    /// What the controller told of a Service: reason and note of each Event, oldest first. Addresses are
+    /// named by their pools, objects of this namespace by their names.
+    pub async fn told(&self, service: &str) -> Vec<String> {
+        let path = format!("/apis/events.k8s.io/v1/namespaces/{}/events", self.namespace);
+        let list = send(&self.client, Method::GET, &path, None).await.unwrap();
+        let mut events: Vec<&Value> = list["items"].as_array().unwrap().iter().collect();
+        events.retain(|event| event["regarding"]["name"] == service);
+        events.sort_by_key(|event| event["eventTime"].as_str().unwrap_or_default().to_owned());
+        let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
+        events.iter().map(|event| self.named(&format!("{}: {}", text(event, "reason"), text(event, "note")))).collect()
+    }
+
+    /// A text with pools in place of addresses, and without the name of this namespace.
+    pub fn named(&self, text: &str) -> String {
+        let text = text.replace(&format!("{}/", self.namespace), "");
+        let words = text.split_inclusive(|c: char| !c.is_ascii_digit() && c != '.');
+        words
+            .map(|word| {
+                let number = word.trim_end_matches(|c: char| !c.is_ascii_digit());
+                match number.parse::<IpAddr>() {
+                    Ok(address) => word.replace(number, pool_of(address)),
+                    Err(_) => word.to_owned(),
+                }
+            })
+            .collect()
+    }
+
+    /// Waits until the controller has looked at everything that changed before: one more Service, of this
+    /// name, has moved, and nobody's turn comes later than his that came later.
+    pub async fn all_was_looked_at(&self, name: &str) {
+        let os = |os: &str| json!({"annotations": {"clusterip-policy/os": os}});
+        self.service_named(name, os("linux"), json!({})).await;
+        let path = path(&self.namespace, name);
+        send(&self.client, Method::PATCH, &path, Some(&json!({ "metadata": os("windows") }))).await.unwrap();
+        eventually(&format!("{name} to move"), async || {
+            let service = stored(&self.client, &self.namespace, name).await.unwrap();
+            let moved = addresses_or_none(&service).first().is_some_and(|address| pool_of(*address) == "windows");
+            moved.then_some(())
+        })
+        .await;
+    }
+
+    /// Where the Service `web` is, what it wishes, and what was told of it.
+    pub async fn outcome(&self) -> Vec<String> {
+        let web = self.web().await;
+        let wish = web["metadata"]["annotations"]["clusterip-policy/move"].as_str();
+        let wish = wish.map(|wish| format!(", move: {wish}")).unwrap_or_default();
+        let place = match (web["spec"]["type"].as_str(), addresses_or_none(&web).first()) {
+            (Some("ExternalName"), _) => "ExternalName",
+            (_, Some(address)) => pool_of(*address),
+            (_, None) => "None",
+        };
+        let mut outcome = vec![format!("{place}{wish}")];
+        outcome.extend(self.told("web").await);
+        outcome
+    }
+
+    /// Waits until [`Self::outcome`] is this.
+    pub async fn comes_to(&self, expected: &[&str]) {
+        let mut last = Vec::new();
+        let waited = tokio::time::timeout(super::eventually::PATIENCE, async {
+            loop {
+                last = self.outcome().await;
+                if last == expected {
+                    return;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        });
+        let ended = waited.await;
+        assert!(ended.is_ok(), "{}: {last:#?} instead of {expected:#?}", self.namespace);
+    }
+}
+
+/// The addresses of a Service that may be headless.
+fn addresses_or_none(service: &Value) -> Vec<IpAddr> {
+    let list = service["spec"]["clusterIPs"].as_array().cloned().unwrap_or_default();
+    list.iter().filter_map(|address| address.as_str()?.parse().ok()).collect()
+}

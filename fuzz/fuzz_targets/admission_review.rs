@@ -1,0 +1,29 @@
+//! Bodies of the webhook: each is answered with an `AdmissionReview`, or refused with words.
+
+#![no_main]
+
+use clusterip::policy::response::AdmissionResponse;
+use clusterip::webhook::review::{self, Reviewer};
+use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
+
+struct Refuses;
+
+impl Reviewer for Refuses {
+    fn review(&self, request: &Value) -> AdmissionResponse {
+        AdmissionResponse::refused(request, 403, "no".to_owned())
+    }
+}
+
+fuzz_target!(|body: &[u8]| {
+    match review::answer(&Refuses, body) {
+        Ok(answer) => {
+            let (asked, answer): (Value, Value) =
+                (serde_json::from_slice(body).unwrap(), serde_json::from_slice(&answer).unwrap());
+            assert_eq!(answer["kind"], "AdmissionReview");
+            assert_eq!(answer["response"]["uid"], asked["request"]["uid"]);
+            assert_eq!(answer["response"]["allowed"], false);
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+});
