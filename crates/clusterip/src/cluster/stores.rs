@@ -13,8 +13,6 @@ use clusterip_core::evidence::NODE_SELECTOR_ANNOTATION;
 use clusterip_core::settings::Settings;
 use futures::StreamExt;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use serde_json::{Map, Value};
@@ -231,24 +229,42 @@ impl Inner {
     }
 
     /// Follows a kind until the cluster does not have it any more.
+    ///
+    /// After a failure it is listed anew: a watch that goes on where it was says nothing until something
+    /// changes, and of a quiet kind it would not be known that it is followed again.
     async fn follow_resource(&self, kind: &Kind, resource: ApiResource) {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let mut pauses = Pauses::default();
+        let mut complete = false;
+        loop {
+            let begin = Instant::now();
+            if self.follow_until_failure(kind, &api, &mut complete).await.is_none() {
+                return;
+            }
+            if begin.elapsed() > 2 * LONGEST_PAUSE {
+                pauses.reset();
+            }
+            tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
+        }
+    }
+
+    /// Nothing where the cluster does not have the kind. `complete` is whether it was listed once.
+    async fn follow_until_failure(&self, kind: &Kind, api: &Api<DynamicObject>, complete: &mut bool) -> Option<()> {
         let config = watcher::Config::default().page_size(PAGE);
-        let mut events = pin!(watcher(api, config).backoff(Pauses::default()));
+        let mut events = pin!(watcher(api.clone(), config));
         // What a new list has shown so far; nothing between two lists.
         let mut listed: Option<BTreeSet<(String, String)>> = None;
-        let mut complete = false;
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Init) => listed = Some(BTreeSet::new()),
                 Ok(Event::InitApply(object)) => {
-                    if let Some(id) = self.apply(kind, object, complete) {
+                    if let Some(id) = self.apply(kind, object, *complete) {
                         listed.get_or_insert_default().insert(id);
                     }
                 }
                 Ok(Event::InitDone) => {
                     self.forget_others(kind, &listed.take().unwrap_or_default());
-                    complete = true;
+                    *complete = true;
                     if fixed(kind) == "ServiceCIDR" {
                         self.learn_service_cidrs();
                     }
@@ -265,11 +281,15 @@ impl Inner {
                 }
                 Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404 => {
                     self.is_absent(kind);
-                    return;
+                    return None;
                 }
-                Err(error) => self.fails(kind, &error),
+                Err(error) => {
+                    self.fails(kind, &error);
+                    return Some(());
+                }
             }
         }
+        Some(())
     }
 
     fn is_synced(&self, kind: &Kind) {
@@ -465,7 +485,7 @@ impl Iterator for Pauses {
     }
 }
 
-impl Backoff for Pauses {
+impl Pauses {
     fn reset(&mut self) {
         self.failures = 0;
     }
