@@ -13,16 +13,18 @@ const NAMESPACE: &str = "others";
 const DEPLOYMENTS: usize = 2_000;
 const PODS: usize = 5_000;
 
-/// What was measured, round by round.
-#[derive(Default)]
-pub struct Large {
+/// What a start took.
+pub struct Start {
     /// MB.
-    peak: Vec<f64>,
-    /// Seconds until it has looked at everything.
-    start: Vec<f64>,
+    peak: f64,
+    /// Until it has looked at everything.
+    seconds: f64,
     /// Seconds of processor time meanwhile.
-    processor: Vec<f64>,
+    processor: f64,
 }
+
+/// What was measured, round by round.
+pub struct Large(Vec<Start>);
 
 /// Fills the cluster, and starts a server in it, so many times.
 pub async fn measure(bench: &Bench, rounds: usize) -> Large {
@@ -56,23 +58,33 @@ pub async fn measure(bench: &Bench, rounds: usize) -> Large {
         })
     };
     bench.add(&slices, (0..DEPLOYMENTS).map(slice)).await;
-    let mut large = Large::default();
+    let mut large = Large(Vec::new());
     for _ in 0..rounds {
-        let begin = Instant::now();
-        let host = bench.serve().await;
-        large.start.push(begin.elapsed().as_secs_f64());
-        large.processor.push(processor_time(host.pid()).as_secs_f64());
-        large.peak.push(peak_memory(host.pid()));
-        bench.end(host).await;
+        large.0.push(start(bench).await);
     }
     large
 }
 
+/// Starts a server in the cluster as it is, and ends it when it has looked at everything.
+pub async fn start(bench: &Bench) -> Start {
+    let begin = Instant::now();
+    let host = bench.serve().await;
+    let start = Start {
+        seconds: begin.elapsed().as_secs_f64(),
+        processor: processor_time(host.pid()).as_secs_f64(),
+        peak: peak_memory(host.pid()),
+    };
+    bench.end(host).await;
+    start
+}
+
 impl Large {
     /// How much it was.
-    pub fn rows(&self, table: &mut Table) {
-        table.rounds("peak (VmHWM), first lists included", &self.peak, "MB", Bound::AtMost(150.0));
-        table.rounds("until every Service was looked at", &self.start, "s", Bound::None);
-        table.rounds("processor time meanwhile", &self.processor, "s", Bound::None);
+    pub fn rows(&self, table: &mut Table, empty: &Start) {
+        let rounds = |figure: fn(&Start) -> f64| self.0.iter().map(figure).collect::<Vec<_>>();
+        table.rounds("peak (VmHWM), first lists included", &rounds(|start| start.peak), "MB", Bound::AtMost(150.0));
+        table.total("  in an empty cluster", empty.peak, "MB", Bound::None);
+        table.rounds("until every Service was looked at", &rounds(|start| start.seconds), "s", Bound::None);
+        table.rounds("processor time meanwhile", &rounds(|start| start.processor), "s", Bound::None);
     }
 }

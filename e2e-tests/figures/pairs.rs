@@ -194,7 +194,7 @@ impl Pairs {
         let figures: [(&str, Figure); 3] = [
             ("admission, one at a time", |turn| turn.admission_single),
             ("admission, 60 at a time", |turn| turn.admission),
-            ("processor time for a Service, all work included", |turn| turn.processor),
+            ("processor time for a Service", |turn| turn.processor),
         ];
         for (what, figure) in figures {
             let of = |pairs: &Self| pairs.with.iter().map(figure).collect::<Vec<_>>();
