@@ -8,6 +8,7 @@ mod control_plane;
 mod crashes;
 mod deploy_webhook;
 mod leader;
+mod move_command;
 mod moves;
 mod permissions;
 mod proxy;

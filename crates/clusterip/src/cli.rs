@@ -60,7 +60,7 @@ pub fn run() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) => {
-            anstream::eprintln!("{}error:{} {error:#}", commands::style::ERROR.render(), anstyle::Reset.render());
+            anstream::eprintln!("{}error:{} {error:#}", crate::report::style::ERROR.render(), anstyle::Reset.render());
             ExitCode::from(BAD_INPUT)
         }
     }

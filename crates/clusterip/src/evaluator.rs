@@ -8,8 +8,8 @@ use clusterip_core::answer::Answer;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::cluster::ledger::{Ledger, Owner};
-use crate::cluster::lookups::Lookups;
+use crate::cluster::ledger::Ledger;
+use crate::cluster::lookups::{Lookups, Subject};
 use crate::cluster::snapshot::map;
 use crate::cluster::stores::Stores;
 use crate::live_settings::LiveSettings;
@@ -24,17 +24,6 @@ pub struct Evaluator {
     stores: Stores,
     ledger: Ledger,
     metrics: Arc<Metrics>,
-}
-
-/// For whom a request is evaluated.
-#[derive(Clone, Debug)]
-pub struct Subject {
-    /// For whom an address is held.
-    pub owner: Owner,
-    /// Addresses of its own, which don't count as used.
-    pub own: Vec<IpAddr>,
-    /// Whether nothing may be held.
-    pub dry_run: bool,
 }
 
 /// An answer, and what was held for it: let go when this goes, but for what is settled.

@@ -18,4 +18,5 @@ pub mod planner;
 pub mod policy;
 pub mod pool_use;
 pub mod report;
+pub mod settings;
 pub mod webhook;

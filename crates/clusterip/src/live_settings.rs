@@ -31,9 +31,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::cluster::failure::words;
 use crate::cluster::{manifests, yaml};
-use crate::commands::settings::complete;
 use crate::metrics::Metrics;
 use crate::policy::module::Module;
+use crate::settings::complete;
 
 /// The key of the ConfigMap that holds the settings.
 pub const KEY: &str = "settings.yaml";

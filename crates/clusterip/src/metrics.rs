@@ -102,7 +102,7 @@ label_values! {
         ReadyEndpoints = "ready_endpoints",
         /// It is a load balancer.
         LoadBalancer = "load_balancer",
-        /// Its annotation says never.
+        /// Its annotation, or the command line, says never.
         Never = "never",
         /// Its namespace is exempt.
         Exempt = "exempt",

@@ -217,3 +217,147 @@ fn drop_oldest(ledger: &mut HashMap<IpAddr, Hold>, owner: &Owner, is_v4: bool) {
         ledger.remove(&address);
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// A ledger whose clock is set by hand, in seconds.
+    fn ledger() -> (Ledger, Arc<AtomicU64>) {
+        let (begin, seconds) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+        let clock = Arc::clone(&seconds);
+        (Ledger::with_clock(move || begin + Duration::from_secs(clock.load(Ordering::Relaxed))), seconds)
+    }
+
+    fn ip(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    fn web() -> Owner {
+        Owner::new("shop", "web", "uid-1")
+    }
+
+    fn shown(ledger: &Ledger) -> Vec<String> {
+        let show = |(address, owner): (IpAddr, Owner)| format!("{address} {}/{}", owner.id().0, owner.id().1);
+        ledger.held().into_iter().map(show).collect()
+    }
+
+    #[test]
+    fn an_evaluation_keeps_what_it_uses() {
+        let (ledger, _) = ledger();
+        for last in [1, 2, 3] {
+            assert!(ledger.hold(ip(last), &web(), || false));
+        }
+        assert!(!ledger.hold(ip(4), &web(), || true), "used in the cluster");
+        assert!(!ledger.hold(ip(2), &Owner::new("shop", "db", "uid-2"), || false), "held for another");
+        assert!(!ledger.hold(ip(2), &web(), || false), "held for another request of the same name");
+        ledger.settle(&web(), &[ip(1), ip(2), ip(3)], &[ip(2)]);
+        assert_eq!(shown(&ledger), ["10.0.0.2 shop/web"]);
+        assert!(ledger.hold(ip(1), &Owner::new("shop", "db", "uid-2"), || false), "let go");
+    }
+
+    #[test]
+    fn looking_holds_nothing() {
+        let (ledger, _) = ledger();
+        assert!(ledger.is_free(ip(1), || false));
+        assert!(!ledger.is_free(ip(1), || true));
+        assert!(ledger.is_empty());
+        assert!(ledger.hold(ip(1), &web(), || false));
+        assert!(!ledger.is_free(ip(1), || false), "what is held is seen");
+    }
+
+    #[test]
+    fn an_address_is_held_until_it_is_seen_or_too_old() {
+        let (ledger, seconds) = ledger();
+        for last in [1, 2] {
+            assert!(ledger.hold(ip(last), &web(), || false));
+        }
+        ledger.seen(ip(1));
+        assert_eq!(ledger.len(), 2, "an evaluation is at work: what is seen is not its Service");
+        ledger.settle(&web(), &[ip(1), ip(2)], &[ip(1), ip(2)]);
+        ledger.seen(ip(1));
+        assert_eq!(shown(&ledger), ["10.0.0.2 shop/web"]);
+        seconds.store(64, Ordering::Relaxed);
+        assert!(!ledger.hold(ip(2), &web(), || false));
+        seconds.store(65, Ordering::Relaxed);
+        assert!(!ledger.is_ours(ip(2), "shop", "web"));
+        assert!(ledger.hold(ip(2), &Owner::new("shop", "db", "uid-2"), || false));
+    }
+
+    #[test]
+    fn one_name_holds_two_of_a_family() {
+        let (ledger, seconds) = ledger();
+        let second_family: IpAddr = "fd00::1".parse().unwrap();
+        for (second, address) in [(0, ip(9)), (1, second_family), (2, ip(3)), (3, ip(5))] {
+            seconds.store(second, Ordering::Relaxed);
+            assert!(ledger.hold(address, &web(), || false));
+            ledger.settle(&web(), &[address], &[address]);
+        }
+        assert_eq!(shown(&ledger), ["10.0.0.3 shop/web", "10.0.0.5 shop/web", "fd00::1 shop/web"]);
+        // Requests without a name are as many Services as there are requests.
+        for last in 20..30 {
+            let unnamed = Owner::new("shop", "", &format!("uid-{last}"));
+            assert!(ledger.hold(ip(last), &unnamed, || false));
+            ledger.settle(&unnamed, &[ip(last)], &[ip(last)]);
+        }
+        assert_eq!(ledger.len(), 13);
+    }
+
+    #[test]
+    fn what_is_ours_is_told_by_namespace_name_and_address() {
+        let (ledger, _) = ledger();
+        let unnamed = Owner::new("shop", "", "uid-7");
+        for (address, owner) in [(ip(1), web()), (ip(2), unnamed)] {
+            assert!(ledger.hold(address, &owner, || false));
+            ledger.settle(&owner, &[address], &[address]);
+        }
+        ledger.note_chosen_by_hand(ip(3), &web());
+        let rows = [
+            ("ours", ip(1), "shop", "web", true),
+            ("another namespace", ip(1), "bank", "web", false),
+            ("another name", ip(1), "shop", "db", false),
+            ("another address", ip(9), "shop", "web", false),
+            ("chosen by hand", ip(3), "shop", "web", false),
+            ("without a name", ip(2), "shop", "", true),
+            ("without a name, elsewhere", ip(2), "bank", "", false),
+        ];
+        for (name, address, namespace, service, expected) in rows {
+            assert_eq!(ledger.is_ours(address, namespace, service), expected, "{name}");
+        }
+        assert!(!ledger.hold(ip(3), &Owner::new("shop", "db", ""), || false), "chosen by hand, and held");
+        ledger.note_chosen_by_hand(ip(1), &Owner::new("shop", "db", ""));
+        assert!(ledger.is_ours(ip(1), "shop", "web"), "what is held stays whose it was");
+        ledger.release(&[ip(1)]);
+        assert!(!ledger.is_ours(ip(1), "shop", "web"));
+    }
+
+    #[test]
+    fn no_two_threads_get_the_same_address() {
+        let ledger = Ledger::default();
+        let barrier = Barrier::new(8);
+        let got: Vec<IpAddr> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8)
+                .map(|thread| {
+                    let (ledger, barrier) = (ledger.clone(), &barrier);
+                    scope.spawn(move || {
+                        barrier.wait();
+                        let owner = |try_: u8| Owner::new("shop", &format!("web-{thread}-{try_}"), "");
+                        (0..=255)
+                            .filter(|last| ledger.hold(ip(*last), &owner(*last), || false))
+                            .map(ip)
+                            .collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        let mut unique = got.clone();
+        unique.sort_unstable();
+        unique.dedup();
+        assert_eq!((got.len(), unique.len()), (256, 256));
+    }
+}

@@ -6,11 +6,21 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use clusterip_core::label_selector::Labels;
 use serde_json::json;
 
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Owner};
 use super::snapshot::{Snapshot, SnapshotCalls};
 use super::stores::Stores;
-use crate::evaluator::Subject;
 use crate::policy::host_calls::{HostCall, HostCalls};
+
+/// For whom a request is evaluated.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// For whom an address is held.
+    pub owner: Owner,
+    /// Addresses of its own, which don't count as used.
+    pub own: Vec<IpAddr>,
+    /// Whether nothing may be held.
+    pub dry_run: bool,
+}
 
 /// The look-ups of one evaluation. What it holds and does not use is free again when this goes.
 pub struct Lookups {

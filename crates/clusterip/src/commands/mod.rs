@@ -4,8 +4,6 @@ pub mod connect;
 pub mod move_;
 pub mod plan;
 pub mod serve;
-pub mod settings;
-pub mod style;
 
 use std::io::{self, Write};
 

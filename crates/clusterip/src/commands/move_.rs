@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::{connect, style};
+use super::connect;
 use crate::cluster::failure::words;
 use crate::cluster::ledger::Ledger;
 use crate::cluster::snapshot::addresses;
@@ -33,11 +33,12 @@ use crate::controller::outcome::Outcome;
 use crate::controller::reconcile::{BY_HAND, CONTROLLER, Movable, Reconciler};
 use crate::evaluator::{Evaluation, Evaluator};
 use crate::live_settings::{Follower, Source};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Misplaced as Reason};
 use crate::permissions::{self, Duties};
 use crate::policy::module::{EMBEDDED, Module};
 use crate::report::columns::paint;
 use crate::report::moves::{Row, listed, table};
+use crate::report::style;
 use crate::report::terminal::harmless;
 
 /// What `clusterip help move` says at its end.
@@ -141,7 +142,7 @@ impl Move {
         stores.completed().await;
         let evaluator = Evaluator::new(module, settings, stores, ledger, Arc::clone(&metrics));
         // Whoever calls this has seen the list: endpoints that are ready don't stand against it.
-        let allowed = Allowed { ready: true, load_balancers: self.load_balancers };
+        let allowed = Allowed { any: true, ready: true, load_balancers: self.load_balancers };
         let reconciler = Arc::new(Reconciler::new(evaluator, client.clone(), metrics, allowed));
 
         anstream::eprintln!("settings: {}", harmless(&source.to_string()));
@@ -152,9 +153,11 @@ impl Move {
         }
         super::output(table(&rows)?.as_bytes())?;
         let stay = rows.iter().filter(|row| row.stays.is_some()).count();
+        // What stays for good reasons is no failure; what finds no address is.
+        let stuck = rows.iter().any(|row| row.stuck);
         if self.dry_run || jobs.is_empty() {
             super::output(format!("\n{} to move, {stay} stay\n", jobs.len()).as_bytes())?;
-            return Ok(if self.dry_run { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            return Ok(if stuck && !self.dry_run { ExitCode::FAILURE } else { ExitCode::SUCCESS });
         }
         if !self.yes && !ask(jobs.len())? {
             super::output(b"nothing was moved\n")?;
@@ -167,7 +170,7 @@ impl Move {
             let text = harmless(&format!("{namespace}/{name} was not moved: {reason}"));
             anstream::eprintln!("{} {text}", paint(style::ERROR, "error:"));
         }
-        Ok(if failed.is_empty() && stay == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if failed.is_empty() && !stuck { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     /// Where a server keeps its Lease; where there is none, where this one would.
@@ -234,6 +237,7 @@ impl Move {
                 to: None,
                 why: String::new(),
                 stays: None,
+                stuck: false,
             };
             match finding {
                 Finding::InPlace | Finding::Squats { .. } => continue,
@@ -245,7 +249,10 @@ impl Move {
                 Finding::Misplaced(mut misplaced) => {
                     row.why = misplaced.why();
                     match std::mem::replace(&mut misplaced.verdict, Verdict::Taken) {
-                        Verdict::Report { detail, .. } => row.stays = Some(detail),
+                        Verdict::Report { reason, detail } => {
+                            row.stuck = reason == Reason::PoolFull;
+                            row.stays = Some(detail);
+                        }
                         Verdict::Taken => continue,
                         Verdict::Move { to, evaluation } => match reconciler.movable(&id, &misplaced).await {
                             Ok(Movable::Yes) => {
@@ -255,7 +262,10 @@ impl Move {
                             Ok(Movable::SetByHand) => row.stays = Some(BY_HAND.to_owned()),
                             // It was changed a moment ago: whoever did that is at work on it.
                             Ok(Movable::Changed) => continue,
-                            Err(error) => row.stays = Some(format!("it can't be read: {}", words(&error))),
+                            Err(error) => {
+                                row.stuck = true;
+                                row.stays = Some(format!("it can't be read: {}", words(&error)));
+                            }
                         },
                     }
                 }

@@ -13,13 +13,14 @@ use clusterip_core::answer::Outcome;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
-use super::{settings, style};
 use crate::cluster::manifests::{self, Manifest};
 use crate::cluster::{live, object};
 use crate::planner::Planner;
 use crate::policy::module::{EMBEDDED, Module};
 use crate::report;
+use crate::report::style;
 use crate::report::terminal::{harmless, harmless_lines};
+use crate::settings;
 
 /// What `clusterip plan --help` says at its end.
 pub const HELP: &str = "\

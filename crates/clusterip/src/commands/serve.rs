@@ -160,7 +160,11 @@ impl Serve {
             follower.run(end).await;
             Ok(())
         });
-        let allowed = Allowed { ready: self.moves == Moves::Always, load_balancers: self.move_load_balancers };
+        let allowed = Allowed {
+            any: self.moves != Moves::Never,
+            ready: self.moves == Moves::Always,
+            load_balancers: self.move_load_balancers,
+        };
         let reconciler = Arc::new(Reconciler::new(evaluator.clone(), client.clone(), Arc::clone(&metrics), allowed));
         let (last, unled) = watch::channel(false);
         let leader = Leader::new(client.clone(), &namespace, Identity::new(Role::Serve), Timing::default());

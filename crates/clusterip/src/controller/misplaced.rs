@@ -17,9 +17,10 @@ use super::endpoints;
 use super::journal::Journal;
 use super::step::MOVING_NAME;
 use crate::cluster::ledger::Owner;
+use crate::cluster::lookups::Subject;
 use crate::cluster::object::{name, namespace, text};
 use crate::cluster::snapshot::addresses;
-use crate::evaluator::{Evaluation, Evaluator, Subject};
+use crate::evaluator::{Evaluation, Evaluator};
 use crate::metrics::Misplaced as Reason;
 use crate::policy::module::ModuleError;
 
@@ -27,8 +28,10 @@ use crate::policy::module::ModuleError;
 pub const MOVE_ANNOTATION: &str = "clusterip-policy/move";
 
 /// What may be moved beside what can't be reached anyway.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowed {
+    /// Any at all, but for those that ask for it.
+    pub any: bool,
     /// Services with ready endpoints that work where they are.
     pub ready: bool,
     /// Services of type `LoadBalancer`.
@@ -148,7 +151,9 @@ pub fn look(evaluator: &Evaluator, service: &Value, allowed: Allowed) -> Result<
         let snapshot = evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
         endpoints::disturbed(&snapshot, namespace, name, &lies_in)
     };
-    let verdict = if wish == "never" {
+    let verdict = if !allowed.any && !asked_for {
+        report(Reason::Never, "nothing is moved here".to_owned())
+    } else if wish == "never" {
         report(Reason::Never, format!("annotation {MOVE_ANNOTATION}: never"))
     } else if text(service, &["spec", "type"]) == "LoadBalancer" && !allowed.load_balancers && !asked_for {
         report(Reason::LoadBalancer, "type LoadBalancer: a cloud might take its load balancer down".to_owned())

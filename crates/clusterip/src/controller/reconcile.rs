@@ -303,7 +303,7 @@ impl Reconciler {
     async fn report(&self, id: &Id, misplaced: &Misplaced, reason: Reason, detail: &str) {
         let text = format!("{}; it stays: {detail}", misplaced.why());
         if self.remember(id, reason, &text) || misplaced.asked_for {
-            tracing::warn!(namespace = id.0, name = id.1, reason = reason.as_str(), "misplaced: {text}");
+            tracing::warn!(namespace = id.0, name = id.1, reason = reason.as_str(), detail = text, "misplaced");
             self.tell(id, &misplaced.uid, true, "AddressMisplaced", text).await;
         }
     }

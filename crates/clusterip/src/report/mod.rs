@@ -4,5 +4,6 @@ pub mod columns;
 pub mod filled;
 pub mod json;
 pub mod moves;
+pub mod style;
 pub mod table;
 pub mod terminal;

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use super::columns::{self, paint};
+use super::style;
 use super::terminal::harmless;
-use crate::commands::style;
 
 /// A misplaced Service, and what is to become of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Row {
     pub why: String,
     /// Why it stays; nothing for one that moves.
     pub stays: Option<String>,
+    /// Whether it stays because nothing better could be had.
+    pub stuck: bool,
 }
 
 /// The table: a row for each Service, and below it why it stays, where it does. Coloured; whoever prints

@@ -8,8 +8,8 @@ use clusterip_core::evidence::Report;
 
 use super::columns::{self, paint};
 use super::json::Summary;
+use super::style;
 use super::terminal::harmless;
-use crate::commands::style;
 use crate::planner::{Plan, Row};
 use crate::pool_use::PoolUse;
 

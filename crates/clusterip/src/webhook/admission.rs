@@ -10,9 +10,10 @@ use serde_json::Value;
 
 use super::review::Reviewer;
 use crate::cluster::ledger::Owner;
+use crate::cluster::lookups::Subject;
 use crate::cluster::object::text;
 use crate::cluster::snapshot::addresses;
-use crate::evaluator::{Evaluator, Subject};
+use crate::evaluator::Evaluator;
 use crate::metrics::{Decision, Metrics};
 use crate::policy::response::AdmissionResponse;
 
@@ -117,6 +118,11 @@ impl Admission {
 }
 
 impl Reviewer for Admission {
+    fn not_begun(&self) -> Option<String> {
+        // Of half a cluster nothing can be said.
+        (!self.evaluator.stores().complete()).then(|| "the cluster is being listed".to_owned())
+    }
+
     fn review(&self, request: &Value) -> AdmissionResponse {
         let begin = Instant::now();
         let (answer, failed) = match self.answer(request) {

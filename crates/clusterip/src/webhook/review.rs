@@ -14,6 +14,12 @@ pub trait Reviewer: Send + Sync + 'static {
     /// The response to the `request` of an `AdmissionReview`, which is an object. It may block for as
     /// long as one evaluation may take.
     fn review(&self, request: &Value) -> AdmissionResponse;
+
+    /// Why nothing can be reviewed yet, where that is so: requests get no answer then, and the
+    /// `failurePolicy` of the webhook configuration decides.
+    fn not_begun(&self) -> Option<String> {
+        None
+    }
 }
 
 const API_VERSION: &str = "admission.k8s.io/v1";

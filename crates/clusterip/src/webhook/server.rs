@@ -258,6 +258,9 @@ async fn reviewed(front: &Front, request: Request) -> Result<Vec<u8>, Refusal> {
     let arrived = Instant::now();
     let time = asked_time(request.uri()).map_or(limits.review, |asked| asked.min(limits.review));
     check_type(request.headers())?;
+    if let Some(reason) = front.backend.reviewer.not_begun() {
+        return Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, reason));
+    }
     let body = read(front, arrived, time.min(limits.body_time), request).await?;
     let busy = |_| {
         let message = format!("busy: {} reviews are under way, and none ended within {time:?}", limits.reviews);

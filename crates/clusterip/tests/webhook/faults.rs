@@ -1,13 +1,39 @@
 //! A review that panics, hangs or is one too many costs its own request only.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 
-use clusterip::webhook::server::Limits;
+use clusterip::policy::response::AdmissionResponse;
+use clusterip::webhook::review::Reviewer;
+use clusterip::webhook::server::{Backend, Limits};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use crate::support::{PATIENCE, Running, allowed, answer, backend, review};
+
+/// Allows everything from its second request on.
+#[derive(Default)]
+struct Starting(AtomicBool);
+
+impl Reviewer for Starting {
+    fn review(&self, _request: &Value) -> AdmissionResponse {
+        allowed()
+    }
+
+    fn not_begun(&self) -> Option<String> {
+        (!self.0.swap(true, Ordering::Relaxed)).then(|| "the cluster is being listed".to_owned())
+    }
+}
+
+#[tokio::test]
+async fn before_it_has_begun_nothing_is_decided() {
+    let backend = Backend { reviewer: Arc::new(Starting::default()), ..backend(|_| allowed()) };
+    let server = Running::start(backend, Limits::default()).await;
+    let (status, text) = server.post("/mutate", review("7")).await;
+    assert_eq!((status, text.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "the cluster is being listed\n"));
+    server.assert_serves().await;
+}
 
 #[tokio::test]
 async fn a_review_that_panics_is_denied_and_the_next_is_served() {

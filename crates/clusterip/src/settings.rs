@@ -6,9 +6,9 @@ use anyhow::{Context, bail};
 use clusterip_core::settings::Settings;
 use serde_json::{Value, json};
 
-use super::style;
 use crate::cluster::{manifests, yaml};
 use crate::policy::module::Module;
+use crate::report::style;
 use crate::report::terminal::harmless;
 
 /// Reads a settings file; without one, `{}`.

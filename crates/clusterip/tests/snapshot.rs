@@ -1,0 +1,137 @@
+//! A snapshot that changed is the same as one that was made from what is left.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, RwLock};
+
+use clusterip::cluster::snapshot::{SERVICE_NAME_LABEL, Snapshot, SnapshotCalls};
+use clusterip::policy::host_calls::{HostCall, HostCalls};
+use clusterip_core::label_selector::Labels;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+#[derive(Clone, Debug)]
+enum Op {
+    Insert(Value),
+    Remove(&'static str, &'static str, String, String),
+}
+
+const NAMESPACES: [&str; 2] = ["bank", "shop"];
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+fn labels() -> impl Strategy<Value = BTreeMap<String, String>> {
+    proptest::collection::btree_map("[kl]", "[xy]", 0..3)
+}
+
+fn object() -> impl Strategy<Value = Value> {
+    let id = (proptest::sample::select(&NAMESPACES[..]), proptest::sample::select(&NAMES[..]));
+    let service = (id.clone(), labels(), 1_u8..6, 0_u8..6).prop_map(|((namespace, name), selector, last, moving)| {
+        let mut service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"namespace": namespace, "name": name},
+            "spec": {"clusterIP": format!("10.0.0.{last}"), "selector": selector},
+        });
+        if moving > 3 {
+            let moving = json!({"from": [format!("10.0.0.{moving}")], "to": ["10.0.0.9"]}).to_string();
+            service["metadata"]["annotations"] = json!({"clusterip-policy/moving": moving});
+        }
+        service
+    });
+    let deployment = (id.clone(), labels()).prop_map(|((namespace, name), labels)| {
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"namespace": namespace, "name": name},
+            "spec": {"template": {"metadata": {"labels": labels}}},
+        })
+    });
+    let slice = (id, proptest::sample::select(&NAMES[..])).prop_map(|((namespace, name), service)| {
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"namespace": namespace, "name": name, "labels": {SERVICE_NAME_LABEL: service}},
+        })
+    });
+    prop_oneof![service, deployment, slice]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let remove = object().prop_map(|object| {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
+        let (api_version, kind) = match text("/kind").as_str() {
+            "Service" => ("v1", "Service"),
+            "Deployment" => ("apps/v1", "Deployment"),
+            _ => ("discovery.k8s.io/v1", "EndpointSlice"),
+        };
+        Op::Remove(api_version, kind, text("/metadata/namespace"), text("/metadata/name"))
+    });
+    prop_oneof![3 => object().prop_map(Op::Insert), 1 => remove]
+}
+
+/// Everything that can be asked, with the answers.
+fn asked(snapshot: Snapshot) -> Vec<String> {
+    let mut answers = Vec::new();
+    let mut addresses: Vec<IpAddr> = snapshot.addresses().collect();
+    addresses.sort_unstable();
+    for address in addresses {
+        answers.push(format!("{address}: {:?}", snapshot.owners(address).collect::<Vec<_>>()));
+    }
+    let sets: Vec<Labels> = ["x", "y"]
+        .iter()
+        .flat_map(|k| ["x", "y"].map(|l| Labels::from([("k".into(), (*k).into()), ("l".into(), l.into())])))
+        .chain([Labels::new(), Labels::from([("k".into(), "x".into())])])
+        .collect();
+    for namespace in NAMESPACES {
+        for labels in &sets {
+            answers.push(format!("{namespace} {labels:?}: {:?}", snapshot.services_selecting(namespace, labels)));
+        }
+        for name in NAMES {
+            let label = (SERVICE_NAME_LABEL.to_owned(), name.to_owned());
+            let slices = snapshot.labelled("discovery.k8s.io/v1", "EndpointSlice", namespace, &label);
+            answers.push(format!("{namespace} {name}: {slices:?}"));
+        }
+    }
+    for (api_version, kind) in [("v1", "Service"), ("apps/v1", "Deployment")] {
+        answers.push(format!("{kind}: {:?}", snapshot.names(api_version, kind, None)));
+    }
+    let snapshot = Arc::new(RwLock::new(snapshot));
+    for selector in sets {
+        let calls = SnapshotCalls::new(Arc::clone(&snapshot)).for_selector(selector);
+        for namespace in NAMESPACES {
+            let call = HostCall::ListNamespace {
+                api_version: "apps/v1".to_owned(),
+                kind: "Deployment".to_owned(),
+                namespace: namespace.to_owned(),
+                label_selector: None,
+                field_selector: None,
+                field_masks: None,
+            };
+            answers.push(String::from_utf8(calls.answer(&call).unwrap()).unwrap());
+        }
+    }
+    answers
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_changed_is_what_is_left(ops in proptest::collection::vec(op(), 0..40)) {
+        let (mut changed, mut left) = (Snapshot::default(), BTreeMap::new());
+        for op in ops {
+            match op {
+                Op::Insert(object) => {
+                    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
+                    left.insert((text("/kind"), text("/metadata/namespace"), text("/metadata/name")), object.clone());
+                    changed.insert(object);
+                }
+                Op::Remove(api_version, kind, namespace, name) => {
+                    let removed = changed.remove(api_version, kind, &namespace, &name);
+                    prop_assert_eq!(removed, left.remove(&(kind.to_owned(), namespace, name)));
+                }
+            }
+        }
+        let mut made = Snapshot::default();
+        left.into_values().for_each(|object| made.insert(object));
+        prop_assert_eq!(asked(changed), asked(made));
+    }
+}

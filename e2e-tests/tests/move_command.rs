@@ -1,0 +1,176 @@
+//! `clusterip move`: by itself, and beside a server.
+
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::host::HostBuilder;
+
+/// A control plane of its own: what is misplaced in others is none of its business.
+fn plane() -> &'static ControlPlane {
+    static PLANE: OnceLock<ControlPlane> = OnceLock::new();
+    PLANE.get_or_init(|| ControlPlane::start(Options::default()))
+}
+
+/// Two pools: one for Windows, with room for four, and one for the rest.
+const SETTINGS: &str = "
+services:
+  pools:
+  - {name: windows, cidrs: [172.21.1.0/29], reserved: 2, match: {os: windows}}
+  - {name: linux, cidrs: [172.21.0.0/24], reserved: 50, match: {os: linux}}
+";
+
+struct Ended {
+    status: i32,
+    stdout: String,
+    stderr: String,
+}
+
+async fn clusterip(arguments: &[&str]) -> Ended {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("settings.yaml");
+    std::fs::write(&settings, SETTINGS).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_clusterip"));
+    command.arg("move").args(arguments).arg("--kubeconfig").arg(plane().kubeconfig());
+    command.arg("--settings").arg(&settings).stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let path = settings.display().to_string();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(&path, "FILE");
+    Ended { status: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// A Service of this namespace at this address, as the allocator would have given it: nobody owns it.
+async fn service(namespace: &str, name: &str, address: &str, os: &str) {
+    let manifest = format!(
+        "{{apiVersion: v1, kind: Service, metadata: {{namespace: {namespace}, name: {name}, \
+          annotations: {{clusterip-policy/os: {os}}}}}, \
+          spec: {{clusterIP: {address}, ports: [{{port: 80}}]}}}}"
+    );
+    plane().kubectl_with(&["create", "-f", "-"], &manifest).await.ok();
+    disown(namespace, name).await;
+}
+
+/// Takes the author's name off the address, as if the allocator had picked it.
+async fn disown(namespace: &str, name: &str) {
+    let fields = r#"[{"op": "replace", "path": "/metadata/managedFields", "value": [{"manager": "author",
+        "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:spec": {"f:ports": {}}}}]}]"#;
+    plane().kubectl(&["patch", "service", "-n", namespace, name, "--type=json", "-p", fields]).await.ok();
+}
+
+async fn address(namespace: &str, name: &str) -> String {
+    let path = "-o=jsonpath={.spec.clusterIP} {.metadata.annotations}";
+    plane().kubectl(&["get", "service", "-n", namespace, name, path]).await.ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_misplaced_is_listed_and_moved() {
+    plane().kubectl(&["create", "namespace", "late"]).await.ok();
+    service("late", "cart", "172.21.0.70", "windows").await;
+    service("late", "web", "172.21.99.9", "linux").await;
+    service("late", "placed", "172.21.0.80", "linux").await;
+    let by_hand = "{apiVersion: v1, kind: Service, metadata: {namespace: late, name: fixed}, \
+                    spec: {clusterIP: 172.21.99.10, ports: [{port: 80}]}}";
+    plane().kubectl_with(&["create", "-f", "-"], by_hand).await.ok();
+
+    let list = "\
+NAMESPACE  SERVICE  FROM          TO            WHY
+late       cart     172.21.0.70   172.21.1.4    it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (annotation clusterip-policy/os)
+late       fixed    172.21.99.10  stays         it lies in no pool, and belongs to pool linux: kubernetes.io/os=linux (assumption)
+  stays: its address was set by hand: `metadata.managedFields` say so
+late       web      172.21.99.9   172.21.0.103  it lies in no pool, and belongs to pool linux: kubernetes.io/os=linux (annotation clusterip-policy/os)
+";
+    let shown = clusterip(&["-n", "late", "--dry-run"]).await;
+    assert_eq!((shown.status, shown.stderr.as_str()), (0, "settings: FILE\n"));
+    assert_eq!(shown.stdout, format!("{list}\n2 to move, 1 stay\n"));
+
+    let unasked = clusterip(&["-n", "late"]).await;
+    assert_eq!(unasked.status, 2);
+    assert_eq!(
+        unasked.stderr,
+        "settings: FILE\nerror: nobody can be asked: --yes moves without asking, --dry-run only shows\n"
+    );
+    assert_eq!(address("late", "cart").await, r#"172.21.0.70 {"clusterip-policy/os":"windows"}"#, "nothing was moved");
+
+    let one = clusterip(&["-n", "late", "--service", "cart", "--yes"]).await;
+    assert_eq!(one.status, 0, "{}", one.stderr);
+    assert_eq!(one.stdout.lines().last(), Some("moved 1 of 1, 0 stay"));
+    assert_eq!(address("late", "cart").await, r#"172.21.1.4 {"clusterip-policy/os":"windows"}"#);
+    assert_eq!(address("late", "web").await, r#"172.21.99.9 {"clusterip-policy/os":"linux"}"#, "not meant");
+
+    let rest = clusterip(&["-n", "late", "--yes"]).await;
+    assert_eq!(rest.status, 0, "{}", rest.stderr);
+    assert_eq!(address("late", "web").await, r#"172.21.0.103 {"clusterip-policy/os":"linux"}"#);
+    assert_eq!(address("late", "fixed").await, "172.21.99.10 ", "set by hand");
+
+    let placed = clusterip(&["-n", "late", "--service", "placed"]).await;
+    assert_eq!((placed.status, placed.stdout.as_str()), (0, "nothing is misplaced\n"));
+    let unknown = clusterip(&["-n", "late", "--service", "nobody", "--yes"]).await;
+    assert_eq!(unknown.status, 2);
+    assert_eq!(unknown.stderr, "settings: FILE\nerror: there is no service late/nobody\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_finds_no_address_is_named() {
+    // Settings of its own, with a pool that is full: `late` and `busy` must not get in each other's way.
+    plane().kubectl(&["create", "namespace", "busy"]).await.ok();
+    let settings = "{services: {pools: [{name: windows, cidrs: [172.21.9.0/29], match: {os: windows}}, \
+                     {name: linux, cidrs: [172.21.0.0/24], reserved: 50, match: {os: linux}}]}}";
+    for last in 1..7 {
+        service("busy", &format!("taken-{last}"), &format!("172.21.9.{last}"), "windows").await;
+    }
+    service("busy", "cart", "172.21.0.71", "windows").await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("settings.yaml");
+    std::fs::write(&file, settings).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_clusterip"));
+    command.args(["move", "-n", "busy", "--yes", "--kubeconfig"]).arg(plane().kubeconfig());
+    command.arg("--settings").arg(&file);
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stdout}");
+    let lines: Vec<&str> = stdout.lines().collect();
+    let [_, row, stays, "", "0 to move, 1 stay"] = lines[..] else { panic!("{stdout}") };
+    assert!(row.starts_with("busy       cart     172.21.0.71  stays"), "{row}");
+    assert!(
+        stays.contains("stays: Service busy/cart: pool \"windows\" (172.21.9.0/29) is full: 6 of 6 addresses used"),
+        "{stays}"
+    );
+    assert_eq!(address("busy", "cart").await, r#"172.21.0.71 {"clusterip-policy/os":"windows"}"#);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beside_a_server_that_one_does_the_work() {
+    let plane = ControlPlane::start(Options::default());
+    let namespace = plane.namespace("handed").await;
+    let mut host = HostBuilder::new(&plane).settings(SETTINGS).arg("--no-webhook").start().await;
+    let manifest = format!(
+        "{{apiVersion: v1, kind: Service, metadata: {{namespace: {namespace}, name: cart}}, \
+          spec: {{ports: [{{port: 80}}]}}}}"
+    );
+    plane.kubectl_with(&["create", "-f", "-"], &manifest).await.ok();
+    host.logged("outcome=moved").await;
+    // Endpoints without a node: the server does not dare to move it by itself.
+    let slice = format!(
+        "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, \
+          metadata: {{namespace: {namespace}, name: cart-1, labels: {{kubernetes.io/service-name: cart}}}}, \
+          endpoints: [{{addresses: [10.1.2.3], conditions: {{ready: true}}}}], ports: [{{port: 80}}]}}"
+    );
+    plane.kubectl_with(&["create", "-f", "-"], &slice).await.ok();
+    plane.kubectl(&["annotate", "service", "-n", &namespace, "cart", "clusterip-policy/os=windows"]).await.ok();
+    host.logged("reason=\"ready_endpoints\"").await;
+
+    let mut command = Command::new(env!("CARGO_BIN_EXE_clusterip"));
+    command.args(["move", "--yes", "--kubeconfig"]).arg(plane.kubeconfig());
+    command.arg("--settings").arg(host.folder().join("settings.yaml"));
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
+    assert!(stderr.lines().any(|line| line.starts_with("handed over to ") && line.contains("_serve_")), "{stderr}");
+    assert_eq!(stdout.lines().last(), Some("moved 1 of 1, 0 stay"));
+    let path = "-o=jsonpath={.spec.clusterIP} {.metadata.annotations}";
+    let now = plane.kubectl(&["get", "service", "-n", &namespace, "cart", path]).await.ok();
+    assert!(now.starts_with("172.21.1."), "{now}");
+    assert!(now.ends_with(r#" {"clusterip-policy/os":"windows"}"#), "no trace of the wish: {now}");
+    assert_eq!(host.terminate().await, 0);
+}
