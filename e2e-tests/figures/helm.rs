@@ -13,12 +13,19 @@ use super::manifests::{deployment, is_windows, name, service};
 use super::support::eventually::PATIENCE;
 use super::table::{Bound, Table, percentile_95};
 
-const NAMESPACE: &str = "chart";
 const SERVICES: usize = 140;
-/// One Deployment after the other.
-pub const IN_TURN: usize = 1;
-/// As many Deployments under way as an installer may have.
-pub const SIDE_BY_SIDE: usize = 20;
+/// What follows the Services: one Deployment after the other, or many at a time. Each in a namespace of its
+/// own, so that one server moves both: a Service rests after a move.
+const WAYS: [Way; 2] = [
+    Way { namespace: "in-turn", at_a_time: 1, how: "one Deployment after the other" },
+    Way { namespace: "side-by-side", at_a_time: 20, how: "20 Deployments at a time" },
+];
+
+struct Way {
+    namespace: &'static str,
+    at_a_time: usize,
+    how: &'static str,
+}
 
 /// What was measured, round by round.
 #[derive(Default)]
@@ -35,29 +42,36 @@ pub struct Moves {
 }
 
 /// Measures in rounds, each with a server of its own: it moves but so many Services a minute.
-pub async fn measure(bench: &Bench, rounds: usize, at_a_time: usize) -> Moves {
-    bench.namespace(NAMESPACE).await;
-    let mut moves = Moves::default();
+pub async fn measure(bench: &Bench, rounds: usize) -> [Moves; 2] {
+    let mut moves = [Moves::default(), Moves::default()];
+    for way in &WAYS {
+        bench.namespace(way.namespace).await;
+    }
     for _ in 0..rounds {
         let host = bench.serve().await;
-        round(bench, at_a_time, &mut moves).await;
+        for (way, moves) in WAYS.iter().zip(&mut moves) {
+            round(bench, way, moves).await;
+        }
         bench.end(host).await;
-        bench.clear(&services(NAMESPACE)).await;
-        bench.clear(&deployments(NAMESPACE)).await;
+        for way in &WAYS {
+            bench.clear(&services(way.namespace)).await;
+            bench.clear(&deployments(way.namespace)).await;
+        }
     }
     moves
 }
 
-async fn round(bench: &Bench, at_a_time: usize, moves: &mut Moves) {
-    let path = services(NAMESPACE);
-    bench.add(&path, (0..SERVICES).map(|index| service(NAMESPACE, index))).await;
+async fn round(bench: &Bench, way: &Way, moves: &mut Moves) {
+    let namespace = way.namespace;
+    let path = services(namespace);
+    bench.add(&path, (0..SERVICES).map(|index| service(namespace, index))).await;
     // What is under way because of the creation is no part of this.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let before = bench.get(&path).await;
     let uids = by_name(&before, |service| service["metadata"]["uid"].clone());
-    let mut placed = placed(bench, &before).await;
-    let objects = (0..SERVICES).map(|index| deployment(NAMESPACE, index));
-    let created = bench.create_all(&deployments(NAMESPACE), objects, at_a_time).await;
+    let mut placed = placed(bench, namespace, &before).await;
+    let objects = (0..SERVICES).map(|index| deployment(namespace, index));
+    let created = bench.create_all(&deployments(namespace), objects, way.at_a_time).await;
     let windows: Vec<usize> = (0..SERVICES).filter(|index| is_windows(*index)).collect();
     let mut seen: BTreeMap<String, Instant> = BTreeMap::new();
     let deadline = tokio::time::Instant::now() + PATIENCE;
@@ -94,9 +108,9 @@ async fn round(bench: &Bench, at_a_time: usize, moves: &mut Moves) {
 }
 
 /// The Windows Services that a watch shows at their place, as they come there.
-async fn placed(bench: &Bench, from: &Value) -> mpsc::UnboundedReceiver<(String, Instant)> {
+async fn placed(bench: &Bench, namespace: &str, from: &Value) -> mpsc::UnboundedReceiver<(String, Instant)> {
     let version = from["metadata"]["resourceVersion"].as_str().unwrap();
-    let path = format!("{}?watch=true&resourceVersion={version}", services(NAMESPACE));
+    let path = format!("{}?watch=true&resourceVersion={version}", services(namespace));
     let request = Request::get(path).body(Vec::new()).unwrap();
     let mut lines = bench.client().request_stream(request).await.unwrap().lines();
     let (sender, receiver) = mpsc::unbounded_channel();
@@ -121,9 +135,15 @@ fn by_name<T>(list: &Value, of: impl Fn(&Value) -> T) -> BTreeMap<String, T> {
     items.map(|item| (item["metadata"]["name"].as_str().unwrap().to_owned(), of(item))).collect()
 }
 
+/// Whether all was moved, and how soon.
+pub fn rows(all: &[Moves; 2], table: &mut Table) {
+    for (way, moves) in WAYS.iter().zip(all) {
+        moves.rows(table, way.how);
+    }
+}
+
 impl Moves {
-    /// Whether all was moved, and how soon.
-    pub fn rows(&self, table: &mut Table, how: &str) {
+    fn rows(&self, table: &mut Table, how: &str) {
         table.total(&format!("moved, {how}"), self.moved as f64, "", Bound::Exactly(self.to_move as f64));
         table.rounds("  from the Deployment's creation, p95", &self.p95, "ms", Bound::AtMost(300.0));
         table.rounds("  the slowest", &self.slowest, "ms", Bound::None);

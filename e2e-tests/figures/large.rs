@@ -12,6 +12,8 @@ use super::table::{Bound, Table};
 const NAMESPACE: &str = "others";
 const DEPLOYMENTS: usize = 2_000;
 const PODS: usize = 5_000;
+/// Nothing is compared here, and a start takes its time.
+const ROUNDS: usize = 3;
 
 /// What a start took.
 pub struct Start {
@@ -26,8 +28,8 @@ pub struct Start {
 /// What was measured, round by round.
 pub struct Large(Vec<Start>);
 
-/// Fills the cluster, and starts a server in it, so many times.
-pub async fn measure(bench: &Bench, rounds: usize) -> Large {
+/// Fills the cluster, and starts a server in it, some times.
+pub async fn measure(bench: &Bench) -> Large {
     let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods");
     let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices");
     bench.add(&deployments(NAMESPACE), (0..DEPLOYMENTS).map(|index| deployment(NAMESPACE, index))).await;
@@ -59,7 +61,7 @@ pub async fn measure(bench: &Bench, rounds: usize) -> Large {
     };
     bench.add(&slices, (0..DEPLOYMENTS).map(slice)).await;
     let mut large = Large(Vec::new());
-    for _ in 0..rounds {
+    for _ in 0..ROUNDS {
         large.0.push(start(bench).await);
     }
     large

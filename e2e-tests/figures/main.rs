@@ -50,8 +50,7 @@ async fn figures() {
     }
     if asked("helm") {
         table.head("140 Services, then their Deployments, half of them Windows");
-        helm::measure(&bench, pairs, helm::IN_TURN).await.rows(&mut table, "one Deployment after the other");
-        helm::measure(&bench, pairs, helm::SIDE_BY_SIDE).await.rows(&mut table, "20 Deployments at a time");
+        helm::rows(&helm::measure(&bench, pairs).await, &mut table);
     }
     if asked("full") {
         table.head("A full /24, 300 Services, 60 at a time");
@@ -70,7 +69,7 @@ async fn figures() {
     }
     if asked("memory") {
         table.head("10,000 Services, 2,000 Deployments and 5,000 Pods");
-        large::measure(&bench, pairs).await.rows(&mut table, &empty);
+        large::measure(&bench).await.rows(&mut table, &empty);
     }
     table.end();
 }
