@@ -121,6 +121,11 @@ bench: build ## Print the figures
 	CARGO_TARGET_DIR=target scripts/cargo-wasm build --quiet --locked --release --manifest-path benches/typed-list/Cargo.toml
 	cargo bench --quiet --locked --package clusterip --bench figures
 
+.PHONY: bench-cluster
+bench-cluster: policy.wasm control-plane ## Print the figures of `clusterip serve` on a real control plane, in PAIRS (7) rounds
+	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
+		cargo bench --quiet --locked --package clusterip --bench cluster
+
 .PHONY: fuzz
 fuzz: policy.wasm $(TOOLS)/bin/cargo-fuzz ## Fuzz every parser of outside input, FUZZ_SECONDS (60) each
 	@for target in $$(cd fuzz/fuzz_targets && ls *.rs); do \

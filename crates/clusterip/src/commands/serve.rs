@@ -25,6 +25,7 @@ use crate::controller::run::Controller;
 use crate::evaluator::Evaluator;
 use crate::live_settings::{Follower, SettingsError, Source, judge};
 use crate::logging::Logging;
+use crate::memory;
 use crate::metrics::{FamilyFill, Metrics, PoolFill};
 use crate::permissions::{self, Duties};
 use crate::policy::module::{EMBEDDED, Module};
@@ -116,6 +117,7 @@ impl Serve {
     /// Where it can't begin, or go on.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         self.logging.start()?;
+        memory::share_arenas();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let done = runtime.block_on(self.serve());
         // A watch may be in the middle of something that nobody waits for.

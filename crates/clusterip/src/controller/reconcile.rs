@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use http::Request;
@@ -10,6 +11,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use super::affected::Id;
 use super::brakes::{Brake, Brakes};
@@ -64,6 +66,8 @@ pub struct Reconciler {
     mover: Mover,
     metrics: Arc<Metrics>,
     allowed: Allowed,
+    /// A look computes: more at once would make none faster, and the webhook's answers slower.
+    looks: Arc<Semaphore>,
     brakes: Mutex<Brakes>,
     found: Mutex<Found>,
 }
@@ -86,6 +90,7 @@ impl Reconciler {
             client,
             metrics,
             allowed,
+            looks: Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from))),
             brakes: Mutex::default(),
             found: Mutex::default(),
         }
@@ -128,12 +133,7 @@ impl Reconciler {
             self.settled(id);
             return Next::Change;
         };
-        let this = Arc::clone(self);
-        let at = service.clone();
-        let look = move || misplaced::look(&this.evaluator, &at, this.allowed).map_err(|error| error.to_string());
-        let finding =
-            tokio::task::spawn_blocking(look).await.map_err(|error| error.to_string()).and_then(|found| found);
-        match finding {
+        match self.look(service.clone()).await {
             Ok(Finding::InPlace) => {
                 self.settled(id);
                 self.drop_wish(id, &service).await
@@ -153,6 +153,17 @@ impl Reconciler {
                 Next::After(REPORTED)
             }
         }
+    }
+
+    async fn look(self: &Arc<Self>, service: Value) -> Result<Finding, String> {
+        let turn = Arc::clone(&self.looks).acquire_owned().await.map_err(|error| error.to_string())?;
+        let this = Arc::clone(self);
+        let look = move || {
+            let found = misplaced::look(&this.evaluator, &service, this.allowed).map_err(|error| error.to_string());
+            drop(turn);
+            found
+        };
+        tokio::task::spawn_blocking(look).await.map_err(|error| error.to_string())?
     }
 
     async fn misplaced(self: &Arc<Self>, id: &Id, service: &Value, mut misplaced: Misplaced) -> Next {

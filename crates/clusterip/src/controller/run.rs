@@ -26,7 +26,7 @@ use crate::cluster::stores::Change;
 use crate::live_settings::LiveSettings;
 
 /// How many Services are looked at or moved at once.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 16;
 /// How soon a Service is looked at again after a look that broke off.
 const BROKEN_OFF: Duration = Duration::from_secs(60);
 /// How often it is tried to note which settings are carried out.

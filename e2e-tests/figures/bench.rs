@@ -1,0 +1,202 @@
+//! One control plane, a `clusterip serve` that comes and goes, and many requests side by side.
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, stream};
+use http::Request;
+use kube::Client;
+use serde_json::{Value, json};
+
+use super::manifests;
+use super::process::processor_time;
+use super::support::control_plane::{ControlPlane, Options};
+use super::support::eventually::eventually;
+use super::support::host::{Host, HostBuilder};
+
+/// Pools that are large for what is created, but for one of 256 addresses.
+const SETTINGS: &str = "services:
+  pools:
+  - {name: full, cidrs: [172.21.2.0/24], match: {namespaces: [full]}}
+  - {name: others, cidrs: [172.21.64.0/18], match: {namespaces: [others]}}
+  - {name: windows, cidrs: [172.21.16.0/20], match: {os: windows}}
+  - {name: linux, cidrs: [172.21.32.0/20], match: {os: linux}}
+";
+/// How many requests are under way at a time where nothing else is said.
+pub const PARALLEL: usize = 60;
+/// How many Services there are beside those of a load.
+pub const OTHERS: usize = 10_000;
+const FIRST_OF_OTHERS: Ipv4Addr = Ipv4Addr::new(172, 21, 66, 0);
+
+/// Where it is measured.
+pub struct Bench {
+    plane: ControlPlane,
+    client: Client,
+}
+
+/// A Service that was created, or why not.
+pub type Created = Result<Value, String>;
+
+impl Bench {
+    /// Starts the control plane.
+    pub async fn start() -> Self {
+        let plane = ControlPlane::start(Options::default());
+        let client = plane.client();
+        Self { plane, client }
+    }
+
+    /// On what it is measured.
+    pub fn about(&self, pairs: usize) -> String {
+        let cores = std::thread::available_parallelism().map_or(0, usize::from);
+        let busy = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let busy = busy.split_whitespace().next().unwrap_or("unknown").to_owned();
+        format!(
+            "Kubernetes {}, {cores} processors for all of API server, etcd, load and clusterip, load average before {busy}; \
+             medians of {pairs} rounds, compared in turns",
+            self.plane.version()
+        )
+    }
+
+    /// The administrator's client.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Creates a namespace, unless it is there.
+    pub async fn namespace(&self, name: &str) {
+        let manifest = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let created = self.create("/api/v1/namespaces", &manifest).await;
+        assert!(created.as_ref().is_ok() || created.as_ref().is_err_and(|error| error.contains("already exists")));
+    }
+
+    /// Starts `clusterip serve` with its webhook, and waits until the API server asks it, and until it has
+    /// looked at everything.
+    pub async fn serve(&self) -> Host {
+        let host = HostBuilder::new(&self.plane).settings(SETTINGS).registered().start().await;
+        self.namespace("probe").await;
+        let path = format!("{}?dryRun=All", services("full"));
+        self.namespace("full").await;
+        let pool = ipnet("172.21.2.");
+        let mut in_a_row = 0;
+        // Without the webhook an address would hardly lie in so small a pool by chance.
+        eventually("the webhook", async || {
+            let created = self.create(&path, &manifests::service("full", 0)).await.ok()?;
+            in_a_row = if pool(&created) { in_a_row + 1 } else { 0 };
+            (in_a_row == 3).then_some(())
+        })
+        .await;
+        quiet(&host).await;
+        host
+    }
+
+    /// Ends it, and its webhook configuration with it.
+    pub async fn end(&self, mut host: Host) {
+        assert_eq!(host.terminate().await, 0, "{:?}", host.log().last());
+        let list = self.get("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations").await;
+        assert_eq!(list["items"].as_array().map(Vec::len), Some(0), "a webhook is left: {list}");
+    }
+
+    /// The objects of a list, or an object.
+    pub async fn get(&self, path: &str) -> Value {
+        self.client.request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap()
+    }
+
+    /// Creates an object.
+    pub async fn create(&self, path: &str, object: &Value) -> Created {
+        let request = Request::post(path).body(serde_json::to_vec(object).unwrap()).unwrap();
+        self.client.request(request).await.map_err(|error| error.to_string())
+    }
+
+    /// Creates objects, so many at a time; each answer, with the moment of it.
+    pub async fn create_all(
+        &self,
+        path: &str,
+        objects: impl Iterator<Item = Value>,
+        at_a_time: usize,
+    ) -> Vec<(Created, Instant)> {
+        let created = stream::iter(objects).map(async |object| (self.create(path, &object).await, Instant::now()));
+        created.buffered(at_a_time).collect().await
+    }
+
+    /// As [`Self::create_all`], where none may fail.
+    pub async fn add(&self, path: &str, objects: impl Iterator<Item = Value>) {
+        for (created, _) in self.create_all(path, objects, PARALLEL).await {
+            created.unwrap();
+        }
+    }
+
+    /// Deletes all objects of a list, and waits until they and the addresses of their Services are gone.
+    pub async fn clear(&self, path: &str) {
+        let before = self.get(path).await;
+        let request = Request::delete(path).body(Vec::new()).unwrap();
+        self.client.request_text(request).await.unwrap();
+        let items = before["items"].as_array().unwrap();
+        let addresses = items.iter().filter_map(|object| object["spec"]["clusterIP"].as_str());
+        let gone = addresses.map(async |address| {
+            let path = format!("/apis/networking.k8s.io/v1/ipaddresses/{address}");
+            eventually("an address to be free", async || {
+                let request = Request::get(&path).body(Vec::new()).unwrap();
+                self.client.request_text(request).await.is_err().then_some(())
+            })
+            .await;
+        });
+        stream::iter(gone).buffer_unordered(PARALLEL).collect::<Vec<()>>().await;
+    }
+
+    /// Creates many Services that no load touches, each with an address of its pool.
+    pub async fn add_others(&self) {
+        self.namespace("others").await;
+        let service = |index: usize| {
+            let mut service = manifests::service("others", index);
+            let address = u32::from(FIRST_OF_OTHERS) + u32::try_from(index).unwrap();
+            service["spec"]["clusterIP"] = Ipv4Addr::from(address).to_string().into();
+            service
+        };
+        self.add(&services("others"), (0..OTHERS).map(service)).await;
+    }
+}
+
+/// Where the Services of a namespace are.
+pub fn services(namespace: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/services")
+}
+
+/// Where the Deployments of a namespace are.
+pub fn deployments(namespace: &str) -> String {
+    format!("/apis/apps/v1/namespaces/{namespace}/deployments")
+}
+
+/// Whether the address of a Service lies where it should, by its number.
+pub fn is_placed(service: &Value, index: usize) -> bool {
+    let third = service["spec"]["clusterIP"].as_str().and_then(|address| address.parse::<Ipv4Addr>().ok());
+    let pool = if manifests::is_windows(index) { 16..32 } else { 32..48 };
+    third.is_some_and(|address| address.octets()[..2] == [172, 21] && pool.contains(&address.octets()[2]))
+}
+
+fn ipnet(prefix: &'static str) -> impl Fn(&Value) -> bool {
+    move |service| service["spec"]["clusterIP"].as_str().is_some_and(|address| address.starts_with(prefix))
+}
+
+/// Waits until a process does nothing any more: it has looked at all Services.
+async fn quiet(host: &Host) {
+    const LOOK: Duration = Duration::from_millis(500);
+    const NOTHING: Duration = Duration::from_millis(20);
+    /// Ten thousand Services on a busy machine.
+    const LOOKS: usize = 600;
+    host.logged("leading").await;
+    for _ in 0..LOOKS {
+        let before = processor_time(host.pid());
+        tokio::time::sleep(LOOK).await;
+        if processor_time(host.pid()) - before <= NOTHING {
+            return;
+        }
+    }
+    panic!("clusterip serve does not come to rest");
+}
+
+/// A metric of `/metrics`, by its name and labels as they are exposed.
+pub async fn metric(host: &Host, name: &str) -> f64 {
+    let (_, text) = host.get("/metrics").await.unwrap();
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    value.unwrap_or_else(|| panic!("no metric {name} in {text}"))
+}

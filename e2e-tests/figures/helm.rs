@@ -1,0 +1,155 @@
+//! Helm's order: Services first, and then the Deployments that tell where they belong.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use futures::{AsyncBufReadExt, TryStreamExt};
+use http::Request;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::bench::{Bench, deployments, is_placed, services};
+use super::manifests::{deployment, is_windows, name, service};
+use super::support::eventually::PATIENCE;
+use super::table::{Bound, Table, percentile_95};
+
+const SERVICES: usize = 140;
+/// What follows the Services: one Deployment after the other, or many at a time. Each in a namespace of its
+/// own, so that one server moves both: a Service rests after a move.
+const WAYS: [Way; 2] = [
+    Way { namespace: "in-turn", at_a_time: 1, how: "one Deployment after the other" },
+    Way { namespace: "side-by-side", at_a_time: 20, how: "20 Deployments at a time" },
+];
+
+struct Way {
+    namespace: &'static str,
+    at_a_time: usize,
+    how: &'static str,
+}
+
+/// What was measured, round by round.
+#[derive(Default)]
+pub struct Moves {
+    /// The 95th percentile of the time to the new address, in milliseconds.
+    p95: Vec<f64>,
+    slowest: Vec<f64>,
+    moved: usize,
+    to_move: usize,
+    lost: usize,
+    other_uid: usize,
+    misplaced: usize,
+    with_traces: usize,
+}
+
+/// Measures in rounds, each with a server of its own: it moves but so many Services a minute.
+pub async fn measure(bench: &Bench, rounds: usize) -> [Moves; 2] {
+    let mut moves = [Moves::default(), Moves::default()];
+    for way in &WAYS {
+        bench.namespace(way.namespace).await;
+    }
+    for _ in 0..rounds {
+        let host = bench.serve().await;
+        for (way, moves) in WAYS.iter().zip(&mut moves) {
+            round(bench, way, moves).await;
+        }
+        bench.end(host).await;
+        for way in &WAYS {
+            bench.clear(&services(way.namespace)).await;
+            bench.clear(&deployments(way.namespace)).await;
+        }
+    }
+    moves
+}
+
+async fn round(bench: &Bench, way: &Way, moves: &mut Moves) {
+    let namespace = way.namespace;
+    let path = services(namespace);
+    bench.add(&path, (0..SERVICES).map(|index| service(namespace, index))).await;
+    // What is under way because of the creation is no part of this.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let before = bench.get(&path).await;
+    let uids = by_name(&before, |service| service["metadata"]["uid"].clone());
+    let mut placed = placed(bench, namespace, &before).await;
+    let objects = (0..SERVICES).map(|index| deployment(namespace, index));
+    let created = bench.create_all(&deployments(namespace), objects, way.at_a_time).await;
+    let windows: Vec<usize> = (0..SERVICES).filter(|index| is_windows(*index)).collect();
+    let mut seen: BTreeMap<String, Instant> = BTreeMap::new();
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while seen.len() < windows.len() {
+        let Ok(Some((name, when))) = tokio::time::timeout_at(deadline, placed.recv()).await else { break };
+        seen.entry(name).or_insert(when);
+    }
+    let mut took = Vec::new();
+    for index in &windows {
+        let (created, answered) = &created[*index];
+        created.as_ref().unwrap();
+        if let Some(when) = seen.get(&name(*index)) {
+            took.push(when.saturating_duration_since(*answered).as_secs_f64() * 1e3);
+        }
+    }
+    moves.to_move += windows.len();
+    moves.moved += took.len();
+    moves.slowest.push(took.iter().copied().fold(0.0, f64::max));
+    moves.p95.push(percentile_95(took));
+    // The last writes of a move come after its new address.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let after = bench.get(&path).await;
+    let services = by_name(&after, Value::clone);
+    for (name, uid) in &uids {
+        let Some(service) = services.get(name) else {
+            moves.lost += 1;
+            continue;
+        };
+        let index = name.rsplit_once('-').unwrap().1.parse().unwrap();
+        moves.other_uid += usize::from(service["metadata"]["uid"] != *uid);
+        moves.misplaced += usize::from(!is_placed(service, index));
+        moves.with_traces += usize::from(!service["metadata"]["annotations"].is_null());
+    }
+}
+
+/// The Windows Services that a watch shows at their place, as they come there.
+async fn placed(bench: &Bench, namespace: &str, from: &Value) -> mpsc::UnboundedReceiver<(String, Instant)> {
+    let version = from["metadata"]["resourceVersion"].as_str().unwrap();
+    let path = format!("{}?watch=true&resourceVersion={version}", services(namespace));
+    let request = Request::get(path).body(Vec::new()).unwrap();
+    let mut lines = bench.client().request_stream(request).await.unwrap().lines();
+    let (sender, receiver) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok(Some(line)) = lines.try_next().await {
+            let when = Instant::now();
+            let event: Value = serde_json::from_str(&line).unwrap();
+            let service = &event["object"];
+            let name = service["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let index: usize = name.rsplit_once('-').and_then(|(_, index)| index.parse().ok()).unwrap_or_default();
+            let moved = is_windows(index) && service["spec"]["type"] == "ClusterIP" && is_placed(service, index);
+            if moved && sender.send((name, when)).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+fn by_name<T>(list: &Value, of: impl Fn(&Value) -> T) -> BTreeMap<String, T> {
+    let items = list["items"].as_array().unwrap().iter();
+    items.map(|item| (item["metadata"]["name"].as_str().unwrap().to_owned(), of(item))).collect()
+}
+
+/// Whether all was moved, and how soon.
+pub fn rows(all: &[Moves; 2], table: &mut Table) {
+    for (way, moves) in WAYS.iter().zip(all) {
+        moves.rows(table, way.how);
+    }
+}
+
+impl Moves {
+    fn rows(&self, table: &mut Table, how: &str) {
+        table.total(&format!("moved, {how}"), self.moved as f64, "", Bound::Exactly(self.to_move as f64));
+        table.rounds("  from the Deployment's creation, p95", &self.p95, "ms", Bound::AtMost(300.0));
+        table.rounds("  the slowest", &self.slowest, "ms", Bound::None);
+        table.total("  lost", self.lost as f64, "", Bound::Exactly(0.0));
+        table.total("  with another UID", self.other_uid as f64, "", Bound::Exactly(0.0));
+        table.total("  misplaced at the end", self.misplaced as f64, "", Bound::Exactly(0.0));
+        table.total("  with traces of a move", self.with_traces as f64, "", Bound::Exactly(0.0));
+    }
+}

@@ -1,0 +1,92 @@
+//! Memory in a large cluster.
+
+use std::time::Instant;
+
+use serde_json::json;
+
+use super::bench::{Bench, deployments};
+use super::manifests::{deployment, name, pod};
+use super::process::{peak_memory, processor_time};
+use super::table::{Bound, Table};
+
+const NAMESPACE: &str = "others";
+const DEPLOYMENTS: usize = 2_000;
+const PODS: usize = 5_000;
+/// Nothing is compared here, and a start takes its time.
+const ROUNDS: usize = 3;
+
+/// What a start took.
+pub struct Start {
+    /// MB.
+    peak: f64,
+    /// Until it has looked at everything.
+    seconds: f64,
+    /// Seconds of processor time meanwhile.
+    processor: f64,
+}
+
+/// What was measured, round by round.
+pub struct Large(Vec<Start>);
+
+/// Fills the cluster, and starts a server in it, some times.
+pub async fn measure(bench: &Bench) -> Large {
+    let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods");
+    let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices");
+    bench.add(&deployments(NAMESPACE), (0..DEPLOYMENTS).map(|index| deployment(NAMESPACE, index))).await;
+    bench.add(&pods, (0..PODS).map(|nth| pod(NAMESPACE, nth % DEPLOYMENTS, nth))).await;
+    // A controller manager would write these.
+    let slice = |index: usize| {
+        let endpoint = |nth: usize| {
+            let (node, last) = (nth % 50, nth % 250 + 1);
+            let target = format!("{}-6c8f9d7b5-{nth:05}", name(index));
+            json!({
+                "addresses": [format!("10.244.{node}.{last}")],
+                "conditions": {"ready": true, "serving": true, "terminating": false},
+                "nodeName": format!("node-{node}"),
+                "targetRef": {"kind": "Pod", "namespace": NAMESPACE, "name": target},
+            })
+        };
+        json!({
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "namespace": NAMESPACE,
+                "name": format!("{}-x7k2p", name(index)),
+                "labels": {"kubernetes.io/service-name": name(index), "app": name(index)},
+            },
+            "addressType": "IPv4",
+            "ports": [{"name": "http", "port": 8080}, {"name": "metrics", "port": 9090}],
+            "endpoints": (index..PODS).step_by(DEPLOYMENTS).map(endpoint).collect::<Vec<_>>(),
+        })
+    };
+    bench.add(&slices, (0..DEPLOYMENTS).map(slice)).await;
+    let mut large = Large(Vec::new());
+    for _ in 0..ROUNDS {
+        large.0.push(start(bench).await);
+    }
+    large
+}
+
+/// Starts a server in the cluster as it is, and ends it when it has looked at everything.
+pub async fn start(bench: &Bench) -> Start {
+    let begin = Instant::now();
+    let host = bench.serve().await;
+    let start = Start {
+        seconds: begin.elapsed().as_secs_f64(),
+        processor: processor_time(host.pid()).as_secs_f64(),
+        peak: peak_memory(host.pid()),
+    };
+    bench.end(host).await;
+    start
+}
+
+impl Large {
+    /// How much it was.
+    pub fn rows(&self, table: &mut Table, empty: &Start) {
+        let rounds = |figure: fn(&Start) -> f64| self.0.iter().map(figure).collect::<Vec<_>>();
+        table.rounds("peak (VmHWM), first lists included", &rounds(|start| start.peak), "MB", Bound::AtMost(150.0));
+        table.total("  in an empty cluster", empty.peak, "MB", Bound::None);
+        table.rounds("until every Service was looked at", &rounds(|start| start.seconds), "s", Bound::None);
+        table.rounds("processor time meanwhile", &rounds(|start| start.processor), "s", Bound::None);
+    }
+}

@@ -1,0 +1,75 @@
+//! What `clusterip serve` costs a cluster and does for it, on a real control plane: `make bench-cluster`.
+//!
+//! `load`, `helm`, `full`, `crowd` and `memory` behind `--` ask for a part of them.
+//!
+//! A table of figures, each with its bound. Nothing here fails because a figure is bad: a busy machine is no
+//! defect of a change. What is compared with each other is measured in turns on one control plane, so that
+//! both see the same machine.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+mod bench;
+mod full;
+mod helm;
+mod large;
+mod manifests;
+mod pairs;
+mod process;
+mod table;
+
+use bench::Bench;
+use table::Table;
+
+/// How often what is compared is measured in turns: `PAIRS` says otherwise.
+const PAIRS: usize = 7;
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(figures());
+}
+
+async fn figures() {
+    let pairs = std::env::var("PAIRS").map_or(PAIRS, |pairs| pairs.parse().expect("PAIRS is a number"));
+    // Names of groups; cargo adds options of its own.
+    let only: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let asked = |group: &str| only.is_empty() || only.iter().any(|name| name == group);
+    let bench = Bench::start().await;
+    let mut table = Table::new(&bench.about(pairs));
+    let empty = large::start(&bench).await;
+
+    let mut small = None;
+    if asked("load") || asked("crowd") {
+        let measured = pairs::measure(&bench, pairs).await;
+        table.head("150 Services, half of them Windows, Deployments first");
+        measured.correctness(&mut table);
+        measured.rates(&mut table, 1.0);
+        measured.latency(&mut table);
+        small = Some(measured);
+    }
+    if asked("helm") {
+        table.head("140 Services, then their Deployments, half of them Windows");
+        helm::rows(&helm::measure(&bench, pairs).await, &mut table);
+    }
+    if asked("full") {
+        table.head("A full /24, 300 Services, 60 at a time");
+        full::measure(&bench, pairs).await.rows(&mut table);
+    }
+    if asked("crowd") || asked("memory") {
+        bench.add_others().await;
+    }
+    if let Some(small) = small.filter(|_| asked("crowd")) {
+        let crowded = pairs::measure(&bench, pairs).await;
+        table.head("The same 150 Services beside 10,000 others");
+        crowded.correctness(&mut table);
+        crowded.rates(&mut table, 1.2);
+        crowded.latency_without_bound(&mut table);
+        crowded.own_time(&mut table, &small);
+    }
+    if asked("memory") {
+        table.head("10,000 Services, 2,000 Deployments and 5,000 Pods");
+        large::measure(&bench).await.rows(&mut table, &empty);
+    }
+    table.end();
+}

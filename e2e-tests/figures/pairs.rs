@@ -1,0 +1,212 @@
+//! Services whose Deployments are there, created with the webhook and without it, in turns.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::bench::{Bench, Created, PARALLEL, deployments, is_placed, metric, services};
+use super::manifests::{deployment, service};
+use super::process::processor_time;
+use super::support::host::Host;
+use super::table::{Bound, Table, median, ratios};
+
+const NAMESPACE: &str = "shop";
+/// How many Services a load creates.
+const SERVICES: usize = 150;
+/// How often one turn creates them: a rate of half a second says little.
+const BATCHES: usize = 3;
+/// How many Services a turn creates one after the other.
+const SINGLY: usize = 75;
+
+/// What was measured, round by round.
+#[derive(Default)]
+pub struct Pairs {
+    with: Vec<Turn>,
+    without: Vec<Turn>,
+}
+
+type Figure = fn(&Turn) -> f64;
+
+#[derive(Default)]
+struct Turn {
+    /// Services a second, side by side.
+    rate: f64,
+    /// Milliseconds of one Service, one after the other.
+    single: f64,
+    created: usize,
+    failed: usize,
+    duplicate: usize,
+    misplaced_at_creation: usize,
+    misplaced_later: usize,
+    /// Milliseconds of an admission as `clusterip` measures it, one after the other and side by side.
+    admission_single: f64,
+    admission: f64,
+    /// Milliseconds of processor time that `clusterip` takes for a Service, all its work included.
+    processor: f64,
+}
+
+/// Measures in turns: in every second round the turn without the webhook comes first.
+pub async fn measure(bench: &Bench, rounds: usize) -> Pairs {
+    bench.namespace(NAMESPACE).await;
+    let path = deployments(NAMESPACE);
+    if bench.get(&path).await["items"].as_array().is_none_or(Vec::is_empty) {
+        bench.add(&path, (0..SERVICES).map(|index| deployment(NAMESPACE, index))).await;
+    }
+    let mut pairs = Pairs::default();
+    // The first turn of all warms up: connections, caches, and the API server's own learning.
+    turn(bench, None).await;
+    for round in 0..rounds {
+        for with in [round % 2 == 0, round % 2 == 1] {
+            if with {
+                let host = bench.serve().await;
+                pairs.with.push(turn(bench, Some(&host)).await);
+                bench.end(host).await;
+            } else {
+                pairs.without.push(turn(bench, None).await);
+            }
+        }
+    }
+    pairs
+}
+
+async fn turn(bench: &Bench, host: Option<&Host>) -> Turn {
+    let mut turn = Turn::default();
+    let path = services(NAMESPACE);
+    let before = Spent::of(host).await;
+    let mut took = Duration::ZERO;
+    for _ in 0..BATCHES {
+        let begin = Instant::now();
+        let objects = (0..SERVICES).map(|index| service(NAMESPACE, index));
+        let created = bench.create_all(&path, objects, PARALLEL).await;
+        took += begin.elapsed();
+        turn.count(created.into_iter().map(|(created, _)| created).collect());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let later = bench.get(&path).await;
+        let index = |name: &str| name.rsplit_once('-').unwrap().1.parse().unwrap();
+        let misplaced = later["items"].as_array().unwrap().iter();
+        let misplaced =
+            misplaced.filter(|service| !is_placed(service, index(service["metadata"]["name"].as_str().unwrap())));
+        turn.misplaced_later += misplaced.count();
+        bench.clear(&path).await;
+    }
+    turn.rate = turn.created as f64 / took.as_secs_f64();
+    let after = Spent::of(host).await;
+    turn.admission = after.admission_since(&before);
+    turn.processor = (after.processor - before.processor) * 1e3 / turn.created as f64;
+    let mut singly = Vec::new();
+    for index in 0..SINGLY {
+        let object = service(NAMESPACE, index);
+        let begin = Instant::now();
+        let created = bench.create(&path, &object).await;
+        singly.push(begin.elapsed().as_secs_f64() * 1e3);
+        created.unwrap();
+    }
+    turn.single = median(singly);
+    turn.admission_single = Spent::of(host).await.admission_since(&after);
+    bench.clear(&path).await;
+    turn
+}
+
+impl Turn {
+    fn count(&mut self, created: Vec<Created>) {
+        let mut seen = BTreeSet::new();
+        for (index, created) in created.iter().enumerate() {
+            match created {
+                Ok(service) => {
+                    self.created += 1;
+                    self.duplicate += usize::from(!seen.insert(service["spec"]["clusterIP"].to_string()));
+                    self.misplaced_at_creation += usize::from(!is_placed(service, index));
+                }
+                Err(error) => {
+                    eprintln!("a create failed: {error}");
+                    self.failed += 1;
+                }
+            }
+        }
+    }
+}
+
+/// What `clusterip` has taken since it began.
+#[derive(Default)]
+struct Spent {
+    processor: f64,
+    admissions: f64,
+    seconds: f64,
+}
+
+impl Spent {
+    async fn of(host: Option<&Host>) -> Self {
+        let Some(host) = host else { return Self::default() };
+        Self {
+            processor: processor_time(host.pid()).as_secs_f64(),
+            admissions: metric(host, "clusterip_admission_duration_seconds_count").await,
+            seconds: metric(host, "clusterip_admission_duration_seconds_sum").await,
+        }
+    }
+
+    fn admission_since(&self, before: &Self) -> f64 {
+        (self.seconds - before.seconds) * 1e3 / (self.admissions - before.admissions)
+    }
+}
+
+impl Pairs {
+    /// Whether all went well.
+    pub fn correctness(&self, table: &mut Table) {
+        let sum = |count: fn(&Turn) -> usize| self.with.iter().map(count).sum::<usize>() as f64;
+        let created = sum(|turn| turn.created);
+        table.total("created through the webhook, 60 at a time", created, "", Bound::None);
+        table.total("failed", sum(|turn| turn.failed), "", Bound::Exactly(0.0));
+        table.total("duplicate addresses", sum(|turn| turn.duplicate), "", Bound::Exactly(0.0));
+        let misplaced = sum(|turn| turn.misplaced_at_creation) * 100.0 / created;
+        table.total("misplaced at creation", misplaced, "%", Bound::AtMost(1.0));
+        table.total("misplaced after 1 s", sum(|turn| turn.misplaced_later), "", Bound::Exactly(0.0));
+    }
+
+    /// The rates, and their ratio, which must be at least `least`.
+    pub fn rates(&self, table: &mut Table, least: f64) {
+        let [with, without] = self.both(|turn| turn.rate);
+        table.rounds("rate without a webhook, 60 at a time", &without, "/s", Bound::None);
+        table.rounds("rate with the webhook, 60 at a time", &with, "/s", Bound::None);
+        table.rounds("ratio of the rates", &ratios(&with, &without), "", Bound::AtLeast(least));
+    }
+
+    /// How much longer one create takes.
+    pub fn latency(&self, table: &mut Table) {
+        self.latency_within(table, Bound::AtMost(3.0));
+    }
+
+    /// As [`Self::latency`], where nothing is promised.
+    pub fn latency_without_bound(&self, table: &mut Table) {
+        self.latency_within(table, Bound::None);
+    }
+
+    fn latency_within(&self, table: &mut Table, bound: Bound) {
+        let [with, without] = self.both(|turn| turn.single);
+        let more: Vec<f64> = with.iter().zip(&without).map(|(with, without)| with - without).collect();
+        table.rounds("p50 without a webhook, one at a time", &without, "ms", Bound::None);
+        table.rounds("p50 with the webhook, one at a time", &with, "ms", Bound::None);
+        table.rounds("difference", &more, "ms", bound);
+        let admission: Vec<f64> = self.with.iter().map(|turn| turn.admission_single).collect();
+        table.rounds("of it the admission, as clusterip measures it (mean)", &admission, "ms", Bound::None);
+    }
+
+    /// The time in our own process, against that of `before`.
+    pub fn own_time(&self, table: &mut Table, before: &Self) {
+        let figures: [(&str, Figure); 3] = [
+            ("admission, one at a time", |turn| turn.admission_single),
+            ("admission, 60 at a time", |turn| turn.admission),
+            ("processor time for a Service", |turn| turn.processor),
+        ];
+        for (what, figure) in figures {
+            let of = |pairs: &Self| pairs.with.iter().map(figure).collect::<Vec<_>>();
+            let (now, before) = (of(self), of(before));
+            table.rounds(&format!("{what}: with none"), &before, "ms", Bound::None);
+            table.rounds(&format!("{what}: with 10,000"), &now, "ms", Bound::None);
+            let ratio = median(now) / median(before);
+            table.total("  ratio of the medians", ratio, "", Bound::AtMost(1.2));
+        }
+    }
+
+    fn both(&self, figure: Figure) -> [Vec<f64>; 2] {
+        [&self.with, &self.without].map(|turns| turns.iter().map(figure).collect())
+    }
+}
