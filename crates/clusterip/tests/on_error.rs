@@ -1,0 +1,81 @@
+//! What becomes of a request that the policy has no answer for: as `--on-error` says.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::sync::Arc;
+
+use clusterip::cluster::ledger::Ledger;
+use clusterip::cluster::stores::Stores;
+use clusterip::evaluator::Evaluator;
+use clusterip::live_settings::LiveSettings;
+use clusterip::metrics::Metrics;
+use clusterip::policy::module::Module;
+use clusterip::policy::response::{AdmissionResponse, Status};
+use clusterip::webhook::admission::{Admission, OnError};
+use clusterip::webhook::review::Reviewer as _;
+use clusterip_core::settings::Settings;
+use kube::{Client, Config};
+use serde_json::json;
+use tokio::sync::watch;
+
+/// A policy that traps whatever it is asked.
+const TRAPS: &str = r#"(module
+  (memory (export "memory") 1)
+  (func (export "__guest_call") (param i32 i32) (result i32) unreachable))"#;
+
+#[tokio::test]
+async fn a_policy_that_does_not_answer() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    // Nobody is asked there.
+    let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+    let reason = "clusterip-policy could not decide: the policy did not answer: ";
+    let rows = [(OnError::Deny, false), (OnError::Allow, true)];
+    for (on_error, allowed) in rows {
+        let metrics = Arc::new(Metrics::new());
+        let live = LiveSettings {
+            document: json!({}),
+            settings: Settings::default(),
+            hash: String::new(),
+            warnings: Vec::new(),
+        };
+        let (_settings, settings) = watch::channel(Arc::new(live));
+        let (stores, _changes) = Stores::new(client.clone(), |_| ());
+        let ledger = Ledger::default();
+        let module = Arc::new(Module::new(TRAPS.as_bytes()).unwrap());
+        let evaluator = Evaluator::new(module, settings, stores, ledger.clone(), Arc::clone(&metrics));
+        let admission = Admission::new(evaluator, Arc::clone(&metrics), on_error);
+        let request = json!({
+            "uid": "7",
+            "kind": {"group": "", "version": "v1", "kind": "Service"},
+            "namespace": "shop",
+            "name": "web",
+            "operation": "CREATE",
+            "object": {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {}},
+        });
+        for _ in 0..2 {
+            let found = admission.review(&request);
+            let said = match on_error {
+                OnError::Deny => found.status.clone().and_then(|status| status.message),
+                OnError::Allow => found.warnings.clone().and_then(|mut warnings| warnings.pop()),
+            };
+            let said = said.expect("why");
+            assert!(said.starts_with(reason), "{said}");
+            let expected = AdmissionResponse {
+                uid: "7".to_owned(),
+                allowed,
+                patch_type: None,
+                patch: None,
+                status: (!allowed).then(|| Status { message: Some(said.clone()), code: Some(500) }),
+                audit_annotations: None,
+                warnings: allowed.then(|| vec![said.clone()]),
+            };
+            assert_eq!(found, expected);
+        }
+        assert!(ledger.is_empty());
+        let text = metrics.encode();
+        for line in
+            ["clusterip_admissions_total{decision=\"error\",pool=\"\"} 2", "clusterip_evaluation_errors_total 2"]
+        {
+            assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
+        }
+    }
+}
