@@ -164,7 +164,15 @@ impl Place {
     pub async fn service_at(&self, name: &str, address: [u8; 4], metadata: Value, spec: Value) -> Value {
         let mut spec = spec;
         spec["clusterIP"] = Ipv4Addr::from(address).to_string().into();
-        let mut service = self.service_named(name, metadata, spec).await;
+        // Until nobody owns the address any more, a controller at work finds nothing wrong with it: it is
+        // where it is said to belong, or there is no such pool.
+        let mut meanwhile = metadata.clone();
+        meanwhile["annotations"]["clusterip-policy/pool"] = pool_of(Ipv4Addr::from(address).into()).into();
+        let mut service = self.service_named(name, meanwhile, spec).await;
+        match metadata.get("annotations") {
+            Some(annotations) => service["metadata"]["annotations"] = annotations.clone(),
+            None => drop(service["metadata"].as_object_mut().unwrap().remove("annotations")),
+        }
         for entry in service["metadata"]["managedFields"].as_array_mut().unwrap() {
             let owned = entry["fieldsV1"]["f:spec"].as_object_mut().unwrap();
             owned.remove("f:clusterIP");

@@ -248,25 +248,23 @@ impl Move {
                 }
                 Finding::Misplaced(mut misplaced) => {
                     row.why = misplaced.why();
-                    match std::mem::replace(&mut misplaced.verdict, Verdict::Taken) {
-                        Verdict::Report { reason, detail } => {
+                    let movable = reconciler.movable(&id, &misplaced).await;
+                    match (movable, std::mem::replace(&mut misplaced.verdict, Verdict::Taken)) {
+                        // It was changed a moment ago: whoever did that is at work on it.
+                        (Ok(Movable::Changed), _) | (_, Verdict::Taken) => continue,
+                        (Ok(Movable::SetByHand), _) => row.stays = Some(BY_HAND.to_owned()),
+                        (Err(error), _) => {
+                            row.stuck = true;
+                            row.stays = Some(format!("it can't be read: {}", words(&error)));
+                        }
+                        (Ok(Movable::Yes), Verdict::Report { reason, detail }) => {
                             row.stuck = reason == Reason::PoolFull;
                             row.stays = Some(detail);
                         }
-                        Verdict::Taken => continue,
-                        Verdict::Move { to, evaluation } => match reconciler.movable(&id, &misplaced).await {
-                            Ok(Movable::Yes) => {
-                                row.to = Some(to.clone());
-                                jobs.push(Job::Move { service, misplaced, to, evaluation });
-                            }
-                            Ok(Movable::SetByHand) => row.stays = Some(BY_HAND.to_owned()),
-                            // It was changed a moment ago: whoever did that is at work on it.
-                            Ok(Movable::Changed) => continue,
-                            Err(error) => {
-                                row.stuck = true;
-                                row.stays = Some(format!("it can't be read: {}", words(&error)));
-                            }
-                        },
+                        (Ok(Movable::Yes), Verdict::Move { to, evaluation }) => {
+                            row.to = Some(to.clone());
+                            jobs.push(Job::Move { service, misplaced, to, evaluation });
+                        }
                     }
                 }
             }

@@ -167,28 +167,25 @@ impl Reconciler {
     }
 
     async fn misplaced(self: &Arc<Self>, id: &Id, service: &Value, mut misplaced: Misplaced) -> Next {
-        let (to, evaluation) = match std::mem::replace(&mut misplaced.verdict, Verdict::Taken) {
-            Verdict::Report { reason, detail } => {
-                self.report(id, &misplaced, reason, &detail).await;
-                self.drop_wish(id, service).await;
-                return Next::After(REPORTED);
-            }
-            Verdict::Move { to, evaluation } => (to, evaluation),
-            Verdict::Taken => return Next::Change,
-        };
-        match self.movable(id, &misplaced).await {
-            Ok(Movable::Yes) => {}
+        let stays = match self.movable(id, &misplaced).await {
+            Ok(Movable::Yes) => None,
             Ok(Movable::Changed) => return Next::After(STALE),
-            Ok(Movable::SetByHand) => {
-                self.report(id, &misplaced, Reason::ByHand, BY_HAND).await;
-                self.drop_wish(id, service).await;
-                return Next::After(REPORTED);
-            }
+            // Whatever else speaks against it: this one does not pass.
+            Ok(Movable::SetByHand) => Some((Reason::ByHand, BY_HAND.to_owned())),
             Err(error) => {
                 tracing::warn!(namespace = id.0, name = id.1, error = words(&error), "the service can't be read");
                 return Next::After(UNFINISHED);
             }
-        }
+        };
+        let (to, evaluation) = match (stays, std::mem::replace(&mut misplaced.verdict, Verdict::Taken)) {
+            (Some((reason, detail)), _) | (None, Verdict::Report { reason, detail }) => {
+                self.report(id, &misplaced, reason, &detail).await;
+                self.drop_wish(id, service).await;
+                return Next::After(REPORTED);
+            }
+            (None, Verdict::Move { to, evaluation }) => (to, evaluation),
+            (None, Verdict::Taken) => return Next::Change,
+        };
         let braked = self.brakes().take(id, misplaced.asked_for, Instant::now());
         if let Err(brake) = braked {
             return self.brake(id, &misplaced, brake).await;
