@@ -313,7 +313,7 @@ async fn what_is_misplaced_is_moved_or_reported() {
     })
     .await;
     let log = host.log().join("\n");
-    assert!(log.contains("detail=\"it lies in pool linux, and belongs to pool labelled"), "{log}");
+    assert!(log.contains(r#"misplaced namespace="team-with-endpoints" name="web" reason="ready_endpoints""#), "{log}");
 }
 
 #[tokio::test]
