@@ -40,7 +40,7 @@ pub type Created = Result<Value, String>;
 impl Bench {
     /// Starts the control plane.
     pub async fn start() -> Self {
-        let plane = ControlPlane::start(Options::default());
+        let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
         let client = plane.client();
         Self { plane, client }
     }

@@ -12,7 +12,6 @@ pub mod controller;
 pub mod evaluator;
 pub mod live_settings;
 pub mod logging;
-pub mod memory;
 pub mod metrics;
 pub mod permissions;
 pub mod planner;

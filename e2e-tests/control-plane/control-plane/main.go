@@ -36,6 +36,7 @@ func run() error {
 	machine := flag.Bool("machine", false, "print one line of JSON when ready, take commands on standard input, end when it closes")
 	flag.StringVar(&options.assets, "assets", os.Getenv("KUBEBUILDER_ASSETS"), "the folder with etcd, kube-apiserver and kubectl; $KUBEBUILDER_ASSETS where not given")
 	flag.StringVar(&options.serviceRange, "service-cluster-ip-range", "172.21.0.0/16", "the range of Service addresses, or one of each IP family, with a comma")
+	flag.BoolVar(&options.audit, "audit", false, "write what webhooks say of Services for the audit log into audit.log in the folder")
 	flag.BoolVar(&options.controllerManager, "controller-manager", false, "run kube-controller-manager too")
 	flag.StringVar(&options.folder, "folder", "", "the folder for certificates, data and logs, emptied first and removed at the end; a temporary one where not given")
 	flag.Parse()

@@ -22,6 +22,7 @@ type options struct {
 	assets            string
 	serviceRange      string
 	controllerManager bool
+	audit             bool
 	folder            string
 }
 
@@ -183,10 +184,6 @@ const auditedServices = `{
 // service account, which only the controller manager makes.
 func (p *plane) startAPIServer(ctx context.Context) error {
 	c := p.credentials
-	auditPolicy := filepath.Join(p.folder, "audit-policy.json")
-	if err := os.WriteFile(auditPolicy, []byte(auditedServices), 0o600); err != nil {
-		return err
-	}
 	args := []string{
 		"--etcd-servers", p.etcdClient,
 		"--bind-address", "127.0.0.1",
@@ -203,8 +200,13 @@ func (p *plane) startAPIServer(ctx context.Context) error {
 		"--token-auth-file", c.tokensFile(),
 		"--authorization-mode", "Node,RBAC",
 		"--allow-privileged",
-		// What webhooks say for the audit log is seen nowhere else.
-		"--audit-policy-file", auditPolicy, "--audit-log-path", filepath.Join(p.folder, "audit.log"),
+	}
+	if p.options.audit {
+		auditPolicy := filepath.Join(p.folder, "audit-policy.json")
+		if err := os.WriteFile(auditPolicy, []byte(auditedServices), 0o600); err != nil {
+			return err
+		}
+		args = append(args, "--audit-policy-file", auditPolicy, "--audit-log-path", filepath.Join(p.folder, "audit.log"))
 	}
 	if !p.options.controllerManager {
 		args = append(args, "--disable-admission-plugins", "ServiceAccount")

@@ -29,11 +29,13 @@ pub struct Options {
     /// Whether a controller manager runs: it makes service accounts, ReplicaSets, Pods and EndpointSlices,
     /// and deletes what lost its owner. Without it all of this is the test's to write.
     pub controller_manager: bool,
+    /// Whether the API server writes down what webhooks say of Services for the audit log.
+    pub audit: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { service_ranges: vec!["172.21.0.0/16".to_owned()], controller_manager: false }
+        Self { service_ranges: vec!["172.21.0.0/16".to_owned()], controller_manager: false, audit: true }
     }
 }
 
@@ -117,6 +119,7 @@ impl ControlPlane {
             .arg("-machine")
             .arg(format!("-service-cluster-ip-range={}", options.service_ranges.join(",")))
             .arg(format!("-controller-manager={}", options.controller_manager))
+            .arg(format!("-audit={}", options.audit))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, PoisonError};
+use std::thread::available_parallelism;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
@@ -25,7 +26,6 @@ use crate::controller::run::Controller;
 use crate::evaluator::Evaluator;
 use crate::live_settings::{Follower, SettingsError, Source, judge};
 use crate::logging::Logging;
-use crate::memory;
 use crate::metrics::{FamilyFill, Metrics, PoolFill};
 use crate::permissions::{self, Duties};
 use crate::policy::module::{EMBEDDED, Module};
@@ -48,6 +48,9 @@ Exit status: 0 after SIGTERM or SIGINT; 2 where it can't begin or go on.";
 
 /// How often certificate files are looked at.
 const LOOK_AT_FILES: Duration = Duration::from_secs(5);
+
+/// How many threads evaluate at least.
+const FEWEST_THREADS: usize = 2;
 
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
@@ -117,8 +120,10 @@ impl Serve {
     /// Where it can't begin, or go on.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         self.logging.start()?;
-        memory::share_arenas();
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        // Evaluations compute: more threads than these make none faster. But the allocator keeps for each
+        // thread some megabytes of what was freed: in a large cluster more than the cluster takes.
+        let threads = FEWEST_THREADS.max(available_parallelism().map_or(1, usize::from));
+        let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(threads).enable_all().build()?;
         let done = runtime.block_on(self.serve());
         // A watch may be in the middle of something that nobody waits for.
         runtime.shutdown_background();
