@@ -342,7 +342,17 @@ async fn a_first_address_that_is_taken_leaves_the_second_where_it_was() {
     };
     let (outcome, ()) = tokio::join!(mover.start(&order, &targets), disturb);
     let after = again(&client, &before).await;
-    assert_eq!(addresses(&after), [next, stays], "{outcome:?}");
+    // The API server takes the addresses of the two families one after the other, in either order. Where it
+    // took the second before it refused the first, it does not give it back for a minute: then nothing
+    // but other addresses can be had, and that is told.
+    let leaked = matches!(&outcome, Ok(Outcome::Elsewhere { notes, .. })
+        if notes.iter().any(|note| note.contains(&format!("{stays}"))));
+    if leaked {
+        let now = addresses(&after);
+        assert!(now.len() == 2 && now[0].is_ipv4() && now[1].is_ipv6() && now[1] != stays, "{now:?}: {outcome:?}");
+    } else {
+        assert_eq!(addresses(&after), [next, stays], "{outcome:?}");
+    }
     assert_eq!(but_addresses(&after), but_addresses(&before));
 }
 
