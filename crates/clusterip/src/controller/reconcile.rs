@@ -331,6 +331,7 @@ impl Reconciler {
     fn remember(&self, id: &Id, reason: Reason, text: &str) -> bool {
         let now = (reason, text.to_owned());
         let mut found = self.found();
+        found.squatters.remove(id);
         let before = found.misplaced.insert(id.clone(), now.clone());
         self.count(&found);
         before.is_none_or(|before| before != now)
