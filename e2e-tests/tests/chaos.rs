@@ -156,9 +156,21 @@ async fn a_process_that_is_killed_loses_nothing() {
         })
         .await;
 
-        // The same objects, with all that they had: UIDs and owners of fields, too.
+        // The same objects, with all that they had: UIDs and owners of fields, too. Only a node port may have
+        // been taken meanwhile, by another Service or by a request of the killed process that the API
+        // server did not carry out and keeps the port of: then that is told.
+        let log = host.log();
+        let told = |service: &Value| {
+            let name = format!("name={}", service["metadata"]["name"]);
+            log.iter().any(|line| line.contains(&name) && line.contains("was replaced by another"))
+        };
         let sorted = |services: &[Value]| {
             let mut all: Vec<Value> = services.iter().map(but_addresses).collect();
+            for service in all.iter_mut().filter(|service| told(service)) {
+                for port in service["spec"]["ports"].as_array_mut().into_iter().flatten() {
+                    port["nodePort"].take();
+                }
+            }
             // What a list says once for all of its items.
             for service in all.iter_mut().filter_map(Value::as_object_mut) {
                 service.retain(|field, _| field != "apiVersion" && field != "kind");
