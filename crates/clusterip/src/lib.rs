@@ -5,6 +5,7 @@
 //! [`webhook`] and [`controller`] serve a cluster; [`report`] shows results to people and programs;
 //! [`commands`] tie them together.
 
+pub mod audit;
 pub mod cli;
 pub mod cluster;
 pub mod commands;

@@ -1,0 +1,161 @@
+//! What an audit tells. `-o json` is this, and the map is drawn from it.
+
+use std::net::IpAddr;
+
+use clap::ValueEnum;
+use ipnet::IpNet;
+use serde::Serialize;
+
+/// An audit of a cluster at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Audit {
+    /// The pools, in the order of the settings.
+    pub pools: Vec<Pool>,
+    /// What is not as it should be: by kind, then about pools in their order, then about Services by
+    /// namespace and name.
+    pub findings: Vec<Finding>,
+}
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Pool {
+    /// Its name.
+    pub name: String,
+    /// Its ranges, in the order of the settings.
+    pub ranges: Vec<Range>,
+}
+
+/// A range of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Range {
+    /// The range.
+    pub cidr: IpNet,
+    /// How its addresses are used.
+    pub counts: Counts,
+    /// Addresses that are never handed out, in order, as few spans as there can be.
+    pub kept: Vec<Span>,
+    /// Every address that is used or in flight, in order.
+    pub addresses: Vec<Address>,
+}
+
+/// How many addresses of a range are what. `usable` is `used`, `claimed` and `free` together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Counts {
+    /// May be handed out.
+    pub usable: u128,
+    /// Of the usable ones: are used.
+    pub used: u128,
+    /// Of the usable ones: are in flight, claimed by a server or kept by a move under way.
+    pub claimed: u128,
+    /// Of the usable ones: may be handed out now.
+    pub free: u128,
+    /// Are kept for addresses set by hand.
+    pub reserved: u128,
+    /// Are used, but may not be handed out: set by hand, or there before the pool was.
+    pub beside: u128,
+}
+
+/// Addresses that are never handed out, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Span {
+    /// The first.
+    pub first: IpAddr,
+    /// The last.
+    pub last: IpAddr,
+    /// Why.
+    pub why: Kept,
+}
+
+/// Why an address is never handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Kept {
+    /// `reserved` of the pool.
+    Reserved,
+    /// `exclude` of the pool, the network and broadcast address, and that of `default/kubernetes`.
+    Excluded,
+}
+
+/// An address that is used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Address {
+    /// It.
+    pub address: IpAddr,
+    /// How.
+    pub state: State,
+    /// The namespace of the Service that has it.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The pool that the Service belongs to; none where no pool is for it.
+    pub pool: Option<String>,
+    /// What is known of its nodes, in words.
+    pub evidence: Option<String>,
+    /// Whether somebody chose it.
+    pub by_hand: bool,
+}
+
+/// How an address is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum State {
+    /// By a Service that belongs here.
+    Used,
+    /// By a Service that belongs elsewhere, or nowhere.
+    Misplaced,
+    /// By one that is being created or moved.
+    InFlight,
+}
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// What kind of thing.
+    pub kind: Kind,
+    /// The namespace of the Service that it is about; none where it is about a pool or the settings.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: Option<String>,
+    /// The addresses that it is about.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpAddr>,
+    /// The pool that it is about, or that the Service belongs to.
+    pub pool: Option<String>,
+    /// What is known of the nodes of the Service, in words.
+    pub evidence: Option<String>,
+    /// In one sentence: what is wrong, and the way out.
+    pub message: String,
+}
+
+/// The kinds of findings, worst first. The names are those of `--fail-on`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A move of a Service has begun, and has not ended
+    HalfMoved,
+    /// A Service lies in another pool than its evidence names
+    Misplaced,
+    /// The same, set by hand: nothing moves it
+    ByHand,
+    /// A Service that belongs to a pool has an address of none
+    NoPool,
+    /// A Service without a pool has an address of one
+    Squatter,
+    /// A Service selects Pods for several kinds of nodes
+    MixedNodes,
+    /// A pool has no free address
+    Full,
+    /// A pool lies outside of the cluster's Service ranges
+    OutsideRanges,
+    /// A pool might hand out the address of default/kubernetes
+    OverKubernetes,
+    /// `order: lowest`, which many parallel requests fail with where no ledger is
+    LowestOrder,
+}
