@@ -97,8 +97,8 @@ pub struct Address {
     pub pool: Option<String>,
     /// What is known of its nodes, in words.
     pub evidence: Option<String>,
-    /// Whether somebody chose it.
-    pub by_hand: bool,
+    /// Whether somebody chose it; not known where the Service comes without `metadata.managedFields`.
+    pub by_hand: Option<bool>,
 }
 
 /// How an address is used.
