@@ -8,6 +8,7 @@ use clusterip_core::answer::Answer;
 use serde_json::Value;
 use tokio::sync::watch;
 
+use crate::cluster::claims::Claims;
 use crate::cluster::ledger::Ledger;
 use crate::cluster::lookups::{Lookups, Subject};
 use crate::cluster::snapshot::map;
@@ -23,6 +24,7 @@ pub struct Evaluator {
     settings: watch::Receiver<Arc<LiveSettings>>,
     stores: Stores,
     ledger: Ledger,
+    claims: Option<Claims>,
     metrics: Arc<Metrics>,
 }
 
@@ -44,7 +46,12 @@ impl Evaluator {
         ledger: Ledger,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { module, settings, stores, ledger, metrics }
+        Self { module, settings, stores, ledger, claims: None, metrics }
+    }
+
+    /// The same, with claims: one of several replicas.
+    pub fn claiming(self, claims: Claims) -> Self {
+        Self { claims: Some(claims), ..self }
     }
 
     /// The settings in force.
@@ -69,7 +76,7 @@ impl Evaluator {
     pub fn evaluate(&self, request: &Value, subject: &Subject) -> Result<Evaluation, ModuleError> {
         let settings = self.settings();
         let selector = request.get("object").map(|object| map(object, &["spec", "selector"])).unwrap_or_default();
-        let lookups = Arc::new(Lookups::new(&self.stores, &self.ledger, subject, selector));
+        let lookups = Arc::new(Lookups::new(&self.stores, &self.ledger, self.claims.as_ref(), subject, selector));
         let begin = Instant::now();
         let answer = self.module.validate(request, &settings.document, lookups.clone());
         self.metrics.evaluation(begin.elapsed());

@@ -79,6 +79,8 @@ struct Hold {
     chosen: Chosen,
     /// Whether an evaluation is still at work on it.
     open: bool,
+    /// Whether another replica gave it away: it told so by a claim.
+    elsewhere: bool,
 }
 
 impl Default for Ledger {
@@ -101,8 +103,32 @@ impl Ledger {
         if held.get(&address).is_some_and(|hold| hold.lives(now)) || is_used() {
             return false;
         }
-        held.insert(address, Hold { owner: owner.clone(), since: now, chosen: Chosen::ByPolicy, open: true });
+        held.insert(address, Hold::new(owner, now, Chosen::ByPolicy, true));
         true
+    }
+
+    /// Whether an address is held that this process gave away.
+    pub fn holds(&self, address: IpAddr) -> bool {
+        let now = (self.clock)();
+        self.lock().get(&address).is_some_and(|hold| hold.lives(now) && !hold.elsewhere)
+    }
+
+    /// Holds an address that another replica claims, unless it is held already.
+    pub fn note_claimed(&self, address: IpAddr, owner: &Owner) {
+        let now = (self.clock)();
+        let mut ledger = self.lock();
+        if !ledger.get(&address).is_some_and(|hold| hold.lives(now)) {
+            let hold = Hold { elsewhere: true, ..Hold::new(owner, now, Chosen::ByPolicy, false) };
+            ledger.insert(address, hold);
+        }
+    }
+
+    /// Another replica's claim of an address is gone.
+    pub fn drop_claimed(&self, address: IpAddr) {
+        let mut ledger = self.lock();
+        if ledger.get(&address).is_some_and(|hold| hold.elsewhere) {
+            ledger.remove(&address);
+        }
     }
 
     /// As [`Self::hold`], without holding it.
@@ -136,8 +162,7 @@ impl Ledger {
         let now = (self.clock)();
         let mut ledger = self.lock();
         if !ledger.get(&address).is_some_and(|hold| hold.lives(now)) {
-            let hold = Hold { owner: owner.clone(), since: now, chosen: Chosen::ByHand, open: false };
-            ledger.insert(address, hold);
+            ledger.insert(address, Hold::new(owner, now, Chosen::ByHand, false));
             drop_oldest(&mut ledger, owner, address.is_ipv4());
         }
     }
@@ -200,6 +225,10 @@ impl Ledger {
 }
 
 impl Hold {
+    fn new(owner: &Owner, since: Instant, chosen: Chosen, open: bool) -> Self {
+        Self { owner: owner.clone(), since, chosen, open, elsewhere: false }
+    }
+
     fn lives(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.since) < HELD_FOR
     }
@@ -209,7 +238,7 @@ impl Hold {
 fn drop_oldest(ledger: &mut HashMap<IpAddr, Hold>, owner: &Owner, is_v4: bool) {
     let mut its: Vec<(Instant, IpAddr)> = ledger
         .iter()
-        .filter(|(address, hold)| address.is_ipv4() == is_v4 && !hold.open && hold.owner == *owner)
+        .filter(|(address, hold)| address.is_ipv4() == is_v4 && !hold.open && !hold.elsewhere && hold.owner == *owner)
         .map(|(address, hold)| (hold.since, *address))
         .collect();
     its.sort_unstable_by(|a, b| b.cmp(a));
@@ -333,6 +362,25 @@ mod tests {
         assert!(ledger.is_ours(ip(1), "shop", "web"), "what is held stays whose it was");
         ledger.release(&[ip(1)]);
         assert!(!ledger.is_ours(ip(1), "shop", "web"));
+    }
+
+    #[test]
+    fn what_others_claim_is_held_until_their_claim_goes() {
+        let (ledger, seconds) = ledger();
+        ledger.note_claimed(ip(1), &web());
+        assert!(!ledger.hold(ip(1), &Owner::new("shop", "db", ""), || false), "claimed elsewhere");
+        assert!(!ledger.holds(ip(1)), "not given away here");
+        assert!(ledger.is_ours(ip(1), "shop", "web"), "whichever replica asks");
+        assert_eq!(shown(&ledger), ["10.0.0.1 shop/web"]);
+        ledger.drop_claimed(ip(1));
+        assert!(ledger.hold(ip(1), &web(), || false), "its claim is gone");
+        assert!(ledger.holds(ip(1)));
+        ledger.note_claimed(ip(1), &Owner::new("shop", "db", ""));
+        ledger.drop_claimed(ip(1));
+        assert!(ledger.holds(ip(1)), "what is given away here stays held");
+        ledger.note_claimed(ip(2), &web());
+        seconds.store(65, Ordering::Relaxed);
+        assert!(ledger.hold(ip(2), &web(), || false), "too old");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The policy's look-ups, answered from the watched stores and the ledger. No call leaves the process.
+//! The policy's look-ups, answered from the watched stores and the ledger. No call leaves the process, but
+//! with several replicas the claim of the address that is found free.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -6,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use clusterip_core::label_selector::Labels;
 use serde_json::json;
 
+use super::claims::Claims;
 use super::ledger::{Ledger, Owner};
 use super::snapshot::{Snapshot, SnapshotCalls};
 use super::stores::Stores;
@@ -27,22 +29,45 @@ pub struct Lookups {
     snapshot: Arc<RwLock<Snapshot>>,
     calls: SnapshotCalls,
     ledger: Ledger,
+    claims: Option<Claims>,
     subject: Subject,
     held: Mutex<Vec<IpAddr>>,
 }
 
 impl Lookups {
     /// Look-ups for a Service with this selector. A dry run sees what is held, and holds nothing.
-    pub fn new(stores: &Stores, ledger: &Ledger, subject: &Subject, selector: Labels) -> Self {
+    pub fn new(stores: &Stores, ledger: &Ledger, claims: Option<&Claims>, subject: &Subject, selector: Labels) -> Self {
         let snapshot = Arc::clone(stores.snapshot());
         let calls = SnapshotCalls::new(Arc::clone(&snapshot)).for_selector(selector);
-        Self { snapshot, calls, ledger: ledger.clone(), subject: subject.clone(), held: Mutex::default() }
+        let (ledger, claims, subject) = (ledger.clone(), claims.cloned(), subject.clone());
+        Self { snapshot, calls, ledger, claims, subject, held: Mutex::default() }
     }
 
     /// Ends the evaluation: of what it held, the addresses in `used` stay held.
     pub fn settle(&self, used: &[IpAddr]) {
         let held = std::mem::take(&mut *self.held.lock().unwrap_or_else(PoisonError::into_inner));
         self.ledger.settle(&self.subject.owner, &held, used);
+        if let Some(claims) = &self.claims {
+            let unused: Vec<IpAddr> = held.into_iter().filter(|address| !used.contains(address)).collect();
+            claims.release(&unused);
+        }
+    }
+
+    /// Holds an address, here and where others could take it, if it is free.
+    fn hold(&self, address: IpAddr, is_used: impl FnOnce() -> bool) -> Result<bool, String> {
+        if !self.ledger.hold(address, &self.subject.owner, is_used) {
+            return Ok(false);
+        }
+        let claimed = match &self.claims {
+            Some(claims) => claims.claim(address, &self.subject.owner).map_err(|error| error.to_string()),
+            None => Ok(true),
+        };
+        if claimed == Ok(true) {
+            self.held.lock().unwrap_or_else(PoisonError::into_inner).push(address);
+        } else {
+            self.ledger.release(&[address]);
+        }
+        claimed
     }
 
     fn ip_address(&self, call: &HostCall, address: IpAddr) -> Result<Vec<u8>, String> {
@@ -57,15 +82,8 @@ impl Lookups {
             let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
             snapshot.has_ip_address(address)
         };
-        let free = if self.subject.dry_run {
-            self.ledger.is_free(address, is_used)
-        } else {
-            let free = self.ledger.hold(address, &self.subject.owner, is_used);
-            if free {
-                self.held.lock().unwrap_or_else(PoisonError::into_inner).push(address);
-            }
-            free
-        };
+        let free =
+            if self.subject.dry_run { self.ledger.is_free(address, is_used) } else { self.hold(address, is_used)? };
         if free {
             return Err(not_found());
         }

@@ -1,5 +1,7 @@
 //! Where the answers to a policy's look-ups come from.
 
+pub mod claim_lease;
+pub mod claims;
 pub mod failure;
 pub mod fill;
 pub mod ledger;

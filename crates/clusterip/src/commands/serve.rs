@@ -12,11 +12,13 @@ use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::json;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::connect;
+use crate::cluster::claims::{self, Claims};
 use crate::cluster::ledger::Ledger;
 use crate::cluster::stores::{State, Stores};
 use crate::controller::leader::{Identity, Leader, Role, Timing};
@@ -51,6 +53,8 @@ const LOOK_AT_FILES: Duration = Duration::from_secs(5);
 
 /// How many threads evaluate at least.
 const FEWEST_THREADS: usize = 2;
+/// How many do where each waits for its claim.
+const CLAIMING_THREADS: usize = 16;
 
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
@@ -91,6 +95,9 @@ pub struct Serve {
     /// Leave admission to somebody else: no webhook, only the controller
     #[arg(long, conflicts_with_all = ["register_url", "tls_cert", "on_error"])]
     no_webhook: bool,
+    /// Who knows which addresses are in flight; several replicas need `lease`
+    #[arg(long, value_enum, value_name = "WHERE", default_value_t)]
+    claims: claims::Kept,
     /// Which misplaced Services are moved
     #[arg(long = "move", value_enum, value_name = "WHICH", default_value_t)]
     moves: Moves,
@@ -122,7 +129,8 @@ impl Serve {
         self.logging.start()?;
         // Evaluations compute: more threads than these make none faster. But the allocator keeps for each
         // thread some megabytes of what was freed: in a large cluster more than the cluster takes.
-        let threads = FEWEST_THREADS.max(available_parallelism().map_or(1, usize::from));
+        let fewest = if self.claims == claims::Kept::Lease { CLAIMING_THREADS } else { FEWEST_THREADS };
+        let threads = fewest.max(available_parallelism().map_or(1, usize::from));
         let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(threads).enable_all().build()?;
         let done = runtime.block_on(self.serve());
         // A watch may be in the middle of something that nobody waits for.
@@ -158,7 +166,14 @@ impl Serve {
         let settings = follower.subscribe();
         permissions::check(&client, &settings.borrow().settings.clone(), &self.duties(&namespace)).await?;
         stores.watch(&settings.borrow().settings);
+        let me = Identity::new(Role::Serve);
+        let claims = (self.claims == claims::Kept::Lease)
+            .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), Handle::current()));
         let evaluator = Evaluator::new(module, settings.clone(), stores.clone(), ledger, Arc::clone(&metrics));
+        let evaluator = match &claims {
+            Some(claims) => evaluator.claiming(claims.clone()),
+            None => evaluator,
+        };
 
         // From here on something may be under way: what is begun below ends by itself after `stop`.
         let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
@@ -174,9 +189,16 @@ impl Serve {
         };
         let reconciler = Arc::new(Reconciler::new(evaluator.clone(), client.clone(), Arc::clone(&metrics), allowed));
         let (last, unled) = watch::channel(false);
-        let leader = Leader::new(client.clone(), &namespace, Identity::new(Role::Serve), Timing::default());
+        let leader = Leader::new(client.clone(), &namespace, me, Timing::default());
         let leadership = leader.subscribe();
         let led = tokio::spawn(leader.run(until(&unled)));
+        if let Some(claims) = claims {
+            let (leadership, end) = (leadership.clone(), until(&stopped));
+            tasks.spawn(async move {
+                claims.run(|| leadership.borrow().leads(), end).await;
+                Ok(())
+            });
+        }
         let controller = Controller {
             reconciler: Arc::clone(&reconciler),
             changes,

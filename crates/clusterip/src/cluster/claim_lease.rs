@@ -1,0 +1,157 @@
+//! A claim of an address, as the Lease that it is kept in.
+//!
+//! The name says the address, so creating it is a lock. A Lease in the server's own namespace needs no
+//! right outside of it, and `kubectl get leases` shows what is in flight.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::ObjectMeta;
+
+use super::ledger::Owner;
+
+/// The label that tells what a Lease of this program is for.
+pub const LABEL: &str = "clusterip-policy/lease";
+/// Its value for claims.
+pub const CLAIM: &str = "claim";
+/// The annotation with the address, as Kubernetes writes it.
+pub const ADDRESS_ANNOTATION: &str = "clusterip-policy/address";
+/// The annotation with namespace and name of the Service; the name is empty where it is yet to be
+/// generated.
+pub const SERVICE_ANNOTATION: &str = "clusterip-policy/service";
+
+/// The name of the Lease of an address: `ip-` and the address in full, with dashes.
+pub fn name(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => format!("ip-{}", address.to_string().replace('.', "-")),
+        IpAddr::V6(address) => {
+            let groups = address.segments().map(|group| format!("{group:04x}"));
+            format!("ip-{}", groups.join("-"))
+        }
+    }
+}
+
+/// A claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The address.
+    pub address: IpAddr,
+    /// For whom.
+    pub owner: Owner,
+    /// The replica that claims it.
+    pub holder: String,
+    /// After how long without a change it counts for nothing.
+    pub duration: Duration,
+}
+
+impl Claim {
+    /// The Lease of this claim, made at this time. The time is for people: nobody's clock is trusted.
+    pub fn lease(&self, namespace: &str, at: Timestamp) -> Lease {
+        // As the API server gives it back.
+        let at = Timestamp::from_microsecond(at.as_microsecond()).unwrap_or(at);
+        let (service_namespace, service) = self.owner.id();
+        let annotations = [
+            (ADDRESS_ANNOTATION.to_owned(), self.address.to_string()),
+            (SERVICE_ANNOTATION.to_owned(), format!("{service_namespace}/{service}")),
+        ];
+        Lease {
+            metadata: ObjectMeta {
+                namespace: Some(namespace.to_owned()),
+                name: Some(name(self.address)),
+                labels: Some(BTreeMap::from([(LABEL.to_owned(), CLAIM.to_owned())])),
+                annotations: Some(annotations.into()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.holder.clone()),
+                lease_duration_seconds: Some(i32::try_from(self.duration.as_secs()).unwrap_or(i32::MAX)),
+                acquire_time: Some(MicroTime(at)),
+                renew_time: Some(MicroTime(at)),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+
+    /// The claim of a Lease; nothing where it is none, or none that this program can have written.
+    pub fn of(lease: &Lease) -> Option<Self> {
+        let annotations = lease.metadata.annotations.as_ref()?;
+        let address = annotations.get(ADDRESS_ANNOTATION)?.parse().ok()?;
+        if lease.metadata.name.as_deref() != Some(name(address).as_str()) {
+            return None;
+        }
+        let (namespace, service) = annotations.get(SERVICE_ANNOTATION)?.split_once('/')?;
+        let spec = lease.spec.as_ref()?;
+        let uid = lease.metadata.uid.as_deref().unwrap_or_default();
+        Some(Self {
+            address,
+            owner: Owner::new(namespace, service, uid),
+            holder: spec.holder_identity.clone()?,
+            duration: Duration::from_secs(u64::try_from(spec.lease_duration_seconds?).ok()?),
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_whole_addresses() {
+        let rows = [
+            ("172.21.0.5", "ip-172-21-0-5"),
+            ("fd00::1", "ip-fd00-0000-0000-0000-0000-0000-0000-0001"),
+            ("::", "ip-0000-0000-0000-0000-0000-0000-0000-0000"),
+        ];
+        for (address, expected) in rows {
+            assert_eq!(name(address.parse().unwrap()), expected);
+        }
+    }
+
+    #[test]
+    fn a_claim_is_read_as_it_was_written() {
+        for (address, service) in [("172.21.0.5", "web"), ("fd00::1", "web"), ("172.21.0.6", "")] {
+            let claim = Claim {
+                address: address.parse().unwrap(),
+                owner: Owner::new("shop", service, "uid-1"),
+                holder: "pod_serve_1".into(),
+                duration: Duration::from_secs(70),
+            };
+            let mut lease = claim.lease("own", Timestamp::UNIX_EPOCH);
+            lease.metadata.uid = Some("uid-1".into());
+            assert_eq!(Claim::of(&lease), Some(claim), "{address} {service}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_claim_is_passed_over() {
+        let claim = Claim {
+            address: IpAddr::from([172, 21, 0, 5]),
+            owner: Owner::new("shop", "web", ""),
+            holder: "pod_serve_1".into(),
+            duration: Duration::from_secs(70),
+        };
+        let whole = claim.lease("own", Timestamp::UNIX_EPOCH);
+        let annotate = |lease: &mut Lease, key: &str, value: &str| {
+            lease.metadata.annotations.as_mut().unwrap().insert(key.into(), value.into());
+        };
+        type Break = Box<dyn Fn(&mut Lease)>;
+        let rows: [(&str, Break); 6] = [
+            ("no annotations", Box::new(|lease| lease.metadata.annotations = None)),
+            ("another name", Box::new(|lease| lease.metadata.name = Some("ip-172-21-0-6".into()))),
+            ("no address", Box::new(move |lease| annotate(lease, ADDRESS_ANNOTATION, "172.21.0.500"))),
+            ("no service", Box::new(move |lease| annotate(lease, SERVICE_ANNOTATION, "web"))),
+            ("no holder", Box::new(|lease| lease.spec.as_mut().unwrap().holder_identity = None)),
+            ("no duration", Box::new(|lease| lease.spec.as_mut().unwrap().lease_duration_seconds = Some(-1))),
+        ];
+        for (name, spoil) in rows {
+            let mut lease = whole.clone();
+            spoil(&mut lease);
+            assert_eq!(Claim::of(&lease), None, "{name}");
+        }
+    }
+}
