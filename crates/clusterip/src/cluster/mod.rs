@@ -2,6 +2,7 @@
 
 pub mod failure;
 pub mod fill;
+pub mod kept;
 pub mod kinds;
 pub mod ledger;
 pub mod live;

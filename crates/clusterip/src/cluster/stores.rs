@@ -9,18 +9,16 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use clusterip_core::evidence::NODE_SELECTOR_ANNOTATION;
 use clusterip_core::settings::Settings;
 use futures::StreamExt;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
-use serde_json::{Map, Value};
 use tokio::sync::{mpsc, watch};
 
 use super::failure::chain;
+use super::kept::kept;
 use super::kinds::{self, Kind, own_name};
-use super::masked::{Mask, Masked};
 use super::object::{self, Packed};
 use super::snapshot::{Snapshot, addresses};
 
@@ -363,71 +361,6 @@ impl Inner {
             differs
         });
     }
-}
-
-/// The fields that somebody reads: the policy, the controller, or the rule that says whose an address
-/// is. Nothing where the object has no name.
-fn kept(kind: &Kind, object: DynamicObject) -> Option<Value> {
-    const POD_SPEC: [&str; 5] = ["affinity.nodeAffinity", "nodeName", "nodeSelector", "os", "runtimeClassName"];
-    let paths: Vec<String> = match own_name(kind) {
-        "Service" => ["type", "externalName", "clusterIP", "clusterIPs", "selector", "ipFamilies", "ipFamilyPolicy"]
-            .map(|field| format!("spec.{field}"))
-            .into(),
-        "ServiceCIDR" => vec!["spec.cidrs".to_owned()],
-        "RuntimeClass" => vec!["scheduling.nodeSelector".to_owned()],
-        "EndpointSlice" => vec!["endpoints.conditions.ready".to_owned(), "endpoints.nodeName".to_owned()],
-        "Namespace" | "Node" | "IPAddress" => Vec::new(),
-        "Pod" => POD_SPEC.map(|field| format!("spec.{field}")).into(),
-        _ => {
-            let job = *kind == ("batch/v1".to_owned(), "CronJob".to_owned());
-            let template = if job { "spec.jobTemplate.spec.template" } else { "spec.template" };
-            let fields = POD_SPEC.iter().map(|field| format!("{template}.spec.{field}"));
-            fields.chain([format!("{template}.metadata.labels")]).collect()
-        }
-    };
-    // A mask that no object has: nothing but `metadata` is kept.
-    let mask =
-        if paths.is_empty() { Mask::new(&["-".to_owned()].into()) } else { Mask::new(&paths.into_iter().collect()) };
-    let metadata = kept_metadata(kind, &object)?;
-    let mut whole = object.data;
-    let fields = whole.as_object_mut()?;
-    fields.insert("apiVersion".to_owned(), kind.0.clone().into());
-    fields.insert("kind".to_owned(), kind.1.clone().into());
-    fields.insert("metadata".to_owned(), metadata);
-    serde_json::to_value(Masked { object: &whole, mask: Some(&mask), cached: false }).ok()
-}
-
-fn kept_metadata(kind: &Kind, object: &DynamicObject) -> Option<Value> {
-    let from = &object.metadata;
-    let mut metadata = Map::new();
-    metadata.insert("name".to_owned(), from.name.clone()?.into());
-    if let Some(namespace) = &from.namespace {
-        metadata.insert("namespace".to_owned(), namespace.clone().into());
-    }
-    if own_name(kind) == "IPAddress" {
-        return Some(metadata.into());
-    }
-    let strings = |map: &BTreeMap<String, String>, keep: &dyn Fn(&str) -> bool| -> Option<Value> {
-        let kept = map.iter().filter(|(key, _)| keep(key));
-        let kept: Map<String, Value> = kept.map(|(key, value)| (key.clone(), value.clone().into())).collect();
-        (!kept.is_empty()).then_some(kept.into())
-    };
-    // Of workloads the labels of their Pods matter, not their own.
-    let own_labels = matches!(own_name(kind), "Service" | "Namespace" | "Node" | "Pod" | "EndpointSlice");
-    if let Some(labels) = from.labels.as_ref().filter(|_| own_labels).and_then(|labels| strings(labels, &|_| true)) {
-        metadata.insert("labels".to_owned(), labels);
-    }
-    let ours = |key: &str| key.starts_with("clusterip-policy/") || key == NODE_SELECTOR_ANNOTATION;
-    if let Some(annotations) = from.annotations.as_ref().and_then(|annotations| strings(annotations, &ours)) {
-        metadata.insert("annotations".to_owned(), annotations);
-    }
-    if own_name(kind) == "Service" {
-        metadata.insert("uid".to_owned(), from.uid.clone().unwrap_or_default().into());
-        if from.deletion_timestamp.is_some() {
-            metadata.insert("deletionTimestamp".to_owned(), true.into());
-        }
-    }
-    Some(metadata.into())
 }
 
 /// Pauses between attempts: doubling, up to some seconds.
