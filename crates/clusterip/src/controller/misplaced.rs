@@ -132,7 +132,7 @@ pub fn look(evaluator: &Evaluator, service: &Value, allowed: Allowed) -> Result<
     let Some(audit) = evaluation.answer.audit() else { return Ok(Finding::InPlace) };
     let lies_in: Vec<&Pool> = pools_of(settings, &from);
     let names = |pools: &[&Pool]| pools.iter().map(|pool| pool.name.clone()).collect::<Vec<_>>();
-    let Some(pool) = audit.pool.as_ref().and_then(|name| settings.pools.iter().find(|pool| pool.name == *name)) else {
+    let Some(pool) = audit.pool.as_deref().and_then(|name| settings.pool(name)) else {
         let squats = audit.outcome == Outcome::Left && !lies_in.is_empty();
         return Ok(if squats { Finding::Squats { pools: names(&lies_in) } } else { Finding::InPlace });
     };
@@ -202,7 +202,7 @@ fn ask(evaluator: &Evaluator, service: &Value) -> Option<(Pool, Vec<IpAddr>, Eva
     let subject = Subject { owner, own: from.clone(), dry_run: false };
     let evaluation = evaluator.evaluate(&as_if_created(service), &subject).ok()?;
     let named = evaluation.answer.audit()?.pool?;
-    let pool = evaluation.settings.settings.pools.iter().find(|pool| pool.name == named)?.clone();
+    let pool = evaluation.settings.settings.pool(&named)?.clone();
     Some((pool, from, evaluation))
 }
 
@@ -230,7 +230,7 @@ fn in_words(evidence: &Report) -> String {
 
 /// Whether an address may stay where it is: it lies in the pool, or the pool has nothing of its family.
 fn fits(pool: &Pool, address: IpAddr) -> bool {
-    !pool.has(Family::of(address)) || pool.cidrs.iter().any(|cidr| cidr.contains(&address))
+    !pool.has(Family::of(address)) || pool.contains(address)
 }
 
 fn pools_of<'s>(settings: &'s Settings, addresses: &[IpAddr]) -> Vec<&'s Pool> {
