@@ -12,7 +12,7 @@ use clusterip_core::evidence::{ASSUMPTION, Report};
 use clusterip_core::pod_spec::OS_LABEL;
 use clusterip_core::service::MOVING_ANNOTATION;
 use clusterip_core::settings::{Pool, Settings};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::endpoints;
 use super::journal::Journal;
@@ -24,6 +24,7 @@ use crate::cluster::snapshot::addresses;
 use crate::evaluator::{Evaluation, Evaluator};
 use crate::metrics::Misplaced as Reason;
 use crate::policy::module::ModuleError;
+use crate::policy::request::ServiceRequest;
 
 /// The annotation of a Service that says when it may move: `never`, or `now`.
 pub const MOVE_ANNOTATION: &str = "clusterip-policy/move";
@@ -262,19 +263,6 @@ fn as_if_created(service: &Value) -> Value {
         // On the move it is one, and is not meant to be.
         spec.retain(|field, value| field != "type" || *value != "ExternalName");
     }
-    let kind = json!({"group": "", "version": "v1", "kind": "Service"});
-    let resource = json!({"group": "", "version": "v1", "resource": "services"});
-    json!({
-        "uid": text(service, &["metadata", "uid"]),
-        "kind": kind,
-        "resource": resource,
-        "requestKind": kind,
-        "requestResource": resource,
-        "namespace": namespace(service),
-        "name": name(service),
-        "operation": "CREATE",
-        "userInfo": {"username": "clusterip"},
-        "object": object,
-        "dryRun": false,
-    })
+    let uid = text(service, &["metadata", "uid"]);
+    ServiceRequest { uid, username: "clusterip", object: &object, old: None, dry_run: false }.to_value()
 }
