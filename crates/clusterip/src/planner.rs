@@ -16,7 +16,7 @@ use crate::cluster::manifests::{Manifest, Origin};
 use crate::cluster::object;
 use crate::cluster::snapshot::{Snapshot, SnapshotCalls, addresses};
 use crate::policy::module::{Module, ModuleError};
-use crate::policy::request::ServiceRequest;
+use crate::policy::service_request::ServiceRequest;
 use crate::pool_use::{self, PoolUse};
 
 /// What happens to a Service.

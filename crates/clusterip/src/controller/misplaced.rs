@@ -24,7 +24,7 @@ use crate::cluster::snapshot::addresses;
 use crate::evaluator::{Evaluation, Evaluator};
 use crate::metrics::Misplaced as Reason;
 use crate::policy::module::ModuleError;
-use crate::policy::request::ServiceRequest;
+use crate::policy::service_request::ServiceRequest;
 
 /// The annotation of a Service that says when it may move: `never`, or `now`.
 pub const MOVE_ANNOTATION: &str = "clusterip-policy/move";
