@@ -19,6 +19,7 @@ mod moves;
 mod ownership;
 mod parallel;
 mod permissions;
+mod plan_cluster;
 mod proxy;
 mod reinvocation;
 mod settings;

@@ -1,10 +1,12 @@
 //! A snapshot of a live cluster.
 
 use clusterip_core::settings::Settings;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::api::{DynamicObject, ListParams};
 use kube::{Api, Client};
 use serde_json::Value;
 use thiserror::Error;
+
+use super::kinds::{self, Kind};
 
 /// A cluster that can't be read.
 #[derive(Debug, Error)]
@@ -38,32 +40,19 @@ pub fn objects(settings: &Settings) -> Result<Vec<Value>, LiveError> {
     runtime.map_err(|error| connect(&error))?.block_on(async {
         let client = Client::try_default().await.map_err(|error| connect(&error))?;
         let mut objects = Vec::new();
-        for (api_version, kind) in kinds(settings) {
-            list(&client, &api_version, &kind, &mut objects).await?;
+        for kind in kinds::asked(settings) {
+            list(&client, &kind, &mut objects).await?;
         }
         Ok(objects)
     })
 }
 
-fn kinds(settings: &Settings) -> Vec<(String, String)> {
-    let fixed = [
-        ("v1", "Service"),
-        ("v1", "Namespace"),
-        ("v1", "Node"),
-        ("node.k8s.io/v1", "RuntimeClass"),
-        ("networking.k8s.io/v1", "IPAddress"),
-        ("networking.k8s.io/v1", "ServiceCIDR"),
-    ];
-    let fixed = fixed.iter().map(|(api_version, kind)| ((*api_version).to_owned(), (*kind).to_owned()));
-    fixed.chain(settings.kinds.iter().map(|kind| (kind.api_version.clone(), kind.kind.clone()))).collect()
-}
-
-async fn list(client: &Client, api_version: &str, kind: &str, objects: &mut Vec<Value>) -> Result<(), LiveError> {
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+async fn list(client: &Client, kind: &Kind, objects: &mut Vec<Value>) -> Result<(), LiveError> {
+    let (api_version, name) = kind;
+    let failed = |reason: String| LiveError::List { api_version: api_version.clone(), kind: name.clone(), reason };
+    let resource = kinds::resource(client, kind).await.map_err(|error| failed(error.to_string()))?;
+    let Some(resource) = resource else { return Ok(()) };
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let failed =
-        |reason: String| LiveError::List { api_version: api_version.to_owned(), kind: kind.to_owned(), reason };
     let mut page = ListParams::default().limit(PAGE);
     loop {
         let list = match api.list(&page).await {
@@ -73,8 +62,8 @@ async fn list(client: &Client, api_version: &str, kind: &str, objects: &mut Vec<
         };
         for object in list.items {
             let mut object = serde_json::to_value(object).map_err(|error| failed(error.to_string()))?;
-            object["apiVersion"] = api_version.into();
-            object["kind"] = kind.into();
+            object["apiVersion"] = api_version.as_str().into();
+            object["kind"] = name.as_str().into();
             objects.push(object);
         }
         match list.metadata.continue_.filter(|token| !token.is_empty()) {

@@ -4,6 +4,8 @@ pub mod claim_lease;
 pub mod claims;
 pub mod failure;
 pub mod fill;
+pub mod kept;
+pub mod kinds;
 pub mod ledger;
 pub mod live;
 pub mod lookups;

@@ -34,6 +34,8 @@ use super::journal::{Journal, JournalError, Way};
 use super::outcome::{Outcome, Unmoved, shown};
 use super::refusal::Refusal;
 use super::step::{self, Placement, Step};
+use crate::cluster::object::service_path;
+use crate::cluster::snapshot::addresses;
 
 /// A move that is to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,7 +179,7 @@ impl Mover {
             if let Some(unmoved) = step::unmovable(&service, &to, order.load_balancers) {
                 return Ok(Outcome::Unmoved(unmoved));
             }
-            let from = step::addresses(&service);
+            let from = addresses(&service);
             if !same_families(&from, &to) {
                 let (from, to) = (shown(&from), shown(&to));
                 return Err(MoveError::Families { service: run.label(), from, to });
@@ -359,7 +361,7 @@ impl<'m> Run<'m> {
     }
 
     fn path(&self) -> String {
-        format!("/api/v1/namespaces/{}/services/{}", self.namespace, self.name)
+        service_path(self.namespace, self.name)
     }
 
     /// Does what is left to do.
@@ -379,7 +381,7 @@ impl<'m> Run<'m> {
                 Step::AtHome => {
                     return Ok(match reached {
                         Outcome::Overtaken { from, why, .. } => {
-                            Outcome::Overtaken { from, now: step::addresses(&service), why }
+                            Outcome::Overtaken { from, now: addresses(&service), why }
                         }
                         reached => reached,
                     });

@@ -20,7 +20,7 @@ use super::mover::{MoveError, Mover, Order, Targets};
 use super::outcome::{Outcome, Unmoved};
 use super::ownership::set_by_hand;
 use crate::cluster::failure::words;
-use crate::cluster::object::text;
+use crate::cluster::object::{service_path, text};
 use crate::cluster::snapshot::addresses;
 use crate::evaluator::{Evaluation, Evaluator};
 use crate::metrics::{Metrics, Misplaced as Reason, MoveResult};
@@ -394,7 +394,7 @@ impl Reconciler {
             return Next::Change;
         };
         annotations.remove(MOVE_ANNOTATION);
-        let request = serde_json::to_vec(&live).map(|body| Request::put(path(id)).body(body));
+        let request = serde_json::to_vec(&live).map(|body| Request::put(service_path(&id.0, &id.1)).body(body));
         let Ok(Ok(request)) = request else { return Next::Change };
         match self.client.request::<Value>(request).await {
             Ok(_) => Next::Change,
@@ -404,7 +404,7 @@ impl Reconciler {
     }
 
     async fn live(&self, id: &Id) -> Result<Option<Value>, kube::Error> {
-        let request = Request::get(path(id)).body(Vec::new()).map_err(kube::Error::HttpError)?;
+        let request = Request::get(service_path(&id.0, &id.1)).body(Vec::new()).map_err(kube::Error::HttpError)?;
         match self.client.request::<Value>(request).await {
             Ok(service) => Ok(Some(service)),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
@@ -420,11 +420,6 @@ impl Reconciler {
     fn found(&self) -> MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn path(id: &Id) -> String {
-    // Names are DNS labels: nothing in them needs to be escaped.
-    format!("/api/v1/namespaces/{}/services/{}", id.0, id.1)
 }
 
 /// Other addresses for a Service on the move. Each is held until the move has ended.

@@ -3,4 +3,5 @@
 pub mod host_calls;
 pub mod module;
 pub mod response;
+pub mod service_request;
 pub mod session;

@@ -1,0 +1,289 @@
+//! deploy/kubewarden says what policy-metadata.yml says, asks for what its own settings need, and grants no
+//! more.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, LazyLock, Mutex};
+
+use clusterip::cluster::yaml;
+use clusterip::policy::host_calls::{HostCall, HostCalls};
+use clusterip::policy::module::{EMBEDDED, Module};
+use clusterip_core::workload::{TemplateAt, WorkloadKind};
+use kube::api::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+
+static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unwrap());
+
+const RIGHTS: &str = "deploy/kubewarden/rights/policy-server-rights.yaml";
+const POLICY: &str = "deploy/kubewarden/policy/policy.yaml";
+const TEAM: &str = "deploy/kubewarden/team/policy.yaml";
+const MOVES: &str = "deploy/kubewarden/moves/settings.yaml";
+const WEBHOOK: &str = "deploy/webhook/webhook-configuration.yaml";
+const METADATA: &str = "policy-metadata.yml";
+
+fn documents(file: &str) -> Vec<Value> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
+    let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    yaml::documents(&text).map(|document| document.unwrap().to_value()).collect()
+}
+
+/// The only document of a file.
+#[track_caller]
+fn document(file: &str) -> Value {
+    let [document] = <[Value; 1]>::try_from(documents(file)).expect("one document");
+    document
+}
+
+fn strings(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().map(|item| item.as_str().unwrap().to_owned()).collect()
+}
+
+/// API version and kind.
+type Kind = (String, String);
+
+fn kinds(resources: &Value) -> BTreeSet<Kind> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let resources = resources.as_array().expect("a list of resources");
+    let kinds: BTreeSet<Kind> =
+        resources.iter().map(|resource| (text(&resource["apiVersion"]), text(&resource["kind"]))).collect();
+    assert_eq!(kinds.len(), resources.len(), "one is named twice: {resources:?}");
+    kinds
+}
+
+/// Rules with their lists in order: the order of `operations` means nothing.
+fn rules(object: &Value) -> Value {
+    let mut rules = object["rules"].clone();
+    for rule in rules.as_array_mut().expect("a list of rules") {
+        for list in rule.as_object_mut().unwrap().values_mut().filter_map(Value::as_array_mut) {
+            list.sort_by_key(ToString::to_string);
+        }
+    }
+    rules
+}
+
+#[test]
+fn policy_server_is_granted_what_the_metadata_asks_for_and_nothing_else() {
+    let mut asked = BTreeSet::new();
+    for (api_version, kind) in kinds(&document(METADATA)["contextAwareResources"]) {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+        let resource = match kind.as_str() {
+            // The only plural that English does not tell.
+            "IPAddress" => "ipaddresses".to_owned(),
+            kind => ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)).plural,
+        };
+        for verb in ["get", "list", "watch"] {
+            asked.insert(format!("{verb} {resource}.{group}"));
+        }
+    }
+    let mut granted = Vec::new();
+    for object in documents(RIGHTS) {
+        for rule in object["rules"].as_array().into_iter().flatten() {
+            let fields: BTreeSet<&str> = rule.as_object().unwrap().keys().map(String::as_str).collect();
+            assert_eq!(fields, BTreeSet::from(["apiGroups", "resources", "verbs"]));
+            for group in strings(&rule["apiGroups"]) {
+                for resource in strings(&rule["resources"]) {
+                    for verb in strings(&rule["verbs"]) {
+                        granted.push(format!("{verb} {resource}.{group}"));
+                    }
+                }
+            }
+        }
+    }
+    granted.sort();
+    assert_eq!(granted, asked.into_iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn the_role_is_bound_to_policy_server_alone() {
+    let [role, binding] = <[Value; 2]>::try_from(documents(RIGHTS)).unwrap();
+    assert_eq!((&role["kind"], &binding["kind"]), (&json!("ClusterRole"), &json!("ClusterRoleBinding")));
+    assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
+    let policy_server = json!([{"kind": "ServiceAccount", "name": "policy-server", "namespace": "kubewarden"}]);
+    assert_eq!(binding["subjects"], policy_server);
+}
+
+/// A host that notes which kinds it is asked for. Every workload that it knows of is selected, and leads on to
+/// whatever else may be asked.
+struct Noted {
+    asked: Mutex<BTreeSet<Kind>>,
+    workloads: bool,
+    taken: bool,
+}
+
+impl HostCalls for Noted {
+    fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
+        let (HostCall::ListAll { api_version, kind, .. }
+        | HostCall::ListNamespace { api_version, kind, .. }
+        | HostCall::Get { api_version, kind, .. }) = call;
+        self.asked.lock().unwrap().insert((api_version.clone(), kind.clone()));
+        let metadata = json!({"name": "web", "namespace": "shop", "labels": {"app": "web"}});
+        let mut pod_spec = json!({"runtimeClassName": "some"});
+        // Whoever does not ask for the field does not get it.
+        if let HostCall::ListAll { field_masks: Some(masks), .. } = call
+            && masks.iter().any(|mask| mask.ends_with(".nodeName"))
+        {
+            pod_spec["nodeName"] = json!("some");
+        }
+        let known = WorkloadKind::known().into_iter().find(|known| known.kind == *kind);
+        let answer = match (call, known.map(|known| known.template)) {
+            (HostCall::Get { name, .. }, _) if kind == "IPAddress" && !self.taken => {
+                return Err(format!("Cannot find {api_version}/{kind} named '{name}' inside of namespace 'None'"));
+            }
+            (HostCall::Get { name, .. }, _) => json!({"metadata": {"name": name}}),
+            (_, Some(template)) if self.workloads => {
+                let pod = json!({"metadata": metadata, "spec": pod_spec});
+                let spec = match template {
+                    TemplateAt::Itself => pod_spec,
+                    TemplateAt::Template => json!({"template": pod}),
+                    TemplateAt::JobTemplate => json!({"jobTemplate": {"spec": {"template": pod}}}),
+                };
+                json!({"items": [{"metadata": metadata, "spec": spec}]})
+            }
+            _ => json!({"items": []}),
+        };
+        Ok(answer.to_string().into_bytes())
+    }
+}
+
+fn request(operation: &str, namespace: &str, spec: Value, old_spec: Option<Value>) -> Value {
+    let service = |spec| {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "web", "namespace": namespace},
+            "spec": spec,
+        })
+    };
+    json!({
+        "uid": "00000000-0000-4000-8000-000000000001",
+        "kind": {"group": "", "version": "v1", "kind": "Service"},
+        "resource": {"group": "", "version": "v1", "resource": "services"},
+        "name": "web",
+        "namespace": namespace,
+        "operation": operation,
+        "userInfo": {"username": "alice"},
+        "object": service(spec),
+        "oldObject": old_spec.map(service),
+    })
+}
+
+/// Every kind that the module asks for with these settings, whatever the cluster is like.
+fn needed(settings: &Value) -> BTreeSet<Kind> {
+    let mut asked = BTreeSet::new();
+    for (workloads, taken) in [(false, false), (true, false), (false, true)] {
+        let host = Arc::new(Noted { asked: Mutex::default(), workloads, taken });
+        let create = request("CREATE", "shop", json!({"selector": {"app": "web"}, "ports": [{"port": 80}]}), None);
+        let answer = MODULE.validate(&create, settings, Arc::<Noted>::clone(&host)).unwrap();
+        // Each of them went to its end.
+        let message = answer.message.unwrap_or_default();
+        assert!(answer.accepted != taken && (answer.accepted || message.contains("is full")), "{message}");
+        asked.append(&mut host.asked.lock().unwrap());
+    }
+    asked
+}
+
+#[test]
+fn the_policy_may_look_up_what_its_settings_need_and_nothing_else() {
+    let (policy, metadata) = (document(POLICY), document(METADATA));
+    let granted = kinds(&policy["spec"]["contextAwareResources"]);
+    assert_eq!(granted, needed(&policy["spec"]["settings"]));
+    let offered = kinds(&metadata["contextAwareResources"]);
+    assert_eq!(granted.difference(&offered).collect::<Vec<_>>(), Vec::<&Kind>::new());
+    // The metadata is for all settings: the default ones ask for all of it.
+    assert_eq!(offered, needed(&json!({})));
+}
+
+#[test]
+fn the_policies_are_asked_about_what_the_metadata_says() {
+    let metadata = document(METADATA);
+    for file in [POLICY, TEAM] {
+        let policy = document(file);
+        assert_eq!(rules(&policy["spec"]), rules(&metadata), "{file}");
+        let annotation = |name: &str| metadata["annotations"][format!("io.kubewarden.policy.{name}")].as_str().unwrap();
+        let module = format!("registry://{}:v{}", annotation("ociUrl"), annotation("version"));
+        assert_eq!(policy["spec"]["module"], json!(module), "{file}");
+    }
+    assert_eq!(document(POLICY)["spec"]["mutating"], metadata["mutating"]);
+}
+
+#[test]
+fn the_policy_lets_the_same_requests_pass_as_the_webhook() {
+    let (policy, webhook) = (document(POLICY), document(WEBHOOK));
+    let (policy, webhook) = (&policy["spec"], &webhook["webhooks"][0]);
+    for field in ["matchConditions", "failurePolicy", "timeoutSeconds"] {
+        assert!(!policy[field].is_null(), "{field}");
+        assert_eq!(policy[field], webhook[field], "{field}");
+    }
+}
+
+#[test]
+fn whoever_is_exempt_is_not_asked_about() {
+    let policy = document(POLICY);
+    let spec = &policy["spec"];
+    let exempt = json!({"matchExpressions": [{
+        "key": "kubernetes.io/metadata.name",
+        "operator": "NotIn",
+        "values": spec["settings"]["services"]["exemptNamespaces"],
+    }]});
+    assert_eq!(spec["namespaceSelector"], exempt);
+}
+
+#[test]
+fn what_moves_services_has_the_settings_of_the_policy() {
+    assert_eq!(document(MOVES), document(POLICY)["spec"]["settings"]);
+}
+
+#[test]
+fn the_module_accepts_the_settings() {
+    for file in [POLICY, TEAM] {
+        let answer = MODULE.validate_settings(&document(file)["spec"]["settings"]).unwrap();
+        assert_eq!((answer.valid, answer.message), (true, None), "{file}");
+    }
+}
+
+/// What policy-server says to a policy without `contextAwareResources`.
+struct NothingGranted;
+
+impl HostCalls for NothingGranted {
+    fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
+        let (HostCall::ListAll { api_version, kind, .. }
+        | HostCall::ListNamespace { api_version, kind, .. }
+        | HostCall::Get { api_version, kind, .. }) = call;
+        Err(format!(
+            "Policy has not been granted access to Kubernetes {api_version}/{kind} resources. The violation has been \
+             reported."
+        ))
+    }
+}
+
+#[test]
+fn the_policy_of_a_team_judges_without_looking_anything_up() {
+    let policy = document(TEAM);
+    let namespace = policy["metadata"]["namespace"].as_str().unwrap();
+    let with = |address: &str| json!({"clusterIP": address, "clusterIPs": [address], "selector": {"app": "web"}});
+    let refused = "Service payments/web: 172.21.48.9 lies in pool \"data\", its own is \"payments\": namespace \
+                   payments; leave clusterIP out, or take an address of its own pool";
+    let external = json!({"type": "ExternalName", "externalName": "example.com"});
+    let rows = [
+        ("in its own range", request("CREATE", namespace, with("172.21.32.9"), None), None),
+        ("in another's", request("CREATE", namespace, with("172.21.48.9"), None), Some(refused)),
+        ("in nobody's", request("CREATE", namespace, with("172.21.0.9"), None), None),
+        ("headless", request("CREATE", namespace, with("None"), None), None),
+        (
+            "in another's, from ExternalName",
+            request("UPDATE", namespace, with("172.21.48.9"), Some(external)),
+            Some(refused),
+        ),
+        ("in another's, as before", request("UPDATE", namespace, with("172.21.48.9"), Some(with("172.21.48.9"))), None),
+    ];
+    for (name, request, expected) in rows {
+        let answer = MODULE.validate(&request, &policy["spec"]["settings"], Arc::new(NothingGranted)).unwrap();
+        assert_eq!(
+            (answer.accepted, answer.message.as_deref(), answer.mutated_object, answer.warnings),
+            (expected.is_none(), expected, None, None),
+            "{name}"
+        );
+    }
+}
