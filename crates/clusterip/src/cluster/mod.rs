@@ -4,6 +4,7 @@ pub mod failure;
 pub mod fill;
 pub mod ledger;
 pub mod live;
+pub mod live_lookups;
 pub mod lookups;
 pub mod manifests;
 pub mod masked;

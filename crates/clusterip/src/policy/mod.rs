@@ -2,5 +2,6 @@
 
 pub mod host_calls;
 pub mod module;
+pub mod request;
 pub mod response;
 pub mod session;
