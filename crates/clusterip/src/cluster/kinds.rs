@@ -62,6 +62,14 @@ pub async fn resource(client: &Client, kind: &Kind) -> Result<Option<ApiResource
     if is_own {
         return Ok(Some(regular(kind)));
     }
+    discovered(client, kind).await
+}
+
+/// As [`resource`], but the API server is asked about any kind: nothing where it has not heard of it.
+///
+/// # Errors
+/// Where the API server does not tell.
+pub async fn discovered(client: &Client, kind: &Kind) -> Result<Option<ApiResource>, kube::Error> {
     match oneshot::pinned_kind(client, &group_version_kind(kind)).await {
         Ok((resource, _)) => Ok(Some(resource)),
         Err(kube::Error::Discovery(_)) => Ok(None),

@@ -8,6 +8,7 @@ pub mod kept;
 pub mod kinds;
 pub mod ledger;
 pub mod live;
+pub mod live_lookups;
 pub mod lookups;
 pub mod manifests;
 pub mod masked;
