@@ -15,6 +15,7 @@ pub mod live_settings;
 pub mod logging;
 pub mod metrics;
 pub mod permissions;
+pub mod placement;
 pub mod planner;
 pub mod policy;
 pub mod pool_use;

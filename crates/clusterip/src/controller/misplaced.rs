@@ -1,30 +1,21 @@
 //! Which Services are misplaced, and what is to be done about each.
-//!
-//! The policy is asked, as if the Service were created now without an address. What it answers is its
-//! pool, and an address of it.
 
 use std::net::IpAddr;
 use std::sync::PoisonError;
 
-use clusterip_core::address::Family;
-use clusterip_core::answer::Outcome;
-use clusterip_core::evidence::{ASSUMPTION, Report};
-use clusterip_core::pod_spec::OS_LABEL;
-use clusterip_core::service::MOVING_ANNOTATION;
-use clusterip_core::settings::{Pool, Settings};
+use clusterip_core::settings::Pool;
 use serde_json::Value;
 
 use super::endpoints;
 use super::journal::Journal;
-use super::step::MOVING_NAME;
 use crate::cluster::ledger::Owner;
 use crate::cluster::lookups::Subject;
 use crate::cluster::object::{name, namespace, text};
 use crate::cluster::snapshot::addresses;
 use crate::evaluator::{Evaluation, Evaluator};
 use crate::metrics::Misplaced as Reason;
+use crate::placement::{Placement, Standing, Unasked, as_if_created, fits, unasked};
 use crate::policy::module::ModuleError;
-use crate::policy::service_request::ServiceRequest;
 
 /// The annotation of a Service that says when it may move: `never`, or `now`.
 pub const MOVE_ANNOTATION: &str = "clusterip-policy/move";
@@ -106,52 +97,30 @@ impl Misplaced {
     }
 }
 
-/// Looks at a Service as the stores show it.
+/// Looks at a Service as the stores show it. An address is held only for one that moves.
 ///
 /// # Errors
 /// Where the policy does not answer.
 pub fn look(evaluator: &Evaluator, service: &Value, allowed: Allowed) -> Result<Finding, ModuleError> {
     let settings = evaluator.settings();
     let settings = &settings.settings;
-    let half_moved = !text(service, &["metadata", "annotations", MOVING_ANNOTATION]).is_empty()
-        || text(service, &["spec", "externalName"]) == MOVING_NAME;
-    if half_moved {
-        return Ok(Finding::HalfMoved);
+    match unasked(settings, service) {
+        Some(Unasked::HalfMoved) => return Ok(Finding::HalfMoved),
+        Some(Unasked::Foreign) => return Ok(Finding::InPlace),
+        None => {}
     }
-    let (namespace, name) = (namespace(service), name(service));
-    let from = addresses(service);
-    let foreign = from.is_empty()
-        || text(service, &["spec", "type"]) == "ExternalName"
-        || (namespace, name) == ("default", "kubernetes")
-        || settings.exempt_namespaces.iter().any(|exempt| exempt == namespace)
-        || service.pointer("/metadata/deletionTimestamp").is_some();
-    if foreign {
-        return Ok(Finding::InPlace);
-    }
-    let subject = Subject { owner: Owner::new(namespace, name, ""), own: from.clone(), dry_run: false };
-    let evaluation = evaluator.evaluate(&as_if_created(service), &subject)?;
-    let Some(audit) = evaluation.answer.audit() else { return Ok(Finding::InPlace) };
-    let lies_in: Vec<&Pool> = pools_of(settings, &from);
-    let names = |pools: &[&Pool]| pools.iter().map(|pool| pool.name.clone()).collect::<Vec<_>>();
-    let Some(pool) = audit.pool.as_deref().and_then(|name| settings.pool(name)) else {
-        let squats = audit.outcome == Outcome::Left && !lies_in.is_empty();
-        return Ok(if squats { Finding::Squats { pools: names(&lies_in) } } else { Finding::InPlace });
+    let answer = ask(evaluator, service, true)?.answer;
+    let placement = Placement::of(settings, service, &answer);
+    let pool = match (placement.standing, placement.pool) {
+        (Standing::Squats, _) => return Ok(Finding::Squats { pools: placement.lies_in }),
+        (Standing::Misplaced, Some(pool)) => pool,
+        _ => return Ok(Finding::InPlace),
     };
-    if from.iter().all(|address| fits(pool, *address)) {
-        return Ok(Finding::InPlace);
-    }
-    let evidence = audit.evidence.clone().unwrap_or_default();
-    // What is assumed is the OS: it counts only where a pool up to this one asks for it.
-    let before = settings.pools.iter().take_while(|other| other.name != pool.name);
-    let by_os = before.chain([pool]).any(|pool| pool.matches.node_labels.contains_key(OS_LABEL));
-    let assumed = by_os && evidence.source.split(", ").any(|source| source == ASSUMPTION);
-    if assumed && !lies_in.is_empty() {
-        // Only a Service in no pool at all moves on a mere assumption.
-        return Ok(Finding::InPlace);
-    }
+    let (namespace, name) = (namespace(service), name(service));
     let wish = text(service, &["metadata", "annotations", MOVE_ANNOTATION]);
     let asked_for = wish == "now";
     let report = |reason, detail: String| Verdict::Report { reason, detail };
+    let lies_in: Vec<&Pool> = placement.lies_in.iter().filter_map(|name| settings.pool(name)).collect();
     let disturbed = {
         let snapshot = evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
         endpoints::disturbed(&snapshot, namespace, name, &lies_in)
@@ -164,20 +133,20 @@ pub fn look(evaluator: &Evaluator, service: &Value, allowed: Allowed) -> Result<
         report(Reason::LoadBalancer, "type LoadBalancer: a cloud might take its load balancer down".to_owned())
     } else if disturbed > 0 && !allowed.ready && !asked_for {
         report(Reason::ReadyEndpoints, format!("{disturbed} ready endpoints can be reached where it is"))
-    } else if audit.outcome == Outcome::Allocated {
-        let new = evaluation.answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
-        Verdict::Move { to: merge(pool, &from, &new), evaluation: Box::new(evaluation) }
     } else {
-        report(Reason::PoolFull, audit.reason.clone().unwrap_or_default())
+        match targets(evaluator, service)? {
+            Ok((to, evaluation)) => Verdict::Move { to, evaluation: Box::new(evaluation) },
+            Err(reason) => report(Reason::PoolFull, reason),
+        }
     };
     Ok(Finding::Misplaced(Box::new(Misplaced {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         uid: text(service, &["metadata", "uid"]).to_owned(),
-        lies_in: names(&lies_in),
-        from,
-        pool: pool.name.clone(),
-        evidence: in_words(&evidence),
+        lies_in: placement.lies_in,
+        from: placement.addresses,
+        pool,
+        evidence: placement.evidence.unwrap_or_default(),
         asked_for,
         verdict,
     })))
@@ -185,26 +154,34 @@ pub fn look(evaluator: &Evaluator, service: &Value, allowed: Allowed) -> Result<
 
 /// Another target for a Service that is on the move.
 pub fn another(evaluator: &Evaluator, service: &Value) -> Option<(Vec<IpAddr>, Evaluation)> {
-    let service = &as_it_was(service);
-    let (pool, from, evaluation) = ask(evaluator, service)?;
-    let new = evaluation.answer.mutated_object.as_ref().map(addresses)?;
-    Some((merge(&pool, &from, &new), evaluation))
+    targets(evaluator, &as_it_was(service)).ok()?.ok()
 }
 
 /// Whether the policy would let a Service that is on the move have these addresses.
 pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) -> bool {
-    ask(evaluator, &as_it_was(service)).is_some_and(|(pool, ..)| addresses.iter().all(|address| fits(&pool, *address)))
+    let Ok(evaluation) = ask(evaluator, &as_it_was(service), true) else { return false };
+    pool_of(&evaluation).is_some_and(|pool| addresses.iter().all(|address| fits(pool, *address)))
 }
 
-/// The pool of a Service, its addresses, and what else was answered.
-fn ask(evaluator: &Evaluator, service: &Value) -> Option<(Pool, Vec<IpAddr>, Evaluation)> {
-    let from = addresses(service);
+/// All addresses of a Service after a move, and what holds them; or why its pool has none.
+fn targets(evaluator: &Evaluator, service: &Value) -> Result<Result<(Vec<IpAddr>, Evaluation), String>, ModuleError> {
+    let evaluation = ask(evaluator, service, false)?;
+    let new = evaluation.answer.mutated_object.as_ref().map(addresses);
+    Ok(match (pool_of(&evaluation), new) {
+        (Some(pool), Some(new)) => Ok((merge(pool, &addresses(service), &new), evaluation)),
+        _ => Err(evaluation.answer.audit().and_then(|audit| audit.reason).unwrap_or_default()),
+    })
+}
+
+/// Asks the policy; a look holds nothing.
+fn ask(evaluator: &Evaluator, service: &Value, look: bool) -> Result<Evaluation, ModuleError> {
     let owner = Owner::new(namespace(service), name(service), "");
-    let subject = Subject { owner, own: from.clone(), dry_run: false };
-    let evaluation = evaluator.evaluate(&as_if_created(service), &subject).ok()?;
-    let named = evaluation.answer.audit()?.pool?;
-    let pool = evaluation.settings.settings.pool(&named)?.clone();
-    Some((pool, from, evaluation))
+    let subject = Subject { owner, own: addresses(service), dry_run: look };
+    evaluator.evaluate(&as_if_created(service), &subject)
+}
+
+fn pool_of(evaluation: &Evaluation) -> Option<&Pool> {
+    evaluation.settings.settings.pool(&evaluation.answer.audit()?.pool?)
 }
 
 /// A Service as it was before its move began, with what was changed in it since.
@@ -219,31 +196,6 @@ fn as_it_was(service: &Value) -> Value {
     was
 }
 
-/// `kubernetes.io/os=windows (Deployment shop/web)`
-fn in_words(evidence: &Report) -> String {
-    let labels: Vec<String> = evidence.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    match (labels.is_empty(), evidence.source.is_empty()) {
-        (true, true) => "by its namespace and labels".to_owned(),
-        (true, false) => evidence.source.clone(),
-        _ => format!("{} ({})", labels.join(", "), evidence.source),
-    }
-}
-
-/// Whether an address may stay where it is: it lies in the pool, or the pool has nothing of its family.
-fn fits(pool: &Pool, address: IpAddr) -> bool {
-    !pool.has(Family::of(address)) || pool.contains(address)
-}
-
-fn pools_of<'s>(settings: &'s Settings, addresses: &[IpAddr]) -> Vec<&'s Pool> {
-    let mut pools: Vec<&Pool> = Vec::new();
-    for pool in addresses.iter().filter_map(|address| settings.pool_of(*address)) {
-        if !pools.iter().any(|known| known.name == pool.name) {
-            pools.push(pool);
-        }
-    }
-    pools
-}
-
 /// The addresses after a move: of each family the one that stays, or the new one.
 fn merge(pool: &Pool, from: &[IpAddr], new: &[IpAddr]) -> Vec<IpAddr> {
     let target = |address: &IpAddr| {
@@ -251,18 +203,4 @@ fn merge(pool: &Pool, from: &[IpAddr], new: &[IpAddr]) -> Vec<IpAddr> {
         of_family.filter(|_| !fits(pool, *address)).copied().unwrap_or(*address)
     };
     from.iter().map(target).collect()
-}
-
-/// A request to create the Service now, without an address.
-fn as_if_created(service: &Value) -> Value {
-    let mut object = service.clone();
-    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
-        for field in ["clusterIP", "clusterIPs", "externalName"] {
-            spec.remove(field);
-        }
-        // On the move it is one, and is not meant to be.
-        spec.retain(|field, value| field != "type" || *value != "ExternalName");
-    }
-    let uid = text(service, &["metadata", "uid"]);
-    ServiceRequest { uid, username: "clusterip", object: &object, old: None, dry_run: false }.to_value()
 }
