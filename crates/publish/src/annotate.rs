@@ -8,7 +8,7 @@ use crate::metadata::{Metadata, USAGE};
 
 /// The name of the section.
 pub const SECTION: &str = "io.kubewarden.metadata";
-/// The version of the guest's protocol that the policy speaks. (A test asks the module itself.)
+/// The version of the guest's protocol that the policy speaks. (The tests of `clusterip` ask the module itself.)
 pub const PROTOCOL: &str = "v1";
 
 /// A module that can't be annotated, or whose annotation can't be read.

@@ -88,9 +88,9 @@ impl Image {
         annotations.entry(ANNOTATION_SOURCE.to_owned()).or_insert(source);
 
         let config = b"{}".to_vec();
+        // `kwctl push` leaves its media type to the descriptor: so does this, for the same digest.
         let manifest = ImageManifestBuilder::default()
             .schema_version(SCHEMA_VERSION)
-            .media_type(MediaType::ImageManifest)
             .config(describe(MediaType::Other(CONFIG.to_owned()), &config)?)
             .layers(vec![describe(MediaType::Other(LAYER.to_owned()), module)?])
             .annotations(annotations)
