@@ -10,6 +10,7 @@ mod chaos;
 mod control_plane;
 mod controller;
 mod crashes;
+mod deploy_kubewarden;
 mod deploy_webhook;
 mod evidence;
 mod families;
