@@ -31,7 +31,7 @@ fn an_admission_makes_as_few_host_calls_as_are_promised() {
     let lowest_windows = "get networking.k8s.io/v1/IPAddress 172.21.1.50";
     let without_workload = |rest: &[&'static str]| [&every_kind[..], rest].concat();
     let list = "list v1/Service";
-    let rows: [(&str, &str, Value, Vec<Value>, usize, Vec<&str>); 6] = [
+    let rows = [
         ("annotated", "spread", annotated(), vec![], 2, vec![windows]),
         ("annotated, lowest", "lowest", annotated(), vec![], 2, vec![list, lowest_windows]),
         ("Deployment there", "spread", service(), deployment(), 3, vec!["list apps/v1/Deployment", windows]),
