@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     module::figures(&mut table)?;
     table.head("One evaluation, instance included, order: spread, pool half full");
     evaluation::figures(&mut table)?;
-    table.head("Of Services created together that see the same state: part refused, pool half full");
+    table.head("Refused of Services created together on the same state, pool half full");
     parallel::figures(&mut table)?;
     table.head("Listing Services in the guest, order: lowest, 10,000 and 100 Services");
     lists::figures(&mut table)?;

@@ -5,16 +5,16 @@ use clusterip_core::address::Order;
 use crate::conflicts::{Load, Way};
 use crate::table::Table;
 
-const ROUNDS: u64 = 2000;
-/// Where all addresses and names are used as evenly as by a draw, a simulation comes out higher or lower
-/// by chance.
+/// How many addresses are picked for a figure.
+const PICKS: u64 = 60_000;
+/// A simulation of what is as even as a draw comes out a little higher or lower, by chance.
 const CHANCE: f64 = 1.05;
 
 pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
     for prefix in [24, 20] {
-        for parallel in [5, 20, 60] {
+        for parallel in [5, 20, 60_usize] {
             let load = Load { prefix, used: 50, parallel };
-            let refused = |way| load.refused(way, ROUNDS).map(|part| part * 100.0);
+            let refused = |way| load.refused(way, PICKS / parallel as u64).map(|part| part * 100.0);
             let random = load.refused_at_random() * 100.0;
             let what = |way: &str| format!("/{prefix}, {parallel} together, {way}");
             table.row(&what("spread"), refused(Way::Policy(Order::Spread))?, "%", Some(round(random * CHANCE)));
