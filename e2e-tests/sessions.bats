@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# Replays the recorded sessions through kwctl. README.md says what the files are.
+# Replays the recorded sessions through kwctl, and runs what the README says to type. README.md says what the
+# files are.
 
 # The only kind in the sessions that the policy's metadata does not ask for.
 CUSTOM_KIND='  - apiVersion: argoproj.io/v1alpha1\n    kind: Rollout'
@@ -78,4 +79,37 @@ compare() {
     echo "$output"
     [ "$status" -ne 0 ]
     [[ "$output" == *'services.ordr: unknown key "ordr": did you mean order?'* ]]
+}
+
+# The README's commands that need nothing but this tree, a line each.
+readme_commands() {
+    awk '
+        /^```/ { inside = /^```console/ }
+        inside && /^\$ kwctl (annotate|run) / { wanted = 1; sub(/^\$ /, "") }
+        wanted { wanted = sub(/\\$/, ""); printf "%s%s", $0, wanted ? "" : "\n" }
+    ' "$ROOT/README.md"
+}
+
+@test "the README's commands for kwctl do what they are there for" {
+    # They are run as they stand, in a copy of what they name: nothing is written into the tree.
+    cd "$BATS_TEST_TMPDIR"
+    cp "$ROOT/policy.wasm" "$ROOT/policy-metadata.yml" "$ROOT/README.md" .
+    cp "$MODULE" annotated-policy.wasm
+    ln -s "$ROOT/e2e-tests" e2e-tests
+    kwctl() { command "$KWCTL" "$@"; }
+    local commands
+    commands="$(readme_commands)"
+    echo "$commands"
+    [ "$(grep --count '^kwctl run ' <<<"$commands")" -ge 1 ]
+    local session line
+    while read -r line; do
+        eval "$line" >output 2>log || { cat log; return 1; }
+        case "$line" in
+            "kwctl run "*)
+                session="$(grep --only-matching 'e2e-tests/sessions/[^/]*' <<<"$line" | head -n 1)"
+                diff <(jq -S . "$session/response.json") \
+                    <(jq -S 'if .patch then .patch |= (@base64d | fromjson) else . end' output)
+                ;;
+        esac
+    done <<<"$commands"
 }
