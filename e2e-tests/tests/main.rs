@@ -11,6 +11,7 @@ mod control_plane;
 mod controller;
 mod crashes;
 mod deploy_webhook;
+mod evaluate;
 mod evidence;
 mod families;
 mod leader;
