@@ -113,3 +113,29 @@ readme_commands() {
         esac
     done <<<"$commands"
 }
+
+# What `clusterip evaluate` records of a folder's cluster, replayed by kwctl: both must answer the same. Audit
+# annotations come from kwctl in any order.
+compare_recorded() {
+    local folder="$1" name expected found
+    name="$(basename "$1")"
+    mkdir -p "$BATS_TEST_TMPDIR/$name"
+    cp "$folder/request.json" "$folder/settings.json" "$BATS_TEST_TMPDIR/$name"
+    expected="$("$CLUSTERIP" evaluate --request "$folder/request.json" --settings "$folder/settings.json" \
+        --snapshot "$folder/cluster.yaml" --record "$BATS_TEST_TMPDIR/$name/session.yml" -o decoded 2>/dev/null)"
+    found="$(response "$BATS_TEST_TMPDIR/$name" --allow-context-aware | jq -S .)"
+    [ "$expected" = "$found" ] || diff <(echo "$name"; echo "$expected") <(echo "$found")
+}
+
+@test "kwctl answers what clusterip evaluate recorded as it did" {
+    export CLUSTERIP="${CLUSTERIP:-$ROOT/target/release/clusterip}"
+    [ -x "$CLUSTERIP" ] || skip "clusterip is missing: make build, or name it by CLUSTERIP"
+    export -f compare_recorded response log
+    local clusters=("$ROOT"/e2e-tests/sessions/*/cluster.yaml)
+    [ "${#clusters[@]}" -gt 50 ]
+    run xargs -n 1 -P "$(nproc)" bash -c 'compare_recorded "${1%/cluster.yaml}"' compare_recorded \
+        < <(printf '%s\n' "${clusters[@]}")
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ -z "$output" ]
+}

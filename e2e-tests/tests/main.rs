@@ -12,6 +12,7 @@ mod controller;
 mod crashes;
 mod deploy_kubewarden;
 mod deploy_webhook;
+mod evaluate;
 mod evidence;
 mod families;
 mod leader;
