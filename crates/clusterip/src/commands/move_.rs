@@ -96,7 +96,7 @@ pub struct Move {
 /// A Service that is going to move.
 enum Job {
     /// To addresses that are held for it.
-    Move { service: Value, misplaced: Box<Misplaced>, to: Vec<IpAddr>, evaluation: Box<Evaluation> },
+    Move { live: Box<Value>, misplaced: Box<Misplaced>, to: Vec<IpAddr>, evaluation: Box<Evaluation> },
     /// To wherever somebody else was about to move it.
     Finish { id: Id, service: Value },
 }
@@ -257,13 +257,13 @@ impl Move {
                             row.stuck = true;
                             row.stays = Some(format!("it can't be read: {}", words(&error)));
                         }
-                        (Ok(Movable::Yes), Verdict::Report { reason, detail }) => {
+                        (Ok(Movable::Yes(_)), Verdict::Report { reason, detail }) => {
                             row.stuck = reason == Reason::PoolFull;
                             row.stays = Some(detail);
                         }
-                        (Ok(Movable::Yes), Verdict::Move { to, evaluation }) => {
+                        (Ok(Movable::Yes(live)), Verdict::Move { to, evaluation }) => {
                             row.to = Some(to.clone());
-                            jobs.push(Job::Move { service, misplaced, to, evaluation });
+                            jobs.push(Job::Move { live, misplaced, to, evaluation });
                         }
                     }
                 }
@@ -331,9 +331,7 @@ fn stored(reconciler: &Reconciler, id: &Id) -> Option<Value> {
 /// Moves a Service: what happened, or why it was not moved.
 async fn move_it(reconciler: &Reconciler, job: Job) -> Result<String, String> {
     let ended = match job {
-        Job::Move { service, misplaced, to, evaluation } => {
-            reconciler.carry_out(&service, &misplaced, to, evaluation).await
-        }
+        Job::Move { live, misplaced, to, evaluation } => reconciler.carry_out(*live, &misplaced, to, evaluation).await,
         Job::Finish { id, service } => reconciler.finish(&id, &service).await,
     };
     match ended {

@@ -169,34 +169,22 @@ impl Mover {
     /// [`MoveError`]
     pub async fn start(&self, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
         let mut run = Run::new(self, &order.namespace, &order.name, &order.uid);
-        let mut refused: Vec<IpAddr> = Vec::new();
-        let mut to = order.addresses.clone();
-        loop {
-            let Some(service) = run.read("read").await? else { return Ok(Outcome::Unmoved(Unmoved::Gone)) };
-            if step::next(&service) != Step::AtHome {
-                return run.finish(service, targets).await;
-            }
-            if let Some(unmoved) = step::unmovable(&service, &to, order.load_balancers) {
-                return Ok(Outcome::Unmoved(unmoved));
-            }
-            let from = addresses(&service);
-            if !same_families(&from, &to) {
-                let (from, to) = (shown(&from), shown(&to));
-                return Err(MoveError::Families { service: run.label(), from, to });
-            }
-            if let Some(taken) = run.taken(&from, &to).await? {
-                refused.push(taken);
-                match next_target(targets, &refused, &from) {
-                    Some(next) => to = next,
-                    None => return Ok(Outcome::Unmoved(Unmoved::NoTarget { taken: refused })),
-                }
-                continue;
-            }
-            run.refused = refused.clone();
-            run.ordered = Some(to.clone());
-            if let Some(service) = run.release(&service, &to, &order.why).await? {
-                return run.finish(service, targets).await;
-            }
+        match run.read("read").await? {
+            Some(service) => run.begin(service, order, targets).await,
+            None => Ok(Outcome::Unmoved(Unmoved::Gone)),
+        }
+    }
+
+    /// As [`Self::start`], for a Service that was just read: `service` is all that the API server has of
+    /// it. Where it was changed since, the first write is refused, and it is read again.
+    ///
+    /// # Errors
+    /// [`MoveError`]
+    pub async fn start_from(&self, service: Value, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+        let mut run = Run::new(self, &order.namespace, &order.name, &order.uid);
+        match run.own(service) {
+            Some(service) => run.begin(service, order, targets).await,
+            None => Ok(Outcome::Unmoved(Unmoved::Gone)),
         }
     }
 
@@ -364,6 +352,40 @@ impl<'m> Run<'m> {
         service_path(self.namespace, self.name)
     }
 
+    /// Begins a move of the Service that was read, and ends it.
+    async fn begin(&mut self, mut service: Value, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+        let mut to = order.addresses.clone();
+        loop {
+            if step::next(&service) != Step::AtHome {
+                return self.finish(service, targets).await;
+            }
+            if let Some(unmoved) = step::unmovable(&service, &to, order.load_balancers) {
+                return Ok(Outcome::Unmoved(unmoved));
+            }
+            let from = addresses(&service);
+            if !same_families(&from, &to) {
+                let (from, to) = (shown(&from), shown(&to));
+                return Err(MoveError::Families { service: self.label(), from, to });
+            }
+            if let Some(taken) = self.taken(&from, &to).await? {
+                self.refused.push(taken);
+                match next_target(targets, &self.refused, &from) {
+                    Some(next) => to = next,
+                    None => return Ok(Outcome::Unmoved(Unmoved::NoTarget { taken: self.refused.clone() })),
+                }
+            } else {
+                self.ordered = Some(to.clone());
+                if let Some(released) = self.release(&service, &to, &order.why).await? {
+                    return self.finish(released, targets).await;
+                }
+            }
+            match self.read("read").await? {
+                Some(now) => service = now,
+                None => return Ok(Outcome::Unmoved(Unmoved::Gone)),
+            }
+        }
+    }
+
     /// Does what is left to do.
     async fn finish(&mut self, mut service: Value, targets: &dyn Targets) -> Result<Outcome, MoveError> {
         let mut reached = Outcome::Unmoved(Unmoved::NotMoving);
@@ -505,14 +527,17 @@ impl<'m> Run<'m> {
     async fn read(&mut self, step: &'static str) -> Result<Option<Value>, MoveError> {
         loop {
             match self.request(Method::GET, &self.path(), None).await {
-                Ok(service) => {
-                    let uid = service.pointer("/metadata/uid").and_then(Value::as_str);
-                    return Ok((uid == Some(self.uid)).then_some(service));
-                }
+                Ok(service) => return Ok(self.own(service)),
                 Err(Refusal::Gone) => return Ok(None),
                 Err(refusal) => self.wait(step, &refusal).await?,
             }
         }
+    }
+
+    /// The Service, unless it is another of its name.
+    fn own(&self, service: Value) -> Option<Value> {
+        let uid = service.pointer("/metadata/uid").and_then(Value::as_str);
+        (uid == Some(self.uid)).then_some(service)
     }
 
     /// Waits before the next try, or gives up. What is refused is not tried again.

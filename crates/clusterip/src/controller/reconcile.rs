@@ -49,10 +49,10 @@ pub enum Next {
 pub const BY_HAND: &str = "its address was set by hand: `metadata.managedFields` say so";
 
 /// Whether a misplaced Service may be moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Movable {
-    /// It may.
-    Yes,
+    /// It may, as it was read.
+    Yes(Box<Value>),
     /// It is not any more what the stores showed.
     Changed,
     /// Its address was set by hand.
@@ -167,31 +167,31 @@ impl Reconciler {
     }
 
     async fn misplaced(self: &Arc<Self>, id: &Id, service: &Value, mut misplaced: Misplaced) -> Next {
-        let stays = match self.movable(id, &misplaced).await {
-            Ok(Movable::Yes) => None,
+        let live = match self.movable(id, &misplaced).await {
+            Ok(Movable::Yes(live)) => Ok(live),
             Ok(Movable::Changed) => return Next::After(STALE),
             // Whatever else speaks against it: this one does not pass.
-            Ok(Movable::SetByHand) => Some((Reason::ByHand, BY_HAND.to_owned())),
+            Ok(Movable::SetByHand) => Err((Reason::ByHand, BY_HAND.to_owned())),
             Err(error) => {
                 tracing::warn!(namespace = id.0, name = id.1, error = words(&error), "the service can't be read");
                 return Next::After(UNFINISHED);
             }
         };
-        let (to, evaluation) = match (stays, std::mem::replace(&mut misplaced.verdict, Verdict::Taken)) {
-            (Some((reason, detail)), _) | (None, Verdict::Report { reason, detail }) => {
+        let (live, to, evaluation) = match (live, std::mem::replace(&mut misplaced.verdict, Verdict::Taken)) {
+            (Err((reason, detail)), _) | (Ok(_), Verdict::Report { reason, detail }) => {
                 self.report(id, &misplaced, reason, &detail).await;
                 self.drop_wish(id, service).await;
                 return Next::After(REPORTED);
             }
-            (None, Verdict::Move { to, evaluation }) => (to, evaluation),
-            (None, Verdict::Taken) => return Next::Change,
+            (Ok(live), Verdict::Move { to, evaluation }) => (live, to, evaluation),
+            (Ok(_), Verdict::Taken) => return Next::Change,
         };
         let braked = self.brakes().take(id, misplaced.asked_for, Instant::now());
         if let Err(brake) = braked {
             return self.brake(id, &misplaced, brake).await;
         }
         self.remember(id, Reason::Moving, &misplaced.why());
-        let ended = self.carry_out(service, &misplaced, to, evaluation).await;
+        let ended = self.carry_out(*live, &misplaced, to, evaluation).await;
         let next = self.after(id, &ended);
         self.drop_wish(id, service).await;
         next
@@ -206,24 +206,25 @@ impl Reconciler {
             Some(live) if text(&live, &["metadata", "uid"]) != misplaced.uid => Movable::Changed,
             Some(live) if addresses(&live) != misplaced.from => Movable::Changed,
             Some(live) if set_by_hand(&live) => Movable::SetByHand,
-            Some(_) => Movable::Yes,
+            Some(live) => Movable::Yes(Box::new(live)),
             None => Movable::Changed,
         })
     }
 
-    /// Moves a misplaced Service to the addresses that `evaluation` holds, and tells of it.
+    /// Moves a misplaced Service to the addresses that `evaluation` holds, and tells of it. `live` is the
+    /// Service as [`Self::movable`] has read it.
     ///
     /// # Errors
     /// Where the move could not be ended; [`Self::finish`] does, later.
     pub async fn carry_out(
         &self,
-        service: &Value,
+        live: Value,
         misplaced: &Misplaced,
         to: Vec<IpAddr>,
         evaluation: Box<Evaluation>,
     ) -> Result<Outcome, MoveError> {
         evaluation.settle(&to);
-        let targets = Alternatives::new(&self.evaluator, service);
+        let targets = Alternatives::new(&self.evaluator, &live);
         let order = Order {
             namespace: misplaced.namespace.clone(),
             name: misplaced.name.clone(),
@@ -232,7 +233,7 @@ impl Reconciler {
             why: misplaced.why(),
             load_balancers: self.allowed.load_balancers || misplaced.asked_for,
         };
-        let ended = self.mover.start(&order, &targets).await;
+        let ended = self.mover.start_from(live, &order, &targets).await;
         // What it has got stays held until it is seen; what it might have got after a failure, for a while.
         let unused: Vec<IpAddr> = match &ended {
             Ok(Outcome::Moved { to: got, .. }) => to.into_iter().filter(|address| !got.contains(address)).collect(),
