@@ -9,6 +9,7 @@ pub mod approved;
 pub mod brakes;
 pub mod endpoints;
 pub mod field_ownership;
+pub mod hand_over;
 pub mod journal;
 pub mod leader;
 pub mod misplaced;
