@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::affected::Id;
+use super::events::CONTROLLER;
 use super::misplaced::MOVE_ANNOTATION;
-use super::reconcile::CONTROLLER;
 use crate::cluster::failure::words;
 use crate::cluster::snapshot::addresses;
 

@@ -5,9 +5,11 @@
 //! there, and leave alone what others changed meanwhile.
 
 pub mod affected;
+pub mod alternatives;
 pub mod approved;
 pub mod brakes;
 pub mod endpoints;
+pub mod events;
 pub mod field_ownership;
 pub mod hand_over;
 pub mod journal;
