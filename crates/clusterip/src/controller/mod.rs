@@ -7,6 +7,7 @@
 pub mod affected;
 pub mod alternatives;
 pub mod approved;
+mod attempt;
 pub mod brakes;
 pub mod endpoints;
 pub mod events;
