@@ -2,20 +2,17 @@
 
 use std::process::Command;
 
-use k8s_openapi::api::core::v1::Service;
-use kube::api::{ApiResource, DynamicObject, PostParams};
-use kube::{Api, Client};
+use kube::api::PostParams;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
-use crate::support::eventually::eventually;
+use crate::support::reach::{MOVING, moving, only_what_may_need_an_address, service, services};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/webhook");
 const NAMESPACE: &str = "clusterip-policy";
 const ACCOUNT: &str = "clusterip";
 const WEBHOOK: &str = "services.clusterip-policy.io";
-const MOVING: &str = "clusterip-policy/moving";
 
 /// A control plane with `deploy/webhook`; nobody answers at the Service of its webhook.
 async fn deployed() -> &'static ControlPlane {
@@ -32,252 +29,22 @@ async fn deployed() -> &'static ControlPlane {
         .await
 }
 
-fn services(client: Client, namespace: &str) -> Api<DynamicObject> {
-    Api::namespaced_with(client, namespace, &ApiResource::erase::<Service>(&()))
-}
-
-fn service(name: &str, spec: Value) -> DynamicObject {
-    let spec = Value::Object(
-        [("ports", json!([{ "port": 80 }])), ("selector", json!({ "app": "web" }))]
-            .into_iter()
-            .map(|(key, value)| (key.to_owned(), value))
-            .chain(spec.as_object().unwrap().clone())
-            .collect(),
-    );
-    DynamicObject::new(name, &ApiResource::erase::<Service>(&())).data(json!({ "spec": spec }))
-}
-
-/// `called` where the webhook was: it does not answer, and this fails the request.
-fn outcome<T>(result: Result<T, kube::Error>) -> String {
-    match result {
-        Ok(_) => "not called".to_owned(),
-        Err(kube::Error::Api(status)) if status.message.contains(&format!("failed calling webhook {WEBHOOK:?}")) => {
-            "called".to_owned()
-        }
-        Err(error) => error.to_string(),
-    }
-}
-
-/// An update: who makes it, what there is before, and what is changed.
-struct Update {
-    name: &'static str,
-    by: By,
-    before: Value,
-    moving_before: bool,
-    change: fn(&mut DynamicObject),
-    expected: &'static str,
-}
-
-#[derive(Clone, Copy)]
-enum By {
-    User,
-    Mover,
-}
-
-fn moving(service: &mut DynamicObject) {
-    service.metadata.annotations.get_or_insert_default().insert(MOVING.to_owned(), "{}".to_owned());
-}
-
-fn to_external_name(service: &mut DynamicObject) {
-    service.data["spec"]["type"] = json!("ExternalName");
-    service.data["spec"]["externalName"] = json!("moving.invalid");
-}
-
-fn to_cluster_ip(service: &mut DynamicObject) {
-    service.data["spec"]["type"] = json!("ClusterIP");
-}
-
 #[tokio::test]
 async fn only_requests_that_may_need_an_address_reach_the_webhook() {
     let plane = deployed().await;
-    let namespace = plane.namespace("reach").await;
-    let user = plane.client();
     let mover = plane.client_with(&plane.token(NAMESPACE, ACCOUNT).await);
-    let address = || json!({});
-    let external = || json!({ "type": "ExternalName", "externalName": "moving.invalid" });
-    let updates = [
-        Update {
-            name: "a label",
-            by: By::User,
-            before: address(),
-            moving_before: false,
-            change: |service| {
-                service.metadata.labels.get_or_insert_default().insert("team".into(), "shop".into());
-            },
-            expected: "not called",
-        },
-        Update {
-            name: "a label of one without any address",
-            by: By::User,
-            before: external(),
-            moving_before: false,
-            change: |service| {
-                service.metadata.labels.get_or_insert_default().insert("team".into(), "shop".into());
-            },
-            expected: "not called",
-        },
-        Update {
-            name: "ports and selector",
-            by: By::User,
-            before: address(),
-            moving_before: false,
-            change: |service| {
-                service.data["spec"]["ports"] = json!([{ "port": 81 }]);
-                service.data["spec"]["selector"] = json!({ "app": "other" });
-            },
-            expected: "not called",
-        },
-        Update {
-            name: "type NodePort",
-            by: By::User,
-            before: address(),
-            moving_before: false,
-            change: |service| service.data["spec"]["type"] = json!("NodePort"),
-            expected: "called",
-        },
-        Update {
-            name: "away from ExternalName",
-            by: By::User,
-            before: external(),
-            moving_before: false,
-            change: to_cluster_ip,
-            expected: "called",
-        },
-        Update {
-            name: "a second family, by policy",
-            by: By::User,
-            before: address(),
-            moving_before: false,
-            change: |service| service.data["spec"]["ipFamilyPolicy"] = json!("PreferDualStack"),
-            expected: "called",
-        },
-        Update {
-            name: "the only family",
-            by: By::User,
-            before: json!({ "ipFamilyPolicy": "RequireDualStack" }),
-            moving_before: false,
-            change: |service| service.data["spec"]["ipFamilies"] = json!(["IPv4"]),
-            expected: "called",
-        },
-        Update {
-            name: "another address",
-            by: By::User,
-            before: address(),
-            moving_before: false,
-            change: |service| service.data["spec"]["clusterIP"] = json!("172.21.9.9"),
-            expected: "called",
-        },
-        Update {
-            name: "more addresses",
-            by: By::User,
-            before: address(),
-            moving_before: false,
-            change: |service| {
-                service.data["spec"]["clusterIPs"].as_array_mut().unwrap().push(json!("fd00:21::9"));
-            },
-            expected: "called",
-        },
-        Update {
-            name: "the annotation of a move, written by a user",
-            by: By::User,
-            before: external(),
-            moving_before: false,
-            change: |service| {
-                moving(service);
-                to_cluster_ip(service);
-            },
-            expected: "called",
-        },
-        Update {
-            name: "the mover, away from its address",
-            by: By::Mover,
-            before: address(),
-            moving_before: false,
-            change: |service| {
-                moving(service);
-                to_external_name(service);
-            },
-            expected: "not called",
-        },
-        Update {
-            name: "the mover, back",
-            by: By::Mover,
-            before: external(),
-            moving_before: true,
-            change: to_cluster_ip,
-            expected: "not called",
-        },
-        Update {
-            name: "the mover, back, with nothing left to do",
-            by: By::Mover,
-            before: external(),
-            moving_before: true,
-            change: |service| {
-                service.metadata.annotations = None;
-                to_cluster_ip(service);
-            },
-            expected: "not called",
-        },
-        Update {
-            name: "the mover's account, without a move",
-            by: By::Mover,
-            before: external(),
-            moving_before: false,
-            change: to_cluster_ip,
-            expected: "called",
-        },
-    ];
-
-    let name = |row: usize| format!("row-{row}");
-    let mut before = Vec::new();
-    for (row, update) in updates.iter().enumerate() {
-        let mut created = service(&name(row), update.before.clone());
-        if update.moving_before {
-            moving(&mut created);
-        }
-        before.push(services(user.clone(), &namespace).create(&PostParams::default(), &created).await.unwrap());
-    }
-
-    // As it stands, but with nobody to ask, and who asks hears of it.
-    let mut configuration: Value = serde_json::from_str(
-        &plane.kubectl(&["get", "mutatingwebhookconfiguration", "clusterip-policy", "--output", "json"]).await.ok(),
-    )
-    .unwrap();
-    configuration["webhooks"][0]["clientConfig"] = json!({ "url": "https://127.0.0.1:1/mutate" });
-    configuration["webhooks"][0]["failurePolicy"] = json!("Fail");
-    plane.kubectl_with(&["replace", "-f", "-"], &configuration.to_string()).await.ok();
-    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    let create = async |namespace: &str, spec: Value| {
-        outcome(services(user.clone(), namespace).create(&dry_run, &service("new", spec)).await)
-    };
-    eventually("the API server to call the webhook", async || {
-        (create(&namespace, json!({})).await == "called").then_some(())
+    let creates = [("kube-system", "not called"), (NAMESPACE, "not called")];
+    only_what_may_need_an_address(plane, WEBHOOK, mover, &creates, async || {
+        // As it stands, but with nobody to ask, and who asks hears of it.
+        let mut configuration: Value = serde_json::from_str(
+            &plane.kubectl(&["get", "mutatingwebhookconfiguration", "clusterip-policy", "--output", "json"]).await.ok(),
+        )
+        .unwrap();
+        configuration["webhooks"][0]["clientConfig"] = json!({ "url": "https://127.0.0.1:1/mutate" });
+        configuration["webhooks"][0]["failurePolicy"] = json!("Fail");
+        plane.kubectl_with(&["replace", "-f", "-"], &configuration.to_string()).await.ok();
     })
     .await;
-
-    let mut seen = vec![
-        ("create", create(&namespace, json!({})).await, "called"),
-        ("create, headless", create(&namespace, json!({ "clusterIP": "None" })).await, "called"),
-        ("create in kube-system", create("kube-system", json!({})).await, "not called"),
-        ("create in its own namespace", create(NAMESPACE, json!({})).await, "not called"),
-    ];
-    for (row, (update, mut changed)) in updates.iter().zip(before).enumerate() {
-        (update.change)(&mut changed);
-        let client = match update.by {
-            By::User => user.clone(),
-            By::Mover => mover.clone(),
-        };
-        let result = services(client, &namespace).replace(&name(row), &dry_run, &changed).await;
-        seen.push((update.name, outcome(result), update.expected));
-    }
-    let mut status = services(user.clone(), &namespace).get(&name(0)).await.unwrap();
-    status.data["status"] = json!({ "loadBalancer": {} });
-    let result = services(user.clone(), &namespace).replace_status(&name(0), &dry_run, &status).await;
-    seen.push(("status", outcome(result), "not called"));
-
-    let (seen, expected): (Vec<_>, Vec<_>) =
-        seen.into_iter().map(|(name, seen, expected)| ((name, seen), (name, expected.to_owned()))).unzip();
-    assert_eq!(seen, expected);
 }
 
 /// Everything that the account may do beyond what every account may, as the API server answers.

@@ -7,6 +7,7 @@ pub mod eventually;
 pub mod host;
 pub mod moving;
 pub mod proxy;
+pub mod reach;
 pub mod second_webhook;
 pub mod served;
 

@@ -58,8 +58,12 @@ pub fn read(text: &str) -> Result<Value, RequestError> {
         Some(value) if fits(value) => Ok(()),
         other => Err(RequestError::Part { field, found: found(other), expected }),
     };
+    // What Kubernetes always sends, and kwctl does not go without.
+    part("uid", "a string", Value::is_string)?;
     part("kind", "an object with group, version and kind", Value::is_object)?;
+    part("resource", "an object with group, version and resource", Value::is_object)?;
     part("operation", "a string such as CREATE", Value::is_string)?;
+    part("userInfo", "an object, though an empty one", Value::is_object)?;
     Ok(request)
 }
 

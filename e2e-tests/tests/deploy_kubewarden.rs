@@ -1,0 +1,333 @@
+//! `deploy/kubewarden` as it stands: it can be applied, who is let through to policy-server, and what the
+//! mover beside it may do.
+
+use std::process::Command;
+
+use kube::api::PostParams;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::eventually::eventually;
+use crate::support::host::HostBuilder;
+use crate::support::reach::{only_what_may_need_an_address, outcome, service, services};
+use crate::support::served;
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kubewarden");
+const RESOURCES: &str = include_str!("../fixtures/kubewarden.yaml");
+const NAMESPACE: &str = "clusterip-policy";
+const ACCOUNT: &str = "clusterip";
+/// The namespace of Kubewarden.
+const KUBEWARDEN: &str = "kubewarden";
+
+/// A control plane that knows Kubewarden's resources; nobody acts on them.
+async fn with_kubewarden() -> ControlPlane {
+    let plane = ControlPlane::start(Options::dual_stack());
+    plane.apply(RESOURCES).await;
+    for kind in ["clusteradmissionpolicies", "admissionpolicies"] {
+        let name = format!("customresourcedefinition/{kind}.policies.kubewarden.io");
+        plane.kubectl(&["wait", "--for=condition=Established", &name]).await.ok();
+    }
+    plane.namespace(KUBEWARDEN).await;
+    plane
+}
+
+/// A control plane with all of `deploy/kubewarden`.
+async fn deployed() -> &'static ControlPlane {
+    static DEPLOYED: OnceCell<ControlPlane> = OnceCell::const_new();
+    DEPLOYED
+        .get_or_init(async || {
+            let plane = with_kubewarden().await;
+            plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
+            // Applied once more, it changes nothing.
+            let again = plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
+            assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
+            plane
+        })
+        .await
+}
+
+async fn get(plane: &ControlPlane, args: &[&str]) -> Value {
+    let json = plane.kubectl(&[&["get", "--output", "json"], args].concat()).await.ok();
+    serde_json::from_str(&json).unwrap()
+}
+
+/// What Kubewarden tells the API server of a policy, but with nobody to ask, and who asks hears of it.
+fn registered(policy: &Value, webhook: &str, namespaces: &Value) -> Value {
+    let spec = &policy["spec"];
+    let kind = if spec["mutating"] == true { "Mutating" } else { "Validating" };
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": format!("{kind}WebhookConfiguration"),
+        "metadata": {"name": webhook},
+        "webhooks": [{
+            "name": webhook,
+            "admissionReviewVersions": ["v1"],
+            "clientConfig": {"url": "https://127.0.0.1:1/validate"},
+            "rules": spec["rules"],
+            "matchConditions": spec["matchConditions"],
+            "namespaceSelector": namespaces,
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+        }],
+    })
+}
+
+#[tokio::test]
+async fn only_requests_that_may_need_an_address_reach_policy_server() {
+    const WEBHOOK: &str = "clusterwide-clusterip-policy.kubewarden.admission";
+    let plane = deployed().await;
+    let policy = get(plane, &["clusteradmissionpolicy", "clusterip-policy"]).await;
+    let mover = plane.client_with(&plane.token(NAMESPACE, ACCOUNT).await);
+    let creates = [("kube-system", "not called"), (KUBEWARDEN, "not called"), (NAMESPACE, "called")];
+    only_what_may_need_an_address(plane, WEBHOOK, mover, &creates, async || {
+        let selector = &policy["spec"]["namespaceSelector"];
+        let configuration = registered(&policy, WEBHOOK, selector);
+        plane.apply(&configuration.to_string()).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn only_new_addresses_reach_the_policy_of_a_team() {
+    const WEBHOOK: &str = "namespaced-payments-clusterip-of-the-team.kubewarden.admission";
+    let plane = with_kubewarden().await;
+    let namespace = plane.namespace("payments").await;
+    plane.kubectl(&["apply", "-k", &format!("{FOLDER}/team")]).await.ok();
+    let services = services(plane.client(), &namespace);
+    let external = json!({"type": "ExternalName", "externalName": "example.com"});
+    for (name, spec) in [("placed", json!({})), ("external", external)] {
+        services.create(&PostParams::default(), &service(name, spec)).await.unwrap();
+    }
+    let policy = get(&plane, &["admissionpolicy", "clusterip-of-the-team", "--namespace", &namespace]).await;
+    let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": namespace}});
+    let configuration = registered(&policy, WEBHOOK, &selector);
+    plane.apply(&configuration.to_string()).await;
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let create = async |spec: Value| outcome(WEBHOOK, services.create(&dry_run, &service("new", spec)).await);
+    eventually("the API server to call the webhook", async || {
+        (create(json!({"clusterIP": "172.21.48.9"})).await == "called").then_some(())
+    })
+    .await;
+
+    let update = async |name: &str, change: fn(&mut Value)| {
+        let mut changed = services.get(name).await.unwrap();
+        change(&mut changed.data["spec"]);
+        outcome(WEBHOOK, services.replace(name, &dry_run, &changed).await)
+    };
+    let seen = [
+        ("create with an address", create(json!({"clusterIP": "172.21.48.9"})).await, "called"),
+        ("create without", create(json!({})).await, "not called"),
+        ("create with an empty one", create(json!({"clusterIP": ""})).await, "not called"),
+        ("ports", update("placed", |spec| spec["ports"] = json!([{"port": 81}])).await, "not called"),
+        (
+            "a second family",
+            update("placed", |spec| spec["ipFamilyPolicy"] = json!("PreferDualStack")).await,
+            "not called",
+        ),
+        (
+            "a second address",
+            update("placed", |spec| {
+                spec["ipFamilyPolicy"] = json!("PreferDualStack");
+                spec["clusterIPs"].as_array_mut().unwrap().push(json!("fd00:21::9"));
+            })
+            .await,
+            "called",
+        ),
+        (
+            "away from ExternalName, without an address",
+            update("external", |spec| spec["type"] = json!("ClusterIP")).await,
+            "not called",
+        ),
+        (
+            "away from ExternalName, with an address",
+            update("external", |spec| {
+                spec["type"] = json!("ClusterIP");
+                spec["clusterIP"] = json!("172.21.48.9");
+            })
+            .await,
+            "called",
+        ),
+    ];
+    let (seen, expected): (Vec<_>, Vec<_>) =
+        seen.into_iter().map(|(name, seen, expected)| ((name, seen), (name, expected.to_owned()))).unzip();
+    assert_eq!(seen, expected);
+}
+
+/// What the kustomization takes away from deploy/webhook, and what it leaves.
+#[tokio::test]
+async fn the_mover_has_no_webhook_and_no_rights_for_one() {
+    let plane = deployed().await;
+    let names = async |kind: &str| {
+        let label = "app.kubernetes.io/name=clusterip";
+        plane.kubectl(&["get", kind, "--all-namespaces", "--selector", label, "--output", "name"]).await.ok()
+    };
+    assert_eq!(names("mutatingwebhookconfigurations,services").await, "");
+    assert_eq!(names("deployments").await, "deployment.apps/clusterip\n");
+    let args = &get(plane, &["deployment", ACCOUNT, "--namespace", NAMESPACE]).await["spec"]["template"]["spec"];
+    assert_eq!(
+        args["containers"][0]["args"],
+        json!(["serve", "--listen", "0.0.0.0:8443", "--settings-configmap", "clusterip-settings", "--no-webhook"])
+    );
+    let role = |folder: &str| {
+        let folder = format!("{ROOT}/{folder}");
+        async move {
+            let all = plane.kubectl(&["kustomize", &folder]).await.ok();
+            let all = clusterip::cluster::yaml::documents(&all).map(|document| document.unwrap().to_value());
+            let mut roles = all
+                .filter(|object| object["kind"] == "ClusterRole" && object["metadata"]["name"] == "clusterip-policy");
+            roles.next().unwrap()["rules"].as_array().unwrap().clone()
+        }
+    };
+    let mut expected = role("deploy/webhook").await;
+    let all = expected.len();
+    expected.retain(|rule| rule["resources"] != json!(["mutatingwebhookconfigurations"]));
+    assert_eq!(expected.len(), all - 1);
+    assert_eq!(role("deploy/kubewarden/moves").await, expected);
+}
+
+/// As its Deployment runs it, as its account, with nothing but its rights.
+#[tokio::test]
+async fn the_mover_moves() {
+    let plane = with_kubewarden().await;
+    plane.kubectl(&["apply", "-k", &format!("{FOLDER}/moves")]).await.ok();
+    let deployment = get(&plane, &["deployment", ACCOUNT, "--namespace", NAMESPACE]).await;
+    let args: Vec<String> =
+        serde_json::from_value(deployment["spec"]["template"]["spec"]["containers"][0]["args"].clone()).unwrap();
+    // The test listens elsewhere, on a machine of its own; and a kubeconfig does not tell the Pod's namespace.
+    let args: Vec<&str> = args.iter().map(String::as_str).filter(|arg| !arg.starts_with("0.0.0.0")).collect();
+    let ["serve", "--listen", args @ ..] = &args[..] else { panic!("{args:?}") };
+
+    let namespace = plane.namespace("moves").await;
+    let services = services(plane.client(), &namespace);
+    let windows = |service: &Value| {
+        let address = service["spec"]["clusterIP"].as_str().unwrap();
+        address.strip_prefix("172.21.1.").is_some_and(|last| last.parse::<u8>().unwrap() >= 50)
+    };
+    let value = |service| serde_json::to_value(service).unwrap();
+    // Nobody is asked, and Kubernetes picks from a range that is far larger than the pool.
+    let mut number = 0;
+    let before = loop {
+        number += 1;
+        let created = services.create(&PostParams::default(), &service(&format!("web-{number}"), json!({}))).await;
+        let created = value(created.unwrap());
+        if !windows(&created) {
+            break created;
+        }
+    };
+    let name = before["metadata"]["name"].as_str().unwrap();
+    let mut web = served::deployment("web", served::on("windows"));
+    web["metadata"]["namespace"] = json!(namespace);
+    plane.apply(&web.to_string()).await;
+
+    let kubeconfig = plane.kubeconfig_of(NAMESPACE, ACCOUNT).await;
+    let mut mover = HostBuilder::as_user(&kubeconfig).args(args).args(&["--namespace", NAMESPACE]).start().await;
+    let after = eventually("the Service to be moved", async || {
+        let service = value(services.get(name).await.unwrap());
+        (windows(&service) && service["metadata"]["annotations"].is_null()).then_some(service)
+    })
+    .await;
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    // It would say so if something had been refused.
+    assert_eq!(mover.terminate().await, 0);
+    let log = mover.log();
+    assert_eq!(log.iter().filter(|line| line.contains("forbidden")).collect::<Vec<_>>(), Vec::<&String>::new());
+    // Nobody has told the API server to ask it.
+    let webhooks = plane.kubectl(&["get", "mutatingwebhookconfigurations", "--output", "name"]).await.ok();
+    assert_eq!(webhooks, "");
+}
+
+/// Runs a command line in the folder of the project, as an operator would: exit status, output, errors.
+fn run(plane: &ControlPlane, command: &str) -> (Option<i32>, String, String) {
+    let kubectl = plane.kubectl_program().parent().unwrap();
+    let output = Command::new("bash")
+        .args(["-euo", "pipefail", "-c", command])
+        .current_dir(ROOT)
+        .env("PATH", format!("{}:{}", kubectl.display(), std::env::var("PATH").unwrap()))
+        .env("KUBECONFIG", plane.kubeconfig())
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[tokio::test]
+async fn an_operator_learns_which_rights_are_missing() {
+    const CHECK: &str = "deploy/kubewarden/check-rights";
+    let plane = ControlPlane::start(Options::default());
+    let may_not = |rights: &str| {
+        let (account, way_out) = (
+            "system:serviceaccount:kubewarden:policy-server may not:",
+            "Each request that needs one of them is refused, or hangs. To grant them: kubectl apply -k \
+             deploy/kubewarden/rights",
+        );
+        (Some(1), String::new(), format!("{account}\n{rights}{way_out}\n"))
+    };
+    let mut all = String::new();
+    for resource in [
+        "services",
+        "ipaddresses.networking.k8s.io",
+        "namespaces",
+        "nodes",
+        "pods",
+        "replicationcontrollers",
+        "daemonsets.apps",
+        "deployments.apps",
+        "replicasets.apps",
+        "statefulsets.apps",
+        "cronjobs.batch",
+        "jobs.batch",
+        "runtimeclasses.node.k8s.io",
+    ] {
+        for verb in ["get", "list", "watch"] {
+            all.push_str(&format!("  {verb} {resource}\n"));
+        }
+    }
+    assert_eq!(run(&plane, CHECK), may_not(&all));
+
+    plane.kubectl(&["apply", "-k", &format!("{FOLDER}/rights")]).await.ok();
+    let granted = "system:serviceaccount:kubewarden:policy-server may read all that the policy looks up\n";
+    eventually("the rights to hold", async || {
+        (run(&plane, CHECK) == (Some(0), granted.to_owned(), String::new())).then_some(())
+    })
+    .await;
+
+    // One rule less.
+    let take = r#"[{"op": "test", "path": "/rules/4/resources", "value": ["cronjobs", "jobs"]},
+                   {"op": "replace", "path": "/rules/4/verbs", "value": ["get", "list"]}]"#;
+    plane.kubectl(&["patch", "clusterrole", "clusterip-policy-server", "--type=json", "--patch", take]).await.ok();
+    let some = may_not("  watch cronjobs.batch\n  watch jobs.batch\n");
+    eventually("the rights to be gone", async || (run(&plane, CHECK) == some).then_some(())).await;
+
+    // Another account has none.
+    let (status, _, errors) = run(&plane, &format!("NAMESPACE=cattle-kubewarden-system SERVICE_ACCOUNT=other {CHECK}"));
+    assert_eq!(status, Some(1));
+    assert!(errors.starts_with("system:serviceaccount:cattle-kubewarden-system:other may not:\n"), "{errors}");
+
+    // Who may not ask for somebody else is told so, not that rights are missing.
+    plane.kubectl(&["create", "serviceaccount", "nobody", "--namespace", "default"]).await.ok();
+    let nobody = plane.kubeconfig_of("default", "nobody").await;
+    let (status, _, errors) = run(&plane, &format!("KUBECONFIG={} {CHECK}", nobody.display()));
+    assert_eq!(status, Some(2), "{errors}");
+    assert!(errors.contains("cannot impersonate"), "{errors}");
+    let (status, _, errors) = run(&plane, &format!("KUBECONFIG=/nowhere {CHECK}"));
+    assert_eq!(status, Some(2), "{errors}");
+}
+
+/// Line by line, in their order, but for the one that installs Kubewarden.
+#[tokio::test]
+async fn the_commands_of_the_documentation_work() {
+    let text = std::fs::read_to_string(format!("{ROOT}/docs/kubewarden.md")).unwrap();
+    let console = text.split("```console\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let commands: Vec<&str> = console.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
+    let (kubewarden, ours): (Vec<&str>, Vec<&str>) = commands.into_iter().partition(|command| command.contains("helm"));
+    assert_eq!((kubewarden.len(), ours.len()), (1, 4));
+    let plane = with_kubewarden().await;
+    for command in ours {
+        let (status, output, errors) = run(&plane, command);
+        assert_eq!((status, errors.as_str()), (Some(0), ""), "{command}: {output}");
+    }
+    let policy = get(&plane, &["clusteradmissionpolicy", "clusterip-policy"]).await;
+    assert_eq!(policy["spec"]["mode"], "protect");
+}
