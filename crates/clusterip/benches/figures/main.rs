@@ -5,6 +5,7 @@
 
 mod evaluation;
 mod fixtures;
+mod layout;
 mod lists;
 mod module;
 mod plan;
