@@ -14,7 +14,7 @@ WASM := target/wasm32-unknown-unknown/wasm/clusterip_policy.wasm
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  %-21s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: policy.wasm ## Build policy.wasm and target/release/clusterip
@@ -33,6 +33,20 @@ policy.wasm: force | toolchain
 	scripts/cargo-wasm build --quiet --locked --profile wasm --package clusterip-policy
 	@cmp --silent $(WASM) $@ || cp $(WASM) $@
 
+PUBLISH := cargo run --quiet --release --locked --package publish --
+
+# kwctl where it is there (KWCTL names another), otherwise a program of ours that says the same.
+annotated-policy.wasm: policy.wasm force ## Write the metadata into policy.wasm
+	@if command -v "$${KWCTL:-kwctl}" >/dev/null; then \
+		"$${KWCTL:-kwctl}" annotate --metadata-path policy-metadata.yml --usage-path README.md --output-path $@ policy.wasm; \
+	else \
+		$(PUBLISH) annotate --metadata policy-metadata.yml --usage README.md --output $@ policy.wasm; \
+	fi
+
+.PHONY: oci
+oci: annotated-policy.wasm ## Write target/oci, an OCI image layout of the annotated policy
+	@$(PUBLISH) oci --output target/oci annotated-policy.wasm
+
 .PHONY: demo
 demo: build ## Place the Services of examples/shop
 	$(CLUSTERIP) plan examples/shop --settings examples/settings/k2s.yaml
@@ -44,7 +58,7 @@ test: build test-native test-wasm e2e-tests ## Run all tests
 .PHONY: test-native
 test-native: policy.wasm
 	cargo test --locked --package clusterip-core
-	cargo test --locked --release --package clusterip-policy --package clusterip
+	cargo test --locked --release --package clusterip-policy --package clusterip --package publish
 
 .PHONY: test-wasm
 test-wasm: $(TOOLS)/bin/wasm-bindgen-test-runner ## Run the core's tests in WebAssembly, under Node
@@ -158,4 +172,4 @@ fmt: ## Format the code
 .PHONY: clean
 clean: ## Remove what was built; what is in the cache stays
 	cargo clean --quiet
-	rm -f policy.wasm
+	rm -f policy.wasm annotated-policy.wasm

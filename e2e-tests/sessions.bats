@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# Replays the recorded sessions through kwctl. README.md says what the files are.
+# Replays the recorded sessions through kwctl, and runs what the README says to type. README.md says what the
+# files are.
 
 # The only kind in the sessions that the policy's metadata does not ask for.
 CUSTOM_KIND='  - apiVersion: argoproj.io/v1alpha1\n    kind: Rollout'
@@ -78,4 +79,63 @@ compare() {
     echo "$output"
     [ "$status" -ne 0 ]
     [[ "$output" == *'services.ordr: unknown key "ordr": did you mean order?'* ]]
+}
+
+# The README's commands that need nothing but this tree, a line each.
+readme_commands() {
+    awk '
+        /^```/ { inside = /^```console/ }
+        inside && /^\$ kwctl (annotate|run) / { wanted = 1; sub(/^\$ /, "") }
+        wanted { wanted = sub(/\\$/, ""); printf "%s%s", $0, wanted ? "" : "\n" }
+    ' "$ROOT/README.md"
+}
+
+@test "the README's commands for kwctl do what they are there for" {
+    # They are run as they stand, in a copy of what they name: nothing is written into the tree.
+    cd "$BATS_TEST_TMPDIR"
+    cp "$ROOT/policy.wasm" "$ROOT/policy-metadata.yml" "$ROOT/README.md" .
+    cp "$MODULE" annotated-policy.wasm
+    ln -s "$ROOT/e2e-tests" e2e-tests
+    kwctl() { command "$KWCTL" "$@"; }
+    local commands
+    commands="$(readme_commands)"
+    echo "$commands"
+    [ "$(grep --count '^kwctl run ' <<<"$commands")" -ge 1 ]
+    local session line
+    while read -r line; do
+        eval "$line" >output 2>log || { cat log; return 1; }
+        case "$line" in
+            "kwctl run "*)
+                session="$(grep --only-matching 'e2e-tests/sessions/[^/]*' <<<"$line" | head -n 1)"
+                diff <(jq -S . "$session/response.json") \
+                    <(jq -S 'if .patch then .patch |= (@base64d | fromjson) else . end' output)
+                ;;
+        esac
+    done <<<"$commands"
+}
+
+# What `clusterip evaluate` records of a folder's cluster, replayed by kwctl: both must answer the same. Audit
+# annotations come from kwctl in any order.
+compare_recorded() {
+    local folder="$1" name expected found
+    name="$(basename "$1")"
+    mkdir -p "$BATS_TEST_TMPDIR/$name"
+    cp "$folder/request.json" "$folder/settings.json" "$BATS_TEST_TMPDIR/$name"
+    expected="$("$CLUSTERIP" evaluate --request "$folder/request.json" --settings "$folder/settings.json" \
+        --snapshot "$folder/cluster.yaml" --record "$BATS_TEST_TMPDIR/$name/session.yml" -o decoded 2>/dev/null)"
+    found="$(response "$BATS_TEST_TMPDIR/$name" --allow-context-aware | jq -S .)"
+    [ "$expected" = "$found" ] || diff <(echo "$name"; echo "$expected") <(echo "$found")
+}
+
+@test "kwctl answers what clusterip evaluate recorded as it did" {
+    export CLUSTERIP="${CLUSTERIP:-$ROOT/target/release/clusterip}"
+    [ -x "$CLUSTERIP" ] || skip "clusterip is missing: make build, or name it by CLUSTERIP"
+    export -f compare_recorded response log
+    local clusters=("$ROOT"/e2e-tests/sessions/*/cluster.yaml)
+    [ "${#clusters[@]}" -gt 50 ]
+    run xargs -n 1 -P "$(nproc)" bash -c 'compare_recorded "${1%/cluster.yaml}"' compare_recorded \
+        < <(printf '%s\n' "${clusters[@]}")
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ -z "$output" ]
 }

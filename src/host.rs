@@ -204,21 +204,23 @@ impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Cluster for Host<C> {
     }
 }
 
-/// Hosts answer with texts. They are told apart by what they contain, since a backtrace may follow and
-/// prefixes may come before.
+/// Hosts answer with texts. They are told apart by what they contain, since prefixes may come before.
 fn is_not_found(text: &str, resource: &Resource<'_>, name: &str) -> bool {
-    text.contains(&format!("Cannot find {} named '{name}'", resource.name()))
+    without_backtrace(text).contains(&format!("Cannot find {} named '{name}'", resource.name()))
 }
 
 fn failure(text: &str, resource: &Resource<'_>, name: &str) -> LookupError {
-    let detail = first_line(text);
+    let text = without_backtrace(text);
+    let detail = in_one_line(text);
     let mut resource_name = resource.name();
     let no_such_kind = text.contains(&format!("Cannot find resource {resource_name}"));
-    // The same words introduce a missing API and an API server that can't be reached.
+    // The same words introduce a missing API and an API server that can't be reached. A bare 404 may be
+    // that of whatever stands before the API server: its own words count, and those of its Status.
     let no_such_group = text.contains(&format!("error finding resource {} / {}", resource.api_version, resource.kind))
-        && (text.contains("404") || text.contains("NotFound"));
+        && ["404 page not found", "reason: \"NotFound\""].iter().any(|words| text.contains(words));
+    // By Kubewarden; by the API server, about an object or a list; about the list of its APIs.
     let not_granted =
-        text.contains("has not been granted access") || text.contains("is forbidden: ") || text.contains("(Forbidden)");
+        ["has not been granted access", "is forbidden: ", "code: 403"].iter().any(|words| text.contains(words));
     if !name.is_empty() {
         resource_name = format!("{resource_name} {name}");
     }
@@ -229,18 +231,40 @@ fn failure(text: &str, resource: &Resource<'_>, name: &str) -> LookupError {
     }
 }
 
-/// The first line, without what hosts put before every error, and without a backtrace; cut, so that it
-/// fits a message.
-fn first_line(text: &str) -> String {
+/// A backtrace is made of names that mean nothing here, and could look like words that do.
+fn without_backtrace(text: &str) -> &str {
+    text.split("\nStack backtrace:").next().unwrap_or(text)
+}
+
+/// The first line, without what hosts put before every error and without the API server's Status, which
+/// says the same again; behind it the last cause, where that says more. Cut, so that it fits a message.
+fn in_one_line(text: &str) -> String {
     const LONGEST: usize = 300;
     let mut line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no reason given");
     for prefix in ["Host error: ", "Callback evaluation failure: "] {
         line = line.strip_prefix(prefix).unwrap_or(line);
     }
+    for status in [" (Status {", " (ErrorResponse {"] {
+        line = line.split(status).next().unwrap_or(line);
+    }
+    let mut line = line.to_owned();
+    if let Some(cause) = last_cause(text).filter(|cause| !line.contains(cause)) {
+        line = format!("{line}: {cause}");
+    }
     match line.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &line[..end]),
-        None => line.to_owned(),
+        None => line,
     }
+}
+
+/// Causes stand below the error, each on a line of its own, and with a number where there are several.
+fn last_cause(text: &str) -> Option<&str> {
+    let (_, causes) = text.split_once("\nCaused by:")?;
+    let last = causes.lines().map(str::trim).rfind(|line| !line.is_empty())?;
+    Some(match last.split_once(": ") {
+        Some((number, cause)) if number.bytes().all(|byte| byte.is_ascii_digit()) => cause,
+        _ => last,
+    })
 }
 
 #[cfg(test)]
@@ -253,52 +277,190 @@ mod tests {
         host.ip_address(IpAddr::from([10, 0, 0, 9])).map(Some)
     }
 
+    /// What a failed look-up of `IPAddress` comes to: the words that its denial begins with.
+    const FREE: &str = "free";
+    const ABSENT: &str = "absent";
+    const NOT_GRANTED: &str = "may not read networking.k8s.io/v1/IPAddress 10.0.0.9: ";
+    const FAILED: &str = "looking up networking.k8s.io/v1/IPAddress 10.0.0.9 failed: ";
+
+    fn words(text: &str) -> String {
+        match classify(text) {
+            Ok(Some(IpAddressLookup::Free)) => FREE.to_owned(),
+            Ok(Some(IpAddressLookup::NoSuchApi)) => ABSENT.to_owned(),
+            Ok(other) => format!("{other:?}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    /// The API server's Status as hosts print it behind an error.
+    fn status(code: u16, message: &str, reason: &str) -> String {
+        let details = "details: Some(StatusDetails { name: \"\", group: \"\", kind: \"\", uid: \"\", causes: [] })";
+        let status = format!("status: Some(Failure), code: {code}, message: {message:?}, metadata: None");
+        format!("ApiError: {message}: {reason} (Status {{ {status}, reason: {reason:?}, {details} }})")
+    }
+
+    /// The same by a host with an older client.
+    fn old_status(code: u16, message: &str, reason: &str) -> String {
+        let status = format!("status: \"Failure\", message: {message:?}, reason: {reason:?}, code: {code}");
+        format!("ApiError: {message}: {reason} (ErrorResponse {{ {status} }})")
+    }
+
+    fn finding(error: &str) -> String {
+        format!("error finding resource networking.k8s.io/v1 / IPAddress: {error}")
+    }
+
     #[test]
     fn error_texts_are_told_apart() {
-        use IpAddressLookup::{Free, NoSuchApi};
-        let prefix = "Host error: ";
-        let backtrace = "\n\nStack backtrace:\n   0: std::backtrace::Backtrace::create";
+        const FORBIDDEN: &str =
+            "ipaddresses.networking.k8s.io \"10.0.0.9\" is forbidden: User \"kw\" cannot get resource";
+        const NO_PATH: &str = "forbidden: User \"kw\" cannot get path \"/apis/networking.k8s.io/v1\"";
+        const NO_PAGE: &str = "404 page not found\n";
+        const UNREAD: &str = "Failed to parse error data";
+        let own = |text: &str| text.to_owned();
+        let refused = "ServiceError: client error (Connect)";
+        let causes = "\n\nCaused by:\n    0: client error (Connect)\n    1: tcp connect error\n    2: Connection refused (os error 111)";
         let rows = [
             (
-                "not found",
-                "Cannot find networking.k8s.io/v1/IPAddress named '10.0.0.9' inside of namespace 'None'",
-                Some(Free),
+                "there is none",
+                own("Cannot find networking.k8s.io/v1/IPAddress named '10.0.0.9' inside of namespace 'None'"),
+                FREE,
+                "",
             ),
-            ("no such kind", "Cannot find resource networking.k8s.io/v1/IPAddress", Some(NoSuchApi)),
             (
-                "no such group",
-                "error finding resource networking.k8s.io/v1 / IPAddress: ApiError: \"404 page not found\": NotFound (404)",
-                Some(NoSuchApi),
-            ),
-            ("unreachable", "error finding resource networking.k8s.io/v1 / IPAddress: connection refused", None),
-            (
-                "of another address",
+                "there is none of another address",
+                own("Cannot find networking.k8s.io/v1/IPAddress named '10.0.0.99' inside of namespace 'None'"),
+                FAILED,
                 "Cannot find networking.k8s.io/v1/IPAddress named '10.0.0.99' inside of namespace 'None'",
-                None,
             ),
-            ("callback", "Callback evaluation failure: channel closed", None),
+            ("no such kind", own("Cannot find resource networking.k8s.io/v1/IPAddress"), ABSENT, ""),
+            ("no such group", finding(&status(404, NO_PAGE, UNREAD)), ABSENT, ""),
+            ("no such group, by an older client", finding(&old_status(404, NO_PAGE, UNREAD)), ABSENT, ""),
+            ("no such version", finding(&status(404, "the server could not find it", "NotFound")), ABSENT, ""),
+            (
+                "a 404 of something before the API server",
+                finding(&status(404, "<html>", UNREAD)),
+                FAILED,
+                "error finding resource networking.k8s.io/v1 / IPAddress: ApiError: <html>: Failed to parse error data",
+            ),
+            ("an API that was there once", status(404, NO_PAGE, UNREAD), FAILED, "ApiError: 404 page not found"),
+            (
+                "unreachable, at a port that looks like a status",
+                finding("ServiceError: https://10.0.0.1:40443: connection refused"),
+                FAILED,
+                "error finding resource networking.k8s.io/v1 / IPAddress: ServiceError: https://10.0.0.1:40443: connection refused",
+            ),
+            (
+                "unreachable",
+                format!("{refused}{causes}"),
+                FAILED,
+                "ServiceError: client error (Connect): Connection refused (os error 111)",
+            ),
+            (
+                "one cause",
+                format!("{refused}\n\nCaused by:\n    timed out: 5 s"),
+                FAILED,
+                "ServiceError: client error (Connect): timed out: 5 s",
+            ),
+            (
+                "a cause that says nothing more",
+                format!("{refused}\n\nCaused by:\n    client error (Connect)"),
+                FAILED,
+                refused,
+            ),
+            (
+                "the kind is not granted",
+                own(
+                    "Policy has not been granted access to Kubernetes networking.k8s.io/v1/IPAddress resources. The violation has been reported.",
+                ),
+                NOT_GRANTED,
+                "Policy has not been granted access to Kubernetes networking.k8s.io/v1/IPAddress resources. The violation has been reported.",
+            ),
+            (
+                "the capability is not granted",
+                own(
+                    "Policy has not been granted access to the 'kubernetes/get_resource' host capability. The violation has been reported.",
+                ),
+                NOT_GRANTED,
+                "Policy has not been granted access to the 'kubernetes/get_resource' host capability. The violation has been reported.",
+            ),
+            (
+                "forbidden",
+                status(403, FORBIDDEN, "Forbidden"),
+                NOT_GRANTED,
+                "ApiError: ipaddresses.networking.k8s.io \"10.0.0.9\" is forbidden: User \"kw\" cannot get resource: Forbidden",
+            ),
+            (
+                "forbidden, by an older client",
+                old_status(403, FORBIDDEN, "Forbidden"),
+                NOT_GRANTED,
+                "ApiError: ipaddresses.networking.k8s.io \"10.0.0.9\" is forbidden: User \"kw\" cannot get resource: Forbidden",
+            ),
+            (
+                "the list of APIs is forbidden",
+                finding(&status(403, NO_PATH, "Forbidden")),
+                NOT_GRANTED,
+                "error finding resource networking.k8s.io/v1 / IPAddress: ApiError: forbidden: User \"kw\" cannot get path \"/apis/networking.k8s.io/v1\": Forbidden",
+            ),
+            (
+                "unauthorized",
+                status(401, "Unauthorized", "Unauthorized"),
+                FAILED,
+                "ApiError: Unauthorized: Unauthorized",
+            ),
+            (
+                "the API server is busy",
+                status(429, "Too many requests, please try again later.", "TooManyRequests"),
+                FAILED,
+                "ApiError: Too many requests, please try again later.: TooManyRequests",
+            ),
+            (
+                "the API server is not ready",
+                finding(&status(503, "apiserver not ready\n", UNREAD)),
+                FAILED,
+                "error finding resource networking.k8s.io/v1 / IPAddress: ApiError: apiserver not ready",
+            ),
+            (
+                "cut off",
+                own("Error deserializing response: EOF while parsing a value at line 1 column 8"),
+                FAILED,
+                "Error deserializing response: EOF while parsing a value at line 1 column 8",
+            ),
+            (
+                "the host has no client",
+                own("kube::Client was not initialized properly"),
+                FAILED,
+                "kube::Client was not initialized properly",
+            ),
+            (
+                "the host is busy",
+                own("Error sending request over callback channel: Full(..)"),
+                FAILED,
+                "Error sending request over callback channel: Full(..)",
+            ),
+            (
+                "the host ends",
+                own("Error obtaining response over callback channel"),
+                FAILED,
+                "Error obtaining response over callback channel",
+            ),
         ];
-        for (name, text, expected) in rows {
-            for text in [text.to_owned(), format!("{prefix}{text}{backtrace}")] {
-                let found = classify(&text);
-                match expected {
-                    Some(expected) => assert_eq!(found, Ok(Some(expected)), "{name}: {text}"),
-                    None => assert!(matches!(found, Err(LookupError::Failed { .. })), "{name}: {text}: {found:?}"),
-                }
+        // Names that a backtrace may hold, and that mean something elsewhere.
+        let backtrace = "\n\nStack backtrace:\n   0: <std::io::ErrorKind as NotFound>::\"404 page not found\"\n   1: is forbidden: x";
+        let prefixes =
+            ["", "Callback evaluation failure: ", "Host error: ", "Host error: Callback evaluation failure: "];
+        for (name, text, outcome, detail) in rows {
+            let expected = format!("{outcome}{detail}");
+            for prefix in prefixes {
+                assert_eq!(words(&format!("{prefix}{text}{backtrace}")), expected, "{name} behind {prefix:?}");
             }
         }
     }
 
     #[test]
-    fn missing_grants_are_told_apart_from_failures() {
-        let rows = [
-            "Policy has not been granted access to Kubernetes v1/Node resources. The violation has been reported.",
-            "Policy has not been granted access to the 'kubernetes/get_resource' host capability. The violation has been reported.",
-            "ApiError: ipaddresses.networking.k8s.io \"10.0.0.9\" is forbidden: User \"kw\" cannot get resource",
-        ];
-        for text in rows {
-            assert!(matches!(classify(text), Err(LookupError::NotGranted { .. })), "{text}");
-        }
+    fn a_long_text_is_cut_and_none_is_called_so() {
+        assert_eq!(words(""), format!("{FAILED}no reason given"));
+        let expected = format!("{FAILED}{}…", "é".repeat(300));
+        assert_eq!(words(&"é".repeat(400)), expected);
     }
 
     #[test]

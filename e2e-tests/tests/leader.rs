@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use clusterip::controller::leader::{Acquisition, Identity, LEASE, Leader, Leadership, Role, Timing};
+use clusterip::controller::identity::{Identity, Role};
+use clusterip::controller::leader::{Acquisition, LEASE, Leader, Leadership};
+use clusterip::controller::lease::Timing;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Client;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};

@@ -237,6 +237,52 @@ async fn what_needs_no_move_is_left_alone() {
 }
 
 #[tokio::test]
+async fn what_was_just_read_is_read_again_only_where_it_has_changed() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("just-read").await;
+    let proxy = Proxy::start(plane).await;
+    let ports = json!([{"port": 80}]);
+    // What happens after the Service was read, how often it is read again, and whether it moves.
+    let rows = [("nothing", 0, true), ("changed", 1, true), ("deleted", 1, false), ("replaced", 1, false)];
+    for (name, reads, moves) in rows {
+        let [to, _] = fresh();
+        let before = create(&client, &namespace, name, json!({"ports": ports})).await;
+        match name {
+            "changed" => {
+                patch(&client, &namespace, name, json!({"metadata": {"labels": {"new": "label"}}})).await;
+            }
+            "deleted" => delete(&client, &namespace, name).await,
+            "replaced" => {
+                delete(&client, &namespace, name).await;
+                create(&client, &namespace, name, json!({"ports": ports})).await;
+            }
+            _ => {}
+        }
+        let expected = stored(&client, &namespace, name).await;
+        let at = path(&namespace, name);
+        let gate = proxy.on(move |seen| seen.method == Method::GET && seen.path == at, Fault::PauseBefore);
+        gate.release();
+        let mover = Mover::new(proxy.client());
+        let outcome = mover.start_from(before.clone(), &order(&before, &[to]), &These(vec![])).await.unwrap();
+        let after = stored(&client, &namespace, name).await;
+        if moves {
+            let after = after.unwrap();
+            assert_eq!(outcome, moved(&addresses(&before), &[to]), "{name}");
+            assert_eq!(addresses(&after), [to], "{name}");
+            assert_eq!(but_addresses(&after), but_addresses(&expected.unwrap()), "{name}");
+        } else {
+            assert_eq!((outcome, after), (Outcome::Unmoved(Unmoved::Gone), expected), "{name}");
+        }
+        assert_eq!(gate.count(), reads, "{name}: reads");
+    }
+    let kept = create(&client, &namespace, "kept", json!({"ports": ports})).await;
+    let mut another = order(&kept, &fresh()[..1]);
+    another.uid = "another".to_owned();
+    let outcome = Mover::new(client.clone()).start_from(kept.clone(), &another, &These(vec![])).await.unwrap();
+    assert_eq!((outcome, again(&client, &kept).await), (Outcome::Unmoved(Unmoved::Gone), kept));
+}
+
+#[tokio::test]
 async fn a_target_that_is_taken_gives_way_to_the_next() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("taken").await;

@@ -22,6 +22,9 @@ pub enum Command {
     /// Shows which address each Service of some manifests gets, and why; needs no cluster
     #[command(after_long_help = commands::plan::HELP)]
     Plan(commands::plan::Plan),
+    /// Evaluates the policy for one admission request, and prints its response as `kwctl run` does
+    #[command(after_long_help = commands::evaluate::HELP)]
+    Evaluate(commands::evaluate::Evaluate),
     /// Serves a cluster: the admission webhook, and the controller that moves misplaced Services
     #[command(after_long_help = commands::serve::HELP)]
     Serve(commands::serve::Serve),
@@ -50,6 +53,7 @@ pub fn run() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         Command::Plan(plan) => plan.run(),
+        Command::Evaluate(evaluate) => evaluate.run(),
         Command::Serve(serve) => serve.run(),
         Command::Move(r#move) => r#move.run(),
         Command::Completions(Completions { shell }) => {

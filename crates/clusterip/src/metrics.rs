@@ -104,10 +104,6 @@ label_values! {
         LoadBalancer = "load_balancer",
         /// Its annotation, or the command line, says never.
         Never = "never",
-        /// Its namespace is exempt.
-        Exempt = "exempt",
-        /// The evidence is an assumption only.
-        Assumption = "assumption",
         /// Its pool has no free address.
         PoolFull = "pool_full",
         /// A brake is on: too many moves at once.
@@ -543,10 +539,8 @@ clusterip_evaluation_duration_seconds_sum 0.0006
 clusterip_evaluation_errors_total 1
 clusterip_leader 1
 clusterip_ledger_addresses 3
-clusterip_misplaced_services{{reason="assumption"}} 0
 clusterip_misplaced_services{{reason="brake"}} 0
 clusterip_misplaced_services{{reason="by_hand"}} 5
-clusterip_misplaced_services{{reason="exempt"}} 0
 clusterip_misplaced_services{{reason="load_balancer"}} 0
 clusterip_misplaced_services{{reason="moving"}} 1
 clusterip_misplaced_services{{reason="never"}} 0

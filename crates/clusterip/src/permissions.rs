@@ -10,12 +10,13 @@ use clusterip_core::workload::WorkloadKind;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
-use kube::api::{Api, ApiResource, GroupVersionKind, PostParams};
-use kube::{Client, Error as KubeError, discovery};
+use kube::Client;
+use kube::api::{Api, ApiResource, PostParams};
 use serde_json::json;
 use thiserror::Error;
 
 use crate::cluster::failure::words;
+use crate::cluster::kinds;
 use crate::controller::leader::LEASE;
 
 /// How many questions are asked at a time.
@@ -175,15 +176,8 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
     const EVENTS: (&str, &str) = ("events.k8s.io", "events");
     let own = Some(duties.namespace.as_str());
     let mut needs = Needs(Vec::new());
-    needs
-        .cluster("", "services", WATCHED)
-        .cluster("", "namespaces", WATCHED)
-        .cluster("", "nodes", WATCHED)
-        .cluster("node.k8s.io", "runtimeclasses", WATCHED)
-        .cluster("networking.k8s.io", "ipaddresses", WATCHED)
-        .cluster("networking.k8s.io", "servicecidrs", WATCHED);
-    for workload in workloads {
-        needs.cluster(&workload.group, &workload.plural, WATCHED);
+    for resource in kinds::always().map(|kind| kinds::regular(&kind)).chain(workloads.iter().cloned()) {
+        needs.cluster(&resource.group, &resource.plural, WATCHED);
     }
     if duties.moves {
         needs
@@ -226,25 +220,16 @@ pub struct Workloads {
     pub unserved: Vec<WorkloadKind>,
 }
 
-/// Looks the plurals of workloads up: those of Kubernetes' own kinds are known, custom ones are asked for.
+/// Looks up where the API server has workloads.
 ///
 /// # Errors
 /// [`PermissionsError::Discover`] where the API server does not tell.
 pub async fn workloads(client: &Client, kinds: &[WorkloadKind]) -> Result<Workloads, PermissionsError> {
-    let known = WorkloadKind::known();
     let mut found = Workloads::default();
     for kind in kinds {
-        let (group, version) = kind.api_version.split_once('/').unwrap_or(("", &kind.api_version));
-        let gvk = GroupVersionKind::gvk(group, version, &kind.kind);
-        if known.contains(kind) {
-            // English makes the plurals of all of them.
-            found.served.push(ApiResource::from_gvk(&gvk));
-            continue;
-        }
-        match discovery::pinned_kind(client, &gvk).await {
-            Ok((resource, _)) => found.served.push(resource),
-            Err(KubeError::Discovery(_)) => found.unserved.push(kind.clone()),
-            Err(KubeError::Api(status)) if status.code == 404 => found.unserved.push(kind.clone()),
+        match kinds::resource(client, &kinds::of_workload(kind)).await {
+            Ok(Some(resource)) => found.served.push(resource),
+            Ok(None) => found.unserved.push(kind.clone()),
             Err(error) => {
                 return Err(PermissionsError::Discover {
                     api_version: kind.api_version.clone(),
@@ -322,11 +307,7 @@ mod tests {
     use super::*;
 
     fn known() -> Vec<ApiResource> {
-        let resource = |kind: WorkloadKind| {
-            let (group, version) = kind.api_version.split_once('/').unwrap_or(("", &kind.api_version));
-            ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind.kind))
-        };
-        WorkloadKind::known().into_iter().map(resource).collect()
+        WorkloadKind::known().iter().map(|kind| kinds::regular(&kinds::of_workload(kind))).collect()
     }
 
     /// As rules, without the sentence in front.

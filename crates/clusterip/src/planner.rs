@@ -16,6 +16,7 @@ use crate::cluster::manifests::{Manifest, Origin};
 use crate::cluster::object;
 use crate::cluster::snapshot::{Snapshot, SnapshotCalls, addresses};
 use crate::policy::module::{Module, ModuleError};
+use crate::policy::service_request::ServiceRequest;
 use crate::pool_use::{self, PoolUse};
 
 /// What happens to a Service.
@@ -123,17 +124,17 @@ impl<'m> Planner<'m> {
             }
             warnings.extend(first.as_ref().map(|first| format!("the same Service as in {first}")));
         }
-        let request = request(index, &object, old.as_ref());
+        let uid = format!("plan-{index}");
+        let request =
+            ServiceRequest { uid: &uid, username: "clusterip-plan", object: &object, old: old.as_ref(), dry_run: true };
         let calls = SnapshotCalls::new(Arc::clone(&self.snapshot));
         let selector = self.narrow.then(|| selector(&object)).flatten();
         let calls = match selector {
             Some(selector) => calls.for_selector(selector),
             None => calls,
         };
-        let answer = self.module.validate(&request, &self.document, Arc::new(calls)).map_err(|error| PlanError {
-            origin: manifest.origin.clone(),
-            service: format!("{}/{}", id.0, id.1),
-            error,
+        let answer = self.module.validate(&request.to_value(), &self.document, Arc::new(calls)).map_err(|error| {
+            PlanError { origin: manifest.origin.clone(), service: format!("{}/{}", id.0, id.1), error }
         })?;
         let row = row(&id, &object, &answer, warnings);
         if answer.accepted {
@@ -186,26 +187,6 @@ fn keep_addresses(object: &mut Value, old: &Value) {
             spec.insert(key.to_owned(), value.clone());
         }
     }
-}
-
-fn request(index: usize, object: &Value, old: Option<&Value>) -> Value {
-    let kind = json!({"group": "", "version": "v1", "kind": "Service"});
-    let resource = json!({"group": "", "version": "v1", "resource": "services"});
-    json!({
-        "uid": format!("plan-{index}"),
-        "kind": kind,
-        "requestKind": kind,
-        "resource": resource,
-        "requestResource": resource,
-        "namespace": object::namespace(object),
-        "name": object::name(object),
-        "operation": if old.is_some() { "UPDATE" } else { "CREATE" },
-        "userInfo": {"username": "clusterip-plan"},
-        "object": object,
-        "oldObject": old,
-        "dryRun": true,
-        "options": null,
-    })
 }
 
 fn row(id: &(String, String), object: &Value, answer: &Answer, mut warnings: Vec<String>) -> Row {

@@ -26,8 +26,8 @@ pub fn of(settings: &Settings, used: &[IpAddr]) -> Vec<PoolUse> {
     for pool in &settings.pools {
         for family in [Family::V4, Family::V6].into_iter().filter(|family| pool.has(*family)) {
             let candidates = settings.candidates(pool, family);
-            let inside = used.iter().filter(|address| pool.cidrs.iter().any(|cidr| cidr.contains(*address)));
-            let inside: Vec<&IpAddr> = inside.filter(|address| Family::of(**address) == family).collect();
+            let inside = used.iter().filter(|address| Family::of(**address) == family && pool.contains(**address));
+            let inside: Vec<&IpAddr> = inside.collect();
             pools.push(PoolUse {
                 name: pool.name.clone(),
                 family,

@@ -58,6 +58,13 @@ fn the_module_imports_nothing_but_wapc() {
 }
 
 #[test]
+fn the_module_is_small() {
+    // It is pulled and compiled by every replica of a policy-server.
+    const MOST: usize = 400_000;
+    assert!(EMBEDDED.len() <= MOST, "{} bytes", EMBEDDED.len());
+}
+
+#[test]
 fn the_module_speaks_version_1_of_kubewardens_protocol() {
     assert_eq!(call("protocol_version", b"", Arc::new(NoCluster)), Ok(br#""v1""#.to_vec()));
 }

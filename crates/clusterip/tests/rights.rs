@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use clusterip::cluster::yaml;
+use clusterip::cluster::{kinds, yaml};
 use clusterip::permissions::{Duties, Registration, needs};
 use clusterip_core::workload::WorkloadKind;
-use kube::api::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 
 /// Namespace, group, resource, name and verb.
@@ -46,13 +45,8 @@ fn granted(file: &str) -> BTreeSet<Right> {
 
 #[test]
 fn the_deployment_grants_what_is_needed_and_nothing_else() {
-    let workloads: Vec<_> = WorkloadKind::known()
-        .into_iter()
-        .map(|kind| {
-            let (group, version) = kind.api_version.split_once('/').unwrap_or(("", &kind.api_version));
-            ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind.kind))
-        })
-        .collect();
+    let known = WorkloadKind::known();
+    let workloads: Vec<_> = known.iter().map(|kind| kinds::regular(&kinds::of_workload(kind))).collect();
     let duties = Duties {
         namespace: "clusterip-policy".to_owned(),
         moves: true,

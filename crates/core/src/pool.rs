@@ -123,7 +123,7 @@ fn named<'s>(
     namespace: &NamespaceOnce<'_>,
     settings: &'s Settings,
 ) -> Result<&'s Pool, Refusal> {
-    let Some(pool) = settings.pools.iter().find(|pool| pool.name == name) else {
+    let Some(pool) = settings.pool(name) else {
         let known: Vec<&str> = settings.pools.iter().map(|pool| pool.name.as_str()).collect();
         return Err(Refusal::Unknown { name: quote(name), known: known.join(", ") });
     };

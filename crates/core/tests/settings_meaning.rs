@@ -127,6 +127,11 @@ fn everything_that_can_be_set_arrives() {
     assert_eq!(settings.kubernetes_address(), Some(ip("10.0.0.1")));
     assert_eq!(settings.pool_of(ip("fd00::ffff")), Some(&settings.pools[0]));
     assert_eq!(settings.pool_of(ip("10.0.1.0")), None);
+    for (address, inside) in [("fd00::ffff", true), ("fd00::1:0", false), ("10.0.1.0", false)] {
+        assert_eq!(settings.pools[0].contains(ip(address)), inside, "{address}");
+    }
+    let named = [settings.pools[0].name.as_str(), "nobody"].map(|name| settings.pool(name));
+    assert_eq!(named, [Some(&settings.pools[0]), None]);
     assert!(settings.cluster_has(Family::V4) && settings.cluster_has(Family::V6));
     assert!(!settings.candidates(&settings.pools[0], Family::V4).contains(ip("10.0.0.99")));
 }

@@ -178,6 +178,12 @@ impl Host {
         Some((response.status().as_u16(), response.text().await.ok()?))
     }
 
+    /// POST of JSON: the answer as it was sent; nothing where it does not answer.
+    pub async fn post_for_text(&self, path: &str, body: &serde_json::Value) -> Option<String> {
+        let response = self.http.post(format!("{}{path}", self.url())).json(body).send().await.ok()?;
+        response.text().await.ok()
+    }
+
     /// POST of JSON: the status and the answer; nothing where it does not answer.
     pub async fn post(&self, path: &str, body: &serde_json::Value) -> Option<(u16, serde_json::Value)> {
         let response = self.http.post(format!("{}{path}", self.url())).json(body).send().await.ok()?;

@@ -3,10 +3,12 @@
 //! A table of figures, each with its bound. Nothing here fails: a busy machine is no defect of a change.
 //! What is compared with each other is measured in turns, and medians are shown.
 
+mod conflicts;
 mod evaluation;
 mod fixtures;
 mod lists;
 mod module;
+mod parallel;
 mod plan;
 mod table;
 
@@ -18,6 +20,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     module::figures(&mut table)?;
     table.head("One evaluation, instance included, order: spread, pool half full");
     evaluation::figures(&mut table)?;
+    table.head("Refused of Services created together on the same state, pool half full");
+    parallel::figures(&mut table)?;
     table.head("Listing Services in the guest, order: lowest, 10,000 and 100 Services");
     lists::figures(&mut table)?;
     table.head("clusterip plan as a process, pools in one /16");

@@ -1,10 +1,14 @@
 //! A snapshot of a live cluster.
 
 use clusterip_core::settings::Settings;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::api::{DynamicObject, ListParams};
 use kube::{Api, Client};
 use serde_json::Value;
 use thiserror::Error;
+use tokio::runtime::Runtime;
+
+use super::failure::{chain, words};
+use super::kinds::{self, Kind};
 
 /// A cluster that can't be read.
 #[derive(Debug, Error)]
@@ -33,53 +37,101 @@ const PAGE: u32 = 500;
 /// # Errors
 /// [`LiveError`] where the cluster can't be reached, or refuses a list.
 pub fn objects(settings: &Settings) -> Result<Vec<Value>, LiveError> {
-    let connect = |error: &dyn std::fmt::Display| LiveError::Connect(error.to_string());
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    runtime.map_err(|error| connect(&error))?.block_on(async {
-        let client = Client::try_default().await.map_err(|error| connect(&error))?;
+    let (runtime, client) = connect()?;
+    runtime.block_on(async {
         let mut objects = Vec::new();
-        for (api_version, kind) in kinds(settings) {
-            list(&client, &api_version, &kind, &mut objects).await?;
+        for kind in kinds::asked(settings) {
+            list(&client, &kind, &mut objects).await?;
         }
         Ok(objects)
     })
 }
 
-fn kinds(settings: &Settings) -> Vec<(String, String)> {
-    let fixed = [
-        ("v1", "Service"),
-        ("v1", "Namespace"),
-        ("v1", "Node"),
-        ("node.k8s.io/v1", "RuntimeClass"),
-        ("networking.k8s.io/v1", "IPAddress"),
-        ("networking.k8s.io/v1", "ServiceCIDR"),
-    ];
-    let fixed = fixed.iter().map(|(api_version, kind)| ((*api_version).to_owned(), (*kind).to_owned()));
-    fixed.chain(settings.kinds.iter().map(|kind| (kind.api_version.clone(), kind.kind.clone()))).collect()
+/// The way to the cluster of the current context, for those who can't but wait.
+///
+/// # Errors
+/// [`LiveError::Connect`] where there is none, or nobody answers.
+pub fn connect() -> Result<(Runtime, Client), LiveError> {
+    let failed = |reason: String| LiveError::Connect(reason);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.map_err(|error| failed(error.to_string()))?;
+    let client = runtime.block_on(async {
+        let client = Client::try_default().await?;
+        match client.apiserver_version().await {
+            // Whoever may not know its version has reached it, too.
+            Ok(_) | Err(kube::Error::Api(_)) => Ok(client),
+            Err(error) => Err(error),
+        }
+    });
+    let client = client.map_err(|error: kube::Error| failed(chain(&error)))?;
+    Ok((runtime, client))
 }
 
-async fn list(client: &Client, api_version: &str, kind: &str, objects: &mut Vec<Value>) -> Result<(), LiveError> {
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let failed =
-        |reason: String| LiveError::List { api_version: api_version.to_owned(), kind: kind.to_owned(), reason };
+/// Adds all objects of a kind to `objects`; none where the cluster does not have it.
+///
+/// # Errors
+/// [`LiveError::List`] where it refuses.
+pub async fn list(client: &Client, kind: &Kind, objects: &mut Vec<Value>) -> Result<(), LiveError> {
+    let (api_version, name) = kind;
+    let failed = |error: &kube::Error| LiveError::List {
+        api_version: api_version.clone(),
+        kind: name.clone(),
+        reason: words(error),
+    };
+    let Some(resource) = kinds::resource(client, kind).await.map_err(|error| failed(&error))? else {
+        return Ok(());
+    };
+    let api = Api::all_with(client.clone(), &resource);
+    match pages(&api, api_version, name, objects).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        done => done.map_err(|error| failed(&error)),
+    }
+}
+
+/// Adds all objects behind `api` to `objects`, page by page.
+///
+/// # Errors
+/// Where the API server refuses.
+pub async fn pages(
+    api: &Api<DynamicObject>,
+    api_version: &str,
+    kind: &str,
+    objects: &mut Vec<Value>,
+) -> Result<(), kube::Error> {
     let mut page = ListParams::default().limit(PAGE);
     loop {
-        let list = match api.list(&page).await {
-            Ok(list) => list,
-            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-            Err(error) => return Err(failed(error.to_string())),
-        };
+        let list = api.list(&page).await?;
         for object in list.items {
-            let mut object = serde_json::to_value(object).map_err(|error| failed(error.to_string()))?;
-            object["apiVersion"] = api_version.into();
-            object["kind"] = kind.into();
-            objects.push(object);
+            objects.push(value(object, api_version, kind)?);
         }
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page = ListParams::default().limit(PAGE).continue_token(&token),
             None => return Ok(()),
         }
     }
+}
+
+/// Adds the object of this name to `objects`, if there is one.
+///
+/// # Errors
+/// Where the API server refuses.
+pub async fn one(
+    api: &Api<DynamicObject>,
+    api_version: &str,
+    kind: &str,
+    name: &str,
+    objects: &mut Vec<Value>,
+) -> Result<(), kube::Error> {
+    if let Some(object) = api.get_opt(name).await? {
+        objects.push(value(object, api_version, kind)?);
+    }
+    Ok(())
+}
+
+/// The items of a list don't say what they are.
+fn value(object: DynamicObject, api_version: &str, kind: &str) -> Result<Value, kube::Error> {
+    let mut object = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
+    object["apiVersion"] = api_version.into();
+    object["kind"] = kind.into();
+    Ok(object)
 }

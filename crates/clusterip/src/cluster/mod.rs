@@ -2,8 +2,11 @@
 
 pub mod failure;
 pub mod fill;
+pub mod kept;
+pub mod kinds;
 pub mod ledger;
 pub mod live;
+pub mod live_lookups;
 pub mod lookups;
 pub mod manifests;
 pub mod masked;

@@ -84,6 +84,12 @@ pub fn namespace(object: &Value) -> &str {
     text(object, &["metadata", "namespace"])
 }
 
+/// Where the API server has the Service of this namespace and name. Both are DNS labels: nothing in them
+/// needs to be escaped.
+pub fn service_path(namespace: &str, name: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/services/{name}")
+}
+
 /// Whether it is a Service of the core API.
 pub fn is_service(object: &Value) -> bool {
     kind(object) == "Service" && api_version(object) == "v1"

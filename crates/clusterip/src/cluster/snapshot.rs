@@ -368,7 +368,7 @@ pub fn map(object: &Value, path: &[&str]) -> Labels {
     found.into_iter().flatten().filter_map(strings).collect()
 }
 
-/// The addresses of a Service object.
+/// The addresses of a Service object, primary first, without repetition.
 pub fn addresses(service: &Value) -> Vec<IpAddr> {
     let spec = service.get("spec");
     let primary = spec.and_then(|spec| spec.get("clusterIP")).into_iter();

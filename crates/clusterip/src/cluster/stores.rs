@@ -9,17 +9,16 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use clusterip_core::evidence::NODE_SELECTOR_ANNOTATION;
 use clusterip_core::settings::Settings;
 use futures::StreamExt;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
-use serde_json::{Map, Value};
 use tokio::sync::{mpsc, watch};
 
 use super::failure::chain;
-use super::masked::{Mask, Masked};
+use super::kept::kept;
+use super::kinds::{self, Kind, own_name};
 use super::object::{self, Packed};
 use super::snapshot::{Snapshot, addresses};
 
@@ -29,20 +28,6 @@ const PAGE: u32 = 100;
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How often it is looked whether a kind has appeared that the cluster did not have.
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
-
-/// What is watched whatever the settings say.
-const FIXED: [(&str, &str); 7] = [
-    ("v1", "Service"),
-    ("v1", "Namespace"),
-    ("v1", "Node"),
-    ("node.k8s.io/v1", "RuntimeClass"),
-    ("networking.k8s.io/v1", "IPAddress"),
-    ("networking.k8s.io/v1", "ServiceCIDR"),
-    ("discovery.k8s.io/v1", "EndpointSlice"),
-];
-
-/// API version and kind.
-pub type Kind = (String, String);
 
 /// An object that came, changed, or went. What nobody reads does not count as a change.
 #[derive(Clone, Debug)]
@@ -117,7 +102,7 @@ impl Stores {
     /// had they are learned later.
     pub async fn ask_for_service_cidrs(&self) {
         let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
-        let Ok(Some(resource)) = self.0.resource(&kind).await else { return };
+        let Ok(Some(resource)) = kinds::resource(&self.0.client, &kind).await else { return };
         let api: Api<DynamicObject> = Api::all_with(self.0.client.clone(), &resource);
         if let Ok(list) = api.list(&ListParams::default()).await {
             let objects = list.items.into_iter().filter_map(|object| kept(&kind, object));
@@ -128,9 +113,7 @@ impl Stores {
     /// Begins to watch everything that decisions by these settings read, as far as it is not watched
     /// yet.
     pub fn watch(&self, settings: &Settings) {
-        let fixed = FIXED.iter().map(|(api_version, kind)| ((*api_version).to_owned(), (*kind).to_owned()));
-        let workloads = settings.kinds.iter().map(|kind| (kind.api_version.clone(), kind.kind.clone()));
-        for kind in fixed.chain(workloads) {
+        for kind in kinds::watched(settings) {
             let mut states = self.states();
             if !states.contains_key(&kind) {
                 states.insert(kind.clone(), State::Syncing);
@@ -201,30 +184,13 @@ impl Inner {
 
     async fn follow(self: Arc<Self>, kind: Kind) {
         loop {
-            match self.resource(&kind).await {
+            match kinds::resource(&self.client, &kind).await {
                 Ok(Some(resource)) => self.follow_resource(&kind, resource).await,
                 Ok(None) => self.is_absent(&kind),
                 Err(error) => self.fails(&kind, &error),
             }
             let absent = self.states().get(&kind) == Some(&State::Absent);
             tokio::time::sleep(if absent { ABSENT_PAUSE } else { LONGEST_PAUSE }).await;
-        }
-    }
-
-    /// Where the objects of a kind are found. Plurals of Kubernetes' own kinds are regular; those of
-    /// others are asked for.
-    async fn resource(&self, kind: &Kind) -> Result<Option<ApiResource>, kube::Error> {
-        let (group, version) = kind.0.split_once('/').unwrap_or(("", &kind.0));
-        let gvk = GroupVersionKind::gvk(group, version, &kind.1);
-        let is_own = !group.contains('.') || group.ends_with(".k8s.io");
-        if is_own {
-            return Ok(Some(ApiResource::from_gvk(&gvk)));
-        }
-        match kube::discovery::oneshot::pinned_kind(&self.client, &gvk).await {
-            Ok((resource, _)) => Ok(Some(resource)),
-            Err(kube::Error::Discovery(_)) => Ok(None),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-            Err(error) => Err(error),
         }
     }
 
@@ -265,7 +231,7 @@ impl Inner {
                 Ok(Event::InitDone) => {
                     self.forget_others(kind, &listed.take().unwrap_or_default());
                     *complete = true;
-                    if fixed(kind) == "ServiceCIDR" {
+                    if own_name(kind) == "ServiceCIDR" {
                         self.learn_service_cidrs();
                     }
                     self.is_synced(kind);
@@ -310,7 +276,7 @@ impl Inner {
         }
         tracing::info!(api_version = kind.0, kind = kind.1, "the cluster does not have this kind");
         // Addresses in use are known from Services, too: that look-up is always answered.
-        if fixed(kind) != "IPAddress" {
+        if own_name(kind) != "IPAddress" {
             self.snapshot.write().unwrap_or_else(PoisonError::into_inner).remove_api(&kind.0, &kind.1);
         }
     }
@@ -340,7 +306,7 @@ impl Inner {
             snapshot.share(&after);
             before
         };
-        match fixed(kind) {
+        match own_name(kind) {
             "Service" => addresses(&object).into_iter().for_each(|address| (self.seen)(address)),
             "IPAddress" => {
                 if let Ok(address) = id.1.parse() {
@@ -362,7 +328,7 @@ impl Inner {
             let mut snapshot = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
             snapshot.remove(&kind.0, &kind.1, namespace, name)
         };
-        if fixed(kind) == "ServiceCIDR" {
+        if own_name(kind) == "ServiceCIDR" {
             self.learn_service_cidrs();
         }
         if let Some(removed) = removed {
@@ -395,78 +361,6 @@ impl Inner {
             differs
         });
     }
-}
-
-/// The kind's name where it is one that is watched whatever the settings say, or a Pod; empty for any
-/// other, which may well be called the same.
-fn fixed(kind: &Kind) -> &str {
-    let found = |(api_version, name): &&(&str, &str)| *api_version == kind.0 && *name == kind.1;
-    FIXED.iter().chain(&[("v1", "Pod")]).find(found).map_or("", |(_, name)| name)
-}
-
-/// The fields that somebody reads: the policy, the controller, or the rule that says whose an address
-/// is. Nothing where the object has no name.
-fn kept(kind: &Kind, object: DynamicObject) -> Option<Value> {
-    const POD_SPEC: [&str; 5] = ["affinity.nodeAffinity", "nodeName", "nodeSelector", "os", "runtimeClassName"];
-    let paths: Vec<String> = match fixed(kind) {
-        "Service" => ["type", "externalName", "clusterIP", "clusterIPs", "selector", "ipFamilies", "ipFamilyPolicy"]
-            .map(|field| format!("spec.{field}"))
-            .into(),
-        "ServiceCIDR" => vec!["spec.cidrs".to_owned()],
-        "RuntimeClass" => vec!["scheduling.nodeSelector".to_owned()],
-        "EndpointSlice" => vec!["endpoints.conditions.ready".to_owned(), "endpoints.nodeName".to_owned()],
-        "Namespace" | "Node" | "IPAddress" => Vec::new(),
-        "Pod" => POD_SPEC.map(|field| format!("spec.{field}")).into(),
-        _ => {
-            let job = *kind == ("batch/v1".to_owned(), "CronJob".to_owned());
-            let template = if job { "spec.jobTemplate.spec.template" } else { "spec.template" };
-            let fields = POD_SPEC.iter().map(|field| format!("{template}.spec.{field}"));
-            fields.chain([format!("{template}.metadata.labels")]).collect()
-        }
-    };
-    // A mask that no object has: nothing but `metadata` is kept.
-    let mask =
-        if paths.is_empty() { Mask::new(&["-".to_owned()].into()) } else { Mask::new(&paths.into_iter().collect()) };
-    let metadata = kept_metadata(kind, &object)?;
-    let mut whole = object.data;
-    let fields = whole.as_object_mut()?;
-    fields.insert("apiVersion".to_owned(), kind.0.clone().into());
-    fields.insert("kind".to_owned(), kind.1.clone().into());
-    fields.insert("metadata".to_owned(), metadata);
-    serde_json::to_value(Masked { object: &whole, mask: Some(&mask), cached: false }).ok()
-}
-
-fn kept_metadata(kind: &Kind, object: &DynamicObject) -> Option<Value> {
-    let from = &object.metadata;
-    let mut metadata = Map::new();
-    metadata.insert("name".to_owned(), from.name.clone()?.into());
-    if let Some(namespace) = &from.namespace {
-        metadata.insert("namespace".to_owned(), namespace.clone().into());
-    }
-    if fixed(kind) == "IPAddress" {
-        return Some(metadata.into());
-    }
-    let strings = |map: &BTreeMap<String, String>, keep: &dyn Fn(&str) -> bool| -> Option<Value> {
-        let kept = map.iter().filter(|(key, _)| keep(key));
-        let kept: Map<String, Value> = kept.map(|(key, value)| (key.clone(), value.clone().into())).collect();
-        (!kept.is_empty()).then_some(kept.into())
-    };
-    // Of workloads the labels of their Pods matter, not their own.
-    let own_labels = matches!(fixed(kind), "Service" | "Namespace" | "Node" | "Pod" | "EndpointSlice");
-    if let Some(labels) = from.labels.as_ref().filter(|_| own_labels).and_then(|labels| strings(labels, &|_| true)) {
-        metadata.insert("labels".to_owned(), labels);
-    }
-    let ours = |key: &str| key.starts_with("clusterip-policy/") || key == NODE_SELECTOR_ANNOTATION;
-    if let Some(annotations) = from.annotations.as_ref().and_then(|annotations| strings(annotations, &ours)) {
-        metadata.insert("annotations".to_owned(), annotations);
-    }
-    if fixed(kind) == "Service" {
-        metadata.insert("uid".to_owned(), from.uid.clone().unwrap_or_default().into());
-        if from.deletion_timestamp.is_some() {
-            metadata.insert("deletionTimestamp".to_owned(), true.into());
-        }
-    }
-    Some(metadata.into())
 }
 
 /// Pauses between attempts: doubling, up to some seconds.

@@ -1,11 +1,20 @@
 //! The commands: they read arguments, call what does the work, and print.
 
 pub mod connect;
+pub mod evaluate;
 pub mod move_;
 pub mod plan;
 pub mod serve;
 
+use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use serde_json::Value;
+
+use crate::cluster::manifests;
+use crate::policy::module::{EMBEDDED, Module};
 
 /// Writes to standard output. A reader that stopped reading (`| head`) is no failure.
 ///
@@ -17,4 +26,19 @@ pub fn output(bytes: &[u8]) -> anyhow::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
     }
+}
+
+/// The policy of a file, or the one in this program.
+fn module(file: Option<&Path>) -> anyhow::Result<Module> {
+    Ok(match file {
+        Some(file) => Module::new(&fs::read(file).with_context(|| file.display().to_string())?)?,
+        None => Module::new(EMBEDDED)?,
+    })
+}
+
+/// The objects of a snapshot file.
+fn snapshot(file: &Path) -> anyhow::Result<Vec<Value>> {
+    let source = manifests::read_file(file).context("snapshot")?;
+    let manifests = manifests::parse(&[source], "default").context("snapshot")?;
+    Ok(manifests.into_iter().map(|manifest| manifest.object.value()).collect())
 }

@@ -5,21 +5,17 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use clusterip_core::service::MOVING_ANNOTATION;
 use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::api::events::v1::Event;
-use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::ListParams;
 use kube::{Api, Client};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
 
 use super::connect;
 use crate::cluster::failure::words;
@@ -27,10 +23,13 @@ use crate::cluster::ledger::Ledger;
 use crate::cluster::snapshot::addresses;
 use crate::cluster::stores::Stores;
 use crate::controller::affected::Id;
-use crate::controller::leader::{Acquisition, Identity, LEASE, Leader, Role, Timing};
-use crate::controller::misplaced::{self, Allowed, Finding, MOVE_ANNOTATION, Misplaced, Verdict};
+use crate::controller::hand_over::{self, Task};
+use crate::controller::identity::{Identity, Role};
+use crate::controller::leader::{Acquisition, LEASE, Leader};
+use crate::controller::lease::Timing;
+use crate::controller::misplaced::{self, Allowed, Finding, Misplaced, Verdict};
 use crate::controller::outcome::Outcome;
-use crate::controller::reconcile::{BY_HAND, CONTROLLER, Movable, Reconciler};
+use crate::controller::reconcile::{BY_HAND, Movable, Reconciler};
 use crate::evaluator::{Evaluation, Evaluator};
 use crate::live_settings::{Follower, Source};
 use crate::metrics::{Metrics, Misplaced as Reason};
@@ -59,10 +58,6 @@ Exit status: 0; 1 where something could not be moved; 2 where it can't begin.";
 const SETTINGS: &str = "clusterip-settings";
 /// How many Services move at once.
 const AT_ONCE: usize = 4;
-/// How long a running server may take for a Service that is handed over.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is looked whether it has done so.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// Arguments of `move`.
 #[derive(Debug, Args)]
@@ -96,7 +91,7 @@ pub struct Move {
 /// A Service that is going to move.
 enum Job {
     /// To addresses that are held for it.
-    Move { service: Value, misplaced: Box<Misplaced>, to: Vec<IpAddr>, evaluation: Box<Evaluation> },
+    Move { live: Box<Value>, misplaced: Box<Misplaced>, to: Vec<IpAddr>, evaluation: Box<Evaluation> },
     /// To wherever somebody else was about to move it.
     Finish { id: Id, service: Value },
 }
@@ -257,13 +252,13 @@ impl Move {
                             row.stuck = true;
                             row.stays = Some(format!("it can't be read: {}", words(&error)));
                         }
-                        (Ok(Movable::Yes), Verdict::Report { reason, detail }) => {
+                        (Ok(Movable::Yes(_)), Verdict::Report { reason, detail }) => {
                             row.stuck = reason == Reason::PoolFull;
                             row.stays = Some(detail);
                         }
-                        (Ok(Movable::Yes), Verdict::Move { to, evaluation }) => {
+                        (Ok(Movable::Yes(live)), Verdict::Move { to, evaluation }) => {
                             row.to = Some(to.clone());
-                            jobs.push(Job::Move { service, misplaced, to, evaluation });
+                            jobs.push(Job::Move { live, misplaced, to, evaluation });
                         }
                     }
                 }
@@ -305,7 +300,7 @@ impl Move {
             let bar = bar.clone();
             async move {
                 let id = job.id();
-                let ended = if handed_over { hand_over(client, job).await } else { move_it(reconciler, job).await };
+                let ended = if handed_over { hand_it_over(client, job).await } else { move_it(reconciler, job).await };
                 bar.suspend(|| tell(&id, &ended));
                 bar.inc(1);
                 (id, ended)
@@ -331,9 +326,7 @@ fn stored(reconciler: &Reconciler, id: &Id) -> Option<Value> {
 /// Moves a Service: what happened, or why it was not moved.
 async fn move_it(reconciler: &Reconciler, job: Job) -> Result<String, String> {
     let ended = match job {
-        Job::Move { service, misplaced, to, evaluation } => {
-            reconciler.carry_out(&service, &misplaced, to, evaluation).await
-        }
+        Job::Move { live, misplaced, to, evaluation } => reconciler.carry_out(*live, &misplaced, to, evaluation).await,
         Job::Finish { id, service } => reconciler.finish(&id, &service).await,
     };
     match ended {
@@ -343,59 +336,16 @@ async fn move_it(reconciler: &Reconciler, job: Job) -> Result<String, String> {
     }
 }
 
-/// Has a running server move a Service, and waits until it has.
-async fn hand_over(client: &Client, job: Job) -> Result<String, String> {
-    let (namespace, name) = job.id();
-    let services: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &service_resource());
-    let from = match &job {
-        // What is held here would only stand in the server's way: it holds addresses of its own.
-        Job::Move { misplaced, .. } => misplaced.from.clone(),
-        Job::Finish { service, .. } => addresses(service),
+/// Has a running server move a Service: what happened, or why it was not moved.
+async fn hand_it_over(client: &Client, job: Job) -> Result<String, String> {
+    let id = job.id();
+    let (from, task) = match &job {
+        Job::Move { misplaced, .. } => (misplaced.from.clone(), Task::Move),
+        Job::Finish { service, .. } => (addresses(service), Task::Finish),
     };
-    let asks = matches!(job, Job::Move { .. });
     drop(job);
-    let wish = |wish: Value| Patch::Merge(json!({"metadata": {"annotations": {MOVE_ANNOTATION: wish}}}));
-    let said = |error: kube::Error| words(&error);
-    if asks {
-        services.patch(&name, &PatchParams::default(), &wish("now".into())).await.map_err(said)?;
-    }
-    let deadline = Instant::now() + PATIENCE;
-    let now = loop {
-        let Some(service) = services.get_opt(&name).await.map_err(said)? else { return Err("it is gone".to_owned()) };
-        let annotations = service.metadata.annotations.clone().unwrap_or_default();
-        let waits = annotations.get(MOVE_ANNOTATION).is_some_and(|wish| wish == "now");
-        if !waits && !annotations.contains_key(MOVING_ANNOTATION) {
-            break addresses(&json!({"spec": service.data.get("spec")}));
-        }
-        if Instant::now() > deadline {
-            // It must not be heard much later, when nobody waits for it.
-            let _ = services.patch(&name, &PatchParams::default(), &wish(Value::Null)).await;
-            return Err(format!("the server did not take it up within {} s", PATIENCE.as_secs()));
-        }
-        sleep(LOOK).await;
-    };
-    if now == from {
-        return Err(latest_event(client, &namespace, &name)
-            .await
-            .unwrap_or_else(|| "the server does not say why".to_owned()));
-    }
+    let now = hand_over::hand_over(client, &id, &from, task).await?;
     Ok(format!("moved from {} to {}", listed(&from), listed(&now)))
-}
-
-fn service_resource() -> ApiResource {
-    ApiResource::erase::<k8s_openapi::api::core::v1::Service>(&())
-}
-
-/// What the server told last of a Service.
-async fn latest_event(client: &Client, namespace: &str, name: &str) -> Option<String> {
-    let about = format!("regarding.kind=Service,regarding.name={name},reportingController={CONTROLLER}");
-    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
-    let found = events.list(&ListParams::default().fields(&about)).await.ok()?.items;
-    let time = |event: &Event| {
-        let series = event.series.as_ref().map(|series| series.last_observed_time.0);
-        series.max(event.event_time.as_ref().map(|time| time.0))
-    };
-    found.into_iter().max_by_key(time)?.note
 }
 
 /// Asks whoever sits there.

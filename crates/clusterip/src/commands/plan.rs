@@ -1,22 +1,18 @@
 //! `clusterip plan`
 
 use std::borrow::Cow;
-use std::fs;
 use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
 use clusterip_core::answer::Outcome;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde_json::Value;
 
 use crate::cluster::manifests::{self, Manifest};
 use crate::cluster::{live, object};
 use crate::planner::Planner;
-use crate::policy::module::{EMBEDDED, Module};
 use crate::report;
 use crate::report::style;
 use crate::report::terminal::{harmless, harmless_lines};
@@ -80,12 +76,9 @@ impl Plan {
         let sources = manifests::read(&self.paths)?;
         let manifests = manifests::parse(&sources, &self.namespace)?;
         // Compiled only when there is something to ask it.
-        let module = match &self.policy {
-            Some(file) => Module::new(&fs::read(file).with_context(|| file.display().to_string())?)?,
-            None => Module::new(EMBEDDED)?,
-        };
+        let module = super::module(self.policy.as_deref())?;
         let there = match &self.snapshot {
-            Some(file) => snapshot(file)?,
+            Some(file) => super::snapshot(file)?,
             None if self.cluster => {
                 let settings =
                     settings::check(&module, &settings::complete(written.clone(), &[]), self.settings.as_deref())?;
@@ -116,12 +109,6 @@ impl Plan {
         let denied = plan.rows.iter().any(|row| row.decision == Outcome::Denied);
         Ok(if denied { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
-}
-
-fn snapshot(file: &Path) -> anyhow::Result<Vec<Value>> {
-    let source = manifests::read_file(file).context("snapshot")?;
-    let manifests = manifests::parse(&[source], "default").context("snapshot")?;
-    Ok(manifests.into_iter().map(|manifest: Manifest| manifest.object.value()).collect())
 }
 
 /// Manifests of an API version that Kubernetes serves no longer can't be created, so they are no

@@ -12,7 +12,7 @@ use clusterip_core::evidence::{ASSUMPTION, Report};
 use clusterip_core::pod_spec::OS_LABEL;
 use clusterip_core::service::MOVING_ANNOTATION;
 use clusterip_core::settings::{Pool, Settings};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::endpoints;
 use super::journal::Journal;
@@ -24,6 +24,7 @@ use crate::cluster::snapshot::addresses;
 use crate::evaluator::{Evaluation, Evaluator};
 use crate::metrics::Misplaced as Reason;
 use crate::policy::module::ModuleError;
+use crate::policy::service_request::ServiceRequest;
 
 /// The annotation of a Service that says when it may move: `never`, or `now`.
 pub const MOVE_ANNOTATION: &str = "clusterip-policy/move";
@@ -132,7 +133,7 @@ pub fn look(evaluator: &Evaluator, service: &Value, allowed: Allowed) -> Result<
     let Some(audit) = evaluation.answer.audit() else { return Ok(Finding::InPlace) };
     let lies_in: Vec<&Pool> = pools_of(settings, &from);
     let names = |pools: &[&Pool]| pools.iter().map(|pool| pool.name.clone()).collect::<Vec<_>>();
-    let Some(pool) = audit.pool.as_ref().and_then(|name| settings.pools.iter().find(|pool| pool.name == *name)) else {
+    let Some(pool) = audit.pool.as_deref().and_then(|name| settings.pool(name)) else {
         let squats = audit.outcome == Outcome::Left && !lies_in.is_empty();
         return Ok(if squats { Finding::Squats { pools: names(&lies_in) } } else { Finding::InPlace });
     };
@@ -202,7 +203,7 @@ fn ask(evaluator: &Evaluator, service: &Value) -> Option<(Pool, Vec<IpAddr>, Eva
     let subject = Subject { owner, own: from.clone(), dry_run: false };
     let evaluation = evaluator.evaluate(&as_if_created(service), &subject).ok()?;
     let named = evaluation.answer.audit()?.pool?;
-    let pool = evaluation.settings.settings.pools.iter().find(|pool| pool.name == named)?.clone();
+    let pool = evaluation.settings.settings.pool(&named)?.clone();
     Some((pool, from, evaluation))
 }
 
@@ -230,7 +231,7 @@ fn in_words(evidence: &Report) -> String {
 
 /// Whether an address may stay where it is: it lies in the pool, or the pool has nothing of its family.
 fn fits(pool: &Pool, address: IpAddr) -> bool {
-    !pool.has(Family::of(address)) || pool.cidrs.iter().any(|cidr| cidr.contains(&address))
+    !pool.has(Family::of(address)) || pool.contains(address)
 }
 
 fn pools_of<'s>(settings: &'s Settings, addresses: &[IpAddr]) -> Vec<&'s Pool> {
@@ -262,19 +263,6 @@ fn as_if_created(service: &Value) -> Value {
         // On the move it is one, and is not meant to be.
         spec.retain(|field, value| field != "type" || *value != "ExternalName");
     }
-    let kind = json!({"group": "", "version": "v1", "kind": "Service"});
-    let resource = json!({"group": "", "version": "v1", "resource": "services"});
-    json!({
-        "uid": text(service, &["metadata", "uid"]),
-        "kind": kind,
-        "resource": resource,
-        "requestKind": kind,
-        "requestResource": resource,
-        "namespace": namespace(service),
-        "name": name(service),
-        "operation": "CREATE",
-        "userInfo": {"username": "clusterip"},
-        "object": object,
-        "dryRun": false,
-    })
+    let uid = text(service, &["metadata", "uid"]);
+    ServiceRequest { uid, username: "clusterip", object: &object, old: None, dry_run: false }.to_value()
 }

@@ -5,12 +5,18 @@
 //! there, and leave alone what others changed meanwhile.
 
 pub mod affected;
+pub mod alternatives;
 pub mod approved;
+mod attempt;
 pub mod brakes;
 pub mod endpoints;
+pub mod events;
 pub mod field_ownership;
+pub mod hand_over;
+pub mod identity;
 pub mod journal;
 pub mod leader;
+pub mod lease;
 pub mod misplaced;
 pub mod mover;
 pub mod outcome;

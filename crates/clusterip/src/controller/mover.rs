@@ -29,11 +29,14 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::attempt::{Attempt, next_target, same_families};
 use super::field_ownership::MANAGER;
-use super::journal::{Journal, JournalError, Way};
+use super::journal::{Journal, JournalError};
 use super::outcome::{Outcome, Unmoved, shown};
 use super::refusal::Refusal;
-use super::step::{self, Placement, Step};
+use super::step::{self, Step};
+use crate::cluster::object::service_path;
+use crate::cluster::snapshot::addresses;
 
 /// A move that is to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,8 +143,6 @@ impl Default for Limits {
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// How many targets are tried while the Service has no address.
-const MOST_TARGETS: usize = 5;
 
 /// Moves Services.
 #[derive(Clone)]
@@ -167,34 +168,22 @@ impl Mover {
     /// [`MoveError`]
     pub async fn start(&self, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
         let mut run = Run::new(self, &order.namespace, &order.name, &order.uid);
-        let mut refused: Vec<IpAddr> = Vec::new();
-        let mut to = order.addresses.clone();
-        loop {
-            let Some(service) = run.read("read").await? else { return Ok(Outcome::Unmoved(Unmoved::Gone)) };
-            if step::next(&service) != Step::AtHome {
-                return run.finish(service, targets).await;
-            }
-            if let Some(unmoved) = step::unmovable(&service, &to, order.load_balancers) {
-                return Ok(Outcome::Unmoved(unmoved));
-            }
-            let from = step::addresses(&service);
-            if !same_families(&from, &to) {
-                let (from, to) = (shown(&from), shown(&to));
-                return Err(MoveError::Families { service: run.label(), from, to });
-            }
-            if let Some(taken) = run.taken(&from, &to).await? {
-                refused.push(taken);
-                match next_target(targets, &refused, &from) {
-                    Some(next) => to = next,
-                    None => return Ok(Outcome::Unmoved(Unmoved::NoTarget { taken: refused })),
-                }
-                continue;
-            }
-            run.refused = refused.clone();
-            run.ordered = Some(to.clone());
-            if let Some(service) = run.release(&service, &to, &order.why).await? {
-                return run.finish(service, targets).await;
-            }
+        match run.read("read").await? {
+            Some(service) => run.begin(service, order, targets).await,
+            None => Ok(Outcome::Unmoved(Unmoved::Gone)),
+        }
+    }
+
+    /// As [`Self::start`], for a Service that was just read: `service` is all that the API server has of
+    /// it. Where it was changed since, the first write is refused, and it is read again.
+    ///
+    /// # Errors
+    /// [`MoveError`]
+    pub async fn start_from(&self, service: Value, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+        let mut run = Run::new(self, &order.namespace, &order.name, &order.uid);
+        match run.own(service) {
+            Some(service) => run.begin(service, order, targets).await,
+            None => Ok(Outcome::Unmoved(Unmoved::Gone)),
         }
     }
 
@@ -222,107 +211,6 @@ enum Placing {
     Done(Value),
     /// There is another attempt to make.
     Again,
-}
-
-/// What was tried to place the Service.
-struct Attempt {
-    placement: Placement,
-    refused: Vec<IpAddr>,
-    /// How many targets were refused.
-    tried: usize,
-    notes: Vec<String>,
-    /// Since when a port is waited for.
-    waiting: Option<Instant>,
-    /// The ports that are not waited for any more.
-    without: Vec<u64>,
-}
-
-impl Attempt {
-    fn new(placement: Placement, refused: Vec<IpAddr>) -> Self {
-        let notes = refused.iter().map(|address| format!("{address} is taken")).collect();
-        Self { placement, refused, tried: 0, notes, waiting: None, without: Vec::new() }
-    }
-
-    /// The first place to try: the one in the journal, if it was `ordered`, or fits.
-    fn first(journal: &Journal, ordered: Option<&[IpAddr]>, refused: &[IpAddr], targets: &dyn Targets) -> Self {
-        let to = journal.to.as_slice();
-        let trusted = !to.is_empty() && (ordered == Some(to) || targets.fits(to));
-        let placement = match trusted.then(|| to.to_vec()).or_else(|| next_target(targets, &[], &journal.from)) {
-            Some(to) => Placement::At(to),
-            None => Self::old(journal, &[]),
-        };
-        let mut attempt = Self::new(placement, refused.to_vec());
-        if !trusted && !to.is_empty() {
-            attempt.notes.push(format!("the policy does not give it {} any more", shown(to)));
-        }
-        attempt
-    }
-
-    /// The old place, where it may still be free.
-    fn old(journal: &Journal, refused: &[IpAddr]) -> Placement {
-        match journal.from.is_empty() || journal.from.iter().any(|address| refused.contains(address)) {
-            true => Placement::Anywhere,
-            false => Placement::At(journal.from.clone()),
-        }
-    }
-
-    /// Goes on to the next target, as an address is refused; false where nothing is left.
-    fn after_address(&mut self, journal: &Journal, which: Option<IpAddr>, reason: &str, targets: &dyn Targets) -> bool {
-        let Placement::At(tried) = &self.placement else { return false };
-        self.notes.push(format!("{} can't be had: {reason}", shown(tried)));
-        // A second address that is refused leaves the first held for about a minute. The one that a
-        // single-stack Service kept is not allocated again, and so never refused.
-        let stays = |address: &IpAddr| journal.way == Way::SingleStack && journal.from.first() == Some(address);
-        let lost = if which.is_some() && which == tried.first().copied() { &tried[..1] } else { tried };
-        self.refused.extend(lost.iter().filter(|address| !stays(address)));
-        self.tried += 1;
-        let next = if self.tried < MOST_TARGETS { next_target(targets, &self.refused, &journal.from) } else { None };
-        self.placement = match next {
-            Some(next) => Placement::At(next),
-            None if *tried == journal.from => Placement::Anywhere,
-            None => Self::old(journal, &self.refused),
-        };
-        true
-    }
-
-    /// Goes on to the old place, as the new one is forbidden; false where nothing is left.
-    fn after_refusal(&mut self, journal: &Journal, reason: &str) -> bool {
-        let Placement::At(tried) = &self.placement else { return false };
-        self.notes.push(format!("{} was refused: {reason}", shown(tried)));
-        self.placement = match *tried == journal.from {
-            true => Placement::Anywhere,
-            false => Self::old(journal, &self.refused),
-        };
-        true
-    }
-
-    /// Gives up a port that was waited for long enough; false where it must be waited for, or where it is
-    /// not known which it is.
-    fn after_port(&mut self, which: Option<u64>, reason: &str, patience: Duration) -> bool {
-        let since = *self.waiting.get_or_insert_with(Instant::now);
-        if since.elapsed() < patience {
-            return false;
-        }
-        match which.filter(|port| !self.without.contains(port)) {
-            Some(port) => {
-                self.without.push(port);
-                self.notes.push(format!("node port {port} was replaced by another: {reason}"));
-                true
-            }
-            None => false,
-        }
-    }
-}
-
-/// The next target that can be one.
-fn next_target(targets: &dyn Targets, refused: &[IpAddr], from: &[IpAddr]) -> Option<Vec<IpAddr>> {
-    let next = targets.another(refused)?;
-    let fresh = !next.is_empty() && next.iter().all(|address| !refused.contains(address));
-    (fresh && (from.is_empty() || same_families(from, &next))).then_some(next)
-}
-
-fn same_families(one: &[IpAddr], other: &[IpAddr]) -> bool {
-    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.is_ipv4() == other.is_ipv4())
 }
 
 /// One go at a move.
@@ -359,7 +247,41 @@ impl<'m> Run<'m> {
     }
 
     fn path(&self) -> String {
-        format!("/api/v1/namespaces/{}/services/{}", self.namespace, self.name)
+        service_path(self.namespace, self.name)
+    }
+
+    /// Begins a move of the Service that was read, and ends it.
+    async fn begin(&mut self, mut service: Value, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+        let mut to = order.addresses.clone();
+        loop {
+            if step::next(&service) != Step::AtHome {
+                return self.finish(service, targets).await;
+            }
+            if let Some(unmoved) = step::unmovable(&service, &to, order.load_balancers) {
+                return Ok(Outcome::Unmoved(unmoved));
+            }
+            let from = addresses(&service);
+            if !same_families(&from, &to) {
+                let (from, to) = (shown(&from), shown(&to));
+                return Err(MoveError::Families { service: self.label(), from, to });
+            }
+            if let Some(taken) = self.taken(&from, &to).await? {
+                self.refused.push(taken);
+                match next_target(targets, &self.refused, &from) {
+                    Some(next) => to = next,
+                    None => return Ok(Outcome::Unmoved(Unmoved::NoTarget { taken: self.refused.clone() })),
+                }
+            } else {
+                self.ordered = Some(to.clone());
+                if let Some(released) = self.release(&service, &to, &order.why).await? {
+                    return self.finish(released, targets).await;
+                }
+            }
+            match self.read("read").await? {
+                Some(now) => service = now,
+                None => return Ok(Outcome::Unmoved(Unmoved::Gone)),
+            }
+        }
     }
 
     /// Does what is left to do.
@@ -379,7 +301,7 @@ impl<'m> Run<'m> {
                 Step::AtHome => {
                     return Ok(match reached {
                         Outcome::Overtaken { from, why, .. } => {
-                            Outcome::Overtaken { from, now: step::addresses(&service), why }
+                            Outcome::Overtaken { from, now: addresses(&service), why }
                         }
                         reached => reached,
                     });
@@ -503,14 +425,17 @@ impl<'m> Run<'m> {
     async fn read(&mut self, step: &'static str) -> Result<Option<Value>, MoveError> {
         loop {
             match self.request(Method::GET, &self.path(), None).await {
-                Ok(service) => {
-                    let uid = service.pointer("/metadata/uid").and_then(Value::as_str);
-                    return Ok((uid == Some(self.uid)).then_some(service));
-                }
+                Ok(service) => return Ok(self.own(service)),
                 Err(Refusal::Gone) => return Ok(None),
                 Err(refusal) => self.wait(step, &refusal).await?,
             }
         }
+    }
+
+    /// The Service, unless it is another of its name.
+    fn own(&self, service: Value) -> Option<Value> {
+        let uid = service.pointer("/metadata/uid").and_then(Value::as_str);
+        (uid == Some(self.uid)).then_some(service)
     }
 
     /// Waits before the next try, or gives up. What is refused is not tried again.

@@ -7,34 +7,30 @@ use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use http::Request;
-use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::affected::Id;
+use super::alternatives::Alternatives;
 use super::brakes::{Brake, Brakes};
+use super::events::{Told, tell};
 use super::misplaced::{self, Allowed, Finding, MOVE_ANNOTATION, Misplaced, Verdict};
-use super::mover::{MoveError, Mover, Order, Targets};
+use super::mover::{MoveError, Mover, Order};
 use super::outcome::{Outcome, Unmoved};
 use super::ownership::set_by_hand;
 use crate::cluster::failure::words;
-use crate::cluster::object::text;
+use crate::cluster::object::{service_path, text};
 use crate::cluster::snapshot::addresses;
 use crate::evaluator::{Evaluation, Evaluator};
 use crate::metrics::{Metrics, Misplaced as Reason, MoveResult};
 
-/// Who writes Events.
-pub const CONTROLLER: &str = "clusterip";
 /// How soon a Service is looked at again whose move did not end.
 const UNFINISHED: Duration = Duration::from_secs(2);
 /// How soon one is looked at again that has changed since the stores saw it.
 const STALE: Duration = Duration::from_millis(200);
 /// How soon one is looked at again that can't move, for reasons that no change here tells of.
 const REPORTED: Duration = Duration::from_secs(60);
-/// The longest note of an Event that the API server takes, in bytes.
-const LONGEST_NOTE: usize = 1024;
 
 /// When a Service is to be looked at again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,10 +45,10 @@ pub enum Next {
 pub const BY_HAND: &str = "its address was set by hand: `metadata.managedFields` say so";
 
 /// Whether a misplaced Service may be moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Movable {
-    /// It may.
-    Yes,
+    /// It may, as it was read.
+    Yes(Box<Value>),
     /// It is not any more what the stores showed.
     Changed,
     /// Its address was set by hand.
@@ -167,31 +163,31 @@ impl Reconciler {
     }
 
     async fn misplaced(self: &Arc<Self>, id: &Id, service: &Value, mut misplaced: Misplaced) -> Next {
-        let stays = match self.movable(id, &misplaced).await {
-            Ok(Movable::Yes) => None,
+        let live = match self.movable(id, &misplaced).await {
+            Ok(Movable::Yes(live)) => Ok(live),
             Ok(Movable::Changed) => return Next::After(STALE),
             // Whatever else speaks against it: this one does not pass.
-            Ok(Movable::SetByHand) => Some((Reason::ByHand, BY_HAND.to_owned())),
+            Ok(Movable::SetByHand) => Err((Reason::ByHand, BY_HAND.to_owned())),
             Err(error) => {
                 tracing::warn!(namespace = id.0, name = id.1, error = words(&error), "the service can't be read");
                 return Next::After(UNFINISHED);
             }
         };
-        let (to, evaluation) = match (stays, std::mem::replace(&mut misplaced.verdict, Verdict::Taken)) {
-            (Some((reason, detail)), _) | (None, Verdict::Report { reason, detail }) => {
+        let (live, to, evaluation) = match (live, std::mem::replace(&mut misplaced.verdict, Verdict::Taken)) {
+            (Err((reason, detail)), _) | (Ok(_), Verdict::Report { reason, detail }) => {
                 self.report(id, &misplaced, reason, &detail).await;
                 self.drop_wish(id, service).await;
                 return Next::After(REPORTED);
             }
-            (None, Verdict::Move { to, evaluation }) => (to, evaluation),
-            (None, Verdict::Taken) => return Next::Change,
+            (Ok(live), Verdict::Move { to, evaluation }) => (live, to, evaluation),
+            (Ok(_), Verdict::Taken) => return Next::Change,
         };
         let braked = self.brakes().take(id, misplaced.asked_for, Instant::now());
         if let Err(brake) = braked {
             return self.brake(id, &misplaced, brake).await;
         }
         self.remember(id, Reason::Moving, &misplaced.why());
-        let ended = self.carry_out(service, &misplaced, to, evaluation).await;
+        let ended = self.carry_out(*live, &misplaced, to, evaluation).await;
         let next = self.after(id, &ended);
         self.drop_wish(id, service).await;
         next
@@ -206,24 +202,25 @@ impl Reconciler {
             Some(live) if text(&live, &["metadata", "uid"]) != misplaced.uid => Movable::Changed,
             Some(live) if addresses(&live) != misplaced.from => Movable::Changed,
             Some(live) if set_by_hand(&live) => Movable::SetByHand,
-            Some(_) => Movable::Yes,
+            Some(live) => Movable::Yes(Box::new(live)),
             None => Movable::Changed,
         })
     }
 
-    /// Moves a misplaced Service to the addresses that `evaluation` holds, and tells of it.
+    /// Moves a misplaced Service to the addresses that `evaluation` holds, and tells of it. `live` is the
+    /// Service as [`Self::movable`] has read it.
     ///
     /// # Errors
     /// Where the move could not be ended; [`Self::finish`] does, later.
     pub async fn carry_out(
         &self,
-        service: &Value,
+        live: Value,
         misplaced: &Misplaced,
         to: Vec<IpAddr>,
         evaluation: Box<Evaluation>,
     ) -> Result<Outcome, MoveError> {
         evaluation.settle(&to);
-        let targets = Alternatives::new(&self.evaluator, service);
+        let targets = Alternatives::new(&self.evaluator, &live);
         let order = Order {
             namespace: misplaced.namespace.clone(),
             name: misplaced.name.clone(),
@@ -232,7 +229,7 @@ impl Reconciler {
             why: misplaced.why(),
             load_balancers: self.allowed.load_balancers || misplaced.asked_for,
         };
-        let ended = self.mover.start(&order, &targets).await;
+        let ended = self.mover.start_from(live, &order, &targets).await;
         // What it has got stays held until it is seen; what it might have got after a failure, for a while.
         let unused: Vec<IpAddr> = match &ended {
             Ok(Outcome::Moved { to: got, .. }) => to.into_iter().filter(|address| !got.contains(address)).collect(),
@@ -262,7 +259,8 @@ impl Reconciler {
             Err(error) => {
                 self.metrics.moved(MoveResult::Failed);
                 tracing::error!(namespace, name, %error, "move failed");
-                return self.tell(id, uid, true, "MoveFailed", error.to_string()).await;
+                let told = Told { uid, warning: true, reason: "MoveFailed", note: error.to_string() };
+                return tell(&self.client, id, told).await;
             }
         };
         if let Outcome::Unmoved(Unmoved::NotMoving | Unmoved::Gone) = outcome {
@@ -281,7 +279,8 @@ impl Reconciler {
         } else {
             tracing::info!(namespace, name, %outcome, "move");
         }
-        self.tell(id, uid, outcome.is_warning(), outcome.reason(), outcome.to_string()).await;
+        let (warning, reason) = (outcome.is_warning(), outcome.reason());
+        tell(&self.client, id, Told { uid, warning, reason, note: outcome.to_string() }).await;
     }
 
     /// What is left to do after a move.
@@ -323,7 +322,8 @@ impl Reconciler {
         let text = format!("{}; it stays: {detail}", misplaced.why());
         if self.remember(id, reason, &text) || misplaced.asked_for {
             tracing::warn!(namespace = id.0, name = id.1, reason = reason.as_str(), detail = text, "misplaced");
-            self.tell(id, &misplaced.uid, true, "AddressMisplaced", text).await;
+            let told = Told { uid: &misplaced.uid, warning: true, reason: "AddressMisplaced", note: text };
+            tell(&self.client, id, told).await;
         }
     }
 
@@ -353,34 +353,6 @@ impl Reconciler {
         self.metrics.misplaced(&counts);
     }
 
-    /// Writes an Event. It is told to people: a failure is logged, and nothing else depends on it.
-    async fn tell(&self, id: &Id, uid: &str, warning: bool, reason: &str, mut note: String) {
-        while note.len() > LONGEST_NOTE {
-            note.pop();
-        }
-        let event = Event {
-            type_: if warning { EventType::Warning } else { EventType::Normal },
-            reason: reason.to_owned(),
-            note: Some(note),
-            action: "Move".to_owned(),
-            secondary: None,
-        };
-        let about = ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Service".to_owned()),
-            namespace: Some(id.0.clone()),
-            name: Some(id.1.clone()),
-            uid: Some(uid.to_owned()),
-            ..ObjectReference::default()
-        };
-        // A recorder that lives on would count a second move as the first once more, with its old note.
-        let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: None };
-        let recorder = Recorder::new(self.client.clone(), reporter);
-        if let Err(error) = recorder.publish(&event, &about).await {
-            tracing::warn!(namespace = id.0, name = id.1, %error, "an event was not written");
-        }
-    }
-
     /// Takes the wish to move off a Service: it was heard.
     async fn drop_wish(&self, id: &Id, service: &Value) -> Next {
         if text(service, &["metadata", "annotations", MOVE_ANNOTATION]) != "now" {
@@ -394,7 +366,7 @@ impl Reconciler {
             return Next::Change;
         };
         annotations.remove(MOVE_ANNOTATION);
-        let request = serde_json::to_vec(&live).map(|body| Request::put(path(id)).body(body));
+        let request = serde_json::to_vec(&live).map(|body| Request::put(service_path(&id.0, &id.1)).body(body));
         let Ok(Ok(request)) = request else { return Next::Change };
         match self.client.request::<Value>(request).await {
             Ok(_) => Next::Change,
@@ -404,7 +376,7 @@ impl Reconciler {
     }
 
     async fn live(&self, id: &Id) -> Result<Option<Value>, kube::Error> {
-        let request = Request::get(path(id)).body(Vec::new()).map_err(kube::Error::HttpError)?;
+        let request = Request::get(service_path(&id.0, &id.1)).body(Vec::new()).map_err(kube::Error::HttpError)?;
         match self.client.request::<Value>(request).await {
             Ok(service) => Ok(Some(service)),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
@@ -419,39 +391,5 @@ impl Reconciler {
 
     fn found(&self) -> MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn path(id: &Id) -> String {
-    // Names are DNS labels: nothing in them needs to be escaped.
-    format!("/api/v1/namespaces/{}/services/{}", id.0, id.1)
-}
-
-/// Other addresses for a Service on the move. Each is held until the move has ended.
-struct Alternatives<'e> {
-    evaluator: &'e Evaluator,
-    service: Value,
-    held: Mutex<Vec<Evaluation>>,
-}
-
-impl<'e> Alternatives<'e> {
-    fn new(evaluator: &'e Evaluator, service: &Value) -> Self {
-        Self { evaluator, service: service.clone(), held: Mutex::default() }
-    }
-}
-
-impl Targets for Alternatives<'_> {
-    fn another(&self, refused: &[IpAddr]) -> Option<Vec<IpAddr>> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        // What was refused is held, or seen, so the policy does not name it again; where it does, there is
-        // nothing else.
-        let (addresses, evaluation) = misplaced::another(self.evaluator, &self.service)?;
-        held.push(evaluation);
-        let new = !addresses.iter().any(|address| refused.contains(address));
-        new.then_some(addresses)
-    }
-
-    fn fits(&self, addresses: &[IpAddr]) -> bool {
-        misplaced::may_have(self.evaluator, &self.service, addresses)
     }
 }

@@ -15,6 +15,7 @@ use super::field_ownership;
 use super::journal::{Journal, JournalError, Phase, SOURCE_RANGES_ANNOTATION, Way};
 use super::outcome::{Outcome, Unmoved};
 use super::spec_merge;
+use crate::cluster::snapshot::addresses;
 
 /// The external name of a Service on the move: a name that never resolves (RFC 2606).
 pub const MOVING_NAME: &str = "moving.invalid";
@@ -101,11 +102,6 @@ pub fn unmovable(service: &Value, to: &[IpAddr], load_balancers: bool) -> Option
     } else {
         None
     }
-}
-
-/// The addresses of a Service, primary first.
-pub fn addresses(service: &Value) -> Vec<IpAddr> {
-    Service::read(service, "").map(|service| service.addresses()).unwrap_or_default()
 }
 
 /// The journal of a move of this Service that begins. What the API server makes of the spec is not known

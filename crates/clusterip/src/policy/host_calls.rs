@@ -1,6 +1,7 @@
 //! What a policy may ask: Kubewarden's look-ups of Kubernetes objects.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -102,6 +103,14 @@ impl HostCall {
         };
         let fields: serde_json::Value = serde_json::from_slice(payload).map_err(request)?;
         serde_json::from_value(serde_json::json!({ variant: fields })).map_err(request)
+    }
+}
+
+/// In one line, with every field: `KubernetesGetResource {"api_version":"v1",…}`.
+impl fmt::Display for HostCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let written = serde_json::to_value(self).map_err(|_| fmt::Error)?;
+        written.as_object().into_iter().flatten().try_for_each(|(operation, fields)| write!(f, "{operation} {fields}"))
     }
 }
 

@@ -2,5 +2,7 @@
 
 pub mod host_calls;
 pub mod module;
+pub mod request;
 pub mod response;
+pub mod service_request;
 pub mod session;

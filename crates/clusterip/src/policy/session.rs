@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -23,12 +23,40 @@ pub struct Exchange {
 
 /// A session file that can't be read.
 #[derive(Debug, Error)]
-#[error("exchange {number}: {reason}")]
+#[error("{}{reason}", place(*.number))]
 pub struct SessionError {
     /// Which one, counted from 1; 0 for the file as a whole.
     pub number: usize,
     /// What is wrong.
     pub reason: String,
+}
+
+/// Which exchange; nothing of the file as a whole.
+fn place(number: usize) -> String {
+    if number == 0 { String::new() } else { format!("exchange {number}: ") }
+}
+
+/// A question that a recorded session has no answer to.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Misfit {
+    /// Another one was recorded.
+    #[error("exchange {number} does not fit\n  expected: {expected}\n  asked:    {asked}")]
+    Other {
+        /// The exchange, counted from 1.
+        number: usize,
+        /// What was recorded.
+        expected: HostCall,
+        /// What is asked.
+        asked: HostCall,
+    },
+    /// All that was recorded has been asked for.
+    #[error("exchange {number} is missing\n  expected: nothing\n  asked:    {asked}")]
+    Beyond {
+        /// The exchange, counted from 1.
+        number: usize,
+        /// What is asked.
+        asked: HostCall,
+    },
 }
 
 /// Reads a session file.
@@ -139,32 +167,50 @@ fn quoted(text: &str) -> String {
 
 /// Answers from a recorded session: strictly in order, each question exactly as it was recorded.
 pub struct Replay {
-    left: Mutex<VecDeque<Exchange>>,
+    state: Mutex<Replayed>,
+}
+
+struct Replayed {
+    left: VecDeque<Exchange>,
+    asked: usize,
+    misfit: Option<Misfit>,
 }
 
 impl Replay {
     /// A replay of these exchanges.
     pub fn new(exchanges: Vec<Exchange>) -> Self {
-        Self { left: Mutex::new(exchanges.into()) }
+        Self { state: Mutex::new(Replayed { left: exchanges.into(), asked: 0, misfit: None }) }
     }
 
     /// How many exchanges have not been asked for.
     pub fn left(&self) -> usize {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.state().left.len()
+    }
+
+    /// The first question that was not the recorded one. What comes of an evaluation then means nothing.
+    pub fn misfit(&self) -> Option<Misfit> {
+        self.state().misfit.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, Replayed> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl HostCalls for Replay {
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(expected) = left.pop_front() else {
+        let mut state = self.state();
+        state.asked += 1;
+        let number = state.asked;
+        let Some(expected) = state.left.pop_front() else {
+            state.misfit.get_or_insert_with(|| Misfit::Beyond { number, asked: call.clone() });
             return Err("the list of recorded responses is empty".to_owned());
         };
         if expected.call != *call {
-            return Err(format!(
-                "Replay error: unexpected request. Was expecting {:?}, got {call:?} instead",
-                expected.call
-            ));
+            let text =
+                format!("Replay error: unexpected request. Was expecting {:?}, got {call:?} instead", expected.call);
+            state.misfit.get_or_insert_with(|| Misfit::Other { number, expected: expected.call, asked: call.clone() });
+            return Err(text);
         }
         expected.answer.map(String::into_bytes)
     }

@@ -163,8 +163,8 @@ fn had(request: &Value) -> Vec<IpAddr> {
 
 /// Whether addresses lie in the pool that an answer names.
 fn lies_in_pool(settings: &Settings, audit: &Audit, addresses: &[IpAddr]) -> bool {
-    let pool = audit.pool.as_ref().and_then(|name| settings.pools.iter().find(|pool| pool.name == *name));
-    pool.is_some_and(|pool| addresses.iter().all(|address| pool.cidrs.iter().any(|cidr| cidr.contains(address))))
+    let pool = audit.pool.as_deref().and_then(|name| settings.pool(name));
+    pool.is_some_and(|pool| addresses.iter().all(|address| pool.contains(*address)))
 }
 
 /// One line for each decision.

@@ -159,9 +159,14 @@ impl Settings {
         self.service_cidrs.iter().any(|cidr| Family::of(cidr.addr()) == family)
     }
 
+    /// The pool of this name.
+    pub fn pool(&self, name: &str) -> Option<&Pool> {
+        self.pools.iter().find(|pool| pool.name == name)
+    }
+
     /// The pool that `address` lies in.
     pub fn pool_of(&self, address: IpAddr) -> Option<&Pool> {
-        self.pools.iter().find(|pool| pool.cidrs.iter().any(|cidr| cidr.contains(&address)))
+        self.pools.iter().find(|pool| pool.contains(address))
     }
 
     /// The addresses of `family` that `pool` may hand out: without `reserved`, `exclude` and the
@@ -184,6 +189,11 @@ impl Pool {
     /// Whether it has a range of this family.
     pub fn has(&self, family: Family) -> bool {
         self.cidrs_of(family).next().is_some()
+    }
+
+    /// Whether an address lies in one of its ranges, handed out or not.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.cidrs.iter().any(|cidr| cidr.contains(&address))
     }
 
     /// Its ranges of one family, in words.

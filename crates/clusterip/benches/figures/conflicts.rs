@@ -1,0 +1,138 @@
+//! How many of the Services that are created at the same moment lose their address to another: a
+//! simulation of evaluations that all see the same state, by the code that picks.
+//!
+//! policy-server evaluates requests side by side and remembers none of them. In the worst case none of
+//! those that run together sees an address of the others, not even with its last look-up. Of each address
+//! that is picked several times the API server accepts one Service.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr};
+
+use clusterip_core::address::{Candidates, Order, Range};
+use clusterip_core::cluster::{Cluster, IpAddressLookup, LookupError, NamespaceMeta};
+use clusterip_core::label_selector::Labels;
+use clusterip_core::pick::Picker;
+use clusterip_core::settings::Lookups;
+use clusterip_core::workload::{Workload, WorkloadKind};
+use ipnet::{IpNet, Ipv4Net};
+
+/// How an address is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By the policy, in this order.
+    Policy(Order),
+    /// Any free address, each as likely as the others.
+    Random,
+}
+
+/// A pool, and how many evaluations run together.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// The prefix length of the pool's range.
+    pub prefix: u8,
+    /// The part of the pool that is used beforehand, in percent.
+    pub used: usize,
+    /// How many evaluations see the same state.
+    pub parallel: usize,
+}
+
+impl Load {
+    /// The part of the Services that are refused, in `rounds` rounds with other Services and other used
+    /// addresses each. The same in every run.
+    pub fn refused(self, way: Way, rounds: u64) -> Result<f64, Box<dyn std::error::Error>> {
+        let cidr = IpNet::V4(Ipv4Net::new(Ipv4Addr::new(10, 96, 0, 0), self.prefix)?);
+        let candidates = Candidates::new(&[Range { cidr, reserved: 0, exclude: &[] }], false);
+        let band = candidates.bands.first().ok_or("a pool without addresses")?;
+        let usable: Vec<IpAddr> = (0..band.count()).filter_map(|position| band.address(position)).collect();
+        let mut refused = 0;
+        for round in 0..rounds {
+            // Far apart: rounds must not share a stretch of numbers.
+            let numbers = Numbers(Cell::new(round << 32));
+            let mut shuffled = usable.clone();
+            numbers.shuffle(&mut shuffled);
+            let free = shuffled.split_off(usable.len() * self.used / 100);
+            let state = State(shuffled.into_iter().collect());
+            let mut picked = HashSet::new();
+            for number in 0..self.parallel {
+                let address = match way {
+                    Way::Random => free[numbers.below(free.len())],
+                    Way::Policy(order) => {
+                        let name = format!("web-{round}-{number}");
+                        let key = format!("shop/{name}");
+                        Picker::new(&state, order, &key, ("shop", &name)).pick(&candidates)?.ok_or("a full pool")?
+                    }
+                };
+                refused += usize::from(!picked.insert(address));
+            }
+        }
+        Ok(refused as f64 / (self.parallel as f64 * rounds as f64))
+    }
+
+    /// The same for [`Way::Random`], by calculation: of `free` addresses each is missed by all with a
+    /// probability of (1 - 1/free)^parallel.
+    pub fn refused_at_random(self) -> f64 {
+        let usable = 2_f64.powi(32 - i32::from(self.prefix)) - 2.0;
+        let free = usable - (usable * self.used as f64 / 100.0).floor();
+        let parallel = self.parallel as f64;
+        1.0 - free * (1.0 - (1.0 - 1.0 / free).powf(parallel)) / parallel
+    }
+}
+
+/// The addresses that are used, for every evaluation of a round.
+struct State(HashSet<IpAddr>);
+
+impl Cluster for State {
+    fn workloads(
+        &self,
+        _: &WorkloadKind,
+        _: &str,
+        _: Lookups,
+        _: &dyn Fn(&Labels) -> bool,
+    ) -> Result<Vec<Workload>, LookupError> {
+        Ok(Vec::new())
+    }
+
+    fn namespace(&self, _: &str) -> Result<Option<NamespaceMeta>, LookupError> {
+        Ok(None)
+    }
+
+    fn node_labels(&self, _: &str) -> Result<Option<Labels>, LookupError> {
+        Ok(None)
+    }
+
+    fn runtime_class_nodes(&self, _: &str) -> Result<Option<Labels>, LookupError> {
+        Ok(None)
+    }
+
+    fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
+        self.0.iter().for_each(|address| visit("other", "other", *address));
+        Ok(())
+    }
+
+    fn ip_address(&self, address: IpAddr) -> Result<IpAddressLookup, LookupError> {
+        Ok(if self.0.contains(&address) { IpAddressLookup::Taken } else { IpAddressLookup::Free })
+    }
+}
+
+/// Numbers without a pattern, the same in every run (SplitMix64).
+struct Numbers(Cell<u64>);
+
+impl Numbers {
+    fn next(&self) -> u64 {
+        self.0.set(self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
+        let mixed = (self.0.get() ^ (self.0.get() >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    fn shuffle(&self, items: &mut [IpAddr]) {
+        for end in (1..items.len()).rev() {
+            items.swap(end, self.below(end + 1));
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What is kept of a watched object: the fields that the policy reads, the controller, or the rule that
+//! says whose an address is.
+
+use std::collections::BTreeMap;
+
+use clusterip_core::evidence::NODE_SELECTOR_ANNOTATION;
+use kube::api::DynamicObject;
+use serde_json::{Map, Value};
+
+use super::kinds::{Kind, own_name};
+use super::masked::{Mask, Masked};
+
+/// What is kept of an object: the fields that somebody reads. Nothing where it has no name.
+pub fn kept(kind: &Kind, object: DynamicObject) -> Option<Value> {
+    const POD_SPEC: [&str; 5] = ["affinity.nodeAffinity", "nodeName", "nodeSelector", "os", "runtimeClassName"];
+    let paths: Vec<String> = match own_name(kind) {
+        "Service" => ["type", "externalName", "clusterIP", "clusterIPs", "selector", "ipFamilies", "ipFamilyPolicy"]
+            .map(|field| format!("spec.{field}"))
+            .into(),
+        "ServiceCIDR" => vec!["spec.cidrs".to_owned()],
+        "RuntimeClass" => vec!["scheduling.nodeSelector".to_owned()],
+        "EndpointSlice" => vec!["endpoints.conditions.ready".to_owned(), "endpoints.nodeName".to_owned()],
+        "Namespace" | "Node" | "IPAddress" => Vec::new(),
+        "Pod" => POD_SPEC.map(|field| format!("spec.{field}")).into(),
+        _ => {
+            let job = *kind == ("batch/v1".to_owned(), "CronJob".to_owned());
+            let template = if job { "spec.jobTemplate.spec.template" } else { "spec.template" };
+            let fields = POD_SPEC.iter().map(|field| format!("{template}.spec.{field}"));
+            fields.chain([format!("{template}.metadata.labels")]).collect()
+        }
+    };
+    // A mask that no object has: nothing but `metadata` is kept.
+    let mask =
+        if paths.is_empty() { Mask::new(&["-".to_owned()].into()) } else { Mask::new(&paths.into_iter().collect()) };
+    let metadata = kept_metadata(kind, &object)?;
+    let mut whole = object.data;
+    let fields = whole.as_object_mut()?;
+    fields.insert("apiVersion".to_owned(), kind.0.clone().into());
+    fields.insert("kind".to_owned(), kind.1.clone().into());
+    fields.insert("metadata".to_owned(), metadata);
+    serde_json::to_value(Masked { object: &whole, mask: Some(&mask), cached: false }).ok()
+}
+
+fn kept_metadata(kind: &Kind, object: &DynamicObject) -> Option<Value> {
+    let from = &object.metadata;
+    let mut metadata = Map::new();
+    metadata.insert("name".to_owned(), from.name.clone()?.into());
+    if let Some(namespace) = &from.namespace {
+        metadata.insert("namespace".to_owned(), namespace.clone().into());
+    }
+    if own_name(kind) == "IPAddress" {
+        return Some(metadata.into());
+    }
+    let strings = |map: &BTreeMap<String, String>, keep: &dyn Fn(&str) -> bool| -> Option<Value> {
+        let kept = map.iter().filter(|(key, _)| keep(key));
+        let kept: Map<String, Value> = kept.map(|(key, value)| (key.clone(), value.clone().into())).collect();
+        (!kept.is_empty()).then_some(kept.into())
+    };
+    // Of workloads the labels of their Pods matter, not their own.
+    let own_labels = matches!(own_name(kind), "Service" | "Namespace" | "Node" | "Pod" | "EndpointSlice");
+    if let Some(labels) = from.labels.as_ref().filter(|_| own_labels).and_then(|labels| strings(labels, &|_| true)) {
+        metadata.insert("labels".to_owned(), labels);
+    }
+    let ours = |key: &str| key.starts_with("clusterip-policy/") || key == NODE_SELECTOR_ANNOTATION;
+    if let Some(annotations) = from.annotations.as_ref().and_then(|annotations| strings(annotations, &ours)) {
+        metadata.insert("annotations".to_owned(), annotations);
+    }
+    if own_name(kind) == "Service" {
+        metadata.insert("uid".to_owned(), from.uid.clone().unwrap_or_default().into());
+        if from.deletion_timestamp.is_some() {
+            metadata.insert("deletionTimestamp".to_owned(), true.into());
+        }
+    }
+    Some(metadata.into())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Everything that is kept of some kind, and more.
+    fn object() -> Value {
+        let pod = json!({
+            "affinity": {"nodeAffinity": {"a": 1}, "podAffinity": {"b": 2}},
+            "containers": [{"name": "web"}],
+            "nodeName": "n",
+            "nodeSelector": {"kubernetes.io/os": "windows"},
+            "os": {"name": "windows"},
+            "runtimeClassName": "r",
+        });
+        let template = json!({"metadata": {"labels": {"app": "web"}, "annotations": {"a": "b"}}, "spec": pod});
+        let mut spec = json!({
+            "type": "LoadBalancer",
+            "externalName": "x",
+            "clusterIP": "10.0.0.1",
+            "clusterIPs": ["10.0.0.1"],
+            "selector": {"app": "web"},
+            "ipFamilies": ["IPv4"],
+            "ipFamilyPolicy": "SingleStack",
+            "ports": [{"port": 80}],
+            "cidrs": ["10.0.0.0/24"],
+            "template": template,
+            "jobTemplate": {"spec": {"template": template}},
+        });
+        spec.as_object_mut().unwrap().extend(pod.as_object().unwrap().clone());
+        json!({
+            "metadata": {
+                "name": "web",
+                "namespace": "shop",
+                "uid": "u",
+                "deletionTimestamp": "2026-01-01T00:00:00Z",
+                "labels": {"app": "web"},
+                "annotations": {
+                    "clusterip-policy/os": "windows",
+                    "scheduler.alpha.kubernetes.io/node-selector": "a=b",
+                    "other": "x",
+                },
+                "managedFields": [{"manager": "author"}],
+            },
+            "spec": spec,
+            "scheduling": {"nodeSelector": {"a": "b"}, "tolerations": []},
+            "endpoints": [{"addresses": ["10.1.0.1"], "conditions": {"ready": true, "serving": true}, "nodeName": "n"}],
+            "status": {"loadBalancer": {}},
+        })
+    }
+
+    #[test]
+    fn fields_by_kind() {
+        let annotations =
+            json!({"clusterip-policy/os": "windows", "scheduler.alpha.kubernetes.io/node-selector": "a=b"});
+        let bare = json!({"name": "web", "namespace": "shop", "annotations": annotations});
+        let mut labelled = bare.clone();
+        labelled["labels"] = json!({"app": "web"});
+        let mut service = labelled.clone();
+        service["uid"] = json!("u");
+        service["deletionTimestamp"] = json!(true);
+        let pod = json!({
+            "affinity": {"nodeAffinity": {"a": 1}},
+            "nodeName": "n",
+            "nodeSelector": {"kubernetes.io/os": "windows"},
+            "os": {"name": "windows"},
+            "runtimeClassName": "r",
+        });
+        let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": pod});
+        let rows = [
+            (
+                "v1",
+                "Service",
+                json!({"metadata": service, "spec": {
+                    "type": "LoadBalancer", "externalName": "x", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
+                    "selector": {"app": "web"}, "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
+                }}),
+            ),
+            ("v1", "Namespace", json!({"metadata": labelled})),
+            ("v1", "Node", json!({"metadata": labelled})),
+            ("v1", "Pod", json!({"metadata": labelled, "spec": pod})),
+            ("node.k8s.io/v1", "RuntimeClass", json!({"metadata": bare, "scheduling": {"nodeSelector": {"a": "b"}}})),
+            ("networking.k8s.io/v1", "IPAddress", json!({"metadata": {"name": "web", "namespace": "shop"}})),
+            ("networking.k8s.io/v1", "ServiceCIDR", json!({"metadata": bare, "spec": {"cidrs": ["10.0.0.0/24"]}})),
+            (
+                "discovery.k8s.io/v1",
+                "EndpointSlice",
+                json!({"metadata": labelled, "endpoints": [{"conditions": {"ready": true}, "nodeName": "n"}]}),
+            ),
+            ("apps/v1", "Deployment", json!({"metadata": bare, "spec": {"template": template}})),
+            (
+                "batch/v1",
+                "CronJob",
+                json!({"metadata": bare, "spec": {"jobTemplate": {"spec": {"template": template}}}}),
+            ),
+            ("mesh.example.org/v1", "Service", json!({"metadata": bare, "spec": {"template": template}})),
+        ];
+        for (api_version, kind, mut expected) in rows {
+            let found = serde_json::from_value(object()).unwrap();
+            let found = kept(&(api_version.to_owned(), kind.to_owned()), found).unwrap();
+            expected["apiVersion"] = json!(api_version);
+            expected["kind"] = json!(kind);
+            assert_eq!(found, expected, "{api_version}/{kind}");
+        }
+        let nameless = serde_json::from_value(json!({"metadata": {"namespace": "shop"}, "spec": {}})).unwrap();
+        assert_eq!(kept(&("v1".to_owned(), "Service".to_owned()), nameless), None);
+    }
+}

@@ -1,0 +1,232 @@
+//! `clusterip evaluate`
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, RwLock};
+
+use anyhow::Context;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::{Args, ValueEnum};
+use clusterip_core::answer::Answer;
+use clusterip_core::settings::Settings;
+use serde_json::Value;
+
+use crate::cluster::live_lookups::LiveLookups;
+use crate::cluster::manifests;
+use crate::cluster::object;
+use crate::cluster::snapshot::{Snapshot, SnapshotCalls};
+use crate::policy::host_calls::HostCalls;
+use crate::policy::module::{Module, ModuleError};
+use crate::policy::request;
+use crate::policy::response::AdmissionResponse;
+use crate::policy::session::{self, Recorder, Replay};
+use crate::report::style;
+use crate::report::terminal::{harmless, harmless_lines};
+use crate::settings;
+
+/// What `clusterip evaluate --help` says at its end.
+pub const HELP: &str = "\
+Without --snapshot, --session or --cluster, the cluster is an empty one. The settings are used as they are \
+written, as Kubewarden does: nothing is learnt from the cluster.
+
+A session (--record) is what the policy asked and was answered, in the format of `kwctl run \
+--record-host-capabilities-interactions`. It holds objects of the cluster: of each its whole metadata (names, \
+labels, annotations, owners), and the fields that the policy reads. Look through it before you publish it.
+
+Exit status: 0 when the request is allowed; 1 when it is denied, where that of `kwctl run` is 0; 2 for bad \
+input, settings or a session that does not fit: then nothing is printed but one message.";
+
+/// Arguments of `evaluate`.
+#[derive(Debug, Args)]
+pub struct Evaluate {
+    /// An AdmissionRequest, or an AdmissionReview with one, in JSON or YAML; - for standard input
+    #[arg(long, value_name = "FILE")]
+    request: PathBuf,
+    /// Settings of the policy, in YAML or JSON; without, the pools of K2s
+    #[arg(short, long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+    /// The cluster, as `kubectl get -A -o yaml` prints it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["session", "cluster"])]
+    snapshot: Option<PathBuf>,
+    /// The answers that were recorded, each to the question that was recorded, in their order
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["cluster", "record"])]
+    session: Option<PathBuf>,
+    /// The cluster of the current context
+    #[arg(long)]
+    cluster: bool,
+    /// Writes what the policy asks and is answered, for --session or kwctl
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// How to print the response
+    #[arg(short, long, value_enum, default_value = "json")]
+    output: Output,
+    /// Another policy than the one in this program
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+}
+
+/// How to print a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// In one line, as kwctl does
+    Json,
+    /// Indented, the patch decoded, as in the folders of e2e-tests/sessions
+    Decoded,
+}
+
+/// Where look-ups are answered from.
+enum Source {
+    Snapshot(SnapshotCalls),
+    Session(Arc<Replay>),
+    Cluster(Arc<LiveLookups>),
+}
+
+impl Evaluate {
+    /// Evaluates, and prints.
+    ///
+    /// # Errors
+    /// Where input or settings can't be used, or the policy does not answer: nothing is printed then.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.evaluate().map_err(|error| anyhow::anyhow!(harmless_lines(&format!("{error:#}"))))
+    }
+
+    fn evaluate(&self) -> anyhow::Result<ExitCode> {
+        let document = settings::read(self.settings.as_deref())?;
+        let request = self.request()?;
+        // Compiled only when there is something to ask it.
+        let module = super::module(self.policy.as_deref())?;
+        let settings = settings::check(&module, &document, self.settings.as_deref())?;
+        let source = self.source(&settings)?;
+
+        let mut recorder = Arc::new(Recorder::new(source.calls()));
+        let answer = source.evaluate(&module, &request, &document, &mut recorder);
+        if let Some(file) = &self.record {
+            // A policy that does not answer is a bug that is worth a test, too.
+            let exchanges = recorder.exchanges();
+            fs::write(file, session::write(&exchanges)).with_context(|| format!("record: {}", file.display()))?;
+        }
+        if let Source::Session(replay) = &source {
+            self.fits(replay)?;
+        }
+        let response = AdmissionResponse::new(&request, answer?)?;
+        let text = match self.output {
+            Output::Json => format!("{}\n", serde_json::to_string(&response)?),
+            Output::Decoded => format!("{:#}\n", decoded(&response)?),
+        };
+        super::output(text.as_bytes())?;
+        Ok(if response.allowed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn request(&self) -> anyhow::Result<Value> {
+        let source = if self.request.as_os_str() == "-" {
+            manifests::read(std::slice::from_ref(&self.request)).context("request")?.pop()
+        } else {
+            Some(manifests::read_file(&self.request).context("request")?)
+        };
+        let source = source.context("request: nothing to read")?;
+        request::read(&source.text).with_context(|| format!("request: {}", source.name))
+    }
+
+    fn source(&self, settings: &Settings) -> anyhow::Result<Source> {
+        if let Some(file) = &self.session {
+            let text = manifests::read_file(file).context("session")?.text;
+            let exchanges = session::read(&text).with_context(|| format!("session: {}", file.display()))?;
+            return Ok(Source::Session(Arc::new(Replay::new(exchanges))));
+        }
+        if self.cluster {
+            let lookups = LiveLookups::new()?;
+            self.compare_ranges(settings, &lookups.service_cidrs());
+            return Ok(Source::Cluster(Arc::new(lookups)));
+        }
+        let mut snapshot = Snapshot::default();
+        if let Some(file) = &self.snapshot {
+            let objects = super::snapshot(file)?;
+            self.compare_ranges(settings, &objects);
+            objects.into_iter().for_each(|object| snapshot.insert(object));
+        }
+        Ok(Source::Snapshot(SnapshotCalls::new(Arc::new(RwLock::new(snapshot)))))
+    }
+
+    /// The other commands take Service ranges that the settings don't name from the cluster, Kubewarden has
+    /// no way to know them: whoever compares answers must know of that.
+    fn compare_ranges(&self, settings: &Settings, objects: &[Value]) {
+        let ranges = object::service_cidrs(objects);
+        if ranges.is_empty() || !settings.service_cidrs.is_empty() {
+            return;
+        }
+        let file = self.settings.as_ref().map_or("the default settings".to_owned(), |file| file.display().to_string());
+        warn(&format!(
+            "{file}: services.serviceCIDRs is not set: plan, serve and move take it from the cluster ({}), Kubewarden \
+             can't",
+            ranges.join(", ")
+        ));
+    }
+
+    /// Checks that the policy asked for what was recorded.
+    fn fits(&self, replay: &Replay) -> anyhow::Result<()> {
+        let file = self.session.as_deref().unwrap_or(Path::new("-")).display();
+        if let Some(misfit) = replay.misfit() {
+            anyhow::bail!(
+                "session: {file}: {misfit}\nit was recorded with another request, other settings or another policy: \
+                 record it anew"
+            );
+        }
+        let left = replay.left();
+        if left > 0 {
+            warn(&format!("session: {file}: the policy did not ask for the last {left} of its exchanges"));
+        }
+        Ok(())
+    }
+}
+
+impl Source {
+    fn calls(&self) -> Arc<dyn HostCalls> {
+        match self {
+            Self::Snapshot(calls) => Arc::new(calls.clone()),
+            Self::Session(replay) => Arc::clone(replay) as Arc<dyn HostCalls>,
+            Self::Cluster(lookups) => Arc::clone(lookups) as Arc<dyn HostCalls>,
+        }
+    }
+
+    /// The policy's answer, and in `recorder` what it asked for that.
+    fn evaluate(
+        &self,
+        module: &Module,
+        request: &Value,
+        settings: &Value,
+        recorder: &mut Arc<Recorder>,
+    ) -> Result<Answer, ModuleError> {
+        loop {
+            let known = self.answered();
+            let answer = module.validate(request, settings, Arc::clone(recorder) as Arc<dyn HostCalls>);
+            // policy-server has its lists at hand. Here they come from afar, which is not to count for the time
+            // that the policy may take: it is asked again as long as it comes further.
+            if !matches!(answer, Err(ModuleError::Call(_))) || self.answered() == known {
+                return answer;
+            }
+            *recorder = Arc::new(Recorder::new(self.calls()));
+        }
+    }
+
+    fn answered(&self) -> usize {
+        match self {
+            Self::Cluster(lookups) => lookups.answered(),
+            Self::Snapshot(_) | Self::Session(_) => 0,
+        }
+    }
+}
+
+/// The response with its patch as JSON.
+fn decoded(response: &AdmissionResponse) -> anyhow::Result<Value> {
+    let mut document = serde_json::to_value(response)?;
+    if let Some(patch) = &response.patch {
+        document["patch"] = serde_json::from_slice(&STANDARD.decode(patch)?)?;
+    }
+    Ok(document)
+}
+
+fn warn(text: &str) {
+    anstream::eprintln!("{}warning:{} {}", style::WARNING.render(), anstyle::Reset.render(), harmless(text));
+}

@@ -1,0 +1,72 @@
+//! The request of an evaluation, from a file that somebody wrote or saved.
+
+use clusterip_core::json::{describe, quote};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::cluster::yaml::{self, YamlError};
+
+/// A text with no `AdmissionRequest` in it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RequestError {
+    /// It is neither JSON nor YAML.
+    #[error(transparent)]
+    Text(#[from] YamlError),
+    /// It is of another type.
+    #[error("expected an AdmissionRequest, or an AdmissionReview with one, found {0}")]
+    Type(String),
+    /// An object of Kubernetes of another kind.
+    #[error("expected an AdmissionRequest, found an object of kind {0}: `clusterip plan` takes manifests")]
+    Manifest(String),
+    /// An `AdmissionReview` without it: an answer, for example.
+    #[error("an AdmissionReview whose `request` is {0}: save it as it comes in, before it is answered")]
+    Review(String),
+    /// A part that every request has.
+    #[error("no AdmissionRequest: `{field}` is {found}, where {expected} must be")]
+    Part {
+        /// Its name.
+        field: &'static str,
+        /// What stands there.
+        found: String,
+        /// What should.
+        expected: &'static str,
+    },
+}
+
+/// Reads an `AdmissionRequest`, or takes it out of an `AdmissionReview`, in JSON or YAML. Whether it makes
+/// sense is the policy's to say.
+///
+/// # Errors
+/// [`RequestError`] where there is none.
+pub fn read(text: &str) -> Result<Value, RequestError> {
+    // Not everything that JSON escapes is YAML.
+    let mut document = match serde_json::from_str(text) {
+        Ok(document) => document,
+        Err(_) => yaml::single(text)?,
+    };
+    let Value::Object(fields) = &mut document else { return Err(RequestError::Type(describe(&document))) };
+    let request = match fields.get("kind") {
+        Some(Value::String(kind)) if kind != "AdmissionReview" => return Err(RequestError::Manifest(quote(kind))),
+        Some(Value::String(_)) => match fields.remove("request") {
+            Some(request @ Value::Object(_)) => request,
+            other => return Err(RequestError::Review(found(other.as_ref()))),
+        },
+        None if fields.get("request").is_some_and(Value::is_object) => fields.remove("request").unwrap_or_default(),
+        _ => document,
+    };
+    let part = |field: &'static str, expected: &'static str, fits: fn(&Value) -> bool| match request.get(field) {
+        Some(value) if fits(value) => Ok(()),
+        other => Err(RequestError::Part { field, found: found(other), expected }),
+    };
+    // What Kubernetes always sends, and kwctl does not go without.
+    part("uid", "a string", Value::is_string)?;
+    part("kind", "an object with group, version and kind", Value::is_object)?;
+    part("resource", "an object with group, version and resource", Value::is_object)?;
+    part("operation", "a string such as CREATE", Value::is_string)?;
+    part("userInfo", "an object, though an empty one", Value::is_object)?;
+    Ok(request)
+}
+
+fn found(value: Option<&Value>) -> String {
+    value.map_or_else(|| "not there".to_owned(), describe)
+}

@@ -1,0 +1,469 @@
+//! `clusterip evaluate`, run as a user runs it.
+//!
+//! The files in `golden/kwctl` are what `kwctl run` (1.36) printed for the session of that name, byte for
+//! byte. It writes audit annotations in any order; these are of runs that wrote them in the order of their
+//! names, as `clusterip` always does.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod command;
+
+use std::fs;
+use std::sync::Mutex;
+
+use command::{Done, Folder};
+use serde_json::{Value, json};
+
+const SESSIONS: &str = "e2e-tests/sessions";
+
+/// The folder of a session, from the workspace.
+fn session(name: &str) -> String {
+    format!("{SESSIONS}/{name}")
+}
+
+/// A test folder with the files of a session.
+fn copy_of(test: &str, name: &str) -> Folder {
+    let folder = Folder::new(test);
+    for file in ["request.json", "settings.json", "session.yml", "cluster.yaml"] {
+        if let Ok(text) = fs::read(Folder::workspace().path(&format!("{}/{file}", session(name)))) {
+            folder.write(file, text);
+        }
+    }
+    folder
+}
+
+fn read(folder: &Folder, file: &str) -> String {
+    fs::read_to_string(folder.path(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// Every session, in parts for as many threads as there are.
+fn for_every_session(check: impl Fn(&Folder, &str) -> Vec<String> + Sync) {
+    let workspace = Folder::workspace();
+    let entries = fs::read_dir(workspace.path(SESSIONS)).unwrap().map(|entry| entry.unwrap().path());
+    let names: Vec<String> = entries
+        .filter(|path| path.is_dir())
+        .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    assert!(names.len() >= 98, "{} folders", names.len());
+    let problems = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for part in names.chunks(names.len().div_ceil(4)) {
+            let (problems, check, workspace) = (&problems, &check, &workspace);
+            scope.spawn(move || {
+                for name in part {
+                    let found = check(workspace, &session(name));
+                    problems.lock().unwrap().extend(found.into_iter().map(|problem| format!("{name}: {problem}")));
+                }
+            });
+        }
+    });
+    let problems = problems.into_inner().unwrap();
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+/// What differs from the response that is written beside a session.
+fn differences(workspace: &Folder, folder: &str, done: &Done) -> Vec<String> {
+    let response = read(workspace, &format!("{folder}/response.json"));
+    let allowed = serde_json::from_str::<Value>(&response).unwrap()["allowed"] == true;
+    // Some have settings with warnings: those of `plan`, and tested there.
+    let about_settings = format!("warning: {folder}/settings.json: services.");
+    let stderr = done.stderr.lines().filter(|line| !line.starts_with(&about_settings)).collect::<String>();
+    let seen = (done.status, done.stdout.as_str(), stderr.as_str());
+    let expected = (i32::from(!allowed), response.as_str(), "");
+    if seen == expected { Vec::new() } else { vec![format!("expected {expected:?}, found {seen:?}")] }
+}
+
+#[test]
+fn every_session_gets_the_response_that_is_written_beside_it() {
+    for_every_session(|workspace, folder| {
+        let [request, settings, session] =
+            ["request.json", "settings.json", "session.yml"].map(|file| format!("{folder}/{file}"));
+        let args = ["evaluate", "--request", &request, "--settings", &settings, "--session", &session];
+        differences(workspace, folder, &workspace.run(&[&args[..], &["--output", "decoded"]].concat()))
+    });
+}
+
+/// All of them are recorded anew in `sessions.rs`; here, one of each kind of look-up.
+#[test]
+fn what_is_recorded_of_a_snapshot_is_the_session_that_is_written_beside_it() {
+    let records = Folder::new("evaluate-records");
+    let workspace = Folder::workspace();
+    for name in [
+        "06-leave-headless",
+        "29-evidence-from-the-node-of-a-pod",
+        "34-evidence-from-a-runtime-class",
+        "40-evidence-from-a-custom-kind",
+        "41-evidence-by-look-ups-of-one-namespace",
+        "54-spread-lists-after-sixteen-taken-addresses",
+        "63-full-is-denied",
+    ] {
+        let folder = session(name);
+        let [request, settings, cluster] =
+            ["request.json", "settings.json", "cluster.yaml"].map(|file| format!("{folder}/{file}"));
+        let record = records.path(name);
+        let args = ["evaluate", "--request", &request, "-s", &settings, "-o", "decoded"];
+        let cluster: &[&str] = if workspace.path(&cluster).exists() { &["--snapshot", &cluster] } else { &[] };
+        let done = workspace.run(&[&args[..], cluster, &["--record", record.to_str().unwrap()]].concat());
+        assert_eq!(differences(&workspace, &folder, &done), Vec::<String>::new(), "{name}");
+        let (expected, found) = (read(&workspace, &format!("{folder}/session.yml")), read(&records, name));
+        assert_eq!(found, expected, "{name}");
+    }
+}
+
+#[test]
+fn the_response_is_printed_as_kwctl_prints_it() {
+    let workspace = Folder::workspace();
+    let rows = [
+        ("06-leave-headless", 0),
+        ("21-evidence-from-a-deployment", 0),
+        ("39-evidence-that-disagrees-warns", 0),
+        ("63-full-is-denied", 1),
+        ("89-fails-forbidden-by-rbac", 1),
+    ];
+    for (name, status) in rows {
+        let folder = session(name);
+        let [request, settings, session] =
+            ["request.json", "settings.json", "session.yml"].map(|file| format!("{folder}/{file}"));
+        let done = workspace.run(&["evaluate", "--request", &request, "--settings", &settings, "--session", &session]);
+        let by_kwctl = read(&workspace, &format!("crates/clusterip/tests/golden/kwctl/{name}.json"));
+        assert_eq!(done, Done { status, stdout: by_kwctl, stderr: String::new() }, "{name}");
+    }
+}
+
+/// The Service of session 21, which selects a Deployment for Windows.
+const WEB: &str = "21-evidence-from-a-deployment";
+
+/// The response to it: for Windows, as its Deployment says, or for Linux, where there is none.
+fn response(os: &str) -> String {
+    let (address, source) = match os {
+        "windows" => ("172.21.1.59", "Deployment shop/web"),
+        _ => ("172.21.0.59", "assumption"),
+    };
+    let response = json!({
+        "uid": "00000000-0000-4000-8000-000000000021",
+        "allowed": true,
+        "patchType": "JSONPatch",
+        "patch": [{"op": "add", "path": "/spec/clusterIP", "value": address}],
+        "auditAnnotations": {
+            "decision": "allocated",
+            "evidence": format!(r#"{{"source":"{source}","labels":{{"kubernetes.io/os":"{os}"}}}}"#),
+            "pool": os,
+        },
+        "warnings": null,
+    });
+    format!("{response:#}\n")
+}
+
+#[test]
+fn look_ups_are_answered_from_where_the_user_says() {
+    let folder = copy_of("evaluate-sources", WEB);
+    let rows: [(&str, &[&str], &str); 4] = [
+        ("an empty cluster", &[], "linux"),
+        ("a snapshot", &["--snapshot", "cluster.yaml"], "windows"),
+        ("a session", &["--session", "session.yml", "--settings", "settings.json"], "windows"),
+        ("another policy, which is the same", &["--policy", env!("CLUSTERIP_POLICY_MODULE")], "linux"),
+    ];
+    for (name, args, os) in rows {
+        let done = folder.run(&[&["evaluate", "--request", "request.json", "-o", "decoded"], args].concat());
+        assert_eq!(done, Done::ok(response(os)), "{name}");
+    }
+}
+
+#[test]
+fn a_request_may_be_part_of_a_review_or_come_from_standard_input_or_be_yaml() {
+    let folder = copy_of("evaluate-requests", WEB);
+    let request = read(&folder, "request.json");
+    let value: Value = serde_json::from_str(&request).unwrap();
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": value});
+    let yaml = "\
+# as somebody wrote it
+uid: 00000000-0000-4000-8000-000000000021
+kind: {group: '', version: v1, kind: Service}
+resource: {group: '', version: v1, resource: services}
+operation: CREATE
+userInfo: {}
+namespace: shop
+name: web
+object: {apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}
+";
+    // What JSON may escape, and YAML may not.
+    let escaped = request.replacen("\"alice\"", r#""\ud83d\ude00""#, 1);
+    let rows = [
+        ("an AdmissionRequest", request),
+        ("an AdmissionReview", review.to_string()),
+        ("a review that does not say so", json!({ "request": value }).to_string()),
+        ("YAML", yaml.to_owned()),
+        ("a surrogate pair", escaped),
+    ];
+    for (name, text) in rows {
+        folder.write("r", &text);
+        for (file, stdin) in [("r", ""), ("-", text.as_str())] {
+            let done = folder.run_with(&["evaluate", "--request", file, "-o", "decoded"], stdin, &[]);
+            assert_eq!(done, Done::ok(response("linux")), "{name}, {file}");
+        }
+    }
+}
+
+/// What the policy refuses to read is a denial, as it is for whoever asked the API server.
+#[test]
+fn a_request_without_its_object_is_denied_by_the_policy() {
+    let folder = copy_of("evaluate-no-object", WEB);
+    let mut request: Value = serde_json::from_str(&read(&folder, "request.json")).unwrap();
+    request.as_object_mut().unwrap().remove("object");
+    folder.write("request.json", request.to_string());
+    let message = "the request can't be read: request.object: expected a Service, found nothing";
+    let stdout = format!(
+        "{{\"uid\":\"00000000-0000-4000-8000-000000000021\",\"allowed\":false,\"status\":{{\"message\":\"{message}\",\
+         \"code\":400}},\"auditAnnotations\":{{\"decision\":\"denied\",\"reason\":\"{message}\"}},\"warnings\":null}}\n"
+    );
+    let expected = Done { status: 1, stdout, stderr: String::new() };
+    assert_eq!(folder.run(&["evaluate", "--request", "request.json"]), expected);
+}
+
+#[test]
+fn ranges_that_kubewarden_cannot_learn_are_warned_of() {
+    let ranges = "---\napiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: kubernetes}\n\
+                  spec: {cidrs: [172.21.0.0/16, 'fd00::/108']}\n";
+    let warning = "services.serviceCIDRs is not set: plan, serve and move take it from the cluster (172.21.0.0/16, \
+                   fd00::/108), Kubewarden can't\n";
+    let folder = copy_of("evaluate-ranges", WEB);
+    folder.write("cluster.yaml", read(&folder, "cluster.yaml") + ranges);
+    folder.write("set.yaml", "services: {serviceCIDRs: [172.21.0.0/16]}");
+    let rows: [(&str, &[&str], String); 3] = [
+        ("the default settings", &[], format!("warning: the default settings: {warning}")),
+        ("settings without them", &["-s", "settings.json"], format!("warning: settings.json: {warning}")),
+        ("settings with them", &["-s", "set.yaml"], String::new()),
+    ];
+    for (name, args, stderr) in rows {
+        let args =
+            [&["evaluate", "--request", "request.json", "--snapshot", "cluster.yaml", "-o", "decoded"], args].concat();
+        assert_eq!(folder.run(&args), Done { stderr, ..Done::ok(response("windows")) }, "{name}");
+    }
+}
+
+/// An exchange of a session, as `--record` writes it.
+fn exchange(request: &str) -> String {
+    format!("- type: Exchange\n  request: |\n    {}\n", request.replace('\n', "\n    "))
+        + "  response:\n    type: Error\n    message: no\n"
+}
+
+#[test]
+fn a_session_that_does_not_fit_is_told_with_what_was_expected_and_asked() {
+    let folder = copy_of("evaluate-misfits", WEB);
+    let recorded = read(&folder, "session.yml");
+    let exchanges = recorded.split("- type: Exchange").count() - 1;
+    assert_eq!(exchanges, 2, "{recorded}");
+    let deployments = r#"KubernetesListResourceAll {"api_version":"apps/v1","field_masks":["spec.template.metadata.labels","spec.template.spec.affinity.nodeAffinity","spec.template.spec.nodeSelector","spec.template.spec.os","spec.template.spec.runtimeClassName"],"field_selector":null,"kind":"Deployment","label_selector":null}"#;
+    let address = r#"KubernetesGetResource {"api_version":"networking.k8s.io/v1","disable_cache":true,"field_masks":["metadata"],"kind":"IPAddress","name":"172.21.1.59","namespace":null}"#;
+    let hint = "it was recorded with another request, other settings or another policy: record it anew";
+    let (first, second) = recorded.split_at(recorded.rfind("- type: Exchange").unwrap());
+    let rows = [
+        (
+            "another kind",
+            recorded.replacen("'Deployment'", "'Job'", 1),
+            format!(
+                "exchange 1 does not fit\n  expected: {}\n  asked:    {deployments}",
+                deployments.replace("Deployment", "Job")
+            ),
+        ),
+        (
+            "another mask",
+            recorded.replacen("spec.template.spec.os'", "spec.template.spec.cpu'", 1),
+            format!(
+                "exchange 1 does not fit\n  expected: {}\n  asked:    {deployments}",
+                // Masks are a set, and shown in order.
+                deployments.replace(
+                    r#""spec.template.spec.nodeSelector","spec.template.spec.os""#,
+                    r#""spec.template.spec.cpu","spec.template.spec.nodeSelector""#
+                )
+            ),
+        ),
+        (
+            "another address",
+            recorded.replace("172.21.1.59", "172.21.1.60"),
+            format!(
+                "exchange 2 does not fit\n  expected: {}\n  asked:    {address}",
+                address.replace("172.21.1.59", "172.21.1.60")
+            ),
+        ),
+        (
+            "another order",
+            format!("{second}{first}"),
+            format!("exchange 1 does not fit\n  expected: {address}\n  asked:    {deployments}"),
+        ),
+        (
+            "the end is missing",
+            first.to_owned(),
+            format!("exchange 2 is missing\n  expected: nothing\n  asked:    {address}"),
+        ),
+        (
+            "everything is missing",
+            "[]".to_owned(),
+            format!("exchange 1 is missing\n  expected: nothing\n  asked:    {deployments}"),
+        ),
+    ];
+    let args = ["evaluate", "--request", "request.json", "-s", "settings.json", "--session", "s.yml"];
+    for (name, text, message) in rows {
+        folder.write("s.yml", text);
+        assert_eq!(folder.run(&args), Done::refused(format!("session: s.yml: {message}\n{hint}")), "{name}");
+    }
+
+    let more = exchange(
+        "!KubernetesGetResource\napi_version: v1\nkind: Node\nname: a\nnamespace: null\ndisable_cache: false\nfield_masks: null",
+    );
+    folder.write("s.yml", format!("{recorded}{more}{more}"));
+    let warning = "warning: session: s.yml: the policy did not ask for the last 2 of its exchanges\n";
+    let expected = Done { stderr: warning.to_owned(), ..Done::ok(response("windows")) };
+    assert_eq!(folder.run(&[&args[..], &["-o", "decoded"]].concat()), expected, "more than is asked for");
+}
+
+#[test]
+fn a_session_that_cannot_be_read_is_refused() {
+    let folder = copy_of("evaluate-bad-sessions", WEB);
+    let rows = [
+        ("no YAML", "- [", "s.yml: line 2: while parsing a node, did not find expected node content"),
+        ("no list", "a: b", "s.yml: expected a list of exchanges"),
+        ("no exchange", "- 5", "s.yml: exchange 1: invalid type: integer `5`, expected struct Written"),
+        (
+            "a call that is not offered",
+            &exchange("!DNSLookupHost\nhost: a"),
+            "s.yml: exchange 1: unknown variant `DNSLookupHost`, expected one of `KubernetesListResourceAll`, `KubernetesListResourceNamespace`, `KubernetesGetResource`",
+        ),
+    ];
+    for (name, text, message) in rows {
+        folder.write("s.yml", text);
+        let done = folder.run(&["evaluate", "--request", "request.json", "--session", "s.yml"]);
+        assert_eq!(done, Done::refused(format!("session: {message}")), "{name}");
+    }
+}
+
+#[test]
+fn a_file_without_a_request_is_refused() {
+    let folder = Folder::new("evaluate-bad-requests");
+    let part = |field: &str, found: &str, expected: &str| {
+        format!("no AdmissionRequest: `{field}` is {found}, where {expected} must be")
+    };
+    let expected = "expected an AdmissionRequest, or an AdmissionReview with one, found";
+    let whole = json!({
+        "uid": "u", "operation": "CREATE", "userInfo": {},
+        "kind": {"group": "", "version": "v1", "kind": "Service"},
+        "resource": {"group": "", "version": "v1", "resource": "services"},
+    });
+    let without = |field: &str| {
+        let mut request = whole.clone();
+        request.as_object_mut().unwrap().remove(field);
+        request.to_string()
+    };
+    let kind = "an object with group, version and kind";
+    let rows = [
+        ("nothing", String::new(), format!("{expected} null")),
+        ("a list", "[]".to_owned(), format!("{expected} a list")),
+        ("text", "hello".to_owned(), format!(r#"{expected} the string "hello""#)),
+        (
+            "no YAML",
+            "uid: [\n".to_owned(),
+            "line 2: while parsing a node, did not find expected node content".to_owned(),
+        ),
+        (
+            "half a JSON",
+            "{\"uid\": \"a\",\n".to_owned(),
+            "line 2: while parsing a node, did not find expected node content".to_owned(),
+        ),
+        ("two documents", "a: 1\n---\nb: 2\n".to_owned(), "line 3: a second document".to_owned()),
+        (
+            "a manifest",
+            "{apiVersion: v1, kind: Service, metadata: {name: web}}".to_owned(),
+            "expected an AdmissionRequest, found an object of kind \"Service\": `clusterip plan` takes manifests"
+                .to_owned(),
+        ),
+        (
+            "an answer",
+            r#"{"kind": "AdmissionReview", "response": {"uid": "a", "allowed": true}}"#.to_owned(),
+            "an AdmissionReview whose `request` is not there: save it as it comes in, before it is answered".to_owned(),
+        ),
+        (
+            "a review of nothing",
+            r#"{"kind": "AdmissionReview", "request": null}"#.to_owned(),
+            "an AdmissionReview whose `request` is null: save it as it comes in, before it is answered".to_owned(),
+        ),
+        ("an empty object", "{}".to_owned(), part("uid", "not there", "a string")),
+        ("a request in vain", r#"{"request": {}}"#.to_owned(), part("uid", "not there", "a string")),
+        ("no uid", without("uid"), part("uid", "not there", "a string")),
+        ("no kind", without("kind"), part("kind", "not there", kind)),
+        ("kind null", r#"{"uid": "u", "kind": null}"#.to_owned(), part("kind", "null", kind)),
+        (
+            "no resource",
+            without("resource"),
+            part("resource", "not there", "an object with group, version and resource"),
+        ),
+        ("no operation", without("operation"), part("operation", "not there", "a string such as CREATE")),
+        ("nobody", without("userInfo"), part("userInfo", "not there", "an object, though an empty one")),
+    ];
+    for (name, text, message) in rows {
+        folder.write("r.json", text);
+        let done = folder.run(&["evaluate", "--request", "r.json"]);
+        assert_eq!(done, Done::refused(format!("request: r.json: {message}")), "{name}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named() {
+    let folder = copy_of("evaluate-bad-files", WEB);
+    folder.write("latin-1.json", b"caf\xe9").write("s.yaml", "services: {ordr: lowest}").write("c.yaml", "- 1");
+    let none = "No such file or directory (os error 2)";
+    let rows: [(&str, &[&str], String); 9] = [
+        ("a missing request", &["--request", "gone"], format!("request: gone: {none}")),
+        ("a folder", &["--request", "."], "request: .: Is a directory (os error 21)".to_owned()),
+        ("Latin-1", &["--request", "latin-1.json"], "request: latin-1.json: line 1: not UTF-8 (byte 0xe9)".to_owned()),
+        ("missing settings", &["-s", "gone"], format!("settings: gone: {none}")),
+        (
+            "wrong settings",
+            &["-s", "s.yaml"],
+            "settings: s.yaml\nservices.ordr: unknown key \"ordr\": did you mean order?".to_owned(),
+        ),
+        ("a missing snapshot", &["--snapshot", "gone"], format!("snapshot: gone: {none}")),
+        (
+            "a snapshot of something else",
+            &["--snapshot", "c.yaml"],
+            "snapshot: c.yaml: document 1, line 1: expected an object of Kubernetes, found a list".to_owned(),
+        ),
+        ("a missing session", &["--session", "gone"], format!("session: gone: {none}")),
+        ("a record that can't be written", &["--record", "gone/s.yml"], format!("record: gone/s.yml: {none}")),
+    ];
+    for (name, args, message) in rows {
+        let request: &[&str] = if args[0] == "--request" { &[] } else { &["--request", "request.json"] };
+        assert_eq!(folder.run(&[&["evaluate"], request, args].concat()), Done::refused(message), "{name}");
+    }
+}
+
+#[test]
+fn where_there_is_no_cluster_its_user_is_told() {
+    let folder = copy_of("evaluate-no-cluster", WEB);
+    let config = "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n\
+                  clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: a, user: {}}]\n";
+    folder.write("config", config);
+    let done = folder.run_with(
+        &["evaluate", "--request", "request.json", "--cluster"],
+        "",
+        &[("KUBECONFIG", folder.path("config").to_str().unwrap())],
+    );
+    let message = "no cluster: ServiceError: client error (Connect): tcp connect error: Connection refused (os error \
+                   111); check KUBECONFIG and the current context";
+    assert_eq!(done, Done::refused(message));
+}
+
+#[test]
+fn a_command_line_that_makes_no_sense_is_refused() {
+    let rows: [&[&str]; 6] = [
+        &[],
+        &["--request", "r", "--session", "a", "--snapshot", "b"],
+        &["--request", "r", "--session", "a", "--cluster"],
+        &["--request", "r", "--snapshot", "a", "--cluster"],
+        &["--request", "r", "--session", "a", "--record", "b"],
+        &["--request", "r", "-o", "yaml"],
+    ];
+    for args in rows {
+        let done = Folder::workspace().run(&[&["evaluate"], args].concat());
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{args:?}");
+        assert!(done.stderr.starts_with("error: "), "{args:?}: {done:?}");
+    }
+}

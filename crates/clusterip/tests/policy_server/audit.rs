@@ -1,0 +1,177 @@
+//! Requests of Kubewarden's audit scanner: existing objects, as if they were created now.
+
+use std::sync::{Arc, RwLock};
+
+use clusterip::cluster::snapshot::Snapshot;
+use clusterip_core::answer::Answer;
+use serde_json::{Value, json};
+
+use crate::support::{evaluate, snapshot, workload};
+
+/// The request for an object as the scanner sends it, and policy-server hands it on: nobody asked, the
+/// resource has the name of the kind, and the UID is that of the object.
+pub fn scan(object: &Value) -> Value {
+    let kind = json!({"group": "", "version": "v1", "kind": "Service"});
+    json!({
+        "uid": object["metadata"]["uid"],
+        "kind": kind,
+        "resource": {"group": "", "version": "v1", "resource": "Service"},
+        "requestKind": kind,
+        "name": object["metadata"]["name"],
+        "namespace": object["metadata"]["namespace"],
+        "operation": "CREATE",
+        "userInfo": {},
+        "object": object,
+    })
+}
+
+/// What the scanner's report says.
+#[derive(Debug, PartialEq, Eq)]
+enum Result {
+    Pass,
+    /// With these words, which the report has.
+    Fail(String),
+    /// An answer with status 500 is none about the object.
+    Error(String),
+}
+
+impl Result {
+    fn of(answer: &Answer) -> Self {
+        let message = answer.message.clone().unwrap_or_default();
+        match (answer.accepted, answer.code) {
+            (true, _) => Self::Pass,
+            (false, Some(500)) => Self::Error(message),
+            (false, _) => Self::Fail(message),
+        }
+    }
+}
+
+/// A stored Service; `addresses` are its `clusterIPs`.
+fn stored(namespace: &str, name: &str, addresses: &[&str]) -> Value {
+    let family = |address: &&str| if address.contains(':') { "IPv6" } else { "IPv4" };
+    let policy = if addresses.len() > 1 { "RequireDualStack" } else { "SingleStack" };
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": name, "namespace": namespace,
+            "uid": "5b2e6cf2-0f62-4a3f-9d39-6d9c0f6a1a11", "resourceVersion": "41",
+            "managedFields": [{"manager": "helm", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}],
+        },
+        "spec": {
+            "selector": {"app": "web"}, "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}], "type": "ClusterIP",
+            "clusterIP": addresses[0], "clusterIPs": addresses,
+            "ipFamilies": addresses.iter().map(family).collect::<Vec<_>>(), "ipFamilyPolicy": policy,
+            "internalTrafficPolicy": "Cluster", "sessionAffinity": "None",
+        },
+        "status": {"loadBalancer": {}},
+    })
+}
+
+fn external_name() -> Value {
+    let mut service = stored("shop", "web", &["10.0.1.7"]);
+    service["spec"] = json!({"type": "ExternalName", "externalName": "mail.example.com", "sessionAffinity": "None"});
+    service
+}
+
+/// A cluster with a Windows Deployment, and the Service that is scanned, with its `IPAddress` objects.
+fn cluster(object: &Value) -> Arc<RwLock<Snapshot>> {
+    let mut objects = vec![workload("apps/v1", "Deployment", "windows"), object.clone()];
+    for address in object["spec"]["clusterIPs"].as_array().into_iter().flatten() {
+        objects.push(json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "metadata": {"name": address},
+            "spec": {"parentRef": {"group": "", "resource": "services", "namespace": "shop", "name": "web"}},
+        }));
+    }
+    snapshot(objects)
+}
+
+fn settings(order: &str, explicit: &str) -> Value {
+    json!({"services": {
+        "order": order, "explicit": explicit, "serviceCIDRs": ["10.0.0.0/16", "fd00::/108"],
+        "evidence": {"kinds": ["Deployment"]},
+        "pools": [
+            {"name": "windows", "cidrs": ["10.0.1.0/24", "fd00::1:0/112"], "reserved": 50, "exclude": ["10.0.1.200/29"],
+             "match": {"os": "windows"}},
+            {"name": "linux", "cidrs": ["10.0.2.0/24", "fd00::2:0/112"], "match": {"os": "linux"}},
+        ],
+    }})
+}
+
+#[test]
+fn an_existing_service_is_judged_by_its_pool_and_never_held_against_itself() {
+    const WHY: &str = "kubernetes.io/os=windows (Deployment shop/web)";
+    let misplaced = |address: &str| format!("{address} lies in pool \"linux\", its own is \"windows\": {WHY}");
+    let one = |address: &str| vec![misplaced(address)];
+    let both = || vec![misplaced("10.0.2.7"), misplaced("fd00::2:7")];
+    // A misplaced one has these complaints: refusals with `explicit: deny`, warnings with `warn`.
+    let rows: Vec<(&str, Value, Vec<String>)> = vec![
+        ("in its pool", stored("shop", "web", &["10.0.1.77"]), vec![]),
+        ("in the reserved part of its pool", stored("shop", "web", &["10.0.1.7"]), vec![]),
+        ("outside every pool", stored("shop", "web", &["10.0.9.7"]), vec![]),
+        ("in another pool", stored("shop", "web", &["10.0.2.7"]), one("10.0.2.7")),
+        (
+            "excluded",
+            stored("shop", "web", &["10.0.1.201"]),
+            vec!["10.0.1.201 is excluded from pool \"windows\"".to_owned()],
+        ),
+        ("both families in its pool", stored("shop", "web", &["10.0.1.77", "fd00::1:77"]), vec![]),
+        ("IPv6 first", stored("shop", "web", &["fd00::1:77", "10.0.1.77"]), vec![]),
+        ("both in another pool", stored("shop", "web", &["10.0.2.7", "fd00::2:7"]), both()),
+        ("the second in another pool", stored("shop", "web", &["10.0.1.77", "fd00::2:7"]), one("fd00::2:7")),
+        ("headless", stored("shop", "web", &["None"]), vec![]),
+        ("ExternalName", external_name(), vec![]),
+        ("in an exempt namespace", stored("kube-system", "web", &["10.0.2.7"]), vec![]),
+        ("default/kubernetes", stored("default", "kubernetes", &["10.0.0.1"]), vec![]),
+    ];
+    for (name, object, complaints) in &rows {
+        for order in ["spread", "lowest"] {
+            for explicit in ["deny", "warn", "allow"] {
+                let (answer, exchanges) = evaluate(&scan(object), &settings(order, explicit), &cluster(object));
+                let (result, warnings) = match explicit {
+                    "deny" if !complaints.is_empty() => {
+                        let complaints = complaints.join("; ");
+                        let way_out = "leave clusterIP out, or take an address of its own pool";
+                        (Result::Fail(format!("Service shop/web: {complaints}; {way_out}")), None)
+                    }
+                    "warn" if !complaints.is_empty() => (Result::Pass, Some(complaints.clone())),
+                    _ => (Result::Pass, None),
+                };
+                let row = format!("{name}, order {order}, explicit {explicit}");
+                assert_eq!((Result::of(&answer), answer.warnings.clone()), (result, warnings), "{row}");
+                assert_eq!(answer.mutated_object, None, "{row}");
+                // Whether its address is free is not asked: it is not, since it has it.
+                let asked = exchanges.iter().map(|exchange| crate::support::words(&exchange.call));
+                assert!(
+                    asked.clone().all(|call| call == "list apps/v1/Deployment"),
+                    "{row}: {:?}",
+                    asked.collect::<Vec<_>>()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_lookup_that_fails_is_an_error_of_the_audit_and_no_failure_of_the_service() {
+    let object = stored("shop", "web", &["10.0.2.7"]);
+    let cluster = cluster(&object);
+    cluster.write().unwrap().remove_api("apps/v1", "Deployment");
+    let (answer, _) = evaluate(&scan(&object), &settings("spread", "deny"), &cluster);
+    let expected = "Service shop/web: the cluster has no apps/v1/Deployment: Cannot find resource apps/v1/Deployment; \
+        install the API, or take the kind out of services.evidence.kinds";
+    assert_eq!(Result::of(&answer), Result::Error(expected.to_owned()));
+}
+
+#[test]
+fn an_address_that_the_policy_would_give_is_a_pass() {
+    // As it is stored by a cluster that has lost its address: nothing that the API server lets happen.
+    for order in ["spread", "lowest"] {
+        let mut object = stored("shop", "web", &["10.0.1.77"]);
+        for field in ["clusterIP", "clusterIPs"] {
+            object["spec"].as_object_mut().unwrap().remove(field);
+        }
+        let (answer, _) = evaluate(&scan(&object), &settings(order, "deny"), &cluster(&object));
+        assert_eq!((Result::of(&answer), answer.mutated_object.is_some()), (Result::Pass, true), "{order}");
+    }
+}

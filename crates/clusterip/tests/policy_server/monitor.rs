@@ -1,0 +1,70 @@
+//! What of an answer is seen in monitor mode, and that nothing of a warning is cut off.
+
+use serde_json::{Value, json};
+
+use crate::recorded;
+
+/// What policy-server makes of a response in monitor mode: everything is allowed, patch and status go.
+/// What is left is shown by the API server (warnings), or written to its audit log (annotations).
+fn monitored(response: &Value) -> Value {
+    let mut response = response.clone();
+    if let Some(response) = response.as_object_mut() {
+        response.insert("allowed".to_owned(), true.into());
+        response.retain(|key, _| !["patch", "patchType", "status", "uid"].contains(&key.as_str()));
+    }
+    response
+}
+
+#[test]
+fn in_monitor_mode_warnings_and_audit_annotations_tell_what_would_have_happened() {
+    const MISPLACED: &str =
+        "172.21.0.77 lies in pool \"linux\", its own is \"windows\": kubernetes.io/os=windows (Deployment shop/web)";
+    let windows = r#"{"source":"Deployment shop/web","labels":{"kubernetes.io/os":"windows"}}"#;
+    let refused = format!("Service shop/web: {MISPLACED}; leave clusterIP out, or take an address of its own pool");
+    let rows = [
+        (
+            "a Service that would be placed: pool and evidence, but not the address",
+            "21-evidence-from-a-deployment",
+            json!({"decision": "allocated", "evidence": windows, "pool": "windows"}),
+            Value::Null,
+        ),
+        (
+            "a misplaced one that would be denied: the reason, and no warning",
+            "17-audit-scan-of-a-misplaced-service",
+            json!({"decision": "denied", "evidence": windows, "pool": "windows", "reason": refused}),
+            Value::Null,
+        ),
+        (
+            "a misplaced one where the settings warn",
+            "audit-scan-of-a-misplaced-service-warns",
+            json!({"decision": "left", "evidence": windows, "pool": "windows", "reason": "set by hand"}),
+            json!([MISPLACED]),
+        ),
+    ];
+    let sessions = recorded::all();
+    for (name, session, annotations, warnings) in rows {
+        let session = sessions.iter().find(|recorded| recorded.name == session).expect(name);
+        let expected = json!({"allowed": true, "auditAnnotations": annotations, "warnings": warnings});
+        assert_eq!(monitored(&session.response), expected, "{name}");
+    }
+}
+
+/// The API server may cut what is longer; Kubernetes asks for no more than 120 where possible. What is
+/// longer than that gives the numbers of a full pool, or the words of a host.
+#[test]
+fn warnings_are_short() {
+    const LONGEST: usize = 256;
+    const AT_BEST: usize = 120;
+    let mut long = Vec::new();
+    for session in recorded::all() {
+        for warning in session.response["warnings"].as_array().into_iter().flatten() {
+            let length = warning.as_str().unwrap().chars().count();
+            assert!(length <= LONGEST, "{}: {length}: {warning}", session.name);
+            if length > AT_BEST {
+                long.push((session.name.clone(), length));
+            }
+        }
+    }
+    let expected = [("64-full-is-unmanaged", 123), ("85-by-hand-and-a-look-up-fails-warns", 126)];
+    assert_eq!(long.iter().map(|(name, length)| (name.as_str(), *length)).collect::<Vec<_>>(), expected);
+}

@@ -1,0 +1,43 @@
+//! Services that are created at the same moment rarely want the same address.
+
+use clusterip_core::address::Order;
+
+use crate::conflicts::{Load, Way};
+
+const ROUNDS: u64 = 1500;
+
+/// The draw is simulated too, so that chance plays the same part on both sides; the calculation says that
+/// the simulation is sound.
+#[test]
+fn spread_meets_no_more_often_than_a_draw_at_random() {
+    let mut problems = Vec::new();
+    for prefix in [24, 20] {
+        for used in [0, 50, 90] {
+            for parallel in [5, 20, 60] {
+                let load = Load { prefix, used, parallel };
+                let most = load.refused_at_random();
+                // Of some 10,000 picks: three standard deviations of a count, which here always comes out
+                // the same.
+                let picks = (parallel as u64 * ROUNDS) as f64;
+                let margin = 3.0 * (most / picks).sqrt();
+                let spread = load.refused(Way::Policy(Order::Spread), ROUNDS).unwrap();
+                let random = load.refused(Way::Random, ROUNDS).unwrap();
+                if (random - most).abs() > margin {
+                    problems.push(format!("{load:?}: {random:.4} at random, calculated {most:.4} ± {margin:.4}"));
+                }
+                if spread > most + margin {
+                    problems.push(format!("{load:?}: {spread:.4} with spread, at random {most:.4} ± {margin:.4}"));
+                }
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn lowest_refuses_all_but_one_of_those_that_see_the_same_state() {
+    for parallel in [5, 20, 60] {
+        let refused = Load { prefix: 24, used: 50, parallel }.refused(Way::Policy(Order::Lowest), 10).unwrap();
+        assert_eq!(refused, (parallel - 1) as f64 / parallel as f64);
+    }
+}

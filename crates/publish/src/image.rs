@@ -1,0 +1,164 @@
+//! The annotated module as an OCI image layout, as `kwctl push` would push it: the same manifest, byte
+//! for byte, and so the same digest.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use oci_spec::OciSpecError;
+use oci_spec::image::{
+    ANNOTATION_REF_NAME, ANNOTATION_SOURCE, Descriptor, DescriptorBuilder, ImageIndexBuilder, ImageManifestBuilder,
+    MediaType, OciLayoutBuilder, SCHEMA_VERSION, Sha256Digest,
+};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use crate::annotate::{self, AnnotateError};
+use crate::metadata::{MetadataError, SOURCE, VERSION};
+
+/// The media type of the only layer, which is the module.
+pub const LAYER: &str = "application/vnd.wasm.content.layer.v1+wasm";
+/// The media type of the configuration, which is empty.
+pub const CONFIG: &str = "application/vnd.wasm.config.v1+json";
+
+/// The marker of a layout, and its file name.
+const MARKER: &str = "oci-layout";
+const BLOBS: &str = "blobs";
+
+/// An image that can't be made or written.
+#[derive(Debug, Error)]
+pub enum ImageError {
+    /// The module is not annotated.
+    #[error(transparent)]
+    Annotation(#[from] AnnotateError),
+    /// The annotation says too little.
+    #[error(transparent)]
+    Metadata(#[from] MetadataError),
+    /// A structure of the image can't be built.
+    #[error("the image can't be described: {0}")]
+    Spec(#[from] OciSpecError),
+    /// A structure of the image can't be serialised.
+    #[error("the image can't be described: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A file can't be written.
+    #[error("{path}: {error}")]
+    Write {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The folder holds something else.
+    #[error("{0} is neither empty nor an OCI image layout: name another folder, or remove it")]
+    Occupied(PathBuf),
+}
+
+/// An image of one module.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// `oci-layout`
+    marker: Vec<u8>,
+    /// `index.json`
+    index: Vec<u8>,
+    /// What `blobs/sha256` holds: digest in hexadecimal, and contents.
+    blobs: Vec<(String, Vec<u8>)>,
+    /// The digest of the manifest, by which registries know the image: `sha256:…`.
+    pub digest: String,
+}
+
+impl Image {
+    /// Describes an annotated module; its version becomes the tag `v…`.
+    ///
+    /// # Errors
+    /// [`ImageError`] where the module is not annotated, or its annotation names no version.
+    pub fn new(module: &[u8]) -> Result<Self, ImageError> {
+        let metadata = annotate::metadata(module)?;
+        let tag = format!("v{}", metadata.annotation(VERSION)?);
+        let source = metadata.annotation(SOURCE)?.to_owned();
+        // Registries show annotations in one line; what has more stays in the module.
+        let mut annotations: HashMap<String, String> = metadata
+            .annotations
+            .into_iter()
+            .filter(|(_, value)| value.lines().count() <= 1)
+            .map(|(name, value)| (name, value.trim().to_owned()))
+            .collect();
+        annotations.entry(ANNOTATION_SOURCE.to_owned()).or_insert(source);
+
+        let config = b"{}".to_vec();
+        // `kwctl push` leaves its media type to the descriptor: so does this, for the same digest.
+        let manifest = ImageManifestBuilder::default()
+            .schema_version(SCHEMA_VERSION)
+            .config(describe(MediaType::Other(CONFIG.to_owned()), &config)?)
+            .layers(vec![describe(MediaType::Other(LAYER.to_owned()), module)?])
+            .annotations(annotations)
+            .build()?;
+        let manifest = canonical(&manifest)?;
+        let manifest_digest = sha256(&manifest);
+        let entry = DescriptorBuilder::default()
+            .media_type(MediaType::ImageManifest)
+            .digest(Sha256Digest::from_str(&manifest_digest)?)
+            .size(manifest.len() as u64)
+            .annotations(HashMap::from([(ANNOTATION_REF_NAME.to_owned(), tag)]))
+            .build()?;
+        let index = ImageIndexBuilder::default()
+            .schema_version(SCHEMA_VERSION)
+            .media_type(MediaType::ImageIndex)
+            .manifests(vec![entry])
+            .build()?;
+        Ok(Self {
+            marker: canonical(&OciLayoutBuilder::default().image_layout_version("1.0.0").build()?)?,
+            index: canonical(&index)?,
+            digest: format!("sha256:{manifest_digest}"),
+            blobs: vec![(sha256(&config), config), (sha256(module), module.to_vec()), (manifest_digest, manifest)],
+        })
+    }
+
+    /// Writes the layout; one that is there already is replaced.
+    ///
+    /// # Errors
+    /// [`ImageError`] where `folder` holds something else, or can't be written.
+    pub fn write(&self, folder: &Path) -> Result<(), ImageError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |error| ImageError::Write { path, error }
+        };
+        let blobs = folder.join(BLOBS).join("sha256");
+        if folder.exists() {
+            let mut entries = fs::read_dir(folder).map_err(failed(folder))?;
+            if entries.next().is_some() && !folder.join(MARKER).is_file() {
+                return Err(ImageError::Occupied(folder.to_owned()));
+            }
+            let old = folder.join(BLOBS);
+            if old.exists() {
+                fs::remove_dir_all(&old).map_err(failed(&old))?;
+            }
+        }
+        fs::create_dir_all(&blobs).map_err(failed(&blobs))?;
+        let blobs = self.blobs.iter().map(|(digest, contents)| (blobs.join(digest), contents));
+        // The index last: it names what is there by then.
+        let rest = [(folder.join(MARKER), &self.marker), (folder.join("index.json"), &self.index)];
+        for (path, contents) in blobs.chain(rest) {
+            fs::write(&path, contents).map_err(failed(&path))?;
+        }
+        Ok(())
+    }
+}
+
+/// The SHA-256 of these bytes, in hexadecimal.
+pub fn sha256(bytes: &[u8]) -> String {
+    format!("{:x}", Sha256::digest(bytes))
+}
+
+fn describe(media_type: MediaType, contents: &[u8]) -> Result<Descriptor, OciSpecError> {
+    Ok(Descriptor::new(media_type, contents.len() as u64, Sha256Digest::from_str(&sha256(contents))?))
+}
+
+/// JSON with sorted keys and without white space: annotations have no order of their own.
+fn canonical(structure: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
+    let mut value = serde_json::to_value(structure)?;
+    value.sort_all_objects();
+    serde_json::to_vec(&value)
+}

@@ -1,0 +1,90 @@
+//! `publish`: what a release does with the module. See the Makefile and `docs/releasing.md`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+use jiff::Timestamp;
+use publish::image::Image;
+use publish::metadata::Metadata;
+use publish::{annotate, package};
+
+/// Makes of the policy module what registries and catalogues want.
+#[derive(Debug, Parser)]
+#[command(name = "publish", version, arg_required_else_help = true, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Writes metadata into a module, as `kwctl annotate` does
+    Annotate {
+        /// What the policy says of itself
+        #[arg(long, value_name = "FILE", default_value = "policy-metadata.yml")]
+        metadata: PathBuf,
+        /// The text for its users
+        #[arg(long, value_name = "FILE", default_value = "README.md")]
+        usage: PathBuf,
+        /// Where to write the annotated module
+        #[arg(long, short, value_name = "FILE", default_value = "annotated-policy.wasm")]
+        output: PathBuf,
+        /// The module as it was built
+        #[arg(default_value = "policy.wasm")]
+        module: PathBuf,
+    },
+    /// Writes an annotated module as an OCI image layout, and prints the digest of its manifest
+    Oci {
+        /// The folder of the layout
+        #[arg(long, short, value_name = "FOLDER", default_value = "target/oci")]
+        output: PathBuf,
+        /// The annotated module
+        #[arg(default_value = "annotated-policy.wasm")]
+        module: PathBuf,
+    },
+    /// Prints the Artifact Hub package, with the digest of an annotated module and the time filled in
+    Artifacthub {
+        /// When the release was made, such as 2026-11-21T08:00:00+01:00
+        #[arg(long, value_name = "TIME")]
+        created_at: Timestamp,
+        /// The package without them
+        #[arg(long, value_name = "FILE", default_value = "artifacthub-pkg.yml")]
+        package: PathBuf,
+        /// The annotated module
+        #[arg(default_value = "annotated-policy.wasm")]
+        module: PathBuf,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Annotate { metadata, usage, output, module } => {
+            let policy = Metadata::from_yaml(&text(&metadata)?).with_context(|| metadata.display().to_string())?;
+            let annotated = annotate::annotate(&bytes(&module)?, policy, &text(&usage)?)
+                .with_context(|| module.display().to_string())?;
+            fs::write(&output, annotated).with_context(|| output.display().to_string())
+        }
+        Command::Oci { output, module } => {
+            let image = Image::new(&bytes(&module)?).with_context(|| module.display().to_string())?;
+            image.write(&output)?;
+            println!("{}", image.digest);
+            Ok(())
+        }
+        Command::Artifacthub { created_at, package, module } => {
+            let completed = package::complete(&text(&package)?, &bytes(&module)?, created_at)
+                .with_context(|| package.display().to_string())?;
+            print!("{completed}");
+            Ok(())
+        }
+    }
+}
+
+fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
+    fs::read(path).with_context(|| path.display().to_string())
+}
+
+fn text(path: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(path).with_context(|| path.display().to_string())
+}

@@ -1,0 +1,166 @@
+//! The annotated module: what was written is read back, and nothing else has changed.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod support;
+
+use std::ops::Range;
+use std::process::Command;
+use std::sync::Arc;
+
+use clusterip::cluster::yaml;
+use clusterip::policy::host_calls::{HostCall, HostCalls};
+use clusterip::policy::module::{EMBEDDED, Module};
+use publish::annotate::{PROTOCOL, SECTION, annotate, metadata as metadata_of};
+use publish::metadata::{Metadata, USAGE};
+use serde_json::{Value, json};
+use support::{metadata, read, workspace};
+use wasmparser::{Parser, Payload};
+
+fn annotated() -> Vec<u8> {
+    annotate(EMBEDDED, metadata(), &read("README.md")).unwrap()
+}
+
+/// The sections of a module: kind and bytes.
+fn sections(module: &[u8]) -> Vec<(u8, &[u8])> {
+    let section =
+        |payload: Payload<'_>| payload.as_section().map(|(id, Range { start, end })| (id, &module[start..end]));
+    Parser::new(0).parse_all(module).filter_map(|payload| section(payload.unwrap())).collect()
+}
+
+#[test]
+fn the_section_holds_the_metadata_the_protocol_and_the_readme() {
+    let mut expected = metadata();
+    expected.protocol_version = Some(PROTOCOL.to_owned());
+    expected.annotations.insert(USAGE.to_owned(), read("README.md"));
+    assert_eq!(metadata_of(&annotated()).unwrap(), expected);
+}
+
+#[test]
+fn the_section_is_the_json_that_kubewarden_reads() {
+    let text = "\
+        rules: [{apiGroups: [\"\"], apiVersions: [v1], resources: [services], operations: [CREATE]}]\n\
+        annotations: {io.kubewarden.policy.title: small}\n\
+        mutating: true\n\
+        backgroundAudit: false\n\
+        executionMode: kubewarden-wapc\n\
+        policyType: kubernetes\n\
+        contextAwareResources: [{apiVersion: v1, kind: Service}, {apiVersion: apps/v1, kind: Deployment}]\n\
+        hostCapabilities: [kubernetes/list_resources_all, kubernetes/get_resource]\n\
+        minimumKubewardenVersion: 1.33.0\n";
+    let empty = b"\0asm\x01\0\0\0";
+    let annotated = annotate(empty, Metadata::from_yaml(text).unwrap(), "How to use it.\n").unwrap();
+    let json = r#"{"protocolVersion":"v1","rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["services"],"operations":["CREATE"]}],"annotations":{"io.kubewarden.policy.title":"small","io.kubewarden.policy.usage":"How to use it.\n"},"mutating":true,"backgroundAudit":false,"executionMode":"kubewarden-wapc","policyType":"kubernetes","contextAwareResources":[{"apiVersion":"apps/v1","kind":"Deployment"},{"apiVersion":"v1","kind":"Service"}],"hostCapabilities":["kubernetes/get_resource","kubernetes/list_resources_all"],"minimumKubewardenVersion":"1.33.0"}"#;
+    let section = [&[SECTION.len() as u8], SECTION.as_bytes(), json.as_bytes()].concat();
+    assert_eq!(sections(&annotated), [(0, section.as_slice())]);
+}
+
+#[test]
+fn every_other_byte_of_the_module_stays() {
+    let annotated = annotated();
+    assert_eq!(&annotated[..EMBEDDED.len()], EMBEDDED);
+    let (last, others) = sections(&annotated).split_last().map(|(last, others)| (*last, others.to_vec())).unwrap();
+    assert_eq!(others, sections(EMBEDDED));
+    assert_eq!(last.0, 0);
+}
+
+struct Deployment;
+
+impl HostCalls for Deployment {
+    fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
+        match call {
+            HostCall::Get { api_version, kind, name, .. } => {
+                Err(format!("Cannot find {api_version}/{kind} named '{name}' inside of namespace 'None'"))
+            }
+            _ => Ok(br#"{"items":[]}"#.to_vec()),
+        }
+    }
+}
+
+#[test]
+fn our_own_host_evaluates_it_as_it_does_the_other() {
+    let request = json!({
+        "uid": "00000000-0000-4000-8000-000000000001",
+        "kind": {"group": "", "version": "v1", "kind": "Service"},
+        "resource": {"group": "", "version": "v1", "resource": "services"},
+        "name": "web",
+        "namespace": "shop",
+        "operation": "CREATE",
+        "object": {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"ports": [{"port": 80}]}},
+    });
+    let answer = |module: &[u8]| {
+        let answer = Module::new(module).unwrap().validate(&request, &json!({}), Arc::new(Deployment)).unwrap();
+        serde_json::to_value(answer).unwrap()
+    };
+    let answered = answer(&annotated());
+    assert_eq!(answered, answer(EMBEDDED));
+    assert!(answered["mutated_object"]["spec"]["clusterIP"].is_string(), "{answered}");
+}
+
+#[test]
+fn what_can_not_be_annotated_is_refused() {
+    let twice = annotate(&annotated(), metadata(), "").unwrap_err();
+    assert_eq!(
+        twice.to_string(),
+        "the module has a section io.kubewarden.metadata already: annotate the one that was built"
+    );
+    let text = annotate(b"(module)", metadata(), "").unwrap_err().to_string();
+    assert!(text.starts_with("not a WebAssembly module: "), "{text}");
+    let bare = metadata_of(EMBEDDED).unwrap_err().to_string();
+    assert_eq!(bare, "the module has no section io.kubewarden.metadata: annotate it first");
+}
+
+#[test]
+fn metadata_with_a_mistake_is_refused() {
+    let file = read("policy-metadata.yml");
+    let rows = [
+        ("a misspelt field", "backgroundAudit:", "backgroundaudit:", "unknown field `backgroundaudit`"),
+        ("a field that is not there", "mutating: true\n", "", "missing field `mutating`"),
+        ("a version that is none", "1.33.0", "1.33", "minimumKubewardenVersion"),
+        ("a protocol", "mutating:", "protocolVersion: v1\nmutating:", "protocolVersion is set: take it out"),
+        (
+            "a usage",
+            "annotations:\n",
+            "annotations:\n  io.kubewarden.policy.usage: x\n",
+            "policy.usage is set: take it out",
+        ),
+    ];
+    for (name, from, to, expected) in rows {
+        let error = Metadata::from_yaml(&file.replacen(from, to, 1)).unwrap_err().to_string();
+        assert!(error.contains(expected), "{name}: {error}");
+    }
+}
+
+/// kwctl, where it is there.
+fn kwctl() -> Option<String> {
+    let kwctl = std::env::var("KWCTL").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "kwctl".to_owned());
+    Command::new(&kwctl).arg("--version").output().ok().map(|_| kwctl)
+}
+
+#[test]
+fn kwctl_reads_of_it_what_it_reads_of_its_own() {
+    let Some(kwctl) = kwctl() else {
+        eprintln!("skipped: kwctl is missing: put it into PATH, or name it by KWCTL");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (ours, its) = (folder.path().join("ours.wasm"), folder.path().join("its.wasm"));
+    std::fs::write(&ours, annotated()).unwrap();
+    let run = |arguments: &[&str]| {
+        let done = Command::new(&kwctl).args(arguments).current_dir(workspace()).output().unwrap();
+        assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+        done.stdout
+    };
+    let bare = folder.path().join("policy.wasm");
+    std::fs::write(&bare, EMBEDDED).unwrap();
+    let (bare, output) = (bare.to_str().unwrap(), its.to_str().unwrap());
+    run(&["annotate", "-m", "policy-metadata.yml", "-u", "README.md", "-o", output, bare]);
+    let inspect = |module: &std::path::Path| -> Value {
+        let printed = String::from_utf8(run(&["inspect", "-o", "yaml", module.to_str().unwrap()])).unwrap();
+        let mut inspected = yaml::single(&printed).unwrap();
+        // By which kwctl it was annotated: ours was by none.
+        inspected["annotations"].as_object_mut().unwrap().remove("io.kubewarden.kwctl");
+        inspected
+    };
+    assert_eq!(inspect(&ours), inspect(&its));
+}

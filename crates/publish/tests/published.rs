@@ -1,0 +1,339 @@
+//! What the world is told agrees: the metadata, the Artifact Hub package, Rancher's form, Cargo.toml,
+//! the README, and the policy itself, which knows best.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use clusterip::cluster::yaml;
+use clusterip::policy::host_calls::{HostCall, HostCalls};
+use clusterip::policy::module::{EMBEDDED, Module};
+use clusterip_core::settings::Settings;
+use clusterip_core::workload::WorkloadKind;
+use publish::metadata::Resource;
+use serde_json::{Value, json};
+use support::{metadata, read, read_yaml};
+
+const NAME: &str = "clusterip-policy";
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
+
+/// Compares rows of a name, what was found, and what was expected; says all that differ.
+#[track_caller]
+fn assert_rows(rows: &[(&str, Value, Value)]) {
+    let wrong: Vec<String> = rows
+        .iter()
+        .filter(|(_, found, expected)| found != expected)
+        .map(|(name, found, expected)| format!("{name}: found {found}, expected {expected}"))
+        .collect();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn names_versions_texts_and_addresses_agree() {
+    let (policy, package, cargo) = (metadata(), read_yaml("artifacthub-pkg.yml"), read("Cargo.toml"));
+    let of = |key: &str| policy.annotations.get(key).map_or(Value::Null, |value| json!(value));
+    let quoted = |key: &str| {
+        let package = cargo.split("[package]\n").nth(1).unwrap();
+        let line = package.lines().find_map(|line| line.strip_prefix(&format!("{key} = \"")));
+        json!(line.map(|rest| rest.trim_end_matches('"')))
+    };
+    let image = format!("ghcr.io/{NAME}/{NAME}");
+    let (tagged, release) =
+        (format!("{image}:v{VERSION}"), format!("{REPOSITORY}/releases/download/v{VERSION}/policy.wasm"));
+    let author = format!(
+        "{} <{}>",
+        package["maintainers"][0]["name"].as_str().unwrap(),
+        package["maintainers"][0]["email"].as_str().unwrap()
+    );
+    let keywords: Vec<String> =
+        package["keywords"].as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect();
+    let links = json!([{"name": "policy", "url": release}, {"name": "source", "url": REPOSITORY}]);
+    let image_of_package = json!([{"name": "policy", "image": tagged, "whitelisted": true}]);
+    assert_rows(&[
+        ("Cargo.toml: name", quoted("name"), json!(NAME)),
+        ("README.md: title", json!(read("README.md").lines().next()), json!(format!("# {NAME}"))),
+        ("metadata: title", of("io.kubewarden.policy.title"), json!(NAME)),
+        ("package: name", package["name"].clone(), json!(NAME)),
+        ("package: displayName", package["displayName"].clone(), of("io.artifacthub.displayName")),
+        ("metadata: version", of("io.kubewarden.policy.version"), json!(VERSION)),
+        ("package: version", package["version"].clone(), json!(VERSION)),
+        ("metadata: ociUrl", of("io.kubewarden.policy.ociUrl"), json!(image)),
+        ("package: containersImages", package["containersImages"].clone(), image_of_package),
+        ("package: links", package["links"].clone(), links),
+        ("metadata: description", of("io.kubewarden.policy.description"), quoted("description")),
+        ("package: description", package["description"].clone(), quoted("description")),
+        ("metadata: license", of("io.kubewarden.policy.license"), json!(env!("CARGO_PKG_LICENSE"))),
+        ("package: license", package["license"].clone(), json!(env!("CARGO_PKG_LICENSE"))),
+        ("metadata: url", of("io.kubewarden.policy.url"), json!(REPOSITORY)),
+        ("metadata: source", of("io.kubewarden.policy.source"), json!(REPOSITORY)),
+        ("package: homeURL", package["homeURL"].clone(), json!(REPOSITORY)),
+        ("metadata: keywords", of("io.artifacthub.keywords"), json!(keywords.join(", "))),
+        ("metadata: author", of("io.kubewarden.policy.author"), json!(author)),
+        ("metadata: the usage is that of the README", of("io.kubewarden.policy.usage"), Value::Null),
+        ("package: digest is for the release to fill in", package["digest"].clone(), json!("")),
+    ]);
+    let install = package["install"].as_str().unwrap();
+    let pull = format!("kwctl pull registry://{tagged}\n");
+    let scaffold =
+        format!("kwctl scaffold manifest -t ClusterAdmissionPolicy --allow-context-aware registry://{tagged}\n");
+    assert!(install.contains(&pull) && install.contains(&scaffold), "{install}");
+    for (at, _) in install.match_indices("/v0.").chain(install.match_indices(":v0.")) {
+        assert!(install[at + 2..].starts_with(VERSION), "another version: {}", &install[at..]);
+    }
+    let kinds: Vec<&str> = package["changes"].as_array().unwrap().iter().map(|c| c["kind"].as_str().unwrap()).collect();
+    let known = ["added", "changed", "deprecated", "removed", "fixed", "security"];
+    assert!(!kinds.is_empty() && kinds.iter().all(|kind| known.contains(kind)), "{kinds:?}");
+}
+
+#[test]
+fn the_rules_agree() {
+    let (policy, package) = (metadata(), read_yaml("artifacthub-pkg.yml"));
+    let annotation = |name: &str| package["annotations"][name].as_str().unwrap_or_default().to_owned();
+    let rules = json!([{
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "resources": ["services"],
+        "operations": ["CREATE", "UPDATE"],
+    }]);
+    assert_rows(&[
+        ("metadata: rules", serde_json::to_value(&policy.rules).unwrap(), rules.clone()),
+        ("package: rules", yaml::single(&annotation("kubewarden/rules")).unwrap(), rules),
+        ("metadata: resources", json!(policy.annotations["io.artifacthub.resources"]), json!("Service")),
+        ("package: resources", json!(annotation("kubewarden/resources")), json!("Service")),
+        ("metadata: mutating", json!(policy.mutating), json!(true)),
+        ("package: mutation", json!(annotation("kubewarden/mutation")), json!("true")),
+        ("metadata: backgroundAudit", json!(policy.background_audit), json!(true)),
+        ("metadata: executionMode", json!(policy.execution_mode), json!("kubewarden-wapc")),
+        ("metadata: policyType", json!(policy.policy_type), json!("kubernetes")),
+        // The first one that prunes objects by field masks.
+        ("metadata: minimum", json!(policy.minimum_kubewarden_version), json!("1.33.0")),
+    ]);
+    let readme = read("README.md");
+    let row = |phrase: &str| assert!(readme.contains(phrase), "README.md: {phrase}");
+    row("gives each new Kubernetes Service a ClusterIP");
+    row("An update that leaves `type: ExternalName`, or asks for a second family, is served like a creation.");
+}
+
+/// A cluster in which every question leads to another: no workload names an operating system, a
+/// Deployment has a RuntimeClass and a Pod a Node, and every address is taken.
+#[derive(Default)]
+struct Curious {
+    asked: Mutex<BTreeSet<(String, Resource)>>,
+}
+
+impl HostCalls for Curious {
+    fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
+        let (operation, api_version, kind) = match call {
+            HostCall::ListAll { api_version, kind, .. } => ("kubernetes/list_resources_all", api_version, kind),
+            HostCall::ListNamespace { api_version, kind, .. } => {
+                ("kubernetes/list_resources_by_namespace", api_version, kind)
+            }
+            HostCall::Get { api_version, kind, .. } => ("kubernetes/get_resource", api_version, kind),
+        };
+        let resource = Resource { api_version: api_version.clone(), kind: kind.clone() };
+        self.asked.lock().unwrap().insert((operation.to_owned(), resource));
+        let item = |spec: Value| {
+            let metadata = json!({"name": "web", "namespace": "shop", "labels": {"app": "web"}});
+            json!({"items": [{"metadata": metadata, "spec": spec}]})
+        };
+        let answer = match (call, kind.as_str()) {
+            (HostCall::Get { .. }, "IPAddress") => json!({"metadata": {"name": "taken"}}),
+            (HostCall::Get { name, .. }, _) => {
+                return Err(format!("Cannot find {api_version}/{kind} named '{name}' inside of namespace 'None'"));
+            }
+            (_, "Deployment") => item(json!({"template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {"runtimeClassName": "sandbox"},
+            }})),
+            (_, "Pod") => item(json!({"nodeName": "worker"})),
+            _ => json!({"items": []}),
+        };
+        Ok(serde_json::to_vec(&answer).unwrap())
+    }
+}
+
+/// Operations and kinds that the module uses with the default kinds of evidence.
+fn looked_up() -> BTreeSet<(String, Resource)> {
+    let module = Module::new(EMBEDDED).unwrap();
+    let cluster = Arc::new(Curious::default());
+    let request = json!({
+        "uid": "00000000-0000-4000-8000-000000000001",
+        "kind": {"group": "", "version": "v1", "kind": "Service"},
+        "resource": {"group": "", "version": "v1", "resource": "services"},
+        "name": "web",
+        "namespace": "shop",
+        "operation": "CREATE",
+        "userInfo": {"username": "alice"},
+        "object": {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
+        },
+    });
+    for lookups in ["cluster", "namespace"] {
+        let settings = json!({"services": {"evidence": {"lookups": lookups}}});
+        module.validate(&request, &settings, cluster.clone()).unwrap();
+    }
+    let asked = cluster.asked.lock().unwrap();
+    asked.clone()
+}
+
+#[test]
+fn access_is_asked_for_what_the_module_looks_up_and_nothing_else() {
+    let (policy, package, looked_up) = (metadata(), read_yaml("artifacthub-pkg.yml"), looked_up());
+    let kinds: BTreeSet<Resource> = looked_up.iter().map(|(_, resource)| resource.clone()).collect();
+    let operations: BTreeSet<String> = looked_up.into_iter().map(|(operation, _)| operation).collect();
+    assert_eq!(policy.context_aware_resources, kinds, "policy-metadata.yml: contextAwareResources");
+    assert_eq!(policy.host_capabilities, operations, "policy-metadata.yml: hostCapabilities");
+    let listed = package["annotations"]["kubewarden/contextAwareResources"].as_str().unwrap();
+    let listed: Vec<Resource> = serde_json::from_value(yaml::single(listed).unwrap()).unwrap();
+    assert_eq!(listed, kinds.into_iter().collect::<Vec<_>>(), "artifacthub-pkg.yml: contextAwareResources");
+    let written = read_yaml("policy-metadata.yml");
+    let written = written["contextAwareResources"].as_array().unwrap().len();
+    assert_eq!(written, policy.context_aware_resources.len(), "policy-metadata.yml: a kind is there twice");
+}
+
+#[test]
+fn the_readme_lists_the_kinds_of_evidence_in_their_order() {
+    let kinds: Vec<&str> = WorkloadKind::known_names().collect();
+    let (last, first) = kinds.split_last().unwrap();
+    let words: Vec<String> = read("README.md").split_whitespace().map(str::to_owned).collect();
+    let list = format!("{}, then {last}s.", first.join(", "));
+    assert!(words.join(" ").contains(&list), "{list}");
+}
+
+/// The names that the product itself lists where it finds one that is none of them.
+fn known(settings: Value) -> Vec<String> {
+    let invalid = Settings::from_value(&settings).unwrap_err().to_string();
+    let (_, list) = invalid.split_once("known are ").unwrap_or_else(|| panic!("{invalid}"));
+    list.lines().next().unwrap().split(", ").map(str::to_owned).collect()
+}
+
+const NONSENSE: &str = "xxxxxxxxxxxxxxxxxxxxxxxx";
+
+/// The settings below `services`, as the README's table names them.
+fn settings() -> Vec<String> {
+    let mut settings = Vec::new();
+    for key in known(json!({"services": {NONSENSE: 1}})) {
+        match key.as_str() {
+            "pools" => {
+                let keys = known(json!({"services": {"pools": [{NONSENSE: 1}]}}));
+                settings.extend(keys.iter().map(|key| format!("pools[].{key}")));
+            }
+            "evidence" => {
+                let keys = known(json!({"services": {"evidence": {NONSENSE: 1}}}));
+                settings.extend(keys.iter().map(|key| format!("evidence.{key}")));
+            }
+            _ => settings.push(key),
+        }
+    }
+    settings
+}
+
+/// The rows of the README's table of settings: name, default in words, meaning.
+fn table() -> Vec<(String, String, String)> {
+    let readme = read("README.md");
+    let (_, table) = readme.split_once("| `services.` | default | |\n").expect("no table of settings");
+    let rows = table.lines().skip(1).take_while(|line| line.starts_with('|'));
+    rows.map(|row| {
+        let mut cells = row.trim_matches('|').splitn(3, '|').map(|cell| cell.trim().to_owned());
+        let name = cells.next().unwrap().trim_matches('`').to_owned();
+        (name, cells.next().unwrap(), cells.next().unwrap())
+    })
+    .collect()
+}
+
+#[test]
+fn the_readme_has_the_settings_that_there_are() {
+    let named: BTreeSet<String> = table().into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(named, settings().into_iter().collect());
+}
+
+/// The questions of Rancher's form, by the variable that each sets.
+fn questions() -> BTreeMap<String, Value> {
+    let form = read_yaml("questions-ui.yml");
+    let mut questions = form["questions"].as_array().unwrap().clone();
+    let below: Vec<Value> =
+        questions.iter().filter_map(|question| question["subquestions"].as_array()).flatten().cloned().collect();
+    questions.extend(below);
+    let count = questions.len();
+    let questions: BTreeMap<String, Value> = questions
+        .into_iter()
+        .map(|question| (question["variable"].as_str().expect("a question without a variable").to_owned(), question))
+        .collect();
+    assert_eq!(questions.len(), count, "a variable is asked for twice");
+    questions
+}
+
+/// What a form can't hold, and its text names instead.
+const NOT_IN_THE_FORM: [&str; 3] = ["pools", "evidence.kinds", "serviceCIDRs"];
+
+#[test]
+fn the_form_asks_for_every_setting_that_it_can_hold() {
+    let mut questions = questions();
+    let parent = questions.remove("services").expect("no question for services");
+    let asked: BTreeSet<String> = questions.into_keys().collect();
+    let kept_out = |setting: &String| NOT_IN_THE_FORM.iter().any(|name| setting.split("[]").next() == Some(name));
+    let expected: BTreeSet<String> =
+        settings().into_iter().filter(|s| !kept_out(s)).map(|s| format!("services.{s}")).collect();
+    assert_eq!(asked, expected);
+    let text = parent["description"].as_str().unwrap();
+    for name in NOT_IN_THE_FORM {
+        assert!(text.contains(name), "the form does not say that it leaves out {name}");
+    }
+}
+
+#[test]
+fn the_form_offers_what_the_policy_takes_and_begins_with_its_defaults() {
+    let table: BTreeMap<String, (String, String)> =
+        table().into_iter().map(|(name, default, meaning)| (name, (default, meaning))).collect();
+    let mut rows = Vec::new();
+    for (variable, question) in questions() {
+        let Some(name) = variable.strip_prefix("services.") else { continue };
+        let document = |value: &Value| {
+            let value = name.rsplit('.').fold(value.clone(), |value, key| json!({key: value}));
+            json!({"services": value})
+        };
+        let default = &question["default"];
+        let settings = Settings::from_value(&document(default)).map_err(|invalid| invalid.to_string());
+        rows.push((format!("{name}: default of the policy"), json!(settings == Ok(Settings::default())), json!(true)));
+        // The default must matter: another value is another setting.
+        let other = match default {
+            Value::Array(_) => json!(["other"]),
+            _ if question["type"] == "enum" => {
+                question["options"].as_array().unwrap().iter().find(|option| *option != default).unwrap().clone()
+            }
+            _ => json!("windows"),
+        };
+        let settings = Settings::from_value(&document(&other)).map_err(|invalid| invalid.to_string());
+        rows.push((format!("{name}: {other} is taken"), json!(settings.is_ok()), json!(true)));
+        rows.push((format!("{name}: {other} matters"), json!(settings != Ok(Settings::default())), json!(true)));
+        if question["type"] == "enum" {
+            let options = known(document(&json!(NONSENSE)));
+            rows.push((format!("{name}: options"), set(&question["options"]), set(&json!(options))));
+        }
+        let (written, meaning) = &table[name];
+        let shown = match default {
+            Value::Array(items) => {
+                format!("[{}]", items.iter().map(|item| item.as_str().unwrap()).collect::<Vec<_>>().join(", "))
+            }
+            value => value.as_str().unwrap().to_owned(),
+        };
+        rows.push((format!("{name}: default in README.md"), json!(written), json!(format!("`{shown}`"))));
+        for option in question["options"].as_array().into_iter().flatten().filter(|option| *option != default) {
+            let named = meaning.contains(&format!("`{}`", option.as_str().unwrap()));
+            rows.push((format!("{name}: README.md names {option}"), json!(named), json!(true)));
+        }
+    }
+    let rows: Vec<(&str, Value, Value)> =
+        rows.iter().map(|(name, found, expected)| (name.as_str(), found.clone(), expected.clone())).collect();
+    assert_rows(&rows);
+}
+
+fn set(list: &Value) -> Value {
+    json!(list.as_array().unwrap().iter().map(|item| item.as_str().unwrap()).collect::<BTreeSet<_>>())
+}

@@ -1,0 +1,250 @@
+//! The same request, settings and state give the same bytes, whoever evaluates: `clusterip serve`,
+//! `evaluate` with each of its sources, and, as far as it shows them, `plan`.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::eventually::{PATIENCE, eventually};
+use crate::support::host::HostBuilder;
+use crate::support::proxy::{Fault, Proxy};
+use crate::support::served::{all, annotated, deployment, on, service, template};
+
+/// What `serve` and `plan` would learn from the cluster is written down: Kubewarden can't learn it.
+const SETTINGS: &str = "
+services:
+  serviceCIDRs: [172.21.0.0/16]
+  pools:
+  - {name: full, cidrs: [172.21.40.0/30], reserved: 2, match: {namespaces: [full]}}
+  - {name: windows, cidrs: [172.21.1.0/24], reserved: 50, match: {os: windows}}
+  - {name: linux, cidrs: [172.21.0.0/24], reserved: 50, match: {os: linux}}
+  evidence: {kinds: [Deployment, example.com/v1/Roster, Pod]}
+";
+
+/// A kind with Pod templates whose plural nobody would guess.
+const ROSTERS: &str = "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, \
+     metadata: {name: rota.example.com}, spec: {group: example.com, scope: Namespaced, \
+     names: {kind: Roster, plural: rota, singular: roster, listKind: RosterList}, \
+     versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, \
+     x-kubernetes-preserve-unknown-fields: true}}}]}}";
+
+struct Ended {
+    status: i32,
+    stdout: String,
+    stderr: String,
+}
+
+/// Runs `clusterip` as whom a kubeconfig belongs to.
+async fn clusterip(folder: &Path, kubeconfig: &Path, args: &[&str]) -> Ended {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_clusterip"));
+    command.args(args).current_dir(folder).env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ended { status: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+fn request(service: &Value) -> Value {
+    let (namespace, name) = (&service["metadata"]["namespace"], &service["metadata"]["name"]);
+    json!({
+        "uid": format!("evaluated-{}", name.as_str().unwrap()),
+        "kind": {"group": "", "version": "v1", "kind": "Service"},
+        "resource": {"group": "", "version": "v1", "resource": "services"},
+        "namespace": namespace,
+        "name": name,
+        "operation": "CREATE",
+        "userInfo": {"username": "alice"},
+        "object": service,
+        // Nothing is held for it: it may be asked again and again.
+        "dryRun": true,
+    })
+}
+
+/// The row of `plan -o json` that says what a response says.
+fn row(service: &Value, response: &str) -> Value {
+    let response: Value = serde_json::from_str(response).unwrap();
+    let audit = &response["auditAnnotations"];
+    let patch: Value = response["patch"]
+        .as_str()
+        .map_or(json!([]), |patch| serde_json::from_slice(&STANDARD.decode(patch).unwrap()).unwrap());
+    let given = patch.as_array().unwrap().iter().map(|operation| operation["value"].clone());
+    let by_hand = service["spec"].get("clusterIP").cloned();
+    let addresses: Vec<Value> = by_hand.into_iter().chain(given).collect();
+    let evidence = audit["evidence"].as_str().map(|text| serde_json::from_str::<Value>(text).unwrap());
+    json!({
+        "namespace": service["metadata"]["namespace"],
+        "name": service["metadata"]["name"],
+        "decision": audit["decision"],
+        "pool": audit["pool"],
+        "evidence": evidence,
+        "clusterIPs": addresses,
+        "warnings": response["warnings"].as_array().cloned().unwrap_or_default(),
+        "message": audit["reason"],
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_request_settings_and_state_give_the_same_bytes_everywhere() {
+    let plane = ControlPlane::start(Options::default());
+    plane.apply(ROSTERS).await;
+    plane.kubectl(&["wait", "--for=condition=Established", "crd/rota.example.com"]).await.ok();
+    for namespace in ["shop", "full"] {
+        plane.kubectl(&["create", "namespace", namespace]).await.ok();
+    }
+    let roster = json!({
+        "apiVersion": "example.com/v1", "kind": "Roster", "metadata": {"name": "custom"},
+        "spec": {"template": template("custom", on("windows"))},
+    });
+    let twice = |os: &str, name: &str| {
+        let mut deployment = deployment("twice", on(os));
+        deployment["metadata"]["name"] = name.into();
+        deployment
+    };
+    let workloads = [deployment("web", on("windows")), roster, twice("linux", "a"), twice("windows", "b")];
+    plane.apply(&all("shop", workloads)).await;
+    plane.apply(&all("full", [service("first", json!({"clusterIP": "172.21.40.2"}))])).await;
+    // Where `spread` would begin for this Service.
+    plane.apply(&all("shop", [service("in-the-way", json!({"clusterIP": "172.21.1.59"}))])).await;
+
+    let services = [
+        ("assumed", "shop", service("assumed", json!({}))),
+        ("its first address is taken", "shop", service("web", json!({}))),
+        ("a custom kind", "shop", service("custom", json!({}))),
+        ("workloads that disagree", "shop", service("twice", json!({}))),
+        ("an annotation", "shop", annotated("noted", json!({"clusterip-policy/os": "windows"}), json!({}))),
+        ("by hand", "shop", service("by-hand", json!({"clusterIP": "172.21.1.60"}))),
+        ("headless", "shop", service("headless", json!({"clusterIP": "None"}))),
+        ("a pool that is full", "full", service("second", json!({}))),
+    ];
+    let mut host = HostBuilder::new(&plane).settings(SETTINGS).registered().start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    file("settings.yaml", SETTINGS);
+    let kinds = "services,namespaces,nodes,deployments,rota,pods,ipaddresses,runtimeclasses,servicecidrs";
+    file("cluster.yaml", &plane.kubectl(&["get", "-A", "-o", "yaml", kinds]).await.ok());
+    for (case, namespace, mut service) in services {
+        service["metadata"]["namespace"] = namespace.into();
+        let request = request(&service);
+        file("request.json", &request.to_string());
+        file("service.json", &service.to_string());
+        let run = async |args: &[&str]| {
+            let all = [&["evaluate", "--request", "request.json", "--settings", "settings.yaml"], args].concat();
+            let ended = clusterip(folder.path(), plane.kubeconfig(), &all).await;
+            assert_eq!(ended.stderr, "", "{case}: {args:?}");
+            (ended.status, ended.stdout)
+        };
+        let expected = run(&["--cluster", "--record", "session.yml"]).await;
+        assert_eq!(run(&["--session", "session.yml"]).await, expected, "{case}: the recorded session");
+        assert_eq!(run(&["--snapshot", "cluster.yaml"]).await, expected, "{case}: the snapshot");
+
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
+        let response = expected.1.trim_end();
+        let served =
+            format!(r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{response}}}"#);
+        // It follows the cluster, and may be behind for a moment.
+        let deadline = std::time::Instant::now() + PATIENCE;
+        let mut answer = host.post_for_text("/mutate", &review).await.unwrap();
+        while answer != served && std::time::Instant::now() < deadline {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            answer = host.post_for_text("/mutate", &review).await.unwrap();
+        }
+        assert_eq!(answer, served, "{case}: clusterip serve");
+
+        let args = ["plan", "service.json", "--settings", "settings.yaml", "--cluster", "-o", "json"];
+        let planned = clusterip(folder.path(), plane.kubeconfig(), &args).await;
+        let plan: Value = serde_json::from_str(&planned.stdout).unwrap();
+        assert_eq!((planned.status, &plan["services"][0]), (expected.0, &row(&service, response)), "{case}: plan");
+    }
+    host.terminate().await;
+}
+
+/// What the API server refuses to tell is recorded, and denies again where there is no cluster.
+#[tokio::test]
+async fn a_missing_right_is_recorded() {
+    let plane = ControlPlane::shared();
+    let namespace = plane.namespace("evaluate").await;
+    plane.kubectl(&["create", "serviceaccount", "nobody", "--namespace", &namespace]).await.ok();
+    let kubeconfig = plane.kubeconfig_of(&namespace, "nobody").await;
+    let folder = tempfile::tempdir().unwrap();
+    let mut service = service("web", json!({}));
+    service["metadata"]["namespace"] = "shop".into();
+    std::fs::write(folder.path().join("r.json"), request(&service).to_string()).unwrap();
+    let live = eventually("an answer of the API server", async || {
+        let args = ["evaluate", "--request", "r.json", "--cluster", "--record", "s.yml"];
+        let ended = clusterip(folder.path(), &kubeconfig, &args).await;
+        // Tokens of new accounts may not be known at once.
+        (!ended.stdout.contains("Unauthorized")).then_some(ended)
+    })
+    .await;
+    assert_eq!((live.status, live.stderr.as_str()), (1, ""));
+    let response: Value = serde_json::from_str(&live.stdout).unwrap();
+    let message = response["status"]["message"].as_str().unwrap();
+    let expected = format!(
+        "Service shop/web: may not read apps/v1/Deployment: ApiError: deployments.apps is forbidden: User \
+         \"system:serviceaccount:{namespace}:nobody\" cannot list resource \"deployments\" in API group \"apps\" at the \
+         cluster scope: Forbidden"
+    );
+    assert!(message.starts_with(&expected), "{message}");
+    let replayed =
+        clusterip(folder.path(), &kubeconfig, &["evaluate", "--request", "r.json", "--session", "s.yml"]).await;
+    assert_eq!((replayed.status, replayed.stdout, replayed.stderr), (1, live.stdout, String::new()));
+}
+
+/// The look-ups of a kind that the cluster does not have go on without it, and so does the replay.
+#[tokio::test]
+async fn a_kind_that_the_cluster_does_not_have_is_recorded() {
+    let plane = ControlPlane::shared();
+    let folder = tempfile::tempdir().unwrap();
+    let mut service = service("web", json!({}));
+    service["metadata"]["namespace"] = "shop".into();
+    std::fs::write(folder.path().join("r.json"), request(&service).to_string()).unwrap();
+    let settings =
+        "services: {serviceCIDRs: [172.21.0.0/16], evidence: {kinds: [gone.example.com/v1/Thing, apps/v1/Gone]}}";
+    std::fs::write(folder.path().join("s.yaml"), settings).unwrap();
+    let evaluate = ["evaluate", "--request", "r.json", "--settings", "s.yaml"];
+    let run = async |args: &[&str]| {
+        let ended = clusterip(folder.path(), plane.kubeconfig(), &[&evaluate[..], args].concat()).await;
+        (ended.status, ended.stdout, ended.stderr)
+    };
+    let live = run(&["--cluster", "--record", "s.yml"]).await;
+    assert_eq!(run(&["--session", "s.yml"]).await, live);
+    let recorded = std::fs::read_to_string(folder.path().join("s.yml")).unwrap();
+    let errors: Vec<&str> = recorded.lines().filter_map(|line| line.trim().strip_prefix("message: ")).collect();
+    assert_eq!(
+        errors[..2],
+        ["'Cannot find resource gone.example.com/v1/Thing'", "'Cannot find resource apps/v1/Gone'"]
+    );
+}
+
+/// policy-server has its lists at hand, and gives the policy two seconds. Here each comes from afar.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_api_server_is_waited_for() {
+    let plane = ControlPlane::shared();
+    let namespace = plane.namespace("slow").await;
+    plane.apply(&all(&namespace, [deployment("web", on("windows"))])).await;
+    let proxy = Proxy::start(plane).await;
+    let file = format!("{namespace}.kubeconfig");
+    let kubeconfig = plane.write_kubeconfig(&file, proxy.url(), plane.admin_token());
+    let folder = tempfile::tempdir().unwrap();
+    let mut service = service("web", json!({}));
+    service["metadata"]["namespace"] = namespace.into();
+    std::fs::write(folder.path().join("r.json"), request(&service).to_string()).unwrap();
+    std::fs::write(folder.path().join("s.yaml"), "services: {serviceCIDRs: [172.21.0.0/16]}").unwrap();
+    let args = ["evaluate", "--request", "r.json", "--settings", "s.yaml"];
+    let gate = proxy.on(|seen| seen.path == "/apis/apps/v1/deployments", Fault::PauseBefore);
+    let slow = [&args[..], &["--cluster", "--record", "s.yml"]].concat();
+    let (slow, ()) = tokio::join!(clusterip(folder.path(), &kubeconfig, &slow), async {
+        gate.arrived().await;
+        tokio::time::sleep(std::time::Duration::from_millis(2_500)).await;
+        gate.release();
+    });
+    assert_eq!((slow.status, slow.stderr.as_str()), (0, ""));
+    let response: Value = serde_json::from_str(&slow.stdout).unwrap();
+    assert_eq!(response["auditAnnotations"]["pool"], "windows", "{response}");
+    let replayed = [&args[..], &["--session", "s.yml"]].concat();
+    let replayed = clusterip(folder.path(), &kubeconfig, &replayed).await;
+    assert_eq!((replayed.status, replayed.stdout, replayed.stderr), (0, slow.stdout, String::new()));
+}

@@ -1,0 +1,87 @@
+//! `clusterip plan --cluster`: what is there already is read from the API server.
+
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::control_plane::ControlPlane;
+use crate::support::eventually::eventually;
+use crate::support::served::{all, on, service, template};
+
+/// Kinds of which one is served with a plural that English does not make, and others not at all.
+const SETTINGS: &str = "
+services:
+  pools:
+  - {name: windows, cidrs: [172.21.1.0/24], match: {os: windows}}
+  - {name: linux, cidrs: [172.21.0.0/24], match: {os: linux}}
+  evidence: {kinds: [nowhere.example.org/v1/Goat, barns.example.org/v1/Goat, barns.example.org/v1/Ox, Deployment]}
+";
+
+const OXEN: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: oxen.barns.example.org}
+spec:
+  group: barns.example.org
+  scope: Namespaced
+  names: {kind: Ox, plural: oxen}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+
+/// The plan of a Service `web` in a namespace, as JSON; or what is said where there is none.
+async fn plan(plane: &ControlPlane, namespace: &str) -> Result<Value, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let (settings, manifests) = (folder.path().join("settings.yaml"), folder.path().join("web.yaml"));
+    std::fs::write(&settings, SETTINGS).unwrap();
+    std::fs::write(&manifests, all(namespace, [service("web", json!({}))])).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_clusterip"));
+    command.args(["plan", "--cluster", "-o", "json", "--settings"]).arg(&settings).arg(&manifests);
+    command.env("KUBECONFIG", plane.kubeconfig()).stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    match output.status.code() {
+        Some(0) => Ok(serde_json::from_slice(&output.stdout).unwrap()),
+        code => Err(format!("{code:?}: {}", String::from_utf8(output.stderr).unwrap())),
+    }
+}
+
+#[tokio::test]
+async fn custom_kinds_are_found_by_whatever_plural_they_have() {
+    let plane = ControlPlane::shared();
+    let namespace = plane.namespace("plan-cluster").await;
+    plane.apply(OXEN).await;
+    let ox = json!({
+        "apiVersion": "barns.example.org/v1",
+        "kind": "Ox",
+        "metadata": {"name": "ox", "namespace": namespace},
+        "spec": {"template": template("web", on("windows"))},
+    });
+    eventually("the API server to serve the kind", async || {
+        let applied = plane.kubectl_with(&["apply", "-f", "-"], &ox.to_string()).await;
+        (applied.status == 0).then_some(())
+    })
+    .await;
+
+    let mut planned = plan(plane, &namespace).await.unwrap();
+    // Which address is free depends on the other tests.
+    let address = planned["services"][0]["clusterIPs"].take();
+    assert!(address[0].as_str().is_some_and(|address| address.starts_with("172.21.1.")), "{address}");
+    let expected = json!({
+        "services": [{
+            "namespace": namespace,
+            "name": "web",
+            "decision": "allocated",
+            "pool": "windows",
+            "evidence": {"source": format!("Ox {namespace}/ox"), "labels": {"kubernetes.io/os": "windows"}},
+            "clusterIPs": null,
+            "warnings": [],
+            "message": null,
+        }],
+        "summary": {"allocated": 1, "left": 0, "denied": 0},
+    });
+    assert_eq!(planned, expected);
+    plane.kubectl(&["delete", "customresourcedefinition", "oxen.barns.example.org"]).await.ok();
+}

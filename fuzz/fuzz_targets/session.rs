@@ -1,0 +1,13 @@
+//! Session files: each is read to what can be written and read again, or refused with words.
+
+#![no_main]
+
+use clusterip::policy::session;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    match session::read(text) {
+        Ok(exchanges) => assert_eq!(session::read(&session::write(&exchanges)).unwrap(), exchanges),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+});
