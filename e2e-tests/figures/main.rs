@@ -7,6 +7,8 @@
 //! both see the same machine.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../../crates/clusterip/benches/figures/layout.rs"]
+mod layout;
 #[path = "../tests/support/mod.rs"]
 mod support;
 

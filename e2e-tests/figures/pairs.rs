@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::bench::{Bench, Created, PARALLEL, deployments, is_placed, metric, services};
+use super::layout::median;
 use super::manifests::{deployment, service};
 use super::process::processor_time;
 use super::support::host::Host;
-use super::table::{Bound, Table, median, ratios};
+use super::table::{Bound, Table, ratios};
 
 const NAMESPACE: &str = "shop";
 /// How many Services a load creates.

@@ -1,6 +1,10 @@
-//! What is printed, and how runs become one number.
+//! What is printed, and what becomes of several runs.
 
 use std::ops::RangeInclusive;
+
+use crate::layout::{Layout, median, shown};
+
+const LAYOUT: Layout = Layout { what: 58, figure: 10, others: &[21, 18, 6] };
 
 /// A table that grows line by line: some figures take their time.
 pub struct Table {
@@ -50,7 +54,7 @@ impl Table {
 
     /// A new group of figures.
     pub fn head(&mut self, title: &str) {
-        println!("\n{title:<58} {:>10}  {:<21} {:<18} ", "figure", "range", "bound");
+        println!("\n{}", LAYOUT.head(title, &["range", "bound"]));
         title.clone_into(&mut self.group);
     }
 
@@ -77,7 +81,7 @@ impl Table {
             self.missed.push(format!("{}: {what}", self.group));
         }
         let (figure, range, bound) = (shown(figure, unit), range.unwrap_or_default(), bound.text(unit));
-        println!("{}", format!("  {what:<56} {figure:>10}  {range:<21} {bound:<18} {met}").trim_end());
+        println!("{}", LAYOUT.row(what, &figure, &[&range, &bound, met]));
     }
 
     /// Says once more what is not as it should be.
@@ -89,27 +93,6 @@ impl Table {
         for missed in self.missed {
             println!("MISSED  {missed}");
         }
-    }
-}
-
-/// Three digits that count.
-fn shown(figure: f64, unit: &str) -> String {
-    let decimals = match figure.abs() {
-        _ if figure.fract() == 0.0 => 0,
-        ..10.0 => 2,
-        ..100.0 => 1,
-        _ => 0,
-    };
-    format!("{figure:.decimals$} {unit}").trim_end().to_owned()
-}
-
-/// The median of some runs.
-pub fn median(mut runs: Vec<f64>) -> f64 {
-    runs.sort_by(f64::total_cmp);
-    match (runs.len(), runs.len() / 2) {
-        (0, _) => f64::NAN,
-        (len, middle) if len % 2 == 0 => f64::midpoint(runs[middle - 1], runs[middle]),
-        (_, middle) => runs[middle],
     }
 }
 

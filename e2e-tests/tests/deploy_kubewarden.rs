@@ -202,7 +202,8 @@ async fn the_mover_moves() {
     let namespace = plane.namespace("moves").await;
     let services = services(plane.client(), &namespace);
     let windows = |service: &Value| {
-        let address = service["spec"]["clusterIP"].as_str().unwrap();
+        // On its way it has none.
+        let address = service["spec"]["clusterIP"].as_str().unwrap_or_default();
         address.strip_prefix("172.21.1.").is_some_and(|last| last.parse::<u8>().unwrap() >= 50)
     };
     let value = |service| serde_json::to_value(service).unwrap();

@@ -71,7 +71,7 @@ fn row(service: &Value, response: &str) -> Value {
         .as_str()
         .map_or(json!([]), |patch| serde_json::from_slice(&STANDARD.decode(patch).unwrap()).unwrap());
     let given = patch.as_array().unwrap().iter().map(|operation| operation["value"].clone());
-    let by_hand = service["spec"].get("clusterIP").cloned();
+    let by_hand = service["spec"].get("clusterIP").filter(|address| *address != "None").cloned();
     let addresses: Vec<Value> = by_hand.into_iter().chain(given).collect();
     let evidence = audit["evidence"].as_str().map(|text| serde_json::from_str::<Value>(text).unwrap());
     json!({
@@ -193,7 +193,7 @@ async fn a_missing_right_is_recorded() {
     assert_eq!((replayed.status, replayed.stdout, replayed.stderr), (1, live.stdout, String::new()));
 }
 
-/// The look-ups of a kind that the cluster does not have go on without it, and so does the replay.
+/// What the cluster does not have is recorded in Kubewarden's words, and denies again where there is no cluster.
 #[tokio::test]
 async fn a_kind_that_the_cluster_does_not_have_is_recorded() {
     let plane = ControlPlane::shared();
@@ -201,22 +201,23 @@ async fn a_kind_that_the_cluster_does_not_have_is_recorded() {
     let mut service = service("web", json!({}));
     service["metadata"]["namespace"] = "shop".into();
     std::fs::write(folder.path().join("r.json"), request(&service).to_string()).unwrap();
-    let settings =
-        "services: {serviceCIDRs: [172.21.0.0/16], evidence: {kinds: [gone.example.com/v1/Thing, apps/v1/Gone]}}";
-    std::fs::write(folder.path().join("s.yaml"), settings).unwrap();
-    let evaluate = ["evaluate", "--request", "r.json", "--settings", "s.yaml"];
-    let run = async |args: &[&str]| {
-        let ended = clusterip(folder.path(), plane.kubeconfig(), &[&evaluate[..], args].concat()).await;
-        (ended.status, ended.stdout, ended.stderr)
-    };
-    let live = run(&["--cluster", "--record", "s.yml"]).await;
-    assert_eq!(run(&["--session", "s.yml"]).await, live);
-    let recorded = std::fs::read_to_string(folder.path().join("s.yml")).unwrap();
-    let errors: Vec<&str> = recorded.lines().filter_map(|line| line.trim().strip_prefix("message: ")).collect();
-    assert_eq!(
-        errors[..2],
-        ["'Cannot find resource gone.example.com/v1/Thing'", "'Cannot find resource apps/v1/Gone'"]
-    );
+    for (case, kind) in [("no such group", "gone.example.com/v1/Thing"), ("no such kind", "apps/v1/Gone")] {
+        let settings = format!("services: {{serviceCIDRs: [172.21.0.0/16], evidence: {{kinds: [{kind}]}}}}");
+        std::fs::write(folder.path().join("s.yaml"), settings).unwrap();
+        let run = async |args: &[&str]| {
+            let evaluate = ["evaluate", "--request", "r.json", "--settings", "s.yaml"];
+            let ended = clusterip(folder.path(), plane.kubeconfig(), &[&evaluate[..], args].concat()).await;
+            (ended.status, ended.stdout, ended.stderr)
+        };
+        let live = run(&["--cluster", "--record", "s.yml"]).await;
+        let response: Value = serde_json::from_str(&live.1).unwrap();
+        let message = response["status"]["message"].as_str().unwrap();
+        assert!(message.starts_with(&format!("Service shop/web: the cluster has no {kind}")), "{case}: {message}");
+        assert_eq!(run(&["--session", "s.yml"]).await, live, "{case}");
+        let recorded = std::fs::read_to_string(folder.path().join("s.yml")).unwrap();
+        let errors: Vec<&str> = recorded.lines().filter_map(|line| line.trim().strip_prefix("message: ")).collect();
+        assert_eq!(errors, [format!("'Cannot find resource {kind}'")], "{case}");
+    }
 }
 
 /// policy-server has its lists at hand, and gives the policy two seconds. Here each comes from afar.

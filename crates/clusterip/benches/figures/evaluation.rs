@@ -11,8 +11,9 @@ use clusterip_core::address::Order;
 use serde_json::Value;
 
 use crate::fixtures::{HalfFull, NAMESPACE, create};
+use crate::layout::median;
 use crate::module::policy;
-use crate::table::{Table, median, micros, time};
+use crate::table::{Table, micros, time};
 
 const ROUNDS: usize = 15;
 const NAMES_A_ROUND: usize = 200;

@@ -13,8 +13,9 @@ use clusterip::policy::module::Module;
 use serde_json::{Value, json};
 
 use crate::fixtures::{HalfFull, create, deployment};
+use crate::layout::median;
 use crate::module::policy;
-use crate::table::{Table, median, micros, time};
+use crate::table::{Table, micros, time};
 
 const ROUNDS: usize = 25;
 const FEW: usize = 100;

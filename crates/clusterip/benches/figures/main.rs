@@ -6,6 +6,7 @@
 mod conflicts;
 mod evaluation;
 mod fixtures;
+mod layout;
 mod lists;
 mod module;
 mod parallel;

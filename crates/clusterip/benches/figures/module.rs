@@ -5,7 +5,8 @@ use std::{env, fs, io};
 
 use clusterip::policy::module::{EMBEDDED, Module};
 
-use crate::table::{Table, median, time};
+use crate::layout::median;
+use crate::table::{Table, time};
 
 /// The module that is measured: that of the program, or the file that `POLICY` names.
 pub fn policy() -> io::Result<Cow<'static, [u8]>> {

@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 use std::{env, fs, process};
 
-use crate::table::{Table, median};
+use crate::layout::median;
+use crate::table::Table;
 
 const ROUNDS: usize = 3;
 const SECONDS: f64 = 5.0;

@@ -1,0 +1,174 @@
+//! What a settings document stands for, in the policy's own judgement.
+
+use std::hash::Hasher;
+use std::sync::Arc;
+
+use clusterip_core::settings::Settings;
+use ipnet::IpNet;
+use serde_json::Value;
+use siphasher::sip128::{Hasher128, SipHasher24};
+
+use super::LiveSettings;
+use crate::policy::module::Module;
+use crate::settings::complete;
+
+/// Asks the policy.
+pub(super) struct Judge {
+    pub(super) module: Arc<Module>,
+}
+
+impl Judge {
+    /// The settings that a document stands for in a cluster with these ranges, or its mistakes, a line
+    /// each.
+    pub(super) async fn judge(&self, written: Value, ranges: Vec<String>) -> Result<LiveSettings, String> {
+        let module = Arc::clone(&self.module);
+        let judged = tokio::task::spawn_blocking(move || judge(&module, written, &ranges));
+        judged.await.map_err(|error| format!("they could not be checked: {error}"))?
+    }
+}
+
+/// The settings that a document stands for in a cluster with these ranges, or its mistakes, a line each.
+pub fn judge(module: &Module, written: Value, ranges: &[String]) -> Result<LiveSettings, String> {
+    let document = complete(if written.is_null() { Value::Object(<_>::default()) } else { written }, ranges);
+    let answer = module.validate_settings(&document).map_err(|error| error.to_string())?;
+    if !answer.valid {
+        return Err(answer.message.unwrap_or_else(|| "the policy refuses them, and does not say why".to_owned()));
+    }
+    let settings = Settings::from_value(&document).map_err(|invalid| invalid.to_string())?;
+    let mut warnings = answer.warnings;
+    warnings.extend(contradiction(&settings.service_cidrs, ranges));
+    Ok(LiveSettings { hash: hash(&document), settings, document, warnings })
+}
+
+/// Service ranges that the user wrote, and the cluster does not have.
+fn contradiction(written: &[IpNet], ranges: &[String]) -> Option<String> {
+    let cluster: Vec<IpNet> =
+        ranges.iter().filter_map(|range| range.parse().ok()).map(|net: IpNet| net.trunc()).collect();
+    let sorted = |nets: &[IpNet]| {
+        let mut nets = nets.to_vec();
+        nets.sort();
+        nets.dedup();
+        nets
+    };
+    // Only the first place has a meaning.
+    if cluster.is_empty() || (written.first() == cluster.first() && sorted(written) == sorted(&cluster)) {
+        return None;
+    }
+    let list = |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    Some(format!(
+        "services.serviceCIDRs: {} is written, but the cluster has {}: without the key the cluster's own are used",
+        list(written),
+        list(&cluster)
+    ))
+}
+
+/// The keys of objects are in their order already, however they were written.
+fn hash(document: &Value) -> String {
+    let mut hasher = SipHasher24::new();
+    hasher.write(document.to_string().as_bytes());
+    format!("{:032x}", hasher.finish128().as_u128())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::live_settings::source::parse;
+    use crate::policy::module::EMBEDDED;
+
+    static MODULE: LazyLock<Arc<Module>> = LazyLock::new(|| Arc::new(Module::new(EMBEDDED).unwrap()));
+
+    fn judged(yaml: &str, ranges: &[&str]) -> Result<LiveSettings, String> {
+        let ranges: Vec<_> = ranges.iter().map(|&range| range.to_owned()).collect();
+        judge(&MODULE, parse(yaml)?, &ranges)
+    }
+
+    #[test]
+    fn settings_are_completed() {
+        let live = judged("", &["172.21.0.0/16"]).unwrap();
+        let document = json!({"services": {"serviceCIDRs": ["172.21.0.0/16"], "evidence": {"lookups": "namespace"}}});
+        assert_eq!(live.document, document);
+        assert_eq!(live.settings, Settings::from_value(&document).unwrap());
+        assert_eq!(live.warnings, Vec::<String>::new());
+    }
+
+    #[test]
+    fn all_mistakes_are_named() {
+        let yaml =
+            "services: {pools: [{name: a, cidrs: [10.0.0.1/24]}, {name: a, cidrs: [10.1.0.0/33]}], oder: lowest}";
+        let mistakes = judged(yaml, &[]).unwrap_err();
+        let direct = Settings::from_value(&complete(parse(yaml).unwrap(), &[])).unwrap_err();
+        assert_eq!(mistakes, direct.to_string(), "as the policy words them");
+        assert!(mistakes.lines().count() >= 3, "{mistakes}");
+        assert!(judged("services: [", &[]).unwrap_err().starts_with("line 2: "), "no YAML");
+    }
+
+    #[test]
+    fn ranges_decide_what_is_a_mistake() {
+        let yaml = "services: {pools: [{name: a, cidrs: [10.0.0.0/24]}]}";
+        assert!(judged(yaml, &[]).is_ok(), "not known");
+        assert!(judged(yaml, &["10.0.0.0/16"]).is_ok(), "inside");
+        assert!(judged(yaml, &["172.21.0.0/16"]).unwrap_err().contains("10.0.0.0/24"), "outside");
+    }
+
+    #[test]
+    fn the_hash_is_that_of_the_meaning() {
+        let one = judged("services: {order: lowest, explicit: deny}", &[]).unwrap();
+        let rows = [
+            ("other order, comment", "# so\nservices:\n  explicit: deny\n  order: lowest\n", true),
+            ("json", r#"{"services": {"order": "lowest", "explicit": "deny"}}"#, true),
+            ("other value", "services: {order: spread, explicit: deny}", false),
+        ];
+        for (name, yaml, same) in rows {
+            assert_eq!(judged(yaml, &[]).unwrap().hash == one.hash, same, "{name}");
+        }
+        assert_ne!(judged("services: {order: lowest, explicit: deny}", &["172.21.0.0/16"]).unwrap().hash, one.hash);
+        // Processes of different versions have to agree on it.
+        assert_eq!(one.hash, "60e8521bbf43618a73e43c1ddda4078f");
+    }
+
+    #[test]
+    fn contradictions() {
+        type Row = (&'static str, &'static [&'static str], &'static [&'static str], Option<&'static str>);
+        let rows: [Row; 7] = [
+            ("not known", &["10.0.0.0/16"], &[], None),
+            ("the same", &["10.0.0.0/16"], &["10.0.0.0/16"], None),
+            (
+                "secondary ones in another order",
+                &["10.0.0.0/16", "fd00::/108", "10.9.0.0/16"],
+                &["10.0.0.0/16", "10.9.0.0/16", "fd00::/108"],
+                None,
+            ),
+            (
+                "another",
+                &["10.0.0.0/16"],
+                &["172.21.0.0/16"],
+                Some("10.0.0.0/16 is written, but the cluster has 172.21.0.0/16"),
+            ),
+            (
+                "another primary",
+                &["fd00::/108", "10.0.0.0/16"],
+                &["10.0.0.0/16", "fd00::/108"],
+                Some("fd00::/108, 10.0.0.0/16 is written, but the cluster has 10.0.0.0/16, fd00::/108"),
+            ),
+            (
+                "one less",
+                &["10.0.0.0/16"],
+                &["10.0.0.0/16", "fd00::/108"],
+                Some("10.0.0.0/16 is written, but the cluster has 10.0.0.0/16, fd00::/108"),
+            ),
+            ("one that nobody can read", &["10.0.0.0/16"], &["so"], None),
+        ];
+        for (name, written, ranges, expected) in rows {
+            let written: Vec<IpNet> = written.iter().map(|net| net.parse().unwrap()).collect();
+            let ranges: Vec<_> = ranges.iter().map(|&range| range.to_owned()).collect();
+            let expected = expected
+                .map(|words| format!("services.serviceCIDRs: {words}: without the key the cluster's own are used"));
+            assert_eq!(contradiction(&written, &ranges), expected, "{name}");
+        }
+    }
+}

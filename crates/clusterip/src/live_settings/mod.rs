@@ -1,0 +1,211 @@
+//! Settings that change while we run: a watched ConfigMap, or a file.
+//!
+//! # Promises
+//! - Only settings that the policy itself takes are ever published. A version with mistakes changes
+//!   nothing: the one before stays in use, and the log, the metrics and an Event on the ConfigMap say
+//!   so.
+//! - What is published differs from what was published before. So whoever compares hashes knows
+//!   whether decisions could be others.
+
+mod judge;
+mod refused;
+mod source;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+
+use clusterip_core::settings::Settings;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::ObjectReference;
+use serde_json::Value;
+use thiserror::Error;
+use tokio::sync::watch;
+
+use self::judge::Judge;
+pub use self::judge::judge;
+use self::refused::publish_events;
+pub use self::source::{KEY, Source};
+use self::source::{Written, read, versions};
+use crate::metrics::Metrics;
+use crate::policy::module::Module;
+
+/// Settings in use.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LiveSettings {
+    /// As the policy gets them.
+    pub document: Value,
+    /// As we understand them.
+    pub settings: Settings,
+    /// The same for the same document, in every process: 32 hexadecimal digits.
+    pub hash: String,
+    /// What is allowed, but probably not meant.
+    pub warnings: Vec<String>,
+}
+
+/// Settings to start with that can't be used.
+#[derive(Debug, Error)]
+pub enum SettingsError {
+    /// They have mistakes: all of them, a line each.
+    #[error("settings: {origin}\n{mistakes}")]
+    Mistakes {
+        /// Where they come from.
+        origin: String,
+        /// What is wrong.
+        mistakes: String,
+    },
+    /// There is no such ConfigMap.
+    #[error(
+        "settings: there is no configmap {namespace}/{name}: create it, with the settings in its key {KEY} \
+         (`{{}}` stands for the defaults)"
+    )]
+    NoConfigMap {
+        /// The namespace.
+        namespace: String,
+        /// The name.
+        name: String,
+    },
+    /// It can't be read.
+    #[error("settings: {origin} can't be read: {reason}")]
+    Request {
+        /// Which.
+        origin: String,
+        /// What the API server says.
+        reason: String,
+    },
+}
+
+/// Keeps to settings that may change.
+pub struct Follower {
+    source: Source,
+    judge: Judge,
+    ranges: watch::Receiver<Vec<String>>,
+    metrics: Arc<Metrics>,
+    /// As they were written last, good or bad.
+    latest: Written,
+    /// As those in use were written.
+    used: Value,
+    /// The mistakes of the latest version, where it has some: told once.
+    refused: Option<String>,
+    /// The ConfigMap as it was seen last: what Events are about.
+    about: Option<ObjectReference>,
+    state: watch::Sender<Arc<LiveSettings>>,
+}
+
+impl Follower {
+    /// Reads the settings, and checks them. `ranges` are the cluster's own Service ranges, the primary one
+    /// first; none: not known.
+    ///
+    /// # Errors
+    /// [`SettingsError`] where they can't be read, or have mistakes.
+    pub async fn start(
+        source: Source,
+        module: Arc<Module>,
+        mut ranges: watch::Receiver<Vec<String>>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, SettingsError> {
+        let (written, about) = read(&source).await?;
+        let judge = Judge { module };
+        let known = ranges.borrow_and_update().clone();
+        let mistakes = |mistakes| SettingsError::Mistakes { origin: source.to_string(), mistakes };
+        let written = written.map_err(mistakes)?;
+        let live = judge.judge(written.clone(), known).await.map_err(mistakes)?;
+        metrics.settings_in_use(&live.hash, true);
+        tell(&source, &live);
+        Ok(Self {
+            source,
+            judge,
+            ranges,
+            metrics,
+            latest: Ok(written.clone()),
+            used: written,
+            refused: None,
+            about,
+            state: watch::Sender::new(Arc::new(live)),
+        })
+    }
+
+    /// The settings in use, now and whenever they change.
+    pub fn subscribe(&self) -> watch::Receiver<Arc<LiveSettings>> {
+        self.state.subscribe()
+    }
+
+    /// Follows them until `shutdown`.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = pin!(shutdown);
+        let mut versions = versions(&self.source, Arc::clone(&self.metrics), self.latest.clone());
+        // Nobody may tell of ranges any more, and still everything else goes on.
+        let mut told = true;
+        loop {
+            tokio::select! {
+                () = &mut shutdown => return,
+                Some((written, about)) = versions.next() => {
+                    self.latest = written;
+                    self.about = about.or(self.about.take());
+                    self.take().await;
+                }
+                changed = self.ranges.changed(), if told => match changed {
+                    Ok(()) => self.take().await,
+                    Err(_) => told = false,
+                },
+            }
+        }
+    }
+
+    /// Uses the latest version if it is good, else the one in use, with the ranges as they are now.
+    async fn take(&mut self) {
+        let ranges = self.ranges.borrow_and_update().clone();
+        let judged = match self.latest.clone() {
+            Ok(written) => self.judge.judge(written, ranges.clone()).await,
+            Err(mistakes) => Err(mistakes),
+        };
+        match judged {
+            Ok(live) => {
+                if let Ok(written) = &self.latest {
+                    self.used.clone_from(written);
+                }
+                if self.refused.take().is_some() {
+                    self.metrics.settings_restored();
+                    tracing::info!(source = %self.source, "the settings can be used again");
+                }
+                self.publish(live);
+            }
+            Err(mistakes) => {
+                self.refuse(mistakes);
+                if let Ok(live) = self.judge.judge(self.used.clone(), ranges).await {
+                    self.publish(live);
+                }
+            }
+        }
+    }
+
+    fn publish(&self, live: LiveSettings) {
+        if **self.state.borrow() == live {
+            return;
+        }
+        self.metrics.settings_in_use(&live.hash, self.refused.is_none());
+        tell(&self.source, &live);
+        self.state.send_replace(Arc::new(live));
+    }
+
+    fn refuse(&mut self, mistakes: String) {
+        if self.refused.as_ref() == Some(&mistakes) {
+            return;
+        }
+        self.metrics.settings_refused();
+        for mistake in mistakes.lines() {
+            tracing::error!(source = %self.source, mistake, "settings refused, those before stay in use");
+        }
+        if let (Source::ConfigMap { client, .. }, Some(about)) = (&self.source, &self.about) {
+            tokio::spawn(publish_events(client.clone(), about.clone(), mistakes.clone()));
+        }
+        self.refused = Some(mistakes);
+    }
+}
+
+fn tell(source: &Source, live: &LiveSettings) {
+    tracing::info!(%source, hash = live.hash, "settings in use");
+    for warning in &live.warnings {
+        tracing::warn!(%source, warning, "settings");
+    }
+}

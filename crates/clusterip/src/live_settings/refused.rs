@@ -1,0 +1,95 @@
+//! Settings that can't be used, told in Events on their ConfigMap.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use tokio::time::timeout;
+
+use crate::cluster::failure::words;
+
+/// For how long an Event may keep its task.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest note that the API server takes in an Event.
+const LONGEST_NOTE: usize = 1024;
+/// In how many Events mistakes are named at most.
+const MOST_EVENTS: usize = 8;
+
+/// Names mistakes in Events on the ConfigMap.
+pub(super) async fn publish_events(client: Client, about: ObjectReference, mistakes: String) {
+    for note in notes(&mistakes) {
+        // A recorder takes an Event for one that it published before, if only the note differs, and keeps
+        // the old note. So each has its own.
+        let recorder = Recorder::new(client.clone(), Reporter::from("clusterip"));
+        let event = Event {
+            type_: EventType::Warning,
+            reason: "SettingsRefused".to_owned(),
+            note: Some(note),
+            action: "ReadSettings".to_owned(),
+            secondary: None,
+        };
+        match timeout(PATIENCE, recorder.publish(&event, &about)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(error = words(&error), "no event tells of the refused settings"),
+            Err(_) => tracing::warn!("no event tells of the refused settings: no answer within {PATIENCE:?}"),
+        }
+    }
+}
+
+/// Mistakes, a line each, in as few notes as take them.
+fn notes(mistakes: &str) -> Vec<String> {
+    const HEAD: &str = "settings refused, those before stay in use:";
+    const MORE: &str = "\nand more: the log names all";
+    let room = LONGEST_NOTE - MORE.len();
+    let mut notes = vec![HEAD.to_owned()];
+    for mistake in mistakes.lines() {
+        let mistake = cut(mistake, room - HEAD.len() - 1);
+        if notes.last().is_none_or(|note| note.len() + 1 + mistake.len() > room) {
+            if notes.len() == MOST_EVENTS {
+                if let Some(last) = notes.last_mut() {
+                    last.push_str(MORE);
+                }
+                break;
+            }
+            notes.push(HEAD.to_owned());
+        }
+        if let Some(note) = notes.last_mut() {
+            note.push('\n');
+            note.push_str(mistake);
+        }
+    }
+    notes
+}
+
+/// As much of a text as fits, in whole characters.
+fn cut(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+    &text[..end]
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_fit_into_notes() {
+        let head = "settings refused, those before stay in use:";
+        assert_eq!(notes("a: wrong\nb: wrong"), [format!("{head}\na: wrong\nb: wrong")]);
+        let rows = [
+            ("as many as fit", vec!["x".repeat(100); 9], 1),
+            ("one more", vec!["x".repeat(100); 10], 2),
+            ("one that is too long", vec!["é".repeat(2000)], 1),
+            ("very many", vec!["x".repeat(100); 1000], MOST_EVENTS),
+        ];
+        for (name, mistakes, count) in rows {
+            let notes = notes(&mistakes.join("\n"));
+            assert_eq!(notes.len(), count, "{name}");
+            assert!(notes.iter().all(|note| note.len() <= LONGEST_NOTE && note.starts_with(head)), "{name}");
+            let told = notes.iter().map(|note| note.matches('x').count()).sum::<usize>();
+            let more = notes.last().unwrap().ends_with("and more: the log names all");
+            assert_eq!(more, told < mistakes.iter().map(|m| m.matches('x').count()).sum(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Where settings come from: what is written there, now and later.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{self, BoxStream, StreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::watch_object;
+use kube::{Api, Client, Resource};
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::SettingsError;
+use crate::cluster::failure::words;
+use crate::cluster::{manifests, yaml};
+use crate::metrics::Metrics;
+
+/// The key of the ConfigMap that holds the settings.
+pub const KEY: &str = "settings.yaml";
+
+/// How often a file is looked at. A mounted ConfigMap changes through links, which not every file system
+/// tells of.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Where settings come from.
+#[derive(Clone)]
+pub enum Source {
+    /// Nowhere: those that `{}` stands for.
+    Defaults,
+    /// A file.
+    File(PathBuf),
+    /// The key [`KEY`] of a ConfigMap.
+    ConfigMap {
+        /// Who reads it, and writes the Events.
+        client: Client,
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Defaults => f.write_str("the default settings"),
+            Self::File(file) => write!(f, "{}", file.display()),
+            Self::ConfigMap { namespace, name, .. } => write!(f, "configmap {namespace}/{name}, key {KEY}"),
+        }
+    }
+}
+
+/// What is written somewhere: a document, or why it is none.
+pub(super) type Written = Result<Value, String>;
+
+/// Reads a document.
+pub(super) fn parse(text: &str) -> Written {
+    yaml::single(text).map_err(|error| error.to_string())
+}
+
+fn of_config_map(config_map: &ConfigMap) -> Written {
+    let data = config_map.data.as_ref();
+    let Some(text) = data.and_then(|data| data.get(KEY)) else {
+        let there: Vec<_> = data.into_iter().flat_map(|data| data.keys().map(String::as_str)).collect();
+        let there = if there.is_empty() { "no key".to_owned() } else { there.join(", ") };
+        return Err(format!("the configmap has no key {KEY}, but {there}"));
+    };
+    parse(text)
+}
+
+fn of_file(file: &Path) -> Written {
+    let source = manifests::read_file(file).map_err(|error| error.to_string())?;
+    parse(&source.text)
+}
+
+/// What is written there now, and the object that it is written in.
+pub(super) async fn read(source: &Source) -> Result<(Written, Option<ObjectReference>), SettingsError> {
+    match source {
+        Source::Defaults => Ok((Ok(Value::Null), None)),
+        Source::File(file) => Ok((of_file(file), None)),
+        Source::ConfigMap { client, namespace, name } => {
+            let found = Api::<ConfigMap>::namespaced(client.clone(), namespace).get_opt(name).await;
+            let found =
+                found.map_err(|error| SettingsError::Request { origin: source.to_string(), reason: words(&error) })?;
+            let missing = || SettingsError::NoConfigMap { namespace: namespace.clone(), name: name.clone() };
+            let config_map = found.ok_or_else(missing)?;
+            Ok((of_config_map(&config_map), Some(config_map.object_ref(&()))))
+        }
+    }
+}
+
+/// What is written, again and again; a version may come twice.
+pub(super) fn versions(
+    source: &Source,
+    metrics: Arc<Metrics>,
+    first: Written,
+) -> BoxStream<'static, (Written, Option<ObjectReference>)> {
+    match source {
+        Source::Defaults => stream::pending().boxed(),
+        Source::File(file) => {
+            let next = |(file, before): (PathBuf, Written)| async move {
+                let mut seen = None;
+                loop {
+                    sleep(LOOK).await;
+                    let path = file.clone();
+                    let Ok(written) = tokio::task::spawn_blocking(move || of_file(&path)).await else { continue };
+                    // An editor may be halfway through, and an empty file stands for the defaults: a
+                    // change counts when it is still there at the next look.
+                    if written != before && seen.as_ref() == Some(&written) {
+                        return Some(((written.clone(), None), (file, written)));
+                    }
+                    seen = Some(written);
+                }
+            };
+            stream::unfold((file.clone(), first), next).boxed()
+        }
+        Source::ConfigMap { client, namespace, name } => {
+            let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+            let version = move |seen: Result<Option<ConfigMap>, kube::runtime::watcher::Error>| {
+                let version = match seen {
+                    Ok(Some(config_map)) => Some((of_config_map(&config_map), Some(config_map.object_ref(&())))),
+                    Ok(None) => Some((Err("the configmap is gone".to_owned()), None)),
+                    Err(error) => {
+                        metrics.watch_error("ConfigMap");
+                        tracing::warn!(%error, "watching the settings failed, and is tried again");
+                        None
+                    }
+                };
+                futures::future::ready(version)
+            };
+            watch_object(config_maps, name).default_backoff().filter_map(version).boxed()
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_config_map_without_the_key() {
+        let with = |keys: &[&str]| {
+            let data = keys.iter().map(|&key| (key.to_owned(), "{}".to_owned())).collect();
+            of_config_map(&ConfigMap { data: Some(data), ..ConfigMap::default() })
+        };
+        assert_eq!(with(&["settings.yaml"]), Ok(json!({})));
+        assert_eq!(
+            with(&["settings.yml", "a"]),
+            Err("the configmap has no key settings.yaml, but a, settings.yml".into())
+        );
+        assert_eq!(with(&[]), Err("the configmap has no key settings.yaml, but no key".into()));
+        assert_eq!(
+            of_config_map(&ConfigMap::default()),
+            Err("the configmap has no key settings.yaml, but no key".into())
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! The workflows run nothing that can change behind our back, with no more rights than they need.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod support;
+
+use std::fs;
+
+use clusterip::cluster::yaml;
+use serde_json::{Value, json};
+use support::{read, workspace};
+
+/// What is wrong with a workflow, a line each.
+fn faults(text: &str) -> Vec<String> {
+    let workflow = yaml::single(text).unwrap();
+    let mut faults = Vec::new();
+    if workflow["permissions"] != json!({}) {
+        faults.push("permissions: not {}".to_owned());
+    }
+    if !workflow["concurrency"]["group"].is_string() {
+        faults.push("concurrency: no group".to_owned());
+    }
+    for (name, job) in workflow["jobs"].as_object().expect("no jobs") {
+        if !job["permissions"].is_object() {
+            faults.push(format!("{name}: no permissions"));
+        }
+        if job["uses"].is_null() && !job["timeout-minutes"].is_u64() {
+            faults.push(format!("{name}: no time limit"));
+        }
+        let steps = job["steps"].as_array().into_iter().flatten();
+        for uses in steps.chain([job]).filter_map(|step| step["uses"].as_str()) {
+            // What lies in the repository is of the same commit.
+            if !uses.starts_with("./") && !is_pinned(uses) {
+                faults.push(format!("{name}: {uses} is not pinned by its commit"));
+            }
+        }
+        let steps = job["steps"].as_array().into_iter().flatten();
+        for run in steps.filter_map(|step| step["run"].as_str()).filter(|run| run.contains("${{")) {
+            faults.push(format!("{name}: an expression in a script, not in its environment: {run}"));
+        }
+    }
+    for line in text.lines().filter(|line| line.contains("uses: ") && !line.contains("uses: ./")) {
+        let version = line.split_once(" # v").map(|(_, version)| version);
+        if !version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit())) {
+            faults.push(format!("no version beside the commit:{line}"));
+        }
+    }
+    if text.contains("secrets") {
+        faults.push("a secret".to_owned());
+    }
+    faults
+}
+
+fn is_pinned(uses: &str) -> bool {
+    let Some((action, commit)) = uses.split_once('@') else { return false };
+    action.contains('/') && commit.len() == 40 && commit.bytes().all(|byte| b"0123456789abcdef".contains(&byte))
+}
+
+#[test]
+fn workflows_are_pinned_and_have_least_permissions() {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(workspace().join(".github/workflows")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert_eq!(faults(&read(&format!(".github/workflows/{name}"))), Vec::<String>::new(), "{name}");
+        names.push(name);
+    }
+    names.sort();
+    assert_eq!(names, ["ci.yml", "release.yml"]);
+}
+
+#[test]
+fn what_is_not_pinned_or_may_too_much_is_found() {
+    let ci = read(".github/workflows/ci.yml");
+    let checkout = ci.lines().find(|line| line.contains("actions/checkout@")).unwrap();
+    let rows = [
+        ("a tag", checkout, "      - uses: actions/checkout@v7 # v7", "actions/checkout@v7 is not pinned"),
+        ("a short commit", checkout, "      - uses: actions/checkout@3d3c42e # v7", "is not pinned"),
+        ("no version", checkout, checkout.split(" # ").next().unwrap(), "no version beside the commit"),
+        ("everything at the top", "permissions: {}", "permissions: write-all", "permissions: not {}"),
+        ("nothing said by the job", "    permissions:\n      contents: read\n", "", "check: no permissions"),
+        ("a secret", "make lint", "make lint ${{ secrets.TOKEN }}", "a secret"),
+        ("an expression", "make lint", "make lint ${{ github.ref }}", "an expression in a script"),
+        ("no group", "  group:", "  grouped:", "concurrency: no group"),
+        ("no time limit", "timeout-minutes:", "timeout:", "check: no time limit"),
+    ];
+    for (name, from, to, expected) in rows {
+        let found = faults(&ci.replacen(from, to, 1));
+        assert!(found.iter().any(|fault| fault.contains(expected)), "{name}: {found:?}");
+    }
+}
+
+#[test]
+fn jobs_may_do_what_they_are_for() {
+    let permissions = |name: &str| -> Value {
+        let workflow = yaml::single(&read(&format!(".github/workflows/{name}"))).unwrap();
+        let jobs = workflow["jobs"].as_object().unwrap().iter();
+        jobs.map(|(name, job)| (name.clone(), job["permissions"].clone())).collect::<serde_json::Map<_, _>>().into()
+    };
+    assert_eq!(permissions("ci.yml"), json!({"check": {"contents": "read"}}));
+    let release = json!({
+        "check": {"contents": "read"},
+        "build": {"contents": "read"},
+        "push": {"packages": "write", "id-token": "write"},
+        "release": {"contents": "write", "id-token": "write"},
+        "artifacthub": {"contents": "write"},
+    });
+    assert_eq!(permissions("release.yml"), release);
+}
