@@ -341,6 +341,15 @@ describe("where one is", () => {
     assert.equal(await cell("10.96.32.0/24").count(), 1);
   });
 
+  for (const address of ["10.200.0.10", "10.200.150.160", "10.200.199.209"]) {
+    it(`is in sight after loading, wherever it is: ${address}`, async () => {
+      await open("many", `#at=${address}`);
+      const at = await page.locator("[aria-selected=true]").boundingBox();
+      assert.ok(at.y > 90 && at.y < 880, `${at.y}`);
+      assert.equal((await card()).Address, address);
+    });
+  }
+
   for (const bad of ["#at=nonsense&open=10.0.0.0/99,x,,fe80::/10", "#at=1.2.3.4", "#open=10.96.3.7/32", "#q=%", "#nothing"]) {
     it(`is nowhere where the address makes no sense: ${bad}`, async () => {
       await open("large", bad);

@@ -5,13 +5,15 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { pathToFileURL } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { chromium } from "playwright-core";
+
+const BUILT = fileURLToPath(new URL("../../target/release/examples/map", import.meta.url));
 
 // Serves maps of clusters that there are not: crates/clusterip/examples/map.rs.
 export async function startMaps() {
   const folder = await mkdtemp(join(tmpdir(), "clusterip-map-"));
-  const program = spawn(process.env.CLUSTERIP_MAPS, [folder], { stdio: ["pipe", "pipe", "inherit"] });
+  const program = spawn(process.env.CLUSTERIP_MAPS ?? BUILT, [folder], { stdio: ["pipe", "pipe", "inherit"] });
   const ended = new Promise((resolve) => program.once("close", resolve));
   const line = await new Promise((resolve, reject) => {
     createInterface({ input: program.stdout }).once("line", resolve);

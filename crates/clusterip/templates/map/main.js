@@ -9,8 +9,6 @@ const maps = ranges.map((range) => new RangeMap(range, document.querySelector(`[
 const homeless = drawFindings(audit.findings, ranges);
 const search = new Search(ranges, maps, homeless);
 
-follow();
-
 // The first cells are there at once; many more come while the page can be used already.
 function drawSome(from) {
   const enough = performance.now() + 50;
@@ -21,9 +19,13 @@ function drawSome(from) {
       return;
     }
   }
+  // What was drawn above the chosen address has moved it.
+  if (selectedMap) scrollToSelected();
   document.documentElement.dataset.drawn = "all";
 }
+Object.assign(here, readHash(location.hash));
 drawSome(0);
+follow();
 
 addEventListener("popstate", follow);
 addEventListener("scroll", placeCard, { passive: true });

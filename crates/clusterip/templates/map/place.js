@@ -76,10 +76,13 @@ function select(range, value, focus) {
   const block = here.open.get(range.number) ?? range.root;
   map.draw(block, value);
   selectedMap = map;
-  map.place.scrollIntoView({ block: "nearest" });
-  map.cells[map.current]?.scrollIntoView({ block: "nearest" });
+  scrollToSelected();
   if (focus) map.focus();
   restoreCard();
+}
+
+function scrollToSelected() {
+  selectedMap.cells[selectedIndex(selectedMap)]?.scrollIntoView({ block: "nearest" });
 }
 
 function unselect() {
