@@ -198,7 +198,7 @@ fn half_moved(judged: &Judged) -> Finding {
             }
             let (from, to) = (listed(&journal.from), listed(&journal.to));
             let why = if journal.why.is_empty() { String::new() } else { format!(": {}", journal.why) };
-            format!("its move from {from} to {to} has begun, and has not ended (it is {}){why}", journal.phase.name())
+            format!("its move from {from} to {to} has begun, and has not ended (phase {}){why}", journal.phase.name())
         }
         Ok(None) => "a move of it has begun, and has not ended: what it was before is not known".to_owned(),
         Err(error) => format!("a move of it has begun, and has not ended: {error}"),

@@ -149,7 +149,11 @@ pub fn all(
     Ok(judged.collect())
 }
 
-fn one(
+/// Judges one Service.
+///
+/// # Errors
+/// Where the policy has no answer.
+pub fn one(
     module: &Module,
     settings: &LiveSettings,
     snapshot: &Arc<RwLock<Snapshot>>,

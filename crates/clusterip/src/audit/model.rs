@@ -148,7 +148,7 @@ pub enum Kind {
     HalfMoved,
     /// A Service lies in another pool than its evidence names
     Misplaced,
-    /// The same, set by hand: nothing moves it
+    /// A Service lies in another pool than its evidence names, set there by hand: nothing moves it
     ByHand,
     /// A Service that belongs to a pool has an address of none
     NoPool,

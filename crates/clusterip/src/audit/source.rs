@@ -3,7 +3,6 @@
 
 use std::net::IpAddr;
 use std::path::Path;
-use std::slice;
 use std::sync::{Arc, RwLock};
 
 use anyhow::Context;
@@ -78,7 +77,7 @@ pub fn of_file(file: &Path, settings: &Settings) -> anyhow::Result<Source> {
     let source = manifests::read_file(file).context("snapshot")?;
     let mut collector = Collector::new(settings);
     let mut wrong = None;
-    let read = manifests::each(slice::from_ref(&source), "default", &mut |manifest| {
+    let read = manifests::stream(&source, "default", &mut |manifest| {
         if wrong.is_none() {
             wrong = collect(&mut collector, manifest.object.value())
                 .err()

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::build::Matter;
 use super::calls::{Calls, Free};
-use super::judge::{JudgeError, Judged, Judgement};
+use super::judge::{self, JudgeError, Judged};
 use super::model::{Finding, Kept};
 use super::{findings, ranges};
 use crate::cluster::object::Packed;
@@ -113,20 +113,18 @@ fn why(matter: &Matter<'_>, service: &Value) -> Result<Why, ModuleError> {
     let recorder = Arc::new(Recorder::new(Arc::new(calls)));
     let answer = matter.module.validate(&request, &matter.settings.document, recorder.clone())?;
     let placement = Placement::of(settings, service, &answer);
-    let judgement = match unasked {
-        Some(unasked) => Judgement::Unasked(unasked),
-        None => Judgement::Placed(Box::new(placement.clone())),
-    };
+    // A pool that is full is none of the Service's faults.
+    let judgement = judge::one(matter.module, matter.settings, matter.snapshot, service)?;
     let id = (namespace(service).to_owned(), name(service).to_owned());
     let judged = Judged { id, service: Packed::new(service), judgement: Arc::new(judgement) };
     let mut found = Vec::new();
     findings::of_service(settings, &judged, &mut found);
     found.sort_by_key(|finding| finding.kind);
     let audit = answer.audit();
-    let reason = audit.as_ref().and_then(|audit| audit.reason.clone());
+    let said = placement.reason.is_some().then(|| reason(service, &placement, "").to_owned());
     let moves = match unasked {
         Some(Unasked::HalfMoved) => "finishes the move that has begun".to_owned(),
-        Some(Unasked::Foreign) => format!("leaves it: {}", reason.as_deref().unwrap_or("it is none of ours")),
+        Some(Unasked::Foreign) => format!("leaves it: {}", said.as_deref().unwrap_or("it is none of ours")),
         None => moves(settings, service, &answer, &placement, by_hand),
     };
     Ok(Why {
@@ -135,11 +133,11 @@ fn why(matter: &Matter<'_>, service: &Value) -> Result<Why, ModuleError> {
         addresses: own.iter().map(|address| place(settings, *address)).collect(),
         by_hand,
         decision: audit.as_ref().map(|audit| audit.outcome),
-        pool: placement.pool,
+        pool: placement.pool.clone(),
         evidence: audit.and_then(|audit| audit.evidence),
         asked: recorder.exchanges().iter().filter_map(asked).collect(),
         warnings: answer.warnings.unwrap_or_default(),
-        reason,
+        reason: said,
         findings: found,
         moves,
     })
@@ -170,7 +168,9 @@ fn moves(
         (Standing::NotWhereAssumed, _) => {
             "leaves it: which pool it belongs to is a mere assumption, and it lies in another".to_owned()
         }
-        (Standing::InPlace | Standing::Squats, _) | (_, None) => "leaves it: no pool is for it".to_owned(),
+        (Standing::InPlace | Standing::Squats, _) | (_, None) => {
+            format!("leaves it: {}", reason(service, placement, "no pool is for it"))
+        }
         (Standing::Misplaced, Some(pool)) => {
             if by_hand == Some(true) {
                 return "leaves it: its address was set by hand".to_owned();
@@ -179,8 +179,7 @@ fn moves(
                 return format!("leaves it: annotation {MOVE_ANNOTATION}: never");
             }
             let Some(new) = answer.mutated_object.as_ref().map(addresses) else {
-                let reason = placement.reason.as_deref().unwrap_or("its pool has no address for it");
-                return format!("leaves it: {reason}");
+                return format!("leaves it: {}", reason(service, placement, "its pool has no address for it"));
             };
             let to: Vec<String> = merge(pool, &placement.addresses, &new).iter().map(ToString::to_string).collect();
             let load_balancer = text(service, &["spec", "type"]) == "LoadBalancer";
@@ -189,6 +188,13 @@ fn moves(
             format!("moves it to {}{with}{unless}", to.join(" and "))
         }
     }
+}
+
+/// What the policy says for itself, without the name of the Service.
+fn reason<'p>(service: &Value, placement: &'p Placement, otherwise: &'p str) -> &'p str {
+    let subject = format!("Service {}/{}: ", namespace(service), name(service));
+    let reason = placement.reason.as_deref().unwrap_or(otherwise);
+    reason.strip_prefix(&subject).unwrap_or(reason)
 }
 
 /// What a question was about; nothing for one about addresses.

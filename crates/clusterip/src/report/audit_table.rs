@@ -116,7 +116,9 @@ fn row(finding: &Finding) -> Vec<String> {
     };
     let subject = format!("Service {namespace}/{name}: ");
     let message = finding.message.strip_prefix(&subject).unwrap_or(&finding.message);
-    vec![harmless(&format!("{namespace}/{name}")), listed(&finding.addresses), harmless(message)]
+    let addresses = listed(&finding.addresses);
+    let message = message.strip_prefix(&format!("{addresses} ")).unwrap_or(message);
+    vec![harmless(&format!("{namespace}/{name}")), addresses, harmless(message)]
 }
 
 fn style(kind: Kind) -> anstyle::Style {
