@@ -4,6 +4,7 @@
 mod support;
 
 mod admission;
+mod audit;
 mod brakes;
 mod certificates;
 mod chaos;

@@ -54,6 +54,11 @@ impl Evaluator {
         Self { claims: Some(claims), ..self }
     }
 
+    /// The policy.
+    pub fn module(&self) -> &Module {
+        &self.module
+    }
+
     /// The settings in force.
     pub fn settings(&self) -> Arc<LiveSettings> {
         Arc::clone(&self.settings.borrow())

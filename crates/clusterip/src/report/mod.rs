@@ -1,5 +1,6 @@
 //! Results for people and programs.
 
+pub mod audit_table;
 pub mod columns;
 pub mod filled;
 pub mod json;
@@ -8,3 +9,4 @@ pub mod moves;
 pub mod style;
 pub mod table;
 pub mod terminal;
+pub mod why_table;
