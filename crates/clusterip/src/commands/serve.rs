@@ -12,7 +12,6 @@ use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::json;
-use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -26,6 +25,8 @@ use crate::controller::leader::Leader;
 use crate::controller::lease::Timing;
 use crate::controller::misplaced::Allowed;
 use crate::controller::reconcile::Reconciler;
+use crate::controller::replicas::Replicas;
+use crate::controller::rival::Rival;
 use crate::controller::run::Controller;
 use crate::evaluator::Evaluator;
 use crate::live_settings::{Follower, SettingsError, Source, judge};
@@ -170,7 +171,7 @@ impl Serve {
         stores.watch(&settings.borrow().settings);
         let me = Identity::new(Role::Serve);
         let claims = (self.claims == claims::Kept::Lease)
-            .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), Handle::current()));
+            .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), Arc::clone(&metrics)));
         let evaluator = Evaluator::new(module, settings.clone(), stores.clone(), ledger, Arc::clone(&metrics));
         let evaluator = match &claims {
             Some(claims) => evaluator.claiming(claims.clone()),
@@ -189,18 +190,24 @@ impl Serve {
             ready: self.moves == Moves::Always,
             load_balancers: self.move_load_balancers,
         };
-        let reconciler = Arc::new(Reconciler::new(evaluator.clone(), client.clone(), Arc::clone(&metrics), allowed));
+        let reconciler = Reconciler::new(evaluator.clone(), client.clone(), Arc::clone(&metrics), allowed);
         let (last, unled) = watch::channel(false);
-        let leader = Leader::new(client.clone(), &namespace, me, Timing::default());
-        let leadership = leader.subscribe();
+        let leader = Leader::new(client.clone(), &namespace, me.clone(), Timing::default());
+        let (leadership, rival) = (leader.subscribe(), leader.rival());
         let led = tokio::spawn(leader.run(until(&unled)));
+        let (mut reconciler, mut counted) = (reconciler, None);
         if let Some(claims) = claims {
+            let replicas = Replicas::new(client.clone(), &namespace, me, settings.clone(), Arc::clone(&metrics));
+            reconciler = reconciler.agreeing(replicas.subscribe());
+            let leads = leadership.clone();
+            counted = Some(tokio::spawn(replicas.run(move || leads.borrow().leads(), until(&unled))));
             let (leadership, end) = (leadership.clone(), until(&stopped));
             tasks.spawn(async move {
                 claims.run(|| leadership.borrow().leads(), end).await;
                 Ok(())
             });
         }
+        let reconciler = Arc::new(reconciler);
         let controller = Controller {
             reconciler: Arc::clone(&reconciler),
             changes,
@@ -214,15 +221,25 @@ impl Serve {
             controller.run(end).await;
             Ok(())
         });
-        let server = Server::bind(self.listen, Limits::default()).await?;
+        let mut limits = Limits::default();
+        if self.claims == claims::Kept::Lease {
+            // Most of each review is a wait for its claim.
+            limits.reviews = limits.reviews.max(CLAIMING_THREADS);
+        }
+        let server = Server::bind(self.listen, limits).await?;
         tracing::info!(listen = %server.local_addr(), namespace, "serving");
         let (certificate, registration) = self.certificate(&client, &namespace, &stopped, &mut tasks).await?;
         let gauges = Gauges { metrics: Arc::clone(&metrics), reconciler, leadership, certificate: certificate.clone() };
+        // Whoever claims what he hands out may be one of several, and whoever hands out nothing, too.
+        let alone = (self.claims == claims::Kept::Memory && !self.no_webhook).then_some(rival);
         let backend = Backend {
             reviewer: Arc::new(Admission::new(evaluator, Arc::clone(&metrics), self.on_error)),
             not_ready: {
-                let (stores, certificate) = (stores.clone(), certificate.clone());
-                Arc::new(move || stores.lagging().into_iter().chain(certificate.problem(Timestamp::now())).collect())
+                let (stores, certificate, rival) = (stores.clone(), certificate.clone(), alone.clone());
+                Arc::new(move || {
+                    let lagging = stores.lagging().into_iter().chain(certificate.problem(Timestamp::now()));
+                    lagging.chain(rival.as_ref().and_then(|rival| rival.borrow().problem())).collect()
+                })
             },
             metrics: Arc::new(move || gauges.encode()),
         };
@@ -234,6 +251,10 @@ impl Serve {
             let (end, stores) = (until(&stopped), stores.clone());
             tasks.spawn(async move {
                 stores.completed().await;
+                if let Some(mut rival) = alone {
+                    // Nobody else's place in a webhook configuration is taken.
+                    let _ = rival.wait_for(|rival| *rival == Rival::None).await;
+                }
                 tracing::info!("ready");
                 Ok(registration.run(end).await?)
             });
@@ -260,6 +281,9 @@ impl Serve {
         }
         last.send_replace(true);
         let _ = led.await;
+        if let Some(counted) = counted {
+            let _ = counted.await;
+        }
         tracing::info!("stopped");
         failed.unwrap_or(Ok(()))
     }
@@ -279,6 +303,7 @@ impl Serve {
         Duties {
             namespace: namespace.to_owned(),
             moves: true,
+            claims: self.claims == claims::Kept::Lease,
             authority: self.tls_cert.is_none().then(|| authority::SECRET.to_owned()),
             registration: registers.then(|| permissions::Registration {
                 name: self.webhook_configuration.clone(),
