@@ -101,9 +101,11 @@ e2e-tests: policy.wasm control-plane ## Test on a real control plane, and replay
 CHAOS ?= 100
 
 .PHONY: chaos
-chaos: policy.wasm control-plane ## Kill the program at work, CHAOS (100) times, and see that the next start finishes
-	CHAOS=$(CHAOS) CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
-		cargo test --locked --release --package clusterip --test e2e -- --nocapture chaos::
+chaos: policy.wasm control-plane ## Kill the program at work, CHAOS (100) times, and what it needs, and print what became of it
+	for tests in chaos:: faults::; do \
+		CHAOS=$(CHAOS) CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
+			cargo test --locked --release --package clusterip --test e2e -- --nocapture $$tests; \
+	done
 
 # Kubernetes is big: its programs are built once for each version, and kept. KUBEBUILDER_ASSETS names
 # others to be used instead.

@@ -18,7 +18,7 @@ use crate::live_settings::{self, LiveSettings, judge};
 use crate::policy::module::{EMBEDDED, Module};
 use crate::report::columns::paint;
 use crate::report::terminal::{harmless, harmless_lines};
-use crate::report::{audit_table, style, why_table};
+use crate::report::{audit_table, map, style, why_table};
 use crate::settings;
 
 /// What `clusterip audit --help` says at its end.
@@ -71,6 +71,8 @@ pub enum Output {
     Table,
     /// For programs
     Json,
+    /// The map: one page for a browser, which needs nothing else
+    Html,
 }
 
 impl Audit {
@@ -114,6 +116,7 @@ impl Audit {
                 let text = match self.output {
                     Output::Table => why_table::why(&why)?,
                     Output::Json => serde_json::to_string_pretty(&why)? + "\n",
+                    Output::Html => anyhow::bail!("--service has no page: -o table or json"),
                 };
                 super::output(text.as_bytes())?;
                 Ok(ExitCode::SUCCESS)
@@ -123,6 +126,7 @@ impl Audit {
                 let text = match self.output {
                     Output::Table => audit_table::audit(&audit)?,
                     Output::Json => serde_json::to_string_pretty(&audit)? + "\n",
+                    Output::Html => map::page(&audit)?,
                 };
                 super::output(text.as_bytes())?;
                 let fails = self.fail_on.iter().any(|kind| kind.is_met(&audit));

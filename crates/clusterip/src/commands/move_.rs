@@ -125,8 +125,7 @@ impl Move {
         let follower =
             Follower::start(source.clone(), Arc::clone(&module), stores.service_cidrs(), Arc::clone(&metrics)).await?;
         let settings = follower.subscribe();
-        let duties =
-            Duties { namespace: namespace.clone(), moves: true, authority: None, registration: None, settings: None };
+        let duties = Duties { namespace: namespace.clone(), moves: true, ..Duties::default() };
         permissions::check(&client, &settings.borrow().settings.clone(), &duties).await?;
         stores.watch(&settings.borrow().settings);
         stores.completed().await;
