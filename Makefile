@@ -54,11 +54,13 @@ demo: build ## Place the Services of examples/shop
 .PHONY: test
 test: build test-native test-wasm test-map e2e-tests ## Run all tests
 
-# The core is tested with overflow checks; what hosts the module, as it is released.
+# The core is tested with overflow checks; what hosts the module, as it is released. Packages that are named
+# together share the features of their dependencies: with another one all of them would be built anew.
 .PHONY: test-native
 test-native: policy.wasm
 	cargo test --locked --package clusterip-core
-	cargo test --locked --release --package clusterip-policy --package clusterip --package publish
+	cargo test --locked --release --package clusterip-policy --package clusterip
+	cargo test --locked --release --package publish
 
 .PHONY: test-wasm
 test-wasm: $(TOOLS)/bin/wasm-bindgen-test-runner ## Run the core's tests in WebAssembly, under Node
