@@ -19,6 +19,7 @@ mod evidence;
 mod families;
 mod faults;
 mod leader;
+mod map;
 mod move_command;
 mod moves;
 mod ownership;

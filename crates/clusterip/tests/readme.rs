@@ -4,6 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
+use clusterip::audit::model::Kind;
+
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -17,6 +20,23 @@ fn the_readme_shows_what_the_demo_prints() {
     let (readme, demo) = (read("README.md"), read("crates/clusterip/tests/golden/shop.txt"));
     let shown = readme.split("```text\n").nth(1).and_then(|block| block.split("```").next()).expect("no block of text");
     assert_eq!(shown, demo);
+}
+
+#[test]
+fn the_readme_shows_what_an_audit_prints() {
+    let (readme, audit) = (read("README.md"), read("crates/clusterip/tests/golden/audit.txt"));
+    let command = "$ clusterip audit --snapshot examples/audit/snapshot.yaml --settings examples/settings/audit.yaml\n";
+    let shown = readme.split(command).nth(1).and_then(|block| block.split("```").next()).expect("the command");
+    assert_eq!(shown, audit);
+}
+
+#[test]
+fn the_page_about_audits_names_every_kind_of_finding() {
+    let page = read("docs/audit.md");
+    for kind in Kind::value_variants() {
+        let name = kind.to_possible_value().expect("a name").get_name().to_owned();
+        assert!(page.contains(&format!("\n| `{name}` |")), "{name}");
+    }
 }
 
 #[test]

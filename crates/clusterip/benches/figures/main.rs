@@ -3,6 +3,7 @@
 //! A table of figures, each with its bound. Nothing here fails: a busy machine is no defect of a change.
 //! What is compared with each other is measured in turns, and medians are shown.
 
+mod audit;
 mod conflicts;
 mod evaluation;
 mod fixtures;
@@ -27,5 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     lists::figures(&mut table)?;
     table.head("clusterip plan as a process, pools in one /16");
     plan::figures(&mut table)?;
+    table.head("clusterip audit as a process");
+    audit::figures(&mut table)?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 use std::{env, fs, process};
 
@@ -148,20 +148,14 @@ impl Folder {
 
     fn plan(&self, manifests: &Path, output: &str) -> Result<Run, Box<dyn std::error::Error>> {
         let begin = Instant::now();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_clusterip"))
+        let child = Command::new(env!("CARGO_BIN_EXE_clusterip"))
             .args(["plan", "--output", output, "--settings"])
             .args([&self.0.join("settings.yaml"), manifests])
             .stdout(Stdio::piped())
             .spawn()?;
-        let mut printed = Vec::new();
-        let mut out = child.stdout.take().ok_or("no output")?;
-        // At its first byte all is computed, and what does not fit the pipe keeps the process alive.
-        out.by_ref().take(1).read_to_end(&mut printed)?;
-        let megabytes = peak(child.id()).unwrap_or(f64::NAN);
-        out.read_to_end(&mut printed)?;
-        let status = child.wait()?;
+        let megabytes = wait_for_peak(child)?;
         let seconds = begin.elapsed().as_secs_f64();
-        if status.success() { Ok(Run { seconds, megabytes }) } else { Err(format!("plan: {status}").into()) }
+        Ok(Run { seconds, megabytes })
     }
 }
 
@@ -170,6 +164,18 @@ impl Drop for Folder {
         // What is left in a folder for temporary files does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// Waits for a process whose output is piped, and gives back the most megabytes that it had.
+pub fn wait_for_peak(mut child: Child) -> Result<f64, Box<dyn std::error::Error>> {
+    let mut printed = Vec::new();
+    let mut out = child.stdout.take().ok_or("no output")?;
+    // At its first byte all is computed, and what does not fit the pipe keeps the process alive.
+    out.by_ref().take(1).read_to_end(&mut printed)?;
+    let megabytes = peak(child.id()).unwrap_or(f64::NAN);
+    out.read_to_end(&mut printed)?;
+    let status = child.wait()?;
+    if status.success() { Ok(megabytes) } else { Err(status.to_string().into()) }
 }
 
 /// The most memory that a process had so far, where the system tells.

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::cluster::claim_lease::{CLAIM, Claim, LABEL};
 use crate::cluster::failure::words;
+use crate::cluster::json_list;
 use crate::cluster::kept::kept;
 use crate::cluster::kinds::{self, Kind};
 use crate::cluster::ledger::Owner;
@@ -75,6 +76,13 @@ impl Collector {
 /// Where it can't be read, or is something else.
 pub fn of_file(file: &Path, settings: &Settings) -> anyhow::Result<Source> {
     let source = manifests::read_file(file).context("snapshot")?;
+    let (mut collector, mut wrong) = (Collector::new(settings), false);
+    let is_list = json_list::visit(&source.text, "default", &mut |object| {
+        wrong |= collect(&mut collector, object).is_err();
+    });
+    if is_list && !wrong {
+        return Ok(collector.end(Vec::new()));
+    }
     let mut collector = Collector::new(settings);
     let mut wrong = None;
     let read = manifests::stream(&source, "default", &mut |manifest| {

@@ -4,6 +4,7 @@ pub mod claim_lease;
 pub mod claims;
 pub mod failure;
 pub mod fill;
+pub mod json_list;
 pub mod kept;
 pub mod kinds;
 pub mod ledger;

@@ -1,0 +1,79 @@
+//! `clusterip audit` of a snapshot as a whole process: seconds and peak memory.
+
+use std::net::Ipv4Addr;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+use std::{env, fs, process};
+
+use serde_json::{Value, json};
+
+use crate::fixtures::service;
+use crate::plan::wait_for_peak;
+use crate::table::{Table, median};
+
+const ROUNDS: usize = 3;
+
+/// Half of the Services lie in the pool that their Deployments don't name.
+const SETTINGS: &str = "services:
+  pools:
+  - {name: windows, cidrs: [10.96.128.0/17], match: {os: windows}}
+  - {name: linux, cidrs: [10.96.0.0/17], match: {os: linux}}
+";
+
+pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
+    let folder = env::temp_dir().join(format!("clusterip-audit-figures-{}", process::id()));
+    fs::create_dir_all(&folder)?;
+    fs::write(folder.join("settings.yaml"), SETTINGS)?;
+    for (services, seconds_bound, megabytes_bound) in [(10_000, None, None), (20_000, Some(8.0), Some(300.0))] {
+        let (json, yaml) = (folder.join("snapshot.json"), folder.join("snapshot.yaml"));
+        let items = cluster(services);
+        fs::write(&json, format!("{:#}", json!({"apiVersion": "v1", "kind": "List", "items": items})))?;
+        let lines: String = items.iter().map(|item| format!("- {item}\n")).collect();
+        fs::write(&yaml, format!("apiVersion: v1\nitems:\n{lines}kind: List\n"))?;
+        drop(items);
+        for (form, snapshot) in [("JSON", &json), ("YAML", &yaml)] {
+            let (mut seconds, mut megabytes) = (Vec::new(), Vec::new());
+            for _ in 0..ROUNDS {
+                let begin = Instant::now();
+                let child = Command::new(env!("CARGO_BIN_EXE_clusterip"))
+                    .args(["audit", "--output", "json", "--settings"])
+                    .arg(folder.join("settings.yaml"))
+                    .arg("--snapshot")
+                    .arg(snapshot)
+                    .stdout(Stdio::piped())
+                    .spawn()?;
+                megabytes.push(wait_for_peak(child)?);
+                seconds.push(begin.elapsed().as_secs_f64());
+            }
+            let what = format!("{services} Services and as many Deployments, {form}");
+            table.row(&what, median(seconds), "s", seconds_bound);
+            table.row("", median(megabytes), "MB", megabytes_bound);
+        }
+    }
+    // What is left in a folder for temporary files does no harm.
+    let _ = fs::remove_dir_all(&folder);
+    Ok(())
+}
+
+fn cluster(services: usize) -> Vec<Value> {
+    let mut items = Vec::new();
+    for number in 0..services {
+        let [high, low] = u16::try_from(number + 64).unwrap_or(u16::MAX).to_be_bytes();
+        let mut service = service(number, Ipv4Addr::new(10, 96, high, low));
+        service["metadata"]["managedFields"] = json!([{"manager": "helm", "operation": "Update", "apiVersion": "v1",
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": {".": {}, "f:team": {}}},
+            "f:spec": {"f:ports": {".": {}, "k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}, "f:name": {},
+            "f:protocol": {}, "f:targetPort": {}}}, "f:selector": {}, "f:sessionAffinity": {}, "f:type": {}}}}]);
+        let metadata = &service["metadata"];
+        let (namespace, name, labels) =
+            (metadata["namespace"].clone(), metadata["name"].clone(), service["spec"]["selector"].clone());
+        let os = if number % 2 == 0 { "linux" } else { "windows" };
+        items.push(service);
+        items.push(
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": namespace, "name": name},
+            "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": {
+            "nodeSelector": {"kubernetes.io/os": os}, "containers": [{"name": "web", "image": "example.com/web"}]}}}}),
+        );
+    }
+    items
+}

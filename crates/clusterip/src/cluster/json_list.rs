@@ -1,0 +1,129 @@
+//! Large lists in JSON, item by item. The YAML parser keeps all of a text in braces until its end.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Value, json};
+
+use super::object;
+
+/// Calls `visit` with each object of a list as `kubectl get -o json` prints it, in its order. Whether the
+/// text was one: all else, mistakes among it, is left to somebody who can say where they are; what was
+/// visited before does not count then.
+pub fn visit(text: &str, namespace: &str, visit: &mut dyn FnMut(Value)) -> bool {
+    if !text.trim_start().starts_with('{') {
+        return false;
+    }
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let list = List { namespace, visit };
+    list.deserialize(&mut deserializer).is_ok_and(|()| deserializer.end().is_ok())
+}
+
+struct List<'v> {
+    namespace: &'v str,
+    visit: &'v mut dyn FnMut(Value),
+}
+
+impl<'de> DeserializeSeed<'de> for List<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for List<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let (mut is_list, mut has_items) = (false, false);
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "kind" => is_list = map.next_value::<String>()? == "List",
+                "items" if has_items => return Err(A::Error::custom("items twice")),
+                "items" => {
+                    has_items = true;
+                    map.next_value_seed(Items { namespace: self.namespace, visit: &mut *self.visit })?;
+                }
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        if is_list && has_items { Ok(()) } else { Err(A::Error::custom("no list")) }
+    }
+}
+
+struct Items<'v> {
+    namespace: &'v str,
+    visit: &'v mut dyn FnMut(Value),
+}
+
+impl<'de> DeserializeSeed<'de> for Items<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Items<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("items")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while let Some(mut item) = items.next_element::<Value>()? {
+            let (kind, name) = (object::kind(&item), object::name(&item));
+            if kind.is_empty() || kind.ends_with("List") || object::api_version(&item).is_empty() || name.is_empty() {
+                return Err(A::Error::custom("no object"));
+            }
+            if object::is_namespaced(kind) && object::namespace(&item).is_empty() {
+                item["metadata"]["namespace"] = json!(self.namespace);
+            }
+            (self.visit)(item);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_a_list_and_what_is_left_to_others() {
+        let web = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}"#;
+        let whole = r#"default/web"#;
+        let rows: [(&str, String, Option<&str>); 9] = [
+            ("a list", format!(r#"{{"kind": "List", "items": [{web}]}}"#), Some(whole)),
+            ("its kind behind it", format!(r#"{{"items": [{web}], "metadata": {{}}, "kind": "List"}}"#), Some(whole)),
+            ("an empty one", r#"{"kind": "List", "items": []}"#.to_owned(), Some("")),
+            ("an object", web.to_owned(), None),
+            (
+                "items of their list's type",
+                r#"{"kind": "ServiceList", "items": [{"metadata": {"name": "web"}}]}"#.to_owned(),
+                None,
+            ),
+            (
+                "a list in a list",
+                r#"{"kind": "List", "items": [{"kind": "PodList", "apiVersion": "v1"}]}"#.to_owned(),
+                None,
+            ),
+            ("YAML", "{kind: List, items: []}".to_owned(), None),
+            ("more behind it", format!(r#"{{"kind": "List", "items": [{web}]}} x"#), None),
+            ("torn", format!(r#"{{"kind": "List", "items": [{web}"#), None),
+        ];
+        for (name, text, expected) in rows {
+            let mut seen = Vec::new();
+            let is_list = visit(&text, "default", &mut |item| {
+                seen.push(format!("{}/{}", object::namespace(&item), object::name(&item)));
+            });
+            assert_eq!(is_list.then(|| seen.join(", ")).as_deref(), expected, "{name}");
+        }
+    }
+}
