@@ -112,11 +112,14 @@ fn failure(error: &kube::Error) -> Failure {
     }
 }
 
-/// Creates all of them, as clients do that try again.
-async fn load(client: &Client, namespace: &str, planned: &[Planned]) -> Tally {
+/// Creates all of them, as clients do that try again; begun one after the other over so long.
+async fn load(client: &Client, namespace: &str, planned: &[Planned], over: Duration) -> Tally {
     let tally = Mutex::new(Tally { tried: planned.len(), ..Tally::default() });
     let place = Place { client: client.clone(), namespace: namespace.to_owned() };
-    let create = async |planned: &Planned| {
+    let begin = tokio::time::Instant::now();
+    let create = async |(nth, one): (usize, &Planned)| {
+        tokio::time::sleep_until(begin + over * nth as u32 / planned.len() as u32).await;
+        let planned = one;
         let os = (!planned.late).then_some(planned.os);
         let service = serde_json::to_vec(&Replicas::service(planned.replica, &planned.name, os)).unwrap();
         let deadline = Instant::now() + 2 * PATIENCE;
@@ -147,7 +150,7 @@ async fn load(client: &Client, namespace: &str, planned: &[Planned]) -> Tally {
             deploy(&place, planned).await;
         }
     };
-    stream::iter(planned.iter().map(create)).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+    stream::iter(planned.iter().enumerate().map(create)).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
     tally.into_inner().unwrap()
 }
 
@@ -310,12 +313,12 @@ impl Scene {
     }
 }
 
-async fn replicas_are_killed(plane: &'static ControlPlane, count: usize) -> Row {
+async fn replicas_are_killed(plane: &'static ControlPlane, count: usize, over: Duration) -> Row {
     let mut scene = Scene::new(plane, count, "Fail", vec![Kind::usual(); REPLICAS]).await;
     let done = AtomicBool::new(false);
     let (client, namespace, planned) = (scene.client.clone(), scene.namespace.clone(), scene.planned.clone());
     let loaded = async {
-        let tally = load(&client, &namespace, &planned).await;
+        let tally = load(&client, &namespace, &planned, over).await;
         done.store(true, Ordering::Release);
         tally
     };
@@ -356,7 +359,9 @@ async fn away(plane: &'static ControlPlane, count: usize, what: &str, seconds: u
         .unwrap();
         Instant::now()
     };
-    let (tally, back) = tokio::join!(load(&client, &namespace, &planned), fault);
+    // It begins before the fault, and goes on after it.
+    let over = Duration::from_secs(seconds + 3);
+    let (tally, back) = tokio::join!(load(&client, &namespace, &planned, over), fault);
     let row = scene.row(format!("{what} away for {seconds} s"), tally, back).await;
     Row { most: Some(10.0), away: true, ..row }
 }
@@ -368,7 +373,7 @@ async fn a_clock_is_wrong(plane: &'static ControlPlane, count: usize) -> Option<
         kinds[1].environment.push((name.to_owned(), value.to_owned()));
     }
     let scene = Scene::new(plane, count, "Fail", kinds).await;
-    let (tally, now) = (load(&scene.client, &scene.namespace, &scene.planned).await, Instant::now());
+    let (tally, now) = (load(&scene.client, &scene.namespace, &scene.planned, Duration::ZERO).await, Instant::now());
     Some(scene.row("clock of one replica 1 h off", tally, now).await)
 }
 
@@ -377,7 +382,7 @@ async fn the_webhook_is_away(plane: &'static ControlPlane, count: usize) -> Row 
     for nth in 0..REPLICAS {
         scene.replicas.kill(nth);
     }
-    let tally = load(&scene.client, &scene.namespace, &scene.planned).await;
+    let tally = load(&scene.client, &scene.namespace, &scene.planned, Duration::ZERO).await;
     for nth in 0..REPLICAS {
         scene.replicas.spawn(nth);
     }
@@ -398,7 +403,9 @@ async fn faults() {
     let wanted = |name: &str| only.is_empty() || only == name;
     let mut rows = Vec::new();
     if wanted("kill") {
-        rows.push(replicas_are_killed(plane, count(600)).await);
+        // In full as fast as it goes.
+        let over = if full { Duration::ZERO } else { Duration::from_secs(3) };
+        rows.push(replicas_are_killed(plane, count(600), over).await);
     }
     if wanted("etcd") {
         rows.push(away(plane, count(300), "etcd", if full { 5 } else { 2 }).await);
