@@ -359,6 +359,20 @@ fn the_dashboard_is_laid_out_and_offers_what_there_is() {
 }
 
 #[test]
+fn every_rule_has_a_test_in_which_it_fires() {
+    let tests = document(&read("deploy/monitoring/rules-test.yaml").unwrap()).unwrap();
+    let of = |test: &Value| {
+        let asked = test["promql_expr_test"].as_array().unwrap().iter();
+        let fires = asked.filter(|asked| asked["exp_samples"] != serde_json::json!([])).count();
+        (test["name"].as_str().unwrap().to_owned(), fires)
+    };
+    let tests: Vec<_> = tests["tests"].as_array().unwrap().iter().map(of).collect();
+    let well = [("all is well".to_owned(), 0)].into_iter();
+    let expected: Vec<_> = well.chain(rules().into_iter().map(|(name, ..)| (name, 1))).collect();
+    assert_eq!(tests, expected);
+}
+
+#[test]
 fn what_is_not_exposed_is_found() {
     let rows = [
         ("a metric", "clusterip_leaders", "", vec!["clusterip_leaders is not exposed"]),
