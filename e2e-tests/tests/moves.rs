@@ -60,7 +60,7 @@ async fn every_field_comes_back() {
         "internalTrafficPolicy": "Local", "loadBalancerClass": "example.com/lb", "loadBalancerIP": "192.0.2.9",
         "loadBalancerSourceRanges": ["10.0.0.0/8"], "sessionAffinity": "ClientIP",
         "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 77}}, "publishNotReadyAddresses": true,
-        "trafficDistribution": "PreferSameZone", "externalIPs": ["192.0.2.7"],
+        "trafficDistribution": "PreferClose", "externalIPs": ["192.0.2.7"],
     });
     let source_ranges =
         json!({"annotations": {"service.beta.kubernetes.io/load-balancer-source-ranges": "10.0.0.0/8"}});
