@@ -52,13 +52,16 @@ demo: build ## Place the Services of examples/shop
 	$(CLUSTERIP) plan examples/shop --settings examples/settings/k2s.yaml
 
 .PHONY: test
-test: build test-native test-wasm e2e-tests ## Run all tests
+test: build test-native test-wasm test-map e2e-tests ## Run all tests
 
-# The core is tested with overflow checks; what hosts the module, as it is released.
+# The core is tested with overflow checks; what hosts the module, as it is released. Packages that are named
+# together share the features of their dependencies: with another one all of them would be built anew.
 .PHONY: test-native
 test-native: policy.wasm
 	cargo test --locked --package clusterip-core
-	cargo test --locked --release --package clusterip-policy --package clusterip --package deploy --package publish
+	cargo test --locked --release --package clusterip-policy --package clusterip
+	cargo test --locked --release --package publish
+	cargo test --locked --release --package deploy
 
 .PHONY: test-wasm
 test-wasm: $(TOOLS)/bin/wasm-bindgen-test-runner ## Run the core's tests in WebAssembly, under Node
@@ -72,6 +75,18 @@ $(TOOLS)/bin/wasm-bindgen-test-runner: Cargo.lock
 	@$@ --version 2>/dev/null | grep --quiet --fixed-strings " $(WASM_BINDGEN)" || \
 		cargo install --quiet --root $(TOOLS) --force wasm-bindgen-cli --version $(WASM_BINDGEN)
 	@touch $@
+
+# Root has the browser installed; anybody else is told how to.
+.PHONY: test-map
+test-map: policy.wasm ## Test the map in a headless chromium, if there is one
+	@if { command -v chromium && command -v npm; } >/dev/null || { test "$$(id -u)" = 0 && \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium nodejs npm; } >/dev/null 2>&1; }; then \
+		cargo build --quiet --locked --release --package clusterip --example map; \
+		npm --prefix e2e-tests/map ci --silent --no-audit --no-fund; \
+		CLUSTERIP_MAPS=$(CURDIR)/target/release/examples/map npm --prefix e2e-tests/map --silent test; \
+	else \
+		echo "skipped: the tests of the map in a browser need chromium and npm: sudo apt-get install chromium nodejs npm"; \
+	fi
 
 .PHONY: e2e-tests
 e2e-tests: policy.wasm control-plane $(HELM_USED) ## Test on a real control plane, and replay the sessions through kwctl, if it is there
@@ -90,9 +105,11 @@ e2e-tests: policy.wasm control-plane $(HELM_USED) ## Test on a real control plan
 CHAOS ?= 100
 
 .PHONY: chaos
-chaos: policy.wasm control-plane ## Kill the program at work, CHAOS (100) times, and see that the next start finishes
-	CHAOS=$(CHAOS) CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
-		cargo test --locked --release --package clusterip --test e2e -- --nocapture chaos::
+chaos: policy.wasm control-plane ## Kill the program at work, CHAOS (100) times, and what it needs, and print what became of it
+	for tests in chaos:: faults::; do \
+		CHAOS=$(CHAOS) CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
+			cargo test --locked --release --package clusterip --test e2e -- --nocapture $$tests; \
+	done
 
 # Kubernetes is big: its programs are built once for each version, and kept. KUBEBUILDER_ASSETS names
 # others to be used instead.

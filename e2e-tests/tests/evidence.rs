@@ -223,7 +223,8 @@ async fn each_source() {
         let namespace = format!("evidence-{}", row.name);
         let text = |text: &str| text.replace("NS", &namespace);
         let labels = row.labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        let report = Report { source: text(row.source), labels: labels.collect() };
+        let mixed = row.warnings.iter().filter(|warning| warning.ends_with("decides")).map(|warning| text(warning));
+        let report = Report { source: text(row.source), labels: labels.collect(), mixed: mixed.collect() };
         let mut web = service("web", row.service.get("spec").cloned().unwrap_or(json!({})));
         if let Some(metadata) = row.service["metadata"].as_object() {
             web["metadata"].as_object_mut().unwrap().extend(metadata.clone());

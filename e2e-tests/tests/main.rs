@@ -4,9 +4,11 @@
 mod support;
 
 mod admission;
+mod audit;
 mod brakes;
 mod certificates;
 mod chaos;
+mod claims;
 mod control_plane;
 mod controller;
 mod crashes;
@@ -15,6 +17,7 @@ mod deploy_webhook;
 mod evaluate;
 mod evidence;
 mod families;
+mod faults;
 mod leader;
 mod move_command;
 mod moves;
@@ -24,6 +27,7 @@ mod permissions;
 mod plan_cluster;
 mod proxy;
 mod reinvocation;
+mod replicas;
 mod settings;
 mod takeover;
 mod tuned;

@@ -275,6 +275,19 @@ async fn what_was_just_read_is_read_again_only_where_it_has_changed() {
         }
         assert_eq!(gate.count(), reads, "{name}: reads");
     }
+    // An address that somebody chooses after it was looked at stays.
+    let before = create(&client, &namespace, "chosen", json!({"ports": ports})).await;
+    let chosen = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "chosen", "namespace": namespace},
+        "spec": {"clusterIP": before["spec"]["clusterIP"]},
+    });
+    plane.kubectl_with(&["apply", "--server-side", "-f", "-"], &chosen.to_string()).await.ok();
+    let expected = again(&client, &before).await;
+    let elsewhere = order(&before, &fresh()[..1]);
+    let outcome = Mover::new(client.clone()).start_from(before.clone(), &elsewhere, &These(vec![])).await.unwrap();
+    assert_eq!((outcome, again(&client, &before).await), (Outcome::Unmoved(Unmoved::SetByHand), expected));
     let kept = create(&client, &namespace, "kept", json!({"ports": ports})).await;
     let mut another = order(&kept, &fresh()[..1]);
     another.uid = "another".to_owned();

@@ -31,6 +31,9 @@ pub enum Command {
     /// Moves misplaced Services to addresses of their pools, without deleting one
     #[command(name = "move", after_long_help = commands::move_::HELP)]
     Move(commands::move_::Move),
+    /// Shows how full the pools of a cluster are, and what is not as it should be; changes nothing
+    #[command(after_long_help = commands::audit::HELP)]
+    Audit(commands::audit::Audit),
     /// Prints the completion script of a shell
     Completions(Completions),
     /// Prints the manual page
@@ -56,6 +59,7 @@ pub fn run() -> ExitCode {
         Command::Evaluate(evaluate) => evaluate.run(),
         Command::Serve(serve) => serve.run(),
         Command::Move(r#move) => r#move.run(),
+        Command::Audit(audit) => audit.run(),
         Command::Completions(Completions { shell }) => {
             print(|out| clap_complete::generate(shell, &mut Cli::command(), "clusterip", out))
         }

@@ -54,6 +54,23 @@ impl Evaluator {
         Self { claims: Some(claims), ..self }
     }
 
+    /// The same, without claims: what it holds, no other replica knows of.
+    pub fn unclaimed(&self) -> Self {
+        Self { claims: None, ..self.clone() }
+    }
+
+    /// Whether the policy chose this address for the Service of this namespace and name, here or in another
+    /// replica. Where there are several, the API server may have to be asked.
+    pub fn is_ours(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
+        let claimed = || self.claims.as_ref().is_some_and(|claims| claims.is_claimed_for(address, namespace, name));
+        self.ledger.is_ours(address, namespace, name) || claimed()
+    }
+
+    /// The policy.
+    pub fn module(&self) -> &Module {
+        &self.module
+    }
+
     /// The settings in force.
     pub fn settings(&self) -> Arc<LiveSettings> {
         Arc::clone(&self.settings.borrow())

@@ -21,4 +21,5 @@ pub mod policy;
 pub mod pool_use;
 pub mod report;
 pub mod settings;
+pub mod ui;
 pub mod webhook;

@@ -111,6 +111,30 @@ label_values! {
     }
 }
 
+label_values! {
+    /// What came of claiming an address.
+    ClaimResult {
+        /// It is claimed.
+        Claimed = "claimed",
+        /// It is claimed, and was another's who did not use it.
+        TakenOver = "taken_over",
+        /// Another replica was faster.
+        Taken = "taken",
+        /// The API server did not say whether it is.
+        Failed = "failed",
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClaimLabels {
+    result: ClaimResult,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReplicaLabels {
+    settings: &'static str,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AdmissionLabels {
     decision: Decision,
@@ -200,6 +224,8 @@ pub struct Metrics {
     free: Labelled<PoolFamilyLabels, Number>,
     squatters: Labelled<PoolLabels, Gauge>,
     ledger: Gauge,
+    claims: Labelled<ClaimLabels, Counter>,
+    replicas: Labelled<ReplicaLabels, Gauge>,
     moves: Labelled<MoveLabels, Counter>,
     misplaced: Labelled<MisplacedLabels, Gauge>,
     settings_valid: Gauge,
@@ -236,6 +262,8 @@ impl Metrics {
             free: Labelled::default(),
             squatters: Labelled::default(),
             ledger: Gauge::default(),
+            claims: Labelled::default(),
+            replicas: Labelled::default(),
             moves: Labelled::default(),
             misplaced: Labelled::default(),
             settings_valid: Gauge::default(),
@@ -299,6 +327,16 @@ impl Metrics {
             "Addresses handed out that the cluster does not show yet",
             self.ledger.clone(),
         );
+        registry.register(
+            "claims",
+            "Addresses claimed among several replicas, by what came of it; none with `--claims memory`",
+            self.claims.clone(),
+        );
+        registry.register(
+            "replicas",
+            "Replicas that live, this one too, by whether their settings are those in use here",
+            self.replicas.clone(),
+        );
         registry.register("moves", "Moves of Services to another address, by how they ended", self.moves.clone());
         registry.register(
             "misplaced_services",
@@ -341,6 +379,10 @@ impl Metrics {
         for &reason in Misplaced::ALL {
             drop(self.misplaced.get_or_create(&MisplacedLabels { reason }));
         }
+        for &result in ClaimResult::ALL {
+            drop(self.claims.get_or_create(&ClaimLabels { result }));
+        }
+        self.replicas(1, 0);
         for result in ["accepted", "refused"] {
             drop(self.settings_versions.get_or_create(&ResultLabels { result }));
         }
@@ -391,6 +433,20 @@ impl Metrics {
     /// How many addresses the ledger holds.
     pub fn ledger(&self, addresses: usize) {
         self.ledger.set(i64::try_from(addresses).unwrap_or(i64::MAX));
+    }
+
+    /// An address was to be claimed.
+    pub fn claim(&self, result: ClaimResult) {
+        self.claims.get_or_create(&ClaimLabels { result }).inc();
+    }
+
+    /// How many replicas live that use the same settings as this one, itself included, and others.
+    pub fn replicas(&self, same: usize, other: usize) {
+        let _together = self.together();
+        for (settings, count) in [("same", same), ("other", other)] {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.replicas.get_or_create(&ReplicaLabels { settings }).set(count);
+        }
     }
 
     /// A move ended.
@@ -504,6 +560,9 @@ mod tests {
         let families = vec![fill(Family::V4, 204, 7, 200), fill(Family::V6, 1 << 62, 0, 1 << 62)];
         metrics.pools(&[PoolFill { pool: "linux".into(), families, squatters: 2 }]);
         metrics.ledger(3);
+        metrics.claim(ClaimResult::Claimed);
+        metrics.claim(ClaimResult::Taken);
+        metrics.replicas(2, 1);
         metrics.moved(MoveResult::Moved);
         metrics.moved(MoveResult::UserChanged);
         metrics.misplaced(&[(Misplaced::Never, 1)]);
@@ -546,6 +605,10 @@ clusterip_admissions_total{{decision="left",pool=""}} 1
 clusterip_api_server_last_contact_timestamp_seconds 1700000000.5
 clusterip_build_info{{version="{version}"}} 1
 clusterip_certificate_expiry_timestamp_seconds 1800000000.0
+clusterip_claims_total{{result="claimed"}} 1
+clusterip_claims_total{{result="failed"}} 0
+clusterip_claims_total{{result="taken"}} 1
+clusterip_claims_total{{result="taken_over"}} 0
 clusterip_evaluation_duration_seconds_count 1
 clusterip_evaluation_duration_seconds_sum 0.0006
 clusterip_evaluation_errors_total 1
@@ -571,6 +634,8 @@ clusterip_pool_usable_addresses{{pool="linux",family="IPv4"}} 204.0
 clusterip_pool_usable_addresses{{pool="linux",family="IPv6"}} 4611686018427388000.0
 clusterip_pool_used_addresses{{pool="linux",family="IPv4"}} 7.0
 clusterip_pool_used_addresses{{pool="linux",family="IPv6"}} 0.0
+clusterip_replicas{{settings="other"}} 1
+clusterip_replicas{{settings="same"}} 2
 clusterip_settings_info{{hash="22"}} 1
 clusterip_settings_valid 0
 clusterip_settings_versions_total{{result="accepted"}} 1

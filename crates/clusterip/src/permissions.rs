@@ -46,6 +46,8 @@ pub struct Duties {
     pub namespace: String,
     /// It moves Services, when it leads.
     pub moves: bool,
+    /// It claims addresses, as one of several replicas.
+    pub claims: bool,
     /// The Secret of its certificate authority, where it has one.
     pub authority: Option<String>,
     /// Its webhook configuration, where it looks after it.
@@ -190,6 +192,11 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
             .add("coordination.k8s.io", "leases", None, own, None, &["create"])
             .add("coordination.k8s.io", "leases", None, own, Some(LEASE), &["get", "update"]);
     }
+    if duties.claims {
+        // Named after addresses, and after replicas: no name is known before.
+        let verbs = ["get", "list", "watch", "create", "update", "delete"];
+        needs.add("coordination.k8s.io", "leases", None, own, None, &verbs);
+    }
     if let Some(secret) = &duties.authority {
         needs.add("", "secrets", None, own, None, &["create"]);
         needs.add("", "secrets", None, own, Some(secret), &["get", "update"]);
@@ -333,6 +340,7 @@ mod tests {
         let duties = Duties {
             namespace: "clusterip-policy".into(),
             moves: true,
+            claims: false,
             authority: Some("clusterip-authority".into()),
             registration: Some(Registration { name: "clusterip-policy".into(), own: true }),
             settings: Some("clusterip-settings".into()),
@@ -364,6 +372,17 @@ in a Role of namespace clusterip-policy:
 - {apiGroups: [""], resources: ["secrets"], resourceNames: ["clusterip-authority"], verbs: ["get", "update"]}
 - {apiGroups: [""], resources: ["configmaps"], resourceNames: ["clusterip-settings"], verbs: ["get", "list", "watch"]}"#;
         assert_eq!(rules(&known(), &duties), expected);
+    }
+
+    #[test]
+    fn who_claims_addresses() {
+        let duties = Duties { namespace: "own".into(), moves: true, claims: true, ..Duties::default() };
+        let all = rules(&[], &duties);
+        let (_, own) = all.split_once("in a Role of namespace own:\n").expect("rules of the namespace");
+        // In the order in which they come to be needed.
+        let expected = r#"- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["create", "get", "list", "watch", "update", "delete"]}
+- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], resourceNames: ["clusterip-leader"], verbs: ["get", "update"]}"#;
+        assert_eq!(own, expected);
     }
 
     #[test]

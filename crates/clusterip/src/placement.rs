@@ -52,10 +52,12 @@ pub struct Placement {
     pub lies_in: Vec<String>,
     /// The pool that it belongs to; none where no pool is for it, or the policy says nothing of it.
     pub pool: Option<String>,
-    /// Why: the evidence in words.
+    /// Why: the evidence in words; without a pool, what is known of its nodes all the same.
     pub evidence: Option<String>,
-    /// Whether its pool has an address for it.
-    pub has_room: bool,
+    /// Where workloads that it selects want several kinds of nodes: a sentence for each label.
+    pub mixed: Vec<String>,
+    /// What the policy decides, if it is this policy.
+    pub outcome: Option<Outcome>,
     /// What the policy says for itself where it gives none.
     pub reason: Option<String>,
 }
@@ -112,8 +114,9 @@ impl Placement {
             lies_in: lies_in.into_iter().map(|pool| pool.name.clone()).collect(),
             addresses,
             pool: pool.map(|pool| pool.name.clone()),
-            evidence: pool.map(|_| in_words(&evidence)),
-            has_room: outcome == Some(Outcome::Allocated),
+            evidence: (pool.is_some() || !evidence.labels.is_empty()).then(|| in_words(&evidence)),
+            mixed: evidence.mixed,
+            outcome,
             reason: audit.and_then(|audit| audit.reason),
         }
     }

@@ -1,4 +1,4 @@
-//! What deploy/webhook grants is what the program asks for at its start: no less, and no more.
+//! What deploy grants is what the program asks for at its start: no less, and no more.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use clusterip::cluster::{kinds, yaml};
-use clusterip::permissions::{Duties, Registration, needs};
+use clusterip::permissions::{Duties, Need, Registration, needs};
 use clusterip_core::workload::WorkloadKind;
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ fn strings(value: &Value) -> Vec<String> {
 }
 
 fn granted(file: &str) -> BTreeSet<Right> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/webhook").join(file);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file);
     let text = fs::read_to_string(file).unwrap();
     let mut rights = BTreeSet::new();
     for document in yaml::documents(&text) {
@@ -43,31 +43,39 @@ fn granted(file: &str) -> BTreeSet<Right> {
     rights
 }
 
-#[test]
-fn the_deployment_grants_what_is_needed_and_nothing_else() {
+/// What the program asks for at its start, in the deployments.
+fn needed(claims: bool) -> BTreeSet<Right> {
     let known = WorkloadKind::known();
     let workloads: Vec<_> = known.iter().map(|kind| kinds::regular(&kinds::of_workload(kind))).collect();
     let duties = Duties {
         namespace: "clusterip-policy".to_owned(),
         moves: true,
+        claims,
         authority: Some("clusterip-authority".to_owned()),
         registration: Some(Registration { name: "clusterip-policy".to_owned(), own: false }),
         settings: Some("clusterip-settings".to_owned()),
     };
-    let needed: BTreeSet<Right> = needs(&workloads, &duties)
-        .into_iter()
-        .map(|need| {
-            let resource = match need.subresource {
-                Some(subresource) => format!("{}/{subresource}", need.resource),
-                None => need.resource,
-            };
-            (need.namespace, need.group, resource, need.name, need.verb.to_owned())
-        })
-        .collect();
-    let mut granted_rights = granted("cluster-rights.yaml");
-    granted_rights.extend(granted("own-rights.yaml"));
-    assert!(!granted_rights.is_empty());
-    let lacking: Vec<_> = needed.difference(&granted_rights).collect();
-    let idle: Vec<_> = granted_rights.difference(&needed).collect();
-    assert_eq!((lacking, idle), (vec![], vec![]), "lacking, and granted without need");
+    let right = |need: Need| {
+        let resource = match need.subresource {
+            Some(subresource) => format!("{}/{subresource}", need.resource),
+            None => need.resource,
+        };
+        (need.namespace, need.group, resource, need.name, need.verb.to_owned())
+    };
+    needs(&workloads, &duties).into_iter().map(right).collect()
+}
+
+#[test]
+fn the_deployments_grant_what_is_needed_and_nothing_else() {
+    let one = ["webhook/cluster-rights.yaml", "webhook/own-rights.yaml"];
+    let rows: [(&str, bool, Vec<&str>); 2] =
+        [("one replica", false, one.to_vec()), ("several", true, [&one[..], &["replicas/claim-rights.yaml"]].concat())];
+    for (name, claims, files) in rows {
+        let granted_rights: BTreeSet<Right> = files.into_iter().flat_map(granted).collect();
+        assert!(!granted_rights.is_empty());
+        let needed = needed(claims);
+        let lacking: Vec<_> = needed.difference(&granted_rights).collect();
+        let idle: Vec<_> = granted_rights.difference(&needed).collect();
+        assert_eq!((lacking, idle), (vec![], vec![]), "{name}: lacking, and granted without need");
+    }
 }

@@ -27,6 +27,8 @@ pub const ASSUMPTION: &str = "assumption";
 pub struct Evidence {
     /// Sorted by key.
     found: Vec<Found>,
+    /// Where workloads disagree, a sentence each.
+    mixed: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +46,10 @@ pub struct Report {
     pub source: String,
     /// The node labels.
     pub labels: Labels,
+    /// Where workloads that the Service selects want several kinds of nodes: a sentence for each label,
+    /// whole, unlike a warning.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mixed: Vec<String>,
 }
 
 impl Evidence {
@@ -67,7 +73,7 @@ impl Evidence {
         }
         let mut labels = Labels::new();
         labels.extend(self.found.iter().map(|found| (found.key.clone(), found.value.clone())));
-        Report { source: sources.join(", "), labels }
+        Report { source: sources.join(", "), labels, mixed: self.mixed.clone() }
     }
 
     /// One line: `kubernetes.io/os=windows (Deployment shop/web)`.
@@ -196,6 +202,7 @@ impl<'a> Search<'a> {
                     Some((first, other)) if *first != value => {
                         let disagree =
                             format!("{other} wants {key}={first}, {source} {value}: the first by name decides");
+                        self.evidence.mixed.push(disagree.clone());
                         self.warnings.push(disagree);
                         break;
                     }

@@ -40,6 +40,7 @@ type plane struct {
 	died        chan *process
 
 	port       int
+	etcdArgs   []string
 	etcdClient string
 	client     *http.Client
 }
@@ -154,19 +155,24 @@ func (p *plane) startServers(ctx context.Context) error {
 	peer := fmt.Sprintf("http://127.0.0.1:%d", ports[1])
 	p.port = ports[2]
 	p.server = fmt.Sprintf("https://127.0.0.1:%d", p.port)
-	var err error
-	p.etcd, err = launch(p.program(etcdName), p.folder, p.died,
+	p.etcdArgs = []string{
 		"--data-dir", filepath.Join(p.folder, "etcd"),
 		"--listen-client-urls", p.etcdClient, "--advertise-client-urls", p.etcdClient,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
 		"--initial-cluster", "default="+peer,
 		"--log-level", "warn",
-	)
-	if err != nil {
+	}
+	if err := p.startEtcd(); err != nil {
 		return err
 	}
 	// It waits for etcd by itself.
 	return p.startAPIServer(ctx)
+}
+
+func (p *plane) startEtcd() error {
+	var err error
+	p.etcd, err = launch(p.program(etcdName), p.folder, p.died, p.etcdArgs...)
+	return err
 }
 
 // auditedServices lets the audit log tell of every Service that is written, and of nothing else.
@@ -376,8 +382,24 @@ func (p *plane) obey(ctx context.Context, command string) error {
 			return errors.New("the API server runs already")
 		}
 		return p.startAPIServer(ctx)
+	case "stop etcd":
+		if p.etcd == nil {
+			return errors.New("etcd does not run")
+		}
+		stopped := p.etcd
+		p.etcd = nil
+		stopped.kill()
+		return nil
+	case "start etcd":
+		if p.etcd != nil {
+			return errors.New("etcd runs already")
+		}
+		if err := p.startEtcd(); err != nil {
+			return err
+		}
+		return p.waitForAPIServer(ctx)
 	default:
-		return fmt.Errorf("unknown command %q: there are `stop apiserver` and `start apiserver`", command)
+		return fmt.Errorf("unknown command %q: there are `stop` and `start`, of `apiserver` and `etcd`", command)
 	}
 }
 

@@ -280,6 +280,16 @@ impl ControlPlane {
         self.command("start apiserver");
     }
 
+    /// Ends etcd at once: the API server goes on without it. Not for the shared control plane.
+    pub fn stop_etcd(&self) {
+        self.command("stop etcd");
+    }
+
+    /// Starts etcd again, with what it knew, and waits until the API server is ready.
+    pub fn start_etcd(&self) {
+        self.command("start etcd");
+    }
+
     #[track_caller]
     fn command(&self, command: &str) {
         let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);

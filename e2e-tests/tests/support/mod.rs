@@ -8,6 +8,7 @@ pub mod host;
 pub mod moving;
 pub mod proxy;
 pub mod reach;
+pub mod replicas;
 pub mod second_webhook;
 pub mod served;
 

@@ -15,6 +15,10 @@ pub struct Audit {
     /// What is not as it should be: by kind, then about pools in their order, then about Services by
     /// namespace and name.
     pub findings: Vec<Finding>,
+    /// How many Services have an address.
+    pub services: usize,
+    /// What could not be found out, in sentences.
+    pub notes: Vec<String>,
 }
 
 /// A pool.
@@ -130,8 +134,10 @@ pub struct Finding {
     pub pool: Option<String>,
     /// What is known of the nodes of the Service, in words.
     pub evidence: Option<String>,
-    /// In one sentence: what is wrong, and the way out.
+    /// What is wrong, in words that name the Service or pool, its address, its range and its evidence.
     pub message: String,
+    /// What can be done about it, in words that fit others of its kind, too.
+    pub way_out: String,
 }
 
 /// The kinds of findings, worst first. The names are those of `--fail-on`.
@@ -142,12 +148,14 @@ pub enum Kind {
     HalfMoved,
     /// A Service lies in another pool than its evidence names
     Misplaced,
-    /// The same, set by hand: nothing moves it
+    /// A Service lies in another pool than its evidence names, set there by hand: nothing moves it
     ByHand,
     /// A Service that belongs to a pool has an address of none
     NoPool,
     /// A Service without a pool has an address of one
     Squatter,
+    /// A Service would be denied if it were created now
+    Denied,
     /// A Service selects Pods for several kinds of nodes
     MixedNodes,
     /// A pool has no free address

@@ -33,6 +33,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::claim_lease::{CLAIM, Claim, LABEL, name};
 use super::failure::words;
 use super::ledger::{HELD_FOR, Ledger, Owner};
+use crate::metrics::{ClaimResult, Metrics};
 
 /// How long a claim lasts: longer than the ledger holds what it was made for, which counts from the end
 /// of the evaluation.
@@ -76,6 +77,7 @@ struct Inner {
     namespace: String,
     me: String,
     ledger: Ledger,
+    metrics: Arc<Metrics>,
     runtime: Handle,
     known: Mutex<Known>,
 }
@@ -108,21 +110,30 @@ struct Mine {
 
 struct Other {
     version: Version,
+    owner: Owner,
     duration: Duration,
     /// Since when it has been seen as it is.
     since: Instant,
 }
 
+impl Other {
+    /// Whether it may be about to be used.
+    fn lives(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) < self.duration
+    }
+}
+
 impl Claims {
     /// Claims in `namespace`, for the replica `me`. What others claim is noted in `ledger`, as long as
-    /// [`Self::run`] runs.
-    pub fn new(client: Client, namespace: &str, me: &str, ledger: Ledger, runtime: Handle) -> Self {
+    /// [`Self::run`] runs. Requests are sent by the `runtime` that this is called on.
+    pub fn new(client: Client, namespace: &str, me: &str, ledger: Ledger, metrics: Arc<Metrics>) -> Self {
         Self(Arc::new(Inner {
             leases: Api::namespaced(client, namespace),
             namespace: namespace.to_owned(),
             me: me.to_owned(),
             ledger,
-            runtime,
+            metrics,
+            runtime: Handle::current(),
             known: Mutex::default(),
         }))
     }
@@ -135,6 +146,37 @@ impl Claims {
     pub fn claim(&self, address: IpAddr, owner: &Owner) -> Result<bool, ClaimError> {
         // An evaluation may run on a thread of the runtime, too.
         block_in_place(|| self.0.runtime.block_on(self.0.claim(address, owner)))
+    }
+
+    /// What the ledger knew of another's claim gave way to a hold that has ended: it knows it again.
+    pub fn note_again(&self, address: IpAddr) {
+        if let Some(other) = self.0.known().others.get(&address)
+            && let lasts = other.duration.saturating_sub(other.since.elapsed())
+            && !lasts.is_zero()
+        {
+            self.0.ledger.note_claimed(address, &other.owner, lasts);
+        }
+    }
+
+    /// Whether any replica claims an address for the Service of this namespace and name. It blocks as
+    /// [`Self::claim`] does: the claim may be so young that only the API server knows of it.
+    pub fn is_claimed_for(&self, address: IpAddr, namespace: &str, service: &str) -> bool {
+        let asked = async { timeout(PATIENCE, self.0.leases.get_opt(&name(address))).await };
+        match block_in_place(|| self.0.runtime.block_on(asked)) {
+            Ok(Ok(lease)) => {
+                let claim = lease.as_ref().and_then(Claim::of);
+                claim.is_some_and(|claim| claim.owner.id() == (namespace, service))
+            }
+            // Then it is an address that somebody chose: kept in the pool of the Service, too.
+            Ok(Err(error)) => {
+                tracing::warn!(%address, error = words(&error), "whose address it is can't be looked up");
+                false
+            }
+            Err(_) => {
+                tracing::warn!(%address, "whose address it is can't be looked up: no answer within {PATIENCE:?}");
+                false
+            }
+        }
     }
 
     /// Gives up claims of addresses that nobody was told of.
@@ -177,23 +219,37 @@ impl Inner {
     }
 
     async fn claim(&self, address: IpAddr, owner: &Owner) -> Result<bool, ClaimError> {
+        let claimed = self.attempt(address, owner).await;
+        self.metrics.claim(match claimed {
+            Ok(Some(result)) => result,
+            Ok(None) => ClaimResult::Taken,
+            Err(_) => ClaimResult::Failed,
+        });
+        claimed.map(|claimed| claimed.is_some())
+    }
+
+    async fn attempt(&self, address: IpAddr, owner: &Owner) -> Result<Option<ClaimResult>, ClaimError> {
         let claim = Claim { address, owner: owner.clone(), holder: self.me.clone(), duration: DURATION };
         let mut lease = claim.lease(&self.namespace, Timestamp::now());
         // One of our own that is on its way out, or one that was left behind, is taken over.
         let before = {
             let mut known = self.known();
             match (known.mine.remove(&address), known.others.get(&address)) {
-                (Some(mine), _) => Some(mine.version),
-                (None, Some(other)) if other.since.elapsed() < other.duration => return Ok(false),
-                (None, other) => other.map(|other| other.version.clone()),
+                (Some(mine), _) => Some((mine.version, ClaimResult::Claimed)),
+                (None, Some(other)) if other.lives(Instant::now()) => return Ok(None),
+                (None, Some(other)) => Some((other.version.clone(), ClaimResult::TakenOver)),
+                (None, None) => None,
             }
         };
+        let result = before.as_ref().map_or(ClaimResult::Claimed, |(_, result)| *result);
+        let was_mine = before.as_ref().filter(|(_, result)| *result == ClaimResult::Claimed);
+        let was_mine = was_mine.map(|(version, _)| version.clone());
         let wanted = lease.spec.clone();
         let params = PostParams::default();
         let name = name(address);
         let sent = async {
             match before {
-                Some(version) => {
+                Some((version, _)) => {
                     lease.metadata.uid = Some(version.uid);
                     lease.metadata.resource_version = Some(version.resource_version);
                     self.leases.replace(&name, &params, &lease).await
@@ -202,28 +258,37 @@ impl Inner {
             }
         };
         let reason = match timeout(PATIENCE, sent).await {
-            Ok(Ok(lease)) => return Ok(self.claimed(address, &lease)),
+            Ok(Ok(lease)) => return Ok(Some(self.claimed(address, &lease, result))),
             // It exists, or has changed, or has gone: another was faster.
-            Ok(Err(KubeError::Api(status))) if matches!(status.code, 404 | 409) => return Ok(false),
+            Ok(Err(KubeError::Api(status))) if matches!(status.code, 404 | 409) => return Ok(None),
             Ok(Err(error)) => words(&error),
             Err(_) => format!("no answer within {PATIENCE:?}"),
         };
         // It may have been carried out all the same.
-        let failed = |what, reason| ClaimError { address, namespace: self.namespace.clone(), what, reason };
+        let failed = |what, reason| {
+            if let Some(version) = was_mine {
+                // What was there is still ours to remove.
+                self.known().mine.entry(address).or_insert(Mine { version, idle: None });
+            }
+            ClaimError { address, namespace: self.namespace.clone(), what, reason }
+        };
         match timeout(LAST_PATIENCE, self.leases.get_opt(&name)).await {
-            Ok(Ok(Some(lease))) if lease.spec == wanted => Ok(self.claimed(address, &lease)),
-            Ok(Ok(Some(_))) => Ok(false),
+            Ok(Ok(Some(lease))) if lease.spec == wanted => Ok(Some(self.claimed(address, &lease, result))),
+            Ok(Ok(Some(lease))) => {
+                self.there(&lease);
+                Ok(None)
+            }
             Ok(Ok(None)) => Err(failed("written", reason)),
             Ok(Err(error)) => Err(failed("read", words(&error))),
             Err(_) => Err(failed("written", reason)),
         }
     }
 
-    fn claimed(&self, address: IpAddr, lease: &Lease) -> bool {
+    fn claimed(&self, address: IpAddr, lease: &Lease, result: ClaimResult) -> ClaimResult {
         let mut known = self.known();
         known.others.remove(&address);
         known.mine.insert(address, Mine { version: Version::of(lease), idle: None });
-        true
+        result
     }
 
     /// Removes a claim of this version. Where the API server does not do so, and it is `mine`, the next
@@ -307,14 +372,16 @@ impl Inner {
             // Perhaps of a request that was given up, and carried out all the same.
             let mine = known.mine.entry(address).or_insert(Mine { version: version.clone(), idle: None });
             mine.version = version;
+            known.others.remove(&address);
             return;
         }
         known.mine.remove(&address);
         if known.others.get(&address).is_some_and(|other| other.version == version) {
             return;
         }
-        known.others.insert(address, Other { version, duration: claim.duration, since: Instant::now() });
-        self.ledger.note_claimed(address, &claim.owner);
+        self.ledger.note_claimed(address, &claim.owner, claim.duration);
+        let (owner, duration) = (claim.owner, claim.duration);
+        known.others.insert(address, Other { version, owner, duration, since: Instant::now() });
     }
 
     fn gone(&self, lease: &Lease) {

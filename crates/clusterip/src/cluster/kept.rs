@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::kinds::{Kind, own_name};
 use super::masked::{Mask, Masked};
+use crate::controller::ownership::of_address;
 
 /// What is kept of an object: the fields that somebody reads. Nothing where it has no name.
 pub fn kept(kind: &Kind, object: DynamicObject) -> Option<Value> {
@@ -69,6 +70,12 @@ fn kept_metadata(kind: &Kind, object: &DynamicObject) -> Option<Value> {
         metadata.insert("uid".to_owned(), from.uid.clone().unwrap_or_default().into());
         if from.deletion_timestamp.is_some() {
             metadata.insert("deletionTimestamp".to_owned(), true.into());
+        }
+        if let Some(entries) = from.managed_fields.as_ref().filter(|entries| !entries.is_empty()) {
+            let entries = entries
+                .iter()
+                .map(|entry| (entry.manager.as_deref(), entry.fields_v1.as_ref().map(|fields| &fields.0)));
+            metadata.insert("managedFields".to_owned(), of_address(entries).into());
         }
     }
     Some(metadata.into())
@@ -137,6 +144,7 @@ mod tests {
         let mut service = labelled.clone();
         service["uid"] = json!("u");
         service["deletionTimestamp"] = json!(true);
+        service["managedFields"] = json!([{}]);
         let pod = json!({
             "affinity": {"nodeAffinity": {"a": 1}},
             "nodeName": "n",

@@ -79,6 +79,8 @@ struct Hold {
     chosen: Chosen,
     /// Whether an evaluation is still at work on it.
     open: bool,
+    /// For how long it is held.
+    lasts: Duration,
     /// Whether another replica gave it away: it told so by a claim.
     elsewhere: bool,
 }
@@ -113,12 +115,12 @@ impl Ledger {
         self.lock().get(&address).is_some_and(|hold| hold.lives(now) && !hold.elsewhere)
     }
 
-    /// Holds an address that another replica claims, unless it is held already.
-    pub fn note_claimed(&self, address: IpAddr, owner: &Owner) {
+    /// Holds an address that another replica claims for so long, unless it is held already.
+    pub fn note_claimed(&self, address: IpAddr, owner: &Owner, lasts: Duration) {
         let now = (self.clock)();
         let mut ledger = self.lock();
         if !ledger.get(&address).is_some_and(|hold| hold.lives(now)) {
-            let hold = Hold { elsewhere: true, ..Hold::new(owner, now, Chosen::ByPolicy, false) };
+            let hold = Hold { elsewhere: true, lasts, ..Hold::new(owner, now, Chosen::ByPolicy, false) };
             ledger.insert(address, hold);
         }
     }
@@ -226,11 +228,11 @@ impl Ledger {
 
 impl Hold {
     fn new(owner: &Owner, since: Instant, chosen: Chosen, open: bool) -> Self {
-        Self { owner: owner.clone(), since, chosen, open, elsewhere: false }
+        Self { owner: owner.clone(), since, chosen, open, lasts: HELD_FOR, elsewhere: false }
     }
 
     fn lives(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.since) < HELD_FOR
+        now.saturating_duration_since(self.since) < self.lasts
     }
 }
 
@@ -367,7 +369,8 @@ mod tests {
     #[test]
     fn what_others_claim_is_held_until_their_claim_goes() {
         let (ledger, seconds) = ledger();
-        ledger.note_claimed(ip(1), &web());
+        let lasts = Duration::from_secs(70);
+        ledger.note_claimed(ip(1), &web(), lasts);
         assert!(!ledger.hold(ip(1), &Owner::new("shop", "db", ""), || false), "claimed elsewhere");
         assert!(!ledger.holds(ip(1)), "not given away here");
         assert!(ledger.is_ours(ip(1), "shop", "web"), "whichever replica asks");
@@ -375,11 +378,13 @@ mod tests {
         ledger.drop_claimed(ip(1));
         assert!(ledger.hold(ip(1), &web(), || false), "its claim is gone");
         assert!(ledger.holds(ip(1)));
-        ledger.note_claimed(ip(1), &Owner::new("shop", "db", ""));
+        ledger.note_claimed(ip(1), &Owner::new("shop", "db", ""), lasts);
         ledger.drop_claimed(ip(1));
         assert!(ledger.holds(ip(1)), "what is given away here stays held");
-        ledger.note_claimed(ip(2), &web());
-        seconds.store(65, Ordering::Relaxed);
+        ledger.note_claimed(ip(2), &web(), lasts);
+        seconds.store(69, Ordering::Relaxed);
+        assert!(!ledger.hold(ip(2), &web(), || false), "as long as it is claimed");
+        seconds.store(70, Ordering::Relaxed);
         assert!(ledger.hold(ip(2), &web(), || false), "too old");
     }
 

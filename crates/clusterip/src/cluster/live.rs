@@ -73,19 +73,36 @@ pub fn connect() -> Result<(Runtime, Client), LiveError> {
 /// [`LiveError::List`] where it refuses.
 pub async fn list(client: &Client, kind: &Kind, objects: &mut Vec<Value>) -> Result<(), LiveError> {
     let (api_version, name) = kind;
-    let failed = |error: &kube::Error| LiveError::List {
-        api_version: api_version.clone(),
-        kind: name.clone(),
-        reason: words(error),
-    };
-    let Some(resource) = kinds::resource(client, kind).await.map_err(|error| failed(&error))? else {
+    let mut unwritten = None;
+    each(client, kind, &mut |object| match value(object, api_version, name) {
+        Ok(object) => objects.push(object),
+        Err(error) => unwritten = unwritten.take().or(Some(error)),
+    })
+    .await?;
+    unwritten.map_or(Ok(()), |error| Err(failed(kind, &error)))
+}
+
+/// Calls `visit` with all objects of a kind, one page after the other; with none where the cluster does
+/// not have it.
+///
+/// # Errors
+/// [`LiveError::List`] where it refuses.
+pub async fn each(
+    client: &Client,
+    kind: &Kind,
+    visit: &mut (dyn FnMut(DynamicObject) + Send),
+) -> Result<(), LiveError> {
+    let Some(resource) = kinds::resource(client, kind).await.map_err(|error| failed(kind, &error))? else {
         return Ok(());
     };
-    let api = Api::all_with(client.clone(), &resource);
-    match pages(&api, api_version, name, objects).await {
+    match visit_pages(&Api::all_with(client.clone(), &resource), visit).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        done => done.map_err(|error| failed(&error)),
+        done => done.map_err(|error| failed(kind, &error)),
     }
+}
+
+fn failed((api_version, kind): &Kind, error: &kube::Error) -> LiveError {
+    LiveError::List { api_version: api_version.clone(), kind: kind.clone(), reason: words(error) }
 }
 
 /// Adds all objects behind `api` to `objects`, page by page.
@@ -98,12 +115,23 @@ pub async fn pages(
     kind: &str,
     objects: &mut Vec<Value>,
 ) -> Result<(), kube::Error> {
+    let mut unwritten = None;
+    visit_pages(api, &mut |object| match value(object, api_version, kind) {
+        Ok(object) => objects.push(object),
+        Err(error) => unwritten = unwritten.take().or(Some(error)),
+    })
+    .await?;
+    unwritten.map_or(Ok(()), Err)
+}
+
+async fn visit_pages(
+    api: &Api<DynamicObject>,
+    visit: &mut (dyn FnMut(DynamicObject) + Send),
+) -> Result<(), kube::Error> {
     let mut page = ListParams::default().limit(PAGE);
     loop {
         let list = api.list(&page).await?;
-        for object in list.items {
-            objects.push(value(object, api_version, kind)?);
-        }
+        list.items.into_iter().for_each(&mut *visit);
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page = ListParams::default().limit(PAGE).continue_token(&token),
             None => return Ok(()),

@@ -66,6 +66,9 @@ impl Lookups {
             self.held.lock().unwrap_or_else(PoisonError::into_inner).push(address);
         } else {
             self.ledger.release(&[address]);
+            if let Some(claims) = &self.claims {
+                claims.note_again(address);
+            }
         }
         claimed
     }

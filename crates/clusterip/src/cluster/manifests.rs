@@ -1,5 +1,6 @@
 //! Manifests from files, folders and standard input.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::fs;
 use std::io::{self, Read};
@@ -211,6 +212,41 @@ pub fn each(sources: &[Source], namespace: &str, visit: &mut dyn FnMut(Manifest)
         }
     }
     Ok(())
+}
+
+/// As [`each`] for one source, but the items of a list are visited as soon as they are read: nothing of a
+/// large one takes memory longer than its visit. Those after a mistake are visited, too.
+///
+/// # Errors
+/// [`ManifestError`] for the first mistake.
+pub fn stream(source: &Source, namespace: &str, visit: &mut dyn FnMut(Manifest)) -> Result<(), ManifestError> {
+    let visit = RefCell::new(visit);
+    let wrong: RefCell<Option<ManifestError>> = RefCell::new(None);
+    let take = |node: &Node, document: usize| {
+        let origin = Origin { source: 0, file: source.name.clone(), document, line: node.line };
+        let done = add(node, origin, None, namespace, *visit.borrow_mut());
+        if let Err(error) = done {
+            wrong.borrow_mut().get_or_insert(error);
+        }
+    };
+    let on_item = |item: Node, document: usize| {
+        // What says its type nowhere is of that of the list, which may stand behind it.
+        let typed = item.field("kind").is_some() && item.field("apiVersion").is_some();
+        if typed {
+            take(&item, document);
+        }
+        (!typed).then_some(item)
+    };
+    for (position, node) in yaml::documents_with_items(&source.text, Box::new(on_item)).enumerate() {
+        let node = node.map_err(|error| {
+            let hint = if source.text.contains("{{") { TEMPLATE } else { "" };
+            ManifestError::Yaml { file: source.name.clone(), error, hint }
+        })?;
+        if !matches!(node.data, Data::Scalar(Value::Null)) {
+            take(&node, position + 1);
+        }
+    }
+    wrong.into_inner().map_or(Ok(()), Err)
 }
 
 /// Adds an object, or the items of a list; `type_of_list` is what items without a type of their own are.

@@ -25,6 +25,9 @@ pub struct Snapshot {
     /// Whose each address is: namespace and name of the Service, or of several that claim it.
     addresses: HashMap<IpAddr, BTreeSet<(String, String)>>,
     absent: BTreeSet<Kind>,
+    /// How often something changed that tells to which pool a Service belongs: by namespace, and under the
+    /// empty name what belongs to none.
+    revisions: HashMap<String, u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,6 +78,7 @@ impl Snapshot {
     fn add(&mut self, object: &Value, whole: Packed) {
         let kind = Kind::new(object::api_version(object), object::kind(object));
         let id = (object::namespace(object).to_owned(), object::name(object).to_owned());
+        self.revise(&kind.kind, &id.0);
         let objects = self.kinds.entry(kind).or_default();
         let replaced = objects.by_name.insert(id.clone(), Object { whole, listed: OnceLock::new() });
         if let Some(replaced) = replaced {
@@ -99,17 +103,35 @@ impl Snapshot {
         let removed = objects.by_name.remove(&id)?.value();
         objects.forget(&id, &removed);
         forget_addresses(&mut self.addresses, &id, &removed);
+        self.revise(kind, namespace);
         Some(removed)
+    }
+
+    /// Changes when something changes that may tell to which pool a Service of this namespace belongs,
+    /// apart from the Service itself.
+    pub fn revision(&self, namespace: &str) -> (u64, u64) {
+        let of = |namespace: &str| self.revisions.get(namespace).copied().unwrap_or_default();
+        (of(""), of(namespace))
+    }
+
+    fn revise(&mut self, kind: &str, namespace: &str) {
+        // The Service itself, and what tells of addresses alone.
+        if !matches!(kind, "Service" | "EndpointSlice" | "IPAddress" | "ServiceCIDR" | "Lease") {
+            *self.revisions.entry(namespace.to_owned()).or_default() += 1;
+        }
     }
 
     /// Makes a kind unknown to the cluster, as before it was invented.
     pub fn remove_api(&mut self, api_version: &str, kind: &str) {
         self.absent.insert(Kind::new(api_version, kind));
+        self.revise(kind, "");
     }
 
     /// Makes a kind known again.
     pub fn add_api(&mut self, api_version: &str, kind: &str) {
-        self.absent.remove(&Kind::new(api_version, kind));
+        if self.absent.remove(&Kind::new(api_version, kind)) {
+            self.revise(kind, "");
+        }
     }
 
     /// The object of this kind, namespace and name.

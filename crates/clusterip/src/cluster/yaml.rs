@@ -110,8 +110,20 @@ pub fn single(text: &str) -> Result<Value, YamlError> {
 /// the places of all its values at once. The first mistake ([`YamlError`]) is the last item.
 pub fn documents(text: &str) -> Documents<'_> {
     let parser = Parser::new_from_str(text);
-    let composer = Composer { parser, anchors: BTreeMap::new(), aliased: 0, document: 0 };
+    let composer = Composer { parser, anchors: BTreeMap::new(), aliased: 0, document: 0, items: None };
     Documents { composer, ended: false }
+}
+
+/// What becomes of an item of a list: it is told with its document, counted from 1, and stays in that
+/// document where it is given back.
+pub type OnItem<'t> = dyn FnMut(Node, usize) -> Option<Node> + 't;
+
+/// The same, but what stands in a document below `items` is told one after the other, as soon as it is
+/// read: a list may be as large as the cluster that it was printed from.
+pub fn documents_with_items<'t>(text: &'t str, on_item: Box<OnItem<'t>>) -> Documents<'t> {
+    let mut documents = documents(text);
+    documents.composer.items = Some(on_item);
+    documents
 }
 
 /// See [`documents`].
@@ -139,6 +151,8 @@ struct Composer<'t> {
     /// How many values aliases have added so far.
     aliased: usize,
     document: usize,
+    /// Who is told the items of a list.
+    items: Option<Box<OnItem<'t>>>,
 }
 
 impl<'t> Composer<'t> {
@@ -238,7 +252,12 @@ impl<'t> Composer<'t> {
             let is_merge = matches!(&event, Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<");
             let key = self.node(event, span, depth + 1)?;
             let (event, value_span) = self.next()?;
-            let value = self.node(event, value_span, depth + 1)?;
+            let is_list = depth == 0 && matches!(&key.data, Data::Scalar(Value::String(name)) if name == "items");
+            let value = match event {
+                // One with an anchor may be needed again.
+                Event::SequenceStart(0, _) if is_list && self.items.is_some() => self.told_items(value_span)?,
+                event => self.node(event, value_span, depth + 1)?,
+            };
             if is_merge {
                 self.merge(value, value_span, &mut merged)?;
                 continue;
@@ -253,6 +272,26 @@ impl<'t> Composer<'t> {
             }
             let Node { start, end, line, column, .. } = key;
             fields.push((Key { name, start, end, line, column, merged: false }, value));
+        }
+    }
+
+    /// The items of a list, without those that were told and not given back.
+    fn told_items(&mut self, start: Span) -> Result<Node, YamlError> {
+        let mut kept = Vec::new();
+        loop {
+            let (event, span) = self.next()?;
+            if event == Event::SequenceEnd {
+                let (line, column) = (start.start.line(), start.start.col());
+                let (start, end) = (start.start.index(), span.end.index());
+                let data = Data::Sequence(kept);
+                return Ok(Node { data, start, end, line, column, aliased: false, flow: false });
+            }
+            let item = self.node(event, span, 2)?;
+            let document = self.document;
+            kept.extend(match &mut self.items {
+                Some(on_item) => on_item(item, document),
+                None => Some(item),
+            });
         }
     }
 

@@ -1,6 +1,8 @@
 //! The commands: they read arguments, call what does the work, and print.
 
+pub mod audit;
 pub mod connect;
+pub mod deployed;
 pub mod evaluate;
 pub mod move_;
 pub mod plan;

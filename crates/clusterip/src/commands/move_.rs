@@ -10,14 +10,11 @@ use anyhow::{Context, bail};
 use clap::Args;
 use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::ListParams;
-use kube::{Api, Client};
+use kube::Client;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::connect;
+use super::{connect, deployed};
 use crate::cluster::failure::words;
 use crate::cluster::ledger::Ledger;
 use crate::cluster::snapshot::addresses;
@@ -25,13 +22,13 @@ use crate::cluster::stores::Stores;
 use crate::controller::affected::Id;
 use crate::controller::hand_over::{self, Task};
 use crate::controller::identity::{Identity, Role};
-use crate::controller::leader::{Acquisition, LEASE, Leader};
+use crate::controller::leader::{Acquisition, Leader};
 use crate::controller::lease::Timing;
 use crate::controller::misplaced::{self, Allowed, Finding, Misplaced, Verdict};
 use crate::controller::outcome::Outcome;
 use crate::controller::reconcile::{BY_HAND, Movable, Reconciler};
 use crate::evaluator::{Evaluation, Evaluator};
-use crate::live_settings::{Follower, Source};
+use crate::live_settings::Follower;
 use crate::metrics::{Metrics, Misplaced as Reason};
 use crate::permissions::{self, Duties};
 use crate::policy::module::{EMBEDDED, Module};
@@ -54,8 +51,6 @@ address. Everything else of it stays. Addresses set by hand are never changed. B
 
 Exit status: 0; 1 where something could not be moved; 2 where it can't begin.";
 
-/// The ConfigMap that the deployment keeps its settings in.
-const SETTINGS: &str = "clusterip-settings";
 /// How many Services move at once.
 const AT_ONCE: usize = 4;
 
@@ -119,8 +114,8 @@ impl Move {
 
     async fn work(&self) -> anyhow::Result<ExitCode> {
         let client = connect::client(self.kubeconfig.as_deref()).await?;
-        let namespace = self.lease_namespace(&client).await?;
-        let source = self.source(&client, &namespace).await?;
+        let namespace = deployed::server_namespace(&client, self.server_namespace.as_deref()).await?;
+        let source = deployed::settings(&client, &namespace, self.settings.as_deref()).await?;
         let module = Arc::new(tokio::task::spawn_blocking(|| Module::new(EMBEDDED)).await??);
         let metrics = Arc::new(Metrics::new());
         let ledger = Ledger::default();
@@ -130,8 +125,7 @@ impl Move {
         let follower =
             Follower::start(source.clone(), Arc::clone(&module), stores.service_cidrs(), Arc::clone(&metrics)).await?;
         let settings = follower.subscribe();
-        let duties =
-            Duties { namespace: namespace.clone(), moves: true, authority: None, registration: None, settings: None };
+        let duties = Duties { namespace: namespace.clone(), moves: true, ..Duties::default() };
         permissions::check(&client, &settings.borrow().settings.clone(), &duties).await?;
         stores.watch(&settings.borrow().settings);
         stores.completed().await;
@@ -166,43 +160,6 @@ impl Move {
             anstream::eprintln!("{} {text}", paint(style::ERROR, "error:"));
         }
         Ok(if failed.is_empty() && !stuck { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-    }
-
-    /// Where a server keeps its Lease; where there is none, where this one would.
-    async fn lease_namespace(&self, client: &Client) -> anyhow::Result<String> {
-        if let Some(namespace) = &self.server_namespace {
-            return Ok(namespace.clone());
-        }
-        let only = ListParams::default().fields(&format!("metadata.name={LEASE}"));
-        let leases = match Api::<Lease>::all(client.clone()).list_metadata(&only).await {
-            Ok(leases) => leases.items,
-            // Whoever may not look everywhere knows where to look.
-            Err(kube::Error::Api(status)) if status.code == 403 => Vec::new(),
-            Err(error) => bail!("leases can't be listed: {}", words(&error)),
-        };
-        let mut namespaces: Vec<String> = leases.into_iter().filter_map(|lease| lease.metadata.namespace).collect();
-        namespaces.sort();
-        match namespaces.as_slice() {
-            [] => Ok(client.default_namespace().to_owned()),
-            [namespace] => Ok(namespace.clone()),
-            several => bail!(
-                "the lease {LEASE} is in several namespaces: {}; say with --server-namespace which is meant",
-                several.join(", ")
-            ),
-        }
-    }
-
-    async fn source(&self, client: &Client, namespace: &str) -> anyhow::Result<Source> {
-        if let Some(file) = &self.settings {
-            return Ok(Source::File(file.clone()));
-        }
-        let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-        let found = config_maps.get_opt(SETTINGS).await;
-        let found = found.map_err(|error| {
-            anyhow::anyhow!("configmap {namespace}/{SETTINGS} can't be read: {}; give --settings", words(&error))
-        })?;
-        let (client, namespace, name) = (client.clone(), namespace.to_owned(), SETTINGS.to_owned());
-        Ok(found.map_or(Source::Defaults, |_| Source::ConfigMap { client, namespace, name }))
     }
 
     /// What is misplaced, in order, and what of it can move.

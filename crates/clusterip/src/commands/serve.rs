@@ -12,12 +12,12 @@ use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::json;
-use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::connect;
+use crate::audit::live::LiveAudit;
 use crate::cluster::claims::{self, Claims};
 use crate::cluster::ledger::Ledger;
 use crate::cluster::stores::{State, Stores};
@@ -26,6 +26,8 @@ use crate::controller::leader::Leader;
 use crate::controller::lease::Timing;
 use crate::controller::misplaced::Allowed;
 use crate::controller::reconcile::Reconciler;
+use crate::controller::replicas::Replicas;
+use crate::controller::rival::Rival;
 use crate::controller::run::Controller;
 use crate::evaluator::Evaluator;
 use crate::live_settings::{Follower, SettingsError, Source, judge};
@@ -34,6 +36,7 @@ use crate::metrics::{FamilyFill, Metrics, PoolFill};
 use crate::permissions::{self, Duties};
 use crate::policy::module::{EMBEDDED, Module};
 use crate::pool_use;
+use crate::ui::{self, server::UiServer};
 use crate::webhook::admission::{Admission, OnError};
 use crate::webhook::authority::{self, Authority};
 use crate::webhook::registration::{self, Registration};
@@ -106,6 +109,9 @@ pub struct Serve {
     /// Move Services of type LoadBalancer, too: their cloud may take the load balancer down meanwhile
     #[arg(long)]
     move_load_balancers: bool,
+    /// Show the map of all pools to browsers, over plain HTTP: to this machine, if no address is given
+    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:8080")]
+    ui: Option<SocketAddr>,
     #[command(flatten)]
     logging: Logging,
 }
@@ -170,7 +176,7 @@ impl Serve {
         stores.watch(&settings.borrow().settings);
         let me = Identity::new(Role::Serve);
         let claims = (self.claims == claims::Kept::Lease)
-            .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), Handle::current()));
+            .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), Arc::clone(&metrics)));
         let evaluator = Evaluator::new(module, settings.clone(), stores.clone(), ledger, Arc::clone(&metrics));
         let evaluator = match &claims {
             Some(claims) => evaluator.claiming(claims.clone()),
@@ -189,18 +195,24 @@ impl Serve {
             ready: self.moves == Moves::Always,
             load_balancers: self.move_load_balancers,
         };
-        let reconciler = Arc::new(Reconciler::new(evaluator.clone(), client.clone(), Arc::clone(&metrics), allowed));
+        let reconciler = Reconciler::new(evaluator.clone(), client.clone(), Arc::clone(&metrics), allowed);
         let (last, unled) = watch::channel(false);
-        let leader = Leader::new(client.clone(), &namespace, me, Timing::default());
-        let leadership = leader.subscribe();
+        let leader = Leader::new(client.clone(), &namespace, me.clone(), Timing::default());
+        let (leadership, rival) = (leader.subscribe(), leader.rival());
         let led = tokio::spawn(leader.run(until(&unled)));
+        let (mut reconciler, mut counted) = (reconciler, None);
         if let Some(claims) = claims {
+            let replicas = Replicas::new(client.clone(), &namespace, me, settings.clone(), Arc::clone(&metrics));
+            reconciler = reconciler.agreeing(replicas.subscribe());
+            let leads = leadership.clone();
+            counted = Some(tokio::spawn(replicas.run(move || leads.borrow().leads(), until(&unled))));
             let (leadership, end) = (leadership.clone(), until(&stopped));
             tasks.spawn(async move {
                 claims.run(|| leadership.borrow().leads(), end).await;
                 Ok(())
             });
         }
+        let reconciler = Arc::new(reconciler);
         let controller = Controller {
             reconciler: Arc::clone(&reconciler),
             changes,
@@ -214,15 +226,32 @@ impl Serve {
             controller.run(end).await;
             Ok(())
         });
-        let server = Server::bind(self.listen, Limits::default()).await?;
+        let mut limits = Limits::default();
+        if self.claims == claims::Kept::Lease {
+            // Most of each review is a wait for its claim.
+            limits.reviews = limits.reviews.max(CLAIMING_THREADS);
+        }
+        if let Some(address) = self.ui {
+            let (ui, audit) =
+                (UiServer::bind(address, ui::server::Limits::default()).await?, LiveAudit::new(evaluator.clone()));
+            tracing::info!(url = %format_args!("http://{}/", ui.local_addr()), "showing the map");
+            let end = until(&stopped);
+            tasks.spawn(async move { Ok(ui.run(Arc::new(move || Ok(audit.audit()?)), end).await?) });
+        }
+        let server = Server::bind(self.listen, limits).await?;
         tracing::info!(listen = %server.local_addr(), namespace, "serving");
         let (certificate, registration) = self.certificate(&client, &namespace, &stopped, &mut tasks).await?;
         let gauges = Gauges { metrics: Arc::clone(&metrics), reconciler, leadership, certificate: certificate.clone() };
+        // Whoever claims what he hands out may be one of several, and whoever hands out nothing, too.
+        let alone = (self.claims == claims::Kept::Memory && !self.no_webhook).then_some(rival);
         let backend = Backend {
             reviewer: Arc::new(Admission::new(evaluator, Arc::clone(&metrics), self.on_error)),
             not_ready: {
-                let (stores, certificate) = (stores.clone(), certificate.clone());
-                Arc::new(move || stores.lagging().into_iter().chain(certificate.problem(Timestamp::now())).collect())
+                let (stores, certificate, rival) = (stores.clone(), certificate.clone(), alone.clone());
+                Arc::new(move || {
+                    let lagging = stores.lagging().into_iter().chain(certificate.problem(Timestamp::now()));
+                    lagging.chain(rival.as_ref().and_then(|rival| rival.borrow().problem())).collect()
+                })
             },
             metrics: Arc::new(move || gauges.encode()),
         };
@@ -234,6 +263,10 @@ impl Serve {
             let (end, stores) = (until(&stopped), stores.clone());
             tasks.spawn(async move {
                 stores.completed().await;
+                if let Some(mut rival) = alone {
+                    // Nobody else's place in a webhook configuration is taken.
+                    let _ = rival.wait_for(|rival| *rival == Rival::None).await;
+                }
                 tracing::info!("ready");
                 Ok(registration.run(end).await?)
             });
@@ -260,6 +293,9 @@ impl Serve {
         }
         last.send_replace(true);
         let _ = led.await;
+        if let Some(counted) = counted {
+            let _ = counted.await;
+        }
         tracing::info!("stopped");
         failed.unwrap_or(Ok(()))
     }
@@ -279,6 +315,7 @@ impl Serve {
         Duties {
             namespace: namespace.to_owned(),
             moves: true,
+            claims: self.claims == claims::Kept::Lease,
             authority: self.tls_cert.is_none().then(|| authority::SECRET.to_owned()),
             registration: registers.then(|| permissions::Registration {
                 name: self.webhook_configuration.clone(),

@@ -50,6 +50,11 @@ impl Identity {
         [Role::Serve, Role::Move].into_iter().find(|role| role.word() == word)
     }
 
+    /// The part that no other has.
+    pub fn random(&self) -> &str {
+        self.0.rsplit('_').next().unwrap_or_default()
+    }
+
     /// As it stands in the Lease.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -27,6 +27,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::identity::Identity;
 use super::lease::{Seen, Step, Timing, look, step};
+use super::rival::Rival;
 use crate::cluster::failure::words;
 
 /// The name of the Lease.
@@ -97,6 +98,7 @@ pub struct Leader {
     /// Whether the Lease may be ours: a write without an answer may have been carried out.
     wrote: bool,
     state: watch::Sender<Leadership>,
+    rival: watch::Sender<Rival>,
 }
 
 impl Leader {
@@ -111,12 +113,18 @@ impl Leader {
             renewed: None,
             wrote: false,
             state: watch::Sender::new(Leadership::Following { holder: None }),
+            rival: watch::Sender::new(Rival::Unclear(None)),
         }
     }
 
     /// Tells whether this process leads, now and whenever that changes.
     pub fn subscribe(&self) -> watch::Receiver<Leadership> {
         self.state.subscribe()
+    }
+
+    /// Tells whether another server is at work, now and whenever that changes.
+    pub fn rival(&self) -> watch::Receiver<Rival> {
+        self.rival.subscribe()
     }
 
     /// Who this process is.
@@ -204,6 +212,7 @@ impl Leader {
                 self.renewed = None;
                 let holder = self.seen.as_ref().and_then(Seen::holder).map(Identity::of);
                 self.publish(Leadership::Following { holder });
+                self.publish_rival(now);
                 return Ok(());
             }
         };
@@ -212,6 +221,7 @@ impl Leader {
             self.seen = lease.spec.map(|spec| look(self.seen.take(), spec, Instant::now()));
             self.renewed = Some(begin);
             self.publish(Leadership::Leading);
+            self.publish_rival(now);
         }
         Ok(())
     }
@@ -285,6 +295,15 @@ impl Leader {
 
     fn failed(&self, what: &'static str, error: &KubeError) -> LeaderError {
         LeaderError::Request { namespace: self.namespace.clone(), what, reason: words(error) }
+    }
+
+    fn publish_rival(&self, now: Instant) {
+        let rival = Rival::of(self.seen.as_ref(), &self.me, self.timing.retry, now);
+        self.rival.send_if_modified(|known| {
+            let other = *known != rival;
+            *known = rival;
+            other
+        });
     }
 
     fn publish(&self, state: Leadership) {

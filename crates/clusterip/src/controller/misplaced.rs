@@ -197,7 +197,7 @@ fn as_it_was(service: &Value) -> Value {
 }
 
 /// The addresses after a move: of each family the one that stays, or the new one.
-fn merge(pool: &Pool, from: &[IpAddr], new: &[IpAddr]) -> Vec<IpAddr> {
+pub fn merge(pool: &Pool, from: &[IpAddr], new: &[IpAddr]) -> Vec<IpAddr> {
     let target = |address: &IpAddr| {
         let of_family = new.iter().find(|new| new.is_ipv4() == address.is_ipv4());
         of_family.filter(|_| !fits(pool, *address)).copied().unwrap_or(*address)

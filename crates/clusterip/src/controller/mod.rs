@@ -23,6 +23,8 @@ pub mod outcome;
 pub mod ownership;
 pub mod reconcile;
 pub mod refusal;
+pub mod replicas;
+pub mod rival;
 pub mod run;
 pub mod spec_merge;
 pub mod step;

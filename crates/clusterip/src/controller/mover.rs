@@ -33,6 +33,7 @@ use super::attempt::{Attempt, next_target, same_families};
 use super::field_ownership::MANAGER;
 use super::journal::{Journal, JournalError};
 use super::outcome::{Outcome, Unmoved, shown};
+use super::ownership::set_by_hand;
 use super::refusal::Refusal;
 use super::step::{self, Step};
 use crate::cluster::object::service_path;
@@ -253,6 +254,7 @@ impl<'m> Run<'m> {
     /// Begins a move of the Service that was read, and ends it.
     async fn begin(&mut self, mut service: Value, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
         let mut to = order.addresses.clone();
+        let was_by_hand = set_by_hand(&service);
         loop {
             if step::next(&service) != Step::AtHome {
                 return self.finish(service, targets).await;
@@ -278,6 +280,8 @@ impl<'m> Run<'m> {
                 }
             }
             match self.read("read").await? {
+                // Somebody may have chosen its address since it was looked at.
+                Some(now) if set_by_hand(&now) && !was_by_hand => return Ok(Outcome::Unmoved(Unmoved::SetByHand)),
                 Some(now) => service = now,
                 None => return Ok(Outcome::Unmoved(Unmoved::Gone)),
             }

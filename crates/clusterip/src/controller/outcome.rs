@@ -76,6 +76,8 @@ pub enum Unmoved {
     ExternalName,
     /// It is a load balancer, which is moved on request only.
     LoadBalancer,
+    /// Its address was set by hand after the move was ordered.
+    SetByHand,
     /// It has no address, as the API server never leaves one.
     WithoutAddress,
     /// It has the addresses ordered.
@@ -155,6 +157,7 @@ impl fmt::Display for Unmoved {
             Self::BeingDeleted => f.write_str("it is being deleted"),
             Self::Headless => f.write_str("it is headless"),
             Self::ExternalName => f.write_str("it is of type ExternalName"),
+            Self::SetByHand => f.write_str("its address was set by hand meanwhile"),
             Self::LoadBalancer => f.write_str("it is a load balancer, which is moved on request only"),
             Self::WithoutAddress => f.write_str("it has no address"),
             Self::There => f.write_str("it has that address"),

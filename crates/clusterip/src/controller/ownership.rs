@@ -1,8 +1,11 @@
 //! Whether a Service's address was set by hand.
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::field_ownership::MANAGER;
+
+/// Whoever owns one of these chose an address.
+const OWNED: [&str; 2] = ["f:clusterIP", "f:clusterIPs"];
 
 /// Whether somebody chose this Service's address: he owns it in `metadata.managedFields`.
 ///
@@ -10,11 +13,34 @@ use super::field_ownership::MANAGER;
 /// allocator picked has no owner. A Service without managedFields tells nothing, and counts as set by
 /// hand; what a move that is not finished yet owns does not count.
 pub fn set_by_hand(service: &Value) -> bool {
+    chosen_by_hand(service).unwrap_or(true)
+}
+
+/// The same, where it is to be told what is not known: nothing for a Service without managedFields.
+pub fn chosen_by_hand(service: &Value) -> Option<bool> {
     let entries = service.pointer("/metadata/managedFields").and_then(Value::as_array);
-    let Some(entries) = entries.filter(|entries| !entries.is_empty()) else { return true };
+    let entries = entries.filter(|entries| !entries.is_empty())?;
     let others = entries.iter().filter(|entry| entry.get("manager").is_none_or(|manager| manager != MANAGER));
-    others.filter_map(|entry| entry.pointer("/fieldsV1/f:spec")).any(|spec| {
-        let owned = |field| spec.get(field).is_some();
-        owned("f:clusterIP") || owned("f:clusterIPs")
-    })
+    Some(
+        others
+            .filter_map(|entry| entry.pointer("/fieldsV1/f:spec"))
+            .any(|spec| OWNED.iter().any(|field| spec.get(field).is_some())),
+    )
+}
+
+/// Of `metadata.managedFields` what [`chosen_by_hand`] reads: who owns an address, or that nobody does.
+pub fn of_address<'e>(entries: impl IntoIterator<Item = (Option<&'e str>, Option<&'e Value>)>) -> Vec<Value> {
+    let mut kept = Vec::new();
+    for (manager, fields) in entries {
+        let Some(spec) = fields.and_then(|fields| fields.get("f:spec")) else { continue };
+        let owned: Map<String, Value> = OWNED
+            .iter()
+            .filter(|field| spec.get(field).is_some())
+            .map(|field| ((*field).to_owned(), json!({})))
+            .collect();
+        if !owned.is_empty() {
+            kept.push(json!({"manager": manager, "fieldsV1": {"f:spec": owned}}));
+        }
+    }
+    if kept.is_empty() { vec![json!({})] } else { kept }
 }

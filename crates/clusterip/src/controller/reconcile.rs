@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use http::Request;
 use kube::Client;
 use serde_json::Value;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use super::affected::Id;
 use super::alternatives::Alternatives;
@@ -19,6 +19,7 @@ use super::misplaced::{self, Allowed, Finding, MOVE_ANNOTATION, Misplaced, Verdi
 use super::mover::{MoveError, Mover, Order};
 use super::outcome::{Outcome, Unmoved};
 use super::ownership::set_by_hand;
+use super::replicas::Agreement;
 use crate::cluster::failure::words;
 use crate::cluster::object::{service_path, text};
 use crate::cluster::snapshot::addresses;
@@ -31,6 +32,9 @@ const UNFINISHED: Duration = Duration::from_secs(2);
 const STALE: Duration = Duration::from_millis(200);
 /// How soon one is looked at again that can't move, for reasons that no change here tells of.
 const REPORTED: Duration = Duration::from_secs(60);
+
+/// How soon one is looked at again that waits for the replicas to agree on the settings.
+const DISAGREEMENT: Duration = Duration::from_secs(1);
 
 /// When a Service is to be looked at again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +66,8 @@ pub struct Reconciler {
     mover: Mover,
     metrics: Arc<Metrics>,
     allowed: Allowed,
+    /// What the other replicas go by; none where there are no others.
+    agreement: Option<watch::Receiver<Agreement>>,
     /// A look computes: more at once would make none faster, and the webhook's answers slower.
     looks: Arc<Semaphore>,
     brakes: Mutex<Brakes>,
@@ -86,10 +92,22 @@ impl Reconciler {
             client,
             metrics,
             allowed,
+            agreement: None,
             looks: Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from))),
             brakes: Mutex::default(),
             found: Mutex::default(),
         }
+    }
+
+    /// The same, which moves nothing as long as other replicas go by other settings: they would place what
+    /// is created meanwhile by those.
+    pub fn agreeing(self, agreement: watch::Receiver<Agreement>) -> Self {
+        Self { agreement: Some(agreement), ..self }
+    }
+
+    fn agrees(&self) -> bool {
+        let settings = self.evaluator.settings();
+        self.agreement.as_ref().is_none_or(|agreement| agreement.borrow().is_on(&settings.hash))
     }
 
     /// The evaluator.
@@ -143,6 +161,7 @@ impl Reconciler {
                 let ended = self.finish(id, &service).await;
                 self.after(id, &ended)
             }
+            Ok(Finding::Misplaced(_)) if !self.agrees() => Next::After(DISAGREEMENT),
             Ok(Finding::Misplaced(misplaced)) => self.misplaced(id, &service, *misplaced).await,
             Err(error) => {
                 tracing::error!(namespace = id.0, name = id.1, error, "the policy did not answer");
@@ -155,7 +174,9 @@ impl Reconciler {
         let turn = Arc::clone(&self.looks).acquire_owned().await.map_err(|error| error.to_string())?;
         let this = Arc::clone(self);
         let look = move || {
-            let found = misplaced::look(&this.evaluator, &service, this.allowed).map_err(|error| error.to_string());
+            // No address is held, nor claimed, for one that has to wait.
+            let allowed = Allowed { any: this.allowed.any && this.agrees(), ..this.allowed };
+            let found = misplaced::look(&this.evaluator, &service, allowed).map_err(|error| error.to_string());
             drop(turn);
             found
         };

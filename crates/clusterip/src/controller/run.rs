@@ -202,6 +202,8 @@ impl Controller {
 
 /// The Services that would move, and how many there are that have an address of ours to give.
 fn survey(reconciler: &Reconciler, ids: &[Id]) -> (BTreeSet<Id>, usize) {
+    // Nobody is given what is held for the count: other replicas need not know.
+    let evaluator = reconciler.evaluator().unclaimed();
     let (mut misplaced, mut managed) = (BTreeSet::new(), 0);
     // Held until all are counted: otherwise one free address would do for all of them.
     let mut held = Vec::new();
@@ -212,7 +214,7 @@ fn survey(reconciler: &Reconciler, ids: &[Id]) -> (BTreeSet<Id>, usize) {
             snapshot.get("v1", "Service", &id.0, &id.1)
         };
         let Some(service) = service else { continue };
-        let Ok(finding) = misplaced::look(reconciler.evaluator(), &service, reconciler.allowed()) else { continue };
+        let Ok(finding) = misplaced::look(&evaluator, &service, reconciler.allowed()) else { continue };
         managed += 1;
         if let Finding::Misplaced(found) = finding
             && matches!(found.verdict, Verdict::Move { .. })

@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use self::judge::Judge;
 pub use self::judge::judge;
 use self::refused::publish_events;
-pub use self::source::{KEY, Source};
+pub use self::source::{KEY, Source, written};
 use self::source::{Written, read, versions};
 use crate::metrics::Metrics;
 use crate::policy::module::Module;

@@ -76,6 +76,15 @@ fn of_file(file: &Path) -> Written {
     parse(&source.text)
 }
 
+/// What is written there now.
+///
+/// # Errors
+/// [`SettingsError`] where it can't be read.
+pub async fn written(source: &Source) -> Result<Value, SettingsError> {
+    let mistakes = |mistakes| SettingsError::Mistakes { origin: source.to_string(), mistakes };
+    read(source).await?.0.map_err(mistakes)
+}
+
 /// What is written there now, and the object that it is written in.
 pub(super) async fn read(source: &Source) -> Result<(Written, Option<ObjectReference>), SettingsError> {
     match source {

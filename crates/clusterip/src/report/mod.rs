@@ -1,9 +1,12 @@
 //! Results for people and programs.
 
+pub mod audit_table;
 pub mod columns;
 pub mod filled;
 pub mod json;
+pub mod map;
 pub mod moves;
 pub mod style;
 pub mod table;
 pub mod terminal;
+pub mod why_table;

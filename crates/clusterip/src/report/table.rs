@@ -91,7 +91,7 @@ fn totals(plan: &Plan) -> String {
 }
 
 /// A number, or about which power of two it is where nobody would read the number.
-fn count(number: u128) -> String {
+pub fn count(number: u128) -> String {
     const LONGEST: u128 = 1 << 32;
     if number < LONGEST { number.to_string() } else { format!("2^{:.0}", (number as f64).log2()) }
 }

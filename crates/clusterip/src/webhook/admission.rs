@@ -55,7 +55,7 @@ impl Admission {
         let owner = owner(request, object);
         let (namespace, name) = owner.id();
         let given = addresses(object);
-        let is_ours = |address: &IpAddr| self.evaluator.ledger().is_ours(*address, namespace, name);
+        let is_ours = |address: &IpAddr| self.evaluator.is_ours(*address, namespace, name);
         let dry_run = request.get("dryRun").and_then(Value::as_bool).unwrap_or_default();
         let subject = Subject { owner: owner.clone(), own: Vec::new(), dry_run };
         // An address of ours in a request: other webhooks came after us, and the API server asks again.
@@ -83,18 +83,20 @@ impl Admission {
             spec.remove("clusterIP");
             spec.remove("clusterIPs");
         }
+        let evaluate =
+            |subject: &Subject| self.evaluator.evaluate(&without, subject).map_err(|error| error.to_string());
+        // Mostly it keeps what it has: then another need not be held for it, nor claimed.
         let dry_run = subject.dry_run;
-        let evaluation = self.evaluator.evaluate(&without, &subject).map_err(|error| error.to_string())?;
-        let mut answer = evaluation.answer.clone();
-        let audit = answer.audit();
-        let count = answer.mutated_object.as_ref().map(|object| addresses(object).len());
+        let look = evaluate(&Subject { dry_run: true, ..subject.clone() })?;
+        let count = look.answer.mutated_object.as_ref().map(|object| addresses(object).len());
+        let audit = look.answer.audit();
         let fits = count == Some(given.len())
-            && audit.as_ref().is_some_and(|audit| lies_in_pool(&evaluation.settings.settings, audit, given));
+            && audit.as_ref().is_some_and(|audit| lies_in_pool(&look.settings.settings, audit, given));
         if fits {
-            evaluation.settle(&[]);
-            answer.mutated_object = None;
-            return Ok(answer);
+            return Ok(Answer { mutated_object: None, ..look.answer.clone() });
         }
+        let evaluation = evaluate(&subject)?;
+        let mut answer = evaluation.answer.clone();
         if answer.mutated_object.is_none() && answer.accepted {
             // No pool any more: what we gave is taken back.
             answer.mutated_object = without.get("object").cloned();

@@ -1,0 +1,187 @@
+//! Puts an audit together.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use clusterip_core::settings::Settings;
+use ipnet::IpNet;
+use serde_json::Value;
+
+use super::judge::{self, JudgeError, Judged, Judgement, Memory};
+use super::model::{Address, Audit, Finding, Pool, State};
+use super::{findings, ranges};
+use crate::cluster::ledger::Owner;
+use crate::cluster::object::name;
+use crate::cluster::snapshot::{Snapshot, addresses};
+use crate::controller::journal::Journal;
+use crate::controller::ownership::chosen_by_hand;
+use crate::live_settings::LiveSettings;
+use crate::placement::{Placement, Standing, Unasked};
+use crate::policy::module::Module;
+
+/// What an audit is made from.
+pub struct Matter<'m> {
+    /// The policy.
+    pub module: &'m Module,
+    /// The settings in force.
+    pub settings: &'m LiveSettings,
+    /// The cluster's own Service ranges; none where they are not known.
+    pub ranges: Vec<IpNet>,
+    /// The cluster.
+    pub snapshot: &'m Arc<RwLock<Snapshot>>,
+    /// Addresses in flight, and for whom.
+    pub in_flight: Vec<(IpAddr, Owner)>,
+    /// Whether all that is in flight is known.
+    pub ledger: bool,
+    /// What could not be found out.
+    pub notes: Vec<String>,
+}
+
+impl Matter<'_> {
+    /// The audit. What `memory` still knows is not asked for again.
+    ///
+    /// # Errors
+    /// [`JudgeError`] where the policy has no answer.
+    pub fn audit(&self, memory: &mut Memory) -> Result<Audit, JudgeError> {
+        let judged = judge::all(self.module, self.settings, self.snapshot, memory)?;
+        let settings = &self.settings.settings;
+        let used = self.used(&judged);
+        let pools: Vec<Pool> = settings
+            .pools
+            .iter()
+            .map(|pool| Pool {
+                name: pool.name.clone(),
+                ranges: pool.cidrs.iter().map(|cidr| ranges::range(settings, pool, *cidr, &used)).collect(),
+            })
+            .collect();
+        let mut findings = Vec::new();
+        for judged in &judged {
+            findings::of_service(settings, judged, &mut findings);
+        }
+        let kubernetes = self.kubernetes();
+        findings::of_pools(settings, &pools, &self.ranges, &kubernetes, self.ledger, &mut findings);
+        sort(settings, &mut findings);
+        let mut notes = self.notes.clone();
+        notes.extend(unknown_owners(&judged));
+        Ok(Audit { pools, findings, services: judged.iter().filter(|judged| has_address(judged)).count(), notes })
+    }
+
+    /// Every address that is used or in flight. A Service tells more than what is in flight, and that more
+    /// than an `IPAddress`.
+    fn used(&self, judged: &[Judged]) -> BTreeMap<IpAddr, Address> {
+        let mut used = BTreeMap::new();
+        for judged in judged {
+            for address in of_service(judged) {
+                used.entry(address.address).or_insert(address);
+            }
+        }
+        for (address, owner) in &self.in_flight {
+            let (namespace, name) = owner.id();
+            used.entry(*address).or_insert_with(|| bare(*address, State::InFlight, namespace, name));
+        }
+        let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
+        for object in snapshot.all("networking.k8s.io/v1", "IPAddress") {
+            if let Ok(address) = name(&object).parse() {
+                used.entry(address).or_insert_with(|| Address {
+                    evidence: Some("an IPAddress object without its Service".to_owned()),
+                    ..bare(address, State::Used, "", "")
+                });
+            }
+        }
+        used
+    }
+
+    /// The addresses of `default/kubernetes`.
+    fn kubernetes(&self) -> Vec<IpAddr> {
+        let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
+        snapshot.get("v1", "Service", "default", "kubernetes").map(|service| addresses(&service)).unwrap_or_default()
+    }
+}
+
+/// The addresses that a Service has, or that a move of it keeps.
+fn of_service(judged: &Judged) -> Vec<Address> {
+    let service = judged.service.value();
+    let (namespace, name) = (&judged.id.0, &judged.id.1);
+    let by_hand = chosen_by_hand(&service);
+    let own = addresses(&service).into_iter();
+    match judged.judgement.as_ref() {
+        Judgement::Unasked(Unasked::Foreign) => {
+            own.map(|address| Address { by_hand, ..bare(address, State::Used, namespace, name) }).collect()
+        }
+        Judgement::Unasked(Unasked::HalfMoved) => {
+            let (from, to) = match Journal::of(&service) {
+                Ok(Some(journal)) => (journal.from, journal.to),
+                _ => (Vec::new(), Vec::new()),
+            };
+            let concerned = own.chain(from).chain(to);
+            concerned
+                .map(|address| Address {
+                    evidence: Some("a move of it has begun, and has not ended".to_owned()),
+                    ..bare(address, State::InFlight, namespace, name)
+                })
+                .collect()
+        }
+        Judgement::Placed(placement) => own
+            .map(|address| Address {
+                state: state(placement),
+                pool: placement.pool.clone(),
+                evidence: placement.evidence.clone(),
+                by_hand,
+                ..bare(address, State::Used, namespace, name)
+            })
+            .collect(),
+    }
+}
+
+fn state(placement: &Placement) -> State {
+    match placement.standing {
+        Standing::InPlace | Standing::NotWhereAssumed => State::Used,
+        Standing::Squats | Standing::Misplaced => State::Misplaced,
+    }
+}
+
+fn bare(address: IpAddr, state: State, namespace: &str, name: &str) -> Address {
+    let (namespace, name) = (namespace.to_owned(), name.to_owned());
+    Address { address, state, namespace, name, pool: None, evidence: None, by_hand: None }
+}
+
+fn has_address(judged: &Judged) -> bool {
+    match judged.judgement.as_ref() {
+        Judgement::Placed(_) => true,
+        Judgement::Unasked(_) => !addresses(&judged.service.value()).is_empty(),
+    }
+}
+
+/// By kind, then by pools in their order, then by namespace and name.
+fn sort(settings: &Settings, findings: &mut [Finding]) {
+    let place = |finding: &Finding| {
+        // About pools first: a Service's pool does not count.
+        finding.name.is_none().then(|| settings.pools.iter().position(|pool| Some(&pool.name) == finding.pool.as_ref()))
+    };
+    findings.sort_by(|a, b| {
+        let key = |finding: &Finding| {
+            (finding.kind, place(finding).flatten(), finding.namespace.clone(), finding.name.clone())
+        };
+        key(a).cmp(&key(b))
+    });
+}
+
+/// Where nobody knows who chose the addresses, that is said once.
+fn unknown_owners(judged: &[Judged]) -> Option<String> {
+    let unknown = |judged: &&Judged| {
+        matches!(judged.judgement.as_ref(), Judgement::Placed(_)) && !has_owners(&judged.service.value())
+    };
+    let count = judged.iter().filter(unknown).count();
+    (count > 0).then(|| {
+        let services = if count == 1 { "1 Service comes".to_owned() } else { format!("{count} Services come") };
+        format!(
+            "{services} without metadata.managedFields: whether somebody set its address by hand is not known \
+             (`kubectl get --show-managed-fields` shows them)"
+        )
+    })
+}
+
+fn has_owners(service: &Value) -> bool {
+    chosen_by_hand(service).is_some()
+}

@@ -1,0 +1,85 @@
+//! The policy's look-ups in an audit.
+//!
+//! To which pool a Service belongs does not depend on which addresses are free. So while every Service is
+//! asked about, all are: the price of a look does not grow with the cluster, whatever the order of the
+//! settings, and a full pool does not hide what else the policy has to say.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde_json::json;
+
+use crate::cluster::snapshot::{Snapshot, SnapshotCalls, map};
+use crate::policy::host_calls::{HostCall, HostCalls};
+
+/// Which addresses are free.
+pub enum Free {
+    /// All of them.
+    All,
+    /// Those that nobody has, and the Service's own.
+    But {
+        /// The Service's own addresses.
+        own: Vec<IpAddr>,
+        /// Those in flight.
+        in_flight: BTreeSet<IpAddr>,
+    },
+}
+
+/// Look-ups about one Service.
+pub struct Calls {
+    snapshot: Arc<RwLock<Snapshot>>,
+    calls: SnapshotCalls,
+    free: Free,
+}
+
+impl Calls {
+    /// Look-ups about `service` in a cluster.
+    pub fn new(snapshot: &Arc<RwLock<Snapshot>>, service: &serde_json::Value, free: Free) -> Self {
+        let selector = map(service, &["spec", "selector"]);
+        let calls = SnapshotCalls::new(Arc::clone(snapshot)).for_selector(selector);
+        Self { snapshot: Arc::clone(snapshot), calls, free }
+    }
+
+    fn is_free(&self, address: IpAddr) -> bool {
+        match &self.free {
+            Free::All => true,
+            Free::But { own, .. } if own.contains(&address) => true,
+            Free::But { in_flight, .. } => {
+                let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
+                !in_flight.contains(&address) && !snapshot.has_ip_address(address)
+            }
+        }
+    }
+}
+
+impl HostCalls for Calls {
+    fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
+        match call {
+            HostCall::Get { api_version, kind, name, namespace, .. } if kind == "IPAddress" => match name.parse() {
+                Ok(address) if self.is_free(address) => {
+                    Err(format!("Cannot find {api_version}/{kind} named '{name}' inside of namespace '{namespace:?}'"))
+                }
+                // Whether it exists is all that is asked.
+                _ => json(&json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}})),
+            },
+            HostCall::ListAll { api_version, kind, .. } if api_version == "v1" && kind == "Service" => {
+                match &self.free {
+                    Free::All => json(&json!({"apiVersion": "v1", "kind": "ServiceList", "metadata": {}, "items": []})),
+                    Free::But { in_flight, .. } => {
+                        let held = in_flight.iter().map(|address| {
+                            let metadata = json!({"namespace": "", "name": ""});
+                            json!({"metadata": metadata, "spec": {"clusterIP": address.to_string()}})
+                        });
+                        self.calls.answer_with(call, &held.collect::<Vec<_>>())
+                    }
+                }
+            }
+            _ => self.calls.answer(call),
+        }
+    }
+}
+
+fn json(value: &serde_json::Value) -> Result<Vec<u8>, String> {
+    serde_json::to_vec(value).map_err(|error| error.to_string())
+}

@@ -1,0 +1,282 @@
+//! What is not as it should be, in words.
+
+use std::net::IpAddr;
+
+use clusterip_core::address::{Candidates, Family, Order};
+use clusterip_core::settings::{Pool, Settings};
+use ipnet::IpNet;
+use serde_json::Value;
+
+use super::judge::{Judged, Judgement};
+use super::model::{Finding, Kind, Pool as Used};
+use crate::cluster::object::text;
+use crate::cluster::snapshot::addresses;
+use crate::controller::journal::Journal;
+use crate::controller::misplaced::MOVE_ANNOTATION;
+use crate::controller::ownership::chosen_by_hand;
+use crate::placement::{Placement, Standing, Unasked, fits};
+
+/// What is wrong with a Service.
+pub fn of_service(settings: &Settings, judged: &Judged, findings: &mut Vec<Finding>) {
+    match judged.judgement.as_ref() {
+        Judgement::Unasked(Unasked::Foreign) => {}
+        Judgement::Unasked(Unasked::HalfMoved) => findings.push(half_moved(judged)),
+        Judgement::Placed(placement) => {
+            let service = judged.service.value();
+            if let Some(found) = misplaced(settings, judged, placement, &service) {
+                findings.push(found);
+            }
+            if let Some(reason) = judged.judgement.denial() {
+                let subject = subject(judged);
+                // The policy names the Service itself.
+                let reason = reason.strip_prefix(&format!("{subject}: ")).unwrap_or(reason);
+                findings.push(Finding {
+                    addresses: placement.addresses.clone(),
+                    pool: placement.pool.clone(),
+                    evidence: placement.evidence.clone(),
+                    ..about(
+                        Kind::Denied,
+                        judged,
+                        format!("it would be denied if it were created now: {reason}"),
+                        "change what the policy refuses, before the Service is created anew",
+                    )
+                });
+            }
+            if !placement.mixed.is_empty() {
+                findings.push(Finding {
+                    addresses: placement.addresses.clone(),
+                    pool: placement.pool.clone(),
+                    evidence: placement.evidence.clone(),
+                    ..about(
+                        Kind::MixedNodes,
+                        judged,
+                        placement.mixed.join("; "),
+                        "give each kind of nodes a Service of its own, or say which one is meant with the annotation \
+                         clusterip-policy/os",
+                    )
+                });
+            }
+        }
+    }
+}
+
+/// What is wrong with the pools and their settings. `ranges` are the cluster's own Service ranges, none
+/// where they are not known; `kubernetes` are the addresses of `default/kubernetes`; and `ledger` says
+/// whether somebody knows what is in flight.
+pub fn of_pools(
+    settings: &Settings,
+    pools: &[Used],
+    ranges: &[IpNet],
+    kubernetes: &[IpAddr],
+    ledger: bool,
+    findings: &mut Vec<Finding>,
+) {
+    for (pool, used) in settings.pools.iter().zip(pools) {
+        for family in [Family::V4, Family::V6].into_iter().filter(|family| pool.has(*family)) {
+            findings.extend(full(pool, family, used));
+        }
+        let outside: Vec<String> = pool
+            .cidrs
+            .iter()
+            .filter(|cidr| !ranges.is_empty() && !ranges.iter().any(|range| range.contains(*cidr)))
+            .map(ToString::to_string)
+            .collect();
+        if !outside.is_empty() {
+            let ranges: Vec<String> = ranges.iter().map(ToString::to_string).collect();
+            let message = format!(
+                "pool {}: {} outside of the cluster's Service ranges ({}): the API server refuses its addresses",
+                pool.name,
+                lies(&outside),
+                ranges.join(", ")
+            );
+            let way_out = "create a ServiceCIDR for the range, or take it out of the pool";
+            findings.push(about_pool(Kind::OutsideRanges, pool, message, way_out));
+        }
+        for address in kubernetes {
+            let candidates: Candidates = settings.candidates(pool, Family::of(*address));
+            if candidates.contains(*address) {
+                let message = format!(
+                    "pool {}: {address}, the address of default/kubernetes, lies in {} and is neither reserved nor \
+                     excluded: while that Service is being made, another could get it",
+                    pool.name,
+                    range_of(pool, *address)
+                );
+                let way_out = "name the cluster's ranges in services.serviceCIDRs, the primary one first, or exclude \
+                               the address from the pool";
+                let found = about_pool(Kind::OverKubernetes, pool, message, way_out);
+                findings.push(Finding { addresses: vec![*address], ..found });
+            }
+        }
+    }
+    if settings.order == Order::Lowest && !ledger {
+        findings.push(Finding {
+            kind: Kind::LowestOrder,
+            namespace: None,
+            name: None,
+            addresses: Vec::new(),
+            pool: None,
+            evidence: None,
+            message: "services.order is lowest: where Kubewarden evaluates, all requests of a moment pick the same \
+                      address, and the API server refuses all but one"
+                .to_owned(),
+            way_out: "set services.order: spread, or let `clusterip serve` evaluate, which knows what is in flight"
+                .to_owned(),
+        });
+    }
+}
+
+fn misplaced(settings: &Settings, judged: &Judged, placement: &Placement, service: &Value) -> Option<Finding> {
+    let by_hand = chosen_by_hand(service);
+    let pool = placement.pool.as_deref().and_then(|name| settings.pool(name));
+    match (placement.standing, pool) {
+        (Standing::InPlace | Standing::NotWhereAssumed, _) | (Standing::Misplaced, None) => None,
+        (Standing::Squats, _) => {
+            let wrong: Vec<IpAddr> =
+                placement.addresses.iter().copied().filter(|address| settings.pool_of(*address).is_some()).collect();
+            let why = placement.evidence.as_deref().unwrap_or("nothing is known of its nodes");
+            let hand = if by_hand == Some(true) { "; the address was set by hand" } else { "" };
+            let message = format!("{}, and no pool is for it: {why}{hand}", places(settings, &wrong));
+            let way_out = "add a pool that matches it, name one with the annotation clusterip-policy/pool, or create \
+                           the Service anew at an address of no pool";
+            Some(Finding {
+                pool: wrong.first().and_then(|address| settings.pool_of(*address)).map(|pool| pool.name.clone()),
+                addresses: wrong,
+                evidence: placement.evidence.clone(),
+                ..about(Kind::Squatter, judged, message, way_out)
+            })
+        }
+        (Standing::Misplaced, Some(pool)) => {
+            let wrong: Vec<IpAddr> =
+                placement.addresses.iter().copied().filter(|address| !fits(pool, *address)).collect();
+            let nowhere = wrong.iter().all(|address| settings.pool_of(*address).is_none());
+            let kind = match (nowhere, by_hand) {
+                (true, _) => Kind::NoPool,
+                (false, Some(true)) => Kind::ByHand,
+                (false, _) => Kind::Misplaced,
+            };
+            let evidence = placement.evidence.clone();
+            let hand = if nowhere && by_hand == Some(true) { "; the address was set by hand" } else { "" };
+            let message = format!(
+                "{}, and it belongs to pool {} ({}): {}{hand}",
+                places(settings, &wrong),
+                pool.name,
+                ranges(pool, &wrong),
+                evidence.as_deref().unwrap_or_default()
+            );
+            Some(Finding {
+                addresses: wrong,
+                pool: Some(pool.name.clone()),
+                evidence,
+                ..about(kind, judged, message, way_out(service, by_hand))
+            })
+        }
+    }
+}
+
+/// How a misplaced Service gets to its pool.
+pub fn way_out(service: &Value, by_hand: Option<bool>) -> &'static str {
+    if by_hand == Some(true) {
+        "nothing moves it: take clusterIP out of its manifest, or set one of its pool, and create it anew"
+    } else if text(service, &["metadata", "annotations", MOVE_ANNOTATION]) == "never" {
+        "nothing moves it as long as its annotation clusterip-policy/move says never"
+    } else if text(service, &["spec", "type"]) == "LoadBalancer" {
+        "`clusterip move --load-balancers` moves it"
+    } else {
+        "`clusterip move` moves it"
+    }
+}
+
+fn half_moved(judged: &Judged) -> Finding {
+    let service = judged.service.value();
+    let mut concerned = addresses(&service);
+    let message = match Journal::of(&service) {
+        Ok(Some(journal)) => {
+            for address in journal.from.iter().chain(&journal.to) {
+                if !concerned.contains(address) {
+                    concerned.push(*address);
+                }
+            }
+            let (from, to) = (listed(&journal.from), listed(&journal.to));
+            let why = if journal.why.is_empty() { String::new() } else { format!(": {}", journal.why) };
+            format!("its move from {from} to {to} has begun, and has not ended (phase {}){why}", journal.phase.name())
+        }
+        Ok(None) => "a move of it has begun, and has not ended: what it was before is not known".to_owned(),
+        Err(error) => format!("a move of it has begun, and has not ended: {error}"),
+    };
+    Finding {
+        addresses: concerned,
+        ..about(Kind::HalfMoved, judged, message, "`clusterip serve` finishes it, and so does `clusterip move`")
+    }
+}
+
+fn full(pool: &Pool, family: Family, used: &Used) -> Option<Finding> {
+    let ranges = || used.ranges.iter().filter(|range| Family::of(range.cidr.addr()) == family);
+    if ranges().any(|range| range.counts.free > 0) {
+        return None;
+    }
+    let sum = |count: fn(&super::model::Counts) -> u128| -> u128 { ranges().map(|range| count(&range.counts)).sum() };
+    let (usable, claimed) = (sum(|counts| counts.usable), sum(|counts| counts.claimed));
+    let claimed = if claimed > 0 { format!(", {claimed} of them in flight") } else { String::new() };
+    let message = format!(
+        "pool {} ({}) is full: all {usable} addresses are used{claimed}, {} more are reserved",
+        pool.name,
+        pool.ranges(family),
+        sum(|counts| counts.reserved)
+    );
+    Some(about_pool(Kind::Full, pool, message, "add a range to the pool, or delete Services that are not needed"))
+}
+
+fn about(kind: Kind, judged: &Judged, message: String, way_out: &str) -> Finding {
+    Finding {
+        kind,
+        namespace: Some(judged.id.0.clone()),
+        name: Some(judged.id.1.clone()),
+        addresses: Vec::new(),
+        pool: None,
+        evidence: None,
+        message: format!("{}: {message}", subject(judged)),
+        way_out: way_out.to_owned(),
+    }
+}
+
+fn about_pool(kind: Kind, pool: &Pool, message: String, way_out: &str) -> Finding {
+    let (namespace, name, evidence) = (None, None, None);
+    let (addresses, pool, way_out) = (Vec::new(), Some(pool.name.clone()), way_out.to_owned());
+    Finding { kind, namespace, name, addresses, pool, evidence, message, way_out }
+}
+
+/// As the policy names it in its messages.
+fn subject(judged: &Judged) -> String {
+    format!("Service {}/{}", judged.id.0, judged.id.1)
+}
+
+/// `172.21.0.5 lies in pool linux (172.21.0.0/24)`, for each address.
+pub fn places(settings: &Settings, addresses: &[IpAddr]) -> String {
+    let place = |address: &IpAddr| match settings.pool_of(*address) {
+        Some(pool) => format!("{address} lies in pool {} ({})", pool.name, range_of(pool, *address)),
+        None => format!("{address} lies in no pool"),
+    };
+    addresses.iter().map(place).collect::<Vec<_>>().join(", ")
+}
+
+/// The ranges of a pool for addresses of these families.
+fn ranges(pool: &Pool, addresses: &[IpAddr]) -> String {
+    let mut families: Vec<Family> = addresses.iter().map(|address| Family::of(*address)).collect();
+    families.dedup();
+    families.into_iter().map(|family| pool.ranges(family)).collect::<Vec<_>>().join(", ")
+}
+
+fn range_of(pool: &Pool, address: IpAddr) -> String {
+    pool.cidrs.iter().find(|cidr| cidr.contains(&address)).map(ToString::to_string).unwrap_or_default()
+}
+
+fn listed(addresses: &[IpAddr]) -> String {
+    if addresses.is_empty() {
+        return "an address that is not known".to_owned();
+    }
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
+}
+
+fn lies(ranges: &[String]) -> String {
+    format!("{} {}", ranges.join(", "), if ranges.len() == 1 { "lies" } else { "lie" })
+}

@@ -1,0 +1,168 @@
+//! What the policy says of every Service.
+
+use std::collections::HashMap;
+use std::num::NonZero;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::{available_parallelism, scope};
+
+use clusterip_core::answer::Outcome;
+use serde_json::Value;
+use thiserror::Error;
+
+use super::calls::{Calls, Free};
+use crate::cluster::object::Packed;
+use crate::cluster::snapshot::Snapshot;
+use crate::live_settings::LiveSettings;
+use crate::placement::{Placement, Unasked, as_if_created, unasked};
+use crate::policy::module::{Module, ModuleError};
+
+/// A Service that the policy has no answer for.
+#[derive(Debug, Error)]
+#[error("service {namespace}/{name}: {error}")]
+pub struct JudgeError {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub error: ModuleError,
+}
+
+/// What is known of a Service.
+#[derive(Clone, Debug)]
+pub enum Judgement {
+    /// Nobody is asked about it.
+    Unasked(Unasked),
+    /// Where it belongs, and where it lies.
+    Placed(Box<Placement>),
+}
+
+impl Judgement {
+    /// Why the policy would deny the Service if it were created now.
+    pub fn denial(&self) -> Option<&str> {
+        match self {
+            Self::Placed(placement) if placement.outcome == Some(Outcome::Denied) => {
+                Some(placement.reason.as_deref().unwrap_or_default())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A Service as it is, and what is known of it.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// Its namespace and name.
+    pub id: (String, String),
+    /// It.
+    pub service: Packed,
+    /// What is known of it.
+    pub judgement: Arc<Judgement>,
+}
+
+/// What was said of Services before: it holds as long as nothing changed that was asked about.
+#[derive(Default)]
+pub struct Memory {
+    settings: String,
+    known: HashMap<(String, String), Known>,
+}
+
+struct Known {
+    service: Packed,
+    revision: (u64, u64),
+    judgement: Arc<Judgement>,
+}
+
+/// Judges every Service, in the order of their namespaces and names. What is in `memory` and still
+/// holds is not asked for again.
+///
+/// # Errors
+/// [`JudgeError`] for the first Service that the policy has no answer for.
+pub fn all(
+    module: &Module,
+    settings: &LiveSettings,
+    snapshot: &Arc<RwLock<Snapshot>>,
+    memory: &mut Memory,
+) -> Result<Vec<Judged>, JudgeError> {
+    if memory.settings != settings.hash {
+        *memory = Memory { settings: settings.hash.clone(), ..Memory::default() };
+    }
+    // What is said afterwards is at least as new as these revisions.
+    let services: Vec<((String, String), Packed, (u64, u64))> = {
+        let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
+        let ids = snapshot.names("v1", "Service", None);
+        let service = |id: (String, String)| {
+            let service = snapshot.packed("v1", "Service", &id.0, &id.1)?.clone();
+            let revision = snapshot.revision(&id.0);
+            Some((id, service, revision))
+        };
+        ids.into_iter().filter_map(service).collect()
+    };
+    let mut known = std::mem::take(&mut memory.known);
+    let mut judgements: Vec<Option<Arc<Judgement>>> = services
+        .iter()
+        .map(|(id, service, revision)| {
+            let known = known.remove(id)?;
+            (known.revision == *revision && known.service == *service).then_some(known.judgement)
+        })
+        .collect();
+
+    let missing: Vec<usize> = (0..services.len()).filter(|index| judgements[*index].is_none()).collect();
+    let threads = available_parallelism().map_or(1, NonZero::get);
+    let failed: Mutex<Option<(usize, JudgeError)>> = Mutex::default();
+    let found: Mutex<Vec<(usize, Judgement)>> = Mutex::default();
+    scope(|scope| {
+        for chunk in missing.chunks(missing.len().div_ceil(threads).max(1)) {
+            let (services, failed, found) = (&services, &failed, &found);
+            scope.spawn(move || {
+                let mut own = Vec::with_capacity(chunk.len());
+                for &index in chunk {
+                    let ((namespace, name), service, _) = &services[index];
+                    match one(module, settings, snapshot, &service.value()) {
+                        Ok(judgement) => own.push((index, judgement)),
+                        Err(error) => {
+                            let error = JudgeError { namespace: namespace.clone(), name: name.clone(), error };
+                            let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                            if failed.as_ref().is_none_or(|(first, _)| index < *first) {
+                                *failed = Some((index, error));
+                            }
+                            return;
+                        }
+                    }
+                }
+                found.lock().unwrap_or_else(PoisonError::into_inner).append(&mut own);
+            });
+        }
+    });
+    if let Some((_, error)) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    for (index, judgement) in found.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        judgements[index] = Some(Arc::new(judgement));
+    }
+    let judged = services.into_iter().zip(judgements).filter_map(|((id, service, revision), judgement)| {
+        let judgement = judgement?;
+        let known = Known { service: service.clone(), revision, judgement: Arc::clone(&judgement) };
+        memory.known.insert(id.clone(), known);
+        Some(Judged { id, service, judgement })
+    });
+    Ok(judged.collect())
+}
+
+/// Judges one Service.
+///
+/// # Errors
+/// Where the policy has no answer.
+pub fn one(
+    module: &Module,
+    settings: &LiveSettings,
+    snapshot: &Arc<RwLock<Snapshot>>,
+    service: &Value,
+) -> Result<Judgement, ModuleError> {
+    if let Some(unasked) = unasked(&settings.settings, service) {
+        return Ok(Judgement::Unasked(unasked));
+    }
+    let calls = Arc::new(Calls::new(snapshot, service, Free::All));
+    let answer = module.validate(&as_if_created(service), &settings.document, calls)?;
+    Ok(Judgement::Placed(Box::new(Placement::of(&settings.settings, service, &answer))))
+}

@@ -1,0 +1,175 @@
+//! How the addresses of a range are used.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use clusterip_core::address::{Blocks, Family, Occupancy};
+use clusterip_core::settings::{Pool, Settings};
+use ipnet::IpNet;
+
+use super::model::{Address, Counts, Kept, Range, Span, State};
+
+/// A range of a pool, where these addresses are used.
+pub fn range(settings: &Settings, pool: &Pool, cidr: IpNet, used: &BTreeMap<IpAddr, Address>) -> Range {
+    let alone = Pool { cidrs: vec![cidr], ..pool.clone() };
+    let candidates = settings.candidates(&alone, Family::of(cidr.addr()));
+    let kept = kept(settings, pool, cidr);
+    let mut counts = Counts { usable: candidates.count(), ..Counts::default() };
+    counts.reserved = kept.iter().filter(|span| span.why == Kept::Reserved).map(size).sum();
+    let addresses: Vec<Address> =
+        used.range(cidr.network()..=cidr.broadcast()).map(|(_, address)| address.clone()).collect();
+    for address in &addresses {
+        match (candidates.contains(address.address), address.state) {
+            (true, State::InFlight) => counts.claimed += 1,
+            (true, _) => counts.used += 1,
+            (false, _) => counts.beside += 1,
+        }
+    }
+    counts.free = counts.usable.saturating_sub(counts.used).saturating_sub(counts.claimed);
+    Range { cidr, counts, kept, addresses }
+}
+
+/// What of a range is never handed out.
+pub fn kept(settings: &Settings, pool: &Pool, cidr: IpNet) -> Vec<Span> {
+    let addresses = Blocks::addresses(cidr);
+    let last = addresses.last_index();
+    let mut excluded = Occupancy::default();
+    excluded.insert(0..=0);
+    if Family::of(cidr.addr()) == Family::V4 {
+        excluded.insert(last..=last);
+    }
+    let kubernetes = settings.kubernetes_address().map(IpNet::from);
+    for net in pool.exclude.iter().copied().chain(kubernetes) {
+        if let Some(indices) = addresses.indices(net) {
+            excluded.insert(indices);
+        }
+    }
+    let mut spans: Vec<Span> = Vec::new();
+    let mut add = |first: u128, end: u128, why: Kept| {
+        if let (Some(first), Some(last)) = (addresses.address(first), addresses.address(end)) {
+            spans.push(Span { first, last, why });
+        }
+    };
+    if pool.reserved > 0 {
+        let reserved = u128::from(pool.reserved - 1).min(last);
+        for gap in excluded.gaps(0..=reserved) {
+            add(*gap.start(), *gap.end(), Kept::Reserved);
+        }
+    }
+    for range in excluded.ranges() {
+        add(*range.start(), *range.end(), Kept::Excluded);
+    }
+    spans.sort_unstable_by_key(|span| span.first);
+    spans
+}
+
+fn size(span: &Span) -> u128 {
+    match (span.first, span.last) {
+        (IpAddr::V4(first), IpAddr::V4(last)) => u128::from(last.to_bits() - first.to_bits()) + 1,
+        (IpAddr::V6(first), IpAddr::V6(last)) => (last.to_bits() - first.to_bits()).saturating_add(1),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_kept_and_counted() {
+        // Pool and Service ranges, addresses in use and in flight, what is kept, and the counts: usable,
+        // used, claimed, free, reserved, beside.
+        type Row = (
+            &'static str,
+            serde_json::Value,
+            &'static [&'static str],
+            &'static [&'static str],
+            &'static str,
+            [u128; 6],
+        );
+        let rows: [Row; 7] = [
+            (
+                "an empty range",
+                json!({"cidrs": ["10.0.0.0/29"]}),
+                &[],
+                &[],
+                "10.0.0.0-10.0.0.0 x, 10.0.0.7-10.0.0.7 x",
+                [6, 0, 0, 6, 0, 0],
+            ),
+            (
+                "reserved from the first address, of which the network's own is never given",
+                json!({"cidrs": ["10.0.0.0/29"], "reserved": 3}),
+                &["10.0.0.2", "10.0.0.4"],
+                &["10.0.0.5"],
+                "10.0.0.0-10.0.0.0 x, 10.0.0.1-10.0.0.2 r, 10.0.0.7-10.0.0.7 x",
+                [4, 1, 1, 2, 2, 1],
+            ),
+            (
+                "what is excluded is so within what is reserved, too",
+                json!({"cidrs": ["10.0.0.0/28"], "reserved": 6, "exclude": ["10.0.0.4/30"]}),
+                &["10.0.0.5"],
+                &["10.0.0.4"],
+                "10.0.0.0-10.0.0.0 x, 10.0.0.1-10.0.0.3 r, 10.0.0.4-10.0.0.7 x, 10.0.0.15-10.0.0.15 x",
+                [7, 0, 0, 7, 3, 2],
+            ),
+            (
+                "the address of default/kubernetes",
+                json!({"cidrs": ["172.30.0.0/29"]}),
+                &["172.30.0.1"],
+                &[],
+                "172.30.0.0-172.30.0.1 x, 172.30.0.7-172.30.0.7 x",
+                [5, 0, 0, 5, 0, 1],
+            ),
+            (
+                "the last address of an IPv6 range is one like any other",
+                json!({"cidrs": ["fd00::/126"]}),
+                &["fd00::3", "10.0.0.1"],
+                &[],
+                "fd00::-fd00:: x",
+                [3, 1, 0, 2, 0, 0],
+            ),
+            (
+                "a range that is full",
+                json!({"cidrs": ["10.0.0.0/30"]}),
+                &["10.0.0.1"],
+                &["10.0.0.2"],
+                "10.0.0.0-10.0.0.0 x, 10.0.0.3-10.0.0.3 x",
+                [2, 1, 1, 0, 0, 0],
+            ),
+            (
+                "a large one",
+                json!({"cidrs": ["fd00::/64"]}),
+                &[],
+                &[],
+                "fd00::-fd00:: x",
+                [(1 << 64) - 1, 0, 0, (1 << 64) - 1, 0, 0],
+            ),
+        ];
+        for (name, mut pool, used, claimed, kept, expected) in rows {
+            pool["name"] = json!("p");
+            let mut settings = Settings::from_value(&json!({"services": {"pools": [pool]}})).unwrap();
+            settings.service_cidrs = vec!["172.30.0.0/16".parse().unwrap()];
+            let address = |text: &&str, state| {
+                let address: IpAddr = text.parse().unwrap();
+                let (pool, evidence, by_hand) = (None, None, None);
+                (
+                    address,
+                    Address { address, state, namespace: String::new(), name: String::new(), pool, evidence, by_hand },
+                )
+            };
+            let used = used.iter().map(|text| address(text, State::Used));
+            let used = used.chain(claimed.iter().map(|text| address(text, State::InFlight))).collect();
+            let pool = &settings.pools[0];
+            let found = range(&settings, pool, pool.cidrs[0], &used);
+            let why = |span: &Span| if span.why == Kept::Reserved { "r" } else { "x" };
+            let spans: Vec<String> =
+                found.kept.iter().map(|span| format!("{}-{} {}", span.first, span.last, why(span))).collect();
+            assert_eq!(spans.join(", "), kept, "{name}");
+            let Counts { usable, used, claimed, free, reserved, beside } = found.counts;
+            assert_eq!([usable, used, claimed, free, reserved, beside], expected, "{name}");
+        }
+    }
+}

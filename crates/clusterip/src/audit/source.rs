@@ -1,0 +1,133 @@
+//! A cluster at one moment, of a snapshot file or of its API server. Of each object only those fields are
+//! kept that are read, as soon as it is there: what else a cluster has takes no memory.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::{Arc, RwLock};
+
+use anyhow::Context;
+use clusterip_core::settings::Settings;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{DynamicObject, ListParams};
+use kube::{Api, Client};
+use serde_json::Value;
+
+use crate::cluster::claim_lease::{CLAIM, Claim, LABEL};
+use crate::cluster::failure::words;
+use crate::cluster::kept::kept;
+use crate::cluster::kinds::{self, Kind};
+use crate::cluster::ledger::Owner;
+use crate::cluster::live::{self, LiveError};
+use crate::cluster::manifests;
+use crate::cluster::object::{self, service_cidrs};
+use crate::cluster::snapshot::Snapshot;
+
+/// A cluster at one moment.
+#[derive(Default)]
+pub struct Source {
+    /// Its objects, as far as they are read.
+    pub snapshot: Arc<RwLock<Snapshot>>,
+    /// Its own Service ranges, the primary one first; none where they are not known.
+    pub ranges: Vec<String>,
+    /// What replicas of a server claim.
+    pub in_flight: Vec<(IpAddr, Owner)>,
+    /// What could not be found out.
+    pub notes: Vec<String>,
+}
+
+/// The objects of a cluster as they come.
+struct Collector {
+    kinds: Vec<Kind>,
+    snapshot: Snapshot,
+    in_flight: Vec<(IpAddr, Owner)>,
+}
+
+impl Collector {
+    fn new(settings: &Settings) -> Self {
+        Self { kinds: kinds::asked(settings).collect(), snapshot: Snapshot::default(), in_flight: Vec::new() }
+    }
+
+    fn take(&mut self, kind: &Kind, object: DynamicObject) {
+        if let Some(object) = kept(kind, object) {
+            self.snapshot.insert(object);
+        }
+    }
+
+    /// What is claimed for a Service whose name is yet to be generated has no name.
+    fn claim(&mut self, lease: &Lease) {
+        let label = lease.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL));
+        if let Some(claim) = Claim::of(lease).filter(|_| label.is_some_and(|label| label == CLAIM)) {
+            self.in_flight.push((claim.address, claim.owner));
+        }
+    }
+
+    fn end(mut self, notes: Vec<String>) -> Source {
+        self.in_flight.sort_by_key(|(address, _)| *address);
+        let ranges = service_cidrs(self.snapshot.all("networking.k8s.io/v1", "ServiceCIDR"));
+        let snapshot = Arc::new(RwLock::new(self.snapshot));
+        Source { snapshot, ranges, in_flight: self.in_flight, notes }
+    }
+}
+
+/// The cluster of a file, as `kubectl get -A -o yaml` prints it.
+///
+/// # Errors
+/// Where it can't be read, or is something else.
+pub fn of_file(file: &Path, settings: &Settings) -> anyhow::Result<Source> {
+    let source = manifests::read_file(file).context("snapshot")?;
+    let mut collector = Collector::new(settings);
+    let mut wrong = None;
+    let read = manifests::stream(&source, "default", &mut |manifest| {
+        if wrong.is_none() {
+            wrong = collect(&mut collector, manifest.object.value())
+                .err()
+                .map(|error| anyhow::anyhow!("{}: {error}", manifest.origin));
+        }
+    });
+    read.context("snapshot")?;
+    match wrong {
+        Some(error) => Err(error.context("snapshot")),
+        None => Ok(collector.end(Vec::new())),
+    }
+}
+
+fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::Error> {
+    let kind = (object::api_version(&object).to_owned(), object::kind(&object).to_owned());
+    if kind == ("coordination.k8s.io/v1".to_owned(), "Lease".to_owned()) {
+        // Leases of others may be as they like.
+        if let Ok(lease) = serde_json::from_value(object) {
+            collector.claim(&lease);
+        }
+        return Ok(());
+    }
+    if collector.kinds.contains(&kind) {
+        collector.take(&kind, serde_json::from_value(object)?);
+    }
+    Ok(())
+}
+
+/// A live cluster. Claims that may not be listed everywhere are looked for in `namespace`.
+///
+/// # Errors
+/// [`LiveError`] where it refuses a list.
+pub async fn of_cluster(client: &Client, settings: &Settings, namespace: &str) -> Result<Source, LiveError> {
+    let mut collector = Collector::new(settings);
+    for kind in collector.kinds.clone() {
+        live::each(client, &kind, &mut |object| collector.take(&kind, object)).await?;
+    }
+    let claims = ListParams::default().labels(&format!("{LABEL}={CLAIM}"));
+    let mut leases = Api::<Lease>::all(client.clone()).list(&claims).await;
+    if matches!(&leases, Err(kube::Error::Api(status)) if status.code == 403) {
+        leases = Api::<Lease>::namespaced(client.clone(), namespace).list(&claims).await;
+    }
+    let mut notes = Vec::new();
+    match leases {
+        Ok(leases) => leases.items.iter().for_each(|lease| collector.claim(lease)),
+        Err(error) => notes.push(format!(
+            "what servers have in flight is not known: leases can't be listed: {}; --server-namespace says where \
+             their own are",
+            words(&error)
+        )),
+    }
+    Ok(collector.end(notes))
+}

@@ -1,0 +1,216 @@
+//! Why one Service has its address.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use clusterip_core::address::Blocks;
+use clusterip_core::answer::{Answer, Outcome};
+use clusterip_core::evidence::Report;
+use clusterip_core::settings::{Pool, Settings};
+use ipnet::IpNet;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::build::Matter;
+use super::calls::{Calls, Free};
+use super::judge::{self, JudgeError, Judged};
+use super::model::{Finding, Kept};
+use super::{findings, ranges};
+use crate::cluster::object::Packed;
+use crate::cluster::object::{name, namespace, text};
+use crate::cluster::snapshot::addresses;
+use crate::controller::misplaced::{MOVE_ANNOTATION, merge};
+use crate::controller::ownership::chosen_by_hand;
+use crate::placement::{Placement, Standing, Unasked, as_if_created, unasked};
+use crate::policy::host_calls::HostCall;
+use crate::policy::module::ModuleError;
+use crate::policy::service_request::ServiceRequest;
+use crate::policy::session::{Exchange, Recorder};
+
+/// What is known of one Service. `-o json` is this.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Why {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its addresses, and where they lie.
+    pub addresses: Vec<Place>,
+    /// Whether somebody chose them; not known where it comes without `metadata.managedFields`.
+    pub by_hand: Option<bool>,
+    /// What the policy would decide if it were created now without an address.
+    pub decision: Option<Outcome>,
+    /// The pool that it belongs to.
+    pub pool: Option<String>,
+    /// What is known of its nodes.
+    pub evidence: Option<Report>,
+    /// What was asked for that, in this order, and how much was found. Workloads that it does not select
+    /// don't count.
+    pub asked: Vec<Asked>,
+    /// What its author should look at.
+    pub warnings: Vec<String>,
+    /// Why it would be left or denied.
+    pub reason: Option<String>,
+    /// What is wrong with it.
+    pub findings: Vec<Finding>,
+    /// What `clusterip move` would do about it.
+    #[serde(rename = "move")]
+    pub moves: String,
+}
+
+/// Where an address lies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Place {
+    /// The address.
+    pub address: IpAddr,
+    /// The pool that it lies in; none for an address outside of all.
+    pub pool: Option<String>,
+    /// The range of that pool.
+    pub range: Option<IpNet>,
+    /// Why the pool never hands it out, where it does not.
+    pub kept: Option<Kept>,
+}
+
+/// A question that the policy asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Asked {
+    /// For what: a kind of workload, or an object by its name.
+    pub what: String,
+    /// How many objects were found.
+    pub found: usize,
+}
+
+/// What is known of the Service of this namespace and name; nothing where there is none.
+///
+/// # Errors
+/// [`JudgeError`] where the policy has no answer.
+pub fn of(matter: &Matter<'_>, of: (&str, &str)) -> Result<Option<Why>, JudgeError> {
+    let service = {
+        let snapshot = matter.snapshot.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        snapshot.get("v1", "Service", of.0, of.1)
+    };
+    let Some(service) = service else { return Ok(None) };
+    let failed = |error| JudgeError { namespace: of.0.to_owned(), name: of.1.to_owned(), error };
+    why(matter, &service).map(Some).map_err(failed)
+}
+
+fn why(matter: &Matter<'_>, service: &Value) -> Result<Why, ModuleError> {
+    let settings = &matter.settings.settings;
+    let own = addresses(service);
+    let by_hand = chosen_by_hand(service);
+    let unasked = unasked(settings, service);
+    // Of a Service that is left alone the policy says why.
+    let request = match unasked {
+        Some(Unasked::Foreign) => {
+            ServiceRequest { uid: "", username: "clusterip", object: service, old: None, dry_run: true }.to_value()
+        }
+        _ => as_if_created(service),
+    };
+    let in_flight = matter.in_flight.iter().map(|(address, _)| *address).collect();
+    let calls = Calls::new(matter.snapshot, service, Free::But { own: own.clone(), in_flight });
+    let recorder = Arc::new(Recorder::new(Arc::new(calls)));
+    let answer = matter.module.validate(&request, &matter.settings.document, recorder.clone())?;
+    let placement = Placement::of(settings, service, &answer);
+    // A pool that is full is none of the Service's faults.
+    let judgement = judge::one(matter.module, matter.settings, matter.snapshot, service)?;
+    let id = (namespace(service).to_owned(), name(service).to_owned());
+    let judged = Judged { id, service: Packed::new(service), judgement: Arc::new(judgement) };
+    let mut found = Vec::new();
+    findings::of_service(settings, &judged, &mut found);
+    found.sort_by_key(|finding| finding.kind);
+    let audit = answer.audit();
+    let said = placement.reason.is_some().then(|| reason(service, &placement, "").to_owned());
+    let moves = match unasked {
+        Some(Unasked::HalfMoved) => "finishes the move that has begun".to_owned(),
+        Some(Unasked::Foreign) => format!("leaves it: {}", said.as_deref().unwrap_or("it is none of ours")),
+        None => moves(settings, service, &answer, &placement, by_hand),
+    };
+    Ok(Why {
+        namespace: judged.id.0,
+        name: judged.id.1,
+        addresses: own.iter().map(|address| place(settings, *address)).collect(),
+        by_hand,
+        decision: audit.as_ref().map(|audit| audit.outcome),
+        pool: placement.pool.clone(),
+        evidence: audit.and_then(|audit| audit.evidence),
+        asked: recorder.exchanges().iter().filter_map(asked).collect(),
+        warnings: answer.warnings.unwrap_or_default(),
+        reason: said,
+        findings: found,
+        moves,
+    })
+}
+
+fn place(settings: &Settings, address: IpAddr) -> Place {
+    let pool = settings.pool_of(address);
+    let range = pool.and_then(|pool| range_of(pool, address));
+    let spans = pool.zip(range).map(|(pool, range)| ranges::kept(settings, pool, range)).unwrap_or_default();
+    let kept = spans.iter().find(|span| span.first <= address && address <= span.last).map(|span| span.why);
+    Place { address, pool: pool.map(|pool| pool.name.clone()), range, kept }
+}
+
+fn range_of(pool: &Pool, address: IpAddr) -> Option<IpNet> {
+    pool.cidrs.iter().copied().find(|cidr| Blocks::addresses(*cidr).index_of(address).is_some())
+}
+
+fn moves(
+    settings: &Settings,
+    service: &Value,
+    answer: &Answer,
+    placement: &Placement,
+    by_hand: Option<bool>,
+) -> String {
+    let pool = placement.pool.as_deref().and_then(|name| settings.pool(name));
+    match (placement.standing, pool) {
+        (Standing::InPlace, Some(_)) => "leaves it: it lies where it belongs".to_owned(),
+        (Standing::NotWhereAssumed, _) => {
+            "leaves it: which pool it belongs to is a mere assumption, and it lies in another".to_owned()
+        }
+        (Standing::InPlace | Standing::Squats, _) | (_, None) => {
+            format!("leaves it: {}", reason(service, placement, "no pool is for it"))
+        }
+        (Standing::Misplaced, Some(pool)) => {
+            if by_hand == Some(true) {
+                return "leaves it: its address was set by hand".to_owned();
+            }
+            if text(service, &["metadata", "annotations", MOVE_ANNOTATION]) == "never" {
+                return format!("leaves it: annotation {MOVE_ANNOTATION}: never");
+            }
+            let Some(new) = answer.mutated_object.as_ref().map(addresses) else {
+                return format!("leaves it: {}", reason(service, placement, "its pool has no address for it"));
+            };
+            let to: Vec<String> = merge(pool, &placement.addresses, &new).iter().map(ToString::to_string).collect();
+            let load_balancer = text(service, &["spec", "type"]) == "LoadBalancer";
+            let with = if load_balancer { " with --load-balancers" } else { "" };
+            let unless = if by_hand.is_none() { ", unless somebody set its address by hand" } else { "" };
+            format!("moves it to {}{with}{unless}", to.join(" and "))
+        }
+    }
+}
+
+/// What the policy says for itself, without the name of the Service.
+fn reason<'p>(service: &Value, placement: &'p Placement, otherwise: &'p str) -> &'p str {
+    let subject = format!("Service {}/{}: ", namespace(service), name(service));
+    let reason = placement.reason.as_deref().unwrap_or(otherwise);
+    reason.strip_prefix(&subject).unwrap_or(reason)
+}
+
+/// What a question was about; nothing for one about addresses.
+fn asked(exchange: &Exchange) -> Option<Asked> {
+    let found = exchange.answer.as_ref().ok().and_then(|answer| serde_json::from_str::<Value>(answer).ok());
+    let items = found.as_ref().and_then(|found| found.get("items")?.as_array()).map(Vec::len);
+    let what = match &exchange.call {
+        HostCall::ListAll { kind, .. } | HostCall::Get { kind, .. } if kind == "IPAddress" || kind == "Service" => {
+            return None;
+        }
+        HostCall::ListAll { kind, .. } => kind.clone(),
+        HostCall::ListNamespace { kind, namespace, .. } => format!("{kind} of namespace {namespace}"),
+        HostCall::Get { kind, name, namespace, .. } => match namespace {
+            Some(namespace) => format!("{kind} {namespace}/{name}"),
+            None => format!("{kind} {name}"),
+        },
+    };
+    Some(Asked { what, found: items.unwrap_or(usize::from(found.is_some())) })
+}

@@ -1,0 +1,186 @@
+//! `clusterip audit`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use clusterip_core::settings::Settings;
+use ipnet::IpNet;
+use serde_json::Value;
+
+use super::{connect, deployed};
+use crate::audit::build::Matter;
+use crate::audit::fail_on::FailOn;
+use crate::audit::judge::Memory;
+use crate::audit::source::{self, Source};
+use crate::audit::why;
+use crate::live_settings::{self, LiveSettings, judge};
+use crate::policy::module::{EMBEDDED, Module};
+use crate::report::columns::paint;
+use crate::report::terminal::{harmless, harmless_lines};
+use crate::report::{audit_table, map, style, why_table};
+use crate::settings;
+
+/// What `clusterip audit --help` says at its end.
+pub const HELP: &str = "\
+Examples:
+  The cluster of the current context:
+    clusterip audit
+  In a pipeline:
+    clusterip audit --fail-on misplaced,full
+  Without access to the cluster:
+    kubectl get -A -o json --show-managed-fields services,deployments,statefulsets,daemonsets,replicasets,\\
+replicationcontrollers,jobs,cronjobs,pods,namespaces,nodes,runtimeclasses,ipaddresses,servicecidrs,leases >snapshot.json
+    clusterip audit --snapshot snapshot.json --settings settings.yaml
+  Why has a Service this address?
+    clusterip audit --service shop/web
+
+Nothing is changed. Exit status: 0; 1 where --fail-on finds something; 2 for bad input or settings, or a cluster \
+that can't be read.";
+
+/// Arguments of `audit`.
+#[derive(Debug, Args)]
+pub struct Audit {
+    /// How to reach the cluster [default: $KUBECONFIG or ~/.kube/config]
+    #[arg(long, value_name = "FILE", conflicts_with = "snapshot")]
+    kubeconfig: Option<PathBuf>,
+    /// Instead of a cluster, what `kubectl get -A -o json` or `-o yaml` printed of it
+    #[arg(long, value_name = "FILE")]
+    snapshot: Option<PathBuf>,
+    /// The settings [default: those of the ConfigMap clusterip-settings beside a server, else `{}`]
+    #[arg(short, long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+    /// The namespace of `clusterip serve` [default: where its Lease is found]
+    #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot")]
+    server_namespace: Option<String>,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+    /// Exit with 1 where there is a finding of one of these kinds
+    #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',', conflicts_with = "service")]
+    fail_on: Vec<FailOn>,
+    /// Tell of this Service alone, and all that is known of it
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service)]
+    service: Option<(String, String)>,
+}
+
+/// How to print an audit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+    /// The map: one page for a browser, which needs nothing else
+    Html,
+}
+
+impl Audit {
+    /// Audits, and prints.
+    ///
+    /// # Errors
+    /// Where cluster, input or settings can't be used: nothing is printed then.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.audit().map_err(|error| anyhow::anyhow!(harmless_lines(&format!("{error:#}"))))
+    }
+
+    fn audit(&self) -> anyhow::Result<ExitCode> {
+        let (module, settings, source) = match &self.snapshot {
+            Some(file) => {
+                let written = settings::read(self.settings.as_deref())?;
+                let module = Module::new(EMBEDDED)?;
+                let checked = self.judge(&module, &written, &[])?;
+                let source = source::of_file(file, &checked.settings)?;
+                (module, written, source)
+            }
+            None => {
+                let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+                runtime.block_on(self.read_cluster())?
+            }
+        };
+        let live = self.settings_in_force(&module, &settings, &source)?;
+        let ranges = ranges(&source.ranges);
+        let matter = Matter {
+            module: &module,
+            settings: &live,
+            ranges,
+            snapshot: &source.snapshot,
+            in_flight: source.in_flight,
+            ledger: false,
+            notes: source.notes,
+        };
+        match &self.service {
+            Some((namespace, name)) => {
+                let why = why::of(&matter, (namespace, name))?;
+                let why = why.ok_or_else(|| anyhow::anyhow!("there is no service {namespace}/{name}"))?;
+                let text = match self.output {
+                    Output::Table => why_table::why(&why)?,
+                    Output::Json => serde_json::to_string_pretty(&why)? + "\n",
+                    Output::Html => anyhow::bail!("--service has no page: -o table or json"),
+                };
+                super::output(text.as_bytes())?;
+                Ok(ExitCode::SUCCESS)
+            }
+            None => {
+                let audit = matter.audit(&mut Memory::default())?;
+                let text = match self.output {
+                    Output::Table => audit_table::audit(&audit)?,
+                    Output::Json => serde_json::to_string_pretty(&audit)? + "\n",
+                    Output::Html => map::page(&audit)?,
+                };
+                super::output(text.as_bytes())?;
+                let fails = self.fail_on.iter().any(|kind| kind.is_met(&audit));
+                Ok(if fails { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+            }
+        }
+    }
+
+    async fn read_cluster(&self) -> anyhow::Result<(Module, Value, Source)> {
+        let client = connect::client(self.kubeconfig.as_deref()).await?;
+        let namespace = deployed::server_namespace(&client, self.server_namespace.as_deref()).await?;
+        let from = deployed::settings(&client, &namespace, self.settings.as_deref()).await?;
+        anstream::eprintln!("settings: {}", harmless(&from.to_string()));
+        let written = live_settings::written(&from).await?;
+        let module = Module::new(EMBEDDED)?;
+        let checked = self.judge(&module, &written, &[])?;
+        let source = source::of_cluster(&client, &checked.settings, &namespace).await?;
+        Ok((module, written, source))
+    }
+
+    /// The settings as a server would have them in force; and where it would refuse them, because a pool
+    /// lies outside of the cluster's ranges, as they are written: that is what an audit is to tell.
+    fn settings_in_force(&self, module: &Module, written: &Value, source: &Source) -> anyhow::Result<LiveSettings> {
+        let live = match judge(module, written.clone(), &source.ranges) {
+            Ok(live) => live,
+            Err(_) => {
+                let live = self.judge(module, written, &[])?;
+                let service_cidrs = ranges(&source.ranges);
+                LiveSettings { settings: Settings { service_cidrs, ..live.settings }, ..live }
+            }
+        };
+        for warning in &live.warnings {
+            anstream::eprintln!("{} {}", paint(style::WARNING, "warning:"), harmless(warning));
+        }
+        Ok(live)
+    }
+
+    fn judge(&self, module: &Module, written: &Value, ranges: &[String]) -> anyhow::Result<LiveSettings> {
+        judge(module, written.clone(), ranges).map_err(|mistakes| {
+            let file = self.settings.as_ref().map(|file| format!(" {}", file.display())).unwrap_or_default();
+            anyhow::anyhow!("settings:{file}\n{mistakes}")
+        })
+    }
+}
+
+fn ranges(ranges: &[String]) -> Vec<IpNet> {
+    ranges.iter().filter_map(|range| range.parse().ok()).collect()
+}
+
+fn service(text: &str) -> Result<(String, String), String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok((namespace.to_owned(), name.to_owned()))
+        }
+        _ => Err("expected NAMESPACE/NAME, such as shop/web".to_owned()),
+    }
+}

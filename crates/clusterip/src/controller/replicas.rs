@@ -1,0 +1,422 @@
+//! Which replicas live, and whether all of them go by the same settings.
+//!
+//! Each keeps a Lease of its own that says so, and renews it. After a change the settings reach one replica
+//! before the other: until all have them, what one places the other would find misplaced.
+//!
+//! # Promises
+//! - Nobody's clock is trusted: a replica counts as gone when this process has seen its Lease unchanged for
+//!   its whole duration. So one that was killed is waited for no longer than that.
+//! - A Lease that was left behind is removed by who leads, one of a replica that stops by itself.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Error as KubeError, ResourceExt};
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+use super::approved::SETTINGS_ANNOTATION;
+use super::identity::Identity;
+use crate::cluster::claim_lease::LABEL;
+use crate::cluster::failure::words;
+use crate::live_settings::LiveSettings;
+use crate::metrics::Metrics;
+
+/// The value of the label of these Leases.
+pub const REPLICA: &str = "replica";
+/// How long a Lease counts after it was renewed last.
+const DURATION: Duration = Duration::from_secs(20);
+/// How often it is renewed.
+const RENEWAL: Duration = Duration::from_secs(5);
+/// How long a renewal may take.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// How often it is looked for replicas that are gone.
+const LOOK: Duration = Duration::from_secs(1);
+/// After how many times its duration a Lease that was left behind is removed.
+const LEFT_BEHIND: u32 = 3;
+/// How often a write is tried that meets another.
+const TRIES: usize = 3;
+
+/// By which settings the live replicas go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Agreement {
+    /// The hash of the settings here; empty as long as the others are not known.
+    pub hash: String,
+    /// How many replicas have the same, this one included.
+    pub same: usize,
+    /// Those that have others, in order.
+    pub others: Vec<String>,
+}
+
+impl Agreement {
+    /// Whether all live replicas go by these settings.
+    pub fn is_on(&self, hash: &str) -> bool {
+        self.hash == hash && self.others.is_empty()
+    }
+}
+
+/// The Lease of another replica, as it was seen last.
+#[derive(Clone, Debug, PartialEq)]
+struct Other {
+    version: String,
+    uid: String,
+    holder: String,
+    hash: String,
+    duration: Duration,
+    since: Instant,
+}
+
+impl Other {
+    fn of(lease: &Lease, since: Instant) -> Self {
+        let spec = lease.spec.clone().unwrap_or_default();
+        let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        Self {
+            version: lease.resource_version().unwrap_or_default(),
+            uid: lease.uid().unwrap_or_default(),
+            holder: spec.holder_identity.filter(|holder| !holder.is_empty()).unwrap_or_else(|| lease.name_any()),
+            hash: lease.annotations().get(SETTINGS_ANNOTATION).cloned().unwrap_or_default(),
+            duration: seconds.map_or(DURATION, Duration::from_secs),
+            since,
+        }
+    }
+
+    fn lives(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) < self.duration
+    }
+
+    fn is_left_behind(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) >= LEFT_BEHIND * self.duration
+    }
+}
+
+/// What is known of the other replicas.
+#[derive(Default)]
+struct Others {
+    /// Whether they were listed.
+    listed: bool,
+    by_name: HashMap<String, Other>,
+    /// Those of the list that is under way.
+    listing: HashMap<String, Other>,
+}
+
+impl Others {
+    /// One that is as it was seen before is as old as it was.
+    fn seen(&self, lease: &Lease, now: Instant) -> Other {
+        let other = Other::of(lease, now);
+        match self.by_name.get(&lease.name_any()) {
+            Some(before) if before.version == other.version => before.clone(),
+            _ => other,
+        }
+    }
+
+    fn see(&mut self, event: Event<Lease>, me: &str, now: Instant) {
+        match event {
+            Event::Init => self.listing.clear(),
+            Event::InitApply(lease) | Event::Apply(lease) if lease.name_any() == me => {}
+            Event::InitApply(lease) => drop(self.listing.insert(lease.name_any(), self.seen(&lease, now))),
+            Event::InitDone => {
+                self.by_name = std::mem::take(&mut self.listing);
+                self.listed = true;
+            }
+            Event::Apply(lease) => drop(self.by_name.insert(lease.name_any(), self.seen(&lease, now))),
+            Event::Delete(lease) => drop(self.by_name.remove(&lease.name_any())),
+        }
+    }
+
+    fn agreement(&self, hash: &str, now: Instant) -> Agreement {
+        if !self.listed {
+            return Agreement::default();
+        }
+        let (same, others): (Vec<&Other>, Vec<&Other>) =
+            self.by_name.values().filter(|other| other.lives(now)).partition(|other| other.hash == hash);
+        let mut others: Vec<String> = others.into_iter().map(|other| other.holder.clone()).collect();
+        others.sort_unstable();
+        Agreement { hash: hash.to_owned(), same: same.len() + 1, others }
+    }
+
+    /// Names, UIDs and versions of those that were left behind. Each is told once in a while.
+    fn left_behind(&mut self, now: Instant) -> Vec<(String, Preconditions)> {
+        let gone = self.by_name.iter_mut().filter(|(_, other)| other.is_left_behind(now));
+        gone.map(|(name, other)| {
+            // Still dead, and not to be removed again before as long has passed.
+            other.since = now.checked_sub(other.duration).unwrap_or(now);
+            let only = Preconditions { uid: Some(other.uid.clone()), resource_version: Some(other.version.clone()) };
+            (name.clone(), only)
+        })
+        .collect()
+    }
+}
+
+/// One of several replicas.
+pub struct Replicas {
+    leases: Api<Lease>,
+    name: String,
+    me: Identity,
+    settings: watch::Receiver<Arc<LiveSettings>>,
+    metrics: Arc<Metrics>,
+    version: Option<String>,
+    others: Others,
+    agreement: watch::Sender<Agreement>,
+}
+
+impl Replicas {
+    /// The replica `me` of those in `namespace`; nothing is asked yet.
+    pub fn new(
+        client: Client,
+        namespace: &str,
+        me: Identity,
+        settings: watch::Receiver<Arc<LiveSettings>>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            leases: Api::namespaced(client, namespace),
+            name: format!("clusterip-replica-{}", me.random()),
+            me,
+            settings,
+            metrics,
+            version: None,
+            others: Others::default(),
+            agreement: watch::Sender::default(),
+        }
+    }
+
+    /// Tells by which settings the replicas go, now and whenever that changes.
+    pub fn subscribe(&self) -> watch::Receiver<Agreement> {
+        self.agreement.subscribe()
+    }
+
+    /// Tells the others, and listens to them, until `shutdown`; then its Lease is removed. Where it `leads`,
+    /// Leases that were left behind are, too.
+    pub async fn run(mut self, leads: impl Fn() -> bool, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = pin!(shutdown);
+        let config = watcher::Config::default().labels(&format!("{LABEL}={REPLICA}"));
+        let mut events = pin!(watcher(self.leases.clone(), config).default_backoff());
+        let mut renewal = interval(RENEWAL);
+        renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Nobody may change the settings any more, and still everything else goes on.
+        let mut followed = true;
+        loop {
+            tokio::select! {
+                () = &mut shutdown => break,
+                _ = renewal.tick() => self.renew().await,
+                changed = self.settings.changed(), if followed => match changed {
+                    Ok(()) => self.renew().await,
+                    Err(_) => followed = false,
+                },
+                _ = look.tick() => {
+                    if leads() {
+                        self.sweep();
+                    }
+                }
+                Some(event) = events.next() => match event {
+                    Ok(event) => self.others.see(event, &self.name, Instant::now()),
+                    Err(error) => tracing::warn!(%error, "watching the replicas failed, and is tried again"),
+                },
+            }
+            self.publish(leads());
+        }
+        let removed = timeout(PATIENCE, self.leases.delete(&self.name, &DeleteParams::default())).await;
+        if !matches!(removed, Ok(Ok(_))) {
+            tracing::warn!(lease = self.name, "the lease of this replica can't be removed: others wait until it ends");
+        }
+    }
+
+    fn publish(&self, leads: bool) {
+        let hash = self.settings.borrow().hash.clone();
+        let now = self.others.agreement(&hash, Instant::now());
+        self.agreement.send_if_modified(|known| {
+            if *known == now {
+                return false;
+            }
+            self.metrics.replicas(now.same.max(1), now.others.len());
+            if !now.others.is_empty() {
+                let others = now.others.join(", ");
+                let what = if leads { "; nothing is moved until they agree" } else { "" };
+                tracing::warn!(hash, others, "other replicas have other settings in use{what}");
+            } else if !known.others.is_empty() {
+                tracing::info!(hash, replicas = now.same, "all replicas have the same settings in use");
+            }
+            *known = now;
+            true
+        });
+    }
+
+    fn sweep(&mut self) {
+        for (name, only) in self.others.left_behind(Instant::now()) {
+            let leases = self.leases.clone();
+            tokio::spawn(async move {
+                let params = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
+                // Where it is not carried out, it is tried again.
+                if timeout(PATIENCE, leases.delete(&name, &params)).await.is_ok_and(|removed| removed.is_ok()) {
+                    tracing::info!(lease = name, "the lease of a replica that is gone was removed");
+                }
+            });
+        }
+    }
+
+    async fn renew(&mut self) {
+        let failed = match timeout(PATIENCE, self.write()).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => words(&error),
+            Err(_) => format!("no answer within {PATIENCE:?}"),
+        };
+        // It may have been written all the same.
+        self.version = None;
+        tracing::warn!(lease = self.name, reason = failed, "the lease of this replica can't be renewed");
+    }
+
+    async fn write(&mut self) -> Result<(), KubeError> {
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let mut lease = self.lease();
+            let written = match &self.version {
+                Some(version) => {
+                    lease.metadata.resource_version = Some(version.clone());
+                    self.leases.replace(&self.name, &PostParams::default(), &lease).await
+                }
+                None => self.leases.create(&PostParams::default(), &lease).await,
+            };
+            match written {
+                Ok(lease) => {
+                    self.version = lease.resource_version();
+                    return Ok(());
+                }
+                // Written by a request that seemed to have failed, or removed by somebody.
+                Err(KubeError::Api(status)) if matches!(status.code, 404 | 409) && tried < TRIES => {
+                    let found = self.leases.get_opt(&self.name).await?;
+                    self.version = found.and_then(|found| found.resource_version());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn lease(&self) -> Lease {
+        let hash = self.settings.borrow().hash.clone();
+        Lease {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                labels: Some(BTreeMap::from([(LABEL.to_owned(), REPLICA.to_owned())])),
+                annotations: Some(BTreeMap::from([(SETTINGS_ANNOTATION.to_owned(), hash)])),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.me.to_string()),
+                lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+                // For people: nobody's clock is trusted.
+                renew_time: Some(MicroTime(Timestamp::now())),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ME: &str = "clusterip-replica-me";
+
+    /// The Lease of a replica: its name, its version, the hash of its settings.
+    fn lease(name: &str, version: &str, hash: &str) -> Lease {
+        Lease {
+            metadata: ObjectMeta {
+                name: Some(format!("clusterip-replica-{name}")),
+                uid: Some(format!("uid-{name}")),
+                resource_version: Some(version.to_owned()),
+                annotations: Some(BTreeMap::from([(SETTINGS_ANNOTATION.to_owned(), hash.to_owned())])),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(name.to_owned()),
+                lease_duration_seconds: Some(20),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+
+    fn agreement(same: usize, others: &[&str]) -> Agreement {
+        Agreement { hash: "new".to_owned(), same, others: others.iter().map(|name| (*name).to_owned()).collect() }
+    }
+
+    #[test]
+    fn agreed_is_when_all_who_live_have_the_same_settings() {
+        let begin = Instant::now();
+        let mut others = Others::default();
+        assert!(!others.agreement("new", begin).is_on("new"), "not listed yet");
+        let rows: [(&str, u64, Vec<Event<Lease>>, Agreement); 8] = [
+            (
+                "listed",
+                0,
+                vec![
+                    Event::Init,
+                    Event::InitApply(lease("me", "1", "new")),
+                    Event::InitApply(lease("b", "1", "old")),
+                    Event::InitApply(lease("a", "1", "old")),
+                    Event::InitDone,
+                ],
+                agreement(1, &["a", "b"]),
+            ),
+            ("one follows", 1, vec![Event::Apply(lease("b", "2", "new"))], agreement(2, &["a"])),
+            ("the other may still live", 19, vec![], agreement(2, &["a"])),
+            (
+                "listed again, it is no younger",
+                20,
+                vec![
+                    Event::Init,
+                    Event::InitApply(lease("b", "2", "new")),
+                    Event::InitApply(lease("a", "1", "old")),
+                    Event::InitDone,
+                ],
+                agreement(2, &[]),
+            ),
+            ("nobody lives", 21, vec![], agreement(1, &[])),
+            ("it comes back", 30, vec![Event::Apply(lease("a", "2", "old"))], agreement(1, &["a"])),
+            ("it goes", 31, vec![Event::Delete(lease("a", "2", "old"))], agreement(1, &[])),
+            ("what is mine tells nothing new", 32, vec![Event::Apply(lease("me", "2", "old"))], agreement(1, &[])),
+        ];
+        for (name, seconds, events, expected) in rows {
+            let now = begin + Duration::from_secs(seconds);
+            for event in events {
+                others.see(event, ME, now);
+            }
+            let found = others.agreement("new", now);
+            assert_eq!(found, expected, "{name}");
+            assert_eq!(found.is_on("new"), expected.others.is_empty(), "{name}");
+            assert!(!found.is_on("another"), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_was_left_behind_is_removed_as_it_was_seen() {
+        let begin = Instant::now();
+        let mut others = Others::default();
+        others.see(Event::Apply(lease("a", "7", "old")), ME, begin);
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let only = Preconditions { uid: Some("uid-a".to_owned()), resource_version: Some("7".to_owned()) };
+        let removed = vec![("clusterip-replica-a".to_owned(), only)];
+        let rows = [
+            ("it may be slow", 59, vec![]),
+            ("it is gone", 60, removed.clone()),
+            ("once", 61, vec![]),
+            ("again", 100, removed),
+        ];
+        for (name, seconds, expected) in rows {
+            assert_eq!(others.left_behind(at(seconds)), expected, "{name}");
+            assert!(!others.by_name.values().any(|other| other.lives(at(seconds))), "{name}");
+        }
+    }
+}

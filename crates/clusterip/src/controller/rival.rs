@@ -1,0 +1,112 @@
+//! Whether another server is at work that knows nothing of what is in flight here.
+//!
+//! The Lease of the leader tells, which every server would like to have: so it costs nothing to know.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::identity::{Identity, Role};
+use super::lease::Seen;
+
+/// How often a Lease may be found unchanged before it is clear that nobody renews it.
+const MISSED: u32 = 3;
+
+/// Another server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rival {
+    /// There may be one: a Lease was found, and it is not clear yet whether somebody renews it.
+    Unclear(Option<Identity>),
+    /// There is none, or this is the one that leads.
+    None,
+    /// There is one: it was seen to renew the Lease.
+    Lives(Identity),
+}
+
+impl Rival {
+    /// Tells it from the Lease, where it is renewed every `retry`. `clusterip move` hands out nothing
+    /// beside a server.
+    pub(super) fn of(seen: Option<&Seen>, me: &Identity, retry: Duration, now: Instant) -> Self {
+        let Some((seen, holder)) = seen.and_then(|seen| Some((seen, Identity::of(seen.holder()?)))) else {
+            return Self::None;
+        };
+        if holder == *me || holder.role() != Some(Role::Serve) {
+            Self::None
+        } else if seen.changed {
+            Self::Lives(holder)
+        } else if now.saturating_duration_since(seen.since) < MISSED * retry {
+            Self::Unclear(Some(holder))
+        } else {
+            Self::None
+        }
+    }
+
+    /// Why a server that keeps what is in flight in its own memory can't be ready, and what to do.
+    pub fn problem(&self) -> Option<String> {
+        match self {
+            Self::None => None,
+            Self::Unclear(None) => {
+                Some("another server may be at work: the lease of the leader is yet to be read".into())
+            }
+            Self::Unclear(Some(holder)) => {
+                Some(format!("another server, {holder}, may be at work: whether it renews its lease is being watched"))
+            }
+            Self::Lives(holder) => Some(format!(
+                "another server, {holder}, is at work and leads; both would hand out the same addresses: stop one of \
+                 them, or start all of them with --claims lease"
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::coordination::v1::LeaseSpec;
+
+    use super::*;
+
+    const RETRY: Duration = Duration::from_secs(2);
+
+    #[test]
+    fn a_rival_is_who_renews_the_lease() {
+        let me = Identity::with("me", Role::Serve, 1);
+        let (server, mover) = (Identity::with("other", Role::Serve, 2), Identity::with("other", Role::Move, 3));
+        let begin = Instant::now();
+        let seen = |holder: &str, changed| {
+            let spec = LeaseSpec { holder_identity: Some(holder.to_owned()), ..LeaseSpec::default() };
+            Some(Seen { spec, since: begin, changed })
+        };
+        let rows = [
+            ("no lease", None, 0, Rival::None),
+            ("nobody's", seen("", true), 0, Rival::None),
+            ("mine", seen(me.as_str(), true), 0, Rival::None),
+            ("one that moves by hand", seen(mover.as_str(), true), 0, Rival::None),
+            ("a foreign one", seen("somebody", true), 0, Rival::None),
+            ("found", seen(server.as_str(), false), 0, Rival::Unclear(Some(server.clone()))),
+            ("found, and still the same", seen(server.as_str(), false), 5, Rival::Unclear(Some(server.clone()))),
+            ("not renewed", seen(server.as_str(), false), 6, Rival::None),
+            ("renewed", seen(server.as_str(), true), 0, Rival::Lives(server.clone())),
+            ("renewed, until it can be taken", seen(server.as_str(), true), 14, Rival::Lives(server.clone())),
+        ];
+        for (name, seen, seconds, expected) in rows {
+            let now = begin + Duration::from_secs(seconds);
+            assert_eq!(Rival::of(seen.as_ref(), &me, RETRY, now), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn it_says_what_to_do() {
+        let server = Identity::with("other", Role::Serve, 2);
+        assert_eq!(Rival::None.problem(), None);
+        for rival in [Rival::Unclear(None), Rival::Unclear(Some(server.clone()))] {
+            assert!(rival.problem().is_some_and(|problem| problem.contains("may be at work")), "{rival:?}");
+        }
+        assert_eq!(
+            Rival::Lives(server).problem().as_deref(),
+            Some(
+                "another server, other_serve_0000000000000002, is at work and leads; both would hand out the same \
+                 addresses: stop one of them, or start all of them with --claims lease"
+            )
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! An audit as a table for people.
+
+use std::fmt::Write as _;
+
+use clap::ValueEnum;
+
+use super::columns::{self, paint};
+use super::moves::listed;
+use super::style;
+use super::table::count;
+use super::terminal::harmless;
+use crate::audit::model::{Audit, Counts, Finding, Kind, Pool, Range};
+
+/// How long a bar of fill is.
+const BAR: u128 = 20;
+/// From how many parts of a hundred on a pool is nearly full.
+const NEARLY_FULL: u128 = 90;
+
+/// The pools and how full they are, then the findings, kind after kind, then what was not to be found
+/// out, and at last the totals. Coloured; whoever prints it takes the colours out where they don't belong.
+///
+/// # Errors
+/// Where the table can't be laid out.
+pub fn audit(audit: &Audit) -> Result<String, std::io::Error> {
+    let titles = ["POOL", "RANGE", "USABLE", "USED", "CLAIMED", "FREE", "RESERVED", "BESIDE", "FILL"];
+    let head = titles.map(|title| paint(style::HEAD, title)).to_vec();
+    let rows = audit.pools.iter().flat_map(|pool| pool.ranges.iter().map(|range| cells(pool, range)));
+    let mut table = columns::lines([head].into_iter().chain(rows))?.join("\n");
+    table.push('\n');
+    let mut findings = audit.findings.as_slice();
+    while let Some(first) = findings.first() {
+        let (group, rest) = findings.split_at(findings.partition_point(|finding| finding.kind <= first.kind));
+        table.push('\n');
+        table.push_str(&self::group(first.kind, group)?);
+        findings = rest;
+    }
+    if !audit.notes.is_empty() {
+        table.push('\n');
+        for note in &audit.notes {
+            let _ = writeln!(table, "{}", paint(style::WARNING, &format!("note: {}", harmless(note))));
+        }
+    }
+    let _ = writeln!(table, "\n{}", totals(audit));
+    Ok(table)
+}
+
+fn cells(pool: &Pool, range: &Range) -> Vec<String> {
+    let Counts { usable, used, claimed, free, reserved, beside } = range.counts;
+    let quiet = |number: u128| if number == 0 { paint(style::FAINT, "0") } else { count(number) };
+    let left = if free == 0 { paint(style::ERROR, "0") } else { count(free) };
+    let name = harmless(&pool.name);
+    let cidr = range.cidr.to_string();
+    vec![
+        name,
+        cidr,
+        count(usable),
+        count(used),
+        quiet(claimed),
+        left,
+        quiet(reserved),
+        quiet(beside),
+        fill(&range.counts),
+    ]
+}
+
+/// `######..............  31 %`: used and in flight, of those that may be handed out. Something is more
+/// than nothing, and nearly full is not full.
+fn fill(counts: &Counts) -> String {
+    let taken = counts.used.saturating_add(counts.claimed);
+    let part = |whole: u128| match taken.checked_mul(whole) {
+        Some(product) => product.checked_div(counts.usable).unwrap_or(whole),
+        None => taken / (counts.usable / whole).max(1),
+    };
+    let long = part(BAR).clamp(u128::from(taken > 0), if counts.free > 0 { BAR - 1 } else { BAR });
+    let filled = usize::try_from(long).unwrap_or_default();
+    let style = match part(100) {
+        _ if counts.free == 0 => style::ERROR,
+        parts if parts >= NEARLY_FULL => style::WARNING,
+        _ => style::GOOD,
+    };
+    let empty = usize::try_from(BAR).unwrap_or_default().saturating_sub(filled);
+    let bar = format!("{}{}", paint(style, &"#".repeat(filled)), paint(style::FAINT, &".".repeat(empty)));
+    format!("{bar} {:>3} %", part(100))
+}
+
+/// What is wrong in this way, and below those that have it in common the way out.
+fn group(kind: Kind, findings: &[Finding]) -> Result<String, std::io::Error> {
+    let value = kind.to_possible_value();
+    let help = value.as_ref().and_then(|value| value.get_help()).map(ToString::to_string).unwrap_or_default();
+    let name = value.as_ref().map(|value| value.get_name()).unwrap_or_default();
+    let mut text = format!("{} {}\n", paint(style(kind), &format!("{name} ({}):", findings.len())), help);
+    let mut ways: Vec<&str> = Vec::new();
+    for finding in findings {
+        if !ways.contains(&finding.way_out.as_str()) {
+            ways.push(&finding.way_out);
+        }
+    }
+    let of_way =
+        |way: &'_ str| findings.iter().filter(move |finding| finding.way_out == way).map(row).collect::<Vec<_>>();
+    // All of them in the same columns.
+    let rows: Vec<Vec<Vec<String>>> = ways.iter().map(|way| of_way(way)).collect();
+    let mut lines = columns::lines(rows.iter().flatten().cloned())?.into_iter();
+    for (way, rows) in ways.iter().zip(&rows) {
+        for line in lines.by_ref().take(rows.len()) {
+            let _ = writeln!(text, "  {line}");
+        }
+        let _ = writeln!(text, "  {}", paint(style::FAINT, &format!("=> {}", harmless(way))));
+    }
+    Ok(text)
+}
+
+/// A Service, its addresses, and what is wrong; or what is wrong with a pool, which names it.
+fn row(finding: &Finding) -> Vec<String> {
+    let (Some(namespace), Some(name)) = (&finding.namespace, &finding.name) else {
+        return vec![harmless(&finding.message)];
+    };
+    let subject = format!("Service {namespace}/{name}: ");
+    let message = finding.message.strip_prefix(&subject).unwrap_or(&finding.message);
+    let addresses = listed(&finding.addresses);
+    let message = message.strip_prefix(&format!("{addresses} ")).unwrap_or(message);
+    vec![harmless(&format!("{namespace}/{name}")), addresses, harmless(message)]
+}
+
+fn style(kind: Kind) -> anstyle::Style {
+    match kind {
+        Kind::HalfMoved | Kind::Misplaced | Kind::NoPool | Kind::Denied | Kind::Full | Kind::OutsideRanges => {
+            style::ERROR
+        }
+        Kind::ByHand | Kind::Squatter | Kind::MixedNodes | Kind::OverKubernetes | Kind::LowestOrder => style::WARNING,
+    }
+}
+
+fn totals(audit: &Audit) -> String {
+    let services = if audit.services == 1 { "1 Service".to_owned() } else { format!("{} Services", audit.services) };
+    if audit.findings.is_empty() {
+        return format!("{services}, {}", paint(style::GOOD, "nothing found"));
+    }
+    let findings = if audit.findings.len() == 1 { "finding" } else { "findings" };
+    let mut counts: Vec<String> = Vec::new();
+    for kind in Kind::value_variants() {
+        let found = audit.findings.iter().filter(|finding| finding.kind == *kind).count();
+        let value = kind.to_possible_value();
+        if let Some(value) = value.filter(|_| found > 0) {
+            counts.push(format!("{found} {}", value.get_name()));
+        }
+    }
+    format!("{services}, {} {findings}: {}", audit.findings.len(), counts.join(", "))
+}

@@ -1,0 +1,76 @@
+//! The map of an audit: one HTML page that needs nothing beside itself.
+
+mod assets;
+mod embedded;
+mod number;
+mod pools;
+
+use askama::Template;
+use thiserror::Error;
+
+use crate::audit::model::Audit;
+
+pub use assets::content_security_policy;
+
+/// A page that can't be written.
+#[derive(Debug, Error)]
+pub enum PageError {
+    /// The audit is not to be had as JSON.
+    #[error("the map can't be written: the audit as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The template broke off.
+    #[error("the map can't be written: {0}")]
+    Template(#[from] askama::Error),
+}
+
+#[derive(Template)]
+#[template(path = "map/page.html")]
+struct Page<'a> {
+    policy: &'a str,
+    style: &'a str,
+    script: &'a str,
+    states: &'a [StateName],
+    pools: Vec<pools::Pool<'a>>,
+    findings: usize,
+    findings_text: String,
+    audit: String,
+}
+
+/// What an address can be, as the style sheet and people call it.
+struct StateName {
+    class: &'static str,
+    name: &'static str,
+}
+
+const STATES: [StateName; 6] = [
+    StateName { class: "free", name: "free" },
+    StateName { class: "used", name: "used" },
+    StateName { class: "misplaced", name: "misplaced" },
+    StateName { class: "in-flight", name: "in flight" },
+    StateName { class: "reserved", name: "reserved" },
+    StateName { class: "excluded", name: "excluded" },
+];
+
+/// One self-contained page: pools with their fill, findings, and every range as a grid of its addresses.
+/// It loads nothing, sends nothing, and has the audit itself in it, as JSON. The same audit gives the
+/// same bytes.
+///
+/// # Errors
+/// Where it can't be written as JSON.
+pub fn page(audit: &Audit) -> Result<String, PageError> {
+    let findings = audit.findings.len();
+    let page = Page {
+        policy: content_security_policy(),
+        style: assets::STYLE,
+        script: assets::SCRIPT,
+        states: &STATES,
+        pools: pools::pools(audit),
+        findings,
+        findings_text: match findings {
+            1 => "1 thing is not as it should be.".to_owned(),
+            many => format!("{} things are not as they should be.", number::grouped(many as u128)),
+        },
+        audit: embedded::json(audit)?,
+    };
+    Ok(page.render()?)
+}

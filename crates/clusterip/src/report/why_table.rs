@@ -1,0 +1,74 @@
+//! What is known of one Service, for people.
+
+use clusterip_core::answer::Outcome;
+use clusterip_core::evidence::Report;
+
+use super::columns::{self, paint};
+use super::style;
+use super::terminal::harmless;
+use crate::audit::model::Kept;
+use crate::audit::why::{Place, Why};
+
+/// Lines of a key and what there is to say. Coloured; whoever prints it takes the colours out where they
+/// don't belong.
+///
+/// # Errors
+/// Where they can't be laid out.
+pub fn why(why: &Why) -> Result<String, std::io::Error> {
+    let mut rows: Vec<(&str, String)> = vec![("service", harmless(&format!("{}/{}", why.namespace, why.name)))];
+    if why.addresses.is_empty() {
+        rows.push(("address", paint(style::FAINT, "none")));
+    }
+    rows.extend(why.addresses.iter().map(|place| ("address", self::place(place))));
+    let by_hand = match why.by_hand {
+        Some(true) => "by hand: `metadata.managedFields` name who owns it",
+        Some(false) => "by the policy, or by Kubernetes: nobody owns it",
+        None => "not known: there are no `metadata.managedFields`",
+    };
+    rows.push(("set", by_hand.to_owned()));
+    let decision = why.decision.map_or("none", Outcome::name);
+    let reason = why.reason.as_ref().map(|reason| format!(": {}", harmless(reason))).unwrap_or_default();
+    rows.push(("decision", format!("{decision}{reason}")));
+    rows.push(("pool", why.pool.as_deref().map_or_else(|| paint(style::FAINT, "none"), harmless)));
+    rows.push(("evidence", why.evidence.as_ref().map_or_else(|| paint(style::FAINT, "none"), evidence)));
+    for asked in &why.asked {
+        let found = if asked.found == 0 { paint(style::FAINT, "0 found") } else { format!("{} found", asked.found) };
+        rows.push(("asked", format!("{}: {found}", harmless(&asked.what))));
+    }
+    rows.extend(why.warnings.iter().map(|warning| ("warning", paint(style::WARNING, &harmless(warning)))));
+    for finding in &why.findings {
+        rows.push(("finding", paint(style::ERROR, &harmless(&finding.message))));
+        rows.push(("", paint(style::FAINT, &format!("=> {}", harmless(&finding.way_out)))));
+    }
+    rows.push(("move", format!("`clusterip move` {}", harmless(&why.moves))));
+    let mut before = "";
+    let cells = rows.into_iter().map(|(key, text)| {
+        let title = if key == before { String::new() } else { paint(style::HEAD, key) };
+        before = key;
+        vec![title, text]
+    });
+    let mut text = columns::lines(cells)?.join("\n");
+    text.push('\n');
+    Ok(text)
+}
+
+fn place(place: &Place) -> String {
+    let kept = match place.kept {
+        Some(Kept::Reserved) => ", reserved",
+        Some(Kept::Excluded) => ", excluded",
+        None => "",
+    };
+    match (&place.pool, place.range) {
+        (Some(pool), Some(range)) => format!("{}, in pool {} ({range}){kept}", place.address, harmless(pool)),
+        _ => format!("{}, in no pool", place.address),
+    }
+}
+
+fn evidence(report: &Report) -> String {
+    let labels: Vec<String> = report.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let text = match labels.is_empty() {
+        true => report.source.clone(),
+        false => format!("{} ({})", labels.join(", "), report.source),
+    };
+    harmless(&text)
+}

@@ -1,0 +1,4 @@
+//! The map of a cluster, served to a browser.
+
+mod host;
+pub mod server;

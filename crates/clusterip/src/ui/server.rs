@@ -1,0 +1,228 @@
+//! The HTTP server of the map: it only shows, and by default only to this machine.
+
+use std::error::Error;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use axum::http::{StatusCode, Uri};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use hyper_util::rt::TokioTimer;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::host;
+use crate::audit::model::Audit;
+use crate::report::map;
+use crate::webhook::connection::Door;
+
+/// Tells what is in the cluster now. It may block.
+pub type Source = Arc<dyn Fn() -> Result<Audit, Box<dyn Error + Send + Sync>> + Send + Sync>;
+
+/// How much the server takes on. It is for a few people, and must not be felt by what else the program
+/// does.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections at once; more are closed.
+    pub connections: usize,
+    /// Audits that are made at once; others wait.
+    pub audits: usize,
+    /// An audit, the wait for its turn included.
+    pub time: Duration,
+    /// The head of a request.
+    pub head: Duration,
+    /// A connection on which nothing moves.
+    pub silence: Duration,
+    /// What is in flight, once the server was told to stop.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 32,
+            audits: 1,
+            time: Duration::from_secs(30),
+            head: Duration::from_secs(10),
+            silence: Duration::from_secs(60),
+            drain: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A server that can't begin, or breaks off.
+#[derive(Debug, Error)]
+pub enum UiError {
+    /// It can't listen.
+    #[error("listening on {address} for the map failed: {reason}; choose another address with --ui")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        reason: std::io::Error,
+    },
+    /// It can't go on.
+    #[error("serving the map on {address} broke off: {reason}")]
+    Serve {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        reason: std::io::Error,
+    },
+}
+
+/// A server that listens, and does not answer yet.
+#[derive(Debug)]
+pub struct UiServer {
+    listener: TcpListener,
+    address: SocketAddr,
+    limits: Limits,
+}
+
+impl UiServer {
+    /// Listens.
+    ///
+    /// # Errors
+    /// Where the address can't be had.
+    pub async fn bind(address: SocketAddr, limits: Limits) -> Result<Self, UiError> {
+        let failed = |reason| UiError::Listen { address, reason };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address, limits })
+    }
+
+    /// Where it listens: the port that it got, where it asked for any.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Shows the map at `/` and the audit at `/audit.json`, made anew for each request, until `shutdown`.
+    /// Nothing that anybody asks changes anything.
+    ///
+    /// # Errors
+    /// Where it can't go on.
+    pub async fn run(self, source: Source, shutdown: impl Future<Output = ()> + Send) -> Result<(), UiError> {
+        let Self { listener, address, limits } = self;
+        let drain = limits.drain;
+        let door = Door::new(limits.connections, limits.silence);
+        let handle: axum_server::Handle<SocketAddr> = axum_server::Handle::new();
+        let mut server = axum_server::Server::from_listener(listener).acceptor(door).handle(handle.clone());
+        // Without a timer the time limits have no effect.
+        server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(limits.head);
+        let front = Arc::new(Front { source, address, turns: Semaphore::new(limits.audits), limits });
+        let serving = server.serve(router(front).into_make_service());
+        let stopping = async {
+            shutdown.await;
+            handle.graceful_shutdown(Some(drain));
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            served = serving => served.map_err(|reason| UiError::Serve { address, reason }),
+            () = stopping => Ok(()),
+        }
+    }
+}
+
+struct Front {
+    source: Source,
+    address: SocketAddr,
+    turns: Semaphore,
+    limits: Limits,
+}
+
+fn router(front: Arc<Front>) -> Router {
+    Router::new()
+        .route("/", get(page))
+        .route("/audit.json", get(json))
+        .route("/favicon.ico", get(async || StatusCode::NO_CONTENT))
+        .fallback(unknown)
+        .method_not_allowed_fallback(other_method)
+        .layer(middleware::from_fn_with_state(Arc::clone(&front), guarded))
+        .with_state(front)
+}
+
+/// A request that is answered with words.
+struct Refusal(StatusCode, String);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let Self(status, message) = self;
+        (status, format!("{message}\n")).into_response()
+    }
+}
+
+async fn guarded(State(front): State<Arc<Front>>, request: Request, next: Next) -> Response {
+    let mut response = if host::is_ours(front.address, &request) {
+        next.run(request).await
+    } else {
+        let message = format!("the map is only here for this machine, as localhost or {}", front.address);
+        Refusal(StatusCode::MISDIRECTED_REQUEST, message).into_response()
+    };
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        (REFERRER_POLICY, "no-referrer"),
+        (CACHE_CONTROL, "no-store"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    let policy = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+    headers.entry(CONTENT_SECURITY_POLICY).or_insert(policy);
+    response
+}
+
+async fn unknown(uri: Uri) -> Refusal {
+    Refusal(StatusCode::NOT_FOUND, format!("{:.100} is not here; / and /audit.json are", uri.path()))
+}
+
+async fn other_method(request: Request) -> Refusal {
+    let message = format!("{:.100} takes GET, and no {:.20}", request.uri().path(), request.method().as_str());
+    Refusal(StatusCode::METHOD_NOT_ALLOWED, message)
+}
+
+async fn page(State(front): State<Arc<Front>>) -> Result<Response, Refusal> {
+    let text = told(front, |audit| Ok(map::page(audit)?)).await?;
+    let policy = format!("{}; frame-ancestors 'none'", map::content_security_policy());
+    Ok(([(CONTENT_TYPE, "text/html; charset=utf-8"), (CONTENT_SECURITY_POLICY, &policy)], text).into_response())
+}
+
+async fn json(State(front): State<Arc<Front>>) -> Result<Response, Refusal> {
+    let text = told(front, |audit| Ok(serde_json::to_string(audit)? + "\n")).await?;
+    Ok(([(CONTENT_TYPE, "application/json")], text).into_response())
+}
+
+/// An audit of this moment, as `write` writes it.
+async fn told(
+    front: Arc<Front>,
+    write: impl Fn(&Audit) -> Result<String, Box<dyn Error + Send + Sync>> + Send + 'static,
+) -> Result<String, Refusal> {
+    let time = front.limits.time;
+    let unavailable = |message: String| {
+        tracing::warn!(message, "the map was not shown");
+        Refusal(StatusCode::SERVICE_UNAVAILABLE, message)
+    };
+    let making = async {
+        let turn = front.turns.acquire().await.map_err(|error| error.to_string())?;
+        let source = Arc::clone(&front.source);
+        let text = tokio::task::spawn_blocking(move || source().and_then(|audit| write(&audit)));
+        let text = text.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string());
+        drop(turn);
+        text
+    };
+    let text = timeout(time, making).await;
+    text.map_err(|_| unavailable(format!("no audit was made within {time:?}")))?.map_err(unavailable)
+}

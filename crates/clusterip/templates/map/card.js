@@ -1,0 +1,104 @@
+// The card beside a cell: all that is known of it.
+
+const card = document.getElementById("card");
+
+function addressFacts(range, item) {
+  const address = formatAddress(range.root.family, item.first);
+  const facts = [["Address", address], ["Pool", range.pool], ["State", stateInWords(item)]];
+  const { entry } = item;
+  if (entry) {
+    facts.push(["Service", entry.name], ["Namespace", entry.namespace]);
+    facts.push(["Belongs to", entry.pool === null ? "no pool" : `pool ${entry.pool}`]);
+    facts.push(["Evidence", entry.evidence ?? "none"]);
+    facts.push(["Set by hand", { true: "yes", false: "no" }[entry.byHand] ?? "not known"]);
+  }
+  for (const finding of findingsAt(address)) facts.push(["Finding", finding.message]);
+  return facts;
+}
+
+function stateInWords(item) {
+  const word = STATES[item.state].word;
+  return item.entry && item.kept ? `${word}, among the ${STATES[item.kept].word} ones` : word;
+}
+
+function spanFacts(range, item) {
+  const family = range.root.family;
+  return [
+    ["From", formatAddress(family, item.first)],
+    ["To", formatAddress(family, item.last)],
+    ["Addresses", formatNumber(item.last - item.first + 1n)],
+    ["State", STATES[item.state].word],
+  ];
+}
+
+function blockFacts(range, item) {
+  return [
+    ["Block", formatBlock(item.block)],
+    ["Pool", range.pool],
+    ...Object.entries(item.counts).map(([state, count]) => [STATES[state].word, formatNumber(count)]),
+    ["reserved or excluded", formatNumber(item.kept)],
+    ["free", formatNumber(item.free)],
+  ];
+}
+
+function factsOf(range, item) {
+  switch (item.kind) {
+    case "address":
+      return addressFacts(range, item);
+    case "span":
+      return spanFacts(range, item);
+    default:
+      return blockFacts(range, item);
+  }
+}
+
+// The same in one line, for a cell's label.
+function labelOf(range, item) {
+  const family = range.root.family;
+  switch (item.kind) {
+    case "address": {
+      const { entry } = item;
+      return [formatAddress(family, item.first), stateInWords(item), entry && `${entry.namespace}/${entry.name}`]
+        .filter(Boolean)
+        .join(", ");
+    }
+    case "span":
+      return `${formatAddress(family, item.first)} to ${formatAddress(family, item.last)}, ${STATES[item.state].word}`;
+    default: {
+      const counts = Object.entries(item.counts).filter(([state, count]) => count > 0 || state === "used");
+      const words = counts.map(([state, count]) => `${formatNumber(count)} ${STATES[state].word}`);
+      return [formatBlock(item.block), ...words, `${formatNumber(item.free)} free`].join(", ");
+    }
+  }
+}
+
+let cardCell = null;
+
+function showCard(cell, range, item) {
+  hideCard();
+  const list = element("dl", "");
+  for (const [name, value] of factsOf(range, item)) list.append(element("dt", "", name), element("dd", "", value));
+  card.replaceChildren(list);
+  card.hidden = false;
+  cell.setAttribute("aria-describedby", "card");
+  cardCell = cell;
+  placeCard();
+}
+
+function hideCard() {
+  cardCell?.removeAttribute("aria-describedby");
+  cardCell = null;
+  card.hidden = true;
+}
+
+// Below the cell where there is room, else above it; never over it, never outside of the window.
+function placeCard() {
+  if (!cardCell) return;
+  const at = cardCell.getBoundingClientRect();
+  const { width, height } = card.getBoundingClientRect();
+  const gap = 6;
+  const below = at.bottom + gap + height <= innerHeight;
+  const left = Math.max(gap, Math.min(at.left, document.documentElement.clientWidth - width - gap));
+  card.style.left = `${left}px`;
+  card.style.top = `${below ? at.bottom + gap : Math.max(gap, at.top - gap - height)}px`;
+}

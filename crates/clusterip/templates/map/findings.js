@@ -1,0 +1,64 @@
+// The findings: a list for each kind, that leads to the addresses.
+
+// So many of a kind are shown at first, and more with each press of the button.
+const SHOWN = 100;
+
+const findingsByAddress = new Map();
+
+function findingsAt(address) {
+  return findingsByAddress.get(address) ?? [];
+}
+
+function addressLink(address) {
+  return element("a", "address", address, { href: `#at=${address}`, "data-at": address });
+}
+
+// The findings by kind, in their order; the addresses of those that are about none of the ranges.
+function drawFindings(findings, ranges) {
+  const kinds = Map.groupBy(findings, (finding) => finding.kind);
+  for (const [kind, some] of kinds) document.getElementById("findings").append(kindOf(kind, some));
+  const homeless = [];
+  for (const finding of findings) {
+    for (const address of finding.addresses ?? []) {
+      const { family, value } = parseAddress(address);
+      if (findingsByAddress.has(address)) findingsByAddress.get(address).push(finding);
+      else {
+        findingsByAddress.set(address, [finding]);
+        const known = ranges.some((range) => contains(range.root, family, value));
+        if (!known && finding.name !== null) homeless.push({ ...finding, address });
+      }
+    }
+  }
+  return homeless;
+}
+
+function kindOf(kind, findings) {
+  const list = element("ul");
+  const button = element("button", "more", "", { type: "button" });
+  const more = () => {
+    const from = list.childElementCount;
+    list.append(...findings.slice(from, from + SHOWN).map(itemOf));
+    const left = findings.length - list.childElementCount;
+    button.textContent = `Show ${formatNumber(Math.min(left, SHOWN))} of ${formatNumber(left)} more`;
+    button.hidden = left === 0;
+  };
+  button.addEventListener("click", () => {
+    const from = list.childElementCount;
+    more();
+    // The button may be gone, and the focus with it.
+    const first = list.children[from];
+    (first.querySelector("a") ?? first).focus();
+  });
+  const title = element("summary", "", [element("span", "", KINDS[kind] ?? kind), " ", element("span", "count", formatNumber(findings.length))]);
+  const details = element("details", "kind", [title, list, button], { "data-kind": kind });
+  // What is closed need not be drawn yet.
+  details.addEventListener("toggle", () => list.childElementCount === 0 && more(), { once: true });
+  return details;
+}
+
+function itemOf(finding) {
+  const about = finding.name === null ? (finding.pool === null ? null : `pool ${finding.pool}`) : `${finding.namespace}/${finding.name}`;
+  const head = (finding.addresses ?? []).flatMap((address) => [addressLink(address), " "]);
+  if (about) head.push(element("strong", "", about), " ");
+  return element("li", "", [...head, finding.message], { tabindex: "-1" });
+}

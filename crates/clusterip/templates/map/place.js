@@ -1,0 +1,141 @@
+// Where one is: the search, the open blocks and the chosen address. It stands in the hash of the page's
+// address, so that a reload, a bookmark and the way back keep it.
+
+const here = { query: "", at: null, open: new Map() };
+
+function readHash(hash) {
+  const parameters = new URLSearchParams(hash.replace(/^#/, ""));
+  const blocks = (parameters.get("open") ?? "").split(",").map(parseBlock).filter(Boolean);
+  const open = new Map();
+  for (const block of blocks) {
+    const range = rangeAt(block.family, block.first);
+    if (range && block.bits < range.root.bits) open.set(range.number, pathOf(range, block).at(-1));
+  }
+  const at = parseAddress(parameters.get("at") ?? "");
+  return { query: parameters.get("q") ?? "", at: at ? formatAddress(at.family, at.value) : null, open };
+}
+
+function hashOf({ query, at, open }) {
+  const parts = [];
+  if (query !== "") parts.push(`q=${encodeURIComponent(query)}`);
+  if (open.size > 0) parts.push(`open=${[...open.values()].map(formatBlock).join(",")}`);
+  if (at !== null) parts.push(`at=${at}`);
+  return `#${parts.join("&")}`;
+}
+
+function rangeAt(family, value) {
+  return ranges.find((range) => contains(range.root, family, value)) ?? null;
+}
+
+// Goes somewhere, so that the browser's way back leads here.
+function go(next) {
+  const hash = hashOf(next);
+  if (hash !== location.hash) history.pushState(null, "", hash);
+  Object.assign(here, next);
+}
+
+function keepQuery(query) {
+  here.query = query;
+  history.replaceState(null, "", hashOf(here));
+}
+
+// Shows a block of a range. The focus goes to `from`, the block one came from, or to its first cell.
+function openBlock(map, block, from) {
+  const open = new Map(here.open);
+  if (block.bits === map.range.root.bits) open.delete(map.range.number);
+  else open.set(map.range.number, block);
+  unselect();
+  go({ query: here.query, at: null, open });
+  map.draw(block, null);
+  const index = from ? map.items.findIndex((item) => item.first === from.first) : 0;
+  map.focus(Math.max(index, 0));
+  announce(`${formatBlock(block)}: ${map.inWords()}`);
+}
+
+// Shows an address, and all that is known of it; none: shows none any more.
+function goTo(address, { focus }) {
+  const parsed = address === null ? null : parseAddress(address);
+  const range = parsed && rangeAt(parsed.family, parsed.value);
+  const open = new Map(here.open);
+  if (range) {
+    const block = pathTo(range, parsed.value).at(-1);
+    if (block.bits === range.root.bits) open.delete(range.number);
+    else open.set(range.number, block);
+  }
+  go({ query: here.query, at: address, open });
+  unselect();
+  if (!parsed) return;
+  if (range) select(range, parsed.value, focus);
+  else showFinding(address);
+}
+
+let selectedMap = null;
+
+function select(range, value, focus) {
+  const map = maps[range.number];
+  const block = here.open.get(range.number) ?? range.root;
+  map.draw(block, value);
+  selectedMap = map;
+  scrollToSelected();
+  if (focus) map.focus();
+  restoreCard();
+}
+
+function scrollToSelected() {
+  selectedMap.cells[selectedIndex(selectedMap)]?.scrollIntoView({ block: "nearest" });
+}
+
+function unselect() {
+  if (selectedMap) {
+    selectedMap.selected = null;
+    for (const cell of selectedMap.cells) cell.removeAttribute("aria-selected");
+  }
+  selectedMap = null;
+  hideCard();
+}
+
+// The card of the cell with the focus; else that of the chosen address; else none.
+function restoreCard() {
+  const focused = maps.find((map) => map.place.contains(document.activeElement) && map.cells.includes(document.activeElement));
+  if (focused) focused.show(focused.current);
+  else if (selectedMap) selectedMap.show(selectedIndex(selectedMap));
+  else hideCard();
+}
+
+function selectedIndex(map) {
+  return Math.max(map.items.findIndex((item) => item.first === map.selected), 0);
+}
+
+// An address in no pool has no cell: what is said of it stands among the findings.
+function showFinding(address) {
+  const finding = findingsAt(address)[0];
+  if (!finding) return;
+  const details = document.querySelector(`details[data-kind="${finding.kind}"]`);
+  details.open = true;
+  if (details.querySelector("li") === null) details.dispatchEvent(new Event("toggle"));
+  const link = details.querySelector(`a[data-at="${address}"]`);
+  (link ?? details).scrollIntoView({ block: "center" });
+  (link ?? details.querySelector("summary")).focus();
+}
+
+// Takes over what the page's address says.
+function follow() {
+  const next = readHash(location.hash);
+  unselect();
+  for (const map of maps) {
+    const block = next.open.get(map.range.number) ?? map.range.root;
+    if (map.drawn && formatBlock(map.block) !== formatBlock(block)) map.draw(block, null);
+  }
+  Object.assign(here, next);
+  search.box.value = next.query;
+  search.run(next.query);
+  if (next.at !== null) {
+    const { family, value } = parseAddress(next.at);
+    const range = rangeAt(family, value);
+    if (range) {
+      const block = pathTo(range, value).at(-1);
+      if (block.bits < range.root.bits) here.open.set(range.number, block);
+      select(range, value, false);
+    } else showFinding(next.at);
+  }
+}

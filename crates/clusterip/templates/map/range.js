@@ -1,0 +1,153 @@
+// What there is in a range, cut into items that a grid has room for.
+
+// So many addresses are shown as they are.
+const FLAT_BITS = 10;
+// A block of more addresses than this, with few used ones, is shown as these alone.
+const SPARSE_BITS = 16;
+const SPARSE_ENTRIES = 64;
+
+// A range of the audit: a block, with its used addresses in order.
+function readRange(pool, range, number) {
+  const block = parseBlock(range.cidr);
+  const entries = range.addresses.map((address) => ({ ...address, value: parseAddress(address.address).value, range: number }));
+  const kept = range.kept.map((span) => ({
+    first: parseAddress(span.first).value,
+    last: parseAddress(span.last).value,
+    why: span.why,
+  }));
+  return { number, pool: pool.name, root: block, counts: range.counts, entries, kept };
+}
+
+// Where the first entry at or after a number stands.
+function lowerBound(entries, value) {
+  let [low, high] = [0, entries.length];
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (entries[middle].value < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+function entriesIn(range, first, last) {
+  return range.entries.slice(lowerBound(range.entries, first), lowerBound(range.entries, last + 1n));
+}
+
+function keptAt(range, value) {
+  return range.kept.find((span) => span.first <= value && value <= span.last)?.why ?? null;
+}
+
+// How a block is shown: as `addresses`, as `blocks` of a size, or as the few used ones of very many.
+function layoutOf(range, block) {
+  if (block.bits <= FLAT_BITS) return { as: "addresses" };
+  if (block.bits > SPARSE_BITS && entriesIn(range, block.first, lastOf(block)).length <= SPARSE_ENTRIES) {
+    return { as: "sparse" };
+  }
+  return { as: "blocks", bits: 8 * (Math.ceil(block.bits / 8) - 1) };
+}
+
+// The blocks from the whole range down to the one in which an address is shown as such.
+function pathTo(range, value) {
+  const path = [range.root];
+  for (;;) {
+    const block = path.at(-1);
+    const layout = layoutOf(range, block);
+    if (layout.as !== "blocks") return path;
+    path.push(blockOf(block.family, value, layout.bits));
+  }
+}
+
+function blockOf(family, value, bits) {
+  return { family, first: (value >> BigInt(bits)) << BigInt(bits), bits };
+}
+
+// The blocks from the whole range down to `block`, which may be any that a grid can show.
+function pathOf(range, block) {
+  const path = pathTo(range, block.first);
+  const end = path.findIndex((step) => step.bits <= block.bits);
+  return path.slice(0, end === -1 ? path.length : end + 1);
+}
+
+// The items of a block, in order. `wanted` is an address that is to be among them, if it lies there.
+function itemsOf(range, block, wanted) {
+  const layout = layoutOf(range, block);
+  switch (layout.as) {
+    case "addresses":
+      return addressItems(range, block);
+    case "sparse":
+      return sparseItems(range, block, wanted);
+    default:
+      return blockItems(range, block, layout.bits);
+  }
+}
+
+function addressItem(range, value, entry) {
+  const kept = keptAt(range, value);
+  return { kind: "address", first: value, last: value, entry, kept, state: entry?.state ?? kept ?? "free" };
+}
+
+function addressItems(range, block) {
+  const items = [];
+  const entries = entriesIn(range, block.first, lastOf(block));
+  let next = 0;
+  for (let value = block.first; value <= lastOf(block); value++) {
+    while (next < entries.length && entries[next].value < value) next++;
+    items.push(addressItem(range, value, entries[next]?.value === value ? entries[next] : null));
+  }
+  return items;
+}
+
+function sparseItems(range, block, wanted) {
+  const last = lastOf(block);
+  const items = entriesIn(range, block.first, last).map((entry) => addressItem(range, entry.value, entry));
+  if (wanted !== null && contains(block, block.family, wanted) && !items.some((item) => item.first === wanted)) {
+    items.push(addressItem(range, wanted, null));
+  }
+  for (const span of range.kept) {
+    if (span.last < block.first || span.first > last) continue;
+    const [first, end] = [span.first > block.first ? span.first : block.first, span.last < last ? span.last : last];
+    if (!items.some((item) => item.first === first)) {
+      items.push({ kind: "span", first, last: end, state: span.why });
+    }
+  }
+  return items.sort((a, b) => (a.first < b.first ? -1 : 1));
+}
+
+function blockItems(range, block, bits) {
+  const shift = BigInt(bits);
+  const items = [];
+  for (let index = 0n; index < 1n << BigInt(block.bits - bits); index++) {
+    const first = block.first + (index << shift);
+    const counts = { used: 0, misplaced: 0, inFlight: 0 };
+    items.push({ kind: "block", block: { family: block.family, first, bits }, first, last: first + (1n << shift) - 1n, counts, kept: 0n, usedKept: 0 });
+  }
+  const at = (value) => items[Number((value - block.first) >> shift)];
+  for (const span of range.kept) {
+    const [from, to] = [span.first > block.first ? span.first : block.first, span.last < lastOf(block) ? span.last : lastOf(block)];
+    for (let value = from; value <= to; value = at(value).last + 1n) {
+      const item = at(value);
+      item.kept += (to < item.last ? to : item.last) - value + 1n;
+    }
+  }
+  let span = 0;
+  for (const entry of entriesIn(range, block.first, lastOf(block))) {
+    const item = at(entry.value);
+    item.counts[entry.state]++;
+    while (span < range.kept.length && range.kept[span].last < entry.value) span++;
+    if (span < range.kept.length && range.kept[span].first <= entry.value) item.usedKept++;
+  }
+  for (const item of items) {
+    item.taken = item.counts.used + item.counts.misplaced + item.counts.inFlight;
+    item.free = item.last - item.first + 1n - item.kept - BigInt(item.taken - item.usedKept);
+    item.state = stateOfBlock(item);
+  }
+  return items;
+}
+
+// What most calls for attention.
+function stateOfBlock(item) {
+  if (item.counts.misplaced) return "misplaced";
+  if (item.counts.inFlight) return "inFlight";
+  if (item.counts.used) return "used";
+  return item.free === 0n ? "reserved" : "free";
+}

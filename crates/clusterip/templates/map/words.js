@@ -1,0 +1,49 @@
+// How things are called.
+
+const STATES = {
+  free: { class: "free", word: "free" },
+  used: { class: "used", word: "used" },
+  misplaced: { class: "misplaced", word: "misplaced" },
+  inFlight: { class: "in-flight", word: "in flight" },
+  reserved: { class: "reserved", word: "reserved" },
+  excluded: { class: "excluded", word: "excluded" },
+};
+
+const KINDS = {
+  "half-moved": "Half moved",
+  misplaced: "Misplaced",
+  "by-hand": "Misplaced, set by hand",
+  "no-pool": "In no pool",
+  squatter: "Squatters: no pool is theirs, but their address lies in one",
+  "mixed-nodes": "Pods on several kinds of nodes",
+  full: "Full pools",
+  "outside-ranges": "Pools outside of the cluster's Service ranges",
+  "over-kubernetes": "Pools over the address of default/kubernetes",
+  "lowest-order": "Order of addresses",
+};
+
+// From here on a number is written as a power of ten: nobody compares longer ones.
+const LONGEST = 1e15;
+
+function formatNumber(number) {
+  if (number >= LONGEST) return Number(number).toExponential(1).replace("e+", " × 10^");
+  return Number(number).toLocaleString("en");
+}
+
+function plural(number, one, many) {
+  return `${formatNumber(number)} ${number == 1 ? one : many}`;
+}
+
+// An element: its class, what stands in it, and what else it has.
+function element(tag, className, content = "", attributes = {}) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  made.append(...[content].flat());
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  return made;
+}
+
+// Says something to those who can't see it.
+function announce(text) {
+  document.getElementById("live").textContent = text;
+}

@@ -1,0 +1,332 @@
+//! `clusterip audit`, run as a user runs it, on snapshots.
+//!
+//! The audit of the example is compared with the files in `golden`. After a change that is meant to change
+//! them, `UPDATE_GOLDEN=1 cargo test -p clusterip --test audit` writes them anew: read the difference before
+//! you commit it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod command;
+
+use std::fs;
+use std::path::Path;
+
+use command::{Done, Folder};
+use serde_json::{Value, json};
+
+const EXAMPLE: [&str; 5] =
+    ["audit", "--snapshot", "examples/audit/snapshot.yaml", "--settings", "examples/settings/audit.yaml"];
+
+/// Two pools; the cluster's range is 172.21.0.0/16.
+const SETTINGS: &str = "
+services:
+  pools:
+  - {name: windows, cidrs: [172.21.1.0/29], reserved: 2, match: {os: windows}}
+  - {name: linux, cidrs: [172.21.0.0/24], reserved: 50, match: {os: linux}}
+";
+
+fn service(name: &str, address: &str, more: Value) -> Value {
+    let mut service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"namespace": "shop", "name": name, "managedFields": [{"manager": "helm"}]},
+        "spec": {"clusterIP": address},
+    });
+    json_patch::merge(&mut service, &more);
+    service
+}
+
+fn on(os: &str) -> Value {
+    json!({"metadata": {"annotations": {"clusterip-policy/os": os}}})
+}
+
+fn by_hand(os: &str) -> Value {
+    let fields = json!([{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:clusterIP": {}}}}]);
+    json!({"metadata": {"annotations": {"clusterip-policy/os": os}, "managedFields": fields}})
+}
+
+fn cluster() -> Value {
+    json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
+           "spec": {"cidrs": ["172.21.0.0/16"]}})
+}
+
+fn list(items: Vec<Value>) -> String {
+    json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
+}
+
+fn audit(folder: &Folder, items: Vec<Value>, args: &[&str]) -> Done {
+    folder.write("snapshot.json", list(items)).write("settings.yaml", SETTINGS);
+    let base = ["audit", "--snapshot", "snapshot.json", "--settings", "settings.yaml"];
+    folder.run(&[&base[..], args].concat())
+}
+
+#[test]
+fn the_example_is_audited_as_its_golden_files_say() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let one = |name: &'static str| vec!["--service", name];
+    let rows: [(&str, Vec<&str>); 7] = [
+        ("audit.txt", vec![]),
+        ("audit.json", vec!["-o", "json"]),
+        ("audit-checkout.txt", one("shop/checkout")),
+        ("audit-returns.txt", one("shop/returns")),
+        ("audit-pricing.txt", one("shop/pricing")),
+        ("audit-search.json", vec!["--service", "shop/search", "-o", "json"]),
+        ("audit-dns.txt", one("kube-system/dns")),
+    ];
+    let mut wrong = Vec::new();
+    for (file, args) in rows {
+        let done = Folder::workspace().run(&[&EXAMPLE[..], &args].concat());
+        let file = golden.join(file);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::write(&file, &done.stdout).unwrap();
+        }
+        let expected = Done::ok(fs::read_to_string(&file).unwrap_or_default());
+        if done != expected {
+            wrong.push(format!("{}\n got {done:#?}\n expected {expected:#?}", file.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Each finding as its kind, what it is about, its addresses, and what it says.
+fn findings(done: &Done) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let line = |finding: &Value| {
+        let addresses: Vec<String> = finding["addresses"].as_array().into_iter().flatten().map(text).collect();
+        let [kind, pool, message] = ["kind", "pool", "message"].map(|key| text(&finding[key]));
+        format!("{kind} | {} | {pool} | {message}", addresses.join(","))
+    };
+    done.json()["findings"].as_array().unwrap().iter().map(line).collect()
+}
+
+#[test]
+fn what_is_found() {
+    let folder = Folder::new("audit-found");
+    let unowned = json!({"metadata": {"annotations": {"clusterip-policy/os": "windows"}, "managedFields": null}});
+    let deleted = json!({"metadata": {"annotations": {"clusterip-policy/os": "windows"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    let exempt = json!({"metadata": {"namespace": "kube-system", "annotations": {"clusterip-policy/os": "windows"}}});
+    let dual = json!({
+        "metadata": {"annotations": {"clusterip-policy/os": "windows"}},
+        "spec": {"clusterIPs": ["172.21.1.3", "fd00::5"], "ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack"},
+    });
+    let stub = json!({"metadata": {"annotations": null}, "spec": {"clusterIP": null, "type": "ExternalName", "externalName": "moving.invalid"}});
+    let torn = json!({"metadata": {"annotations": {"clusterip-policy/moving": "{"}}});
+    let windows = |verb: &str, address: &str| {
+        format!(
+            "Service shop/web: {address} {verb}, and it belongs to pool windows (172.21.1.0/29): kubernetes.io/os=windows \
+             (annotation clusterip-policy/os)"
+        )
+    };
+    let rows: Vec<(&str, Value, Vec<String>)> = vec![
+        ("where it belongs", service("web", "172.21.1.3", on("windows")), vec![]),
+        ("in the reserved part of its pool", service("web", "172.21.1.1", by_hand("windows")), vec![]),
+        (
+            "in another pool",
+            service("web", "172.21.0.70", on("windows")),
+            vec![format!("misplaced | 172.21.0.70 | windows | {}", windows("lies in pool linux (172.21.0.0/24)", "172.21.0.70"))],
+        ),
+        (
+            "in another pool, set by hand",
+            service("web", "172.21.0.70", by_hand("windows")),
+            vec![format!("by-hand | 172.21.0.70 | windows | {}", windows("lies in pool linux (172.21.0.0/24)", "172.21.0.70"))],
+        ),
+        (
+            "in another pool, and nobody knows by whom",
+            service("web", "172.21.0.70", unowned),
+            vec![format!("misplaced | 172.21.0.70 | windows | {}", windows("lies in pool linux (172.21.0.0/24)", "172.21.0.70"))],
+        ),
+        ("in no pool", service("web", "172.21.9.9", on("windows")), vec![format!("no-pool | 172.21.9.9 | windows | {}", windows("lies in no pool", "172.21.9.9"))]),
+        (
+            "in no pool, set by hand",
+            service("web", "172.21.9.9", by_hand("windows")),
+            vec![format!("no-pool | 172.21.9.9 | windows | {}; the address was set by hand", windows("lies in no pool", "172.21.9.9"))],
+        ),
+        ("in a pool other than the one that is assumed", service("web", "172.21.1.3", json!({})), vec![]),
+        (
+            "without a pool, in one",
+            service("web", "172.21.1.3", on("darwin")),
+            vec![
+                "squatter | 172.21.1.3 | windows | Service shop/web: 172.21.1.3 lies in pool windows (172.21.1.0/29), and no \
+                 pool is for it: kubernetes.io/os=darwin (annotation clusterip-policy/os)"
+                    .to_owned(),
+            ],
+        ),
+        ("without a pool, in none", service("web", "172.21.9.9", on("darwin")), vec![]),
+        ("exempt", service("web", "172.21.0.70", exempt), vec![]),
+        ("being deleted", service("web", "172.21.0.70", deleted), vec![]),
+        ("headless", service("web", "None", on("windows")), vec![]),
+        (
+            "in two families, of which its pool has one",
+            service("web", "172.21.1.3", dual),
+            vec![
+                "denied | 172.21.1.3,fd00::5 | windows | Service shop/web: it would be denied if it were created now: pool \
+                 \"windows\" has no IPv6 range; chosen by kubernetes.io/os=windows (annotation clusterip-policy/os); add an \
+                 IPv6 range to the pool, or set services.whenFull: unmanaged"
+                    .to_owned(),
+            ],
+        ),
+        (
+            "left by a move whose annotation is gone",
+            service("web", "None", stub),
+            vec!["half-moved |  | - | Service shop/web: a move of it has begun, and has not ended: what it was before is not known".to_owned()],
+        ),
+        (
+            "with an annotation that is torn",
+            service("web", "172.21.1.3", torn),
+            vec![
+                "half-moved | 172.21.1.3 | - | Service shop/web: a move of it has begun, and has not ended: the annotation \
+                 clusterip-policy/moving can't be read: EOF while parsing an object at line 1 column 1"
+                    .to_owned(),
+            ],
+        ),
+    ];
+    for (name, service, expected) in rows {
+        let done = audit(&folder, vec![cluster(), service], &["-o", "json"]);
+        assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{name}");
+        assert_eq!(findings(&done), expected, "{name}");
+    }
+}
+
+#[test]
+fn what_is_found_of_pools() {
+    let folder = Folder::new("audit-pools");
+    let kubernetes = |address: &str| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "default", "name": "kubernetes"}, "spec": {"clusterIP": address}});
+    let full: Vec<Value> =
+        (2..7).map(|last| service(&format!("s{last}"), &format!("172.21.1.{last}"), on("windows"))).collect();
+    let room = full[1..].to_vec();
+    let orphan = json!({"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "metadata": {"name": "172.21.1.2"}});
+    let filled = [&room[..], &[orphan]].concat();
+    const FULL: &[&str] =
+        &["full |  | windows | pool windows (172.21.1.0/29) is full: all 5 addresses are used, 1 more are reserved"];
+    let other = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["172.21.1.0/24"]}});
+    let rows: Vec<(&str, Vec<Value>, &[&str])> = vec![
+        ("nothing", vec![], &[]),
+        ("full", full, FULL),
+        ("one is free", room, &[]),
+        ("the last one has an IPAddress object without a Service", filled, FULL),
+        (
+            "outside of the cluster's range",
+            vec![other],
+            &["outside-ranges |  | linux | pool linux: 172.21.0.0/24 lies outside of the cluster's Service ranges \
+               (172.21.1.0/24): the API server refuses its addresses"],
+        ),
+        (
+            "over default/kubernetes, in a cluster that does not tell its ranges",
+            vec![kubernetes("172.21.0.60")],
+            &[
+                "over-kubernetes | 172.21.0.60 | linux | pool linux: 172.21.0.60, the address of default/kubernetes, lies in \
+               172.21.0.0/24 and is neither reserved nor excluded: while that Service is being made, another could get it",
+            ],
+        ),
+        ("the same in the reserved part", vec![kubernetes("172.21.0.1")], &[]),
+    ];
+    for (name, items, expected) in rows {
+        let done = audit(&folder, items, &["-o", "json"]);
+        assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{name}");
+        assert_eq!(findings(&done), expected, "{name}");
+    }
+}
+
+#[test]
+fn an_audit_fails_for_what_it_is_to_fail_for() {
+    let folder = Folder::new("audit-fails");
+    let misplaced = || vec![cluster(), service("web", "172.21.0.70", on("windows"))];
+    let rows: [(&str, Vec<Value>, &[&str], i32); 6] = [
+        ("nothing is asked for", misplaced(), &[], 0),
+        ("its kind", misplaced(), &["--fail-on", "misplaced"], 1),
+        ("one of several", misplaced(), &["--fail-on", "full,misplaced"], 1),
+        ("others", misplaced(), &["--fail-on", "full,by-hand"], 0),
+        ("any", misplaced(), &["--fail-on", "any"], 1),
+        ("any, and there is none", vec![cluster()], &["--fail-on", "any"], 0),
+    ];
+    for (name, items, args, status) in rows {
+        assert_eq!(audit(&folder, items, args).status, status, "{name}");
+    }
+}
+
+#[test]
+fn the_same_cluster_in_any_form_gives_the_same_audit() {
+    let folder = Folder::new("audit-forms");
+    let items = vec![
+        cluster(),
+        service("web", "172.21.0.70", json!({"spec": {"selector": {"app": "web"}}})),
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": "web"}, "spec": {"template": {
+            "metadata": {"labels": {"app": "web"}}, "spec": {"nodeSelector": {"kubernetes.io/os": "windows"}}}}}),
+        // What nobody reads may be as it likes.
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "shop", "name": "web", "labels": {"a": 5}}}),
+    ];
+    let expected = audit(&folder, items.clone(), &["-o", "json"]);
+    assert_eq!(findings(&expected).len(), 1, "{expected:?}");
+    let typeless = |item: &Value| {
+        let mut item = item.clone();
+        item.as_object_mut().unwrap().retain(|key, _| key != "apiVersion" && key != "kind");
+        item
+    };
+    let typed = |kind: &str, item: &Value| {
+        // The type behind the items, as kubectl prints it.
+        format!("{{\"items\": [{}], \"apiVersion\": {}, \"kind\": \"{kind}List\"}}", typeless(item), item["apiVersion"])
+    };
+    let mut reversed = items.clone();
+    reversed.reverse();
+    let lists = items.iter().map(|item| typed(item["kind"].as_str().unwrap(), item)).collect::<Vec<_>>();
+    let rows = [
+        ("documents", items.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n")),
+        ("another order", list(reversed)),
+        ("lists of one kind each", lists.join("\n---\n")),
+        ("a list with an anchor", format!("items: &all {}\nkind: List\napiVersion: v1\n", Value::from(items.clone()))),
+    ];
+    for (name, text) in rows {
+        folder.write("other.yaml", text);
+        let done = folder.run(&["audit", "--snapshot", "other.yaml", "--settings", "settings.yaml", "-o", "json"]);
+        assert_eq!(done, expected, "{name}");
+    }
+}
+
+#[test]
+fn bad_input_is_refused_and_says_where() {
+    let folder = Folder::new("audit-bad");
+    folder
+        .write("settings.yaml", SETTINGS)
+        .write("good.json", list(vec![cluster()]))
+        .write("torn.json", "{\"kind\": \"List\", \"items\": [")
+        .write("other.yaml", "apiVersion: v1\nkind: List\nitems:\n- 5\n")
+        .write("labels.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: web, labels: {a: [5]}}\n")
+        .write("pools.yaml", "services: {pools: [{name: a, cidrs: [10.0.0.0/33]}]}");
+    let on = |snapshot: &'static str| vec!["audit", "--settings", "settings.yaml", "--snapshot", snapshot];
+    let more = |args: &[&'static str]| [&on("good.json")[..], args].concat();
+    let rows: [(&str, Vec<&str>, &str); 9] = [
+        ("no such file", on("none.json"), "error: snapshot: none.json: No such file or directory (os error 2)\n"),
+        ("torn", on("torn.json"), "error: snapshot: torn.json: document 1, line 2: while parsing a node"),
+        (
+            "no object",
+            on("other.yaml"),
+            "error: snapshot: other.yaml: document 1, line 4: expected an object of Kubernetes, found a number\n",
+        ),
+        ("labels that are none", on("labels.yaml"), "error: snapshot: labels.yaml: document 1, line 1: "),
+        (
+            "wrong settings",
+            vec!["audit", "--snapshot", "good.json", "--settings", "pools.yaml"],
+            "error: settings: pools.yaml\nservices.pools[0].cidrs[0]: ",
+        ),
+        ("no such Service", more(&["--service", "shop/web"]), "error: there is no service shop/web\n"),
+        (
+            "no name of a Service",
+            more(&["--service", "web"]),
+            "error: invalid value 'web' for '--service <NAMESPACE/NAME>': expected NAMESPACE/NAME, such as shop/web\n",
+        ),
+        (
+            "no kind",
+            more(&["--fail-on", "sloppy"]),
+            "error: invalid value 'sloppy' for '--fail-on <KIND>'\n  [possible values: any, half-moved, misplaced, by-hand, no-pool, squatter, denied, mixed-nodes, full, outside-ranges, over-kubernetes, lowest-order]\n",
+        ),
+        (
+            "two clusters",
+            more(&["--kubeconfig", "x"]),
+            "error: the argument '--snapshot <FILE>' cannot be used with '--kubeconfig <FILE>'\n",
+        ),
+    ];
+    for (name, args, expected) in rows {
+        let done = folder.run(&args);
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{name}: {}", done.stderr);
+        assert!(done.stderr.starts_with(expected), "{name}: {}", done.stderr);
+    }
+}

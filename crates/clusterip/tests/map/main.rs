@@ -1,0 +1,7 @@
+//! The map: the page, and the server that shows it. What the page does in a browser is tested in
+//! `e2e-tests/map`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod audits;
+mod page;
+mod served;

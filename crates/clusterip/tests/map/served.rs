@@ -1,0 +1,180 @@
+//! The server of the map.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use clusterip::audit::model::Audit;
+use clusterip::report::map;
+use clusterip::ui::server::{Limits, Source, UiServer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+
+use crate::audits;
+
+/// Longer than anything takes on a machine under load.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn small() -> Source {
+    Arc::new(|| Ok(audits::small()))
+}
+
+async fn started(listen: [u8; 4], source: Source, limits: Limits) -> (SocketAddr, oneshot::Sender<()>) {
+    let server = UiServer::bind((listen, 0).into(), limits).await.unwrap();
+    let port = server.local_addr().port();
+    let (stop, stopped) = oneshot::channel::<()>();
+    tokio::spawn(server.run(source, async { drop(stopped.await) }));
+    (([127, 0, 0, 1], port).into(), stop)
+}
+
+/// Sends a head as it is; the status, the head in lower case, and the body of the answer.
+async fn asked(address: SocketAddr, head: &str) -> (u16, Vec<String>, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = head.replace("PORT", &address.port().to_string());
+    stream.write_all(format!("{head}\r\nconnection: close\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    let mut lines: Vec<String> = head.lines().skip(1).map(str::to_owned).collect();
+    lines.retain(|line| !line.starts_with("date:") && !line.starts_with("content-length:"));
+    lines.sort();
+    (status, lines, body.to_owned())
+}
+
+#[tokio::test]
+async fn the_map_and_the_audit_are_there() {
+    let (address, _stop) = started([127, 0, 0, 1], small(), Limits::default()).await;
+    let guards = |kind: &str, policy: &str| {
+        let mut lines = vec![
+            "cache-control: no-store".to_owned(),
+            "connection: close".to_owned(),
+            format!("content-security-policy: {policy}frame-ancestors 'none'"),
+            format!("content-type: {kind}"),
+            "cross-origin-opener-policy: same-origin".to_owned(),
+            "cross-origin-resource-policy: same-origin".to_owned(),
+            "referrer-policy: no-referrer".to_owned(),
+            "x-content-type-options: nosniff".to_owned(),
+            "x-frame-options: DENY".to_owned(),
+        ];
+        lines.sort();
+        lines
+    };
+    let page = map::page(&audits::small()).unwrap();
+    let policy = format!("{}; ", map::content_security_policy());
+    let json = serde_json::to_string(&audits::small()).unwrap() + "\n";
+    let text = "text/plain; charset=utf-8";
+    let bare = "default-src 'none'; ";
+    let rows = [
+        ("GET / HTTP/1.1", 200, guards("text/html; charset=utf-8", &policy), page.clone()),
+        ("GET /?x=1 HTTP/1.1", 200, guards("text/html; charset=utf-8", &policy), page),
+        ("GET /audit.json HTTP/1.1", 200, guards("application/json", bare), json),
+        ("GET /nothing HTTP/1.1", 404, guards(text, bare), "/nothing is not here; / and /audit.json are\n".to_owned()),
+    ];
+    for (line, status, head, body) in rows {
+        let found = asked(address, &format!("{line}\r\nhost: localhost:PORT")).await;
+        assert_eq!(found, (status, head, body), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_can_be_written() {
+    let (address, _stop) = started([127, 0, 0, 1], small(), Limits::default()).await;
+    for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"] {
+        for path in ["/", "/audit.json"] {
+            let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0");
+            let (status, _, body) = asked(address, &head).await;
+            assert_eq!((status, body), (405, format!("{path} takes GET, and no {method}\n")));
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_name_for_this_machine_is_refused() {
+    let rows = [
+        ("its name", "GET / HTTP/1.1\r\nhost: localhost:PORT", 200),
+        ("in capitals", "GET / HTTP/1.1\r\nhost: LOCALHOST", 200),
+        ("its address", "GET / HTTP/1.1\r\nhost: 127.0.0.1:PORT", 200),
+        ("another of its addresses", "GET / HTTP/1.1\r\nhost: 127.1.2.3", 200),
+        ("IPv6", "GET / HTTP/1.1\r\nhost: [::1]:PORT", 200),
+        ("the whole URL", "GET http://localhost:PORT/ HTTP/1.1\r\nhost: localhost:PORT", 200),
+        ("a name of somebody", "GET / HTTP/1.1\r\nhost: rebound.example:PORT", 421),
+        ("for the data", "GET /audit.json HTTP/1.1\r\nhost: rebound.example", 421),
+        ("for nothing", "GET /nothing HTTP/1.1\r\nhost: rebound.example", 421),
+        ("in the URL", "GET http://rebound.example/ HTTP/1.1\r\nhost: localhost", 421),
+        ("that begins alike", "GET / HTTP/1.1\r\nhost: localhost.rebound.example", 421),
+        ("with an address in it", "GET / HTTP/1.1\r\nhost: 127.0.0.1.rebound.example", 421),
+        ("behind a user", "GET / HTTP/1.1\r\nhost: localhost@rebound.example", 421),
+        ("another address", "GET / HTTP/1.1\r\nhost: 192.0.2.1", 421),
+        ("none", "GET / HTTP/1.0", 421),
+        ("an empty one", "GET / HTTP/1.1\r\nhost:", 421),
+        ("two", "GET / HTTP/1.1\r\nhost: localhost\r\nhost: rebound.example", 421),
+        ("not a name", "GET / HTTP/1.1\r\nhost: local host", 421),
+    ];
+    let (address, _stop) = started([127, 0, 0, 1], small(), Limits::default()).await;
+    for (name, head, expected) in rows {
+        let (status, _, body) = asked(address, head).await;
+        assert_eq!(status, expected, "{name}: {body:.100}");
+        assert_eq!(body.contains("172.21."), expected == 200, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn elsewhere_any_name_is_good() {
+    let (address, _stop) = started([0, 0, 0, 0], small(), Limits::default()).await;
+    assert_eq!(asked(address, "GET / HTTP/1.1\r\nhost: map.example").await.0, 200);
+}
+
+#[tokio::test]
+async fn each_page_is_of_its_moment_and_a_failure_is_told() {
+    let times = AtomicUsize::new(0);
+    let source: Source = Arc::new(move || match times.fetch_add(1, Ordering::AcqRel) {
+        0 => Ok(Audit::default()),
+        1 => Err("Services are not listed yet".into()),
+        2 => panic!("a defect"),
+        _ => Ok(audits::small()),
+    });
+    let (address, _stop) = started([127, 0, 0, 1], source, Limits::default()).await;
+    let mut found = Vec::new();
+    for _ in 0..4 {
+        let (status, _, body) = asked(address, "GET /audit.json HTTP/1.1\r\nhost: localhost").await;
+        found.push((status, body));
+    }
+    let (status, broken) = found.remove(2);
+    assert_eq!((status, broken.contains("panicked")), (503, true), "{broken}");
+    let expected = [
+        (200, "{\"pools\":[],\"findings\":[]}\n".to_owned()),
+        (503, "Services are not listed yet\n".to_owned()),
+        (200, serde_json::to_string(&audits::small()).unwrap() + "\n"),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[tokio::test]
+async fn an_audit_that_takes_too_long_is_not_waited_for() {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Mutex::new(held);
+    let source: Source = Arc::new(move || {
+        let _ = held.lock().unwrap().recv();
+        Ok(Audit::default())
+    });
+    let limits = Limits { time: Duration::from_millis(50), ..Limits::default() };
+    let (address, _stop) = started([127, 0, 0, 1], source, limits).await;
+    let (status, _, body) = asked(address, "GET / HTTP/1.1\r\nhost: localhost").await;
+    assert_eq!((status, body.as_str()), (503, "no audit was made within 50ms\n"));
+    drop(release);
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_named() {
+    let (address, _stop) = started([127, 0, 0, 1], small(), Limits::default()).await;
+    let error = UiServer::bind(address, Limits::default()).await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with(&format!("listening on {address} for the map failed: ")), "{text}");
+    assert!(text.ends_with("; choose another address with --ui"), "{text}");
+    let _: &dyn Error = &error;
+}

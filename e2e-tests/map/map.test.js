@@ -1,0 +1,472 @@
+// The map in a browser: Debian's chromium, without a window.
+
+import assert from "node:assert/strict";
+import { after, afterEach, before, beforeEach, describe, it } from "node:test";
+import { startBrowser, startMaps } from "./support.js";
+
+let maps, browser, context, page, complaints;
+
+before(async () => {
+  [maps, browser] = await Promise.all([startMaps(), startBrowser()]);
+});
+
+after(async () => {
+  await browser?.close();
+  await maps?.stop();
+});
+
+beforeEach(() => opened({}));
+
+afterEach(async () => {
+  await context.close();
+  assert.deepEqual(complaints, []);
+});
+
+async function opened(options) {
+  await context?.close();
+  context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+  page = await context.newPage();
+  complaints = [];
+  page.on("console", (message) => ["error", "warning"].includes(message.type()) && complaints.push(message.text()));
+  page.on("pageerror", (error) => complaints.push(String(error)));
+  page.on("requestfailed", (request) => complaints.push(`${request.url()}: ${request.failure().errorText}`));
+}
+
+async function open(name, hash = "") {
+  await page.goto(maps.url(name) + hash);
+  await page.waitForSelector("html[data-drawn=all]");
+}
+
+const cell = (label) => page.locator(`[role=gridcell][aria-label^="${label}"]`);
+const label = () => page.evaluate(() => document.activeElement.getAttribute("aria-label"));
+const hash = () => page.evaluate(() => decodeURIComponent(location.hash));
+const said = () => page.locator("#live").textContent();
+const card = async () => {
+  const facts = await page.locator("#card:not([hidden]) dl > *").allTextContents();
+  return Object.fromEntries(facts.flatMap((fact, index) => (index % 2 ? [] : [[fact, facts[index + 1]]])));
+};
+const grid = (range) => page.locator(`[data-range="${range}"]`);
+
+describe("what is drawn", () => {
+  // One sign for each address: what the style sheet makes of it.
+  const SIGNS = { free: ".", used: "u", misplaced: "!", "in-flight": ">", reserved: "r", excluded: "x" };
+  const drawn = (range) =>
+    grid(range).locator(".row").evaluateAll(
+      (rows, signs) =>
+        rows.map((row) =>
+          [...row.querySelectorAll(".cell")]
+            .map((cell) => signs[Object.keys(signs).find((state) => cell.classList.contains(state))] + (cell.classList.contains("beside") ? "*" : ""))
+            .join(""),
+        ),
+      SIGNS,
+    );
+
+  it("has a cell for each address of a small range, in its colour", async () => {
+    await open("small");
+    assert.deepEqual(await drawn(1), [
+      "rrrrrrrrrrrrrrrrrrrru*!*rrrrrrrrrr",
+      "rrrrrrrrrrrrrrrrrruuuuuuuuuuuuuu",
+      "uuuuuuuuuuuuuuuuuuuuuuuuuu......",
+      "...uu...........................",
+      ">...............................",
+      "................................",
+      "........u.......................",
+      ".!.............................x",
+    ]);
+    assert.deepEqual(await drawn(2), ["xuuuuuuuuuuuuuuu"]);
+  });
+
+  it("has a block for each part of a large range, filled as far as it is used", async () => {
+    await open("large");
+    const blocks = await grid(0).locator(".cell").evaluateAll((cells) =>
+      cells.slice(0, 3).map((cell) => [cell.getAttribute("aria-label"), cell.className]),
+    );
+    assert.deepEqual(blocks, LARGE_BLOCKS);
+    assert.equal(await grid(0).locator(".cell").count(), 256);
+  });
+
+  for (const [name, range, as, first, count] of [
+    ["a /20: blocks of 256", 0, "block", "10.1.0.0/24, 0 used, 246 free", 16],
+    ["an IPv6 /112: blocks of 256", 1, "block", "fd00:1::/120, 1 used, 0 free", 256],
+    ["a /64 with few Services: these alone", 2, "span", "fd00:2:: to fd00:2::, excluded", 13],
+    ["a /64 with many: blocks", 3, "block", "fd00:3::/72, 19 used, 7.2 × 10^16 free", 256],
+  ]) {
+    it(`cuts ranges so that there is room for them: ${name}`, async () => {
+      await open("huge");
+      const cells = grid(range).locator(".cell");
+      assert.equal(await cells.count(), count);
+      assert.match(await cells.first().getAttribute("class"), new RegExp(`\\b${as}\\b`));
+      assert.ok((await cells.first().getAttribute("aria-label")).startsWith(first), await cells.first().getAttribute("aria-label"));
+    });
+  }
+
+  it("takes evidence for text, whatever stands in it", async () => {
+    await open("small", "#at=172.21.0.200");
+    assert.equal((await card()).Evidence, `os=linux (Deployment </script><img src=x onerror="document.title='broken'"><!-- <script>)`);
+    await page.locator("details").evaluateAll((all) => all.forEach((details) => (details.open = true)));
+    await page.waitForSelector("details[data-kind=mixed-nodes] li");
+    assert.equal(await page.title(), "Addresses of Services");
+    assert.equal(await page.locator("img").count(), 0);
+  });
+
+  it("says so where there is nothing", async () => {
+    await open("empty");
+    assert.deepEqual(await page.locator("main p:visible").allTextContents(), ["There are none.", "There are none."]);
+  });
+
+  it("works as a file, too", async () => {
+    await page.goto(maps.file("small"));
+    await page.waitForSelector("html[data-drawn=all]");
+    await cell("172.21.0.99").click();
+    assert.equal((await card()).Service, "storefront");
+    assert.equal(await hash(), "#at=172.21.0.99");
+  });
+
+  it("loads nothing but itself", async () => {
+    const asked = [];
+    page.on("request", (request) => asked.push(new URL(request.url()).pathname));
+    await open("large");
+    assert.deepEqual(asked.filter((path) => path !== "/favicon.ico"), ["/"]);
+  });
+});
+
+describe("the card", () => {
+  const CARDS = [
+    ["a used address", "172.21.0.99", {
+      Address: "172.21.0.99", Pool: "linux", State: "used", Service: "storefront", Namespace: "shop",
+      "Belongs to": "pool linux", Evidence: "os=linux (Deployment shop/storefront)", "Set by hand": "no",
+    }],
+    ["one that is misplaced, among the reserved ones", "172.21.0.21", {
+      Address: "172.21.0.21", Pool: "linux", State: "misplaced, among the reserved ones", Service: "returns",
+      Namespace: "shop", "Belongs to": "pool windows", Evidence: "os=windows (Deployment shop/returns)", "Set by hand": "no",
+      Finding: '172.21.0.21 lies in pool "linux", its own is "windows"; `clusterip move` moves it',
+    }],
+    ["one that is free", "172.21.0.101", { Address: "172.21.0.101", Pool: "linux", State: "free" }],
+    ["one that is reserved", "172.21.0.3", { Address: "172.21.0.3", Pool: "linux", State: "reserved" }],
+  ];
+  for (const [name, address, facts] of CARDS) {
+    it(`tells all that is known of ${name}: by mouse, and by keyboard`, async () => {
+      await open("small");
+      await cell(`${address},`).hover();
+      assert.deepEqual(await card(), facts);
+      await page.mouse.move(5, 5);
+      assert.deepEqual(await card(), {});
+      await cell(`${address},`).focus();
+      assert.deepEqual(await card(), facts);
+      assert.equal(await cell(`${address},`).getAttribute("aria-describedby"), "card");
+    });
+  }
+
+  it("never lies over its cell, nor outside of the window", async () => {
+    await open("small");
+    for (const address of ["172.21.0.0", "172.21.0.31", "172.21.0.255", "172.21.0.224"]) {
+      await cell(`${address},`).hover();
+      const [box, at] = [await page.locator("#card").boundingBox(), await cell(`${address},`).boundingBox()];
+      assert.ok(box.y >= at.y + at.height || box.y + box.height <= at.y, address);
+      assert.ok(box.x >= 0 && box.x + box.width <= 1280 && box.y >= 0 && box.y + box.height <= 900, address);
+    }
+  });
+});
+
+describe("search", () => {
+  const found = () => page.locator(".cell.hit").evaluateAll((cells) => cells.map((cell) => cell.getAttribute("aria-label")));
+
+  for (const [what, query, count, hits] of [
+    ["a Service", "storefront", "1 match", ["172.21.0.99, used, shop/storefront, a match"]],
+    ["a namespace and name", "shop/ret", "1 match", ["172.21.0.21, misplaced, among the reserved ones, shop/returns, a match"]],
+    ["evidence, in any case", "STATEFULSET", "1 match", ["172.21.1.75, used, shop/orders, a match"]],
+    ["an address", "172.21.0.128", "1 match", ["172.21.0.128, in flight, shop/checkout, a match"]],
+    ["a range", "172.21.0.96/29", "2 matches", ["172.21.0.99, used, shop/storefront, a match", "172.21.0.100, used, shop/warehouse, a match"]],
+    ["what is in no pool", "billing", "1 match", []],
+    ["what is not there", "nobody", "no match", []],
+  ]) {
+    it(`finds ${what}`, async () => {
+      await open("small");
+      await page.fill("#search", query);
+      assert.deepEqual([await page.locator("#matches").textContent(), await found()], [count, hits]);
+      await page.press("#search", "Escape");
+      assert.deepEqual([await page.locator("#matches").textContent(), await found(), await hash()], ["", [], ""]);
+    });
+  }
+
+  it("goes from match to match, round and round, and opens the blocks on its way", async () => {
+    await open("large");
+    await page.fill("#search", "service-000");
+    const steps = [];
+    for (const key of ["Enter", "Enter", "Shift+Enter", "Shift+Enter"]) {
+      await page.press("#search", key);
+      steps.push([await page.locator("#matches").textContent(), (await card()).Service, await page.locator("[aria-selected=true]").count()]);
+    }
+    assert.deepEqual(steps, [
+      ["1 of 100 matches", "service-00000", 1],
+      ["2 of 100 matches", "service-00001", 1],
+      ["1 of 100 matches", "service-00000", 1],
+      ["100 of 100 matches", "service-00099", 1],
+    ]);
+    assert.match(await said(), /^100 of 100: team-099\/service-00099, used/);
+  });
+
+  it("leads from the list of matches to the cell", async () => {
+    await open("large");
+    await page.fill("#search", "service-12345");
+    await page.locator("#results a").click();
+    assert.match(await label(), /team-345\/service-12345, a match$/);
+  });
+
+  it("goes to a free address in a range too large to show it", async () => {
+    await open("huge");
+    await page.fill("#search", "FD00:2:0::0:1234");
+    await page.press("#search", "Enter");
+    assert.deepEqual(await card(), { Address: "fd00:2::1234", Pool: "few", State: "free" });
+  });
+
+  it("goes to the finding of what is in no pool", async () => {
+    await open("small");
+    await page.fill("#search", "invoices");
+    await page.press("#search", "Enter");
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), "10.96.3.4");
+  });
+});
+
+describe("findings", () => {
+  it("are grouped, worst first, and lead to their cells", async () => {
+    await open("small");
+    assert.deepEqual(await page.locator("#findings summary").allTextContents(), [
+      "Misplaced 1",
+      "In no pool 1",
+      "Squatters: no pool is theirs, but their address lies in one 1",
+      "Full pools 1",
+      "Pods on several kinds of nodes 1",
+    ]);
+    await page.locator("details[data-kind=misplaced] summary").click();
+    await page.locator("details[data-kind=misplaced] a").click();
+    assert.equal(await label(), "172.21.0.21, misplaced, among the reserved ones, shop/returns");
+  });
+
+  it("are shown a hundred at a time", async () => {
+    await open("large");
+    const list = page.locator("details[data-kind=misplaced] li");
+    await page.locator("details[data-kind=misplaced] summary").click();
+    await list.first().waitFor();
+    assert.equal(await list.count(), 100);
+    await page.locator("details[data-kind=misplaced] button").click();
+    assert.equal(await list.count(), 200);
+    assert.equal(await page.locator("details[data-kind=misplaced] button").isVisible(), false);
+  });
+});
+
+describe("by keyboard alone", () => {
+  it("one goes through a grid, into its blocks, and up again", async () => {
+    await open("large");
+    await page.locator("#pools-title").click();
+    await page.keyboard.press("Tab");
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), "all");
+    await page.keyboard.press("Enter");
+    const steps = [];
+    for (const key of ["ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp", "ArrowUp", "End", "Control+End", "Home", "Control+Home", "ArrowLeft"]) {
+      await page.keyboard.press(key);
+      steps.push([key, (await label()).split(",")[0]]);
+    }
+    assert.deepEqual(steps, [
+      ["ArrowRight", "10.96.1.0/24"],
+      ["ArrowDown", "10.96.33.0/24"],
+      ["ArrowLeft", "10.96.32.0/24"],
+      ["ArrowUp", "10.96.0.0/24"],
+      ["ArrowUp", "10.96.0.0/24"],
+      ["End", "10.96.31.0/24"],
+      ["Control+End", "10.96.255.0/24"],
+      ["Home", "10.96.224.0/24"],
+      ["Control+Home", "10.96.0.0/24"],
+      ["ArrowLeft", "10.96.0.0/24"],
+    ]);
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("Enter");
+    assert.equal((await label()).split(",")[0], "10.96.32.0");
+    assert.match(await said(), /^10\.96\.32\.0\/24: 256 addresses, \d+ used/);
+    assert.equal(await hash(), "#open=10.96.32.0/24");
+    await page.keyboard.press("Escape");
+    assert.equal((await label()).split(",")[0], "10.96.32.0/24");
+    assert.equal(await hash(), "");
+  });
+
+  it("each grid is one stop, and stays where it was", async () => {
+    await open("small");
+    await cell("172.21.1.75,").focus();
+    await page.keyboard.press("ArrowRight");
+    await page.keyboard.press("Tab");
+    assert.equal((await label()).split(",")[0], "172.21.0.0");
+    await page.keyboard.press("Shift+Tab");
+    assert.equal((await label()).split(",")[0], "172.21.1.76");
+    assert.deepEqual(await page.locator("[role=gridcell][tabindex='0']").count(), 3);
+  });
+
+  it("a /64 is gone through down to one address", async () => {
+    await open("huge");
+    await grid(3).locator(".cell").first().focus();
+    await page.keyboard.press("ArrowRight");
+    const path = [];
+    for (let step = 0; step < 3 && (await page.locator("[aria-selected=true]").count()) === 0; step++) {
+      await page.keyboard.press("Enter");
+      path.push(await hash());
+    }
+    assert.equal(path[0], "#open=fd00:3:0:0:100::/72");
+    assert.match(path.at(-1), /^#open=fd00:3:0:0:100::\/72&at=fd00:3::1[0-9a-f:]+$/);
+    assert.deepEqual(await grid(3).locator(".trail li").allTextContents(), ["fd00:3::/64", "fd00:3:0:0:100::/72"]);
+    await page.keyboard.press("Escape");
+    assert.match(await label(), /^fd00:3:0:0:100::\/72/);
+  });
+});
+
+describe("where one is", () => {
+  it("is kept over a reload, and the way back leads through it", async () => {
+    await open("large");
+    await page.fill("#search", "team-007");
+    await cell("10.96.32.0/24").click();
+    await cell("10.96.32.9,").click();
+    const before = await hash();
+    assert.equal(before, "#q=team-007&open=10.96.32.0/24&at=10.96.32.9");
+    const state = async () => [
+      await page.inputValue("#search"),
+      await page.locator("#matches").textContent(),
+      await page.locator("[aria-selected=true]").getAttribute("aria-label"),
+      (await card()).Address,
+    ];
+    const seen = await state();
+    await page.reload();
+    await page.waitForSelector("html[data-drawn=all]");
+    assert.deepEqual([await hash(), await state()], [before, seen]);
+    await page.goBack();
+    assert.equal(await page.locator("[aria-selected=true]").count(), 0);
+    await page.goBack();
+    assert.equal(await cell("10.96.32.0/24").count(), 1);
+  });
+
+  for (const address of ["10.200.0.10", "10.200.150.160", "10.200.199.209"]) {
+    it(`is in sight after loading, wherever it is: ${address}`, async () => {
+      await open("many", `#at=${address}`);
+      const at = await page.locator("[aria-selected=true]").boundingBox();
+      assert.ok(at.y > 90 && at.y < 880, `${at.y}`);
+      assert.equal((await card()).Address, address);
+    });
+  }
+
+  for (const bad of ["#at=nonsense&open=10.0.0.0/99,x,,fe80::/10", "#at=1.2.3.4", "#open=10.96.3.7/32", "#q=%", "#nothing"]) {
+    it(`is nowhere where the address makes no sense: ${bad}`, async () => {
+      await open("large", bad);
+      assert.ok((await grid(0).locator(".cell").count()) === 256);
+    });
+  }
+});
+
+describe("colours", () => {
+  for (const colorScheme of ["light", "dark"]) {
+    it(`differ enough: ${colorScheme}`, async () => {
+      await opened({ colorScheme });
+      await open("small");
+      const found = await page.evaluate(contrasts);
+      const least = { text: 4.5, faint: 4.5, link: 4.5, sign: 4.5, used: 3, misplaced: 3, "in-flight": 3, kept: 3, edge: 3 };
+      const weak = Object.entries(least).filter(([name, ratio]) => !(found[name] >= ratio));
+      assert.deepEqual(weak, [], JSON.stringify(found));
+      assert.equal(found.dark, colorScheme === "dark");
+    });
+  }
+
+  it("are not all: each state has a sign or a pattern of its own", async () => {
+    await open("small");
+    const signs = await page.locator(".legend .cell").evaluateAll((cells) =>
+      cells.map((cell) => {
+        const [own, before] = [getComputedStyle(cell), getComputedStyle(cell, "::before")];
+        return `${before.content} ${own.backgroundImage === "none" ? "" : "hatched"} ${own.backgroundColor === "rgba(0, 0, 0, 0)" ? "empty" : "filled"}`;
+      }),
+    );
+    assert.equal(new Set(signs).size, 6, signs.join("; "));
+  });
+
+  // Contrasts as WCAG 2 has them, of what is drawn against what it is drawn on.
+  function contrasts() {
+    const luminance = (colour) => {
+      const channels = colour.match(/[\d.]+/g).slice(0, 3).map((channel) => channel / 255);
+      const [r, g, b] = channels.map((channel) => (channel <= 0.04045 ? channel / 12.92 : ((channel + 0.055) / 1.055) ** 2.4));
+      return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const ratio = (one, other) => {
+      const [low, high] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+      return (high + 0.05) / (low + 0.05);
+    };
+    const style = (selector, pseudo) => getComputedStyle(document.querySelector(selector), pseudo);
+    const page = style("body").backgroundColor;
+    return {
+      text: ratio(style("body").color, page),
+      faint: ratio(style(".summary").color, page),
+      link: ratio(style("td, th a").color, page),
+      sign: Math.min(...[".misplaced", ".in-flight"].map((state) => ratio(style(`.legend ${state}`).color, style(`.legend ${state}`).backgroundColor))),
+      used: ratio(style(".legend .used").backgroundColor, page),
+      misplaced: ratio(style(".legend .misplaced").backgroundColor, page),
+      "in-flight": ratio(style(".legend .in-flight").backgroundColor, page),
+      kept: ratio(style(".legend .excluded").color, page),
+      edge: ratio(style(".legend .free").borderTopColor, page),
+      dark: luminance(page) < 0.5,
+    };
+  }
+});
+
+describe("for a screen reader", () => {
+  it("grids have rows, headers and cells with names, and the page has landmarks", async () => {
+    await open("small");
+    const tree = await page.locator("body").ariaSnapshot();
+    for (const part of ["search:", 'searchbox "Search"', 'grid "Addresses of 172.21.0.0/24":', 'gridcell "172.21.0.99, used, shop/storefront"', "rowheader", "main:", 'list "Legend"', 'row "linux 172.21.0.0/24']) {
+      assert.ok(tree.includes(part), `${part} is missing in:\n${tree.slice(0, 2000)}`);
+    }
+  });
+});
+
+describe("narrow windows", () => {
+  it("have narrower rows, and nothing beside the window", async () => {
+    await opened({ viewport: { width: 390, height: 800 } });
+    await open("small");
+    assert.equal(await grid(0).locator(".row").first().locator(".cell").count(), 16);
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+  });
+});
+
+// What was measured is printed; how fast a machine is, is no matter of right and wrong.
+describe("figures", () => {
+  it("of a /16 with 20,000 Services, and of 200 pools", async (test) => {
+    for (const name of ["large", "many"]) {
+      await open(name);
+      const figures = await page.evaluate(measured);
+      test.diagnostic(`${name}: ${Object.entries(figures).map(([what, ms]) => `${what} ${ms.toFixed(0)} ms`).join(", ")}`);
+    }
+  });
+
+  function measured() {
+    const timed = (work) => {
+      const begin = performance.now();
+      work();
+      document.body.getBoundingClientRect();
+      return performance.now() - begin;
+    };
+    const [navigation] = performance.getEntriesByType("navigation");
+    const [paint] = performance.getEntriesByName("first-contentful-paint");
+    const box = document.getElementById("search");
+    const type = (text) => {
+      box.value = text;
+      box.dispatchEvent(new Event("input"));
+    };
+    const first = document.querySelector(".map .cell");
+    return {
+      "first paint": paint?.startTime ?? NaN,
+      "usable after the last byte": navigation.domContentLoadedEventEnd - navigation.responseEnd,
+      "first search": timed(() => type("service-1")),
+      "next search": timed(() => type("service-12")),
+      "search for everything": timed(() => type("e")),
+      "drill down": timed(() => first.click()),
+    };
+  }
+});
+
+const LARGE_BLOCKS = [
+  ["10.96.0.0/24, 0 used, 0 free", "cell block reserved"],
+  ["10.96.1.0/24, 79 used, 1 misplaced, 1 in flight, 175 free", "cell block misplaced"],
+  ["10.96.2.0/24, 78 used, 1 misplaced, 177 free", "cell block misplaced"],
+];

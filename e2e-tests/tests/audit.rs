@@ -1,0 +1,208 @@
+//! `clusterip audit` of a live cluster, and the audit of one that is watched.
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use axum::http::Method;
+use clusterip::audit::live::LiveAudit;
+use clusterip::audit::model::{Audit, Kind};
+use clusterip::cluster::claim_lease::Claim;
+use clusterip::cluster::ledger::{Ledger, Owner};
+use clusterip::cluster::stores::Stores;
+use clusterip::evaluator::Evaluator;
+use clusterip::live_settings::judge;
+use clusterip::metrics::Metrics;
+use clusterip::policy::module::{EMBEDDED, Module};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::support::cluster::{Cluster, Place, settings};
+use crate::support::eventually::eventually;
+use crate::support::moving::{path, send};
+
+/// The exit status, and what was printed: JSON where that is to be.
+async fn audit(cluster: &Cluster, settings: Option<&str>, arguments: &[&str]) -> (i32, String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("settings.yaml");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_clusterip"));
+    command.arg("audit").args(arguments).arg("--kubeconfig").arg(cluster.plane.kubeconfig()).stdin(Stdio::null());
+    if let Some(settings) = settings {
+        std::fs::write(&file, settings).unwrap();
+        command.arg("--settings").arg(&file);
+    }
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap().replace(&file.display().to_string(), "FILE");
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+fn os(os: &str) -> Value {
+    json!({"annotations": {"clusterip-policy/os": os}})
+}
+
+/// The counts of each range, but for those of which nothing is used, and the findings.
+fn told(text: &str, place: &Place) -> (Vec<String>, Vec<String>) {
+    let audit: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let mut ranges = Vec::new();
+    for pool in audit["pools"].as_array().unwrap() {
+        for range in pool["ranges"].as_array().unwrap().iter().filter(|range| range["addresses"] != json!([])) {
+            let counts = &range["counts"];
+            let [used, claimed, free, beside] = ["used", "claimed", "free", "beside"].map(|key| &counts[key]);
+            let name = pool["name"].as_str().unwrap();
+            ranges.push(format!("{name}: {used} used, {claimed} claimed, {free} free, {beside} beside"));
+        }
+    }
+    let finding = |finding: &Value| {
+        let message = finding["message"].as_str().unwrap().replace(&format!("{}/", place.namespace), "");
+        format!("{}: {message}", finding["kind"].as_str().unwrap())
+    };
+    (ranges, audit["findings"].as_array().unwrap().iter().map(finding).collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_cluster_is_audited() {
+    let cluster = Cluster::alone().await;
+    let place = cluster.place("audit").await;
+    let none = json!({"selector": null});
+    place.service_at("misplaced", [172, 21, 0, 70], os("windows"), none.clone()).await;
+    place.service_named("by-hand", os("windows"), json!({"clusterIP": "172.21.0.71", "selector": null})).await;
+    place.service_at("squatter", [172, 21, 0, 72], os("darwin"), none.clone()).await;
+    let journal = json!({"phase": "placed", "way": "externalName", "from": ["172.21.1.80"], "to": ["172.21.0.73"], "why": "it was elsewhere"});
+    let moving = json!({"annotations": {"clusterip-policy/moving": journal.to_string()}});
+    place.service_at("half", [172, 21, 0, 73], moving, none.clone()).await;
+    for last in [1, 2] {
+        let tiny = json!({"labels": {"size": "tiny"}});
+        place.service_at(&format!("tiny-{last}"), [172, 21, 4, last], tiny, none.clone()).await;
+    }
+    place.service_at("right", [172, 21, 0, 74], os("linux"), none.clone()).await;
+    let claim = Claim {
+        address: "172.21.1.77".parse().unwrap(),
+        owner: Owner::new(&place.namespace, "soon", ""),
+        holder: "pod_serve_1".to_owned(),
+        duration: std::time::Duration::from_secs(70),
+    };
+    let lease = serde_json::to_value(claim.lease(&place.namespace, Timestamp::UNIX_EPOCH)).unwrap();
+    let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", place.namespace);
+    send(&cluster.client, Method::POST, &leases, Some(&lease)).await.unwrap();
+
+    let settings = settings(&json!({}));
+    let (status, json, stderr) =
+        audit(&cluster, Some(&settings), &["-o", "json", "--fail-on", "mixed-nodes,denied"]).await;
+    assert_eq!((status, stderr.as_str()), (0, "settings: FILE\n"), "{json}");
+    let (ranges, findings) = told(&json, &place);
+    let expected = [
+        "tiny: 2 used, 0 claimed, 0 free, 0 beside",
+        "windows: 0 used, 2 claimed, 203 free, 0 beside",
+        "linux: 4 used, 1 claimed, 200 free, 1 beside",
+    ];
+    assert_eq!(ranges, expected);
+    let expected = [
+        "half-moved: Service half: its move from 172.21.1.80 to 172.21.0.73 has begun, and has not ended (phase placed): \
+         it was elsewhere",
+        "misplaced: Service misplaced: 172.21.0.70 lies in pool linux (172.21.0.0/24), and it belongs to pool windows \
+         (172.21.1.0/24): kubernetes.io/os=windows (annotation clusterip-policy/os)",
+        "by-hand: Service by-hand: 172.21.0.71 lies in pool linux (172.21.0.0/24), and it belongs to pool windows \
+         (172.21.1.0/24): kubernetes.io/os=windows (annotation clusterip-policy/os)",
+        "squatter: Service squatter: 172.21.0.72 lies in pool linux (172.21.0.0/24), and no pool is for it: \
+         kubernetes.io/os=darwin (annotation clusterip-policy/os)",
+        "full: pool tiny (172.21.4.0/30) is full: all 2 addresses are used, 0 more are reserved",
+    ];
+    assert_eq!(findings, expected);
+
+    let failed = audit(&cluster, Some(&settings), &["--fail-on", "full"]).await;
+    assert_eq!(failed.0, 1, "{failed:?}");
+
+    // Who owns the address shows in what the API server keeps.
+    let of = |name: &str| format!("{}/{name}", place.namespace);
+    for (name, moves) in [
+        ("misplaced", "moves it to 172.21.1."),
+        ("by-hand", "leaves it: its address was set by hand"),
+        ("half", "finishes the move that has begun"),
+        ("right", "leaves it: it lies where it belongs"),
+    ] {
+        let (status, text, _) = audit(&cluster, Some(&settings), &["-o", "json", "--service", &of(name)]).await;
+        let why: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(status, 0, "{name}");
+        assert!(why["move"].as_str().unwrap().starts_with(moves), "{name}: {text}");
+    }
+
+    // A range that the cluster does not have: a server would refuse it, an audit tells.
+    let outside = "services: {pools: [{name: far, cidrs: [10.0.0.0/24]}]}";
+    let (status, json, stderr) = audit(&cluster, Some(outside), &["-o", "json", "--fail-on", "outside-ranges"]).await;
+    assert_eq!((status, stderr.as_str()), (1, "settings: FILE\n"));
+    let (_, findings) = told(&json, &place);
+    let outside: Vec<&String> = findings.iter().filter(|finding| finding.starts_with("outside-ranges")).collect();
+    let expected = "outside-ranges: pool far: 10.0.0.0/24 lies outside of the cluster's Service ranges (172.21.0.0/16): \
+                    the API server refuses its addresses";
+    assert_eq!(outside, [expected]);
+    send(&cluster.client, Method::DELETE, &format!("{leases}/ip-172-21-1-77"), None).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_settings_beside_a_server_are_found() {
+    let cluster = Cluster::alone().await;
+    let map = |settings: &str| json!({"metadata": {"name": "clusterip-settings"}, "data": {"settings.yaml": settings}});
+    let maps = format!("/api/v1/namespaces/{}/configmaps", cluster.namespace);
+    send(&cluster.client, Method::POST, &maps, Some(&map(&settings(&json!({}))))).await.unwrap();
+    let (status, json, stderr) = audit(&cluster, None, &["-o", "json", "--server-namespace", &cluster.namespace]).await;
+    let from = format!("settings: configmap {}/clusterip-settings, key settings.yaml\n", cluster.namespace);
+    assert_eq!((status, stderr), (0, from));
+    let audit: Value = serde_json::from_str(&json).unwrap();
+    let names: Vec<&str> =
+        audit["pools"].as_array().unwrap().iter().map(|pool| pool["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["named", "labelled", "tiny", "east", "windows", "linux"]);
+}
+
+/// The kinds of what is found of the Services of this place.
+fn kinds(audit: &Audit, place: &Place) -> Vec<(Kind, String)> {
+    let own = audit.findings.iter().filter(|finding| finding.namespace.as_ref() == Some(&place.namespace));
+    own.map(|finding| (finding.kind, finding.name.clone().unwrap_or_default())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watched_cluster_is_audited_as_it_is_now() {
+    let cluster = Cluster::alone().await;
+    let place = cluster.place("audit-live").await;
+    place.service_at("web", [172, 21, 0, 70], json!({}), json!({})).await;
+    place.workload("linux").await;
+
+    let module = Arc::new(Module::new(EMBEDDED).unwrap());
+    let written: Value = serde_json::from_str(&settings(&json!({}))).unwrap();
+    let live = judge(&module, written, &["172.21.0.0/16".to_owned()]).unwrap();
+    let (stores, _changes) = Stores::new(cluster.client.clone(), |_| ());
+    stores.watch(&live.settings);
+    stores.completed().await;
+    let (settings, in_force) = watch::channel(Arc::new(live.clone()));
+    let ledger = Ledger::default();
+    let evaluator = Evaluator::new(module.clone(), in_force, stores, ledger.clone(), Arc::new(Metrics::new()));
+    let audits = LiveAudit::new(evaluator);
+    let becomes = async |what: &str, expected: &[(Kind, &str)]| {
+        let expected: Vec<(Kind, String)> = expected.iter().map(|(kind, name)| (*kind, (*name).to_owned())).collect();
+        eventually(what, async || {
+            let audits = audits.clone();
+            let audit = tokio::task::spawn_blocking(move || audits.audit()).await.unwrap().unwrap();
+            (kinds(&audit, &place) == expected).then_some(())
+        })
+        .await;
+    };
+    becomes("nothing to be found", &[]).await;
+    place.workload("windows").await;
+    becomes("its workload to count", &[(Kind::Misplaced, "web")]).await;
+    place.service_named("fixed", os("windows"), json!({"clusterIP": "172.21.0.71", "selector": null})).await;
+    becomes("who owns an address to be known", &[(Kind::Misplaced, "web"), (Kind::ByHand, "fixed")]).await;
+    place.delete_workload().await;
+    becomes("an assumption to change nothing", &[(Kind::ByHand, "fixed")]).await;
+    let namespace = json!({"metadata": {"annotations": {"clusterip-policy/os": "darwin"}}});
+    send(&cluster.client, Method::PATCH, &format!("/api/v1/namespaces/{}", place.namespace), Some(&namespace)).await;
+    becomes("its namespace to count", &[(Kind::ByHand, "fixed"), (Kind::Squatter, "web")]).await;
+    send(&cluster.client, Method::DELETE, &path(&place.namespace, "fixed"), None).await;
+    becomes("what is gone to be gone", &[(Kind::Squatter, "web")]).await;
+
+    ledger.hold("172.21.0.90".parse().unwrap(), &Owner::new("shop", "soon", ""), || false);
+    let all = json!({"services": {"pools": [{"name": "all", "cidrs": ["172.21.0.0/24"]}]}});
+    settings.send_replace(Arc::new(judge(&module, all, &["172.21.0.0/16".to_owned()]).unwrap()));
+    becomes("other settings to count", &[]).await;
+    let audit = tokio::task::spawn_blocking(move || audits.audit()).await.unwrap().unwrap();
+    let counts = audit.pools[0].ranges[0].counts;
+    assert_eq!((counts.used, counts.claimed, counts.beside), (1, 1, 1), "{counts:?}");
+}

@@ -1,0 +1,224 @@
+//! How replicas get on: those that claim what they give away, and those that must be alone.
+
+use std::time::Duration;
+
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use crate::claims::SETTINGS;
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::eventually::eventually;
+use crate::support::host::{Host, HostBuilder};
+use crate::support::moving::{addresses, send, stored};
+use crate::support::replicas::{Kind, Replicas, leases};
+
+fn alone(plane: &ControlPlane, namespace: &str) -> HostBuilder {
+    HostBuilder::new(plane).settings("{}").args(&["--namespace", namespace, "--service", "127.0.0.1"])
+}
+
+async fn why_not_ready(host: &Host) -> String {
+    eventually("a server that is not ready", async || {
+        let (status, why) = host.get("/readyz").await?;
+        (status == 503 && why.contains("is at work and leads")).then_some(why)
+    })
+    .await
+}
+
+async fn leader(plane: &ControlPlane, namespace: &str) -> String {
+    let lease = send(&plane.client(), Method::GET, &format!("{}/clusterip-leader", leases(namespace)), None).await;
+    lease.unwrap()["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn of_two_that_do_not_claim_only_one_is_ready() {
+    let plane = ControlPlane::shared();
+    let namespace = plane.namespace("alone").await;
+    let mut first = alone(plane, &namespace).start().await;
+    let mut second = alone(plane, &namespace).spawn();
+    let why = why_not_ready(&second).await;
+    let holder = leader(plane, &namespace).await;
+    let expected = format!(
+        "another server, {holder}, is at work and leads; both would hand out the same addresses: stop one of them, or \
+         start all of them with --claims lease"
+    );
+    assert!(why.contains(&expected), "{why}");
+    assert_eq!(first.get("/readyz").await.unwrap().0, 200);
+
+    assert_eq!(first.terminate().await, 0);
+    second.ready().await;
+    // It costs nothing: the Lease of the leader is the only one.
+    let all = send(&plane.client(), Method::GET, &leases(&namespace), None).await.unwrap();
+    let names: Vec<&str> =
+        all["items"].as_array().unwrap().iter().map(|lease| lease["metadata"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["clusterip-leader"]);
+
+    // A killed one is not waited for until its Lease ends.
+    second.kill();
+    let dead = leader(plane, &namespace).await;
+    let third = alone(plane, &namespace).start().await;
+    assert_eq!(leader(plane, &namespace).await, dead);
+    // When another leads for whatever reason, this one is not ready any more.
+    third.logged(" leading").await;
+    let path = format!("{}/clusterip-leader", leases(&namespace));
+    let taken = json!({"spec": {"holderIdentity": "other_serve_0000000000000001", "leaseDurationSeconds": 600}});
+    send(&plane.client(), Method::PATCH, &path, Some(&taken)).await.unwrap();
+    why_not_ready(&third).await;
+}
+
+#[tokio::test]
+async fn a_move_by_hand_is_no_rival() {
+    let plane = ControlPlane::shared();
+    let namespace = plane.namespace("mover").await;
+    let client = plane.client();
+    let lease = |renewed: u32| {
+        json!({"metadata": {"name": "clusterip-leader"}, "spec": {"holderIdentity": "me_move_0000000000000001",
+            "leaseDurationSeconds": 600, "renewTime": format!("2026-01-01T00:00:{:02}.000000Z", renewed % 60)}})
+    };
+    send(&client, Method::POST, &leases(&namespace), Some(&lease(0))).await.unwrap();
+    let path = format!("{}/clusterip-leader", leases(&namespace));
+    let renewing = {
+        let client = client.clone();
+        tokio::spawn(async move {
+            for renewed in 1.. {
+                send(&client, Method::PATCH, &path, Some(&lease(renewed))).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+        })
+    };
+    alone(plane, &namespace).start().await;
+    assert_eq!(leader(plane, &namespace).await, "me_move_0000000000000001");
+    renewing.abort();
+}
+
+/// The settings in which the pool of Windows is another.
+fn moved_on() -> String {
+    SETTINGS.replace("172.21.1.0/24", "172.21.9.0/24")
+}
+
+async fn address(replicas: &Replicas<'_>, namespace: &str) -> String {
+    let service = stored(&replicas.client, namespace, "web").await.unwrap();
+    addresses(&service).first().map(ToString::to_string).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_moves_before_all_replicas_agree_on_the_settings() {
+    let plane: &'static ControlPlane = Box::leak(Box::new(ControlPlane::start(Options::default())));
+    let mut replicas = Replicas::start(plane, SETTINGS, "Fail", vec![Kind::usual(); 2]).await;
+    let namespace = plane.namespace("agreement").await;
+    replicas.create(&namespace, &Replicas::service(0, "web", Some("windows"))).await.unwrap();
+    let before = address(&replicas, &namespace).await;
+    assert!(before.starts_with("172.21.1."), "{before}");
+    let leading = eventually("a leader", async || {
+        let holder = leader(plane, &replicas.namespace).await;
+        (0..2)
+            .find(|nth| replicas.host(*nth).log().iter().any(|line| line.contains(&holder) && line.contains("leading")))
+    })
+    .await;
+    let other = 1 - leading;
+
+    replicas.change_settings_of(leading, &moved_on());
+    let line = replicas.host(leading).logged("other replicas have other settings in use; nothing is moved").await;
+    let lagging = replicas.leases("replica").await;
+    let hash = |host: &Host| host.log().iter().rev().find_map(|line| line.split("hash=").nth(1).map(str::to_owned));
+    assert_ne!(hash(replicas.host(leading)), hash(replicas.host(other)));
+    let named: Vec<&Value> = lagging
+        .iter()
+        .map(|lease| &lease["spec"]["holderIdentity"])
+        .filter(|holder| line.contains(holder.as_str().unwrap()))
+        .collect();
+    assert_eq!(named.len(), 1, "{line}");
+    let metric = async |nth: usize, line: &str| {
+        let (_, all) = replicas.host(nth).get("/metrics").await.unwrap();
+        all.lines().any(|found| found == line)
+    };
+    assert!(metric(leading, "clusterip_replicas{settings=\"other\"} 1").await);
+    // It was looked at, and stays: nothing tells when, so it is looked at for a while.
+    for _ in 0..30 {
+        assert_eq!(address(&replicas, &namespace).await, before);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    replicas.change_settings_of(other, &moved_on());
+    eventually("the Service to be moved", async || {
+        address(&replicas, &namespace).await.starts_with("172.21.9.").then_some(())
+    })
+    .await;
+    assert!(metric(leading, "clusterip_replicas{settings=\"same\"} 2").await);
+
+    // One that is dead is not waited for.
+    replicas.kill(other);
+    replicas.change_settings_of(leading, SETTINGS);
+    replicas.host(leading).logged("other replicas have other settings in use").await;
+    let moved = async || address(&replicas, &namespace).await.starts_with("172.21.1.").then_some(());
+    // A Service rests for a minute after it was moved.
+    let wish = json!({"metadata": {"annotations": {"clusterip-policy/move": "now"}}});
+    send(&replicas.client, Method::PATCH, &crate::support::moving::path(&namespace, "web"), Some(&wish)).await.unwrap();
+    eventually("the Service to be moved back", moved).await;
+}
+
+/// What `deploy/replicas` grants is enough for replicas at work, and what it says is taken by the API server.
+#[tokio::test]
+async fn the_deployment_of_several_replicas() {
+    const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/replicas");
+    const NAMESPACE: &str = "clusterip-policy";
+    let plane = ControlPlane::start(Options::default());
+    // From one replica to several, and back.
+    plane.kubectl(&["apply", "-k", &FOLDER.replace("replicas", "webhook")]).await.ok();
+    plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
+    let again = plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
+    // kubectl replaces the selector of a budget as a whole, and says so though it is the same.
+    let changed =
+        again.lines().filter(|line| !line.ends_with(" unchanged") && !line.starts_with("poddisruptionbudget"));
+    assert_eq!(changed.collect::<Vec<_>>(), [""; 0]);
+    let get = async |path: &str| send(&plane.client(), Method::GET, path, None).await.unwrap();
+    let deployment = get("/apis/apps/v1/namespaces/clusterip-policy/deployments/clusterip").await;
+    let spec = &deployment["spec"];
+    assert_eq!(spec["replicas"], 3);
+    assert_eq!(
+        spec["strategy"],
+        json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}})
+    );
+    let pod = &spec["template"]["spec"];
+    let args: Vec<&str> =
+        pod["containers"][0]["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap()).collect();
+    let args: Vec<&str> = args.iter().map(|arg| if *arg == "0.0.0.0:8443" { "LISTEN" } else { arg }).collect();
+    assert_eq!(
+        args,
+        ["serve", "--listen", "LISTEN", "--settings-configmap", "clusterip-settings", "--claims", "lease"]
+    );
+    let keys: Vec<&Value> =
+        pod["topologySpreadConstraints"].as_array().unwrap().iter().map(|one| &one["topologyKey"]).collect();
+    assert_eq!(keys, ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]);
+    let budget = get("/apis/policy/v1/namespaces/clusterip-policy/poddisruptionbudgets/clusterip").await;
+    assert_eq!(budget["spec"]["maxUnavailable"], 1);
+    assert_eq!(budget["spec"]["selector"], spec["selector"]);
+
+    // Two of them, with these rights, as these arguments say.
+    let kubeconfig = plane.kubeconfig_of(NAMESPACE, "clusterip").await;
+    let start = || HostBuilder::as_user(&kubeconfig).args(&["--namespace", NAMESPACE]).args(&args[3..]).spawn();
+    let mut hosts = [start(), start()];
+    for host in &mut hosts {
+        host.ready().await;
+    }
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "1", "operation": "CREATE", "namespace": "default", "name": "web",
+        "kind": {"group": "", "version": "v1", "kind": "Service"},
+        "resource": {"group": "", "version": "v1", "resource": "services"},
+        "object": {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+            "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}},
+    }});
+    for host in &hosts {
+        let (_, answer) = host.post("/mutate", &review).await.unwrap();
+        assert_eq!(answer["response"]["allowed"], true, "{answer}");
+    }
+    let labelled = async |kind: &str| {
+        let list = get(&format!("{}?labelSelector=clusterip-policy/lease={kind}", leases(NAMESPACE))).await;
+        list["items"].as_array().unwrap().len()
+    };
+    assert_eq!((labelled("replica").await, labelled("claim").await), (2, 2));
+    let log = hosts.iter().flat_map(Host::log).filter(|line| line.contains("forbidden")).collect::<Vec<_>>();
+    assert_eq!(log, [""; 0]);
+
+    plane.kubectl(&["apply", "-k", &FOLDER.replace("replicas", "webhook")]).await.ok();
+    let deployment = get("/apis/apps/v1/namespaces/clusterip-policy/deployments/clusterip").await;
+    assert_eq!(deployment["spec"]["strategy"], json!({"type": "Recreate"}));
+}
