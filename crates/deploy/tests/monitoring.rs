@@ -269,6 +269,7 @@ fn rules_ask_for_what_is_exposed() {
         "ClusteripAbsent",
         "ClusteripApiServerSilent",
         "ClusteripCertificateEnds",
+        "ClusteripClaimsFail",
         "ClusteripDenials",
         "ClusteripEvaluationErrors",
         "ClusteripLedgerGrows",
@@ -277,6 +278,7 @@ fn rules_ask_for_what_is_exposed() {
         "ClusteripNoLeader",
         "ClusteripPoolFull",
         "ClusteripPoolNearlyFull",
+        "ClusteripReplicasDisagree",
         "ClusteripServicesMisplaced",
         "ClusteripSettingsRefused",
         "ClusteripSlow",
@@ -370,6 +372,14 @@ fn every_rule_has_a_test_in_which_it_fires() {
     let well = [("all is well".to_owned(), 0)].into_iter();
     let expected: Vec<_> = well.chain(rules().into_iter().map(|(name, ..)| (name, 1))).collect();
     assert_eq!(tests, expected);
+}
+
+#[test]
+fn the_documentation_lists_the_alerts() {
+    let page = read("docs/metrics.md").unwrap();
+    let listed: BTreeSet<&str> = page.split('`').filter(|word| word.starts_with("Clusterip")).collect();
+    let rules = rules();
+    assert_eq!(listed, rules.iter().map(|(name, ..)| name.as_str()).collect());
 }
 
 #[test]
