@@ -61,6 +61,7 @@ test-native: policy.wasm
 	cargo test --locked --package clusterip-core
 	cargo test --locked --release --package clusterip-policy --package clusterip
 	cargo test --locked --release --package publish
+	cargo test --locked --release --package deploy
 
 .PHONY: test-wasm
 test-wasm: $(TOOLS)/bin/wasm-bindgen-test-runner ## Run the core's tests in WebAssembly, under Node
@@ -88,9 +89,10 @@ test-map: policy.wasm ## Test the map in a headless chromium, if there is one
 	fi
 
 .PHONY: e2e-tests
-e2e-tests: policy.wasm control-plane ## Test on a real control plane, and replay the sessions through kwctl, if it is there
+e2e-tests: policy.wasm control-plane $(HELM_USED) ## Test on a real control plane, and replay the sessions through kwctl, if it is there
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
 		cargo test --locked --release --package clusterip --test e2e
+	CLUSTERIP_HELM=$(HELM_USED) KUBEBUILDER_ASSETS=$(ASSETS) cargo test --locked --release --package deploy --test chart
 	@if command -v "$${KWCTL:-kwctl}" >/dev/null; then \
 		command -v bats >/dev/null || { echo "bats is missing: apt-get install bats" >&2; exit 1; }; \
 		command -v jq >/dev/null || { echo "jq is missing: apt-get install jq" >&2; exit 1; }; \
@@ -128,6 +130,17 @@ cluster: build control-plane ## Run a control plane on this machine until Ctrl-C
 control-plane: $(if $(KUBEBUILDER_ASSETS),,$(BUILT_ASSETS)) | go ## Build the control plane, or take that of KUBEBUILDER_ASSETS
 	@$(GO_BUILD) -o $(CURDIR)/$(CONTROL_PLANE) ./control-plane
 
+# helm, for the tests of deploy/chart: built once for each version, from its own module. HELM names another.
+HELM_BUILT := $(TOOLS)/helm-$(shell cat e2e-tests/helm/go.mod e2e-tests/helm/go.sum | sha256sum | head -c 12)
+HELM_USED := $(or $(HELM),$(HELM_BUILT))
+
+$(HELM_BUILT): | go
+	@echo "building helm for the tests, once: some minutes"
+	@mkdir -p $(@D)
+	@partial=$$(mktemp $@.XXXXXX); trap 'rm -f "$$partial"' EXIT; \
+	go -C e2e-tests/helm build -buildvcs=false -ldflags "-s -w" -o "$$partial" helm.sh/helm/v4/cmd/helm; \
+	mv "$$partial" $@
+
 .PHONY: go
 go:
 	@command -v go >/dev/null || { echo "go is missing: curl -sSL https://go.dev/dl/go1.26.8.linux-amd64.tar.gz | sudo tar -C /usr/local -xz, and put /usr/local/go/bin into PATH" >&2; exit 1; }
@@ -145,6 +158,36 @@ $(BUILT_ASSETS): | go
 		done | tr '\n' ' ')" "./$$program"; \
 	done; \
 	mv --no-target-directory "$$partial" $@ 2>/dev/null || test -x $@/kubectl
+
+# Versions of Kubernetes that the program is tested on beside that of the control plane: the oldest, which has
+# no IPAddress, and the first that has. etcd and kubectl are those of the control plane.
+COMPATIBLE := v1.31.0 v1.33.13
+COMPATIBLE_BUILT = $(CACHE)/control-plane/$(1)-$(shell cat $(addprefix e2e-tests/control-plane/,build-version kube-apiserver/main.go kube-controller-manager/main.go) | sha256sum | head -c 12)
+
+.PHONY: test-compat
+test-compat: policy.wasm control-plane $(foreach version,$(COMPATIBLE),$(call COMPATIBLE_BUILT,$(version))) ## Test on all versions of Kubernetes that are supported; the first time they are built, for an hour
+	@failed=; for assets in $(foreach version,$(COMPATIBLE),$(call COMPATIBLE_BUILT,$(version))) $(BUILT_ASSETS); do \
+		echo "== Kubernetes $$(basename $$assets)"; \
+		CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$$assets \
+			cargo test --quiet --locked --release --package clusterip --test e2e || failed="$$failed $$(basename $$assets)"; \
+	done; \
+	test -z "$$failed" || { echo "failed on$$failed" >&2; exit 1; }
+
+# All or nothing, as the control plane itself.
+$(CACHE)/control-plane/v1.%: | go $(BUILT_ASSETS)
+	@version=$(firstword $(subst -, ,$(@F))); echo "building Kubernetes $$version for the tests, once: 20 minutes on two cores"; \
+	partial=$$(mktemp --directory $@.XXXXXX); trap 'rm -rf "$$partial"' EXIT; \
+	e2e-tests/control-plane/build-version "$$version" "$$partial"; \
+	cp $(BUILT_ASSETS)/etcd $(BUILT_ASSETS)/kubectl "$$partial/"; \
+	mv --no-target-directory "$$partial" $@ 2>/dev/null || test -x $@/kubectl
+
+.PHONY: test-rules
+test-rules: ## Test the alerts with Prometheus' own program, promtool (PROMTOOL names another)
+	@command -v "$${PROMTOOL:-promtool}" >/dev/null || { echo "promtool is missing: apt-get install prometheus" >&2; exit 1; }
+	@mkdir -p target/rules
+	@sed -e '1,/^spec:/d' -e 's/^  //' deploy/monitoring/prometheus-rule.yaml > target/rules/clusterip.rules.yaml
+	@cp deploy/monitoring/rules-test.yaml target/rules/
+	@cd target/rules && "$${PROMTOOL:-promtool}" check rules clusterip.rules.yaml && "$${PROMTOOL:-promtool}" test rules rules-test.yaml
 
 .PHONY: bench
 bench: build ## Print the figures
@@ -173,6 +216,7 @@ lint: policy.wasm $(TOOLS)/bin/cargo-deny | go ## Check format, lints and depend
 	cargo fmt --all --check
 	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
 	cargo clippy --quiet --locked --package clusterip --test e2e -- -D warnings
+	cargo clippy --quiet --locked --package deploy --test chart -- -D warnings
 	$(TOOLS)/bin/cargo-deny --log-level error check bans licenses sources
 	@unformatted=$$(gofmt -l e2e-tests/control-plane); test -z "$$unformatted" || { echo "not formatted: $$unformatted" >&2; exit 1; }
 	go -C e2e-tests/control-plane vet ./control-plane

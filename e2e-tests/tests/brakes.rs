@@ -66,6 +66,8 @@ async fn settings_that_would_move_a_large_part_wait_for_somebody_to_agree() {
     assert!(log.contains("misplaced=24 managed=29"), "{log}");
     braked(&host, &[format!("{one} {MANY}")]).await;
     let told = "AddressMisplaced: it lies in pool linux, and belongs to pool named: namespace many; it stays: the settings changed for a large part of the cluster: it waits for `clusterip move`";
+    // It is counted first, and told then.
+    eventually("it to be told", async || (!many.told("web-7").await.is_empty()).then_some(())).await;
     assert_eq!(many.told("web-7").await, [told]);
 
     // A new process knows which settings were carried out, and that these were not.

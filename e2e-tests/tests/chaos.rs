@@ -185,6 +185,9 @@ async fn a_process_that_is_killed_loses_nothing() {
         let unique: BTreeSet<IpAddr> = used.iter().copied().collect();
         assert_eq!(used.len(), unique.len(), "{about}");
         eventually(&format!("{about}: no address to be left over"), async || {
+            if !cluster.plane.tells_addresses() {
+                return Some(());
+            }
             let list =
                 send(&cluster.client, Method::GET, "/apis/networking.k8s.io/v1/ipaddresses", None).await.unwrap();
             let known = list["items"].as_array().unwrap().iter();

@@ -14,10 +14,8 @@ async fn is_of_the_version_that_was_built() {
     let plane = ControlPlane::shared();
     let versions: serde_json::Value =
         serde_json::from_str(&plane.kubectl(&["version", "--output", "json"]).await.ok()).unwrap();
-    assert_eq!(
-        [&versions["clientVersion"]["gitVersion"], &versions["serverVersion"]["gitVersion"]],
-        [plane.version(), plane.version()]
-    );
+    // `make test-compat` runs older servers with the kubectl of the newest.
+    assert_eq!(versions["serverVersion"]["gitVersion"], plane.version());
 }
 
 #[tokio::test]
@@ -27,8 +25,10 @@ async fn has_the_service_ranges_that_were_asked_for() {
         [(ControlPlane::shared(), vec!["172.21.0.0/16"]), (&dual, vec!["172.21.0.0/16", "fd00:21::/108"])]
     {
         let client = plane.client();
-        let range = Api::<ServiceCIDR>::all(client.clone()).get("kubernetes").await.unwrap();
-        assert_eq!(range.spec.unwrap().cidrs.unwrap(), ranges);
+        if plane.tells_addresses() {
+            let range = Api::<ServiceCIDR>::all(client.clone()).get("kubernetes").await.unwrap();
+            assert_eq!(range.spec.unwrap().cidrs.unwrap(), ranges);
+        }
         let kubernetes = Api::<Service>::namespaced(client, "default").get("kubernetes").await.unwrap();
         assert_eq!(kubernetes.spec.unwrap().cluster_ip.as_deref(), Some("172.21.0.1"));
     }

@@ -8,13 +8,14 @@ use tokio::sync::OnceCell;
 use crate::support::control_plane::Options;
 use crate::support::served::{Served, address, addresses, annotated, place, service};
 
+// Before Kubernetes 1.34 an IPv6 range of Services has 65,536 addresses at most.
 const SETTINGS: &str = "
 services:
   pools:
   - {name: four, cidrs: [172.21.50.0/24], match: {namespaces: [families-four]}}
-  - {name: six, cidrs: ['fd00:21::5:0/120'], match: {namespaces: [families-six]}}
-  - {name: tight, cidrs: [172.21.51.0/24, 'fd00:21::6:0/126'], reserved: 3, match: {namespaces: [families-tight]}}
-  - {name: windows, cidrs: [172.21.1.0/24, 'fd00:21::1:0/120'], reserved: 50, match: {os: windows}}
+  - {name: six, cidrs: ['fd00:21::500/120'], match: {namespaces: [families-six]}}
+  - {name: tight, cidrs: [172.21.51.0/24, 'fd00:21::600/126'], reserved: 3, match: {namespaces: [families-tight]}}
+  - {name: windows, cidrs: [172.21.1.0/24, 'fd00:21::100/120'], reserved: 50, match: {os: windows}}
   - {name: linux, cidrs: [172.21.0.0/24, 'fd00:21::0/120'], reserved: 50, match: {os: linux}}
 ";
 
@@ -144,13 +145,13 @@ async fn a_family_that_a_pool_lacks() {
     let refused = served.create("families-six", &service("single", json!({}))).await.unwrap_err();
     assert_eq!(refused, no_range("families-six", "six", "IPv4", "single"));
     let six = served.create("families-six", &service("six", json!({"ipFamilies": ["IPv6"]}))).await.unwrap();
-    assert!(crate::support::served::within(address(&six), "fd00:21::5:0/120"), "{six}");
+    assert!(crate::support::served::within(address(&six), "fd00:21::500/120"), "{six}");
 
     // One IPv6 address: the next Service that needs one is refused, and holds no IPv4 address either.
     served.create("families-tight", &service("first", require())).await.unwrap();
     let refused = served.create("families-tight", &service("second", require())).await.unwrap_err();
     let full = format!(
-        "{denied} families-tight/second: pool \"tight\" (fd00:21::6:0/126) is full: 1 of 1 addresses used, the first 3 of \
+        "{denied} families-tight/second: pool \"tight\" (fd00:21::600/126) is full: 1 of 1 addresses used, the first 3 of \
          each range reserved; chosen by namespace families-tight; add a range to the pool, delete Services that are not \
          needed, or set services.whenFull: unmanaged"
     );

@@ -60,7 +60,7 @@ async fn every_field_comes_back() {
         "internalTrafficPolicy": "Local", "loadBalancerClass": "example.com/lb", "loadBalancerIP": "192.0.2.9",
         "loadBalancerSourceRanges": ["10.0.0.0/8"], "sessionAffinity": "ClientIP",
         "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 77}}, "publishNotReadyAddresses": true,
-        "trafficDistribution": "PreferSameZone", "externalIPs": ["192.0.2.7"],
+        "trafficDistribution": "PreferClose", "externalIPs": ["192.0.2.7"],
     });
     let source_ranges =
         json!({"annotations": {"service.beta.kubernetes.io/load-balancer-source-ranges": "10.0.0.0/8"}});
@@ -222,7 +222,13 @@ async fn what_needs_no_move_is_left_alone() {
             "LoadBalancer" => Unmoved::LoadBalancer,
             _ => Unmoved::NoTarget { taken: taken.clone() },
         };
-        assert_eq!(outcome, Outcome::Unmoved(expected), "{name}");
+        match expected {
+            // Nobody tells beforehand that it is taken: the API server does, and the Service is put back.
+            Unmoved::NoTarget { .. } if !plane.tells_addresses() => {
+                assert!(matches!(outcome, Outcome::Kept { .. }), "{name}: {outcome:?}");
+            }
+            expected => assert_eq!(outcome, Outcome::Unmoved(expected), "{name}"),
+        }
         assert_eq!(again(&client, &before).await, before, "{name}");
     }
     let mut another = order(&kept, &[to]);
@@ -630,7 +636,7 @@ async fn nothing_is_changed_where_the_release_is_forbidden() {
     })
     .await;
     let plain = plane.namespace("too-long").await;
-    let cases = [(&namespace, 0, "no aliases here"), (&plain, 262_000, "Too long: may not be more than 262144 bytes")];
+    let cases = [(&namespace, 0, "no aliases here"), (&plain, 262_000, "262144 bytes")];
     for (namespace, filling, expected) in cases {
         let annotations = json!({"annotations": {"example.com/filling": "x".repeat(filling)}});
         let text = manifest("web", namespace, annotations, json!({"ports": ports})).to_string();

@@ -222,6 +222,10 @@ async fn services_that_are_not_valid_hold_no_address() {
         let refused = eventually("an address", asked).await;
         assert!(refused.contains("spec.ports[0].name"), "{refused}");
     }
+    if !served.plane.tells_addresses() {
+        // An IPAddress that comes and goes says so; without one the address is held for 65 s.
+        return println!("skipped on Kubernetes {}: that an address is free again at once", served.plane.version());
+    }
     for name in ["a", "b", "c"] {
         let create = async || served.create(&namespace, &service(name, json!({}))).await.ok();
         eventually("an address that is free again", create).await;

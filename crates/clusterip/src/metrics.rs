@@ -386,6 +386,9 @@ impl Metrics {
         for result in ["accepted", "refused"] {
             drop(self.settings_versions.get_or_create(&ResultLabels { result }));
         }
+        for &decision in Decision::ALL {
+            drop(self.admissions.get_or_create(&AdmissionLabels { decision, pool: None }));
+        }
     }
 
     /// An admission request was answered.
@@ -413,6 +416,10 @@ impl Metrics {
         self.squatters.clear();
         for fill in pools {
             let pool = || fill.pool.clone();
+            // Prometheus sees a counter grow only where it has seen it before: the first denial would go unseen.
+            for decision in [Decision::Allocated, Decision::Denied] {
+                drop(self.admissions.get_or_create(&AdmissionLabels { decision, pool: Some(pool()) }));
+            }
             self.squatters.get_or_create(&PoolLabels { pool: pool() }).set(whole(fill.squatters));
             for family in &fill.families {
                 let labels = PoolFamilyLabels { pool: pool(), family: family.family.to_string() };
@@ -586,7 +593,12 @@ mod tests {
         let expected = format!(
             r#"clusterip_admission_duration_seconds_count 5
 clusterip_admission_duration_seconds_sum 11.251953125
+clusterip_admissions_total{{decision="allocated",pool=""}} 0
+clusterip_admissions_total{{decision="allocated",pool="gone"}} 0
 clusterip_admissions_total{{decision="allocated",pool="linux"}} 2
+clusterip_admissions_total{{decision="denied",pool=""}} 0
+clusterip_admissions_total{{decision="denied",pool="gone"}} 0
+clusterip_admissions_total{{decision="denied",pool="linux"}} 0
 clusterip_admissions_total{{decision="denied",pool="windows"}} 1
 clusterip_admissions_total{{decision="error",pool=""}} 1
 clusterip_admissions_total{{decision="left",pool=""}} 1

@@ -139,6 +139,18 @@ impl ControlPlane {
         &self.about.version
     }
 
+    /// Whether it has `IPAddress` and `ServiceCIDR`, as Kubernetes does since 1.33. Before, Services alone tell
+    /// which addresses are taken, and the settings what ranges the cluster has.
+    pub fn tells_addresses(&self) -> bool {
+        let minor = self.version().split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
+        minor.unwrap_or_else(|| panic!("no version: {}", self.version())) >= 33
+    }
+
+    /// The ranges of Service addresses, the primary first.
+    pub fn service_ranges(&self) -> &[String] {
+        &self.options.service_ranges
+    }
+
     /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
         &self.about.kubeconfig

@@ -61,7 +61,8 @@ impl Served {
     /// As [`Self::start`], with more arguments for `clusterip serve`.
     pub async fn start_with(options: Options, settings: &str, args: &[&str]) -> Self {
         let plane = ControlPlane::start(options);
-        let host = HostBuilder::new(&plane).settings(settings).args(args).registered().start().await;
+        let settings = with_ranges(&plane, settings);
+        let host = HostBuilder::new(&plane).settings(&settings).args(args).registered().start().await;
         let settings = host.folder().join("settings.yaml");
         let served = Self { plane, host, settings };
         served.is_asked().await;
@@ -79,7 +80,8 @@ impl Served {
 
     /// Exchanges the settings, and waits until they are in use.
     pub async fn use_settings(&self, yaml: &str) {
-        if std::fs::read_to_string(&self.settings).unwrap() == yaml {
+        let yaml = &with_ranges(&self.plane, yaml);
+        if std::fs::read_to_string(&self.settings).unwrap() == *yaml {
             return;
         }
         let versions = async || {
@@ -269,8 +271,17 @@ pub fn place(address: IpAddr) -> &'static str {
         ("172.21.40.0/28", "small"),
         ("172.21.40.40/30", "one"),
         ("172.21.40.44/30", "other"),
-        ("fd00:21::1:0/120", "windows"),
+        ("fd00:21::100/120", "windows"),
         ("fd00:21::0/120", "linux"),
     ];
     PLACES.iter().find(|(range, _)| within(address, range)).map_or("elsewhere", |(_, place)| place)
+}
+
+/// The settings, with the cluster's ranges where it does not tell them itself: an operator writes them then.
+fn with_ranges(plane: &ControlPlane, settings: &str) -> String {
+    if plane.tells_addresses() || settings.contains("serviceCIDRs") {
+        return settings.to_owned();
+    }
+    let ranges = plane.service_ranges().join("', '");
+    settings.replacen("services:\n", &format!("services:\n  serviceCIDRs: ['{ranges}']\n"), 1)
 }

@@ -132,6 +132,13 @@ impl Stores {
         self.0.states()
     }
 
+    /// Whether the cluster tells the addresses that are taken as `IPAddress` objects; before Kubernetes 1.33
+    /// it does not.
+    pub fn have_ip_addresses(&self) -> bool {
+        let absent = |(kind, state): (&Kind, &State)| own_name(kind) == "IPAddress" && *state == State::Absent;
+        !self.states().iter().any(absent)
+    }
+
     /// What is not in sync, in words; empty where everything is.
     pub fn lagging(&self) -> Vec<String> {
         let lagging = |((api_version, kind), state): (&Kind, &State)| match state {

@@ -1,12 +1,13 @@
 //! Whose place may change when an object changes?
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use clusterip_core::label_selector::Labels;
 use serde_json::Value;
 
-use crate::cluster::object::text;
-use crate::cluster::snapshot::{SERVICE_NAME_LABEL, Snapshot, map, pod_labels};
+use crate::cluster::object::{Packed, text};
+use crate::cluster::snapshot::{SERVICE_NAME_LABEL, Snapshot, addresses, map, pod_labels};
 use crate::cluster::stores::Change;
 
 /// Namespace and name of a Service.
@@ -33,6 +34,13 @@ pub fn by(snapshot: &Snapshot, change: &Change) -> BTreeSet<Id> {
             versions.iter().flat_map(selecting).map(in_namespace).collect()
         }
     }
+}
+
+/// Whether a Service had an address that it does not have any more.
+pub fn frees_an_address(change: &Change) -> bool {
+    let of =
+        |seen: &Option<Packed>| -> BTreeSet<IpAddr> { seen.iter().flat_map(|seen| addresses(&seen.value())).collect() };
+    change.kind.1 == "Service" && !of(&change.before).is_subset(&of(&change.after))
 }
 
 /// The Services that select a Pod on this Node.

@@ -126,12 +126,20 @@ impl Controller {
     }
 
     fn concerned(&self, change: &Change) -> BTreeSet<Id> {
+        let waiting = || self.reconciler.waiting_for_addresses();
         if change.kind.1 == "IPAddress" && change.after.is_none() {
-            return self.reconciler.waiting_for_addresses().into_iter().collect();
+            return waiting().into_iter().collect();
         }
         let stores = self.reconciler.evaluator().stores();
-        let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
-        affected::by(&snapshot, change)
+        let affected = {
+            let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
+            affected::by(&snapshot, change)
+        };
+        // Where there is no IPAddress, Services alone tell which addresses are free again.
+        if !stores.have_ip_addresses() && affected::frees_an_address(change) {
+            return affected.into_iter().chain(waiting()).collect();
+        }
+        affected
     }
 
     /// All Services, those on the move first: they have no address.

@@ -1,0 +1,241 @@
+//! The Helm chart renders the objects of the kustomizations in `deploy`, whatever their order and comments, so
+//! that what is tested of one holds for the other.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::collections::BTreeMap;
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+use deploy::{document, documents, read, workspace};
+use serde_json::{Value, json};
+
+/// The namespace of the kustomizations.
+const NAMESPACE: &str = "clusterip-policy";
+
+/// Objects by kind, namespace and name.
+type Objects = BTreeMap<String, Value>;
+
+/// A program that a variable names, or the folder that it is in.
+fn program(variable: &str, name: &str) -> Command {
+    let path = env::var_os(variable)
+        .unwrap_or_else(|| panic!("{variable} is not set: these tests need helm and kubectl; run `make e2e-tests`"));
+    let mut path = PathBuf::from(path);
+    if path.is_dir() {
+        path.push(name);
+    }
+    let mut command = Command::new(path);
+    command.current_dir(workspace());
+    command
+}
+
+/// What it prints, or what it says where it fails.
+fn run(mut command: Command) -> Result<String, String> {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+fn objects(text: &str) -> Objects {
+    let mut all = Objects::new();
+    for mut object in documents(text).unwrap() {
+        if object.is_null() {
+            continue;
+        }
+        // Documents in a document: their order and comments do not matter either.
+        for (name, value) in object["data"].as_object_mut().into_iter().flatten() {
+            if let (true, Some(text)) = (name.ends_with(".yaml") || name.ends_with(".json"), value.as_str()) {
+                *value = document(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            }
+        }
+        let of = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
+        let key = format!("{} {}/{}", object["kind"].as_str().unwrap(), of("namespace"), of("name"));
+        assert!(all.insert(key.clone(), object).is_none(), "{key} twice");
+    }
+    all
+}
+
+/// What `kubectl apply -k` would apply, but for the namespace: `helm install --create-namespace` makes it.
+fn kustomized(folders: &[&str]) -> Objects {
+    let mut all = Objects::new();
+    for folder in folders {
+        let mut kubectl = program("KUBEBUILDER_ASSETS", "kubectl");
+        kubectl.args(["kustomize", folder]);
+        all.append(&mut objects(&run(kubectl).unwrap()));
+    }
+    all.remove(&format!("Namespace /{NAMESPACE}"));
+    all
+}
+
+/// What `helm install` would apply, with these values.
+fn rendered(namespace: &str, values: &Value) -> Result<Objects, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("values.json");
+    std::fs::write(&file, values.to_string()).unwrap();
+    let mut helm = program("CLUSTERIP_HELM", "helm");
+    helm.args(["template", "clusterip", "deploy/chart", "--namespace", namespace, "--values"]).arg(&file);
+    run(helm).map(|text| objects(&text))
+}
+
+/// The values that make of the chart what a folder of `deploy` is.
+fn pairs() -> Vec<(&'static str, Vec<&'static str>, Value)> {
+    let settings = read("deploy/kubewarden/moves/settings.yaml").unwrap();
+    let moves = json!({ "settings": document(&settings).unwrap(), "webhook": { "enabled": false } });
+    let on = json!({ "enabled": true });
+    let monitoring = json!({ "monitoring": { "podMonitor": on, "rules": on, "dashboard": on } });
+    vec![
+        ("as it is", vec!["deploy/webhook"], json!({})),
+        ("several replicas", vec!["deploy/replicas"], json!({ "replicas": 3, "claims": "lease" })),
+        ("beside Kubewarden", vec!["deploy/kubewarden/moves"], moves),
+        ("with what it is watched with", vec!["deploy/webhook", "deploy/monitoring"], monitoring),
+    ]
+}
+
+/// The first place where two differ, which is easier to read than both.
+fn difference(path: &str, left: &Value, right: &Value) -> Option<String> {
+    if left == right {
+        return None;
+    }
+    match (left, right) {
+        (Value::Object(a), Value::Object(b)) => {
+            let keys: std::collections::BTreeSet<_> = a.keys().chain(b.keys()).collect();
+            keys.into_iter().find_map(|key| {
+                let of = |map: &serde_json::Map<String, Value>| map.get(key).cloned().unwrap_or_default();
+                difference(&format!("{path}.{key}"), &of(a), &of(b))
+            })
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            a.iter().zip(b).enumerate().find_map(|(at, (a, b))| difference(&format!("{path}[{at}]"), a, b))
+        }
+        _ => Some(format!("{path}: helm has {left}, kustomize {right}")),
+    }
+}
+
+#[track_caller]
+fn assert_same(name: &str, rendered: &Objects, kustomized: &Objects) {
+    assert!(!kustomized.is_empty(), "{name}: nothing to compare");
+    assert_eq!(rendered.keys().collect::<Vec<_>>(), kustomized.keys().collect::<Vec<_>>(), "{name}");
+    for (key, object) in kustomized {
+        assert_eq!(difference(key, &rendered[key], object), None, "{name}");
+    }
+    assert_eq!(rendered, kustomized, "{name}");
+}
+
+#[test]
+fn renders_what_the_kustomizations_do() {
+    for (name, folders, values) in pairs() {
+        assert_same(name, &rendered(NAMESPACE, &values).unwrap(), &kustomized(&folders));
+    }
+}
+
+#[test]
+fn renders_the_same_in_another_namespace() {
+    let moved = |text: &str| {
+        text.replace(r#""namespace":"clusterip-policy""#, r#""namespace":"addresses""#)
+            .replace("system:serviceaccount:clusterip-policy:", "system:serviceaccount:addresses:")
+            .replace("clusterip.clusterip-policy.svc", "clusterip.addresses.svc")
+            .replace(r#"["kube-system","clusterip-policy"]"#, r#"["kube-system","addresses"]"#)
+    };
+    for (name, folders, values) in pairs() {
+        let expected = kustomized(&folders).into_values().map(|object| moved(&object.to_string()));
+        let expected = objects(&expected.collect::<Vec<_>>().join("\n---\n"));
+        assert_same(name, &rendered("addresses", &values).unwrap(), &expected);
+    }
+}
+
+#[test]
+fn values_are_where_they_belong() {
+    let values = json!({
+        "image": { "repository": "registry.example.com/clusterip", "tag": "v9" },
+        "imagePullSecrets": [{ "name": "pull" }],
+        "settings": { "services": {
+            "pools": [{ "name": "all", "cidrs": ["10.96.0.0/12"], "reserved": 2_000_000 }],
+            "exemptNamespaces": ["kube-system", "storage"],
+        } },
+        "webhook": { "failurePolicy": "Fail", "timeoutSeconds": 9 },
+        "extraArgs": ["--move", "never"],
+        "resources": { "limits": { "memory": "1Gi" } },
+        "nodeSelector": { "pool": "system" },
+        "tolerations": [{ "operator": "Exists" }],
+        "affinity": { "nodeAffinity": {} },
+        "priorityClassName": "",
+        "podAnnotations": { "example.com/team": "net" },
+        "monitoring": { "rules": { "enabled": true, "labels": { "release": "prometheus" } } },
+    });
+    let objects = rendered(NAMESPACE, &values).unwrap();
+    let deployment = &objects["Deployment clusterip-policy/clusterip"]["spec"]["template"];
+    let pod = &deployment["spec"];
+    let webhook = &objects["MutatingWebhookConfiguration /clusterip-policy"]["webhooks"][0];
+    let settings = &objects["ConfigMap clusterip-policy/clusterip-settings"]["data"]["settings.yaml"]["services"];
+    let exempt = json!(["kube-system", "storage", NAMESPACE]);
+    let args = ["serve", "--listen", "0.0.0.0:8443", "--settings-configmap", "clusterip-settings", "--move", "never"];
+    let rows = [
+        ("image", &pod["containers"][0]["image"], json!("registry.example.com/clusterip:v9")),
+        ("pull secrets", &pod["imagePullSecrets"], json!([{ "name": "pull" }])),
+        ("pools", &settings["pools"], values["settings"]["services"]["pools"].clone()),
+        ("exempt namespaces", &settings["exemptNamespaces"], exempt.clone()),
+        ("namespaces that are not asked about", &webhook["namespaceSelector"]["matchExpressions"][0]["values"], exempt),
+        ("failure policy", &webhook["failurePolicy"], json!("Fail")),
+        ("timeout", &webhook["timeoutSeconds"], json!(9)),
+        ("arguments", &pod["containers"][0]["args"], json!(args)),
+        (
+            "resources",
+            &pod["containers"][0]["resources"],
+            json!({ "requests": { "cpu": "50m", "memory": "64Mi" }, "limits": { "memory": "1Gi" } }),
+        ),
+        ("nodes", &pod["nodeSelector"], json!({ "kubernetes.io/os": "linux", "pool": "system" })),
+        ("tolerations", &pod["tolerations"], json!([{ "operator": "Exists" }])),
+        ("affinity", &pod["affinity"], json!({ "nodeAffinity": {} })),
+        ("priority", &pod["priorityClassName"], Value::Null),
+        ("annotations", &deployment["metadata"]["annotations"], json!({ "example.com/team": "net" })),
+        (
+            "labels of the rules",
+            &objects["PrometheusRule clusterip-policy/clusterip"]["metadata"]["labels"],
+            json!({ "app.kubernetes.io/name": "clusterip", "release": "prometheus" }),
+        ),
+    ];
+    for (name, found, expected) in rows {
+        assert_eq!(*found, expected, "{name}");
+    }
+    let digest = format!("sha256:{}", "0".repeat(64));
+    let objects = rendered(NAMESPACE, &json!({ "image": { "tag": "v9", "digest": digest } })).unwrap();
+    assert_eq!(
+        objects["Deployment clusterip-policy/clusterip"]["spec"]["template"]["spec"]["containers"][0]["image"],
+        json!(format!("ghcr.io/clusterip-policy/clusterip@{digest}"))
+    );
+}
+
+#[test]
+fn what_cannot_work_is_refused() {
+    let rows = [
+        ("replicas that know nothing of each other", json!({ "replicas": 2 }), "replicas: 2 need claims: lease"),
+        ("a misspelt value", json!({ "replica": 2 }), "'replica' not allowed"),
+        ("a misspelt value inside", json!({ "webhook": { "failPolicy": "Fail" } }), "'failPolicy' not allowed"),
+        ("an unknown failure policy", json!({ "webhook": { "failurePolicy": "Retry" } }), "/webhook/failurePolicy"),
+        ("unknown claims", json!({ "claims": "etcd" }), "/claims"),
+        ("no replica", json!({ "replicas": 0 }), "/replicas"),
+        ("settings without their first key", json!({ "settings": { "pools": [] } }), "'pools' not allowed"),
+    ];
+    for (name, values, expected) in rows {
+        let refused = rendered(NAMESPACE, &values).map(|objects| objects.into_keys().collect::<Vec<_>>()).unwrap_err();
+        assert!(refused.contains(expected), "{name}: {refused}");
+    }
+}
+
+#[test]
+fn is_of_the_version_that_is_released() {
+    let chart = read("deploy/chart/Chart.yaml").unwrap();
+    let chart = document(&chart).unwrap();
+    assert_eq!([&chart["version"], &chart["appVersion"]], [env!("CARGO_PKG_VERSION"); 2]);
+}
+
+#[test]
+fn helm_finds_nothing_to_complain_of() {
+    let mut helm = program("CLUSTERIP_HELM", "helm");
+    helm.args(["lint", "--strict", "deploy/chart"]);
+    let said = run(helm).unwrap();
+    assert_eq!(
+        said.lines().filter(|line| line.contains("WARNING") || line.contains("ERROR")).collect::<Vec<_>>(),
+        [""; 0]
+    );
+}
