@@ -55,11 +55,12 @@ demo: build ## Place the Services of examples/shop
 test: build test-native test-wasm test-map e2e-tests ## Run all tests
 
 # The core is tested with overflow checks; what hosts the module, as it is released. Packages that are named
-# together share the features of their dependencies: with another one all of them would be built anew.
+# together share the features of their dependencies, and others than alone: all of them would be built anew.
 .PHONY: test-native
 test-native: policy.wasm
 	cargo test --locked --package clusterip-core
-	cargo test --locked --release --package clusterip-policy --package clusterip
+	cargo test --locked --release --package clusterip-policy
+	cargo test --locked --release --package clusterip
 	cargo test --locked --release --package publish
 	cargo test --locked --release --package deploy
 

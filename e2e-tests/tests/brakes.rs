@@ -95,6 +95,29 @@ async fn settings_that_would_move_a_large_part_wait_for_somebody_to_agree() {
     assert_eq!(pools(&few, 3).await, ["named"; 3]);
 }
 
+#[tokio::test]
+async fn settings_under_which_nothing_moves_are_not_carried_out() {
+    let cluster = Cluster::alone().await;
+    let proxy = Proxy::start(cluster.plane).await;
+    let still = cluster.place("still").await;
+    for number in 0..MANY {
+        still.service_at(&format!("web-{number}"), [172, 21, 0, 100 + number as u8], json!({}), json!({})).await;
+    }
+    let mut taking: Value = serde_json::from_str(&settings(&json!({}))).unwrap();
+    taking["services"]["pools"][0]["match"]["namespaces"] = json!([still.namespace]);
+    let taking = taking.to_string();
+    let one = |reason: &str| format!("clusterip_misplaced_services{{reason=\"{reason}\"}} {MANY}");
+
+    let host = cluster.host_with(&proxy, &taking).args(&["--no-webhook", "--move", "never"]).start().await;
+    braked(&host, &[one("never")]).await;
+    drop(host);
+    free_the_lease(&cluster).await;
+    // The first that would move them has to ask.
+    let host = cluster.host_with(&proxy, &taking).arg("--no-webhook").start().await;
+    braked(&host, &[one("brake")]).await;
+    assert_eq!(pools(&still, MANY).await, ["linux"; MANY]);
+}
+
 /// As if the time had passed after which the Lease of a process that is gone is anybody's.
 pub async fn free_the_lease(cluster: &Cluster) {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/clusterip-leader", cluster.namespace);

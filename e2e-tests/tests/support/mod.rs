@@ -6,9 +6,11 @@ pub mod control_plane;
 pub mod eventually;
 pub mod host;
 pub mod moving;
+pub mod node;
 pub mod proxy;
 pub mod reach;
 pub mod replicas;
+pub mod runbook;
 pub mod second_webhook;
 pub mod served;
 

@@ -51,8 +51,18 @@ impl<F: Fn(Value) -> Verdict + Send + Sync + 'static> Reviewer for Second<F> {
     }
 }
 
-/// Serves one for the Services that are created in a namespace, until the test ends. It is asked after ours.
-pub async fn serve(served: &Served, namespace: &str, verdict: impl Fn(Value) -> Verdict + Send + Sync + 'static) {
+/// Where another webhook is served, until the test ends.
+pub struct Endpoint {
+    /// What the API server calls.
+    pub url: String,
+    /// Whom it trusts.
+    pub ca_bundle: String,
+    /// How often it was called.
+    pub calls: Arc<AtomicUsize>,
+}
+
+/// Serves one; somebody must tell the API server.
+pub async fn endpoint(verdict: impl Fn(Value) -> Verdict + Send + Sync + 'static) -> Endpoint {
     let authority = Authority::generate(Timestamp::now()).unwrap();
     let leaf = authority.issue(&["127.0.0.1".to_owned()], Timestamp::now()).unwrap();
     let certificate = Certificate::from_pem(leaf.certificate.as_bytes(), leaf.key.pem().as_bytes()).unwrap();
@@ -66,6 +76,12 @@ pub async fn serve(served: &Served, namespace: &str, verdict: impl Fn(Value) -> 
         metrics: Arc::new(String::new),
     };
     tokio::spawn(async move { server.run(backend, &certificate, std::future::pending()).await });
+    Endpoint { url, ca_bundle: STANDARD.encode(authority.certificate()), calls }
+}
+
+/// Serves one for the Services that are created in a namespace, until the test ends. It is asked after ours.
+pub async fn serve(served: &Served, namespace: &str, verdict: impl Fn(Value) -> Verdict + Send + Sync + 'static) {
+    let Endpoint { url, ca_bundle, calls } = endpoint(verdict).await;
     let configuration = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
@@ -74,7 +90,7 @@ pub async fn serve(served: &Served, namespace: &str, verdict: impl Fn(Value) -> 
         "webhooks": [{
             "name": "later.example.com",
             "admissionReviewVersions": ["v1"],
-            "clientConfig": {"url": url, "caBundle": STANDARD.encode(authority.certificate())},
+            "clientConfig": {"url": url, "caBundle": ca_bundle},
             "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["services"]}],
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
             "failurePolicy": "Fail",

@@ -187,7 +187,9 @@ impl Controller {
     /// Notes the settings in force as carried out, unless Services wait for somebody to agree.
     async fn approve(&self, carried_out: Option<String>) -> Option<String> {
         let hash = self.reconciler.evaluator().settings().hash.clone();
-        if carried_out.as_ref() == Some(&hash) || self.reconciler.brakes().waiting() > 0 {
+        // Where nothing is moved, nothing was carried out: whoever moves later has to look at all of it.
+        let carries_out = self.reconciler.allowed().any && self.reconciler.brakes().waiting() == 0;
+        if carried_out.as_ref() == Some(&hash) || !carries_out {
             return carried_out;
         }
         match approved::write(&self.client, &self.namespace, &hash).await {

@@ -1,0 +1,175 @@
+//! `docs/operations.md`: the pools of a cluster that is in use are changed.
+
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+use serde_json::json;
+
+use crate::support::cluster::Place;
+use crate::support::eventually::eventually;
+use crate::support::node::Installed;
+use crate::support::runbook::{Operator, Step, steps, types};
+
+/// More than twenty, and more than a tenth of all.
+const MANY: usize = 24;
+
+async fn create(place: &Place, name: &str, os: &str) -> String {
+    let annotations = json!({"annotations": {"clusterip-policy/os": os}});
+    let created = place.service_named(name, annotations, json!({"selector": {"app": name}})).await;
+    created["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned()
+}
+
+fn within(address: &str, range: &str) -> bool {
+    // A Service on the move has none.
+    address.parse().is_ok_and(|address: std::net::IpAddr| range.parse::<IpNet>().unwrap().contains(&address))
+}
+
+/// Of a namespace the Services in each of these ranges.
+fn count(services: &BTreeMap<String, (String, String)>, namespace: &str, ranges: &[&str]) -> Vec<usize> {
+    let of: Vec<&str> = services
+        .iter()
+        .filter(|(name, _)| name.split('/').next() == Some(namespace))
+        .map(|(_, (_, address))| address.as_str())
+        .collect();
+    ranges.iter().map(|range| of.iter().filter(|address| within(address, range)).count()).collect()
+}
+
+/// The metric of Services that are misplaced for this reason.
+async fn misplaced(cluster: &Installed, reason: &str, expected: usize) {
+    let line = format!("clusterip_misplaced_services{{reason=\"{reason}\"}} {expected}");
+    eventually(&line, async || {
+        let host = cluster.node.host().await;
+        let (_, metrics) = host.as_ref()?.get("/metrics").await?;
+        metrics.lines().any(|other| other == line).then_some(())
+    })
+    .await;
+}
+
+/// Waits until the settings of the operator's folder are in use, by what the log tells.
+async fn in_use(cluster: &Installed, nth: usize) {
+    eventually(&format!("settings number {nth}"), async || {
+        let log = cluster.node.log().await;
+        (log.iter().filter(|line| line.contains("settings in use")).count() >= nth).then_some(())
+    })
+    .await;
+}
+
+async fn apply_counted(cluster: &Installed, operator: &Operator<'_>, steps: &[Step]) -> String {
+    let before = cluster.node.log().await.iter().filter(|line| line.contains("settings in use")).count();
+    let printed = operator.does_all(steps).await;
+    in_use(cluster, before + 1).await;
+    printed
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_is_added_and_shrunk_and_everything_moves_to_a_new_range() {
+    let cluster = Installed::nothing().await;
+    let operator = Operator::new(&cluster.plane, &cluster.node.url());
+    cluster.install(&operator).await;
+    let (shop, batch) = (cluster.place("shop").await, cluster.place("batch").await);
+    for number in 0..MANY {
+        create(&shop, &format!("web-{number}"), if number % 2 == 0 { "linux" } else { "windows" }).await;
+    }
+    for number in 0..8 {
+        create(&batch, &format!("job-{number}"), "linux").await;
+    }
+    // One that is used, and can be reached.
+    let node = batch.node(json!({"kubernetes.io/os": "linux"})).await;
+    batch
+        .apply(json!({"kind": "EndpointSlice", "addressType": "IPv4", "ports": [{"port": 80}],
+            "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": true}, "nodeName": node}],
+            "metadata": {"name": "job-7-by-hand", "labels": {"kubernetes.io/service-name": "job-7"}}}))
+        .await;
+    let linux_windows = ["172.21.0.0/24", "172.21.1.0/24"];
+    let first = cluster.services().await;
+    assert_eq!(count(&first, "shop", &linux_windows), [MANY / 2, MANY / 2]);
+    assert_eq!(count(&first, "batch", &linux_windows), [8, 0]);
+
+    // Add a pool.
+    let add = steps("Add a pool");
+    let [write, list, apply] = &add[..] else { panic!("{add:?}") };
+    operator.does(write).await;
+    let listed = operator.does(list).await;
+    assert!(listed.ends_with("\n8 to move, 0 stay\n"), "{listed}");
+    assert_eq!(cluster.services().await, first, "looking changes nothing");
+    apply_counted(&cluster, &operator, std::slice::from_ref(apply)).await;
+    eventually("all but one to be in the new pool", async || {
+        (count(&cluster.services().await, "batch", &["172.21.2.0/24"]) == [7]).then_some(())
+    })
+    .await;
+    misplaced(&cluster, "ready_endpoints", 1).await;
+    assert_eq!(cluster.services().await["batch/job-7"], first["batch/job-7"]);
+    let moved = operator.does(&Step::Type("clusterip move --namespace batch --yes".to_owned())).await;
+    assert!(moved.ends_with("moved 1 of 1, 0 stay\n"), "{moved}");
+    let added = cluster.services().await;
+    assert_eq!(count(&added, "batch", &["172.21.2.0/24"]), [8]);
+    assert_eq!(count(&added, "shop", &linux_windows), [MANY / 2, MANY / 2]);
+
+    // Shrink it.
+    let halves = ["172.21.2.0/25", "172.21.2.128/25"];
+    let spread = count(&added, "batch", &halves);
+    assert!(spread[1] > 0, "nothing is to be moved: {added:?}");
+    let shrink = steps("Shrink a pool");
+    let [exclude, apply, cut, list, apply_cut] = &shrink[..] else { panic!("{shrink:?}") };
+    apply_counted(&cluster, &operator, &[exclude.clone(), apply.clone()]).await;
+    for number in 8..20 {
+        let address = create(&batch, &format!("job-{number}"), "linux").await;
+        assert!(within(&address, halves[0]), "{address} is handed out in what is to go");
+    }
+    let drained = cluster.services().await;
+    assert_eq!(count(&drained, "batch", &halves), [spread[0] + 12, spread[1]], "nothing moves by that");
+    operator.does(cut).await;
+    let listed = operator.does(list).await;
+    assert!(listed.ends_with(&format!("\n{} to move, 0 stay\n", spread[1])), "{listed}");
+    apply_counted(&cluster, &operator, std::slice::from_ref(apply_cut)).await;
+    eventually("all to be in what is left", async || {
+        (count(&cluster.services().await, "batch", &halves) == [20, 0]).then_some(())
+    })
+    .await;
+
+    // Move everything: first the wrong way round, then as it should be.
+    let all = steps("Move everything to a new range");
+    let [range, create_range, wait, write, list, apply, one, rest, last] = &all[..] else { panic!("{all:?}") };
+    assert!(types(create_range, "new-range.yaml") && types(rest, "clusterip move --yes"));
+    let before = cluster.services().await;
+    operator.does_all(&[write.clone(), apply.clone()]).await;
+    cluster.node.logged("settings refused, those before stay in use").await;
+    let too_early = operator.tries(list).await;
+    assert_eq!(too_early.status, 2, "{too_early:?}");
+    assert!(too_early.stderr.contains("172.22.1.0/24"), "{too_early:?}");
+    assert_eq!(cluster.services().await, before, "refused settings change nothing");
+    let refused =
+        "kubectl get events --namespace clusterip-policy --field-selector reason=SettingsRefused --output name";
+    eventually("an Event of the refused settings", async || {
+        (!operator.does(&Step::Type(refused.to_owned())).await.is_empty()).then_some(())
+    })
+    .await;
+
+    operator.does_all(&[range.clone(), create_range.clone(), wait.clone()]).await;
+    cluster.node.logged("the settings can be used again").await;
+    let brake = cluster.node.logged("by these settings a large part of the services would move").await;
+    assert!(brake.contains(&format!("misplaced={}", MANY + 20)), "{brake}");
+    operator.does(write).await;
+    let listed = operator.does(list).await;
+    assert!(listed.ends_with(&format!("\n{} to move, 0 stay\n", MANY + 20)), "{listed}");
+    operator.does(apply).await;
+    misplaced(&cluster, "brake", MANY + 20).await;
+    assert_eq!(cluster.services().await, before, "the brake holds");
+    let new = create(&shop, "new", "windows").await;
+    assert!(within(&new, "172.22.1.0/24"), "{new}");
+
+    let moved = operator.does(one).await;
+    assert!(moved.ends_with(&format!("moved {MANY} of {MANY}, 0 stay\n")), "{moved}");
+    let half = cluster.services().await;
+    assert_eq!(count(&half, "batch", &[halves[0]]), [20], "another namespace waits on");
+    let moved = operator.does(rest).await;
+    assert!(moved.ends_with("moved 20 of 20, 0 stay\n"), "{moved}");
+    assert_eq!(operator.does(last).await, "nothing is misplaced\n");
+    let after = cluster.services().await;
+    let new_ranges = ["172.22.0.0/24", "172.22.1.0/24"];
+    assert_eq!(count(&after, "shop", &new_ranges), [MANY / 2, MANY / 2 + 1]);
+    assert_eq!(count(&after, "batch", &new_ranges), [20, 0]);
+    for (name, (uid, _)) in &before {
+        assert_eq!(&after[name].0, uid, "{name} is the same");
+    }
+}

@@ -1,0 +1,162 @@
+//! The procedures of `docs/operations.md`, done as they are written there.
+//!
+//! A step is a command of a `console` block, or a file: a `yaml` block whose first line is a comment with
+//! its path. So what a reader would type is what is tested.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::control_plane::{ControlPlane, Kubectl};
+
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
+
+/// Something to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A command is typed.
+    Type(String),
+    /// A file is written, or overwritten.
+    Write {
+        /// Its path, from where the commands are typed.
+        path: String,
+        /// What is in it then.
+        text: String,
+    },
+}
+
+/// The steps below a heading, up to the next heading of the same level or above.
+pub fn steps(heading: &str) -> Vec<Step> {
+    let document = std::fs::read_to_string(DOCUMENT).unwrap();
+    let mut lines = document.lines();
+    let level = |line: &str| line.chars().take_while(|c| *c == '#').count();
+    let begin = lines.find(|line| level(line) > 0 && line.trim_start_matches('#').trim() == heading);
+    let depth = level(begin.unwrap_or_else(|| panic!("docs/operations.md has no heading {heading:?}")));
+    let (mut steps, mut block) = (Vec::new(), None::<(&str, Vec<&str>)>);
+    for line in lines {
+        match (&mut block, line.strip_prefix("```")) {
+            (None, Some(kind)) => block = Some((kind, Vec::new())),
+            (None, None) if (1..=depth).contains(&level(line)) => break,
+            (None, None) => {}
+            (Some((kind, text)), Some("")) => {
+                steps.extend(read(kind, text));
+                block = None;
+            }
+            (Some((_, text)), _) => text.push(line),
+        }
+    }
+    assert!(!steps.is_empty(), "nothing is to be done below {heading:?}");
+    steps
+}
+
+fn read(kind: &str, lines: &[&str]) -> Vec<Step> {
+    match kind {
+        "console" => {
+            let mut commands: Vec<String> = Vec::new();
+            for line in lines {
+                match (line.strip_prefix("$ "), commands.last_mut()) {
+                    (Some(command), _) => commands.push(command.to_owned()),
+                    // What is not continued is what the command prints.
+                    (None, Some(command)) if command.ends_with('\\') => {
+                        command.push('\n');
+                        command.push_str(line);
+                    }
+                    (None, _) => {}
+                }
+            }
+            commands.into_iter().map(Step::Type).collect()
+        }
+        "yaml" => {
+            let path = lines.first().and_then(|line| line.strip_prefix("# ")).filter(|path| path.ends_with(".yaml"));
+            path.map(|path| Step::Write { path: path.to_owned(), text: lines.join("\n") + "\n" }).into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Somebody with a kubeconfig and a copy of `deploy`.
+pub struct Operator<'p> {
+    plane: &'p ControlPlane,
+    folder: tempfile::TempDir,
+}
+
+impl<'p> Operator<'p> {
+    /// One whose copy differs in how the API server reaches the webhook: by this URL. Nobody here leads it
+    /// from a Service to a Pod.
+    pub fn new(plane: &'p ControlPlane, url: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let copied = Command::new("cp").args(["-r", DEPLOY]).arg(folder.path()).status().unwrap();
+        assert!(copied.success());
+        let operator = Self { plane, folder };
+        let file = "deploy/webhook/webhook-configuration.yaml";
+        let text = operator.read(file);
+        let service = "    service:\n      namespace: clusterip-policy\n      name: clusterip\n      path: /mutate\n      port: 443\n";
+        assert!(text.contains(service), "{file} names another service");
+        operator.write(file, &text.replace(service, &format!("    url: {url}/mutate\n")));
+        operator
+    }
+
+    /// The folder in which he types.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A file of that folder.
+    pub fn read(&self, path: &str) -> String {
+        std::fs::read_to_string(self.folder().join(path)).unwrap()
+    }
+
+    /// Writes a file of that folder.
+    pub fn write(&self, path: &str, text: &str) {
+        std::fs::write(self.folder().join(path), text).unwrap();
+    }
+
+    /// Does a step, whatever comes of it.
+    pub async fn tries(&self, step: &Step) -> Kubectl {
+        let command = match step {
+            Step::Write { path, text } => {
+                self.write(path, text);
+                return Kubectl { status: 0, stdout: String::new(), stderr: String::new() };
+            }
+            Step::Type(command) => command,
+        };
+        let programs = [
+            self.plane.kubectl_program().parent().unwrap(),
+            Path::new(env!("CARGO_BIN_EXE_clusterip")).parent().unwrap(),
+        ];
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = programs.iter().map(|program| program.to_path_buf()).chain(std::env::split_paths(&path));
+        let mut bash = Command::new("bash");
+        bash.args(["-euo", "pipefail", "-c", command])
+            .current_dir(self.folder())
+            .env("PATH", std::env::join_paths(path).unwrap())
+            .env("KUBECONFIG", self.plane.kubeconfig())
+            .env("KUBECACHEDIR", self.plane.folder().join("kubectl"))
+            .stdin(Stdio::null());
+        let output = tokio::task::spawn_blocking(move || bash.output()).await.unwrap().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let status = output.status.code().unwrap();
+        Kubectl { status, stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// Does a step, which must succeed: what it printed.
+    pub async fn does(&self, step: &Step) -> String {
+        let done = self.tries(step).await;
+        assert_eq!(done.status, 0, "{step:?}: {}{}", done.stdout, done.stderr);
+        done.stdout
+    }
+
+    /// Does steps, one after the other: what the last one printed.
+    pub async fn does_all(&self, steps: &[Step]) -> String {
+        let mut printed = String::new();
+        for step in steps {
+            printed = self.does(step).await;
+        }
+        printed
+    }
+}
+
+/// Whether a step is a command with this text in it.
+pub fn types(step: &Step, text: &str) -> bool {
+    matches!(step, Step::Type(command) if command.contains(text))
+}

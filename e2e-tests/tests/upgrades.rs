@@ -1,0 +1,94 @@
+//! `docs/operations.md`: upgrades, rollbacks, and what is done at night.
+
+use axum::http::Method;
+use kube::api::PostParams;
+use serde_json::json;
+
+use crate::support::cluster::Place;
+use crate::support::eventually::eventually;
+use crate::support::moving::{send, stored};
+use crate::support::node::Installed;
+use crate::support::reach::{moving, service, services};
+use crate::support::runbook::{Operator, Step, steps};
+
+async fn create(place: &Place, name: &str) -> String {
+    let windows = json!({"annotations": {"clusterip-policy/os": "windows"}});
+    let created = place.service_named(name, windows, json!({"selector": {"app": name}})).await;
+    created["metadata"]["uid"].as_str().unwrap().to_owned()
+}
+
+async fn comes_to_windows(cluster: &Installed, name: &str, uid: &str) {
+    eventually(&format!("{name} to be in its pool"), async || {
+        let services = cluster.services().await;
+        let (found, address) = &services[name];
+        assert_eq!(found, uid, "{name} is the same");
+        address.starts_with("172.21.1.").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_and_its_rollback_leave_nothing_misplaced() {
+    let cluster = Installed::nothing().await;
+    let operator = Operator::new(&cluster.plane, &cluster.node.url());
+    cluster.install(&operator).await;
+    let shop = cluster.place("shop").await;
+    let image = "kubectl get --namespace clusterip-policy deployment/clusterip \
+                 --output jsonpath='{.spec.template.spec.containers[0].image}'";
+    let all = steps("Upgrades and rollbacks");
+    let [set, wait, undo, wait_again] = &all[..] else { panic!("{all:?}") };
+    let uid = create(&shop, "first").await;
+    let placed = cluster.services().await["shop/first"].clone();
+    for (name, begin, end, expected) in [
+        ("upgrade", set, wait, "ghcr.io/clusterip-policy/clusterip:v0.2.0"),
+        ("rollback", undo, wait_again, "ghcr.io/clusterip-policy/clusterip:v0.1.0"),
+    ] {
+        // The image takes its time.
+        cluster.node.cordon(true);
+        operator.does(begin).await;
+        cluster.node.is_idle().await;
+        let uid = create(&shop, name).await;
+        cluster.node.cordon(false);
+        operator.does(end).await;
+        assert_eq!(operator.does(&Step::Type(image.to_owned())).await, expected, "{name}");
+        comes_to_windows(&cluster, &format!("shop/{name}"), &uid).await;
+    }
+    comes_to_windows(&cluster, "shop/first", &uid).await;
+    assert_eq!(cluster.services().await["shop/first"], placed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_done_at_night() {
+    let cluster = Installed::nothing().await;
+    let operator = Operator::new(&cluster.plane, &cluster.node.url());
+    cluster.install(&operator).await;
+    let shop = cluster.place("shop").await;
+
+    operator.does_all(&steps("Stop all moves")).await;
+    cluster.node.is_idle().await;
+    let mut half = service("half", json!({"type": "ExternalName", "externalName": "moving.invalid"}));
+    moving(&mut half);
+    services(cluster.client.clone(), &shop.namespace).create(&PostParams::default(), &half).await.unwrap();
+    let by_hand = steps("Finish a move by hand");
+    let [look, mend] = &by_hand[..] else { panic!("{by_hand:?}") };
+    assert!(!operator.does(look).await.is_empty());
+    operator.does(mend).await;
+    let mended = stored(&cluster.client, &shop.namespace, "half").await.unwrap();
+    assert_eq!(mended["spec"]["type"], "ClusterIP");
+    assert!(mended["spec"]["clusterIP"].as_str().is_some_and(|address| address.starts_with("172.21.")), "{mended}");
+    assert_eq!((&mended["spec"]["externalName"], &mended["metadata"]["annotations"]), (&json!(null), &json!(null)));
+
+    // While it is away nobody is refused, and what was created meanwhile finds its place.
+    let uid = create(&shop, "meanwhile").await;
+    operator.does(&Step::Type("kubectl scale -n clusterip-policy deployment/clusterip --replicas 1".into())).await;
+    comes_to_windows(&cluster, "shop/meanwhile", &uid).await;
+
+    // The API server calls nobody, until the webhook is there again.
+    operator.does_all(&steps("Get out of the way")).await;
+    let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/clusterip-policy";
+    assert_eq!(send(&cluster.client, Method::GET, path, None).await, None);
+    let uid = create(&shop, "unasked").await;
+    comes_to_windows(&cluster, "shop/unasked", &uid).await;
+    operator.does(&Step::Type("kubectl apply -k deploy/webhook".to_owned())).await;
+    cluster.is_asked().await;
+}
