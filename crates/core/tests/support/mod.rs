@@ -23,7 +23,7 @@ pub use fake_cluster::FakeCluster;
 pub use k2s::{check_evidence, lowest};
 pub use requests::{
     ASSUMED, LINUX, UNASKED, WINDOWS, Why, allocated, annotated, answer, answer_of, by, by_os, created, denied, left,
-    request, selecting, service, updated, with_spec,
+    request, selecting, service, updated, with_mixed, with_spec,
 };
 
 #[track_caller]

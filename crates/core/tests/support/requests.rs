@@ -102,9 +102,21 @@ fn audit(decision: &str, (pool, evidence): Why<'_>, reason: Option<&str>) -> Val
     audit
 }
 
-fn with_warnings(mut answer: Value, warnings: &[&str]) -> Value {
+fn with_warnings(answer: Value, warnings: &[&str]) -> Value {
+    let disagreeing = |warning: &&&str| warning.ends_with(": the first by name decides");
+    let mixed: Vec<&str> = warnings.iter().filter(disagreeing).copied().collect();
+    let mut answer = with_mixed(answer, &mixed);
     if !warnings.is_empty() {
         answer["warnings"] = json!(warnings);
+    }
+    answer
+}
+
+/// The answer with these sentences about workloads that disagree, in its evidence.
+pub fn with_mixed(mut answer: Value, mixed: &[&str]) -> Value {
+    if let Some(evidence) = answer["audit_annotations"]["evidence"].as_str().filter(|_| !mixed.is_empty()) {
+        let evidence = evidence.strip_suffix('}').expect("an object");
+        answer["audit_annotations"]["evidence"] = format!(r#"{evidence},"mixed":{}}}"#, json!(mixed)).into();
     }
     answer
 }
