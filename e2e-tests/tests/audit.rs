@@ -127,6 +127,9 @@ async fn a_live_cluster_is_audited() {
     }
 
     // A range that the cluster does not have: a server would refuse it, an audit tells.
+    if !cluster.plane.tells_addresses() {
+        return println!("skipped on Kubernetes {}, which does not tell its ranges", cluster.plane.version());
+    }
     let outside = "services: {pools: [{name: far, cidrs: [10.0.0.0/24]}]}";
     let (status, json, stderr) = audit(&cluster, Some(outside), &["-o", "json", "--fail-on", "outside-ranges"]).await;
     assert_eq!((status, stderr.as_str()), (1, "settings: FILE\n"));

@@ -88,15 +88,15 @@ impl Faults<'_> {
         }
     }
 
-    /// What is aggregated by must be a label of everything that is below.
+    /// What is aggregated by must be a label of what comes from below.
     fn grouping(&mut self, expression: &Expr, modifier: Option<&LabelModifier>) {
         let Some(LabelModifier::Include(labels) | LabelModifier::Exclude(labels)) = modifier else { return };
-        for metric in metrics_of(expression) {
-            let Some(about) = self.exposed.get(&metric) else { continue };
-            for label in &labels.labels {
-                if !about.labels.contains_key(label) && !OF_THE_TARGET.contains(&label.as_str()) {
-                    self.found.push(format!("{metric} has no label {label} to group by"));
-                }
+        let there = labels_of(expression, self.exposed);
+        let metric = metrics_of(expression).first().cloned().unwrap_or_default();
+        // Of one that is not exposed that much was said.
+        for label in labels.labels.iter().filter(|_| self.exposed.contains_key(&metric)) {
+            if !there.contains(label) {
+                self.found.push(format!("{metric} has no label {label} to group by"));
             }
         }
     }

@@ -75,6 +75,7 @@ fn finding(kind: Kind, service: Option<&str>, addresses: &[&str], pool: Option<&
         pool: pool.map(str::to_owned),
         evidence: None,
         message: message.to_owned(),
+        way_out: WAY_OUT.to_owned(),
     }
 }
 
@@ -198,7 +199,7 @@ pub fn large() -> Audit {
         Pool { name: "all".to_owned(), ranges: vec![range("10.96.0.0/16", kept, addresses)] },
         Pool { name: "windows".to_owned(), ranges: vec![range("10.97.0.0/24", Vec::new(), Vec::new())] },
     ];
-    Audit { pools, findings }
+    Audit { pools, findings, ..Audit::default() }
 }
 
 /// Dual stack, and ranges that nobody can look through: a /112 with some Services, a /64 with few, and one
@@ -262,5 +263,5 @@ pub fn many() -> Audit {
         let own = used(&address, State::Used, &format!("{name}/web"), Some(&name), "");
         Pool { name, ranges: vec![range(&format!("10.200.{third}.0/24"), Vec::new(), vec![own])] }
     };
-    Audit { pools: (0..200).map(pool).collect(), findings: Vec::new() }
+    Audit { pools: (0..200).map(pool).collect(), ..Audit::default() }
 }

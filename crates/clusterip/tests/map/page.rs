@@ -87,7 +87,7 @@ fn the_table_of_pools_says_how_full_they_are() {
                 "scattered fd00:3::/64 < 1 % 5,000 0 1.8 × 10^19 1.8 × 10^19 281,474,976,710,656 0",
             ],
         ),
-        (Audit { pools: vec![Pool { name: "bare".to_owned(), ranges: Vec::new() }], findings: Vec::new() }, Vec::new()),
+        (Audit { pools: vec![Pool { name: "bare".to_owned(), ranges: Vec::new() }], ..Audit::default() }, Vec::new()),
     ];
     for (audit, expected) in rows {
         let page = map::page(&audit).unwrap();
