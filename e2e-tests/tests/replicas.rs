@@ -146,8 +146,16 @@ async fn nothing_moves_before_all_replicas_agree_on_the_settings() {
 
     // One that is dead is not waited for.
     replicas.kill(other);
+    let told = |host: &Host| {
+        host.log().iter().filter(|line| line.contains("other replicas have other settings in use")).count()
+    };
+    let before = told(replicas.host(leading));
     replicas.change_settings_of(leading, SETTINGS);
-    replicas.host(leading).logged("other replicas have other settings in use").await;
+    // What is asked for before they are in use is done at once: the Service is where it belongs.
+    eventually("the leader to wait for the other once more", async || {
+        (told(replicas.host(leading)) > before).then_some(())
+    })
+    .await;
     let moved = async || address(&replicas, &namespace).await.starts_with("172.21.1.").then_some(());
     // A Service rests for a minute after it was moved.
     let wish = json!({"metadata": {"annotations": {"clusterip-policy/move": "now"}}});

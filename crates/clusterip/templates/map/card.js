@@ -12,7 +12,7 @@ function addressFacts(range, item) {
     facts.push(["Evidence", entry.evidence ?? "none"]);
     facts.push(["Set by hand", { true: "yes", false: "no" }[entry.byHand] ?? "not known"]);
   }
-  for (const finding of findingsAt(address)) facts.push(["Finding", finding.message]);
+  for (const finding of findingsAt(address)) facts.push(["Finding", sentenceOf(finding)]);
   return facts;
 }
 

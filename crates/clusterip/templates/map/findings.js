@@ -9,6 +9,11 @@ function findingsAt(address) {
   return findingsByAddress.get(address) ?? [];
 }
 
+// What is wrong, and what can be done about it.
+function sentenceOf(finding) {
+  return finding.wayOut ? `${finding.message}; ${finding.wayOut}` : finding.message;
+}
+
 function addressLink(address) {
   return element("a", "address", address, { href: `#at=${address}`, "data-at": address });
 }
@@ -60,5 +65,5 @@ function itemOf(finding) {
   const about = finding.name === null ? (finding.pool === null ? null : `pool ${finding.pool}`) : `${finding.namespace}/${finding.name}`;
   const head = (finding.addresses ?? []).flatMap((address) => [addressLink(address), " "]);
   if (about) head.push(element("strong", "", about), " ");
-  return element("li", "", [...head, finding.message], { tabindex: "-1" });
+  return element("li", "", [...head, sentenceOf(finding)], { tabindex: "-1" });
 }

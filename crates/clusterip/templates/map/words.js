@@ -15,6 +15,7 @@ const KINDS = {
   "by-hand": "Misplaced, set by hand",
   "no-pool": "In no pool",
   squatter: "Squatters: no pool is theirs, but their address lies in one",
+  denied: "Would be denied if they were created now",
   "mixed-nodes": "Pods on several kinds of nodes",
   full: "Full pools",
   "outside-ranges": "Pools outside of the cluster's Service ranges",

@@ -33,6 +33,7 @@ struct Page<'a> {
     pools: Vec<pools::Pool<'a>>,
     findings: usize,
     findings_text: String,
+    notes: &'a [String],
     audit: String,
 }
 
@@ -70,6 +71,7 @@ pub fn page(audit: &Audit) -> Result<String, PageError> {
             1 => "1 thing is not as it should be.".to_owned(),
             many => format!("{} things are not as they should be.", number::grouped(many as u128)),
         },
+        notes: &audit.notes,
         audit: embedded::json(audit)?,
     };
     Ok(page.render()?)
