@@ -159,7 +159,7 @@ func (p *plane) startServers(ctx context.Context) error {
 		"--data-dir", filepath.Join(p.folder, "etcd"),
 		"--listen-client-urls", p.etcdClient, "--advertise-client-urls", p.etcdClient,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-		"--initial-cluster", "default="+peer,
+		"--initial-cluster", "default=" + peer,
 		"--log-level", "warn",
 	}
 	if err := p.startEtcd(); err != nil {

@@ -8,8 +8,9 @@ use std::{env, fs, process};
 use serde_json::{Value, json};
 
 use crate::fixtures::service;
+use crate::layout::median;
 use crate::plan::wait_for_peak;
-use crate::table::{Table, median};
+use crate::table::Table;
 
 const ROUNDS: usize = 3;
 

@@ -73,6 +73,14 @@ struct Known {
     judgement: Arc<Judgement>,
 }
 
+/// A Service as it was when the audit began.
+struct Seen {
+    id: (String, String),
+    service: Packed,
+    /// Of what is known about its namespace.
+    revision: (u64, u64),
+}
+
 /// Judges every Service, in the order of their namespaces and names. What is in `memory` and still
 /// holds is not asked for again.
 ///
@@ -88,20 +96,20 @@ pub fn all(
         *memory = Memory { settings: settings.hash.clone(), ..Memory::default() };
     }
     // What is said afterwards is at least as new as these revisions.
-    let services: Vec<((String, String), Packed, (u64, u64))> = {
+    let services: Vec<Seen> = {
         let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
         let ids = snapshot.names("v1", "Service", None);
         let service = |id: (String, String)| {
             let service = snapshot.packed("v1", "Service", &id.0, &id.1)?.clone();
             let revision = snapshot.revision(&id.0);
-            Some((id, service, revision))
+            Some(Seen { id, service, revision })
         };
         ids.into_iter().filter_map(service).collect()
     };
     let mut known = std::mem::take(&mut memory.known);
     let mut judgements: Vec<Option<Arc<Judgement>>> = services
         .iter()
-        .map(|(id, service, revision)| {
+        .map(|Seen { id, service, revision }| {
             let known = known.remove(id)?;
             (known.revision == *revision && known.service == *service).then_some(known.judgement)
         })
@@ -117,7 +125,7 @@ pub fn all(
             scope.spawn(move || {
                 let mut own = Vec::with_capacity(chunk.len());
                 for &index in chunk {
-                    let ((namespace, name), service, _) = &services[index];
+                    let Seen { id: (namespace, name), service, .. } = &services[index];
                     match one(module, settings, snapshot, &service.value()) {
                         Ok(judgement) => own.push((index, judgement)),
                         Err(error) => {
@@ -140,7 +148,7 @@ pub fn all(
     for (index, judgement) in found.into_inner().unwrap_or_else(PoisonError::into_inner) {
         judgements[index] = Some(Arc::new(judgement));
     }
-    let judged = services.into_iter().zip(judgements).filter_map(|((id, service, revision), judgement)| {
+    let judged = services.into_iter().zip(judgements).filter_map(|(Seen { id, service, revision }, judgement)| {
         let judgement = judgement?;
         let known = Known { service: service.clone(), revision, judgement: Arc::clone(&judgement) };
         memory.known.insert(id.clone(), known);

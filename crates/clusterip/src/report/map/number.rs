@@ -66,7 +66,7 @@ mod tests {
             ("almost all", 19_999, 20_000, 999),
             ("all", 205, 205, 1000),
             ("little of very much", 20_000, u128::MAX, 1),
-            ("half of very much", u128::MAX / 2, u128::MAX, 499),
+            ("half of very much, which is counted roughly", u128::MAX / 2, u128::MAX, 500),
             ("almost all of very much", u128::MAX - 1, u128::MAX, 999),
         ];
         for (name, part, whole, expected) in rows {
