@@ -70,9 +70,10 @@ impl Bench {
     }
 
     /// Starts `clusterip serve` with its webhook, and waits until the API server asks it, and until it has
-    /// looked at everything.
-    pub async fn serve(&self) -> Host {
-        let host = HostBuilder::new(&self.plane).settings(SETTINGS).registered().start().await;
+    /// looked at everything. `claims` is where it keeps what is in flight: `memory` or `lease`.
+    pub async fn serve(&self, claims: &str) -> Host {
+        let host = HostBuilder::new(&self.plane).settings(SETTINGS).args(&["--claims", claims]).registered();
+        let host = host.start().await;
         self.namespace("probe").await;
         let path = format!("{}?dryRun=All", services("full"));
         self.namespace("full").await;

@@ -26,7 +26,7 @@ pub struct Full {
 /// Fills the pool and empties it again, so many times.
 pub async fn measure(bench: &Bench, rounds: usize) -> Full {
     let mut full = Full::default();
-    let host = bench.serve().await;
+    let host = bench.serve("memory").await;
     let path = services(NAMESPACE);
     for round in 0..rounds {
         let usable = metric(&host, r#"clusterip_pool_free_addresses{pool="full",family="IPv4"}"#).await as usize;

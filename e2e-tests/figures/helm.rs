@@ -48,7 +48,7 @@ pub async fn measure(bench: &Bench, rounds: usize) -> [Moves; 2] {
         bench.namespace(way.namespace).await;
     }
     for _ in 0..rounds {
-        let host = bench.serve().await;
+        let host = bench.serve("memory").await;
         for (way, moves) in WAYS.iter().zip(&mut moves) {
             round(bench, way, moves).await;
         }

@@ -70,7 +70,7 @@ pub async fn measure(bench: &Bench) -> Large {
 /// Starts a server in the cluster as it is, and ends it when it has looked at everything.
 pub async fn start(bench: &Bench) -> Start {
     let begin = Instant::now();
-    let host = bench.serve().await;
+    let host = bench.serve("memory").await;
     let start = Start {
         seconds: begin.elapsed().as_secs_f64(),
         processor: processor_time(host.pid()).as_secs_f64(),

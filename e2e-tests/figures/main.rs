@@ -1,6 +1,6 @@
 //! What `clusterip serve` costs a cluster and does for it, on a real control plane: `make bench-cluster`.
 //!
-//! `load`, `helm`, `full`, `crowd` and `memory` behind `--` ask for a part of them.
+//! `load`, `claims`, `helm`, `full`, `crowd` and `memory` behind `--` ask for a part of them.
 //!
 //! A table of figures, each with its bound. Nothing here fails because a figure is bad: a busy machine is no
 //! defect of a change. What is compared with each other is measured in turns on one control plane, so that
@@ -49,6 +49,12 @@ async fn figures() {
         measured.rates(&mut table, 1.0);
         measured.latency(&mut table);
         small = Some(measured);
+    }
+    if asked("claims") {
+        let measured = pairs::measure_claims(&bench, pairs).await;
+        table.head("The same 150 Services, one replica with claims");
+        measured.correctness(&mut table);
+        measured.claims(&mut table);
     }
     if asked("helm") {
         table.head("140 Services, then their Deployments, half of them Windows");

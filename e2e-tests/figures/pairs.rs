@@ -45,28 +45,43 @@ struct Turn {
     processor: f64,
 }
 
-/// Measures in turns: in every second round the turn without the webhook comes first.
+/// Measures with the webhook and without it in turns.
 pub async fn measure(bench: &Bench, rounds: usize) -> Pairs {
+    let [with, without] = in_turns(bench, rounds, [Some("memory"), None]).await;
+    Pairs { with, without }
+}
+
+/// Measures with claims and without them in turns, both with the webhook.
+pub async fn measure_claims(bench: &Bench, rounds: usize) -> Pairs {
+    let [with, without] = in_turns(bench, rounds, [Some("lease"), Some("memory")]).await;
+    Pairs { with, without }
+}
+
+/// Measures two ways, with a server that keeps its claims there, or with none: in every second round the
+/// second comes first.
+async fn in_turns(bench: &Bench, rounds: usize, ways: [Option<&str>; 2]) -> [Vec<Turn>; 2] {
     bench.namespace(NAMESPACE).await;
     let path = deployments(NAMESPACE);
     if bench.get(&path).await["items"].as_array().is_none_or(Vec::is_empty) {
         bench.add(&path, (0..SERVICES).map(|index| deployment(NAMESPACE, index))).await;
     }
-    let mut pairs = Pairs::default();
+    let mut turns = [Vec::new(), Vec::new()];
     // The first turn of all warms up: connections, caches, and the API server's own learning.
     turn(bench, None).await;
     for round in 0..rounds {
-        for with in [round % 2 == 0, round % 2 == 1] {
-            if with {
-                let host = bench.serve().await;
-                pairs.with.push(turn(bench, Some(&host)).await);
-                bench.end(host).await;
-            } else {
-                pairs.without.push(turn(bench, None).await);
-            }
+        for way in [round % 2, (round + 1) % 2] {
+            turns[way].push(match ways[way] {
+                Some(claims) => {
+                    let host = bench.serve(claims).await;
+                    let turn = turn(bench, Some(&host)).await;
+                    bench.end(host).await;
+                    turn
+                }
+                None => turn(bench, None).await,
+            });
         }
     }
-    pairs
+    turns
 }
 
 async fn turn(bench: &Bench, host: Option<&Host>) -> Turn {
@@ -168,6 +183,17 @@ impl Pairs {
         table.rounds("rate without a webhook, 60 at a time", &without, "/s", Bound::None);
         table.rounds("rate with the webhook, 60 at a time", &with, "/s", Bound::None);
         table.rounds("ratio of the rates", &ratios(&with, &without), "", Bound::AtLeast(least));
+    }
+
+    /// The rates with claims and without, and their ratio, which must be at least one half.
+    pub fn claims(&self, table: &mut Table) {
+        let [with, without] = self.both(|turn| turn.rate);
+        table.rounds("rate without claims, 60 at a time", &without, "/s", Bound::None);
+        table.rounds("rate with claims, 60 at a time", &with, "/s", Bound::None);
+        table.rounds("ratio of the rates", &ratios(&with, &without), "", Bound::AtLeast(0.5));
+        let [with, without] = self.both(|turn| turn.admission_single);
+        table.rounds("admission without claims, one at a time (mean)", &without, "ms", Bound::None);
+        table.rounds("admission with claims, one at a time (mean)", &with, "ms", Bound::None);
     }
 
     /// How much longer one create takes.

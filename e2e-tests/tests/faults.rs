@@ -13,16 +13,20 @@ use std::time::{Duration, Instant};
 
 use axum::http::Method;
 use clusterip::controller::step::MOVING_NAME;
+use clusterip::webhook::authority::SECRET;
+use clusterip::webhook::issuing::{AUTHORITY_LIFE, Authority};
 use clusterip_core::service::MOVING_ANNOTATION;
 use futures::stream::{self, StreamExt as _};
+use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use serde_json::{Value, json};
 
+use crate::support::bad_client;
 use crate::support::cluster::Place;
 use crate::support::control_plane::{ControlPlane, Options};
-use crate::support::eventually::PATIENCE;
+use crate::support::eventually::{PATIENCE, eventually};
 use crate::support::moving::{addresses, path, send};
-use crate::support::replicas::{Kind, Replicas};
+use crate::support::replicas::{Kind, REPLICA, Replicas};
 
 const REPLICAS: usize = 3;
 const AT_ONCE: usize = 60;
@@ -32,23 +36,46 @@ const ATTEMPT: Duration = Duration::from_secs(20);
 const FAKETIME: [&str; 2] =
     ["/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1"];
 
+/// What a replica may need at most, in MB of 1,000,000 bytes: the limit of its Pod in `deploy/webhook`, 256 Mi.
+const MEMORY: f64 = 268.0;
+
 fn settings(windows: &str, more: &str) -> String {
     format!(
         "{{services: {{pools: [{{name: windows, cidrs: [{windows}], match: {{os: windows}}}}, {more}\
-         {{name: linux, cidrs: [172.21.32.0/20], match: {{os: linux}}}}]}}}}"
+         {{name: linux, cidrs: [{LINUX}], match: {{os: linux}}}}]}}}}"
     )
 }
 
 const WINDOWS: &str = "172.21.16.0/20";
+const LINUX: &str = "172.21.32.0/20";
 
-fn pool_of(address: IpAddr) -> &'static str {
-    let within = |range: &str| range.parse::<ipnet::IpNet>().unwrap().contains(&address);
-    if within(WINDOWS) || within("172.21.1.0/24") {
-        "windows"
-    } else if within("172.21.32.0/20") {
-        "linux"
-    } else {
-        "no pool"
+/// The pool of Windows after it was shrunk, and one that was added for some of the others.
+const SHRUNK: &str = "172.21.16.0/24";
+const ADDED: &str = "172.21.48.0/20";
+
+/// Where Services are to lie.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pools {
+    First,
+    /// One was added, and one shrunk.
+    Changed,
+}
+
+impl Pools {
+    fn of(self, address: IpAddr) -> &'static str {
+        let within = |range: &str| range.parse::<ipnet::IpNet>().unwrap().contains(&address);
+        let ranges: &[(&str, &str)] = match self {
+            Self::First => &[(WINDOWS, "windows"), (LINUX, "linux")],
+            Self::Changed => &[(SHRUNK, "windows"), (ADDED, "added"), (LINUX, "linux")],
+        };
+        ranges.iter().find(|(range, _)| within(range)).map_or("no pool", |(_, pool)| pool)
+    }
+
+    fn wanted(self, planned: &Planned) -> &'static str {
+        match (self, planned.os, planned.replica) {
+            (Self::Changed, "linux", 2) => "added",
+            _ => planned.os,
+        }
     }
 }
 
@@ -83,6 +110,21 @@ struct Tally {
     no_server: usize,
     /// Attempts that failed for any other reason.
     failed: BTreeMap<String, usize>,
+    /// When an attempt began that created one, and where that lay.
+    placed: Vec<(Instant, IpAddr)>,
+}
+
+impl Tally {
+    fn add(&mut self, other: Self) {
+        self.tried += other.tried;
+        self.created += other.created;
+        self.no_replica += other.no_replica;
+        self.no_server += other.no_server;
+        self.placed.extend(other.placed);
+        for (why, count) in other.failed {
+            *self.failed.entry(why).or_default() += count;
+        }
+    }
 }
 
 /// Why an attempt failed.
@@ -126,6 +168,7 @@ async fn load(client: &Client, namespace: &str, planned: &[Planned], over: Durat
         while Instant::now() < deadline {
             let request = axum::http::Request::post(format!("/api/v1/namespaces/{namespace}/services"));
             let request = request.header("content-type", "application/json").body(service.clone()).unwrap();
+            let begin = Instant::now();
             let made = tokio::time::timeout(ATTEMPT, client.request::<Value>(request)).await;
             let failed = match &made {
                 Ok(Ok(_)) => None,
@@ -134,6 +177,9 @@ async fn load(client: &Client, namespace: &str, planned: &[Planned], over: Durat
             };
             {
                 let mut tally = tally.lock().unwrap();
+                if let Ok(Ok(service)) = &made {
+                    tally.placed.extend(addresses(service).into_iter().map(|address| (begin, address)));
+                }
                 match failed {
                     None | Some(Failure::Exists) => {
                         tally.created += 1;
@@ -183,7 +229,7 @@ struct State {
     astray: usize,
 }
 
-async fn state(client: &Client, namespace: &str, planned: &[Planned]) -> Option<State> {
+async fn state(client: &Client, namespace: &str, planned: &[Planned], pools: Pools) -> Option<State> {
     let request = axum::http::Request::get("/api/v1/services").body(Vec::new()).unwrap();
     let list = tokio::time::timeout(ATTEMPT, client.request::<Value>(request)).await.ok()?.ok()?;
     let all = list["items"].as_array().unwrap();
@@ -205,7 +251,7 @@ async fn state(client: &Client, namespace: &str, planned: &[Planned]) -> Option<
         let text = service.to_string();
         if text.contains(MOVING_ANNOTATION) || text.contains(MOVING_NAME) {
             state.half_moved += 1;
-        } else if addresses(service).first().is_none_or(|address| pool_of(*address) != planned.os) {
+        } else if addresses(service).first().is_none_or(|address| pools.of(*address) != pools.wanted(planned)) {
             state.astray += 1;
         }
     }
@@ -213,10 +259,10 @@ async fn state(client: &Client, namespace: &str, planned: &[Planned]) -> Option<
 }
 
 /// Waits until nothing is half moved or astray, or for as long as one can be patient.
-async fn settled(client: &Client, namespace: &str, planned: &[Planned]) -> State {
+async fn settled(client: &Client, namespace: &str, planned: &[Planned], pools: Pools) -> State {
     let deadline = Instant::now() + 2 * PATIENCE;
     loop {
-        let found = state(client, namespace, planned).await;
+        let found = state(client, namespace, planned, pools).await;
         if let Some(found) =
             found.filter(|found| Instant::now() >= deadline || (found.half_moved, found.astray) == (0, 0))
         {
@@ -237,6 +283,10 @@ struct Row {
     most: Option<f64>,
     /// Whether the API server may be away.
     away: bool,
+    /// Whether a replica can be reached all the time.
+    reached: bool,
+    /// What else was not as it must be.
+    wrong: Vec<String>,
 }
 
 impl Row {
@@ -253,6 +303,10 @@ impl Row {
             say(true, format!("{count} times: {why}"));
         }
         say(!self.away && tally.no_server > 0, format!("the API server failed {} times", tally.no_server));
+        say(self.reached && tally.no_replica > 0, format!("no replica was reached {} times", tally.no_replica));
+        for what in &self.wrong {
+            say(true, what.clone());
+        }
         say(*state != State::default(), format!("{state:?}"));
         if let Some(most) = self.most.filter(|_| full) {
             say(self.seconds > most, format!("{:.1} s until all were in their pools, not {most}", self.seconds));
@@ -298,18 +352,26 @@ struct Scene {
 
 impl Scene {
     async fn new(plane: &'static ControlPlane, count: usize, policy: &str, kinds: Vec<Kind>) -> Self {
-        let replicas = Replicas::start(plane, &settings(WINDOWS, ""), policy, kinds).await;
+        Self::with(Replicas::start(plane, &settings(WINDOWS, ""), policy, kinds).await, count).await
+    }
+
+    async fn with(replicas: Replicas<'static>, count: usize) -> Self {
+        let plane = replicas.plane;
         let namespace = plane.namespace("load").await;
         Self { plane, replicas, namespace, planned: plan(count), client: plane.client() }
     }
 
     async fn row(self, fault: impl Into<String>, tally: Tally, since: Instant) -> Row {
-        let state = settled(&self.client, &self.namespace, &self.planned).await;
+        self.row_in(Pools::First, fault, tally, since).await
+    }
+
+    async fn row_in(self, pools: Pools, fault: impl Into<String>, tally: Tally, since: Instant) -> Row {
+        let state = settled(&self.client, &self.namespace, &self.planned, pools).await;
         let seconds = since.elapsed().as_secs_f64();
         for planned in &self.planned {
             send(&self.client, Method::DELETE, &path(&self.namespace, &planned.name), None).await;
         }
-        Row { fault: fault.into(), tally, state, seconds, most: None, away: false }
+        Row { fault: fault.into(), tally, state, seconds, most: None, away: false, reached: false, wrong: Vec::new() }
     }
 }
 
@@ -394,6 +456,191 @@ async fn the_webhook_is_away(plane: &'static ControlPlane, count: usize) -> Row 
     Row { most: Some(30.0), ..row }
 }
 
+/// A handshake of whoever trusts this.
+async fn handshake(port: u16, trusted: &str) -> Result<(), String> {
+    let roots = reqwest::Certificate::from_pem_bundle(trusted.as_bytes()).map_err(|error| error.to_string())?;
+    let client = reqwest::Client::builder().tls_certs_only(roots).timeout(ATTEMPT).build().unwrap();
+    let answered = client.get(format!("https://127.0.0.1:{port}/healthz")).send().await;
+    answered.map(drop).map_err(|error| format!("{:?}", std::error::Error::source(&error)))
+}
+
+/// Trusted for long, but for these seconds: then it signs.
+fn successor(begin: Timestamp, seconds: i64) -> Authority {
+    Authority::generate(begin - SignedDuration::from_hours(24) + SignedDuration::from_secs(seconds)).unwrap()
+}
+
+/// One that ends in so many seconds.
+fn mortal(begin: Timestamp, seconds: i64) -> Authority {
+    Authority::generate(begin - AUTHORITY_LIFE + SignedDuration::from_secs(seconds)).unwrap()
+}
+
+async fn certificates_are_renewed(plane: &'static ControlPlane, count: usize, full: bool) -> Row {
+    // The certificate ends with its authority, and is renewed at two thirds of its life.
+    let (end, signs) = if full { (90, 75) } else { (3600, 12) };
+    let (namespace, begin) = (plane.namespace("host").await, Timestamp::now());
+    let (old, new) = (mortal(begin, end), successor(begin, signs));
+    let data = json!({"ca.crt": old.certificate(), "ca.key": old.key().pem(),
+        "next.crt": new.certificate(), "next.key": new.key().pem()});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}, "stringData": data});
+    let secrets = format!("/api/v1/namespaces/{namespace}/secrets");
+    send(&plane.client(), Method::POST, &secrets, Some(&secret)).await.unwrap();
+    let kinds = vec![Kind::usual(); REPLICAS];
+    let scene =
+        Scene::with(Replicas::start_in(plane, namespace, &settings(WINDOWS, ""), "Fail", kinds).await, count).await;
+    let (replicas, done) = (&scene.replicas, AtomicBool::new(false));
+    let left = (begin + SignedDuration::from_secs(signs + 2)).duration_since(Timestamp::now());
+    let left = left.max(SignedDuration::from_secs(2));
+    let loaded = async {
+        let tally = load(&scene.client, &scene.namespace, &scene.planned, left.unsigned_abs()).await;
+        // All of them have the certificate of the new authority: whoever trusts that one alone can tell.
+        for nth in 0..REPLICAS {
+            let port = replicas.host(nth).port();
+            let signed = async || handshake(port, new.certificate()).await.ok();
+            eventually("a certificate of the new authority", signed).await;
+        }
+        done.store(true, Ordering::Release);
+        tally
+    };
+    // As an API server that has no connection yet: with what it is told to trust.
+    let shaken = async {
+        let (mut made, mut failed) = (0, BTreeMap::<String, usize>::new());
+        while !done.load(Ordering::Acquire) {
+            let trusted = replicas.trusted().await;
+            for nth in 0..REPLICAS {
+                made += 1;
+                if let Err(error) = handshake(replicas.host(nth).port(), &trusted).await {
+                    *failed.entry(error).or_default() += 1;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        (made, failed)
+    };
+    let (tally, (made, failed)) = tokio::join!(loaded, shaken);
+    let logs = (0..REPLICAS).flat_map(|nth| replicas.host(nth).log());
+    let renewed = logs.filter(|line| line.contains("the server's certificate was renewed")).count();
+    let mut wrong: Vec<String> =
+        failed.iter().map(|(why, count)| format!("{count} of {made} handshakes failed: {why}")).collect();
+    // In full each has had another of the old authority first.
+    let least = if full { 2 * REPLICAS } else { REPLICAS };
+    if renewed < least {
+        wrong.push(format!("{renewed} certificates were renewed, not {least}"));
+    }
+    let fault = format!("new certificates ({renewed}), and a new authority ({made} handshakes)");
+    let row = scene.row(fault, tally, Instant::now()).await;
+    Row { reached: true, wrong, ..row }
+}
+
+/// The settings that all replicas go by, as long as they agree.
+async fn in_force(replicas: &Replicas<'_>) -> Option<String> {
+    let mut hashes = BTreeSet::new();
+    for nth in 0..REPLICAS {
+        let (_, metrics) = replicas.host(nth).get("/metrics").await?;
+        let line = metrics.lines().find(|line| line.starts_with("clusterip_settings_info{"))?;
+        hashes.insert(line.to_owned());
+    }
+    hashes.pop_first().filter(|_| hashes.is_empty())
+}
+
+async fn settings_are_changed(plane: &'static ControlPlane, count: usize, over: Duration) -> Row {
+    let scene = Scene::new(plane, count, "Fail", vec![Kind::usual(); REPLICAS]).await;
+    let Scene { replicas, client, namespace, planned, .. } = &scene;
+    let before = in_force(replicas).await.unwrap();
+    let added = format!(
+        "{{name: added, cidrs: [{ADDED}], match: {{os: linux, serviceSelector: {{matchLabels: {{{REPLICA}: \"2\"}}}}}}}}, "
+    );
+    let (first, later) = planned.split_at(count * 2 / 3);
+    let change = async {
+        tokio::time::sleep(over * 3 / 4).await;
+        for nth in 0..REPLICAS {
+            replicas.change_settings_of(nth, &settings(SHRUNK, &added));
+        }
+        let agree = async || in_force(replicas).await.filter(|now| *now != before);
+        eventually("the new settings to be in force", agree).await;
+        Instant::now()
+    };
+    let (mut tally, since) = tokio::join!(load(client, namespace, first, over), change);
+    tally.add(load(client, namespace, later, Duration::ZERO).await);
+    let outside = |(begin, address): &&(Instant, IpAddr)| *begin >= since && Pools::Changed.of(*address) == "no pool";
+    let outside = tally.placed.iter().filter(outside).count();
+    let mut wrong = Vec::new();
+    if outside > 0 {
+        wrong.push(format!("{outside} new addresses lie outside of the new pools"));
+    }
+    if !tally.placed.iter().any(|(begin, _)| *begin >= since) {
+        wrong.push("nothing was created after the change".to_owned());
+    }
+    // A change for so many waits for somebody to agree; whoever moved a moment before rests for a minute.
+    let line = "clusterip_misplaced_services{reason=\"brake\"}";
+    let deadline = Instant::now() + 2 * PATIENCE;
+    let (mut astray, mut told);
+    loop {
+        astray = state(client, namespace, planned, Pools::Changed).await.map_or(0, |state| state.astray);
+        told = replicas.metric(line).await as usize;
+        if (astray == told && astray > 0) || Instant::now() >= deadline {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    if astray != told || astray == 0 {
+        wrong.push(format!("{told} are reported, and {astray} outside of their pool"));
+    }
+    let begin = Instant::now();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_clusterip"));
+    command.args(["move", "--yes", "--namespace", namespace, "--server-namespace", &replicas.namespace]);
+    command.arg("--kubeconfig").arg(plane.kubeconfig());
+    command.arg("--settings").arg(replicas.host(0).folder().join("settings.yaml"));
+    let moved = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let said = String::from_utf8_lossy(&moved.stdout);
+    let end = format!("moved {astray} of {astray}, 0 stay");
+    if !moved.status.success() || said.lines().last() != Some(end.as_str()) {
+        wrong.push(format!("clusterip move: {}: {:?}, not {end}", moved.status, said.lines().last()));
+    }
+    let fault = format!("settings changed: a pool added, one shrunk ({told} reported, and moved by `clusterip move`)");
+    let row = scene.row_in(Pools::Changed, fault, tally, begin).await;
+    Row { reached: true, wrong, ..row }
+}
+
+/// The most memory that a process has had at once, in MB.
+fn peak_memory(pid: u32) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0 / 1e6
+}
+
+async fn a_client_is_bad(plane: &'static ControlPlane, count: usize, requests: usize, stays: Duration) -> Row {
+    let scene = Scene::new(plane, count, "Fail", vec![Kind::usual(); REPLICAS]).await;
+    let (port, pid) = (scene.replicas.host(0).port(), scene.replicas.host(0).pid());
+    let trusted = scene.replicas.trusted().await;
+    let (before, done) = (peak_memory(pid), AtomicBool::new(false));
+    let bad = async {
+        let taken = bad_client::send(port, &trusted, requests, stays).await;
+        done.store(true, Ordering::Release);
+        taken
+    };
+    // As many good requests as fit in meanwhile, and each Service once.
+    let good = async {
+        let mut tally = load(&scene.client, &scene.namespace, &scene.planned, Duration::ZERO).await;
+        let mut more = 0;
+        while !done.load(Ordering::Acquire) {
+            more += 1;
+            let planned = Planned { name: format!("more-{more}"), os: "linux", late: false, replica: 0 };
+            tally.add(load(&scene.client, &scene.namespace, std::slice::from_ref(&planned), Duration::ZERO).await);
+            send(&scene.client, Method::DELETE, &path(&scene.namespace, &planned.name), None).await;
+        }
+        tally
+    };
+    let (taken, tally) = tokio::join!(bad, good);
+    let after = peak_memory(pid);
+    let mut wrong: Vec<String> = taken.into_iter().map(|what| format!("taken for a good one: {what}")).collect();
+    if after > MEMORY {
+        wrong.push(format!("{after:.0} MB of memory, not {MEMORY}"));
+    }
+    let fault = format!("{requests} bad requests to one replica (memory {before:.0} MB before, {after:.0} MB at most)");
+    let row = scene.row(fault, tally, Instant::now()).await;
+    Row { reached: true, wrong, ..row }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn faults() {
     let full = std::env::var_os("CHAOS").is_some();
@@ -421,6 +668,18 @@ async fn faults() {
     }
     if wanted("webhook") {
         rows.push(the_webhook_is_away(plane, count(150)).await);
+    }
+    if wanted("certificates") {
+        rows.push(certificates_are_renewed(plane, count(300), full).await);
+    }
+    if wanted("settings") {
+        // Of fewer than twenty nobody would wait.
+        let (count, over) = if full { (300, 10) } else { (90, 4) };
+        rows.push(settings_are_changed(plane, count, Duration::from_secs(over)).await);
+    }
+    if wanted("bad") {
+        let (requests, stays) = if full { (10_000, 1000) } else { (500, 200) };
+        rows.push(a_client_is_bad(plane, count(300), requests, Duration::from_millis(stays)).await);
     }
     println!("{}", table(&rows));
     let missed: Vec<String> = rows.iter().flat_map(|row| row.missed(full)).collect();

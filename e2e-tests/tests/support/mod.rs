@@ -1,6 +1,7 @@
 //! What the tests stand on.
 #![allow(dead_code, reason = "each test uses some of it")]
 
+pub mod bad_client;
 pub mod cluster;
 pub mod control_plane;
 pub mod eventually;

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::http::Method;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use clusterip::cluster::yaml;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::Client;
@@ -104,8 +106,19 @@ impl<'p> Replicas<'p> {
     /// Starts as many replicas at once as there are kinds, and waits until all of them are asked. The
     /// webhook is as it is deployed, but for what becomes of requests that reach none.
     pub async fn start(plane: &'p ControlPlane, settings: &str, failure_policy: &str, kinds: Vec<Kind>) -> Self {
-        let client = plane.client();
         let namespace = plane.namespace("host").await;
+        Self::start_in(plane, namespace, settings, failure_policy, kinds).await
+    }
+
+    /// As [`Self::start`], in a namespace that is there.
+    pub async fn start_in(
+        plane: &'p ControlPlane,
+        namespace: String,
+        settings: &str,
+        failure_policy: &str,
+        kinds: Vec<Kind>,
+    ) -> Self {
+        let client = plane.client();
         let ports: Vec<u16> = kinds.iter().map(|_| free_port()).collect();
         let ready: Vec<_> = kinds.iter().map(|_| Arc::new(AtomicBool::new(false))).collect();
         let mut balancers = Vec::new();
@@ -205,6 +218,13 @@ impl<'p> Replicas<'p> {
     /// One of them.
     pub fn host(&self, nth: usize) -> &Host {
         self.hosts[nth].as_ref().unwrap()
+    }
+
+    /// What the API server trusts when it calls them, in PEM.
+    pub async fn trusted(&self) -> String {
+        let configuration = send(&self.client, Method::GET, CONFIGURATION, None).await.unwrap();
+        let bundle = configuration["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap_or_default();
+        String::from_utf8(STANDARD.decode(bundle).unwrap()).unwrap()
     }
 
     /// Gives all of them other settings.

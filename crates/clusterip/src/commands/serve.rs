@@ -150,7 +150,11 @@ impl Serve {
         let client = connect::client(self.kubeconfig.as_deref()).await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         let metrics = Arc::new(Metrics::new());
-        let module = Arc::new(tokio::task::spawn_blocking(|| Module::new(EMBEDDED)).await??);
+        let me = Identity::new(Role::Serve);
+        let mut leader = Leader::new(client.clone(), &namespace, me.clone(), Timing::default());
+        // What a dead leader left behind ends while everything else begins. What fails here is told later.
+        let (module, _) = tokio::join!(tokio::task::spawn_blocking(|| Module::new(EMBEDDED)), leader.look());
+        let module = Arc::new(module??);
         let (stop, stopped) = watch::channel(false);
         let until = |stopped: &watch::Receiver<bool>| until(stopped.clone());
 
@@ -174,7 +178,6 @@ impl Serve {
         let settings = follower.subscribe();
         permissions::check(&client, &settings.borrow().settings.clone(), &self.duties(&namespace)).await?;
         stores.watch(&settings.borrow().settings);
-        let me = Identity::new(Role::Serve);
         let claims = (self.claims == claims::Kept::Lease)
             .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), Arc::clone(&metrics)));
         let evaluator = Evaluator::new(module, settings.clone(), stores.clone(), ledger, Arc::clone(&metrics));
@@ -197,7 +200,6 @@ impl Serve {
         };
         let reconciler = Reconciler::new(evaluator.clone(), client.clone(), Arc::clone(&metrics), allowed);
         let (last, unled) = watch::channel(false);
-        let leader = Leader::new(client.clone(), &namespace, me.clone(), Timing::default());
         let (leadership, rival) = (leader.subscribe(), leader.rival());
         let led = tokio::spawn(leader.run(until(&unled)));
         let (mut reconciler, mut counted) = (reconciler, None);

@@ -132,6 +132,17 @@ impl Leader {
         &self.me
     }
 
+    /// Reads the Lease, and writes nothing: what was left behind ends the sooner, the sooner it is seen first.
+    ///
+    /// # Errors
+    /// [`LeaderError`] where the Lease can't be read.
+    pub async fn look(&mut self) -> Result<(), LeaderError> {
+        let found = self.read().await?;
+        let now = Instant::now();
+        self.seen = found.map(|lease| look(self.seen.take(), lease.spec.unwrap_or_default(), now));
+        Ok(())
+    }
+
     /// Takes the Lease, or finds out that its holder lives; what a dead process left behind is waited
     /// for. So it takes a try or two beside a living leader, and the duration of the Lease at most.
     ///
@@ -187,8 +198,16 @@ impl Leader {
                 tracing::warn!("the lease {}/{LEASE} could not be renewed in time: leading no more", self.namespace);
                 self.publish(Leadership::Following { holder: None });
             }
-            _ => sleep_until(next).await,
+            Some(_) => sleep_until(next).await,
+            // What is abandoned is taken at once, and not at the next look after it.
+            None => sleep_until(self.abandoned().map_or(next, |end| end.min(next))).await,
         }
+    }
+
+    /// When the Lease of another counts as abandoned, unless it is renewed.
+    fn abandoned(&self) -> Option<Instant> {
+        let end = self.seen.as_ref().filter(|seen| seen.holder().is_some())?.end(self.timing);
+        (end > Instant::now()).then_some(end)
     }
 
     /// Until when this process leads without another renewal.

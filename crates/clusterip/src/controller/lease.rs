@@ -76,6 +76,12 @@ impl Seen {
     pub(super) fn holder(&self) -> Option<&str> {
         self.spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())
     }
+
+    /// When it ends, if nobody renews it.
+    pub(super) fn end(&self, timing: Timing) -> Instant {
+        let seconds = self.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        self.since + seconds.map_or(timing.lease, Duration::from_secs)
+    }
 }
 
 /// What to do about a Lease.
@@ -117,9 +123,7 @@ pub(super) fn step(seen: Option<&Seen>, me: &Identity, timing: Timing, now: Inst
         }),
         None => taken(seen.spec.clone(), next),
         Some(_) => {
-            let seconds = seen.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-            let duration = seconds.map_or(timing.lease, Duration::from_secs);
-            if now.saturating_duration_since(seen.since) < duration {
+            if now < seen.end(timing) {
                 Step::Wait
             } else {
                 taken(seen.spec.clone(), next)

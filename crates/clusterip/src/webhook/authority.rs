@@ -20,7 +20,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use thiserror::Error;
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::issuing::{self, IssuingError, Leaf};
 use super::tls::{Certificate, CertificateError};
@@ -31,7 +31,7 @@ pub const SECRET: &str = "clusterip-authority";
 const SUCCESSION: SignedDuration = SignedDuration::from_hours(365 * 24);
 /// How long a successor is trusted before it signs: other API servers may be late to know of it.
 const SETTLED: SignedDuration = SignedDuration::from_hours(24);
-/// How often the Secret and the certificate are looked at.
+/// How often the Secret and the certificate are looked at where nothing is due before.
 const EVERY: Duration = Duration::from_secs(60);
 /// How long the API server may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -249,17 +249,16 @@ impl Authority {
         renewed
     }
 
-    /// Does that every minute, and whenever what the API server trusts has changed, until `shutdown`.
-    /// Errors are logged, and tried again.
+    /// Does that every minute, when something is due, and whenever what the API server trusts has changed,
+    /// until `shutdown`. Errors are logged, and tried again.
     pub async fn run(mut self, mut registered: watch::Receiver<String>, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
-        let mut ticks = interval(EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut pause = Duration::ZERO;
         let mut registering = true;
         loop {
             tokio::select! {
                 () = &mut shutdown => return,
-                _ = ticks.tick() => {}
+                () = sleep(pause) => {}
                 changed = registered.changed(), if registering => registering = changed.is_ok(),
             }
             let trusted = registered.borrow_and_update().clone();
@@ -270,7 +269,16 @@ impl Authority {
             if let Err(error) = stepped {
                 tracing::error!(%error, "the certificate authority can't be kept up");
             }
+            pause = self.pause();
         }
+    }
+
+    /// How long nothing is due. What is due and could not be done has to wait as well.
+    fn pause(&self) -> Duration {
+        let now = (self.clock)();
+        let settled = self.kept.next.as_ref().map(|next| next.made() + SETTLED);
+        let due = settled.into_iter().chain([self.leaf.renewal]).filter(|due| *due > now).min();
+        due.map_or(EVERY, |due| due.duration_since(now).unsigned_abs().min(EVERY))
     }
 }
 
