@@ -147,7 +147,7 @@ async fn each_page_is_of_its_moment_and_a_failure_is_told() {
     let (status, broken) = found.remove(2);
     assert_eq!((status, broken.contains("panicked")), (503, true), "{broken}");
     let expected = [
-        (200, "{\"pools\":[],\"findings\":[]}\n".to_owned()),
+        (200, "{\"pools\":[],\"findings\":[],\"services\":0,\"notes\":[]}\n".to_owned()),
         (503, "Services are not listed yet\n".to_owned()),
         (200, serde_json::to_string(&audits::small()).unwrap() + "\n"),
     ];
