@@ -96,8 +96,8 @@ impl Cluster {
 
     /// Waits until creates go through the webhook of this cluster.
     pub async fn webhook_in_force(&self) {
-        // The API server never picks an address of that pool: it is the static band.
-        self.place("trial").await.webhook_knows("linux").await;
+        // What the API server makes up for a dry run is the first address of its range, in the Linux pool.
+        self.place("trial").await.webhook_gives("windows", json!({"clusterip-policy/os": "windows"})).await;
     }
 }
 
@@ -184,8 +184,12 @@ impl Place {
 
     /// Waits until the webhook would place a Service `web` in this pool.
     pub async fn webhook_knows(&self, pool: &str) {
+        self.webhook_gives(pool, json!({})).await;
+    }
+
+    async fn webhook_gives(&self, pool: &str, annotations: Value) {
         let path = format!("/api/v1/namespaces/{}/services?dryRun=All", self.namespace);
-        let trial = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        let trial = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "annotations": annotations},
             "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
         eventually(&format!("the webhook to know that pool {pool} is for {}", self.namespace), async || {
             let tried = send(&self.client, Method::POST, &path, Some(&trial)).await.unwrap();
