@@ -8,8 +8,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use serde_json::json;
-
+use crate::cluster::answers;
 use crate::cluster::snapshot::{Snapshot, SnapshotCalls, map};
 use crate::policy::host_calls::{HostCall, HostCalls};
 
@@ -56,21 +55,15 @@ impl Calls {
 impl HostCalls for Calls {
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
         match call {
-            HostCall::Get { api_version, kind, name, namespace, .. } if kind == "IPAddress" => match name.parse() {
-                Ok(address) if self.is_free(address) => {
-                    Err(format!("Cannot find {api_version}/{kind} named '{name}' inside of namespace '{namespace:?}'"))
-                }
-                // Whether it exists is all that is asked.
-                _ => json(&json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}})),
-            },
+            HostCall::Get { api_version, kind, name, namespace, .. } if kind == "IPAddress" => {
+                let is_free = name.parse().is_ok_and(|address| self.is_free(address));
+                answers::ip_address(api_version, name, namespace.as_deref(), is_free)
+            }
             HostCall::ListAll { api_version, kind, .. } if api_version == "v1" && kind == "Service" => {
                 match &self.free {
-                    Free::All => json(&json!({"apiVersion": "v1", "kind": "ServiceList", "metadata": {}, "items": []})),
+                    Free::All => Ok(br#"{"apiVersion":"v1","items":[],"kind":"ServiceList","metadata":{}}"#.to_vec()),
                     Free::But { in_flight, .. } => {
-                        let held = in_flight.iter().map(|address| {
-                            let metadata = json!({"namespace": "", "name": ""});
-                            json!({"metadata": metadata, "spec": {"clusterIP": address.to_string()}})
-                        });
+                        let held = in_flight.iter().map(|address| answers::in_flight(*address, "", ""));
                         self.calls.answer_with(call, &held.collect::<Vec<_>>())
                     }
                 }
@@ -78,8 +71,4 @@ impl HostCalls for Calls {
             _ => self.calls.answer(call),
         }
     }
-}
-
-fn json(value: &serde_json::Value) -> Result<Vec<u8>, String> {
-    serde_json::to_vec(value).map_err(|error| error.to_string())
 }

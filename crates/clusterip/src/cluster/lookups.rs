@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use clusterip_core::label_selector::Labels;
-use serde_json::json;
 
+use super::answers;
 use super::claims::Claims;
 use super::ledger::{Ledger, Owner};
 use super::snapshot::{Snapshot, SnapshotCalls};
@@ -73,36 +73,21 @@ impl Lookups {
         claimed
     }
 
-    fn ip_address(&self, call: &HostCall, address: IpAddr) -> Result<Vec<u8>, String> {
-        let not_found = || {
-            let HostCall::Get { api_version, kind, name, namespace, .. } = call else { return String::new() };
-            format!("Cannot find {api_version}/{kind} named '{name}' inside of namespace '{namespace:?}'")
-        };
+    fn is_free(&self, address: IpAddr) -> Result<bool, String> {
         if self.subject.own.contains(&address) {
-            return Err(not_found());
+            return Ok(true);
         }
         let is_used = || {
             let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
             snapshot.has_ip_address(address)
         };
-        let free =
-            if self.subject.dry_run { self.ledger.is_free(address, is_used) } else { self.hold(address, is_used)? };
-        if free {
-            return Err(not_found());
-        }
-        // Whether it exists is all that is asked.
-        serde_json::to_vec(&json!({
-            "apiVersion": "networking.k8s.io/v1",
-            "kind": "IPAddress",
-            "metadata": {"name": address.to_string()},
-        }))
-        .map_err(|error| error.to_string())
+        if self.subject.dry_run { Ok(self.ledger.is_free(address, is_used)) } else { self.hold(address, is_used) }
     }
 
     fn services(&self, call: &HostCall) -> Result<Vec<u8>, String> {
         let held = self.ledger.held().into_iter().map(|(address, owner)| {
             let (namespace, name) = owner.id();
-            json!({"metadata": {"namespace": namespace, "name": name}, "spec": {"clusterIP": address.to_string()}})
+            answers::in_flight(address, namespace, name)
         });
         self.calls.answer_with(call, &held.collect::<Vec<_>>())
     }
@@ -117,10 +102,12 @@ impl Drop for Lookups {
 impl HostCalls for Lookups {
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
         match call {
-            HostCall::Get { kind, name, disable_cache: true, .. } if kind == "IPAddress" => match name.parse() {
-                Ok(address) => self.ip_address(call, address),
-                Err(_) => self.calls.answer(call),
-            },
+            HostCall::Get { api_version, kind, name, namespace, disable_cache: true, .. } if kind == "IPAddress" => {
+                match name.parse() {
+                    Ok(address) => answers::ip_address(api_version, name, namespace.as_deref(), self.is_free(address)?),
+                    Err(_) => self.calls.answer(call),
+                }
+            }
             HostCall::ListAll { api_version, kind, .. } if api_version == "v1" && kind == "Service" => {
                 self.services(call)
             }

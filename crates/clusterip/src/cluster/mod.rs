@@ -1,5 +1,6 @@
 //! Where the answers to a policy's look-ups come from.
 
+pub mod answers;
 pub mod claim_lease;
 pub mod claims;
 pub mod failure;

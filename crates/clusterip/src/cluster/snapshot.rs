@@ -12,6 +12,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::answers;
 use super::masked::{Mask, Masked};
 use super::object::{self, Packed};
 use super::selectors;
@@ -223,12 +224,7 @@ impl Snapshot {
                 let derived = || (kind == "IPAddress").then(|| self.ip_address(api_version, name)).flatten();
                 match found.or_else(derived) {
                     Some(object) => json(&Masked { object: &object, mask: mask.as_ref(), cached: false }),
-                    None => {
-                        let namespace = namespace.as_deref();
-                        Err(format!(
-                            "Cannot find {api_version}/{kind} named '{name}' inside of namespace '{namespace:?}'"
-                        ))
-                    }
+                    None => Err(answers::not_found(api_version, kind, name, namespace.as_deref())),
                 }
             }
         }
