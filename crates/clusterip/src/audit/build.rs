@@ -6,7 +6,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use clusterip_core::settings::Settings;
 use ipnet::IpNet;
-use serde_json::Value;
 
 use super::judge::{self, JudgeError, Judged, Judgement, Memory};
 use super::model::{Address, Audit, Finding, Pool, State};
@@ -170,7 +169,7 @@ fn sort(settings: &Settings, findings: &mut [Finding]) {
 /// Where nobody knows who chose the addresses, that is said once.
 fn unknown_owners(judged: &[Judged]) -> Option<String> {
     let unknown = |judged: &&Judged| {
-        matches!(judged.judgement.as_ref(), Judgement::Placed(_)) && !has_owners(&judged.service.value())
+        matches!(judged.judgement.as_ref(), Judgement::Placed(_)) && chosen_by_hand(&judged.service.value()).is_none()
     };
     let count = judged.iter().filter(unknown).count();
     (count > 0).then(|| {
@@ -180,8 +179,4 @@ fn unknown_owners(judged: &[Judged]) -> Option<String> {
              (`kubectl get --show-managed-fields` shows them)"
         )
     })
-}
-
-fn has_owners(service: &Value) -> bool {
-    chosen_by_hand(service).is_some()
 }

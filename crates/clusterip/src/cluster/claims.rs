@@ -162,21 +162,17 @@ impl Claims {
     /// [`Self::claim`] does: the claim may be so young that only the API server knows of it.
     pub fn is_claimed_for(&self, address: IpAddr, namespace: &str, service: &str) -> bool {
         let asked = async { timeout(PATIENCE, self.0.leases.get_opt(&name(address))).await };
-        match block_in_place(|| self.0.runtime.block_on(asked)) {
+        let failed = match block_in_place(|| self.0.runtime.block_on(asked)) {
             Ok(Ok(lease)) => {
                 let claim = lease.as_ref().and_then(Claim::of);
-                claim.is_some_and(|claim| claim.owner.id() == (namespace, service))
+                return claim.is_some_and(|claim| claim.owner.id() == (namespace, service));
             }
-            // Then it is an address that somebody chose: kept in the pool of the Service, too.
-            Ok(Err(error)) => {
-                tracing::warn!(%address, error = words(&error), "whose address it is can't be looked up");
-                false
-            }
-            Err(_) => {
-                tracing::warn!(%address, "whose address it is can't be looked up: no answer within {PATIENCE:?}");
-                false
-            }
-        }
+            Ok(Err(error)) => words(&error),
+            Err(_) => format!("no answer within {PATIENCE:?}"),
+        };
+        // Then it is an address that somebody chose: kept in the pool of the Service, too.
+        tracing::warn!(%address, error = failed, "whose address it is can't be looked up");
+        false
     }
 
     /// Gives up claims of addresses that nobody was told of.
