@@ -10,6 +10,7 @@ use std::sync::Arc;
 use clusterip::cluster::yaml;
 use clusterip::policy::host_calls::{HostCall, HostCalls};
 use clusterip::policy::module::{EMBEDDED, Module};
+use clusterip::policy::service_request::ServiceRequest;
 use publish::annotate::{PROTOCOL, SECTION, annotate, metadata as metadata_of};
 use publish::metadata::{Metadata, USAGE};
 use serde_json::{Value, json};
@@ -63,9 +64,10 @@ fn every_other_byte_of_the_module_stays() {
     assert_eq!(last.0, 0);
 }
 
-struct Deployment;
+/// A cluster without anything in it.
+struct Empty;
 
-impl HostCalls for Deployment {
+impl HostCalls for Empty {
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
         match call {
             HostCall::Get { api_version, kind, name, .. } => {
@@ -78,18 +80,12 @@ impl HostCalls for Deployment {
 
 #[test]
 fn our_own_host_evaluates_it_as_it_does_the_other() {
-    let request = json!({
-        "uid": "00000000-0000-4000-8000-000000000001",
-        "kind": {"group": "", "version": "v1", "kind": "Service"},
-        "resource": {"group": "", "version": "v1", "resource": "services"},
-        "name": "web",
-        "namespace": "shop",
-        "operation": "CREATE",
-        "object": {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"},
-            "spec": {"ports": [{"port": 80}]}},
-    });
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"ports": [{"port": 80}]}});
+    let uid = "00000000-0000-4000-8000-000000000001";
+    let request = ServiceRequest { uid, username: "alice", object: &service, old: None, dry_run: false }.to_value();
     let answer = |module: &[u8]| {
-        let answer = Module::new(module).unwrap().validate(&request, &json!({}), Arc::new(Deployment)).unwrap();
+        let answer = Module::new(module).unwrap().validate(&request, &json!({}), Arc::new(Empty)).unwrap();
         serde_json::to_value(answer).unwrap()
     };
     let answered = answer(&annotated());

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use clusterip::cluster::yaml;
 use clusterip::policy::host_calls::{HostCall, HostCalls};
 use clusterip::policy::module::{EMBEDDED, Module};
+use clusterip::policy::service_request::ServiceRequest;
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
 use publish::metadata::Resource;
@@ -159,21 +160,14 @@ impl HostCalls for Curious {
 fn looked_up() -> BTreeSet<(String, Resource)> {
     let module = Module::new(EMBEDDED).unwrap();
     let cluster = Arc::new(Curious::default());
-    let request = json!({
-        "uid": "00000000-0000-4000-8000-000000000001",
-        "kind": {"group": "", "version": "v1", "kind": "Service"},
-        "resource": {"group": "", "version": "v1", "resource": "services"},
-        "name": "web",
-        "namespace": "shop",
-        "operation": "CREATE",
-        "userInfo": {"username": "alice"},
-        "object": {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": "web", "namespace": "shop"},
-            "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
-        },
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
     });
+    let uid = "00000000-0000-4000-8000-000000000001";
+    let request = ServiceRequest { uid, username: "alice", object: &service, old: None, dry_run: false }.to_value();
     for lookups in ["cluster", "namespace"] {
         let settings = json!({"services": {"evidence": {"lookups": lookups}}});
         module.validate(&request, &settings, cluster.clone()).unwrap();
