@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 
 use crate::support::eventually::eventually;
 use crate::support::moving::{
-    These, addresses, but_addresses, create, delete, fresh, is_step, order, patch, path, plane, send, step, stored,
+    These, addresses, but_addresses, cached, create, delete, fresh, is_step, order, patch, path, plane, send, step,
+    stored,
 };
 use crate::support::proxy::{Fault, Proxy};
 
@@ -499,7 +500,10 @@ async fn changes_of_others_meanwhile_win() {
             let disturb = async {
                 gate.arrived().await;
                 let path = format!("{}?fieldManager=other", path(&namespace, &name));
-                send(&client, Method::PATCH, &path, Some(change)).await.unwrap();
+                let changed = send(&client, Method::PATCH, &path, Some(change)).await.unwrap();
+                // An API server that has not heard of it allocates for the write that comes next, refuses it
+                // then, and keeps what it allocated.
+                cached(&client, &changed).await;
                 gate.release();
             };
             let (order, targets) = (order(&before, &[to]), These(vec![]));

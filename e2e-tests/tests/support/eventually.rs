@@ -6,13 +6,18 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Asks again and again, until there is an answer.
-pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+pub async fn eventually<T>(what: &str, ask: impl AsyncFnMut() -> Option<T>) -> T {
+    eventually_within(PATIENCE, what, ask).await
+}
+
+/// The same, for what others take their time for.
+pub async fn eventually_within<T>(patience: Duration, what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + patience;
     loop {
         if let Some(answer) = ask().await {
             return answer;
         }
-        assert!(Instant::now() < deadline, "waited {} s in vain for {what}", PATIENCE.as_secs());
+        assert!(Instant::now() < deadline, "waited {} s in vain for {what}", patience.as_secs());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

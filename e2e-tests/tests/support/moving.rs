@@ -83,6 +83,18 @@ pub async fn stored(client: &Client, namespace: &str, name: &str) -> Option<Valu
     send(client, Method::GET, &path(namespace, name), None).await
 }
 
+/// Waits until the API server's cache has this state of a Service, or a later one.
+pub async fn cached(client: &Client, service: &Value) {
+    let version = |service: &Value| service["metadata"]["resourceVersion"].as_str()?.parse::<u64>().ok();
+    let text = |field| service["metadata"][field].as_str().unwrap();
+    let path = format!("{}?resourceVersion=0", path(text("namespace"), text("name")));
+    eventually("the cache of the API server", async || {
+        let found = send(client, Method::GET, &path, None).await?;
+        (version(&found) >= version(service)).then_some(())
+    })
+    .await;
+}
+
 /// A merge patch.
 pub async fn patch(client: &Client, namespace: &str, name: &str, patch: Value) -> Value {
     send(client, Method::PATCH, &path(namespace, name), Some(&patch)).await.unwrap()
