@@ -52,17 +52,17 @@ demo: build ## Place the Services of examples/shop
 	$(CLUSTERIP) plan examples/shop --settings examples/settings/k2s.yaml
 
 .PHONY: test
-test: build test-native test-wasm test-map e2e-tests ## Run all tests
+test: test-native test-wasm test-map e2e-tests ## Run all tests
 
-# The core is tested with overflow checks; what hosts the module, as it is released. Packages that are named
-# together share the features of their dependencies, and others than alone: all of them would be built anew.
+# Packages that are named together share the features of their dependencies, and others than alone: whoever
+# names these in another way builds most of the dependencies anew.
+HOSTED := --locked --release --workspace --exclude clusterip-core
+
+# The core is tested with overflow checks; what hosts the module, as it is released.
 .PHONY: test-native
 test-native: policy.wasm
 	cargo test --locked --package clusterip-core
-	cargo test --locked --release --package clusterip-policy
-	cargo test --locked --release --package clusterip
-	cargo test --locked --release --package publish
-	cargo test --locked --release --package deploy
+	cargo test $(HOSTED)
 
 .PHONY: test-wasm
 test-wasm: $(TOOLS)/bin/wasm-bindgen-test-runner ## Run the core's tests in WebAssembly, under Node
@@ -82,7 +82,7 @@ $(TOOLS)/bin/wasm-bindgen-test-runner: Cargo.lock
 test-map: policy.wasm ## Test the map in a headless chromium, if there is one
 	@if { command -v chromium && command -v npm; } >/dev/null || { test "$$(id -u)" = 0 && \
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium nodejs npm; } >/dev/null 2>&1; }; then \
-		cargo build --quiet --locked --release --package clusterip --example map; \
+		cargo build --quiet $(HOSTED) --example map; \
 		npm --prefix e2e-tests/map ci --silent --no-audit --no-fund; \
 		CLUSTERIP_MAPS=$(CURDIR)/target/release/examples/map npm --prefix e2e-tests/map --silent test; \
 	else \
@@ -92,8 +92,8 @@ test-map: policy.wasm ## Test the map in a headless chromium, if there is one
 .PHONY: e2e-tests
 e2e-tests: policy.wasm control-plane $(HELM_USED) ## Test on a real control plane, and replay the sessions through kwctl, if it is there
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
-		cargo test --locked --release --package clusterip --test e2e
-	CLUSTERIP_HELM=$(HELM_USED) KUBEBUILDER_ASSETS=$(ASSETS) cargo test --locked --release --package deploy --test chart
+		cargo test $(HOSTED) --test e2e
+	CLUSTERIP_HELM=$(HELM_USED) KUBEBUILDER_ASSETS=$(ASSETS) cargo test $(HOSTED) --test chart
 	@if command -v "$${KWCTL:-kwctl}" >/dev/null; then \
 		command -v bats >/dev/null || { echo "bats is missing: apt-get install bats" >&2; exit 1; }; \
 		command -v jq >/dev/null || { echo "jq is missing: apt-get install jq" >&2; exit 1; }; \
@@ -109,7 +109,7 @@ CHAOS ?= 100
 chaos: policy.wasm control-plane ## Kill the program at work, CHAOS (100) times, and what it needs, and print what became of it
 	for tests in chaos:: faults::; do \
 		CHAOS=$(CHAOS) CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
-			cargo test --locked --release --package clusterip --test e2e -- --nocapture $$tests; \
+			cargo test $(HOSTED) --test e2e -- --nocapture $$tests; \
 	done
 
 # Kubernetes is big: its programs are built once for each version, and kept. KUBEBUILDER_ASSETS names
@@ -170,7 +170,7 @@ test-compat: policy.wasm control-plane $(foreach version,$(COMPATIBLE),$(call CO
 	@failed=; for assets in $(foreach version,$(COMPATIBLE),$(call COMPATIBLE_BUILT,$(version))) $(BUILT_ASSETS); do \
 		echo "== Kubernetes $$(basename $$assets)"; \
 		CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$$assets \
-			cargo test --quiet --locked --release --package clusterip --test e2e || failed="$$failed $$(basename $$assets)"; \
+			cargo test --quiet $(HOSTED) --test e2e || failed="$$failed $$(basename $$assets)"; \
 	done; \
 	test -z "$$failed" || { echo "failed on$$failed" >&2; exit 1; }
 
@@ -216,8 +216,7 @@ lint: policy.wasm $(TOOLS)/bin/cargo-deny | go ## Check format, lints and depend
 	@cargo clippy --version >/dev/null || { echo "clippy is missing: rustup component add clippy" >&2; exit 1; }
 	cargo fmt --all --check
 	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
-	cargo clippy --quiet --locked --package clusterip --test e2e -- -D warnings
-	cargo clippy --quiet --locked --package deploy --test chart -- -D warnings
+	cargo clippy --quiet --locked --workspace --test e2e --test chart -- -D warnings
 	$(TOOLS)/bin/cargo-deny --log-level error check bans licenses sources
 	@unformatted=$$(gofmt -l e2e-tests/control-plane); test -z "$$unformatted" || { echo "not formatted: $$unformatted" >&2; exit 1; }
 	go -C e2e-tests/control-plane vet ./control-plane
