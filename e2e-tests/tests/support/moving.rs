@@ -5,8 +5,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use axum::http::{Method, Request};
+use clusterip::controller::alternatives::Targets;
 use clusterip::controller::journal::{PLACED, RELEASED};
-use clusterip::controller::mover::{Order, Targets};
+use clusterip::controller::mover::Order;
 use clusterip_core::service::MOVING_ANNOTATION;
 use kube::Client;
 use serde_json::{Value, json};

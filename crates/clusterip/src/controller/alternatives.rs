@@ -1,4 +1,4 @@
-//! Where else a Service may go whose move is under way.
+//! Where a Service may go whose move is under way.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -6,8 +6,18 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::Value;
 
 use super::misplaced;
-use super::mover::Targets;
 use crate::evaluator::{Evaluation, Evaluator};
+
+/// Where a Service may be placed.
+pub trait Targets: Send + Sync {
+    /// Addresses for it, like [`Order::addresses`](super::mover::Order::addresses), other than those that were refused; nothing where
+    /// there are none.
+    fn another(&self, refused: &[IpAddr]) -> Option<Vec<IpAddr>>;
+
+    /// Whether it may have these, which its annotation names: anybody might have written that. That the
+    /// annotation itself counts them as used does not matter here.
+    fn fits(&self, addresses: &[IpAddr]) -> bool;
+}
 
 /// Other addresses for a Service on the move. Each is held until the move has ended.
 pub struct Alternatives<'e> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::alternatives::Targets;
 use super::journal::{Journal, Way};
-use super::mover::Targets;
 use super::outcome::shown;
 use super::step::Placement;
 

@@ -29,6 +29,7 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::alternatives::Targets;
 use super::attempt::{Attempt, next_target, same_families};
 use super::field_ownership::MANAGER;
 use super::journal::{Journal, JournalError};
@@ -56,18 +57,6 @@ pub struct Order {
     /// Whether it is moved even if it is a load balancer, whose cloud controller may tear it down.
     pub load_balancers: bool,
 }
-
-/// Where a Service may be placed.
-pub trait Targets: Send + Sync {
-    /// Addresses for it, like [`Order::addresses`], other than those that were refused; nothing where
-    /// there are none.
-    fn another(&self, refused: &[IpAddr]) -> Option<Vec<IpAddr>>;
-
-    /// Whether it may have these, which its annotation names: anybody might have written that. That the
-    /// annotation itself counts them as used does not matter here.
-    fn fits(&self, addresses: &[IpAddr]) -> bool;
-}
-
 /// A move that is not finished. Where the Service has a journal by now, [`Mover::resume`] finishes.
 #[derive(Debug, Error)]
 pub enum MoveError {
