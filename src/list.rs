@@ -5,9 +5,11 @@ use std::net::IpAddr;
 
 use clusterip_core::json::{At, Mistyped};
 use clusterip_core::label_selector::Labels;
+use clusterip_core::node::object::blocks;
 use clusterip_core::pod_spec::PodSpec;
 use clusterip_core::service::MOVING_ANNOTATION;
 use clusterip_core::workload::{TemplateAt, Workload};
+use ipnet::IpNet;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -143,7 +145,37 @@ pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr))
     })
 }
 
-/// The first two strings of a list: a Service has no more addresses.
+/// Reads a list of Nodes, and gives every pod CIDR of each with its name.
+///
+/// # Errors
+/// [`ListError`] for the first mistake.
+pub fn node_blocks(json: &[u8], visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), ListError> {
+    each(json, &mut |item| {
+        let (mut name, mut primary, mut all) = (None, None, None);
+        each_field(item, &mut |item, key| match key {
+            Key::Metadata => each_field(item, &mut |metadata, key| match key {
+                Key::Name => set(&mut name, metadata, Cursor::text),
+                _ => metadata.skip(),
+            }),
+            Key::Spec => each_field(item, &mut |spec, key| match key {
+                Key::PodCidr => set(&mut primary, spec, Cursor::text),
+                Key::PodCidrs => set(&mut all, spec, first_two),
+                _ => spec.skip(),
+            }),
+            _ => item.skip(),
+        })?;
+        let name = read(name).ok_or(ListError::Encoding)?;
+        let all: [Option<Text<'_>>; 2] = all.unwrap_or_default();
+        let primary = read(primary).ok_or(ListError::Encoding)?;
+        let [first, second] = all;
+        let all = [read(first).ok_or(ListError::Encoding)?, read(second).ok_or(ListError::Encoding)?];
+        let texts = std::iter::once(&primary).chain(&all).map(|text| text.as_ref());
+        blocks(texts).into_iter().for_each(|block| visit(&name, block));
+        Ok(())
+    })
+}
+
+/// The first two strings of a list: a Service has no more addresses, and a Node no more pod CIDRs.
 fn first_two<'j>(list: &mut Cursor<'j>) -> Result<[Option<Text<'j>>; 2], Unexpected> {
     let (mut two, mut count) = ([None; 2], 0);
     list.list(&mut |item| -> Result<(), Unexpected> {
@@ -199,6 +231,8 @@ enum Key {
     Moving,
     Name,
     Namespace,
+    PodCidr,
+    PodCidrs,
     Spec,
 }
 
@@ -215,6 +249,8 @@ impl Key {
             MOVING => Self::Moving,
             b"name" => Self::Name,
             b"namespace" => Self::Namespace,
+            b"podCIDR" => Self::PodCidr,
+            b"podCIDRs" => Self::PodCidrs,
             b"spec" => Self::Spec,
             _ => return None,
         })

@@ -52,6 +52,17 @@ pub struct Report {
     pub mixed: Vec<String>,
 }
 
+impl Report {
+    /// One line: `kubernetes.io/os=windows (Deployment shop/web)`; without labels the source alone.
+    pub fn describe(&self) -> String {
+        if self.labels.is_empty() {
+            return self.source.clone();
+        }
+        let labels: Vec<String> = self.labels.iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
+        format!("{} ({})", labels.join(", "), self.source)
+    }
+}
+
 impl Evidence {
     /// The value of a node label, if known.
     pub fn value(&self, key: &str) -> Option<&str> {
@@ -81,9 +92,7 @@ impl Evidence {
         if self.is_empty() {
             return "no evidence".to_owned();
         }
-        let labels: Vec<String> =
-            self.found.iter().map(|found| format!("{}={}", found.key, plain(&found.value))).collect();
-        format!("{} ({})", labels.join(", "), self.report().source)
+        self.report().describe()
     }
 
     /// Adds what is not known yet.

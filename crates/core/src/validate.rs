@@ -6,7 +6,8 @@ use serde_json::Value;
 use crate::answer::Answer;
 use crate::cluster::Cluster;
 use crate::decide::decide;
-use crate::request::Request;
+use crate::node::{self, Allocation};
+use crate::request::{About, Request};
 use crate::settings::Settings;
 
 #[derive(Deserialize)]
@@ -15,12 +16,14 @@ struct Payload {
     request: Value,
     #[serde(default)]
     settings: Value,
+    #[serde(default)]
+    allocation: Value,
 }
 
-/// Answers `{"request": AdmissionRequest, "settings": …}`. Whatever can't be read is denied, with
-/// status 400 and the reason.
+/// Answers `{"request": AdmissionRequest, "settings": …}`, and for a Node that is to get blocks also
+/// `"allocation": …`, see [`Allocation`]. Whatever can't be read is denied, with status 400 and the reason.
 pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Answer {
-    let Payload { mut request, settings } = match serde_json::from_slice(payload) {
+    let Payload { mut request, settings, allocation } = match serde_json::from_slice(payload) {
         Ok(payload) => payload,
         Err(error) => {
             return Answer::unreadable(format!("the request is no JSON document with request and settings: {error}"));
@@ -34,7 +37,14 @@ pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Answer {
         Ok(parsed) => parsed,
         Err(mistyped) => return Answer::unreadable(format!("the request can't be read: {mistyped}")),
     };
-    let decision = decide(&parsed, &settings, cluster);
+    let allocation = match Allocation::read(&allocation) {
+        Ok(allocation) => allocation,
+        Err(mistyped) => return Answer::unreadable(format!("the request can't be read: {mistyped}")),
+    };
+    let decision = match &parsed.about {
+        About::Node(node) => node::decide(node, &settings, allocation.as_ref(), cluster),
+        About::Service(_) | About::Other => decide(&parsed, &settings, cluster),
+    };
     Answer::new(decision, request.get_mut("object").map(Value::take).unwrap_or_default())
 }
 

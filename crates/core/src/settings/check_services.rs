@@ -1,4 +1,4 @@
-//! How the settings go together.
+//! How the pools of Services go together.
 
 use ipnet::IpNet;
 
@@ -96,7 +96,8 @@ impl Match {
     }
 }
 
-fn overlaps(a: IpNet, b: IpNet) -> bool {
+/// Whether two ranges have an address in common.
+pub(super) fn overlaps(a: IpNet, b: IpNet) -> bool {
     a.contains(&b) || b.contains(&a)
 }
 
