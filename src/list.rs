@@ -282,7 +282,7 @@ fn read(text: Option<Text<'_>>) -> Option<Cow<'_, str>> {
 /// Whoever may write a Service may write this annotation: what can't be read counts for nothing, and
 /// at most two addresses a side are believed, or one Service could use up a pool, or block it.
 fn moving_addresses(annotation: &str) -> Vec<IpAddr> {
-    let value: Value = serde_json::from_str(annotation).unwrap_or_default();
+    let value: Value = serde_json::from_slice(annotation.as_bytes()).unwrap_or_default();
     let side = |key| value.get(key).and_then(Value::as_array).into_iter().flatten().take(2);
     side("from").chain(side("to")).filter_map(|address| address.as_str()?.parse().ok()).collect()
 }

@@ -253,7 +253,8 @@ fn payloads_that_can_not_be_read_are_denied_with_the_reason() {
             b"{} {}".to_vec(),
             "the request is no JSON document with request and settings: trailing characters",
         ),
-        ("a number", b"5".to_vec(), "the request is no JSON document with request and settings: invalid type"),
+        ("a number", b"5".to_vec(), "the request is no JSON document with request and settings: found the number 5"),
+        ("a list", b"[{}, {}]".to_vec(), "the request is no JSON document with request and settings: found a list"),
         (
             "10,000 levels",
             format!("{{\"request\": {}}}", nested(10_000)).into_bytes(),
