@@ -165,12 +165,12 @@ pub fn node_blocks(json: &[u8], visit: &mut dyn FnMut(&str, IpNet)) -> Result<()
             _ => item.skip(),
         })?;
         let name = read(name).ok_or(ListError::Encoding)?;
-        let all: [Option<Text<'_>>; 2] = all.unwrap_or_default();
-        let primary = read(primary).ok_or(ListError::Encoding)?;
-        let [first, second] = all;
-        let all = [read(first).ok_or(ListError::Encoding)?, read(second).ok_or(ListError::Encoding)?];
-        let texts = std::iter::once(&primary).chain(&all).map(|text| text.as_ref());
-        blocks(texts).into_iter().for_each(|block| visit(&name, block));
+        let [first, second] = all.unwrap_or_default();
+        let mut texts: Vec<Cow<'_, str>> = Vec::new();
+        for text in [primary, first, second].into_iter().flatten() {
+            texts.push(text.read().ok_or(ListError::Encoding)?);
+        }
+        blocks(texts.iter().map(AsRef::as_ref)).into_iter().for_each(|block| visit(&name, block));
         Ok(())
     })
 }
