@@ -65,6 +65,7 @@ fn misplaced(block: IpNet, node: &Node, own: Option<&NodePool>, settings: &Setti
         });
     }
     match pools.iter().find(|pool| pool.meets(block)) {
+        Some(pool) if own == Some(pool) => Some(format!("{block} lies only partly in its own pool {:?}", pool.name)),
         Some(pool) => Some(format!("{block} lies only partly in pool {:?}, {}", pool.name, belongs())),
         None => own.map(|_| format!("{block} lies in no pool, {}", belongs())),
     }
