@@ -296,6 +296,17 @@ fn the_pool_is_the_first_whose_match_matches_the_labels_of_the_node() {
 }
 
 #[test]
+fn a_node_without_a_free_block_is_refused_with_pool_ranges_and_evidence() {
+    let object = node_of("windows", json!({}));
+    let message = concat!(
+        r#"Node w1: pool "windows" (10.1.0.0/16) is full: no block of /24 is free; chosen by "#,
+        "kubernetes.io/os=windows (Node w1); add a range to the pool, or delete Nodes that are gone",
+    );
+    let expected = denied(500, message, by_os("windows", "Node w1", &[("kubernetes.io/os", "windows")]), &[]);
+    assert_eq!(assigned_of(&node_created(&object), &two_pools(), &held(&["10.0.0.0/8"])), expected);
+}
+
+#[test]
 fn nothing_of_a_node_changes_but_its_blocks() {
     let settings = node_pool(json!({"cidrs": ["10.0.0.0/16", "fd00::/48"]}));
     let why = by("a", "default");

@@ -380,6 +380,11 @@ fn a_pool_that_no_node_can_reach_is_a_mistake() {
             two(zone(), json!({"os": "linux", "nodeSelector": {"matchLabels": {"zone": "a"}}})),
             &unreachable,
         ),
+        (
+            "a selector beside the same os",
+            two(json!({"os": "linux"}), json!({"os": "linux", "nodeSelector": {"matchLabels": {"zone": "a"}}})),
+            &unreachable,
+        ),
         ("another os", two(json!({"os": "windows"}), json!({"os": "linux"})), &[]),
         (
             "fewer labels than before",
