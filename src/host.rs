@@ -11,6 +11,7 @@ use clusterip_core::json::At;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::settings::Lookups;
 use clusterip_core::workload::{TemplateAt, Workload, WorkloadKind};
+use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -135,6 +136,7 @@ struct GetRequest<'r> {
 /// The fields that are read, sorted: the host prunes everything else, `metadata` apart, and compares
 /// queries as sets.
 const SERVICE_MASKS: [&str; 2] = ["spec.clusterIP", "spec.clusterIPs"];
+const NODE_MASKS: [&str; 2] = ["spec.podCIDR", "spec.podCIDRs"];
 /// Nothing but `metadata` is read: a mask that no object has prunes the rest.
 const METADATA_MASKS: [&str; 1] = ["metadata"];
 const RUNTIME_CLASS_MASKS: [&str; 1] = ["scheduling.nodeSelector"];
@@ -191,6 +193,11 @@ impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Cluster for Host<C> {
     fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
         let objects = self.list(&Resource::SERVICE, None, &SERVICE_MASKS.map(str::to_owned))?;
         list::service_addresses(&objects, visit).map_err(|error| Resource::SERVICE.malformed(&error))
+    }
+
+    fn node_blocks(&self, visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
+        let objects = self.list(&Resource::NODE, None, &NODE_MASKS.map(str::to_owned))?;
+        list::node_blocks(&objects, visit).map_err(|error| Resource::NODE.malformed(&error))
     }
 
     fn ip_address(&self, address: IpAddr) -> Result<IpAddressLookup, LookupError> {

@@ -5,9 +5,11 @@ use std::net::IpAddr;
 
 use clusterip_core::json::{At, Mistyped};
 use clusterip_core::label_selector::Labels;
+use clusterip_core::node::object::blocks;
 use clusterip_core::pod_spec::PodSpec;
 use clusterip_core::service::MOVING_ANNOTATION;
 use clusterip_core::workload::{TemplateAt, Workload};
+use ipnet::IpNet;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -143,7 +145,37 @@ pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr))
     })
 }
 
-/// The first two strings of a list: a Service has no more addresses.
+/// Reads a list of Nodes, and gives every pod CIDR of each with its name.
+///
+/// # Errors
+/// [`ListError`] for the first mistake.
+pub fn node_blocks(json: &[u8], visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), ListError> {
+    each(json, &mut |item| {
+        let (mut name, mut primary, mut all) = (None, None, None);
+        each_field(item, &mut |item, key| match key {
+            Key::Metadata => each_field(item, &mut |metadata, key| match key {
+                Key::Name => set(&mut name, metadata, Cursor::text),
+                _ => metadata.skip(),
+            }),
+            Key::Spec => each_field(item, &mut |spec, key| match key {
+                Key::PodCidr => set(&mut primary, spec, Cursor::text),
+                Key::PodCidrs => set(&mut all, spec, first_two),
+                _ => spec.skip(),
+            }),
+            _ => item.skip(),
+        })?;
+        let name = read(name).ok_or(ListError::Encoding)?;
+        let [first, second] = all.unwrap_or_default();
+        let mut texts: Vec<Cow<'_, str>> = Vec::new();
+        for text in [primary, first, second].into_iter().flatten() {
+            texts.push(text.read().ok_or(ListError::Encoding)?);
+        }
+        blocks(texts.iter().map(AsRef::as_ref)).into_iter().for_each(|block| visit(&name, block));
+        Ok(())
+    })
+}
+
+/// The first two strings of a list: a Service has no more addresses, and a Node no more pod CIDRs.
 fn first_two<'j>(list: &mut Cursor<'j>) -> Result<[Option<Text<'j>>; 2], Unexpected> {
     let (mut two, mut count) = ([None; 2], 0);
     list.list(&mut |item| -> Result<(), Unexpected> {
@@ -199,6 +231,8 @@ enum Key {
     Moving,
     Name,
     Namespace,
+    PodCidr,
+    PodCidrs,
     Spec,
 }
 
@@ -215,6 +249,8 @@ impl Key {
             MOVING => Self::Moving,
             b"name" => Self::Name,
             b"namespace" => Self::Namespace,
+            b"podCIDR" => Self::PodCidr,
+            b"podCIDRs" => Self::PodCidrs,
             b"spec" => Self::Spec,
             _ => return None,
         })
@@ -246,7 +282,7 @@ fn read(text: Option<Text<'_>>) -> Option<Cow<'_, str>> {
 /// Whoever may write a Service may write this annotation: what can't be read counts for nothing, and
 /// at most two addresses a side are believed, or one Service could use up a pool, or block it.
 fn moving_addresses(annotation: &str) -> Vec<IpAddr> {
-    let value: Value = serde_json::from_str(annotation).unwrap_or_default();
+    let value: Value = serde_json::from_slice(annotation.as_bytes()).unwrap_or_default();
     let side = |key| value.get(key).and_then(Value::as_array).into_iter().flatten().take(2);
     side("from").chain(side("to")).filter_map(|address| address.as_str()?.parse().ok()).collect()
 }

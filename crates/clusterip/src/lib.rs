@@ -2,7 +2,7 @@
 //! clusters.
 //!
 //! [`policy`] runs the module and carries what it asks; [`cluster`] is where the answers come from;
-//! [`webhook`] and [`controller`] serve a cluster; [`report`] shows results to people and programs;
+//! [`webhook`] and [`controller`] serve a cluster, [`nodes`] its Nodes; [`report`] shows results to people and programs;
 //! [`commands`] tie them together.
 
 pub mod audit;
@@ -14,6 +14,7 @@ pub mod evaluator;
 pub mod live_settings;
 pub mod logging;
 pub mod metrics;
+pub mod nodes;
 pub mod permissions;
 pub mod placement;
 pub mod planner;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -21,7 +22,7 @@ pub struct Answer {
     /// The HTTP status of a refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
-    /// The object of the request with its addresses, if it gets any.
+    /// The object of the request with its addresses, or its blocks, if it gets any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mutated_object: Option<Value>,
     /// See [`Audit`].
@@ -105,7 +106,7 @@ impl Answer {
     pub fn new(decision: Decision, mut object: Value) -> Self {
         let Decision { verdict, pool, evidence, warnings } = decision;
         let (outcome, reason) = match &verdict {
-            Verdict::Allocated(_) => (Outcome::Allocated, None),
+            Verdict::Allocated(_) | Verdict::Assigned(_) => (Outcome::Allocated, None),
             Verdict::Left(reason) => (Outcome::Left, Some(reason.clone())),
             Verdict::Denied(denial) => (Outcome::Denied, Some(denial.message.clone())),
         };
@@ -119,6 +120,10 @@ impl Answer {
         match verdict {
             Verdict::Allocated(addresses) => {
                 set_addresses(&mut object, &addresses);
+                answer.mutated_object = Some(object);
+            }
+            Verdict::Assigned(blocks) => {
+                set_blocks(&mut object, &blocks);
                 answer.mutated_object = Some(object);
             }
             Verdict::Left(_) => {}
@@ -146,13 +151,7 @@ impl Answer {
 /// Sets `spec.clusterIP`; for two addresses `spec.clusterIPs` too. For one the API server fills that in
 /// itself. Addresses are written canonically (RFC 5952), as `IPAddress` objects are named.
 fn set_addresses(object: &mut Value, addresses: &[IpAddr]) {
-    let Some(object) = object.as_object_mut() else { return };
-    let spec = object.entry("spec").or_insert(Value::Null);
-    if !spec.is_object() {
-        // `spec: null` is what an absent one is.
-        *spec = Value::Object(Map::new());
-    }
-    let (Some(spec), Some(primary)) = (spec.as_object_mut(), addresses.first()) else { return };
+    let (Some(spec), Some(primary)) = (spec(object), addresses.first()) else { return };
     spec.insert("clusterIP".to_owned(), primary.to_string().into());
     if addresses.len() > 1 {
         spec.insert("clusterIPs".to_owned(), addresses.iter().map(ToString::to_string).collect());
@@ -163,6 +162,23 @@ fn set_addresses(object: &mut Value, addresses: &[IpAddr]) {
         // An empty string or null in its place would contradict `clusterIP`.
         spec.remove("clusterIPs");
     }
+}
+
+/// Sets `spec.podCIDR` and `spec.podCIDRs` together: the API server refuses the one without the other.
+fn set_blocks(object: &mut Value, blocks: &[IpNet]) {
+    let (Some(spec), Some(first)) = (spec(object), blocks.first()) else { return };
+    spec.insert("podCIDR".to_owned(), first.to_string().into());
+    spec.insert("podCIDRs".to_owned(), blocks.iter().map(ToString::to_string).collect());
+}
+
+/// The `spec` of an object, made where it is absent.
+fn spec(object: &mut Value) -> Option<&mut Map<String, Value>> {
+    let spec = object.as_object_mut()?.entry("spec").or_insert(Value::Null);
+    if !spec.is_object() {
+        // `spec: null` is what an absent one is.
+        *spec = Value::Object(Map::new());
+    }
+    spec.as_object_mut()
 }
 
 /// Cuts a warning where the API server might.

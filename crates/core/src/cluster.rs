@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use thiserror::Error;
 
 use crate::label_selector::Labels;
@@ -35,6 +36,10 @@ pub trait Cluster {
     /// Calls `visit` with every address that a Service has, or that a move under way keeps for it,
     /// in any order and possibly more than once, together with the Service's namespace and name.
     fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError>;
+
+    /// Calls `visit` with every pod CIDR that a Node has, in any order and possibly more than once, together
+    /// with the Node's name.
+    fn node_blocks(&self, visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError>;
 
     /// Whether an `IPAddress` object of this address exists, by a consistent read. A host that knows of
     /// more that is taken (addresses in flight, those of a move under way) answers that it exists.

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 use crate::address::Family;
 use crate::cluster::Cluster;
 use crate::evidence::Report;
@@ -32,6 +34,8 @@ pub struct Decision {
 pub enum Verdict {
     /// The Service gets these addresses, the primary one first. One that it has already is among them.
     Allocated(Vec<IpAddr>),
+    /// The Node gets these pod CIDRs, in this order.
+    Assigned(Vec<IpNet>),
     /// It stays as it is, for this reason.
     Left(String),
     /// It is refused.
@@ -47,7 +51,7 @@ pub struct Denial {
     pub message: String,
 }
 
-/// Decides about one admission request.
+/// Decides about one admission request, of a Service.
 pub fn decide(request: &Request, settings: &Settings, cluster: &dyn Cluster) -> Decision {
     let mut case = Case {
         request,

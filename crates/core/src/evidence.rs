@@ -52,6 +52,22 @@ pub struct Report {
     pub mixed: Vec<String>,
 }
 
+impl Report {
+    /// One line: `kubernetes.io/os=windows (Deployment shop/web)`; without labels the source alone.
+    pub fn describe(&self) -> String {
+        if self.labels.is_empty() {
+            return self.source.clone();
+        }
+        format!("{} ({})", in_words(&self.labels), self.source)
+    }
+}
+
+/// Labels in one line: `kubernetes.io/arch=arm64, kubernetes.io/os=linux`.
+pub fn in_words(labels: &Labels) -> String {
+    let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
+    labels.join(", ")
+}
+
 impl Evidence {
     /// The value of a node label, if known.
     pub fn value(&self, key: &str) -> Option<&str> {
@@ -81,9 +97,7 @@ impl Evidence {
         if self.is_empty() {
             return "no evidence".to_owned();
         }
-        let labels: Vec<String> =
-            self.found.iter().map(|found| format!("{}={}", found.key, plain(&found.value))).collect();
-        format!("{} ({})", labels.join(", "), self.report().source)
+        self.report().describe()
     }
 
     /// Adds what is not known yet.

@@ -1,9 +1,9 @@
-//! Decides which ClusterIP a Kubernetes Service gets.
+//! Decides which ClusterIP a Kubernetes Service gets, and which pod CIDRs a Node.
 //!
 //! One way through, top to bottom: [`triage`] says what an admission request asks, [`evidence`] on
 //! which nodes the Service's Pods will run, [`pool`] which pool serves those, [`pick`] which of its
 //! addresses is free, [`answer`] puts it into words. [`decide`] ties them together; [`validate`] is the
-//! same from bytes to bytes.
+//! same from bytes to bytes. [`node`] is the same way for Nodes.
 //!
 //! # Promises
 //! - Pure: the cluster is asked through the port [`cluster::Cluster`] alone. No clock, no randomness,
@@ -20,6 +20,7 @@ pub mod families;
 pub mod json;
 pub mod label_selector;
 pub mod namespace;
+pub mod node;
 pub mod pick;
 pub mod pod_spec;
 pub mod pool;

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::json::{At, Mistyped};
+use crate::node::Node;
 use crate::service::Service;
 
 /// An `AdmissionRequest` of `admission.k8s.io/v1`.
@@ -12,16 +13,32 @@ pub struct Request {
     pub uid: String,
     /// `operation`
     pub operation: Operation,
-    /// Whether the object is a `v1` Service itself, not another kind and not a sub-resource of it.
-    pub is_service: bool,
     /// The namespace of the object.
     pub namespace: String,
     /// The name of the object; empty where it is yet to be generated.
     pub name: String,
-    /// The Service as it is asked for; nothing for a deletion, or for another kind.
-    pub object: Option<Service>,
-    /// The Service as it is.
-    pub old_object: Option<Service>,
+    /// What is created or updated.
+    pub about: About,
+}
+
+/// What a request is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum About {
+    /// A `v1` Service itself that is created or updated.
+    Service(Change<Service>),
+    /// A `v1` Node itself that is created or updated.
+    Node(Change<Node>),
+    /// Another kind, a sub-resource, or another operation.
+    Other,
+}
+
+/// A creation or an update.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change<T> {
+    /// The object as it is asked for.
+    pub object: T,
+    /// The object as it is; nothing for a creation.
+    pub old: Option<T>,
 }
 
 /// What is to be done.
@@ -39,8 +56,8 @@ impl Request {
     /// Reads a request.
     ///
     /// # Errors
-    /// [`Mistyped`] for a field that is not what the API defines, or for a Service without the object
-    /// that its operation needs. Objects of other kinds are not looked into.
+    /// [`Mistyped`] for a field that is not what the API defines, or for a Service or Node without the
+    /// object that its operation needs. Objects of other kinds are not looked into.
     pub fn read(request: &Value) -> Result<Self, Mistyped> {
         let request = At::new(request, "request");
         request.object()?;
@@ -56,49 +73,38 @@ impl Request {
                 });
             }
         };
-        let is_service = match request.get("kind")? {
-            Some(kind) => {
-                kind.text_of("group")?.is_none()
-                    && kind.text_of("version")? == Some("v1")
-                    && kind.text_of("kind")? == Some("Service")
-            }
+        let kind = match request.get("kind")? {
+            Some(kind) if kind.text_of("group")?.is_some() || kind.text_of("version")? != Some("v1") => None,
+            Some(kind) => kind.text_of("kind")?,
             None => {
                 return Err(Mistyped { path: request.key_path("kind"), expected: "a kind", found: "nothing".into() });
             }
         };
-        let is_service = is_service && request.text_of("subResource")?.is_none();
-        let looked_into = is_service && operation != Operation::Other;
-        let service = |key: &str| match request.get(key)? {
-            Some(object) if looked_into => {
-                Service::read(object.value, &object.path).map(|service| Some((object, service)))
-            }
-            _ => Ok(None),
+        let itself = request.text_of("subResource")?.is_none() && operation != Operation::Other;
+        let about = match kind.filter(|_| itself) {
+            Some("Service") => About::Service(change(&request, operation, "a Service", Service::read)?),
+            Some("Node") => About::Node(change(&request, operation, "a Node", Node::read)?),
+            _ => About::Other,
         };
-        let (object, old_object) = (service("object")?, service("oldObject")?);
-        if looked_into && object.is_none() {
-            return Err(Mistyped { path: request.key_path("object"), expected: "a Service", found: "nothing".into() });
-        }
-        if is_service && operation == Operation::Update && old_object.is_none() {
-            return Err(Mistyped {
-                path: request.key_path("oldObject"),
-                expected: "a Service",
-                found: "nothing".into(),
-            });
-        }
-        let namespace = match (request.text_of("namespace")?, &object) {
+        let namespace = match (request.text_of("namespace")?, &about) {
             (Some(namespace), _) => Some(namespace),
-            (None, Some((at, _))) => at.get("metadata")?.map_or(Ok(None), |metadata| metadata.text_of("namespace"))?,
-            (None, None) => None,
+            (None, About::Other) => None,
+            (None, _) => match request.descend(&["object", "metadata"])? {
+                Some(metadata) => metadata.text_of("namespace")?,
+                None => None,
+            },
         };
-        let name = request.text_of("name")?.or(object.as_ref().map(|(_, service)| service.name.as_str()));
+        let name = request.text_of("name")?.or(match &about {
+            About::Service(service) => Some(service.object.name.as_str()),
+            About::Node(node) => Some(node.object.name.as_str()),
+            About::Other => None,
+        });
         Ok(Self {
             uid: request.text_of("uid")?.unwrap_or_default().to_owned(),
             operation,
-            is_service,
             namespace: namespace.unwrap_or_default().to_owned(),
             name: name.unwrap_or_default().to_owned(),
-            object: object.map(|(_, service)| service),
-            old_object: old_object.map(|(_, service)| service),
+            about,
         })
     }
 
@@ -112,4 +118,20 @@ impl Request {
     pub fn subject(&self) -> String {
         format!("{}/{}", self.namespace, if self.name.is_empty() { "(name yet to be generated)" } else { &self.name })
     }
+}
+
+/// The object of a request, and for an update the one that is there.
+fn change<T>(
+    request: &At<'_>,
+    operation: Operation,
+    expected: &'static str,
+    read: impl Fn(&Value, &str) -> Result<T, Mistyped>,
+) -> Result<Change<T>, Mistyped> {
+    let object = |key: &str| request.get(key)?.map(|object| read(object.value, &object.path)).transpose();
+    let missing = |key: &str| Mistyped { path: request.key_path(key), expected, found: "nothing".into() };
+    let (new, old) = (object("object")?, object("oldObject")?);
+    if operation == Operation::Update && old.is_none() && new.is_some() {
+        return Err(missing("oldObject"));
+    }
+    Ok(Change { object: new.ok_or_else(|| missing("object"))?, old })
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::request::{Operation, Request};
+use crate::request::{About, Change, Operation, Request};
 use crate::service::Service;
 use crate::settings::Settings;
 
@@ -26,9 +26,12 @@ pub enum Triage<'r> {
 /// address is refused there. A `PUT` without `clusterIP` keeps the address that the Service has.
 pub fn triage<'r>(request: &'r Request, settings: &Settings) -> Triage<'r> {
     let leave = |why: &str| Triage::Leave(why.to_owned());
-    let (true, Some(service)) = (request.is_service, &request.object) else {
+    let About::Service(Change { object: service, old }) = &request.about else {
         return leave("not a Service that is created or updated");
     };
+    if settings.pools.is_empty() {
+        return leave("no pool in the settings is for Services");
+    }
     if request.namespace == "default" && request.name == "kubernetes" {
         return leave("default/kubernetes belongs to the API server");
     }
@@ -45,7 +48,7 @@ pub fn triage<'r>(request: &'r Request, settings: &Settings) -> Triage<'r> {
         return leave("clusterIPs without clusterIP: the API server refuses it");
     }
     let new = service.addresses();
-    match (request.operation, &request.old_object) {
+    match (request.operation, old) {
         (Operation::Create, _) if service.cluster_ip.is_none() => Triage::Allocate(service),
         (Operation::Create, _) => Triage::Check(service, new),
         (Operation::Update, Some(old)) => {

@@ -9,7 +9,7 @@ mod support;
 
 use clusterip_core::address::{Family, Order};
 use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement};
-use clusterip_core::settings::{Explicit, Lookups, Match, Pool, Settings, WhenFull};
+use clusterip_core::settings::{Explicit, Lookups, Match, NodeSettings, Pool, Settings, WhenFull};
 use clusterip_core::validate::{SettingsAnswer, validate_settings};
 use clusterip_core::workload::WorkloadKind;
 use serde_json::{Value, json};
@@ -51,6 +51,7 @@ fn k2s() -> Settings {
         when_full: WhenFull::Deny,
         exempt_namespaces: vec!["kube-system".into()],
         service_cidrs: vec![],
+        nodes: NodeSettings::default(),
     }
 }
 
@@ -121,6 +122,7 @@ fn everything_that_can_be_set_arrives() {
         when_full: WhenFull::Unmanaged,
         exempt_namespaces: vec![],
         service_cidrs: vec![net("10.0.0.0/16"), net("fd00::/108")],
+        nodes: NodeSettings::default(),
     };
     let settings = settings(&document);
     assert_eq!(settings, expected);

@@ -110,6 +110,10 @@ impl Cluster for State {
         Ok(())
     }
 
+    fn node_blocks(&self, _: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
+        Ok(())
+    }
+
     fn ip_address(&self, address: IpAddr) -> Result<IpAddressLookup, LookupError> {
         Ok(if self.0.contains(&address) { IpAddressLookup::Taken } else { IpAddressLookup::Free })
     }

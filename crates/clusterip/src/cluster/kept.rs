@@ -21,7 +21,8 @@ pub fn kept(kind: &Kind, object: DynamicObject) -> Option<Value> {
         "ServiceCIDR" => vec!["spec.cidrs".to_owned()],
         "RuntimeClass" => vec!["scheduling.nodeSelector".to_owned()],
         "EndpointSlice" => vec!["endpoints.conditions.ready".to_owned(), "endpoints.nodeName".to_owned()],
-        "Namespace" | "Node" | "IPAddress" => Vec::new(),
+        "Node" => vec!["spec.podCIDR".to_owned(), "spec.podCIDRs".to_owned()],
+        "Namespace" | "IPAddress" => Vec::new(),
         "Pod" => POD_SPEC.map(|field| format!("spec.{field}")).into(),
         _ => {
             let job = *kind == ("batch/v1".to_owned(), "CronJob".to_owned());
@@ -109,6 +110,9 @@ mod tests {
             "ipFamilyPolicy": "SingleStack",
             "ports": [{"port": 80}],
             "cidrs": ["10.0.0.0/24"],
+            "podCIDR": "10.1.0.0/24",
+            "podCIDRs": ["10.1.0.0/24"],
+            "providerID": "p",
             "template": template,
             "jobTemplate": {"spec": {"template": template}},
         });
@@ -163,7 +167,11 @@ mod tests {
                 }}),
             ),
             ("v1", "Namespace", json!({"metadata": labelled})),
-            ("v1", "Node", json!({"metadata": labelled})),
+            (
+                "v1",
+                "Node",
+                json!({"metadata": labelled, "spec": {"podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24"]}}),
+            ),
             ("v1", "Pod", json!({"metadata": labelled, "spec": pod})),
             ("node.k8s.io/v1", "RuntimeClass", json!({"metadata": bare, "scheduling": {"nodeSelector": {"a": "b"}}})),
             ("networking.k8s.io/v1", "IPAddress", json!({"metadata": {"name": "web", "namespace": "shop"}})),

@@ -2,6 +2,7 @@
 
 pub mod host_calls;
 pub mod module;
+pub mod node_request;
 pub mod request;
 pub mod response;
 pub mod service_request;

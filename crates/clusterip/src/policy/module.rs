@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clusterip_core::answer::Answer;
+use clusterip_core::node::Allocation;
 use clusterip_core::validate::SettingsAnswer;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -99,6 +100,15 @@ impl Module {
     ) -> Result<Answer, ModuleError> {
         let payload = json!({ "request": request, "settings": settings });
         self.call("validate", &payload, Some(calls))
+    }
+
+    /// Asks for the blocks of a Node, of which nothing need be looked up.
+    ///
+    /// # Errors
+    /// As [`Self::validate`].
+    pub fn assign(&self, request: &Value, settings: &Value, allocation: &Allocation) -> Result<Answer, ModuleError> {
+        let payload = json!({ "request": request, "settings": settings, "allocation": allocation.to_value() });
+        self.call("validate", &payload, None)
     }
 
     /// Checks settings.

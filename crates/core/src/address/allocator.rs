@@ -70,6 +70,20 @@ impl BlockAllocator {
         Ok(())
     }
 
+    /// Goes on behind `last`, the block handed out last, as if this allocator had handed it out. One that
+    /// lies outside of the CIDR changes nothing.
+    pub fn continue_behind(&mut self, last: IpNet) {
+        if let Ok(indices) = self.indices(last) {
+            let index = *indices.end();
+            self.next = if index == self.blocks.last_index() { 0 } else { index + 1 };
+        }
+    }
+
+    /// Whether no block is free.
+    pub fn is_full(&self) -> bool {
+        self.held.first_gap(0..=self.blocks.last_index()).is_none()
+    }
+
     /// How many blocks are held.
     pub fn held(&self) -> u128 {
         self.held.len()

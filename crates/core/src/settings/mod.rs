@@ -1,7 +1,13 @@
 //! What the user wrote, checked.
 
-mod check;
+mod check_nodes;
+mod check_pools;
+mod check_services;
+mod nodes;
 mod read;
+mod read_nodes;
+mod read_services;
+mod reader;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,17 +16,19 @@ use ipnet::IpNet;
 use serde_json::Value;
 use thiserror::Error;
 
+pub use self::nodes::{BlockSize, NodeMatch, NodePool, NodeSettings, Withheld};
 use crate::address::{Candidates, Family, Order, Range};
 use crate::label_selector::{LabelSelector, Labels};
 use crate::pod_spec::OS_LABEL;
 use crate::workload::WorkloadKind;
 
-/// The settings of the policy: a document whose only key, for now, is `services`.
+/// The settings of the policy: a document with `services`, `nodes`, or both.
 ///
-/// `{}` stands for the pools of the K2s distribution; see [`Settings::default`].
+/// `{}` stands for the Service pools of the K2s distribution; see [`Settings::default`]. Beside `nodes` they
+/// have to be written to be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// `services.pools`, in the order in which they are tried.
+    /// `services.pools`, in the order in which they are tried; none where the settings are about Nodes alone.
     pub pools: Vec<Pool>,
     /// `services.evidence.kinds`: which workloads are asked, in this order.
     pub kinds: Vec<WorkloadKind>,
@@ -38,6 +46,8 @@ pub struct Settings {
     pub exempt_namespaces: Vec<String>,
     /// `services.serviceCIDRs`: the cluster's own ranges, the primary one first.
     pub service_cidrs: Vec<IpNet>,
+    /// `nodes`
+    pub nodes: NodeSettings,
 }
 
 /// A pool of addresses and the Services it is for.
@@ -139,13 +149,16 @@ impl Settings {
     /// [`Invalid`] with every mistake, not just the first.
     pub fn from_value(document: &Value) -> Result<Self, Invalid> {
         let (settings, origins, mut mistakes) = read::settings(document);
-        mistakes.extend(check::mistakes(&settings, &origins));
+        mistakes.extend(check_services::mistakes(&settings, &origins.services));
+        mistakes.extend(check_nodes::mistakes(&settings, &origins.nodes));
         if mistakes.is_empty() { Ok(settings) } else { Err(Invalid { mistakes }) }
     }
 
     /// What is allowed, but probably not meant.
     pub fn warnings(&self) -> Vec<Mistake> {
-        check::warnings(self)
+        let mut warnings = check_services::warnings(self);
+        warnings.extend(check_nodes::warnings(self));
+        warnings
     }
 
     /// The address of `default/kubernetes`: the first one of the primary Service range, where known.
@@ -222,6 +235,7 @@ impl Default for Settings {
             when_full: WhenFull::default(),
             exempt_namespaces: vec!["kube-system".into()],
             service_cidrs: Vec::new(),
+            nodes: NodeSettings::default(),
         }
     }
 }

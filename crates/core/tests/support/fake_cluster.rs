@@ -8,6 +8,7 @@ use clusterip_core::cluster::{Cluster, IpAddressLookup, LookupError, NamespaceMe
 use clusterip_core::label_selector::Labels;
 use clusterip_core::settings::Lookups;
 use clusterip_core::workload::{Workload, WorkloadKind};
+use ipnet::IpNet;
 use serde_json::Value;
 
 use super::{ip, pod_spec_of};
@@ -28,6 +29,7 @@ pub struct FakeCluster {
     nodes: BTreeMap<String, Labels>,
     runtime_classes: BTreeMap<String, Labels>,
     services: Vec<(String, String, IpAddr)>,
+    blocks: Vec<(String, IpNet)>,
     ip_addresses: BTreeSet<IpAddr>,
     lacks_ip_address_api: bool,
     failures: Vec<(String, LookupError)>,
@@ -82,6 +84,12 @@ impl FakeCluster {
     /// An `IPAddress` that no listed Service has.
     pub fn ip_address(mut self, address: &str) -> Self {
         self.ip_addresses.insert(ip(address));
+        self
+    }
+
+    /// A Node with a pod CIDR.
+    pub fn node_block(mut self, name: &str, block: &str) -> Self {
+        self.blocks.push((name.into(), block.parse().unwrap()));
         self
     }
 
@@ -146,6 +154,12 @@ impl Cluster for FakeCluster {
     fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
         self.ask("list Service".into())?;
         self.services.iter().for_each(|(namespace, name, address)| visit(namespace, name, *address));
+        Ok(())
+    }
+
+    fn node_blocks(&self, visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
+        self.ask("list Node".into())?;
+        self.blocks.iter().for_each(|(name, block)| visit(name, *block));
         Ok(())
     }
 

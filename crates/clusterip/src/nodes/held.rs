@@ -1,0 +1,154 @@
+//! Which blocks are held, and by which Nodes.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use clusterip_core::address::{Family, Occupancy};
+use clusterip_core::node::Allocation;
+use clusterip_core::node::object::blocks;
+use clusterip_core::settings::NodeSettings;
+use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
+use serde_json::Value;
+
+/// The blocks of Nodes, and where the next ones are sought. Its memory grows with the Nodes, never with the
+/// pools.
+#[derive(Clone, Debug, Default)]
+pub struct Held {
+    nodes: BTreeMap<String, Vec<IpNet>>,
+    v4: Occupancy,
+    v6: Occupancy,
+    /// The block handed out last, by the range that it was handed out of.
+    last: BTreeMap<IpNet, IpNet>,
+}
+
+impl Held {
+    /// Notes what a Node has, in place of what was known of it. Where the next block is sought does not
+    /// change: blocks that others set are learned this way.
+    pub fn learn(&mut self, node: &str, blocks: Vec<IpNet>) {
+        self.forget(node);
+        for block in &blocks {
+            let numbers = numbers(*block);
+            self.occupancy(*block).insert(numbers);
+        }
+        if !blocks.is_empty() {
+            self.nodes.insert(node.to_owned(), blocks);
+        }
+    }
+
+    /// Notes that a Node was given blocks: the next ones are sought behind them.
+    pub fn hand_out(&mut self, node: &str, blocks: Vec<IpNet>, settings: &NodeSettings) {
+        for block in &blocks {
+            if let Some(range) = settings.pools.iter().find_map(|pool| pool.cidr_of(*block)) {
+                self.last.insert(range, *block);
+            }
+        }
+        self.learn(node, blocks);
+    }
+
+    /// Lets go of what a Node has, but for what another one has too.
+    pub fn forget(&mut self, node: &str) {
+        let Some(gone) = self.nodes.remove(node) else { return };
+        for block in gone {
+            let removed = numbers(block);
+            self.occupancy(block).remove(removed);
+            for other in self.sharing(node, block) {
+                let kept = numbers(other.1);
+                self.occupancy(other.1).insert(kept);
+            }
+        }
+    }
+
+    /// The blocks of a Node.
+    pub fn of(&self, node: &str) -> &[IpNet] {
+        self.nodes.get(node).map_or(&[], Vec::as_slice)
+    }
+
+    /// All Nodes that have blocks, by name.
+    pub fn nodes(&self) -> impl Iterator<Item = (&str, &[IpNet])> {
+        self.nodes.iter().map(|(name, blocks)| (name.as_str(), blocks.as_slice()))
+    }
+
+    /// The blocks of other Nodes that have an address in common with `block`, by the Nodes' names. It looks at
+    /// all Nodes.
+    pub fn sharing(&self, node: &str, block: IpNet) -> Vec<(String, IpNet)> {
+        let meets = |other: &IpNet| other.contains(&block) || block.contains(other);
+        let others = self.nodes.iter().filter(|(name, _)| *name != node);
+        others
+            .flat_map(|(name, blocks)| blocks.iter().filter(|other| meets(other)).map(|other| (name.clone(), *other)))
+            .collect()
+    }
+
+    /// What the policy is told: as few ranges as there can be.
+    pub fn allocation(&self) -> Allocation {
+        let v4 = self.v4.ranges().flat_map(|range| {
+            let (first, last) = ((*range.start() as u32).into(), (*range.end() as u32).into());
+            Ipv4Subnets::new(first, last, 0).map(IpNet::from)
+        });
+        let v6 = self.v6.ranges().flat_map(|range| {
+            let (first, last) = ((*range.start()).into(), (*range.end()).into());
+            Ipv6Subnets::new(first, last, 0).map(IpNet::from)
+        });
+        Allocation { held: v4.chain(v6).collect(), last: self.last.values().copied().collect() }
+    }
+
+    fn occupancy(&mut self, block: IpNet) -> &mut Occupancy {
+        match Family::of(block.addr()) {
+            Family::V4 => &mut self.v4,
+            Family::V6 => &mut self.v6,
+        }
+    }
+}
+
+/// The blocks of a Node object.
+pub fn blocks_of(node: &Value) -> Vec<IpNet> {
+    let spec = node.get("spec");
+    let first = spec.and_then(|spec| spec.get("podCIDR")).into_iter();
+    let all = spec.and_then(|spec| spec.get("podCIDRs")).and_then(Value::as_array).into_iter().flatten();
+    blocks(first.chain(all).filter_map(Value::as_str))
+}
+
+/// The numbers of the addresses of a block.
+fn numbers(block: IpNet) -> RangeInclusive<u128> {
+    let number = |address| match address {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    };
+    number(block.network())..=number(block.broadcast())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn nets(texts: &[&str]) -> Vec<IpNet> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn neighbours_become_one_and_what_is_let_go_leaves_a_gap() {
+        let mut held = Held::default();
+        for (index, node) in ["a", "b", "c", "d"].iter().enumerate() {
+            held.learn(node, nets(&[&format!("10.0.{index}.0/24"), &format!("fd00:0:0:{index}::/64")]));
+        }
+        assert_eq!(held.allocation().held, nets(&["10.0.0.0/22", "fd00::/62"]));
+        held.forget("b");
+        let expected = ["10.0.0.0/24", "10.0.2.0/23", "fd00::/64", "fd00:0:0:2::/63"];
+        assert_eq!(held.allocation().held, nets(&expected));
+        held.forget("b");
+        assert_eq!(held.allocation().held, nets(&expected), "twice is once");
+    }
+
+    #[test]
+    fn what_two_have_stays_until_both_are_gone() {
+        let mut held = Held::default();
+        held.learn("a", nets(&["10.0.0.0/23"]));
+        held.learn("b", nets(&["10.0.1.0/24"]));
+        assert_eq!(held.sharing("a", nets(&["10.0.0.0/23"])[0]), [("b".to_owned(), nets(&["10.0.1.0/24"])[0])]);
+        held.forget("a");
+        assert_eq!(held.allocation().held, nets(&["10.0.1.0/24"]));
+        held.learn("b", Vec::new());
+        assert_eq!(held.allocation(), Allocation::default());
+    }
+}

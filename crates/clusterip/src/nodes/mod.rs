@@ -1,0 +1,7 @@
+//! The pod CIDRs of Nodes: who holds which blocks, and which are not as they should be.
+//!
+//! [`held`] is what is known of the cluster, as the policy is told it; [`placement`] holds a Node's blocks
+//! against the pool that the policy names.
+
+pub mod held;
+pub mod placement;

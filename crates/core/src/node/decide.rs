@@ -1,0 +1,58 @@
+//! The decision about a Node: request, settings and what is held in, one value out.
+
+use ipnet::IpNet;
+
+use super::allocation::Allocation;
+use super::assign::assign;
+use super::check::check;
+use super::object::Node;
+use super::pool::{choose, report};
+use crate::cluster::Cluster;
+use crate::decide::{Decision, Verdict};
+use crate::request::Change;
+use crate::settings::{Explicit, Settings};
+
+/// Decides about a Node that is created or updated.
+///
+/// One without blocks gets one of each family of its pool, if `allocation` says what is held; otherwise it
+/// is left. Blocks that are new in the request are checked, as `nodes.explicit` says.
+pub fn decide(
+    Change { object: node, old }: &Change<Node>,
+    settings: &Settings,
+    allocation: Option<&Allocation>,
+    cluster: &dyn Cluster,
+) -> Decision {
+    let left = |reason: &str| Decision {
+        verdict: Verdict::Left(reason.to_owned()),
+        pool: None,
+        evidence: None,
+        warnings: Vec::new(),
+    };
+    if settings.nodes.pools.is_empty() {
+        return left("no pool in the settings is for Nodes");
+    }
+    let had = |block: &IpNet| old.as_ref().is_some_and(|old| old.blocks.contains(block));
+    let new: Vec<IpNet> = node.blocks.iter().copied().filter(|block| !had(block)).collect();
+    // A Node keeps the blocks that it has.
+    let allocation = allocation.filter(|_| node.blocks.is_empty());
+    if allocation.is_none() {
+        if node.blocks.is_empty() {
+            return left("pod CIDRs are assigned by the controller of `clusterip serve`, not in admission");
+        }
+        if new.is_empty() {
+            return left("no new pod CIDR");
+        }
+        if settings.nodes.explicit == Explicit::Allow {
+            return left("set by somebody else");
+        }
+    }
+    let own = choose(node, &settings.nodes);
+    let mut decision = left("");
+    decision.pool = own.map(|pool| pool.name.clone());
+    decision.evidence = own.map(|pool| report(node, pool));
+    decision.verdict = match allocation {
+        Some(allocation) => assign(node, own, settings, allocation),
+        None => check(node, &new, own, settings, cluster, &mut decision.warnings),
+    };
+    decision
+}

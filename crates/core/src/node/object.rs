@@ -1,0 +1,50 @@
+//! The fields of a Node that a decision reads.
+
+use ipnet::IpNet;
+use serde_json::Value;
+
+use crate::json::{At, Mistyped};
+use crate::label_selector::Labels;
+
+/// A Node, as far as it matters here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// `metadata.name`
+    pub name: String,
+    /// `metadata.labels`
+    pub labels: Labels,
+    /// `spec.podCIDR` and `spec.podCIDRs`, without repetition, without host bits. Those that can't be read
+    /// are left out: the API server refuses them.
+    pub blocks: Vec<IpNet>,
+}
+
+impl Node {
+    /// Reads the fields out of a Node object that stands at `path` of some document.
+    ///
+    /// # Errors
+    /// [`Mistyped`] for a field that is not what the API defines.
+    pub fn read(object: &Value, path: &str) -> Result<Self, Mistyped> {
+        let object = At::new(object, path);
+        let empty = Value::Null;
+        let metadata = object.get("metadata")?.unwrap_or(At::new(&empty, object.key_path("metadata")));
+        let spec = object.get("spec")?.unwrap_or(At::new(&empty, object.key_path("spec")));
+        Ok(Self {
+            name: metadata.text_of("name")?.unwrap_or_default().to_owned(),
+            labels: metadata.map_of("labels")?,
+            blocks: blocks(spec.text_of("podCIDR")?.into_iter().chain(spec.texts_of("podCIDRs")?)),
+        })
+    }
+}
+
+/// Blocks as a Node has them in `podCIDR` and `podCIDRs`: without repetition, without host bits; what is no
+/// CIDR is left out.
+pub fn blocks<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<IpNet> {
+    let mut blocks = Vec::new();
+    for block in texts.filter_map(|text| text.parse::<IpNet>().ok()) {
+        let block = block.trunc();
+        if !blocks.contains(&block) {
+            blocks.push(block);
+        }
+    }
+    blocks
+}

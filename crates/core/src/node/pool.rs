@@ -1,0 +1,54 @@
+//! Which pool is a Node's?
+
+use crate::evidence::{Report, in_words};
+use crate::label_selector::Labels;
+use crate::node::Node;
+use crate::pod_spec::labelled;
+use crate::settings::{NodePool, NodeSettings};
+
+/// The first pool, in the order of the settings, whose `match` matches the Node's labels.
+pub fn choose<'s>(node: &Node, settings: &'s NodeSettings) -> Option<&'s NodePool> {
+    settings.pools.iter().find(|pool| admits(pool, node))
+}
+
+fn admits(pool: &NodePool, node: &Node) -> bool {
+    let matches = &pool.matches;
+    matches.node_labels.iter().all(|(key, value)| labelled(&node.labels, key).as_ref() == Some(value))
+        && matches.node_selector.matches(&node.labels)
+}
+
+/// The labels of a Node that some pools ask about.
+fn asked(node: &Node, pools: &[NodePool]) -> Labels {
+    let mut labels = Labels::new();
+    for pool in pools {
+        let selector = &pool.matches.node_selector;
+        let keys = pool.matches.node_labels.keys().chain(selector.match_labels.keys());
+        for key in keys.chain(selector.match_expressions.iter().map(|requirement| &requirement.key)) {
+            if let Some(value) = labelled(&node.labels, key) {
+                labels.insert(key.clone(), value);
+            }
+        }
+    }
+    labels
+}
+
+/// Why it is this pool.
+pub fn report(node: &Node, pool: &NodePool) -> Report {
+    let labels = asked(node, std::slice::from_ref(pool));
+    let matches = &pool.matches;
+    let source = if matches.node_labels.is_empty() && matches.node_selector.is_empty() {
+        "default".to_owned()
+    } else {
+        format!("Node {}", node.name)
+    };
+    Report { source, labels, mixed: Vec::new() }
+}
+
+/// That it is none of them, in words.
+pub fn nobodys(node: &Node, settings: &NodeSettings) -> String {
+    let labels = asked(node, &settings.pools);
+    if labels.is_empty() {
+        return "no pool of Nodes is for one without the labels that they ask about".to_owned();
+    }
+    format!("no pool of Nodes is for {}", in_words(&labels))
+}

@@ -1,0 +1,74 @@
+//! How the pools of Nodes go together, and with those of Services.
+
+use ipnet::IpNet;
+
+use super::check_pools::{self, Common, Kind};
+use super::nodes::{NodeMatch, NodePool};
+use super::read::Origin;
+use super::{Mistake, Settings};
+use crate::address::overlap;
+
+/// Mistakes between values; `origins` has an entry for each pool of Nodes.
+pub(super) fn mistakes(settings: &Settings, origins: &[Origin]) -> Vec<Mistake> {
+    let pools = settings.nodes.pools.iter();
+    let pools: Vec<Common<'_>> =
+        pools.map(|pool| Common { name: &pool.name, cidrs: &pool.cidrs, exclude: &pool.exclude }).collect();
+    check_pools::mistakes(&pools, origins, &OfNodes(settings))
+}
+
+struct OfNodes<'s>(&'s Settings);
+
+impl Kind for OfNodes<'_> {
+    fn of_range(&self, pool: usize, cidr: IpNet, say: &mut dyn FnMut(String)) {
+        let pool = &self.0.nodes.pools[pool];
+        if let Some(reason) = of_services(self.0, pool, cidr) {
+            say(reason);
+        }
+        match self.0.block_allocator(pool, cidr) {
+            Err(error) => say(error.to_string()),
+            Ok(allocator) if allocator.is_full() => {
+                let reason = "has no block to give: Service ranges, pools of Services and exclude take them all";
+                say(format!("{cidr} {reason}"));
+            }
+            Ok(_) => {}
+        }
+    }
+
+    fn covers(&self, pool: usize, other: usize) -> bool {
+        self.0.nodes.pools[pool].matches.covers(&self.0.nodes.pools[other].matches)
+    }
+}
+
+pub(super) fn warnings(settings: &Settings) -> Vec<Mistake> {
+    let mut warnings = Vec::new();
+    for (index, pool) in settings.nodes.pools.iter().enumerate() {
+        for (position, cidr) in pool.cidrs.iter().enumerate() {
+            if let Some(range) = settings.service_cidrs.iter().find(|range| overlap(**range, *cidr)) {
+                let reason =
+                    format!("{cidr} overlaps the Service range {range}: no Node gets a block with an address of it");
+                warnings.push(Mistake { path: format!("nodes.pools[{index}].cidrs[{position}]"), reason });
+            }
+        }
+    }
+    warnings
+}
+
+/// A pool of Services that a range overlaps, in words. A Service range is no mistake: its blocks are kept
+/// free, as the controller manager of Kubernetes does. A pool of Services is one, unless it is excluded: these
+/// settings themselves would give its addresses to both.
+fn of_services(settings: &Settings, pool: &NodePool, cidr: IpNet) -> Option<String> {
+    let excluded = |range: &IpNet| pool.exclude.iter().any(|excluded| excluded.contains(range));
+    settings.pools.iter().find_map(|services| {
+        let other = services.cidrs.iter().find(|other| overlap(**other, cidr) && !excluded(other))?;
+        Some(format!("{cidr} overlaps {other} of the pool {:?} of Services: exclude it", services.name))
+    })
+}
+
+impl NodeMatch {
+    /// Whether it surely matches whatever `other` matches: each of its conditions follows from one of
+    /// `other`'s. (Selectors are compared, not reasoned about.)
+    fn covers(&self, other: &Self) -> bool {
+        self.node_labels.iter().all(|(key, value)| other.node_labels.get(key) == Some(value))
+            && (self.node_selector.is_empty() || self.node_selector == other.node_selector)
+    }
+}

@@ -1,0 +1,117 @@
+//! From a document to the pools of Services, and how they are chosen from. What concerns one value alone
+//! is checked here; how values go together, in `check_services`.
+
+use super::read::Origin;
+use super::reader::{Reader, unknown};
+use super::{Lookups, Match, Pool, Settings, WhenFull};
+use crate::address::Order;
+use crate::json::{At, quote};
+use crate::workload::WorkloadKind;
+
+impl Reader {
+    /// Reads `services`.
+    pub(super) fn services(&mut self, at: &At<'_>, settings: &mut Settings) -> Vec<Origin> {
+        let mut origins = Vec::new();
+        const KEYS: [&str; 8] =
+            ["pools", "evidence", "assumeOS", "order", "explicit", "whenFull", "exemptNamespaces", "serviceCIDRs"];
+        let Some(fields) = self.fields(at, &KEYS) else { return origins };
+        if let Some(pools) = fields.get("pools") {
+            (settings.pools, origins) = self.list(pools, Self::pool).into_iter().unzip();
+            if pools.value.as_array().is_some_and(Vec::is_empty) {
+                self.mistake(
+                    pools.path.clone(),
+                    "no pool: give at least one, or leave the key out for the pools of K2s",
+                );
+            }
+        }
+        if let Some(evidence) = fields.get("evidence") {
+            self.evidence(evidence, settings);
+        }
+        if let Some(os) = fields.get("assumeOS").and_then(|at| self.os(at)) {
+            settings.assume_os = os;
+        }
+        if let Some(at) = fields.get("order") {
+            settings.order =
+                self.choice(at, &[("spread", Order::Spread), ("lowest", Order::Lowest)]).unwrap_or_default();
+        }
+        if let Some(at) = fields.get("explicit") {
+            settings.explicit = self.explicit(at);
+        }
+        if let Some(at) = fields.get("whenFull") {
+            settings.when_full =
+                self.choice(at, &[("deny", WhenFull::Deny), ("unmanaged", WhenFull::Unmanaged)]).unwrap_or_default();
+        }
+        if let Some(at) = fields.get("exemptNamespaces") {
+            settings.exempt_namespaces = self.list(at, Self::dns_label);
+        }
+        if let Some(at) = fields.get("serviceCIDRs") {
+            settings.service_cidrs = self.list(at, Self::service_cidr);
+        }
+        origins
+    }
+
+    fn pool(&mut self, at: &At<'_>) -> Option<(Pool, Origin)> {
+        const KEYS: [&str; 6] = ["name", "cidrs", "reserved", "exclude", "bands", "match"];
+        let before = self.mistakes.len();
+        let fields = self.fields(at, &KEYS)?;
+        let unknown_keys = self.mistakes.len() > before;
+        let name = self.pool_name(at, &fields);
+        let (cidr_paths, cidrs) = self.pool_cidrs(at, &fields);
+        let reserved = fields.get("reserved").and_then(|at| self.count(at)).unwrap_or_default();
+        let (exclude_paths, exclude) = self.pool_exclude(&fields);
+        let bands = fields.get("bands").and_then(|at| self.flag(at)).unwrap_or_default();
+        let before_match = self.mistakes.len();
+        let matches = fields.get("match").and_then(|at| self.pool_match(at)).unwrap_or_default();
+        let origin = Origin {
+            path: at.path.clone(),
+            cidrs: cidr_paths,
+            exclude: exclude_paths,
+            match_is_whole: !unknown_keys && self.mistakes.len() == before_match,
+        };
+        Some((Pool { name, cidrs, reserved, exclude, bands, matches }, origin))
+    }
+
+    fn pool_match(&mut self, at: &At<'_>) -> Option<Match> {
+        let fields = self.fields(at, &["os", "nodeLabels", "namespaces", "namespaceSelector", "serviceSelector"])?;
+        let node_labels = self.node_labels(&fields);
+        Some(Match {
+            node_labels,
+            namespaces: fields.get("namespaces").map(|at| self.list(at, Self::dns_label)).unwrap_or_default(),
+            namespace_selector: fields.get("namespaceSelector").and_then(|at| self.selector(at)).unwrap_or_default(),
+            service_selector: fields.get("serviceSelector").and_then(|at| self.selector(at)).unwrap_or_default(),
+        })
+    }
+
+    fn evidence(&mut self, at: &At<'_>, settings: &mut Settings) {
+        let Some(fields) = self.fields(at, &["kinds", "lookups"]) else { return };
+        if let Some(at) = fields.get("lookups") {
+            settings.lookups = self
+                .choice(at, &[("cluster", Lookups::Cluster), ("namespace", Lookups::Namespace)])
+                .unwrap_or_default();
+        }
+        if let Some(kinds) = fields.get("kinds") {
+            let mut read: Vec<WorkloadKind> = Vec::new();
+            self.list(kinds, |reader, at| {
+                let kind = reader.kind(at)?;
+                if read.contains(&kind) {
+                    reader.mistake(at.path.clone(), format!("{} is in the list already", quote(at.value.as_str()?)));
+                } else {
+                    read.push(kind);
+                }
+                Some(())
+            });
+            settings.kinds = read;
+        }
+    }
+
+    fn kind(&mut self, at: &At<'_>) -> Option<WorkloadKind> {
+        let text = self.ok(at.text())?;
+        let kind = WorkloadKind::parse(text);
+        if kind.is_none() {
+            let known: Vec<&str> = WorkloadKind::known_names().collect();
+            let reason = unknown("kind", text, &known);
+            self.mistake(at.path.clone(), format!("{reason}; a custom resource is written group/version/Kind"));
+        }
+        kind
+    }
+}

@@ -1,0 +1,243 @@
+//! The words that settings are made of: fields, lists, names, ranges, labels. Whatever can't be read is
+//! a mistake with its path, and left out.
+
+use ipnet::IpNet;
+
+use super::{Explicit, Mistake};
+use crate::address::Family;
+use crate::json::{At, Mistyped, quote};
+use crate::label_selector::{LabelSelector, Labels, Operator, Requirement};
+
+/// Reads values, and remembers what could not be read.
+#[derive(Default)]
+pub(super) struct Reader {
+    pub(super) mistakes: Vec<Mistake>,
+}
+
+/// The known fields of an object.
+pub(super) struct Fields<'v>(Vec<(&'static str, At<'v>)>);
+
+impl<'v> Fields<'v> {
+    pub(super) fn get(&self, key: &str) -> Option<&At<'v>> {
+        self.0.iter().find(|(name, _)| *name == key).map(|(_, at)| at)
+    }
+}
+
+impl Reader {
+    pub(super) fn mistake(&mut self, path: impl Into<String>, reason: impl Into<String>) {
+        self.mistakes.push(Mistake { path: path.into(), reason: reason.into() });
+    }
+
+    pub(super) fn ok<T>(&mut self, result: Result<T, Mistyped>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(Mistyped { path, expected, found }) => {
+                let path = if path.is_empty() { "settings".into() } else { path };
+                self.mistake(path, format!("expected {expected}, found {found}"));
+                None
+            }
+        }
+    }
+
+    /// The fields of an object that are among `known`; every other is a mistake.
+    pub(super) fn fields<'v>(&mut self, at: &At<'v>, known: &[&'static str]) -> Option<Fields<'v>> {
+        if at.value.is_null() {
+            return Some(Fields(Vec::new()));
+        }
+        let object = self.ok(at.object())?;
+        for key in object.keys().filter(|key| !known.contains(&key.as_str())) {
+            let reason = unknown("key", key, known);
+            self.mistake(at.key_path(key), reason);
+        }
+        let field = |&name: &&'static str| Some((name, At::new(object.get(name)?, at.key_path(name))));
+        Some(Fields(known.iter().filter_map(field).filter(|(_, at)| !at.value.is_null()).collect()))
+    }
+
+    pub(super) fn selector(&mut self, at: &At<'_>) -> Option<LabelSelector> {
+        let fields = self.fields(at, &["matchLabels", "matchExpressions"])?;
+        Some(LabelSelector {
+            match_labels: fields.get("matchLabels").map(|at| self.labels(at)).unwrap_or_default(),
+            match_expressions: fields
+                .get("matchExpressions")
+                .map(|at| self.list(at, Self::requirement))
+                .unwrap_or_default(),
+        })
+    }
+
+    fn requirement(&mut self, at: &At<'_>) -> Option<Requirement> {
+        let fields = self.fields(at, &["key", "operator", "values"])?;
+        let key = match fields.get("key") {
+            Some(key) => self.ok(key.text())?.to_owned(),
+            None => {
+                self.mistake(at.key_path("key"), "missing: a requirement is about a label");
+                return None;
+            }
+        };
+        if !is_label_key(&key) {
+            self.mistake(at.key_path("key"), format!("{} is no label key", quote(&key)));
+        }
+        let operator = match fields.get("operator") {
+            Some(operator) => {
+                let name = self.ok(operator.text())?;
+                let Some(known) = Operator::parse(name) else {
+                    self.mistake(operator.path.clone(), unknown("operator", name, &Operator::NAMES));
+                    return None;
+                };
+                known
+            }
+            None => {
+                self.mistake(at.key_path("operator"), format!("missing: one of {}", Operator::NAMES.join(", ")));
+                return None;
+            }
+        };
+        let values = fields.get("values").map(|at| self.list(at, Self::label_value)).unwrap_or_default();
+        match (operator.takes_values(), values.is_empty()) {
+            (true, true) => self.mistake(at.key_path("values"), "missing: In and NotIn need at least one value"),
+            (false, false) => self.mistake(at.key_path("values"), "Exists and DoesNotExist take no values"),
+            _ => {}
+        }
+        Some(Requirement { key, operator, values })
+    }
+
+    /// The items of a list that can be read. A single value where a list is expected is a mistake.
+    pub(super) fn list<T>(&mut self, at: &At<'_>, mut read: impl FnMut(&mut Self, &At<'_>) -> Option<T>) -> Vec<T> {
+        match self.ok(at.items()) {
+            Some(items) => items.filter_map(|item| read(self, &item)).collect(),
+            None => Vec::new(),
+        }
+    }
+
+    pub(super) fn choice<T: Copy>(&mut self, at: &At<'_>, choices: &[(&'static str, T)]) -> Option<T> {
+        let text = self.ok(at.text())?;
+        let found = choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+        if found.is_none() {
+            let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+            self.mistake(at.path.clone(), unknown("value", text, &names));
+        }
+        found
+    }
+
+    pub(super) fn explicit(&mut self, at: &At<'_>) -> Explicit {
+        let choices = [("allow", Explicit::Allow), ("warn", Explicit::Warn), ("deny", Explicit::Deny)];
+        self.choice(at, &choices).unwrap_or_default()
+    }
+
+    pub(super) fn count(&mut self, at: &At<'_>) -> Option<u64> {
+        self.ok(at.value.as_u64().ok_or_else(|| at.mistyped("a number of addresses, 0 or more")))
+    }
+
+    pub(super) fn flag(&mut self, at: &At<'_>) -> Option<bool> {
+        self.ok(at.value.as_bool().ok_or_else(|| at.mistyped("true or false")))
+    }
+
+    pub(super) fn os(&mut self, at: &At<'_>) -> Option<String> {
+        let os = self.label_value(at)?.to_ascii_lowercase();
+        if os.is_empty() {
+            self.mistake(at.path.clone(), "empty: name an operating system, such as linux or windows");
+            return None;
+        }
+        Some(os)
+    }
+
+    pub(super) fn cidr(&mut self, at: &At<'_>) -> Option<IpNet> {
+        let text = self.ok(at.text())?;
+        let Ok(cidr) = text.parse::<IpNet>() else {
+            let slash =
+                if text.parse::<std::net::IpAddr>().is_ok() { ": the length is missing, such as /24" } else { "" };
+            self.mistake(at.path.clone(), format!("{} is no CIDR{slash}", quote(text)));
+            return None;
+        };
+        if cidr != cidr.trunc() {
+            self.mistake(at.path.clone(), format!("{cidr} has host bits set: did you mean {}?", cidr.trunc()));
+            return None;
+        }
+        Some(cidr)
+    }
+
+    pub(super) fn cidr_or_address(&mut self, at: &At<'_>) -> Option<IpNet> {
+        match at.value.as_str().and_then(|text| text.parse::<std::net::IpAddr>().ok()) {
+            Some(address) => Some(address.into()),
+            None => self.cidr(at),
+        }
+    }
+
+    pub(super) fn service_cidr(&mut self, at: &At<'_>) -> Option<IpNet> {
+        const LONGEST: u8 = 3;
+        let cidr = self.cidr(at)?;
+        if Family::of(cidr.addr()).bits() - cidr.prefix_len() < LONGEST {
+            self.mistake(
+                at.path.clone(),
+                format!("{cidr} has fewer than 8 addresses: no Service range may be so small"),
+            );
+            return None;
+        }
+        Some(cidr)
+    }
+
+    pub(super) fn dns_label(&mut self, at: &At<'_>) -> Option<String> {
+        let text = self.ok(at.text())?;
+        if !is_dns_label(text) {
+            let reason = format!("{} is no DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end", quote(text));
+            self.mistake(at.path.clone(), reason);
+            return None;
+        }
+        Some(text.to_owned())
+    }
+
+    pub(super) fn labels(&mut self, at: &At<'_>) -> Labels {
+        let mut labels = Labels::new();
+        let Some(object) = self.ok(at.object()) else { return labels };
+        for (key, value) in object {
+            let at = At::new(value, at.key_path(key));
+            if !is_label_key(key) {
+                self.mistake(at.path.clone(), format!("{} is no label key", quote(key)));
+            }
+            if let Some(value) = self.label_value(&at) {
+                labels.insert(key.clone(), value);
+            }
+        }
+        labels
+    }
+
+    pub(super) fn label_value(&mut self, at: &At<'_>) -> Option<String> {
+        let text = self.ok(at.text())?;
+        if !text.is_empty() && !is_label_name(text) {
+            let reason = format!("{} is no label value: at most 63 of A-Z, a-z, 0-9, -, _ and .", quote(text));
+            self.mistake(at.path.clone(), reason);
+            return None;
+        }
+        Some(text.to_owned())
+    }
+}
+
+fn is_dns_label(text: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&text.len()) && text.bytes().all(good) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+/// `prefix/name`, or `name` alone.
+fn is_label_key(key: &str) -> bool {
+    match key.split_once('/') {
+        None => is_label_name(key),
+        Some((prefix, name)) => prefix.len() <= 253 && prefix.split('.').all(is_dns_label) && is_label_name(name),
+    }
+}
+
+fn is_label_name(name: &str) -> bool {
+    let ends = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+    name.len() <= 63
+        && ends(name.bytes().next())
+        && ends(name.bytes().last())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
+/// Says what something unknown could have been: the nearest known name, or all of them.
+pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
+    const FARTHEST: usize = 3;
+    let distance = |known: &&&str| strsim::damerau_levenshtein(&known.to_ascii_lowercase(), &name.to_ascii_lowercase());
+    let nearest = known.iter().min_by_key(distance).filter(|known| distance(known) <= FARTHEST.min(known.len() / 2));
+    match nearest {
+        Some(nearest) => format!("unknown {what} {}: did you mean {nearest}?", quote(name)),
+        None => format!("unknown {what} {}: known are {}", quote(name), known.join(", ")),
+    }
+}
