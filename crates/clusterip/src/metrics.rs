@@ -50,6 +50,18 @@ macro_rules! label_values {
 }
 
 label_values! {
+    /// What an admission request is about.
+    About {
+        /// A Service.
+        Service = "Service",
+        /// A Node, or a part of one.
+        Node = "Node",
+        /// Something that nobody should ask about.
+        Other = "other",
+    }
+}
+
+label_values! {
     /// How an admission request ended.
     Decision {
         /// It got an address of a pool.
@@ -137,6 +149,7 @@ struct ReplicaLabels {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AdmissionLabels {
+    kind: About,
     decision: Decision,
     pool: Option<String>,
 }
@@ -286,7 +299,7 @@ impl Metrics {
         let registry = &mut self.registry;
         registry.register(
             "admissions",
-            "Admission requests, by how they ended; no pool: none was asked for an address",
+            "Admission requests, by what they are about and how they ended; no pool: none was asked for",
             self.admissions.clone(),
         );
         registry.register_with_unit(
@@ -387,13 +400,13 @@ impl Metrics {
             drop(self.settings_versions.get_or_create(&ResultLabels { result }));
         }
         for &decision in Decision::ALL {
-            drop(self.admissions.get_or_create(&AdmissionLabels { decision, pool: None }));
+            drop(self.admissions.get_or_create(&AdmissionLabels { kind: About::Service, decision, pool: None }));
         }
     }
 
     /// An admission request was answered.
-    pub fn admission(&self, decision: Decision, pool: Option<&str>, took: Duration) {
-        self.admissions.get_or_create(&AdmissionLabels { decision, pool: pool.map(str::to_owned) }).inc();
+    pub fn admission(&self, kind: About, decision: Decision, pool: Option<&str>, took: Duration) {
+        self.admissions.get_or_create(&AdmissionLabels { kind, decision, pool: pool.map(str::to_owned) }).inc();
         self.admission_duration.observe(took.as_secs_f64());
     }
 
@@ -418,7 +431,8 @@ impl Metrics {
             let pool = || fill.pool.clone();
             // Prometheus sees a counter grow only where it has seen it before: the first denial would go unseen.
             for decision in [Decision::Allocated, Decision::Denied] {
-                drop(self.admissions.get_or_create(&AdmissionLabels { decision, pool: Some(pool()) }));
+                let labels = AdmissionLabels { kind: About::Service, decision, pool: Some(pool()) };
+                drop(self.admissions.get_or_create(&labels));
             }
             self.squatters.get_or_create(&PoolLabels { pool: pool() }).set(whole(fill.squatters));
             for family in &fill.families {
@@ -548,11 +562,17 @@ mod tests {
     /// Everything that there is, exposed at least once.
     fn filled() -> Metrics {
         let metrics = Metrics::new();
-        metrics.admission(Decision::from(Outcome::Allocated), Some("linux"), Duration::from_nanos(1_953_125));
-        metrics.admission(Decision::from(Outcome::Allocated), Some("linux"), Duration::from_secs(9));
-        metrics.admission(Decision::from(Outcome::Denied), Some("windows"), Duration::from_millis(125));
-        metrics.admission(Decision::from(Outcome::Left), None, Duration::from_millis(125));
-        metrics.admission(Decision::Error, None, Duration::from_secs(2));
+        metrics.admission(
+            About::Service,
+            Decision::from(Outcome::Allocated),
+            Some("linux"),
+            Duration::from_nanos(1_953_125),
+        );
+        metrics.admission(About::Service, Decision::from(Outcome::Allocated), Some("linux"), Duration::from_secs(9));
+        metrics.admission(About::Service, Decision::from(Outcome::Denied), Some("windows"), Duration::from_millis(125));
+        metrics.admission(About::Node, Decision::from(Outcome::Denied), Some("windows"), Duration::from_millis(125));
+        metrics.admission(About::Service, Decision::from(Outcome::Left), None, Duration::from_millis(125));
+        metrics.admission(About::Service, Decision::Error, None, Duration::from_secs(2));
         metrics.evaluation(Duration::from_micros(600));
         metrics.evaluation_error();
         let gone = PoolFill { pool: "gone".into(), families: vec![fill(Family::V4, 1, 1, 0)], squatters: 1 };
@@ -591,17 +611,18 @@ mod tests {
     fn what_is_exposed() {
         let version = env!("CARGO_PKG_VERSION");
         let expected = format!(
-            r#"clusterip_admission_duration_seconds_count 5
-clusterip_admission_duration_seconds_sum 11.251953125
-clusterip_admissions_total{{decision="allocated",pool=""}} 0
-clusterip_admissions_total{{decision="allocated",pool="gone"}} 0
-clusterip_admissions_total{{decision="allocated",pool="linux"}} 2
-clusterip_admissions_total{{decision="denied",pool=""}} 0
-clusterip_admissions_total{{decision="denied",pool="gone"}} 0
-clusterip_admissions_total{{decision="denied",pool="linux"}} 0
-clusterip_admissions_total{{decision="denied",pool="windows"}} 1
-clusterip_admissions_total{{decision="error",pool=""}} 1
-clusterip_admissions_total{{decision="left",pool=""}} 1
+            r#"clusterip_admission_duration_seconds_count 6
+clusterip_admission_duration_seconds_sum 11.376953125
+clusterip_admissions_total{{kind="Node",decision="denied",pool="windows"}} 1
+clusterip_admissions_total{{kind="Service",decision="allocated",pool=""}} 0
+clusterip_admissions_total{{kind="Service",decision="allocated",pool="gone"}} 0
+clusterip_admissions_total{{kind="Service",decision="allocated",pool="linux"}} 2
+clusterip_admissions_total{{kind="Service",decision="denied",pool=""}} 0
+clusterip_admissions_total{{kind="Service",decision="denied",pool="gone"}} 0
+clusterip_admissions_total{{kind="Service",decision="denied",pool="linux"}} 0
+clusterip_admissions_total{{kind="Service",decision="denied",pool="windows"}} 1
+clusterip_admissions_total{{kind="Service",decision="error",pool=""}} 1
+clusterip_admissions_total{{kind="Service",decision="left",pool=""}} 1
 clusterip_api_server_last_contact_timestamp_seconds 1700000000.5
 clusterip_build_info{{version="{version}"}} 1
 clusterip_certificate_expiry_timestamp_seconds 1800000000.0
@@ -664,11 +685,11 @@ clusterip_watch_errors_total{{kind="Node"}} 1"#
             ("0.02", 1),
             ("0.05", 1),
             ("0.1", 1),
-            ("0.25", 3),
-            ("0.5", 3),
-            ("1.0", 3),
-            ("5.0", 4),
-            ("+Inf", 5),
+            ("0.25", 4),
+            ("0.5", 4),
+            ("1.0", 4),
+            ("5.0", 5),
+            ("+Inf", 6),
         ];
         let expected: Vec<_> = expected.iter().map(|(le, count)| format!("{{le=\"{le}\"}} {count}")).collect();
         assert_eq!(buckets, expected);

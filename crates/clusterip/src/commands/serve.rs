@@ -30,7 +30,7 @@ use crate::controller::replicas::Replicas;
 use crate::controller::rival::Rival;
 use crate::controller::run::Controller;
 use crate::evaluator::Evaluator;
-use crate::live_settings::{Follower, SettingsError, Source, judge};
+use crate::live_settings::{Follower, LiveSettings, SettingsError, Source, judge};
 use crate::logging::Logging;
 use crate::metrics::{FamilyFill, Metrics, PoolFill};
 use crate::permissions::{self, Duties};
@@ -176,6 +176,7 @@ impl Serve {
             }
         };
         let settings = follower.subscribe();
+        let followed = settings.clone();
         permissions::check(&client, &settings.borrow().settings.clone(), &self.duties(&namespace)).await?;
         stores.watch(&settings.borrow().settings);
         let claims = (self.claims == claims::Kept::Lease)
@@ -242,7 +243,7 @@ impl Serve {
         }
         let server = Server::bind(self.listen, limits).await?;
         tracing::info!(listen = %server.local_addr(), namespace, "serving");
-        let (certificate, registration) = self.certificate(&client, &namespace, &stopped, &mut tasks).await?;
+        let (certificate, registration) = self.certificate(&client, &namespace, followed, &stopped, &mut tasks).await?;
         let gauges = Gauges { metrics: Arc::clone(&metrics), reconciler, leadership, certificate: certificate.clone() };
         // Whoever claims what he hands out may be one of several, and whoever hands out nothing, too.
         let alone = (self.claims == claims::Kept::Memory && !self.no_webhook).then_some(rival);
@@ -332,6 +333,7 @@ impl Serve {
         &self,
         client: &Client,
         namespace: &str,
+        settings: watch::Receiver<Arc<LiveSettings>>,
         stopped: &watch::Receiver<bool>,
         tasks: &mut JoinSet<anyhow::Result<()>>,
     ) -> anyhow::Result<(Certificate, Option<Registration>)> {
@@ -347,7 +349,7 @@ impl Serve {
             let registration = match &self.register_url {
                 Some(url) => {
                     let (_, bundle) = watch::channel(chain);
-                    Some(Registration::with_url(client.clone(), name, url, bundle).await?)
+                    Some(Registration::with_url(client.clone(), name, url, bundle, settings).await?)
                 }
                 // Whoever brings certificates of his own has told the API server whom to trust.
                 None => None,
@@ -362,7 +364,7 @@ impl Serve {
         let certificate = authority.certificate();
         let registration = match &self.register_url {
             _ if self.no_webhook => None,
-            Some(url) => Some(Registration::with_url(client.clone(), name, url, authority.bundle()).await?),
+            Some(url) => Some(Registration::with_url(client.clone(), name, url, authority.bundle(), settings).await?),
             None => Some(Registration::in_cluster(client.clone(), name, authority.bundle())),
         };
         // Without a webhook the API server need not trust us.
