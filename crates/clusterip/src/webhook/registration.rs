@@ -25,8 +25,8 @@ use crate::live_settings::LiveSettings;
 
 /// The webhook configuration of the deployment, which one for an URL is made of.
 const DEPLOYED: &str = include_str!("../../../../deploy/webhook/webhook-configuration.yaml");
-/// What is added to it where the settings have pools of Nodes.
-const DEPLOYED_FOR_NODES: &str = include_str!("../../../../deploy/nodes/component/webhook-configuration.yaml");
+/// What is added to it where the settings have pools of Nodes: the operations of a JSON Patch.
+const DEPLOYED_FOR_NODES: &str = include_str!("../../../../deploy/nodes/component/webhook.yaml");
 /// What the deployment calls the configuration, and its own namespace.
 pub const NAME: &str = "clusterip-policy";
 /// The user that moves Services there.
@@ -191,7 +191,7 @@ impl Registration {
             .await
             .map_err(|error| who(&error))?;
         let user = review.status.and_then(|status| status.user_info?.username).ok_or_else(|| who(&"no name"))?;
-        let (manifest, nodes) = (manifest(name, url, &user)?, webhooks(DEPLOYED_FOR_NODES, url, &user)?);
+        let (manifest, nodes) = (manifest(name, url, &user)?, node_webhooks(url, &user)?);
         let mut registration = Self::in_cluster(client, name, bundle);
         registration.own = Some(Own { manifest, nodes, settings, url: url.to_owned(), written: false });
         Ok(registration)
@@ -381,31 +381,36 @@ fn manifest(name: &str, url: &str, user: &str) -> Result<DynamicObject, Registra
     manifest.metadata.labels = deployed.pointer("/metadata/labels").and_then(Value::as_object).map(|labels| {
         labels.iter().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
     });
-    manifest.data = json!({"webhooks": webhooks(DEPLOYED, url, user)?});
+    manifest.data = json!({"webhooks": deployed["webhooks"]});
+    list(&mut manifest.data, "webhooks").iter_mut().for_each(|webhook| lead_to(webhook, url, user));
     Ok(manifest)
 }
 
-/// The webhooks of a configuration of the deployment, for such a server.
-fn webhooks(deployed: &str, url: &str, user: &str) -> Result<Vec<Value>, RegistrationError> {
-    let mut data = yaml::single(deployed)?;
-    let webhooks = list(&mut data, "webhooks");
-    for webhook in webhooks.iter_mut() {
-        webhook["clientConfig"] = json!({"url": format!("{}/mutate", url.trim_end_matches('/'))});
-        if let Some(selector) = webhook.get_mut("namespaceSelector") {
-            for expression in list(selector, "matchExpressions") {
-                if let Some(values) = expression.get_mut("values").and_then(Value::as_array_mut) {
-                    // The server is not in there.
-                    values.retain(|value| value != NAME);
-                }
-            }
-        }
-        for condition in list(webhook, "matchConditions") {
-            if let Some(Value::String(expression)) = condition.get_mut("expression") {
-                *expression = expression.replace(DEPLOYED_USER, &cel_text(user));
+/// The webhooks of the deployment that are asked about Nodes, for such a server.
+fn node_webhooks(url: &str, user: &str) -> Result<Vec<Value>, RegistrationError> {
+    let mut added = yaml::single(DEPLOYED_FOR_NODES)?;
+    let added = added.as_array_mut().map(Vec::as_mut_slice).unwrap_or_default();
+    let mut webhooks: Vec<Value> = added.iter_mut().map(|operation| operation["value"].take()).collect();
+    webhooks.iter_mut().for_each(|webhook| lead_to(webhook, url, user));
+    Ok(webhooks)
+}
+
+/// Lets a webhook of the deployment lead to a server at `url` that speaks to the cluster as `user`.
+fn lead_to(webhook: &mut Value, url: &str, user: &str) {
+    webhook["clientConfig"] = json!({"url": format!("{}/mutate", url.trim_end_matches('/'))});
+    if let Some(selector) = webhook.get_mut("namespaceSelector") {
+        for expression in list(selector, "matchExpressions") {
+            if let Some(values) = expression.get_mut("values").and_then(Value::as_array_mut) {
+                // The server is not in there.
+                values.retain(|value| value != NAME);
             }
         }
     }
-    Ok(webhooks.to_vec())
+    for condition in list(webhook, "matchConditions") {
+        if let Some(Value::String(expression)) = condition.get_mut("expression") {
+            *expression = expression.replace(DEPLOYED_USER, &cel_text(user));
+        }
+    }
 }
 
 /// Waits until something else is said; `false` where nothing more will be.
