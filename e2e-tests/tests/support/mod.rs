@@ -8,6 +8,8 @@ pub mod eventually;
 pub mod host;
 pub mod moving;
 pub mod node;
+pub mod node_reach;
+pub mod nodeipam;
 pub mod proxy;
 pub mod reach;
 pub mod replicas;

@@ -349,7 +349,7 @@ impl Serve {
             let registration = match &self.register_url {
                 Some(url) => {
                     let (_, bundle) = watch::channel(chain);
-                    Some(Registration::with_url(client.clone(), name, url, bundle, settings).await?)
+                    Some(Registration::with_url(client.clone(), name, url, bundle).await?.following(settings))
                 }
                 // Whoever brings certificates of his own has told the API server whom to trust.
                 None => None,
@@ -364,7 +364,9 @@ impl Serve {
         let certificate = authority.certificate();
         let registration = match &self.register_url {
             _ if self.no_webhook => None,
-            Some(url) => Some(Registration::with_url(client.clone(), name, url, authority.bundle(), settings).await?),
+            Some(url) => {
+                Some(Registration::with_url(client.clone(), name, url, authority.bundle()).await?.following(settings))
+            }
             None => Some(Registration::in_cluster(client.clone(), name, authority.bundle())),
         };
         // Without a webhook the API server need not trust us.

@@ -124,8 +124,8 @@ struct Own {
     manifest: DynamicObject,
     /// The webhooks that are asked about Nodes.
     nodes: Vec<Value>,
-    /// They say whether Nodes are asked about.
-    settings: watch::Receiver<Arc<LiveSettings>>,
+    /// They say whether Nodes are asked about; without them nobody asks.
+    settings: Option<watch::Receiver<Arc<LiveSettings>>>,
     url: String,
     /// Whether it stands in the cluster; before, what stands there is of an earlier run.
     written: bool,
@@ -135,7 +135,7 @@ impl Own {
     /// Lets the configuration ask about Nodes, or not any more, as the settings say; whether that changed
     /// anything.
     fn attend_nodes(&self, configuration: &mut Value) -> bool {
-        let wanted = !self.settings.borrow().settings.nodes.pools.is_empty();
+        let wanted = self.settings.as_ref().is_some_and(|settings| !settings.borrow().settings.nodes.pools.is_empty());
         let Some(webhooks) = configuration.get_mut("webhooks").and_then(Value::as_array_mut) else { return false };
         let before = webhooks.len();
         for own in &self.nodes {
@@ -172,8 +172,7 @@ impl Registration {
     }
 
     /// For a server outside of the cluster: the configuration is made, and removed at the end. An empty
-    /// `bundle` leaves it to the API server's own system whom to trust. Nodes are asked about as long as
-    /// `settings` have pools for them.
+    /// `bundle` leaves it to the API server's own system whom to trust.
     ///
     /// # Errors
     /// Where the URL is none, or the own user name is not known.
@@ -182,7 +181,6 @@ impl Registration {
         name: &str,
         url: &str,
         bundle: watch::Receiver<String>,
-        settings: watch::Receiver<Arc<LiveSettings>>,
     ) -> Result<Self, RegistrationError> {
         url_host(url)?;
         let who = |error: &dyn ToString| RegistrationError::WhoAmI(error.to_string());
@@ -193,8 +191,16 @@ impl Registration {
         let user = review.status.and_then(|status| status.user_info?.username).ok_or_else(|| who(&"no name"))?;
         let (manifest, nodes) = (manifest(name, url, &user)?, node_webhooks(url, &user)?);
         let mut registration = Self::in_cluster(client, name, bundle);
-        registration.own = Some(Own { manifest, nodes, settings, url: url.to_owned(), written: false });
+        registration.own = Some(Own { manifest, nodes, settings: None, url: url.to_owned(), written: false });
         Ok(registration)
+    }
+
+    /// The same. A configuration of our own asks about Nodes as long as these settings have pools for them.
+    pub fn following(mut self, settings: watch::Receiver<Arc<LiveSettings>>) -> Self {
+        if let Some(own) = &mut self.own {
+            own.settings = Some(settings);
+        }
+        self
     }
 
     /// What every webhook of the configuration was seen to trust, in PEM; empty where they differ, or
@@ -217,7 +223,7 @@ impl Registration {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut bundle = self.bundle.clone();
         let mut issuing = true;
-        let mut settings = self.own.as_ref().map(|own| own.settings.clone());
+        let mut settings = self.own.as_ref().and_then(|own| own.settings.clone());
         let mut last_problem = String::new();
         loop {
             let problem = tokio::select! {
