@@ -6,6 +6,7 @@ use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::node_reach::only_new_pod_cidrs;
+use crate::support::runbook::{Operator, steps_of};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const NAMESPACE: &str = "clusterip-policy";
@@ -46,6 +47,22 @@ async fn only_new_pod_cidrs_reach_the_webhook() {
     .await;
 }
 
+/// Where no Pod has a network of its own yet.
+#[tokio::test]
+async fn a_new_cluster_admits_its_pod_on_the_network_of_a_node() {
+    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+    let operator = Operator::new(&plane, "https://127.0.0.1:1");
+    let steps = steps_of("nodes.md", "In a new cluster");
+    let [network, install] = &steps[..] else { panic!("{steps:?}") };
+    operator.does(network).await;
+    // The namespace would warn of it, and refuse the Pods.
+    let applied = operator.tries(install).await;
+    assert_eq!((applied.status, applied.stderr.as_str()), (0, ""));
+    let pod = "get deployment clusterip --namespace clusterip-policy --output jsonpath={.spec.template.spec['hostNetwork','tolerations']}";
+    let pod = plane.kubectl(&pod.split(' ').collect::<Vec<_>>()).await.ok();
+    assert!(pod.starts_with("true [") && pod.contains("node.kubernetes.io/not-ready"), "{pod}");
+}
+
 /// What the kustomizations with Nodes have more than those without.
 #[tokio::test]
 async fn nodes_are_patched_and_nothing_more_is_granted() {
@@ -66,7 +83,7 @@ async fn nodes_are_patched_and_nothing_more_is_granted() {
                 "ClusterRole" => {
                     let rules = object["rules"].as_array_mut().unwrap();
                     let more = rules.pop().unwrap();
-                    assert_eq!(more, json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}));
+                    assert_eq!(more, json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}));
                 }
                 "MutatingWebhookConfiguration" => {
                     let webhooks = object["webhooks"].as_array_mut().unwrap();

@@ -26,6 +26,7 @@ mod migration;
 mod move_command;
 mod moves;
 mod node_admission;
+mod node_migration;
 mod ownership;
 mod parallel;
 mod permissions;

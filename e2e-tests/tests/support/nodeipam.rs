@@ -1,9 +1,10 @@
 //! The allocator of pod CIDRs that Kubernetes has: its real controller manager, with that controller alone.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use super::control_plane::ControlPlane;
+use super::eventually::eventually;
 use super::host::spawn_from_lasting_thread;
 
 /// A `kube-controller-manager` that hands out pod CIDRs. It is killed when this is dropped, and by the kernel when
@@ -29,6 +30,12 @@ impl NodeIpam {
             .stdout(Stdio::null())
             .stderr(log);
         Self { child: spawn_from_lasting_thread(command).unwrap() }
+    }
+
+    /// Waits until it has ended by itself.
+    pub async fn ended(&mut self) -> ExitStatus {
+        let child = &mut self.child;
+        eventually("the controller manager to end", async || child.try_wait().unwrap()).await
     }
 
     /// What the last one that was started on this control plane has logged.
