@@ -8,6 +8,7 @@ pub mod eventually;
 pub mod host;
 pub mod moving;
 pub mod node;
+pub mod nodes;
 pub mod proxy;
 pub mod reach;
 pub mod replicas;
