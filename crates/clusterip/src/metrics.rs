@@ -3,6 +3,7 @@
 //! The names are a contract with dashboards and alerts: docs/metrics.md lists them, and a test holds it
 //! against what is exposed.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,10 @@ use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+
+pub mod nodes;
+
+use self::nodes::{Assignment, BlockFill, Misplaced as MisplacedNodes, NodeMetrics};
 
 /// The media type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -48,6 +53,8 @@ macro_rules! label_values {
         }
     };
 }
+
+use label_values;
 
 label_values! {
     /// What an admission request is about.
@@ -249,6 +256,7 @@ pub struct Metrics {
     watch_errors: Labelled<KindLabels, Counter>,
     certificate_expiry: Number,
     last_contact: Number,
+    nodes: NodeMetrics,
 }
 
 impl Default for Metrics {
@@ -287,6 +295,7 @@ impl Metrics {
             watch_errors: Labelled::default(),
             certificate_expiry: Number::default(),
             last_contact: Number::default(),
+            nodes: NodeMetrics::default(),
             together: Mutex::default(),
             registry,
         };
@@ -382,6 +391,7 @@ impl Metrics {
             Unit::Seconds,
             self.last_contact.clone(),
         );
+        self.nodes.register(registry);
     }
 
     /// A rate or an alert needs a value before the first event.
@@ -498,6 +508,34 @@ impl Metrics {
     /// The settings are those in use again, after others were refused.
     pub fn settings_restored(&self) {
         self.settings_valid.set(1);
+    }
+
+    /// How full all pools of Nodes are. A pool that is not among them is gone.
+    pub fn node_pools(&self, pools: &[BlockFill]) {
+        let _together = self.together();
+        self.nodes.blocks(pools);
+    }
+
+    /// A Node was to get blocks.
+    pub fn node_assigned(&self, result: Assignment) {
+        self.nodes.assigned(result);
+    }
+
+    /// How many Nodes wait for blocks.
+    pub fn nodes_waiting(&self, nodes: usize) {
+        self.nodes.waiting(nodes);
+    }
+
+    /// All Nodes whose blocks are not as they should be. A reason that is not among them has none.
+    pub fn misplaced_nodes(&self, nodes: &BTreeMap<MisplacedNodes, u64>) {
+        let _together = self.together();
+        self.nodes.misplaced(nodes);
+    }
+
+    /// Nobody is known to wait, or to be misplaced: this process does not look after Nodes any more.
+    pub fn no_nodes_waiting(&self) {
+        self.nodes_waiting(0);
+        self.misplaced_nodes(&BTreeMap::new());
     }
 
     /// Whether this process leads.

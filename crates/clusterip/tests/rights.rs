@@ -50,6 +50,7 @@ fn needed(claims: bool) -> BTreeSet<Right> {
     let duties = Duties {
         namespace: "clusterip-policy".to_owned(),
         moves: true,
+        nodes: false,
         claims,
         authority: Some("clusterip-authority".to_owned()),
         registration: Some(Registration { name: "clusterip-policy".to_owned(), own: false }),

@@ -10,6 +10,7 @@ pub mod moving;
 pub mod node;
 pub mod node_reach;
 pub mod nodeipam;
+pub mod nodes;
 pub mod proxy;
 pub mod reach;
 pub mod replicas;
