@@ -24,6 +24,7 @@ mod map;
 mod migration;
 mod move_command;
 mod moves;
+mod nodes;
 mod nodes_as_original;
 mod ownership;
 mod parallel;
