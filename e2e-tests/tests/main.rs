@@ -27,6 +27,7 @@ mod move_command;
 mod moves;
 mod node_admission;
 mod node_migration;
+mod nodes;
 mod nodes_as_original;
 mod ownership;
 mod parallel;

@@ -634,6 +634,13 @@ mod tests {
         metrics.watch_error("Node");
         metrics.certificate_expiry(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000));
         metrics.api_server_contact(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
+        let blocks = |pool: &str, family| BlockFill { pool: pool.into(), family, usable: 256, used: 7, free: 250 };
+        metrics.node_pools(&[blocks("gone", Family::V4)]);
+        metrics.node_pools(&[blocks("nodes", Family::V4), blocks("nodes", Family::V6)]);
+        metrics.node_assigned(Assignment::Assigned);
+        metrics.no_nodes_waiting();
+        metrics.nodes_waiting(3);
+        metrics.misplaced_nodes(&[(MisplacedNodes::Shared, 2)].into());
         metrics
     }
 
@@ -673,6 +680,10 @@ clusterip_evaluation_duration_seconds_sum 0.0006
 clusterip_evaluation_errors_total 1
 clusterip_leader 1
 clusterip_ledger_addresses 3
+clusterip_misplaced_nodes{{reason="outside"}} 0
+clusterip_misplaced_nodes{{reason="shared"}} 2
+clusterip_misplaced_nodes{{reason="withheld"}} 0
+clusterip_misplaced_nodes{{reason="wrong_pool"}} 0
 clusterip_misplaced_services{{reason="brake"}} 0
 clusterip_misplaced_services{{reason="by_hand"}} 5
 clusterip_misplaced_services{{reason="load_balancer"}} 0
@@ -686,6 +697,18 @@ clusterip_moves_total{{result="moved"}} 1
 clusterip_moves_total{{result="nothing"}} 0
 clusterip_moves_total{{result="unmanaged"}} 0
 clusterip_moves_total{{result="user_changed"}} 1
+clusterip_node_assignments_total{{result="assigned"}} 1
+clusterip_node_assignments_total{{result="conflict"}} 0
+clusterip_node_assignments_total{{result="failed"}} 0
+clusterip_node_assignments_total{{result="full"}} 0
+clusterip_node_assignments_total{{result="no_pool"}} 0
+clusterip_node_pool_blocks{{pool="nodes",family="IPv4",state="free"}} 250.0
+clusterip_node_pool_blocks{{pool="nodes",family="IPv4",state="usable"}} 256.0
+clusterip_node_pool_blocks{{pool="nodes",family="IPv4",state="used"}} 7.0
+clusterip_node_pool_blocks{{pool="nodes",family="IPv6",state="free"}} 250.0
+clusterip_node_pool_blocks{{pool="nodes",family="IPv6",state="usable"}} 256.0
+clusterip_node_pool_blocks{{pool="nodes",family="IPv6",state="used"}} 7.0
+clusterip_nodes_waiting 3
 clusterip_pool_free_addresses{{pool="linux",family="IPv4"}} 200.0
 clusterip_pool_free_addresses{{pool="linux",family="IPv6"}} 4611686018427388000.0
 clusterip_pool_squatters{{pool="linux"}} 2

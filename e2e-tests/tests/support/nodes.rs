@@ -195,7 +195,8 @@ pub struct ControllerManager {
 }
 
 impl ControllerManager {
-    fn start(plane: &ControlPlane, cidrs: &str, args: &[String]) -> Self {
+    /// Starts it, to give Nodes blocks of these ranges.
+    pub fn start(plane: &ControlPlane, cidrs: &str, args: &[String]) -> Self {
         let assets = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS").expect("KUBEBUILDER_ASSETS"));
         let log = plane.folder().join("node-ipam.log");
         let mut command = Command::new("setpriv");
@@ -213,6 +214,11 @@ impl ControllerManager {
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(&log).unwrap());
         Self { child: spawn_from_lasting_thread(command).unwrap(), log }
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 }
 

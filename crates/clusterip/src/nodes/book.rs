@@ -444,3 +444,230 @@ impl Book {
         self.waiting = self.waiting + usize::from(stage.waits()) - usize::from(before.waits());
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::object::Packed;
+
+    fn nets(texts: &[&str]) -> Vec<IpNet> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn node(name: &str, uid: &str, os: &str, blocks: &[&str]) -> Seen {
+        Seen {
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            version: "1".to_owned(),
+            deleting: false,
+            blocks: nets(blocks),
+            shown: Packed::new(&json!({"metadata": {"name": name, "labels": {"os": os}}})),
+        }
+    }
+
+    /// A book, and the steps that change it.
+    struct Desk {
+        book: Book,
+        now: Instant,
+        settings: NodeSettings,
+    }
+
+    impl Desk {
+        fn new() -> Self {
+            Self { book: Book::default(), now: Instant::now(), settings: NodeSettings::default() }
+        }
+
+        fn sees(&mut self, name: &str) -> &mut Self {
+            self.book.see(node(name, "u", "linux", &[]));
+            self
+        }
+
+        /// Whose turn it is.
+        fn turn(&mut self) -> Option<String> {
+            Some(match self.book.next_turn()? {
+                Turn::Ask(node) => format!("ask {}", node.name),
+                Turn::Write(order) => format!("write {} to {}", order.blocks[0], order.node.name),
+            })
+        }
+
+        fn is_full(&mut self, name: &str) {
+            let decision = Decision::Full { pool: "p".to_owned(), message: "full".to_owned() };
+            assert_eq!(self.book.decided(name, &decision, &self.settings, self.now), None);
+        }
+
+        fn gives(&mut self, name: &str, blocks: &[&str]) -> Box<Order> {
+            let decision = Decision::Blocks(nets(blocks));
+            self.book.decided(name, &decision, &self.settings, self.now).unwrap()
+        }
+
+        fn asks_and_gives(&mut self, name: &str, blocks: &[&str]) -> Box<Order> {
+            assert_eq!(self.sees(name).turn(), Some(format!("ask {name}")));
+            self.gives(name, blocks)
+        }
+
+        /// The blocks that are held, and how many wait.
+        fn state(&self) -> (Vec<String>, usize) {
+            (self.book.held.allocation().held.iter().map(ToString::to_string).collect(), self.book.waiting())
+        }
+    }
+
+    #[test]
+    fn what_comes_of_an_order() {
+        const A: &str = "10.0.0.0/24";
+        let other = || Box::new(node("x", "u", "linux", &["10.0.9.0/24"]));
+        let windows = || Box::new(node("x", "u", "windows", &[]));
+        let mut deleting = *windows();
+        deleting.deleting = true;
+        let unclear = |doubt: Option<&str>| Outcome::Unclear { doubt: doubt.map(str::to_owned), reason: String::new() };
+        let again = Some(format!("write {A} to x"));
+        let asked = Some("ask x".to_owned());
+        // What is held and how many wait then; whose turn it is at once; and when all pauses are over.
+        type Row = (&'static str, Outcome, &'static [&'static str], usize, Option<String>, Option<String>);
+        let rows: Vec<Row> = vec![
+            ("written", Outcome::Written, &[A], 0, None, None),
+            ("somebody else's", Outcome::Changed(other()), &["10.0.9.0/24"], 0, None, None),
+            ("another now", Outcome::Changed(windows()), &[], 1, asked.clone(), None),
+            ("being deleted", Outcome::Changed(Box::new(deleting)), &[], 0, None, None),
+            ("gone", Outcome::Gone, &[], 1, None, asked.clone()),
+            ("refused", Outcome::Refused(String::new()), &[], 1, None, asked.clone()),
+            ("too late", Outcome::TooLate, &[], 1, None, asked),
+            ("unclear", unclear(Some("1")), &[A], 1, None, again.clone()),
+            ("unclear, and dead", unclear(None), &[A], 1, None, again),
+        ];
+        for (name, outcome, held, waiting, at_once, later) in rows {
+            let mut desk = Desk::new();
+            let order = desk.asks_and_gives("x", &[A]);
+            desk.book.written(&order, outcome, desk.now);
+            let held: Vec<String> = held.iter().map(|block| (*block).to_owned()).collect();
+            assert_eq!(desk.state(), (held, waiting), "{name}");
+            assert_eq!(desk.turn(), at_once, "{name}");
+            desk.book.wake(desk.now + LONGEST_PAUSE);
+            assert_eq!(desk.turn(), later, "{name}, later");
+        }
+    }
+
+    #[test]
+    fn the_watch_may_be_behind_or_ahead() {
+        const A: &str = "10.0.0.0/24";
+        let mut desk = Desk::new();
+        let order = desk.asks_and_gives("x", &[A]);
+        // Its own change, before the answer.
+        desk.book.see(node("x", "u", "linux", &[A]));
+        assert_eq!(desk.state(), (vec![A.to_owned()], 0));
+        desk.book.written(&order, Outcome::Refused(String::new()), desk.now);
+        assert_eq!(desk.state(), (vec![A.to_owned()], 0), "an answer to what is settled is no news");
+        desk.book.see(node("x", "u", "windows", &[]));
+        assert_eq!((desk.state(), desk.turn()), ((vec![A.to_owned()], 0), None), "older than what is known");
+        // Another Node of this name.
+        desk.book.see(node("x", "v", "linux", &[]));
+        assert_eq!((desk.state(), desk.turn()), ((vec![], 1), Some("ask x".to_owned())));
+        desk.book.gone("x", "u");
+        assert_eq!(desk.state().1, 1, "the one before is gone, not this one");
+        let order = desk.gives("x", &[A]);
+        desk.book.see(node("x", "w", "linux", &[]));
+        desk.book.written(&order, Outcome::Written, desk.now);
+        assert_eq!((desk.state(), desk.turn()), ((vec![], 1), Some("ask x".to_owned())), "written to one that is gone");
+        desk.book.only(&BTreeSet::new());
+        assert_eq!((desk.state(), desk.book.len()), ((vec![], 0), 0));
+    }
+
+    #[test]
+    fn what_is_unclear_stays_given_whatever_changes() {
+        const A: &str = "10.0.0.0/24";
+        let mut desk = Desk::new();
+        let order = desk.asks_and_gives("x", &[A]);
+        desk.book.written(&order, Outcome::Unclear { doubt: Some("1".to_owned()), reason: String::new() }, desk.now);
+        desk.book.see(node("x", "u", "windows", &[]));
+        desk.book.settings_changed();
+        let mut deleting = node("x", "u", "windows", &[]);
+        deleting.deleting = true;
+        desk.book.see(deleting);
+        assert_eq!((desk.state(), desk.turn()), ((vec![A.to_owned()], 1), None));
+        desk.book.wake(desk.now + LONGEST_PAUSE);
+        let Some(Turn::Write(order)) = desk.book.next_turn() else { panic!("nothing is written") };
+        assert_eq!((order.doubt.as_deref(), order.blocks), (Some("1"), nets(&[A])));
+        desk.book.gone("x", "u");
+        assert_eq!(desk.state(), (vec![], 0));
+    }
+
+    #[test]
+    fn room_goes_to_whoever_waits_longest_one_at_a_time() {
+        let mut desk = Desk::new();
+        for name in ["c", "a", "b"] {
+            assert_eq!(desk.sees(name).turn(), Some(format!("ask {name}")));
+            desk.is_full(name);
+        }
+        assert_eq!((desk.state().1, desk.turn(), desk.book.has_turn()), (3, None, false), "nobody is asked in vain");
+        desk.book.see(node("held", "u", "linux", &["10.0.0.0/24"]));
+        desk.sees("new");
+        desk.book.gone("held", "u");
+        assert_eq!(desk.turn(), Some("ask c".to_owned()), "before those who came later");
+        desk.gives("c", &["10.0.0.0/24"]);
+        assert_eq!(desk.turn(), Some("ask a".to_owned()), "there may be more room");
+        desk.is_full("a");
+        assert_eq!(desk.turn(), Some("ask new".to_owned()));
+        desk.is_full("new");
+        assert_eq!(desk.turn(), None);
+        // Other settings: all again, in the order in which they came to wait.
+        desk.book.settings_changed();
+        let turns: Vec<_> = std::iter::from_fn(|| desk.turn()).collect();
+        assert_eq!(turns, ["ask a", "ask b", "ask new"]);
+    }
+
+    #[test]
+    fn who_is_nobodys_is_asked_about_again_when_his_labels_change() {
+        let mut desk = Desk::new();
+        assert_eq!(desk.sees("x").turn(), Some("ask x".to_owned()));
+        let nobodys = Decision::Nobodys("no pool".to_owned());
+        desk.book.decided("x", &nobodys, &desk.settings, desk.now);
+        assert_eq!((desk.book.is_news("x", "no pool"), desk.book.is_news("x", "no pool")), (true, false));
+        assert_eq!((desk.state().1, desk.sees("x").turn()), (0, None));
+        desk.book.see(node("x", "u", "windows", &[]));
+        assert_eq!((desk.state().1, desk.turn()), (1, Some("ask x".to_owned())));
+    }
+
+    #[test]
+    fn pauses_grow_and_end() {
+        let mut desk = Desk::new();
+        let mut pauses = Vec::new();
+        desk.sees("x");
+        for _ in 0..9 {
+            assert_eq!(desk.turn(), Some("ask x".to_owned()));
+            desk.book.decided("x", &Decision::Failed(String::new()), &desk.settings, desk.now);
+            let due = desk.book.due().unwrap();
+            pauses.push((due - desk.now).as_millis());
+            desk.book.wake(due - Duration::from_millis(1));
+            assert_eq!(desk.turn(), None);
+            desk.now = due;
+            desk.book.wake(due);
+        }
+        assert_eq!(pauses, [500, 1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000]);
+    }
+
+    #[test]
+    fn who_shares_a_block_is_looked_at_again_when_the_other_comes_or_goes() {
+        let mut desk = Desk::new();
+        let judged = |desk: &mut Desk| -> Vec<String> {
+            std::iter::from_fn(|| desk.book.next_to_judge()).map(|seen| seen.name).collect()
+        };
+        desk.book.see(node("a", "u", "linux", &["10.0.0.0/24"]));
+        desk.book.see(node("b", "u", "linux", &["10.0.1.0/24"]));
+        assert_eq!(judged(&mut desk), ["a", "b"]);
+        desk.book.see(node("c", "u", "linux", &["10.0.0.0/25"]));
+        assert_eq!(judged(&mut desk), ["a", "c"]);
+        let block = nets(&["10.0.0.0/24"])[0];
+        let shared = |with: &str| vec![Standing::Shared(vec![(with.to_owned(), block)])];
+        desk.book.judged("a", &shared("c"));
+        desk.book.judged("c", &shared("a"));
+        assert_eq!(desk.book.misplaced(), [(Misplaced::Shared, 2)].into());
+        desk.book.gone("c", "u");
+        assert_eq!(judged(&mut desk), ["a"]);
+        desk.book.judged("a", &[Standing::InPlace]);
+        assert_eq!(desk.book.misplaced(), [].into());
+        desk.book.see(node("b", "u", "windows", &["10.0.1.0/24"]));
+        assert_eq!(judged(&mut desk), ["b"], "its labels are others now");
+    }
+}
