@@ -6,7 +6,7 @@ use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::node_reach::only_new_pod_cidrs;
-use crate::support::runbook::{Operator, steps_of};
+use crate::support::runbook::{Operator, Step, steps_of};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const NAMESPACE: &str = "clusterip-policy";
@@ -61,6 +61,20 @@ async fn a_new_cluster_admits_its_pod_on_the_network_of_a_node() {
     let pod = "get deployment clusterip --namespace clusterip-policy --output jsonpath={.spec.template.spec['hostNetwork','tolerations']}";
     let pod = plane.kubectl(&pod.split(' ').collect::<Vec<_>>()).await.ok();
     assert!(pod.starts_with("true [") && pod.contains("node.kubernetes.io/not-ready"), "{pod}");
+}
+
+/// What Nodes need comes on top of several replicas, too.
+#[tokio::test]
+async fn several_replicas_take_the_same_component() {
+    let plane = deployed().await;
+    let operator = Operator::new(plane, "https://127.0.0.1:1");
+    std::fs::create_dir(operator.folder().join("deploy/own")).unwrap();
+    operator.write("deploy/own/kustomization.yaml", "resources: [../replicas]\ncomponents: [../nodes/component]\n");
+    let built =
+        |folder: &str| Step::Type(format!("kubectl kustomize {folder} | grep -c -e '{WEBHOOK}' -e '- patch' || true"));
+    // The webhook and the right; Events are patched, too.
+    assert_eq!(operator.does(&built("deploy/replicas")).await, "1\n");
+    assert_eq!(operator.does(&built("deploy/own")).await, "3\n");
 }
 
 /// What the kustomizations with Nodes have more than those without.

@@ -140,7 +140,16 @@ async fn nodes_keep_their_blocks_and_new_ones_get_the_next() {
 
     let back = steps("Back");
     let (switch, uninstall) = back.split_last().unwrap();
+    let of_nodes = async || {
+        let webhooks = "get mutatingwebhookconfiguration clusterip-policy --output jsonpath={.webhooks[*].name}";
+        let may = "auth can-i patch nodes --as system:serviceaccount:clusterip-policy:clusterip";
+        let ask = async |line: &str| cluster.plane.kubectl(&line.split(' ').collect::<Vec<_>>()).await.stdout;
+        (ask(webhooks).await, ask(may).await.trim().to_owned())
+    };
+    let both = "services.clusterip-policy.io nodes.clusterip-policy.io";
+    assert_eq!(of_nodes().await, (both.to_owned(), "yes".to_owned()));
     operator.does_all(uninstall).await;
+    assert_eq!(of_nodes().await, ("services.clusterip-policy.io".to_owned(), "no".to_owned()));
     register(&all, "linux-5", "linux").await;
     operator.does(switch).await;
     let theirs = restarted(&cluster.plane, &operator, Some(theirs));
