@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use serde_json::Value;
 use thiserror::Error;
 
 /// Text that is not what the reader wants, or no JSON at all.
@@ -162,7 +163,10 @@ impl<'j> Text<'j> {
             return std::str::from_utf8(self.written).ok().map(Cow::Borrowed);
         }
         let quoted = [b"\"", self.written, b"\""].concat();
-        serde_json::from_slice(&quoted).ok().map(Cow::Owned)
+        match serde_json::from_slice(&quoted) {
+            Ok(Value::String(text)) => Some(Cow::Owned(text)),
+            _ => None,
+        }
     }
 }
 

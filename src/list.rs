@@ -165,12 +165,12 @@ pub fn node_blocks(json: &[u8], visit: &mut dyn FnMut(&str, IpNet)) -> Result<()
             _ => item.skip(),
         })?;
         let name = read(name).ok_or(ListError::Encoding)?;
-        let all: [Option<Text<'_>>; 2] = all.unwrap_or_default();
-        let primary = read(primary).ok_or(ListError::Encoding)?;
-        let [first, second] = all;
-        let all = [read(first).ok_or(ListError::Encoding)?, read(second).ok_or(ListError::Encoding)?];
-        let texts = std::iter::once(&primary).chain(&all).map(|text| text.as_ref());
-        blocks(texts).into_iter().for_each(|block| visit(&name, block));
+        let [first, second] = all.unwrap_or_default();
+        let mut texts: Vec<Cow<'_, str>> = Vec::new();
+        for text in [primary, first, second].into_iter().flatten() {
+            texts.push(text.read().ok_or(ListError::Encoding)?);
+        }
+        blocks(texts.iter().map(AsRef::as_ref)).into_iter().for_each(|block| visit(&name, block));
         Ok(())
     })
 }
@@ -282,7 +282,7 @@ fn read(text: Option<Text<'_>>) -> Option<Cow<'_, str>> {
 /// Whoever may write a Service may write this annotation: what can't be read counts for nothing, and
 /// at most two addresses a side are believed, or one Service could use up a pool, or block it.
 fn moving_addresses(annotation: &str) -> Vec<IpAddr> {
-    let value: Value = serde_json::from_str(annotation).unwrap_or_default();
+    let value: Value = serde_json::from_slice(annotation.as_bytes()).unwrap_or_default();
     let side = |key| value.get(key).and_then(Value::as_array).into_iter().flatten().take(2);
     side("from").chain(side("to")).filter_map(|address| address.as_str()?.parse().ok()).collect()
 }

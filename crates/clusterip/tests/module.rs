@@ -253,7 +253,8 @@ fn payloads_that_can_not_be_read_are_denied_with_the_reason() {
             b"{} {}".to_vec(),
             "the request is no JSON document with request and settings: trailing characters",
         ),
-        ("a number", b"5".to_vec(), "the request is no JSON document with request and settings: invalid type"),
+        ("a number", b"5".to_vec(), "the request is no JSON document with request and settings: found the number 5"),
+        ("a list", b"[{}, {}]".to_vec(), "the request is no JSON document with request and settings: found a list"),
         (
             "10,000 levels",
             format!("{{\"request\": {}}}", nested(10_000)).into_bytes(),
@@ -513,4 +514,111 @@ fn what_the_host_leaves_out_is_not_there() {
         }
     }
     report(problems);
+}
+
+/// Answers a request that brings the block 10.0.0.0/24, with this list of Nodes.
+fn answer_with_nodes(list: &[u8]) -> Answer {
+    struct Nodes(Vec<u8>);
+    impl HostCalls for Nodes {
+        fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
+            assert!(matches!(call, HostCall::ListAll { kind, .. } if kind == "Node"), "{call:?}");
+            Ok(self.0.clone())
+        }
+    }
+    let mut request = request(json!({"metadata": {"name": "w1"}, "spec": {"podCIDRs": ["10.0.0.0/24"]}}));
+    request["kind"]["kind"] = "Node".into();
+    let settings = json!({"nodes": {"pools": [{"name": "all", "cidrs": ["10.0.0.0/16"]}], "explicit": "deny"}});
+    MODULE.validate(&request, &settings, Arc::new(Nodes(list.to_vec()))).unwrap()
+}
+
+#[test]
+fn a_list_of_nodes_is_read_for_names_and_blocks_or_refused() {
+    const UNREAD: &str =
+        "Node w1: whether another Node has 10.0.0.0/24 is not known: the host's answer about v1/Node can't be read: ";
+    let taken = |block: &str, name: &str| {
+        let way_out = "leave podCIDR and podCIDRs out, or take a free block of its own pool";
+        Some(format!("Node w1: 10.0.0.0/24 overlaps {block} of Node {name}; {way_out}"))
+    };
+    let unread = |detail: &str| Some(format!("{UNREAD}{detail}"));
+    let rows: Vec<(&str, &[u8], Option<String>)> = vec![
+        ("no items", b"{}", None),
+        ("items: null", br#"{"items":null}"#, None),
+        ("an empty Node", br#"{"items":[{}]}"#, None),
+        ("nothing in it", br#"{"items":[{"metadata":null,"spec":{"podCIDR":null,"podCIDRs":null}}]}"#, None),
+        ("itself", br#"{"items":[{"metadata":{"name":"w1"},"spec":{"podCIDRs":["10.0.0.0/24"]}}]}"#, None),
+        ("another block", br#"{"items":[{"metadata":{"name":"w2"},"spec":{"podCIDRs":["10.0.1.0/24","fd00::/64"]}}]}"#, None),
+        ("no block", br#"{"items":[{"metadata":{"name":"w2"},"spec":{"podCIDR":"","podCIDRs":["x","10.0.0.0"]}}]}"#, None),
+        ("the one field", br#"{"items":[{"metadata":{"name":"w2"},"spec":{"podCIDR":"10.0.0.0/24"}}]}"#, taken("10.0.0.0/24", "w2")),
+        ("the other, second", br#"{"items":[{"spec":{"podCIDRs":["fd00::/64","10.0.0.0/24"]},"metadata":{"name":"w2"}}]}"#, taken("10.0.0.0/24", "w2")),
+        ("host bits", br#"{"items":[{"metadata":{"name":"w2"},"spec":{"podCIDR":"10.0.0.7/20"}}]}"#, taken("10.0.0.0/20", "w2")),
+        ("escapes", br#"{"items":[{"metadata":{"n\u0061me":"w\u0032"},"spec":{"podCIDR":"10.0.0.0\/24"}}]}"#, taken("10.0.0.0/24", "w2")),
+        (
+            "fields of the same names elsewhere",
+            br#"{"items":[{"metadata":{"name":"w2","spec":{"podCIDR":5}},"status":{"podCIDR":5},"podCIDR":5,"spec":{"x":{"podCIDRs":5}}}]}"#,
+            None,
+        ),
+        ("nothing", b"", unread("expected an object at byte 0")),
+        ("a list", b"[]", unread("expected an object at byte 0")),
+        ("a Node that is null", br#"{"items":[null]}"#, unread("expected an object at byte 14")),
+        ("a name that is a number", br#"{"items":[{"metadata":{"name":5}}]}"#, unread("expected a string at byte 30")),
+        ("podCIDR that is a number", br#"{"items":[{"spec":{"podCIDR":5}}]}"#, unread("expected a string at byte 29")),
+        ("podCIDRs that is a string", br#"{"items":[{"spec":{"podCIDRs":"10.0.0.0/24"}}]}"#, unread("expected a list at byte 30")),
+        ("one that is null", br#"{"items":[{"spec":{"podCIDRs":[null]}}]}"#, unread("expected a string at byte 31")),
+        ("podCIDR twice", br#"{"items":[{"spec":{"podCIDR":"x","podCIDR":"y"}}]}"#, unread("expected no field twice at byte 43")),
+        ("no UTF-8", b"{\"items\":[{\"spec\":{\"podCIDR\":\"\xff\"}}]}", unread("a string is not in UTF-8")),
+        ("cut off", br#"{"items":[{"spec":{"podCIDR":"10.0"#, unread("expected the end of a string at byte 34")),
+    ];
+    let report_it = "; report it with the host's version";
+    let mut problems = Vec::new();
+    for (name, list, message) in rows {
+        let expected = message.map(|message| if message.starts_with(UNREAD) { message + report_it } else { message });
+        let found = answer_with_nodes(list).message;
+        if found != expected {
+            problems.push(format!("{name}: found {found:?}, expected {expected:?}"));
+        }
+    }
+    report(problems);
+}
+
+#[test]
+fn a_node_that_can_not_be_read_is_denied_with_the_reason() {
+    let about = |object: Value, allocation: Value| {
+        let mut request = request(object);
+        request["kind"]["kind"] = "Node".into();
+        let settings = json!({"nodes": {"pools": [{"name": "all", "cidrs": ["10.0.0.0/16"]}]}});
+        serde_json::to_vec(&json!({"request": request, "settings": settings, "allocation": allocation})).unwrap()
+    };
+    let good = || json!({"metadata": {"name": "w1"}, "spec": {}});
+    let rows = [
+        ("object: null", about(Value::Null, Value::Null), "request.object: expected a Node, found nothing"),
+        (
+            "labels",
+            about(json!({"metadata": {"labels": 5}}), Value::Null),
+            "request.object.metadata.labels: expected an object, found the number 5",
+        ),
+        (
+            "podCIDRs",
+            about(json!({"spec": {"podCIDRs": {}}}), Value::Null),
+            "request.object.spec.podCIDRs: expected a list, found an object",
+        ),
+        ("allocation: []", about(good(), json!([])), "allocation: expected an object, found a list"),
+        (
+            "allocation.held",
+            about(good(), json!({"held": [5]})),
+            "allocation.held[0]: expected a string, found the number 5",
+        ),
+        (
+            "allocation.last",
+            about(good(), json!({"last": ["x"]})),
+            r#"allocation.last[0]: expected a CIDR, found the string "x""#,
+        ),
+    ];
+    for (name, payload, reason) in rows {
+        let answer = answer(&payload);
+        let expected = Some(format!("the request can't be read: {reason}"));
+        assert_eq!((answer.message, answer.code), (expected, Some(400)), "{name}");
+    }
+    let given = answer(&about(good(), json!({"held": ["10.0.0.0/24"], "last": null})));
+    let expected = json!({"metadata": {"name": "w1"}, "spec": {"podCIDR": "10.0.1.0/24", "podCIDRs": ["10.0.1.0/24"]}});
+    assert_eq!(given.mutated_object, Some(expected));
 }

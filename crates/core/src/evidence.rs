@@ -58,9 +58,14 @@ impl Report {
         if self.labels.is_empty() {
             return self.source.clone();
         }
-        let labels: Vec<String> = self.labels.iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
-        format!("{} ({})", labels.join(", "), self.source)
+        format!("{} ({})", in_words(&self.labels), self.source)
     }
+}
+
+/// Labels in one line: `kubernetes.io/arch=arm64, kubernetes.io/os=linux`.
+pub fn in_words(labels: &Labels) -> String {
+    let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
+    labels.join(", ")
 }
 
 impl Evidence {

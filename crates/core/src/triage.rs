@@ -29,6 +29,9 @@ pub fn triage<'r>(request: &'r Request, settings: &Settings) -> Triage<'r> {
     let About::Service(Change { object: service, old }) = &request.about else {
         return leave("not a Service that is created or updated");
     };
+    if settings.pools.is_empty() {
+        return leave("no pool in the settings is for Services");
+    }
     if request.namespace == "default" && request.name == "kubernetes" {
         return leave("default/kubernetes belongs to the API server");
     }

@@ -6,29 +6,26 @@ use serde_json::Value;
 use crate::answer::Answer;
 use crate::cluster::Cluster;
 use crate::decide::decide;
+use crate::json::describe;
 use crate::node::{self, Allocation};
 use crate::request::{About, Request};
 use crate::settings::Settings;
 
-#[derive(Deserialize)]
-struct Payload {
-    #[serde(default)]
-    request: Value,
-    #[serde(default)]
-    settings: Value,
-    #[serde(default)]
-    allocation: Value,
-}
-
 /// Answers `{"request": AdmissionRequest, "settings": …}`, and for a Node that is to get blocks also
 /// `"allocation": …`, see [`Allocation`]. Whatever can't be read is denied, with status 400 and the reason.
 pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Answer {
-    let Payload { mut request, settings, allocation } = match serde_json::from_slice(payload) {
+    let unreadable =
+        |why: &str| Answer::unreadable(format!("the request is no JSON document with request and settings: {why}"));
+    // Into a value, not into a type of its own: the module would grow by all that reads types.
+    let mut payload: Value = match serde_json::from_slice(payload) {
         Ok(payload) => payload,
-        Err(error) => {
-            return Answer::unreadable(format!("the request is no JSON document with request and settings: {error}"));
-        }
+        Err(error) => return unreadable(&error.to_string()),
     };
+    if !payload.is_object() {
+        return unreadable(&format!("found {}", describe(&payload)));
+    }
+    let mut field = |key: &str| payload.get_mut(key).map(Value::take).unwrap_or_default();
+    let (mut request, settings, allocation) = (field("request"), field("settings"), field("allocation"));
     let settings = match Settings::from_value(&settings) {
         Ok(settings) => settings,
         Err(invalid) => return Answer::unreadable(format!("invalid settings: {invalid}")),

@@ -102,8 +102,8 @@ fn the_rules_agree() {
     assert_rows(&[
         ("metadata: rules", serde_json::to_value(&policy.rules).unwrap(), rules.clone()),
         ("package: rules", yaml::single(&annotation("kubewarden/rules")).unwrap(), rules),
-        ("metadata: resources", json!(policy.annotations["io.artifacthub.resources"]), json!("Service")),
-        ("package: resources", json!(annotation("kubewarden/resources")), json!("Service")),
+        ("metadata: resources", json!(policy.annotations["io.artifacthub.resources"]), json!("Service, Node")),
+        ("package: resources", json!(annotation("kubewarden/resources")), json!("Service, Node")),
         ("metadata: mutating", json!(policy.mutating), json!(true)),
         ("package: mutation", json!(annotation("kubewarden/mutation")), json!("true")),
         ("metadata: backgroundAudit", json!(policy.background_audit), json!(true)),
@@ -209,17 +209,17 @@ fn known(settings: Value) -> Vec<String> {
 
 const NONSENSE: &str = "xxxxxxxxxxxxxxxxxxxxxxxx";
 
-/// The settings below `services`, as the README's table names them.
-fn settings() -> Vec<String> {
+/// The settings below `services` or `nodes`, as the README's tables name them.
+fn settings(section: &str) -> Vec<String> {
     let mut settings = Vec::new();
-    for key in known(json!({"services": {NONSENSE: 1}})) {
+    for key in known(json!({ section: {NONSENSE: 1} })) {
         match key.as_str() {
             "pools" => {
-                let keys = known(json!({"services": {"pools": [{NONSENSE: 1}]}}));
+                let keys = known(json!({ section: {"pools": [{NONSENSE: 1}]} }));
                 settings.extend(keys.iter().map(|key| format!("pools[].{key}")));
             }
             "evidence" => {
-                let keys = known(json!({"services": {"evidence": {NONSENSE: 1}}}));
+                let keys = known(json!({ section: {"evidence": {NONSENSE: 1}} }));
                 settings.extend(keys.iter().map(|key| format!("evidence.{key}")));
             }
             _ => settings.push(key),
@@ -228,10 +228,10 @@ fn settings() -> Vec<String> {
     settings
 }
 
-/// The rows of the README's table of settings: name, default in words, meaning.
-fn table() -> Vec<(String, String, String)> {
+/// The rows of a table of settings in the README: name, default in words, meaning.
+fn table(section: &str) -> Vec<(String, String, String)> {
     let readme = read("README.md");
-    let (_, table) = readme.split_once("| `services.` | default | |\n").expect("no table of settings");
+    let (_, table) = readme.split_once(&format!("| `{section}.` | default | |\n")).expect("no table of settings");
     let rows = table.lines().skip(1).take_while(|line| line.starts_with('|'));
     rows.map(|row| {
         let mut cells = row.trim_matches('|').splitn(3, '|').map(|cell| cell.trim().to_owned());
@@ -243,8 +243,34 @@ fn table() -> Vec<(String, String, String)> {
 
 #[test]
 fn the_readme_has_the_settings_that_there_are() {
-    let named: BTreeSet<String> = table().into_iter().map(|(name, ..)| name).collect();
-    assert_eq!(named, settings().into_iter().collect());
+    for section in ["services", "nodes"] {
+        let named: BTreeSet<String> = table(section).into_iter().map(|(name, ..)| name).collect();
+        assert_eq!(named, settings(section).into_iter().collect(), "{section}");
+    }
+}
+
+#[test]
+fn the_readme_has_the_defaults_of_nodes() {
+    let rows: BTreeMap<String, (String, String)> =
+        table("nodes").into_iter().map(|(name, default, meaning)| (name, (default, meaning))).collect();
+    let with = |key: &str, value: Value| {
+        let mut document = json!({"nodes": {"pools": [{"name": "a", "cidrs": ["10.0.0.0/16", "fd00::/48"]}]}});
+        let place = if key == "explicit" { "/nodes" } else { "/nodes/pools/0" };
+        document.pointer_mut(place).unwrap()[key] = value;
+        Settings::from_value(&document).map_err(|invalid| invalid.to_string())
+    };
+    for key in ["blockSize", "exclude", "explicit"] {
+        let name = if key == "explicit" { key.to_owned() } else { format!("pools[].{key}") };
+        let written = yaml::single(rows[&name].0.trim_matches('`')).unwrap();
+        assert_eq!(with(key, written), with(key, Value::Null), "{name}");
+    }
+    for key in known(json!({"nodes": {"pools": [{"match": {NONSENSE: 1}}]}})) {
+        assert!(rows["pools[].match"].1.contains(&format!("`{key}`")), "match.{key}");
+    }
+    for value in known(json!({"nodes": {"explicit": NONSENSE}})) {
+        let (default, meaning) = &rows["explicit"];
+        assert!([default, meaning].iter().any(|text| text.contains(&format!("`{value}`"))), "explicit: {value}");
+    }
 }
 
 /// The questions of Rancher's form, by the variable that each sets.
@@ -273,10 +299,10 @@ fn the_form_asks_for_every_setting_that_it_can_hold() {
     let asked: BTreeSet<String> = questions.into_keys().collect();
     let kept_out = |setting: &String| NOT_IN_THE_FORM.iter().any(|name| setting.split("[]").next() == Some(name));
     let expected: BTreeSet<String> =
-        settings().into_iter().filter(|s| !kept_out(s)).map(|s| format!("services.{s}")).collect();
+        settings("services").into_iter().filter(|s| !kept_out(s)).map(|s| format!("services.{s}")).collect();
     assert_eq!(asked, expected);
     let text = parent["description"].as_str().unwrap();
-    for name in NOT_IN_THE_FORM {
+    for name in NOT_IN_THE_FORM.into_iter().chain(["nodes beside services"]) {
         assert!(text.contains(name), "the form does not say that it leaves out {name}");
     }
 }
@@ -284,7 +310,7 @@ fn the_form_asks_for_every_setting_that_it_can_hold() {
 #[test]
 fn the_form_offers_what_the_policy_takes_and_begins_with_its_defaults() {
     let table: BTreeMap<String, (String, String)> =
-        table().into_iter().map(|(name, default, meaning)| (name, (default, meaning))).collect();
+        table("services").into_iter().map(|(name, default, meaning)| (name, (default, meaning))).collect();
     let mut rows = Vec::new();
     for (variable, question) in questions() {
         let Some(name) = variable.strip_prefix("services.") else { continue };

@@ -248,3 +248,56 @@ fn no_query_has_a_shape_that_depends_on_the_request_beyond_its_namespace() {
         assert_eq!(of_shop.into_inner(), expected, "order {order}, look-ups by {lookups}");
     }
 }
+
+/// A Node with or without blocks, new or not, of a pool or of none.
+fn node_request() -> impl Strategy<Value = Value> {
+    let block = select(&["10.0.0.0/24", "10.1.7.0/24", "192.168.0.0/24", "fd00::/64", "::/0", "no block", ""][..]);
+    let blocks = || proptest::collection::vec(block.clone(), 0..3);
+    let old = prop_oneof![1 => Just(None), 1 => blocks().prop_map(Some)];
+    let os = text(&["windows", "linux", "beos"]);
+    (text(&["w1", "w2"]), os, labels(), blocks(), old).prop_map(|(name, os, mut labels, blocks, old)| {
+        labels["kubernetes.io/os"] = os.into();
+        let node = |blocks: &[&str]| {
+            let spec = json!({"podCIDR": blocks.first(), "podCIDRs": blocks});
+            let metadata = json!({"name": name, "labels": labels});
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec})
+        };
+        let mut request = create(&node(&blocks));
+        request["kind"]["kind"] = "Node".into();
+        request["resource"]["resource"] = "nodes".into();
+        if let Some(old) = old {
+            request["operation"] = "UPDATE".into();
+            request["oldObject"] = node(&old);
+        }
+        request
+    })
+}
+
+#[test]
+fn nodes_are_listed_by_one_query_whatever_the_node() {
+    let nodes = [("w1", "10.0.0.0/24"), ("w2", "10.1.7.0/24")];
+    let cluster = snapshot(nodes.map(|(name, block)| {
+        let spec = json!({"podCIDR": block, "podCIDRs": [block]});
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec})
+    }));
+    for explicit in ["allow", "warn", "deny"] {
+        let settings = json!({"nodes": {"explicit": explicit, "pools": [
+            {"name": "windows", "cidrs": ["10.1.0.0/16"], "match": {"os": "windows"}},
+            {"name": "linux", "cidrs": ["10.0.0.0/16", "fd00::/48"], "match": {"nodeLabels": {"kubernetes.io/os": "linux"}}},
+        ]}});
+        let seen = RefCell::new(BTreeSet::new());
+        let mut runner = TestRunner::new_with_rng(
+            Config { cases: 1000, failure_persistence: None, ..Config::default() },
+            proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
+        );
+        let outcome = runner.run(&node_request(), |request| {
+            let (_, exchanges) = evaluate(&request, &settings, &cluster);
+            prop_assert!(exchanges.len() <= 1, "{exchanges:#?}");
+            seen.borrow_mut().extend(exchanges.iter().map(|exchange| shape(&exchange.call)));
+            Ok(())
+        });
+        outcome.unwrap_or_else(|error| panic!("{explicit}: {error}"));
+        let expected: &[&str] = if explicit == "allow" { &[] } else { &["list v1/Node: spec.podCIDR spec.podCIDRs"] };
+        assert_eq!(seen.into_inner().iter().map(String::as_str).collect::<Vec<_>>(), expected, "{explicit}");
+    }
+}

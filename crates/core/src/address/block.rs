@@ -106,6 +106,11 @@ impl Blocks {
     }
 }
 
+/// Whether two ranges have an address in common.
+pub fn overlap(a: IpNet, b: IpNet) -> bool {
+    a.contains(&b) || b.contains(&a)
+}
+
 /// A number whose `bits` lowest bits are set.
 fn low_bits(bits: u8) -> u128 {
     if bits == 0 { 0 } else { u128::MAX >> (128 - u32::from(bits)) }

@@ -14,7 +14,7 @@ mod order;
 
 pub use allocator::{BlockAllocator, Full};
 pub use band::static_band_len;
-pub use block::{BlockError, Blocks};
+pub use block::{BlockError, Blocks, overlap};
 pub use candidates::{Band, Candidates, Range};
 pub use family::Family;
 pub(crate) use family::number;

@@ -1,6 +1,6 @@
 //! Which pool is a Node's?
 
-use crate::evidence::Report;
+use crate::evidence::{Report, in_words};
 use crate::label_selector::Labels;
 use crate::node::Node;
 use crate::pod_spec::labelled;
@@ -17,8 +17,8 @@ fn admits(pool: &NodePool, node: &Node) -> bool {
         && matches.node_selector.matches(&node.labels)
 }
 
-/// The labels of a Node that pools ask about, those of one pool or of all.
-pub fn asked<'p>(node: &Node, pools: impl Iterator<Item = &'p NodePool>) -> Labels {
+/// The labels of a Node that some pools ask about.
+fn asked(node: &Node, pools: &[NodePool]) -> Labels {
     let mut labels = Labels::new();
     for pool in pools {
         let selector = &pool.matches.node_selector;
@@ -34,7 +34,7 @@ pub fn asked<'p>(node: &Node, pools: impl Iterator<Item = &'p NodePool>) -> Labe
 
 /// Why it is this pool.
 pub fn report(node: &Node, pool: &NodePool) -> Report {
-    let labels = asked(node, std::iter::once(pool));
+    let labels = asked(node, std::slice::from_ref(pool));
     let matches = &pool.matches;
     let source = if matches.node_labels.is_empty() && matches.node_selector.is_empty() {
         "default".to_owned()
@@ -42,4 +42,13 @@ pub fn report(node: &Node, pool: &NodePool) -> Report {
         format!("Node {}", node.name)
     };
     Report { source, labels, mixed: Vec::new() }
+}
+
+/// That it is none of them, in words.
+pub fn nobodys(node: &Node, settings: &NodeSettings) -> String {
+    let labels = asked(node, &settings.pools);
+    if labels.is_empty() {
+        return "no pool of Nodes is for one without the labels that they ask about".to_owned();
+    }
+    format!("no pool of Nodes is for {}", in_words(&labels))
 }

@@ -2,6 +2,7 @@
 
 use ipnet::IpNet;
 
+use super::check_pools::{self, Common, Kind};
 use super::read::Origin;
 use super::{Match, Mistake, Pool, Settings, WhenFull};
 use crate::address::Family;
@@ -10,44 +11,28 @@ use crate::pod_spec::OS_LABEL;
 
 /// Mistakes between values; `origins` has an entry for each pool.
 pub(super) fn mistakes(settings: &Settings, origins: &[Origin]) -> Vec<Mistake> {
-    let mut mistakes = Vec::new();
-    for (index, (pool, origin)) in settings.pools.iter().zip(origins).enumerate() {
-        let earlier = &settings.pools[..index];
-        let mut say = |path: String, reason: String| mistakes.push(Mistake { path, reason });
+    let pools = settings.pools.iter();
+    let pools: Vec<Common<'_>> =
+        pools.map(|pool| Common { name: &pool.name, cidrs: &pool.cidrs, exclude: &pool.exclude }).collect();
+    check_pools::mistakes(&pools, origins, &OfServices(settings))
+}
 
-        if let Some(twin) = earlier.iter().position(|other| !pool.name.is_empty() && other.name == pool.name) {
-            say(
-                format!("{}.name", origin.path),
-                format!("{:?} is the name of {} already", pool.name, origins[twin].path),
-            );
+struct OfServices<'s>(&'s Settings);
+
+impl Kind for OfServices<'_> {
+    fn of_range(&self, pool: usize, cidr: IpNet, say: &mut dyn FnMut(String)) {
+        if let Some(reason) = outside(cidr, &self.0.service_cidrs) {
+            say(reason);
         }
-        for (position, (&cidr, path)) in pool.cidrs.iter().zip(&origin.cidrs).enumerate() {
-            if let Some(reason) = overlap(cidr, &pool.cidrs[..position], earlier) {
-                say(path.clone(), reason);
-            }
-            if let Some(reason) = outside(cidr, &settings.service_cidrs) {
-                say(path.clone(), reason);
-            }
-            if settings.usable_of(pool, cidr) == 0 {
-                let reason = "has no usable address: network and broadcast address, reserved and exclude take them all";
-                say(path.clone(), format!("{cidr} {reason}"));
-            }
-        }
-        for (&excluded, path) in pool.exclude.iter().zip(&origin.exclude) {
-            if !pool.cidrs.iter().any(|cidr| overlaps(*cidr, excluded)) {
-                say(path.clone(), format!("{excluded} is in no range of the pool"));
-            }
-        }
-        let shadows = |(other, whole): &(&Pool, bool)| *whole && other.matches.covers(&pool.matches);
-        let whole = origins.iter().map(|origin| origin.match_is_whole);
-        if let Some((shadow, _)) = earlier.iter().zip(whole).find(shadows)
-            && origin.match_is_whole
-        {
-            let reason = format!("unreachable: whatever it matches, pool {:?} before it takes", shadow.name);
-            say(format!("{}.match", origin.path), reason);
+        if self.0.usable_of(&self.0.pools[pool], cidr) == 0 {
+            let reason = "has no usable address: network and broadcast address, reserved and exclude take them all";
+            say(format!("{cidr} {reason}"));
         }
     }
-    mistakes
+
+    fn covers(&self, pool: usize, other: usize) -> bool {
+        self.0.pools[pool].matches.covers(&self.0.pools[other].matches)
+    }
 }
 
 pub(super) fn warnings(settings: &Settings) -> Vec<Mistake> {
@@ -94,22 +79,6 @@ impl Match {
             && follows(&self.namespace_selector, &other.namespace_selector)
             && follows(&self.service_selector, &other.service_selector)
     }
-}
-
-/// Whether two ranges have an address in common.
-pub(super) fn overlaps(a: IpNet, b: IpNet) -> bool {
-    a.contains(&b) || b.contains(&a)
-}
-
-fn overlap(cidr: IpNet, before: &[IpNet], earlier: &[Pool]) -> Option<String> {
-    if let Some(other) = before.iter().find(|other| overlaps(**other, cidr)) {
-        return Some(format!("{cidr} overlaps {other} of the same pool"));
-    }
-    let (other, pool) = earlier
-        .iter()
-        .flat_map(|pool| pool.cidrs.iter().map(move |other| (other, pool)))
-        .find(|(other, _)| overlaps(**other, cidr))?;
-    Some(format!("{cidr} overlaps {other} of pool {:?}", pool.name))
 }
 
 fn outside(cidr: IpNet, service_cidrs: &[IpNet]) -> Option<String> {

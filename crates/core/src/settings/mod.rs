@@ -1,6 +1,7 @@
 //! What the user wrote, checked.
 
 mod check_nodes;
+mod check_pools;
 mod check_services;
 mod nodes;
 mod read;

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 
 use super::{Explicit, Settings};
-use crate::address::{BlockAllocator, BlockError, Blocks, Family};
+use crate::address::{BlockAllocator, BlockError, Blocks, Family, overlap};
 use crate::label_selector::{LabelSelector, Labels};
 
 /// `nodes`: which Node gets its pod CIDRs from where. Without pools nothing is done about Nodes.
@@ -94,6 +94,11 @@ impl NodePool {
     /// The range that all addresses of `block` lie in.
     pub fn cidr_of(&self, block: IpNet) -> Option<IpNet> {
         self.cidrs.iter().copied().find(|cidr| cidr.contains(&block))
+    }
+
+    /// Whether an address of `block` lies in one of its ranges.
+    pub fn meets(&self, block: IpNet) -> bool {
+        self.cidrs.iter().any(|cidr| overlap(*cidr, block))
     }
 }
 

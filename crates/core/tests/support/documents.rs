@@ -34,3 +34,22 @@ pub fn pool(fields: Value) -> Value {
     }
     pools(json!([pool]))
 }
+
+/// Settings with these `nodes`.
+pub fn nodes(nodes: Value) -> Value {
+    json!({ "nodes": nodes })
+}
+
+/// Settings with these pools of Nodes.
+pub fn node_pools(pools: Value) -> Value {
+    nodes(json!({ "pools": pools }))
+}
+
+/// Settings with a good pool `a` of Nodes of 10.0.0.0/16 that has these fields, too.
+pub fn node_pool(fields: Value) -> Value {
+    let mut pool = json!({"name": "a", "cidrs": ["10.0.0.0/16"]});
+    for (key, value) in fields.as_object().unwrap() {
+        pool[key] = value.clone();
+    }
+    node_pools(json!([pool]))
+}

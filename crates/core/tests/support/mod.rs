@@ -6,6 +6,7 @@ mod any_json;
 mod documents;
 mod fake_cluster;
 mod k2s;
+mod nodes;
 mod requests;
 
 use std::net::IpAddr;
@@ -18,9 +19,10 @@ use proptest::test_runner::Config;
 use serde_json::Value;
 
 pub use any_json::{json_with, some_json};
-pub use documents::{check_mistakes, pool, pools, services};
+pub use documents::{check_mistakes, node_pool, node_pools, nodes, pool, pools, services};
 pub use fake_cluster::FakeCluster;
 pub use k2s::{check_evidence, lowest};
+pub use nodes::{Sequence, about_node, assigned_of, blocks_given, node, node_created, node_left, node_of, with_blocks};
 pub use requests::{
     ASSUMED, LINUX, UNASKED, WINDOWS, Why, allocated, annotated, answer, answer_of, by, by_os, created, denied, left,
     request, selecting, service, updated, with_mixed, with_spec,

@@ -1,0 +1,55 @@
+//! Which blocks does a Node get?
+
+use ipnet::IpNet;
+
+use super::allocation::Allocation;
+use super::object::Node;
+use super::pool::{nobodys, report};
+use crate::address::Family;
+use crate::decide::{Denial, Verdict};
+use crate::settings::{NodePool, Settings};
+
+/// One block of each family of the Node's pool, or none at all.
+pub(super) fn assign(node: &Node, own: Option<&NodePool>, settings: &Settings, allocation: &Allocation) -> Verdict {
+    let Some(pool) = own else { return Verdict::Left(nobodys(node, &settings.nodes)) };
+    let mut blocks = Vec::new();
+    for family in pool.families() {
+        match next(pool, family, settings, allocation) {
+            Some(block) => blocks.push(block),
+            None => return Verdict::Denied(full(node, pool, family)),
+        }
+    }
+    Verdict::Assigned(blocks)
+}
+
+/// The next free block of a family: of the first range of the pool that has one, behind the block that was
+/// handed out of that range last.
+fn next(pool: &NodePool, family: Family, settings: &Settings, allocation: &Allocation) -> Option<IpNet> {
+    pool.cidrs_of(family).find_map(|cidr| {
+        // Settings that were checked have no range that can't be cut.
+        let mut allocator = settings.block_allocator(pool, cidr).ok()?;
+        for held in &allocation.held {
+            // What lies in another range holds nothing here.
+            let _ = allocator.occupy(*held);
+        }
+        for last in &allocation.last {
+            allocator.continue_behind(*last);
+        }
+        allocator.allocate_next().ok()
+    })
+}
+
+fn full(node: &Node, pool: &NodePool, family: Family) -> Denial {
+    let ranges: Vec<String> = pool.cidrs_of(family).map(|cidr| cidr.to_string()).collect();
+    let message = format!(
+        "Node {}: pool {:?} ({}) is full: no block of /{} is free; chosen by {}; add a range to the pool, or delete \
+         Nodes that are gone",
+        node.name,
+        pool.name,
+        ranges.join(", "),
+        pool.block_size.of(family),
+        report(node, pool).describe(),
+    );
+    // The status that the API server itself gives where a range is full.
+    Denial { code: 500, message }
+}

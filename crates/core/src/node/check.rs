@@ -1,0 +1,93 @@
+//! Are blocks right that somebody else set?
+
+use ipnet::IpNet;
+
+use super::object::Node;
+use super::pool::{nobodys, report};
+use crate::address::overlap;
+use crate::cluster::{Cluster, LookupError};
+use crate::decide::{Denial, Verdict};
+use crate::settings::{Explicit, NodePool, Settings, Withheld};
+
+/// Refuses blocks that are not right, or warns of them, as `nodes.explicit` says.
+pub(super) fn check(
+    node: &Node,
+    blocks: &[IpNet],
+    own: Option<&NodePool>,
+    settings: &Settings,
+    cluster: &dyn Cluster,
+    warnings: &mut Vec<String>,
+) -> Verdict {
+    let deny = settings.nodes.explicit == Explicit::Deny;
+    let mut wrong: Vec<String> = blocks.iter().filter_map(|block| misplaced(*block, node, own, settings)).collect();
+    // Blocks outside of every pool, on a Node that no pool is for, are nobody's business.
+    if own.is_some() || blocks.iter().any(|block| settings.nodes.pools.iter().any(|pool| pool.meets(*block))) {
+        match twins(node, blocks, cluster) {
+            Ok(twins) => wrong.extend(twins),
+            Err(error) => {
+                let texts: Vec<String> = blocks.iter().map(ToString::to_string).collect();
+                let unknown = format!("whether another Node has {} is not known: {error}", texts.join(", "));
+                // Where a warning is the worst that can happen, a failed look-up is no reason to deny.
+                if deny && wrong.is_empty() {
+                    let message = format!("Node {}: {unknown}; {}", node.name, error.way_out());
+                    return Verdict::Denied(Denial { code: 500, message });
+                }
+                wrong.push(unknown);
+            }
+        }
+    }
+    if deny && !wrong.is_empty() {
+        let instead = if own.is_some() { "a free block of its own pool" } else { "a block outside of every pool" };
+        let message =
+            format!("Node {}: {}; leave podCIDR and podCIDRs out, or take {instead}", node.name, wrong.join("; "));
+        return Verdict::Denied(Denial { code: 403, message });
+    }
+    warnings.append(&mut wrong);
+    Verdict::Left("set by somebody else".to_owned())
+}
+
+/// Why a block is not where it should be; nothing where it is.
+fn misplaced(block: IpNet, node: &Node, own: Option<&NodePool>, settings: &Settings) -> Option<String> {
+    let belongs = || match own {
+        Some(own) => format!("its own is {:?}: {}", own.name, report(node, own).describe()),
+        None => nobodys(node, &settings.nodes),
+    };
+    let pools = &settings.nodes.pools;
+    if let Some(pool) = pools.iter().find(|pool| pool.cidr_of(block).is_some()) {
+        if own != Some(pool) {
+            return Some(format!("{block} lies in pool {:?}, {}", pool.name, belongs()));
+        }
+        let (range, why) = settings.withheld_from(pool).find(|(range, _)| overlap(*range, block))?;
+        return Some(match why {
+            Withheld::ServiceRange => format!("{block} overlaps the Service range {range}"),
+            Withheld::ServicePool(name) => format!("{block} overlaps {range} of the pool {name:?} of Services"),
+            Withheld::Excluded => format!("{block} overlaps {range}, which is excluded from pool {:?}", pool.name),
+        });
+    }
+    match pools.iter().find(|pool| pool.meets(block)) {
+        Some(pool) if own == Some(pool) => Some(format!("{block} lies only partly in its own pool {:?}", pool.name)),
+        Some(pool) => Some(format!("{block} lies only partly in pool {:?}, {}", pool.name, belongs())),
+        None => own.map(|_| format!("{block} lies in no pool, {}", belongs())),
+    }
+}
+
+/// Which of these blocks other Nodes have, or parts of them.
+fn twins(node: &Node, blocks: &[IpNet], cluster: &dyn Cluster) -> Result<Vec<String>, LookupError> {
+    const SHOWN: usize = 3;
+    // Each once and sorted, whatever the order of the list.
+    let mut found: Vec<String> = Vec::new();
+    cluster.node_blocks(&mut |name, theirs| {
+        for block in blocks.iter().filter(|block| name != node.name && overlap(**block, theirs)) {
+            let twin = format!("{block} overlaps {theirs} of Node {name}");
+            if let Err(place) = found.binary_search(&twin) {
+                found.insert(place, twin);
+            }
+        }
+    })?;
+    if found.len() > SHOWN {
+        let more = found.len() - SHOWN;
+        found.truncate(SHOWN);
+        found.push(format!("and {more} more"));
+    }
+    Ok(found)
+}

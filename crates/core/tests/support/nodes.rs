@@ -1,0 +1,96 @@
+//! Admission requests about Nodes, and what is held, as JSON.
+
+use clusterip_core::validate;
+use serde_json::{Value, json};
+
+use super::FakeCluster;
+use super::requests::{left, request};
+
+/// The Node `w1` with these labels and this `spec`.
+pub fn node(labels: Value, spec: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "w1", "labels": labels}, "spec": spec})
+}
+
+/// The Node `w1` with the label `kubernetes.io/os`.
+pub fn node_of(os: &str, spec: Value) -> Value {
+    node(json!({"kubernetes.io/os": os}), spec)
+}
+
+/// A `spec` with these blocks, as Kubernetes has it.
+pub fn with_blocks(blocks: &[&str]) -> Value {
+    json!({"podCIDR": blocks[0], "podCIDRs": blocks})
+}
+
+/// An AdmissionRequest about a Node; `old` is null for a creation.
+pub fn about_node(operation: &str, object: Value, old: Value) -> Value {
+    let mut request = request(operation, object, old);
+    request["kind"]["kind"] = "Node".into();
+    request
+}
+
+/// The creation of a Node.
+pub fn node_created(object: &Value) -> Value {
+    about_node("CREATE", object.clone(), Value::Null)
+}
+
+/// The whole answer to `request`, where whoever asks says what is held. It looks nothing up.
+pub fn assigned_of(request: &Value, settings: &Value, allocation: &Value) -> Value {
+    let payload = json!({"request": request, "settings": settings, "allocation": allocation});
+    let cluster = FakeCluster::default();
+    let answer = validate(&serde_json::to_vec(&payload).unwrap(), &cluster);
+    assert_eq!(cluster.questions(), [""; 0], "what is held is told, and not looked up");
+    serde_json::to_value(answer).unwrap()
+}
+
+/// The blocks that the Node `w1` without labels gets; the message where it is refused.
+#[track_caller]
+pub fn blocks_given(settings: &Value, allocation: &Value) -> Result<Vec<String>, String> {
+    let object = node(json!({}), json!({}));
+    let answer = assigned_of(&node_created(&object), settings, allocation);
+    if let Some(message) = answer["message"].as_str() {
+        return Err(message.to_owned());
+    }
+    let spec = &answer["mutated_object"]["spec"];
+    let blocks: Vec<String> = serde_json::from_value(spec["podCIDRs"].clone()).unwrap();
+    assert_eq!(spec["podCIDR"], blocks[0], "the one is the first of the many");
+    Ok(blocks)
+}
+
+/// The answer that leaves a Node as it is, with these words.
+pub fn node_left(reason: &str) -> Value {
+    left(reason, super::UNASKED, &[])
+}
+
+/// One after the other, as a controller asks: what is given is held from then on, and gone on behind.
+pub struct Sequence {
+    settings: Value,
+    pub held: Vec<String>,
+    last: Vec<String>,
+}
+
+impl Sequence {
+    pub fn new(settings: Value) -> Self {
+        Self { settings, held: Vec::new(), last: Vec::new() }
+    }
+
+    pub fn occupying(settings: Value, held: &[&str]) -> Self {
+        Self { held: held.iter().map(|&block| block.to_owned()).collect(), ..Self::new(settings) }
+    }
+
+    pub fn next(&mut self) -> Result<Vec<String>, String> {
+        let blocks = blocks_given(&self.settings, &json!({"held": self.held, "last": self.last}))?;
+        self.held.extend(blocks.iter().cloned());
+        self.last = blocks.clone();
+        Ok(blocks)
+    }
+
+    /// Until it is full: the first block of each.
+    pub fn drain(&mut self) -> Vec<String> {
+        let mut all = Vec::new();
+        while let Ok(blocks) = self.next() {
+            all.push(blocks[0].clone());
+            assert!(all.len() <= 1000, "allocates for ever");
+        }
+        all
+    }
+}
