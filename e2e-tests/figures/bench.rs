@@ -57,6 +57,11 @@ impl Bench {
         )
     }
 
+    /// The control plane.
+    pub fn plane(&self) -> &ControlPlane {
+        &self.plane
+    }
+
     /// The administrator's client.
     pub fn client(&self) -> &Client {
         &self.client

@@ -1,6 +1,6 @@
 //! What `clusterip serve` costs a cluster and does for it, on a real control plane: `make bench-cluster`.
 //!
-//! `load`, `claims`, `helm`, `full`, `crowd` and `memory` behind `--` ask for a part of them.
+//! `load`, `claims`, `helm`, `full`, `nodes`, `crowd` and `memory` behind `--` ask for a part of them.
 //!
 //! A table of figures, each with its bound. Nothing here fails because a figure is bad: a busy machine is no
 //! defect of a change. What is compared with each other is measured in turns on one control plane, so that
@@ -17,6 +17,7 @@ mod full;
 mod helm;
 mod large;
 mod manifests;
+mod nodes;
 mod pairs;
 mod process;
 mod table;
@@ -63,6 +64,10 @@ async fn figures() {
     if asked("full") {
         table.head("A full /24, 300 Services, 60 at a time");
         full::measure(&bench, pairs).await.rows(&mut table);
+    }
+    if asked("nodes") {
+        table.head("2,000 Nodes, 60 at a time, blocks of /24");
+        nodes::measure(&bench, pairs).await.rows(&mut table);
     }
     if asked("crowd") || asked("memory") {
         bench.add_others().await;

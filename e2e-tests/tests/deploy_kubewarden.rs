@@ -10,6 +10,7 @@ use tokio::sync::OnceCell;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
 use crate::support::host::HostBuilder;
+use crate::support::node_reach::only_new_pod_cidrs;
 use crate::support::reach::{only_what_may_need_an_address, outcome, service, services};
 use crate::support::served;
 
@@ -84,6 +85,22 @@ async fn only_requests_that_may_need_an_address_reach_policy_server() {
     only_what_may_need_an_address(plane, WEBHOOK, mover, &creates, async || {
         let selector = &policy["spec"]["namespaceSelector"];
         let configuration = registered(&policy, WEBHOOK, selector);
+        plane.apply(&configuration.to_string()).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn only_new_pod_cidrs_reach_the_policy_of_nodes() {
+    const WEBHOOK: &str = "clusterwide-clusterip-policy-nodes.kubewarden.admission";
+    let plane = with_kubewarden().await;
+    let folder = format!("{FOLDER}/nodes");
+    plane.kubectl(&["apply", "-k", &folder]).await.ok();
+    let policy = get(&plane, &["clusteradmissionpolicy", "clusterip-policy-nodes"]).await;
+    let controller = plane.client_with(&plane.token(NAMESPACE, ACCOUNT).await);
+    only_new_pod_cidrs(plane.client(), controller, WEBHOOK, async || {
+        let configuration = registered(&policy, WEBHOOK, &json!({}));
+        assert_eq!(configuration["kind"], "ValidatingWebhookConfiguration");
         plane.apply(&configuration.to_string()).await;
     })
     .await;

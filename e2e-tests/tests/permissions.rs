@@ -20,6 +20,7 @@ fn everything(namespace: &str) -> Duties {
     Duties {
         namespace: namespace.to_owned(),
         moves: true,
+        nodes: false,
         claims: false,
         authority: Some("clusterip-authority".to_owned()),
         registration: Some(Registration { name: format!("{namespace}-webhook"), own: true }),

@@ -3,6 +3,7 @@
 //! The names are a contract with dashboards and alerts: docs/metrics.md lists them, and a test holds it
 //! against what is exposed.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,10 @@ use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+
+pub mod nodes;
+
+use self::nodes::{Assignment, BlockFill, Misplaced as MisplacedNodes, NodeMetrics};
 
 /// The media type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -47,6 +52,20 @@ macro_rules! label_values {
             }
         }
     };
+}
+
+use label_values;
+
+label_values! {
+    /// What an admission request is about.
+    About {
+        /// A Service.
+        Service = "Service",
+        /// A Node, or a part of one.
+        Node = "Node",
+        /// Something that nobody should ask about.
+        Other = "other",
+    }
 }
 
 label_values! {
@@ -137,6 +156,7 @@ struct ReplicaLabels {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AdmissionLabels {
+    kind: About,
     decision: Decision,
     pool: Option<String>,
 }
@@ -236,6 +256,7 @@ pub struct Metrics {
     watch_errors: Labelled<KindLabels, Counter>,
     certificate_expiry: Number,
     last_contact: Number,
+    nodes: NodeMetrics,
 }
 
 impl Default for Metrics {
@@ -274,6 +295,7 @@ impl Metrics {
             watch_errors: Labelled::default(),
             certificate_expiry: Number::default(),
             last_contact: Number::default(),
+            nodes: NodeMetrics::default(),
             together: Mutex::default(),
             registry,
         };
@@ -286,7 +308,7 @@ impl Metrics {
         let registry = &mut self.registry;
         registry.register(
             "admissions",
-            "Admission requests, by how they ended; no pool: none was asked for an address",
+            "Admission requests, by what they are about and how they ended; no pool: none was asked for",
             self.admissions.clone(),
         );
         registry.register_with_unit(
@@ -369,6 +391,7 @@ impl Metrics {
             Unit::Seconds,
             self.last_contact.clone(),
         );
+        self.nodes.register(registry);
     }
 
     /// A rate or an alert needs a value before the first event.
@@ -387,13 +410,13 @@ impl Metrics {
             drop(self.settings_versions.get_or_create(&ResultLabels { result }));
         }
         for &decision in Decision::ALL {
-            drop(self.admissions.get_or_create(&AdmissionLabels { decision, pool: None }));
+            drop(self.admissions.get_or_create(&AdmissionLabels { kind: About::Service, decision, pool: None }));
         }
     }
 
     /// An admission request was answered.
-    pub fn admission(&self, decision: Decision, pool: Option<&str>, took: Duration) {
-        self.admissions.get_or_create(&AdmissionLabels { decision, pool: pool.map(str::to_owned) }).inc();
+    pub fn admission(&self, kind: About, decision: Decision, pool: Option<&str>, took: Duration) {
+        self.admissions.get_or_create(&AdmissionLabels { kind, decision, pool: pool.map(str::to_owned) }).inc();
         self.admission_duration.observe(took.as_secs_f64());
     }
 
@@ -418,7 +441,8 @@ impl Metrics {
             let pool = || fill.pool.clone();
             // Prometheus sees a counter grow only where it has seen it before: the first denial would go unseen.
             for decision in [Decision::Allocated, Decision::Denied] {
-                drop(self.admissions.get_or_create(&AdmissionLabels { decision, pool: Some(pool()) }));
+                let labels = AdmissionLabels { kind: About::Service, decision, pool: Some(pool()) };
+                drop(self.admissions.get_or_create(&labels));
             }
             self.squatters.get_or_create(&PoolLabels { pool: pool() }).set(whole(fill.squatters));
             for family in &fill.families {
@@ -486,6 +510,34 @@ impl Metrics {
         self.settings_valid.set(1);
     }
 
+    /// How full all pools of Nodes are. A pool that is not among them is gone.
+    pub fn node_pools(&self, pools: &[BlockFill]) {
+        let _together = self.together();
+        self.nodes.blocks(pools);
+    }
+
+    /// A Node was to get blocks.
+    pub fn node_assigned(&self, result: Assignment) {
+        self.nodes.assigned(result);
+    }
+
+    /// How many Nodes wait for blocks.
+    pub fn nodes_waiting(&self, nodes: usize) {
+        self.nodes.waiting(nodes);
+    }
+
+    /// All Nodes whose blocks are not as they should be. A reason that is not among them has none.
+    pub fn misplaced_nodes(&self, nodes: &BTreeMap<MisplacedNodes, u64>) {
+        let _together = self.together();
+        self.nodes.misplaced(nodes);
+    }
+
+    /// Nobody is known to wait, or to be misplaced: this process does not look after Nodes any more.
+    pub fn no_nodes_waiting(&self) {
+        self.nodes_waiting(0);
+        self.misplaced_nodes(&BTreeMap::new());
+    }
+
     /// Whether this process leads.
     pub fn leader(&self, leads: bool) {
         self.leader.set(i64::from(leads));
@@ -548,11 +600,17 @@ mod tests {
     /// Everything that there is, exposed at least once.
     fn filled() -> Metrics {
         let metrics = Metrics::new();
-        metrics.admission(Decision::from(Outcome::Allocated), Some("linux"), Duration::from_nanos(1_953_125));
-        metrics.admission(Decision::from(Outcome::Allocated), Some("linux"), Duration::from_secs(9));
-        metrics.admission(Decision::from(Outcome::Denied), Some("windows"), Duration::from_millis(125));
-        metrics.admission(Decision::from(Outcome::Left), None, Duration::from_millis(125));
-        metrics.admission(Decision::Error, None, Duration::from_secs(2));
+        metrics.admission(
+            About::Service,
+            Decision::from(Outcome::Allocated),
+            Some("linux"),
+            Duration::from_nanos(1_953_125),
+        );
+        metrics.admission(About::Service, Decision::from(Outcome::Allocated), Some("linux"), Duration::from_secs(9));
+        metrics.admission(About::Service, Decision::from(Outcome::Denied), Some("windows"), Duration::from_millis(125));
+        metrics.admission(About::Node, Decision::from(Outcome::Denied), Some("windows"), Duration::from_millis(125));
+        metrics.admission(About::Service, Decision::from(Outcome::Left), None, Duration::from_millis(125));
+        metrics.admission(About::Service, Decision::Error, None, Duration::from_secs(2));
         metrics.evaluation(Duration::from_micros(600));
         metrics.evaluation_error();
         let gone = PoolFill { pool: "gone".into(), families: vec![fill(Family::V4, 1, 1, 0)], squatters: 1 };
@@ -576,6 +634,13 @@ mod tests {
         metrics.watch_error("Node");
         metrics.certificate_expiry(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000));
         metrics.api_server_contact(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
+        let blocks = |pool: &str, family| BlockFill { pool: pool.into(), family, usable: 256, used: 7, free: 250 };
+        metrics.node_pools(&[blocks("gone", Family::V4)]);
+        metrics.node_pools(&[blocks("nodes", Family::V4), blocks("nodes", Family::V6)]);
+        metrics.node_assigned(Assignment::Assigned);
+        metrics.no_nodes_waiting();
+        metrics.nodes_waiting(3);
+        metrics.misplaced_nodes(&[(MisplacedNodes::Shared, 2)].into());
         metrics
     }
 
@@ -591,17 +656,18 @@ mod tests {
     fn what_is_exposed() {
         let version = env!("CARGO_PKG_VERSION");
         let expected = format!(
-            r#"clusterip_admission_duration_seconds_count 5
-clusterip_admission_duration_seconds_sum 11.251953125
-clusterip_admissions_total{{decision="allocated",pool=""}} 0
-clusterip_admissions_total{{decision="allocated",pool="gone"}} 0
-clusterip_admissions_total{{decision="allocated",pool="linux"}} 2
-clusterip_admissions_total{{decision="denied",pool=""}} 0
-clusterip_admissions_total{{decision="denied",pool="gone"}} 0
-clusterip_admissions_total{{decision="denied",pool="linux"}} 0
-clusterip_admissions_total{{decision="denied",pool="windows"}} 1
-clusterip_admissions_total{{decision="error",pool=""}} 1
-clusterip_admissions_total{{decision="left",pool=""}} 1
+            r#"clusterip_admission_duration_seconds_count 6
+clusterip_admission_duration_seconds_sum 11.376953125
+clusterip_admissions_total{{kind="Node",decision="denied",pool="windows"}} 1
+clusterip_admissions_total{{kind="Service",decision="allocated",pool=""}} 0
+clusterip_admissions_total{{kind="Service",decision="allocated",pool="gone"}} 0
+clusterip_admissions_total{{kind="Service",decision="allocated",pool="linux"}} 2
+clusterip_admissions_total{{kind="Service",decision="denied",pool=""}} 0
+clusterip_admissions_total{{kind="Service",decision="denied",pool="gone"}} 0
+clusterip_admissions_total{{kind="Service",decision="denied",pool="linux"}} 0
+clusterip_admissions_total{{kind="Service",decision="denied",pool="windows"}} 1
+clusterip_admissions_total{{kind="Service",decision="error",pool=""}} 1
+clusterip_admissions_total{{kind="Service",decision="left",pool=""}} 1
 clusterip_api_server_last_contact_timestamp_seconds 1700000000.5
 clusterip_build_info{{version="{version}"}} 1
 clusterip_certificate_expiry_timestamp_seconds 1800000000.0
@@ -614,6 +680,10 @@ clusterip_evaluation_duration_seconds_sum 0.0006
 clusterip_evaluation_errors_total 1
 clusterip_leader 1
 clusterip_ledger_addresses 3
+clusterip_misplaced_nodes{{reason="outside"}} 0
+clusterip_misplaced_nodes{{reason="shared"}} 2
+clusterip_misplaced_nodes{{reason="withheld"}} 0
+clusterip_misplaced_nodes{{reason="wrong_pool"}} 0
 clusterip_misplaced_services{{reason="brake"}} 0
 clusterip_misplaced_services{{reason="by_hand"}} 5
 clusterip_misplaced_services{{reason="load_balancer"}} 0
@@ -627,6 +697,18 @@ clusterip_moves_total{{result="moved"}} 1
 clusterip_moves_total{{result="nothing"}} 0
 clusterip_moves_total{{result="unmanaged"}} 0
 clusterip_moves_total{{result="user_changed"}} 1
+clusterip_node_assignments_total{{result="assigned"}} 1
+clusterip_node_assignments_total{{result="conflict"}} 0
+clusterip_node_assignments_total{{result="failed"}} 0
+clusterip_node_assignments_total{{result="full"}} 0
+clusterip_node_assignments_total{{result="no_pool"}} 0
+clusterip_node_pool_blocks{{pool="nodes",family="IPv4",state="free"}} 250.0
+clusterip_node_pool_blocks{{pool="nodes",family="IPv4",state="usable"}} 256.0
+clusterip_node_pool_blocks{{pool="nodes",family="IPv4",state="used"}} 7.0
+clusterip_node_pool_blocks{{pool="nodes",family="IPv6",state="free"}} 250.0
+clusterip_node_pool_blocks{{pool="nodes",family="IPv6",state="usable"}} 256.0
+clusterip_node_pool_blocks{{pool="nodes",family="IPv6",state="used"}} 7.0
+clusterip_nodes_waiting 3
 clusterip_pool_free_addresses{{pool="linux",family="IPv4"}} 200.0
 clusterip_pool_free_addresses{{pool="linux",family="IPv6"}} 4611686018427388000.0
 clusterip_pool_squatters{{pool="linux"}} 2
@@ -664,11 +746,11 @@ clusterip_watch_errors_total{{kind="Node"}} 1"#
             ("0.02", 1),
             ("0.05", 1),
             ("0.1", 1),
-            ("0.25", 3),
-            ("0.5", 3),
-            ("1.0", 3),
-            ("5.0", 4),
-            ("+Inf", 5),
+            ("0.25", 4),
+            ("0.5", 4),
+            ("1.0", 4),
+            ("5.0", 5),
+            ("+Inf", 6),
         ];
         let expected: Vec<_> = expected.iter().map(|(le, count)| format!("{{le=\"{le}\"}} {count}")).collect();
         assert_eq!(buckets, expected);

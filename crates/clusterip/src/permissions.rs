@@ -46,6 +46,8 @@ pub struct Duties {
     pub namespace: String,
     /// It moves Services, when it leads.
     pub moves: bool,
+    /// It gives Nodes their blocks, when it leads, where the settings have pools for them.
+    pub nodes: bool,
     /// It claims addresses, as one of several replicas.
     pub claims: bool,
     /// The Secret of its certificate authority, where it has one.
@@ -192,6 +194,10 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
             .add("coordination.k8s.io", "leases", None, own, None, &["create"])
             .add("coordination.k8s.io", "leases", None, own, Some(LEASE), &["get", "update"]);
     }
+    if duties.nodes {
+        // Those that it watches anyway; read again where a write got no answer.
+        needs.cluster("", "nodes", &["get", "patch"]);
+    }
     if duties.claims {
         // Named after addresses, and after replicas: no name is known before.
         let verbs = ["get", "list", "watch", "create", "update", "delete"];
@@ -294,7 +300,8 @@ fn review(need: &Need) -> SelfSubjectAccessReview {
 /// out.
 pub async fn check(client: &Client, settings: &Settings, duties: &Duties) -> Result<Workloads, PermissionsError> {
     let workloads = workloads(client, &settings.kinds).await?;
-    let needs = missing(client, &needs(&workloads.served, duties)).await?;
+    let duties = Duties { nodes: duties.nodes && !settings.nodes.pools.is_empty(), ..duties.clone() };
+    let needs = missing(client, &needs(&workloads.served, &duties)).await?;
     if needs.is_empty() {
         return Ok(workloads);
     }
@@ -340,6 +347,7 @@ mod tests {
         let duties = Duties {
             namespace: "clusterip-policy".into(),
             moves: true,
+            nodes: true,
             claims: false,
             authority: Some("clusterip-authority".into()),
             registration: Some(Registration { name: "clusterip-policy".into(), own: true }),
@@ -348,7 +356,7 @@ mod tests {
         let expected = r#"in a ClusterRole:
 - {apiGroups: [""], resources: ["services"], verbs: ["list", "watch", "get", "update"]}
 - {apiGroups: [""], resources: ["namespaces"], verbs: ["list", "watch"]}
-- {apiGroups: [""], resources: ["nodes"], verbs: ["list", "watch"]}
+- {apiGroups: [""], resources: ["nodes"], verbs: ["list", "watch", "get", "patch"]}
 - {apiGroups: ["node.k8s.io"], resources: ["runtimeclasses"], verbs: ["list", "watch"]}
 - {apiGroups: ["networking.k8s.io"], resources: ["ipaddresses"], verbs: ["list", "watch", "get"]}
 - {apiGroups: ["networking.k8s.io"], resources: ["servicecidrs"], verbs: ["list", "watch"]}

@@ -19,6 +19,9 @@ static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unwrap(
 const RIGHTS: &str = "deploy/kubewarden/rights/policy-server-rights.yaml";
 const POLICY: &str = "deploy/kubewarden/policy/policy.yaml";
 const TEAM: &str = "deploy/kubewarden/team/policy.yaml";
+const NODES: &str = "deploy/kubewarden/nodes/policy.yaml";
+const NODES_MOVES: &str = "deploy/kubewarden/nodes/settings.yaml";
+const NODES_WEBHOOK: &str = "deploy/nodes/component/webhook.yaml";
 const MOVES: &str = "deploy/kubewarden/moves/settings.yaml";
 const WEBHOOK: &str = "deploy/webhook/webhook-configuration.yaml";
 const METADATA: &str = "policy-metadata.yml";
@@ -219,6 +222,61 @@ fn the_policy_lets_the_same_requests_pass_as_the_webhook() {
 }
 
 #[test]
+fn the_policy_of_nodes_judges_the_same_requests_as_the_webhook_and_changes_none() {
+    let (metadata, policy, patch) = (document(METADATA), document(NODES), document(NODES_WEBHOOK));
+    let (policy, webhook) = (&policy["spec"], &patch[0]["value"]);
+    for field in ["matchConditions", "failurePolicy", "timeoutSeconds"] {
+        assert!(!policy[field].is_null(), "{field}");
+        assert_eq!(policy[field], webhook[field], "{field}");
+    }
+    let mut rules = webhook["rules"].clone();
+    rules[0].as_object_mut().unwrap().remove("scope");
+    assert_eq!((&policy["rules"], &policy["mutating"]), (&rules, &json!(false)));
+    let annotation = |name: &str| metadata["annotations"][format!("io.kubewarden.policy.{name}")].as_str().unwrap();
+    let module = format!("registry://{}:v{}", annotation("ociUrl"), annotation("version"));
+    assert_eq!(policy["module"], json!(module));
+}
+
+#[test]
+fn the_policy_of_nodes_may_look_up_nodes_and_nothing_else() {
+    let policy = document(NODES);
+    let settings = &policy["spec"]["settings"];
+    let request = |operation: &str, old: Value| {
+        let node = |spec| json!({"metadata": {"name": "n", "labels": {"kubernetes.io/os": "linux"}}, "spec": spec});
+        json!({
+            "uid": "1",
+            "kind": {"group": "", "version": "v1", "kind": "Node"},
+            "name": "n",
+            "operation": operation,
+            "object": node(json!({"podCIDR": "172.20.7.0/24", "podCIDRs": ["172.20.7.0/24"]})),
+            "oldObject": if old.is_null() { old } else { node(old) },
+        })
+    };
+    for (operation, old) in [("CREATE", Value::Null), ("UPDATE", json!({}))] {
+        let host = Arc::new(Noted { asked: Mutex::default(), workloads: true, taken: false });
+        let answer = MODULE.validate(&request(operation, old), settings, Arc::<Noted>::clone(&host)).unwrap();
+        let audit = answer.audit().unwrap();
+        let found = (answer.accepted, answer.warnings, answer.mutated_object, audit.pool.as_deref());
+        assert_eq!(found, (true, None, None, Some("linux")), "{operation}");
+        let asked = host.asked.lock().unwrap().clone();
+        assert_eq!(asked, kinds(&policy["spec"]["contextAwareResources"]), "{operation}");
+    }
+}
+
+#[test]
+fn what_hands_out_blocks_has_the_settings_of_the_policies() {
+    let settings = document(NODES_MOVES);
+    assert_eq!(settings, document(NODES)["spec"]["settings"]);
+    assert_eq!(settings["services"], document(MOVES)["services"]);
+    // Nodes are laid out as in the deployment without Kubewarden.
+    assert_eq!(settings["nodes"], document("deploy/nodes/settings.yaml")["nodes"]);
+    assert_eq!(
+        document("deploy/nodes/settings.yaml")["services"],
+        document("deploy/webhook/settings.yaml")["services"]
+    );
+}
+
+#[test]
 fn whoever_is_exempt_is_not_asked_about() {
     let policy = document(POLICY);
     let spec = &policy["spec"];
@@ -237,9 +295,9 @@ fn what_moves_services_has_the_settings_of_the_policy() {
 
 #[test]
 fn the_module_accepts_the_settings() {
-    for file in [POLICY, TEAM] {
+    for file in [POLICY, TEAM, NODES] {
         let answer = MODULE.validate_settings(&document(file)["spec"]["settings"]).unwrap();
-        assert_eq!((answer.valid, answer.message), (true, None), "{file}");
+        assert_eq!((answer.valid, answer.message, answer.warnings.len()), (true, None, 0), "{file}");
     }
 }
 

@@ -72,9 +72,10 @@ async fn a_policy_that_does_not_answer() {
         }
         assert!(ledger.is_empty());
         let text = metrics.encode();
-        for line in
-            ["clusterip_admissions_total{decision=\"error\",pool=\"\"} 2", "clusterip_evaluation_errors_total 2"]
-        {
+        for line in [
+            "clusterip_admissions_total{kind=\"Service\",decision=\"error\",pool=\"\"} 2",
+            "clusterip_evaluation_errors_total 2",
+        ] {
             assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
         }
     }

@@ -24,7 +24,9 @@ fn granted(file: &str) -> BTreeSet<Right> {
     for document in yaml::documents(&text) {
         let object = document.unwrap().to_value();
         let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
-        for rule in object["rules"].as_array().into_iter().flatten() {
+        // A rule of a patch is added to those of another file.
+        let added = object.as_array().into_iter().flatten().map(|operation| &operation["value"]);
+        for rule in object["rules"].as_array().into_iter().flatten().chain(added) {
             let names = match strings(&rule["resourceNames"]) {
                 names if names.is_empty() => vec![None],
                 names => names.into_iter().map(Some).collect(),
@@ -44,12 +46,13 @@ fn granted(file: &str) -> BTreeSet<Right> {
 }
 
 /// What the program asks for at its start, in the deployments.
-fn needed(claims: bool) -> BTreeSet<Right> {
+fn needed(claims: bool, nodes: bool) -> BTreeSet<Right> {
     let known = WorkloadKind::known();
     let workloads: Vec<_> = known.iter().map(|kind| kinds::regular(&kinds::of_workload(kind))).collect();
     let duties = Duties {
         namespace: "clusterip-policy".to_owned(),
         moves: true,
+        nodes,
         claims,
         authority: Some("clusterip-authority".to_owned()),
         registration: Some(Registration { name: "clusterip-policy".to_owned(), own: false }),
@@ -68,12 +71,14 @@ fn needed(claims: bool) -> BTreeSet<Right> {
 #[test]
 fn the_deployments_grant_what_is_needed_and_nothing_else() {
     let one = ["webhook/cluster-rights.yaml", "webhook/own-rights.yaml"];
-    let rows: [(&str, bool, Vec<&str>); 2] =
-        [("one replica", false, one.to_vec()), ("several", true, [&one[..], &["replicas/claim-rights.yaml"]].concat())];
-    for (name, claims, files) in rows {
+    let several = [&one[..], &["replicas/claim-rights.yaml"]].concat();
+    let nodes = [&one[..], &["nodes/component/node-rights.yaml"]].concat();
+    let rows =
+        [("one replica", false, false, one.to_vec()), ("several", true, false, several), ("Nodes", false, true, nodes)];
+    for (name, claims, nodes, files) in rows {
         let granted_rights: BTreeSet<Right> = files.into_iter().flat_map(granted).collect();
         assert!(!granted_rights.is_empty());
-        let needed = needed(claims);
+        let needed = needed(claims, nodes);
         let lacking: Vec<_> = needed.difference(&granted_rights).collect();
         let idle: Vec<_> = granted_rights.difference(&needed).collect();
         assert_eq!((lacking, idle), (vec![], vec![]), "{name}: lacking, and granted without need");

@@ -81,11 +81,15 @@ fn rendered(namespace: &str, values: &Value) -> Result<Objects, String> {
 fn pairs() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     let settings = read("deploy/kubewarden/moves/settings.yaml").unwrap();
     let moves = json!({ "settings": document(&settings).unwrap(), "webhook": { "enabled": false } });
+    let mut nodes = document(&read("deploy/nodes/settings.yaml").unwrap()).unwrap();
+    // The namespace of the release is added.
+    nodes["services"]["exemptNamespaces"] = json!(["kube-system"]);
     let on = json!({ "enabled": true });
     let monitoring = json!({ "monitoring": { "podMonitor": on, "rules": on, "dashboard": on } });
     vec![
         ("as it is", vec!["deploy/webhook"], json!({})),
         ("several replicas", vec!["deploy/replicas"], json!({ "replicas": 3, "claims": "lease" })),
+        ("with Nodes", vec!["deploy/nodes"], json!({ "settings": nodes })),
         ("beside Kubewarden", vec!["deploy/kubewarden/moves"], moves),
         ("with what it is watched with", vec!["deploy/webhook", "deploy/monitoring"], monitoring),
     ]
@@ -157,6 +161,7 @@ fn values_are_where_they_belong() {
         "resources": { "limits": { "memory": "1Gi" } },
         "nodeSelector": { "pool": "system" },
         "tolerations": [{ "operator": "Exists" }],
+        "hostNetwork": true,
         "affinity": { "nodeAffinity": {} },
         "priorityClassName": "",
         "podAnnotations": { "example.com/team": "net" },
@@ -185,6 +190,7 @@ fn values_are_where_they_belong() {
         ),
         ("nodes", &pod["nodeSelector"], json!({ "kubernetes.io/os": "linux", "pool": "system" })),
         ("tolerations", &pod["tolerations"], json!([{ "operator": "Exists" }])),
+        ("network", &pod["hostNetwork"], json!(true)),
         ("affinity", &pod["affinity"], json!({ "nodeAffinity": {} })),
         ("priority", &pod["priorityClassName"], Value::Null),
         ("annotations", &deployment["metadata"]["annotations"], json!({ "example.com/team": "net" })),
@@ -206,9 +212,22 @@ fn values_are_where_they_belong() {
 }
 
 #[test]
+fn nodes_need_no_pools_of_services() {
+    let pools = json!([{ "name": "all", "cidrs": ["10.64.0.0/14"] }]);
+    let objects =
+        rendered(NAMESPACE, &json!({ "settings": { "services": null, "nodes": { "pools": pools } } })).unwrap();
+    let settings = &objects["ConfigMap clusterip-policy/clusterip-settings"]["data"]["settings.yaml"];
+    assert_eq!(*settings, json!({ "services": { "exemptNamespaces": [NAMESPACE] }, "nodes": { "pools": pools } }));
+    let webhooks = objects["MutatingWebhookConfiguration /clusterip-policy"]["webhooks"].as_array().unwrap();
+    let names: Vec<_> = webhooks.iter().map(|webhook| webhook["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["services.clusterip-policy.io", "nodes.clusterip-policy.io"]);
+}
+
+#[test]
 fn what_cannot_work_is_refused() {
     let rows = [
         ("replicas that know nothing of each other", json!({ "replicas": 2 }), "replicas: 2 need claims: lease"),
+        ("no settings", json!({ "settings": { "services": null } }), "/settings"),
         ("a misspelt value", json!({ "replica": 2 }), "'replica' not allowed"),
         ("a misspelt value inside", json!({ "webhook": { "failPolicy": "Fail" } }), "'failPolicy' not allowed"),
         ("an unknown failure policy", json!({ "webhook": { "failurePolicy": "Retry" } }), "/webhook/failurePolicy"),

@@ -276,6 +276,12 @@ fn rules_ask_for_what_is_exposed() {
         "ClusteripMovesFail",
         "ClusteripMovesStuck",
         "ClusteripNoLeader",
+        "ClusteripNodeAssignmentsFail",
+        "ClusteripNodePoolFull",
+        "ClusteripNodePoolNearlyFull",
+        "ClusteripNodesMisplaced",
+        "ClusteripNodesShareBlocks",
+        "ClusteripNodesWaiting",
         "ClusteripPoolFull",
         "ClusteripPoolNearlyFull",
         "ClusteripReplicasDisagree",
@@ -311,6 +317,10 @@ fn the_dashboard_asks_for_what_is_exposed() {
         "clusterip_watch_errors_total",
         "clusterip_certificate_expiry_timestamp_seconds",
         "clusterip_leader",
+        "clusterip_node_pool_blocks",
+        "clusterip_node_assignments_total",
+        "clusterip_nodes_waiting",
+        "clusterip_misplaced_nodes",
     ]
     .into_iter()
     .filter(|metric| !shown.contains(*metric))

@@ -12,10 +12,16 @@ app.kubernetes.io/name: clusterip
 {{- define "clusterip.settings" -}}
 {{- $settings := deepCopy .Values.settings -}}
 {{- if .Values.webhook.enabled -}}
-{{- $exempt := append ($settings.services.exemptNamespaces | default list) .Release.Namespace | uniq -}}
-{{- $_ := set $settings.services "exemptNamespaces" $exempt -}}
+{{- $services := $settings.services | default dict -}}
+{{- $exempt := append ($services.exemptNamespaces | default list) .Release.Namespace | uniq -}}
+{{- $_ := set $settings "services" (set $services "exemptNamespaces" $exempt) -}}
 {{- end -}}
 {{- toYaml $settings -}}
+{{- end }}
+
+{{/* Something where the settings have pools of Nodes. */}}
+{{- define "clusterip.nodes" -}}
+{{- range (.Values.settings.nodes | default dict).pools }}{{ .name }} {{ end -}}
 {{- end }}
 
 {{/* What can't work is refused before it is there. */}}

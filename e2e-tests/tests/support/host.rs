@@ -257,7 +257,7 @@ type Order = (Command, Sender<Spawned>);
 
 /// The kernel kills the process when the *thread* that started it ends: not a test's own, since tests may
 /// share a host.
-fn spawn_from_lasting_thread(command: Command) -> Spawned {
+pub fn spawn_from_lasting_thread(command: Command) -> Spawned {
     static THREAD: LazyLock<Mutex<Sender<Order>>> = LazyLock::new(|| {
         let (sender, receiver): (_, Receiver<Order>) = channel();
         std::thread::spawn(move || {

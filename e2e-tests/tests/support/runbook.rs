@@ -1,4 +1,4 @@
-//! The procedures of `docs/operations.md`, done as they are written there.
+//! The procedures of `docs/operations.md` and other pages, done as they are written there.
 //!
 //! A step is a command of a `console` block, or a file: a `yaml` block whose first line is a comment with
 //! its path. So what a reader would type is what is tested.
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use super::control_plane::{ControlPlane, Kubectl};
 
-const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+const DOCUMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
 
 /// Something to be done.
@@ -25,13 +25,18 @@ pub enum Step {
     },
 }
 
-/// The steps below a heading, up to the next heading of the same level or above.
+/// The steps below a heading of `docs/operations.md`, up to the next heading of the same level or above.
 pub fn steps(heading: &str) -> Vec<Step> {
-    let document = std::fs::read_to_string(DOCUMENT).unwrap();
+    steps_of("operations.md", heading)
+}
+
+/// The same of another page of `docs`.
+pub fn steps_of(page: &str, heading: &str) -> Vec<Step> {
+    let document = std::fs::read_to_string(format!("{DOCUMENTS}/{page}")).unwrap();
     let mut lines = document.lines();
     let level = |line: &str| line.chars().take_while(|c| *c == '#').count();
     let begin = lines.find(|line| level(line) > 0 && line.trim_start_matches('#').trim() == heading);
-    let depth = level(begin.unwrap_or_else(|| panic!("docs/operations.md has no heading {heading:?}")));
+    let depth = level(begin.unwrap_or_else(|| panic!("docs/{page} has no heading {heading:?}")));
     let (mut steps, mut block) = (Vec::new(), None::<(&str, Vec<&str>)>);
     for line in lines {
         match (&mut block, line.strip_prefix("```")) {
@@ -88,11 +93,16 @@ impl<'p> Operator<'p> {
         let copied = Command::new("cp").args(["-r", DEPLOY]).arg(folder.path()).status().unwrap();
         assert!(copied.success());
         let operator = Self { plane, folder };
-        let file = "deploy/webhook/webhook-configuration.yaml";
-        let text = operator.read(file);
-        let service = "    service:\n      namespace: clusterip-policy\n      name: clusterip\n      path: /mutate\n      port: 443\n";
-        assert!(text.contains(service), "{file} names another service");
-        operator.write(file, &text.replace(service, &format!("    url: {url}/mutate\n")));
+        for (file, indent) in
+            [("deploy/webhook/webhook-configuration.yaml", "    "), ("deploy/nodes/component/webhook.yaml", "      ")]
+        {
+            let text = operator.read(file);
+            let fields = ["namespace: clusterip-policy", "name: clusterip", "path: /mutate", "port: 443"];
+            let fields: String = fields.iter().map(|field| format!("{indent}  {field}\n")).collect();
+            let service = format!("{indent}service:\n{fields}");
+            assert!(text.contains(&service), "{file} names another service");
+            operator.write(file, &text.replace(&service, &format!("{indent}url: {url}/mutate\n")));
+        }
         operator
     }
 

@@ -15,6 +15,7 @@ pub mod lookups;
 pub mod manifests;
 pub mod masked;
 pub mod object;
+pub mod pauses;
 pub mod selectors;
 pub mod snapshot;
 pub mod stores;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use clusterip_core::settings::Settings;
 use futures::StreamExt;
 use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::runtime::utils::Backoff as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
@@ -20,12 +21,11 @@ use super::failure::chain;
 use super::kept::kept;
 use super::kinds::{self, Kind, own_name};
 use super::object::{self, Packed};
+use super::pauses::{LONGEST_PAUSE, Pauses};
 use super::snapshot::{Snapshot, addresses};
 
 /// How many objects are listed at a time: what is not kept of them takes memory until it is dropped.
 const PAGE: u32 = 100;
-/// How long it takes at most until a watch that failed is tried again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How often it is looked whether a kind has appeared that the cluster did not have.
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
 
@@ -367,27 +367,5 @@ impl Inner {
             *known = found;
             differs
         });
-    }
-}
-
-/// Pauses between attempts: doubling, up to some seconds.
-#[derive(Default)]
-struct Pauses {
-    failures: u32,
-}
-
-impl Iterator for Pauses {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let longest = LONGEST_PAUSE.min(Duration::from_millis(100) * 2_u32.saturating_pow(self.failures.min(16)));
-        self.failures = self.failures.saturating_add(1);
-        Some(longest)
-    }
-}
-
-impl Pauses {
-    fn reset(&mut self) {
-        self.failures = 0;
     }
 }

@@ -1,5 +1,6 @@
 //! `clusterip serve`
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,9 +31,12 @@ use crate::controller::replicas::Replicas;
 use crate::controller::rival::Rival;
 use crate::controller::run::Controller;
 use crate::evaluator::Evaluator;
-use crate::live_settings::{Follower, SettingsError, Source, judge};
+use crate::live_settings::{Follower, LiveSettings, SettingsError, Source, judge};
 use crate::logging::Logging;
 use crate::metrics::{FamilyFill, Metrics, PoolFill};
+use crate::nodes::assigner::Assigner;
+use crate::nodes::held::blocks_of;
+use crate::nodes::pool_blocks;
 use crate::permissions::{self, Duties};
 use crate::policy::module::{EMBEDDED, Module};
 use crate::pool_use;
@@ -176,6 +180,7 @@ impl Serve {
             }
         };
         let settings = follower.subscribe();
+        let followed = settings.clone();
         permissions::check(&client, &settings.borrow().settings.clone(), &self.duties(&namespace)).await?;
         stores.watch(&settings.borrow().settings);
         let claims = (self.claims == claims::Kept::Lease)
@@ -200,7 +205,7 @@ impl Serve {
         };
         let reconciler = Reconciler::new(evaluator.clone(), client.clone(), Arc::clone(&metrics), allowed);
         let (last, unled) = watch::channel(false);
-        let (leadership, rival) = (leader.subscribe(), leader.rival());
+        let (leadership, rival, term) = (leader.subscribe(), leader.rival(), leader.term());
         let led = tokio::spawn(leader.run(until(&unled)));
         let (mut reconciler, mut counted) = (reconciler, None);
         if let Some(claims) = claims {
@@ -214,6 +219,19 @@ impl Serve {
                 Ok(())
             });
         }
+        let assigner = Assigner {
+            evaluator: evaluator.clone(),
+            client: client.clone(),
+            settings: settings.clone(),
+            leadership: leadership.clone(),
+            term,
+            metrics: Arc::clone(&metrics),
+        };
+        let end = until(&stopped);
+        tasks.spawn(async move {
+            assigner.run(end).await;
+            Ok(())
+        });
         let reconciler = Arc::new(reconciler);
         let controller = Controller {
             reconciler: Arc::clone(&reconciler),
@@ -242,7 +260,7 @@ impl Serve {
         }
         let server = Server::bind(self.listen, limits).await?;
         tracing::info!(listen = %server.local_addr(), namespace, "serving");
-        let (certificate, registration) = self.certificate(&client, &namespace, &stopped, &mut tasks).await?;
+        let (certificate, registration) = self.certificate(&client, &namespace, followed, &stopped, &mut tasks).await?;
         let gauges = Gauges { metrics: Arc::clone(&metrics), reconciler, leadership, certificate: certificate.clone() };
         // Whoever claims what he hands out may be one of several, and whoever hands out nothing, too.
         let alone = (self.claims == claims::Kept::Memory && !self.no_webhook).then_some(rival);
@@ -317,6 +335,7 @@ impl Serve {
         Duties {
             namespace: namespace.to_owned(),
             moves: true,
+            nodes: true,
             claims: self.claims == claims::Kept::Lease,
             authority: self.tls_cert.is_none().then(|| authority::SECRET.to_owned()),
             registration: registers.then(|| permissions::Registration {
@@ -332,6 +351,7 @@ impl Serve {
         &self,
         client: &Client,
         namespace: &str,
+        settings: watch::Receiver<Arc<LiveSettings>>,
         stopped: &watch::Receiver<bool>,
         tasks: &mut JoinSet<anyhow::Result<()>>,
     ) -> anyhow::Result<(Certificate, Option<Registration>)> {
@@ -347,7 +367,7 @@ impl Serve {
             let registration = match &self.register_url {
                 Some(url) => {
                     let (_, bundle) = watch::channel(chain);
-                    Some(Registration::with_url(client.clone(), name, url, bundle).await?)
+                    Some(Registration::with_url(client.clone(), name, url, bundle).await?.following(settings))
                 }
                 // Whoever brings certificates of his own has told the API server whom to trust.
                 None => None,
@@ -362,7 +382,9 @@ impl Serve {
         let certificate = authority.certificate();
         let registration = match &self.register_url {
             _ if self.no_webhook => None,
-            Some(url) => Some(Registration::with_url(client.clone(), name, url, authority.bundle()).await?),
+            Some(url) => {
+                Some(Registration::with_url(client.clone(), name, url, authority.bundle()).await?.following(settings))
+            }
             None => Some(Registration::in_cluster(client.clone(), name, authority.bundle())),
         };
         // Without a webhook the API server need not trust us.
@@ -396,7 +418,8 @@ impl Gauges {
         used.extend(in_flight.iter().map(|(address, _)| *address));
         used.sort_unstable();
         used.dedup();
-        let squatters = self.reconciler.squatters();
+        let squatters =
+            if self.leadership.borrow().leads() { self.reconciler.squatters() } else { BTreeMap::default() };
         let mut pools: Vec<PoolFill> = Vec::new();
         for pool in pool_use::of(&settings.settings, &used) {
             let fill = FamilyFill {
@@ -414,8 +437,19 @@ impl Gauges {
             }
         }
         self.metrics.pools(&pools);
+        self.metrics.node_pools(&{
+            let snapshot = evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
+            pool_blocks::of(&settings.settings, || {
+                snapshot.all("v1", "Node").flat_map(|node| blocks_of(&node)).collect()
+            })
+        });
         self.metrics.ledger(in_flight.len());
-        self.metrics.leader(self.leadership.borrow().leads());
+        let leads = self.leadership.borrow().leads();
+        self.metrics.leader(leads);
+        if !leads {
+            // Whoever leads tells of them.
+            self.metrics.misplaced(&[]);
+        }
         for ((_, kind), state) in evaluator.stores().states().iter() {
             self.metrics.store_synced(kind, matches!(state, State::Synced | State::Absent));
         }

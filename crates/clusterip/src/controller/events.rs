@@ -1,4 +1,4 @@
-//! Events about Services: what people are told of moves.
+//! Events: what people are told of moves, and of Nodes.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
@@ -11,7 +11,7 @@ pub const CONTROLLER: &str = "clusterip";
 /// The longest note of an Event that the API server takes, in bytes.
 const LONGEST_NOTE: usize = 1024;
 
-/// What is told of a Service.
+/// What is told of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told<'t> {
     /// Its UID.
@@ -26,7 +26,20 @@ pub struct Told<'t> {
 
 /// Writes an Event. It is told to people: a failure is logged, and nothing else depends on it.
 pub async fn tell(client: &Client, id: &Id, told: Told<'_>) {
-    let Told { uid, warning, reason, mut note } = told;
+    let about = ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Service".to_owned()),
+        namespace: Some(id.0.clone()),
+        name: Some(id.1.clone()),
+        uid: Some(told.uid.to_owned()),
+        ..ObjectReference::default()
+    };
+    tell_about(client, about, "Move", told).await;
+}
+
+/// The same, about any object: what was done or tried is `action`.
+pub async fn tell_about(client: &Client, about: ObjectReference, action: &str, told: Told<'_>) {
+    let Told { warning, reason, mut note, .. } = told;
     while note.len() > LONGEST_NOTE {
         note.pop();
     }
@@ -34,21 +47,13 @@ pub async fn tell(client: &Client, id: &Id, told: Told<'_>) {
         type_: if warning { EventType::Warning } else { EventType::Normal },
         reason: reason.to_owned(),
         note: Some(note),
-        action: "Move".to_owned(),
+        action: action.to_owned(),
         secondary: None,
-    };
-    let about = ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Service".to_owned()),
-        namespace: Some(id.0.clone()),
-        name: Some(id.1.clone()),
-        uid: Some(uid.to_owned()),
-        ..ObjectReference::default()
     };
     // A recorder that lives on would count a second move as the first once more, with its old note.
     let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: None };
     let recorder = Recorder::new(client.clone(), reporter);
     if let Err(error) = recorder.publish(&event, &about).await {
-        tracing::warn!(namespace = id.0, name = id.1, %error, "an event was not written");
+        tracing::warn!(namespace = about.namespace, name = about.name, %error, "an event was not written");
     }
 }

@@ -98,6 +98,7 @@ pub struct Leader {
     /// Whether the Lease may be ours: a write without an answer may have been carried out.
     wrote: bool,
     state: watch::Sender<Leadership>,
+    term: watch::Sender<Option<Instant>>,
     rival: watch::Sender<Rival>,
 }
 
@@ -113,6 +114,7 @@ impl Leader {
             renewed: None,
             wrote: false,
             state: watch::Sender::new(Leadership::Following { holder: None }),
+            term: watch::Sender::new(None),
             rival: watch::Sender::new(Rival::Unclear(None)),
         }
     }
@@ -120,6 +122,12 @@ impl Leader {
     /// Tells whether this process leads, now and whenever that changes.
     pub fn subscribe(&self) -> watch::Receiver<Leadership> {
         self.state.subscribe()
+    }
+
+    /// Tells until when this process leads without another renewal; none where it does not. A write that
+    /// ends by then has ended before anybody else may lead.
+    pub fn term(&self) -> watch::Receiver<Option<Instant>> {
+        self.term.subscribe()
     }
 
     /// Tells whether another server is at work, now and whenever that changes.
@@ -174,6 +182,7 @@ impl Leader {
                 () = self.round() => {}
             }
         }
+        self.renew(None);
         self.publish(Leadership::Following { holder: None });
         self.release().await;
     }
@@ -194,7 +203,7 @@ impl Leader {
         match self.deadline() {
             Some(deadline) if next.max(Instant::now()) >= deadline => {
                 sleep_until(deadline).await;
-                self.renewed = None;
+                self.renew(None);
                 tracing::warn!("the lease {}/{LEASE} could not be renewed in time: leading no more", self.namespace);
                 self.publish(Leadership::Following { holder: None });
             }
@@ -208,6 +217,12 @@ impl Leader {
     fn abandoned(&self) -> Option<Instant> {
         let end = self.seen.as_ref().filter(|seen| seen.holder().is_some())?.end(self.timing);
         (end > Instant::now()).then_some(end)
+    }
+
+    /// Notes when the last renewal that was carried out began, or that there is none.
+    fn renew(&mut self, began: Option<Instant>) {
+        self.renewed = began;
+        self.term.send_replace(self.deadline());
     }
 
     /// Until when this process leads without another renewal.
@@ -228,7 +243,7 @@ impl Leader {
         let spec = match step(self.seen.as_ref(), &self.me, self.timing, now, Timestamp::now()) {
             Step::Write(spec) => spec,
             Step::Wait => {
-                self.renewed = None;
+                self.renew(None);
                 let holder = self.seen.as_ref().and_then(Seen::holder).map(Identity::of);
                 self.publish(Leadership::Following { holder });
                 self.publish_rival(now);
@@ -238,7 +253,7 @@ impl Leader {
         self.wrote = true;
         if let Some(lease) = self.write(found, spec).await? {
             self.seen = lease.spec.map(|spec| look(self.seen.take(), spec, Instant::now()));
-            self.renewed = Some(begin);
+            self.renew(Some(begin));
             self.publish(Leadership::Leading);
             self.publish_rival(now);
         }

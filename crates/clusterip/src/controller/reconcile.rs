@@ -134,6 +134,14 @@ impl Reconciler {
         count
     }
 
+    /// Forgets who is misplaced: whoever leads next finds out by himself, and so does this process when it
+    /// leads again.
+    pub fn forget(&self) {
+        let mut found = self.found();
+        *found = Found::default();
+        self.count(&found);
+    }
+
     /// The Services that would move if their pool had an address.
     pub fn waiting_for_addresses(&self) -> Vec<Id> {
         let found = self.found();

@@ -64,6 +64,16 @@ impl Held {
         self.nodes.get(node).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether nobody has an address of `block`.
+    pub fn is_free(&self, block: IpNet) -> bool {
+        let numbers = numbers(block);
+        let occupancy = match Family::of(block.addr()) {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        };
+        occupancy.gaps(numbers.clone()).next() == Some(numbers)
+    }
+
     /// All Nodes that have blocks, by name.
     pub fn nodes(&self) -> impl Iterator<Item = (&str, &[IpNet])> {
         self.nodes.iter().map(|(name, blocks)| (name.as_str(), blocks.as_slice()))

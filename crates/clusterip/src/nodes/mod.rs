@@ -2,6 +2,15 @@
 //!
 //! [`held`] is what is known of the cluster, as the policy is told it; [`placement`] holds a Node's blocks
 //! against the pool that the policy names.
+//!
+//! [`assigner`] is the loop that gives Nodes their blocks: [`seen`] is a Node as it is watched, [`book`] says
+//! whose turn it is and what is given to whom, [`patch`] writes it, [`events`] tells of what can't be.
 
+pub mod assigner;
+pub mod book;
+pub mod events;
 pub mod held;
+pub mod patch;
 pub mod placement;
+pub mod pool_blocks;
+pub mod seen;

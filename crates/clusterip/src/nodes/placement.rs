@@ -67,7 +67,8 @@ pub fn as_if_created(node: &Value) -> Value {
     node_request("clusterip", &object)
 }
 
-fn held_against(answer: &Answer, settings: &Settings, node: &Value, held: &Held) -> Placement {
+/// Holds a Node's blocks against what the policy answers to [`as_if_created`].
+pub fn held_against(answer: &Answer, settings: &Settings, node: &Value, held: &Held) -> Placement {
     let audit = answer.audit();
     let pool = audit.as_ref().and_then(|audit| audit.pool.clone());
     let own = settings.nodes.pools.iter().find(|own| Some(&own.name) == pool.as_ref());

@@ -8,13 +8,15 @@ use clusterip_core::answer::{Answer, Audit};
 use clusterip_core::settings::Settings;
 use serde_json::Value;
 
-use super::review::Reviewer;
+use super::node_review;
+use super::review::{Reviewer, about};
 use crate::cluster::ledger::Owner;
 use crate::cluster::lookups::Subject;
 use crate::cluster::object::text;
 use crate::cluster::snapshot::addresses;
 use crate::evaluator::Evaluator;
-use crate::metrics::{Decision, Metrics};
+use crate::metrics::{About, Decision, Metrics};
+use crate::nodes::held::blocks_of;
 use crate::policy::response::AdmissionResponse;
 
 /// How old what we know may be: after so long without contact to the API server, requests are answered
@@ -22,7 +24,7 @@ use crate::policy::response::AdmissionResponse;
 /// an address that is given twice, so nothing worse than a refusal can come of it.
 pub const LONGEST_BLINDNESS: Duration = Duration::from_secs(300);
 
-/// What becomes of a request that the policy has no answer for.
+/// What becomes of a request that the policy has no answer for. A Node goes on in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum OnError {
     /// It is denied: no Service gets an address of the wrong pool
@@ -53,6 +55,9 @@ impl Admission {
         }
         let object = request.get("object").unwrap_or(&Value::Null);
         let owner = owner(request, object);
+        if about(request) == About::Node {
+            return node_review::judge(&self.evaluator, request, owner);
+        }
         let (namespace, name) = owner.id();
         let given = addresses(object);
         let is_ours = |address: &IpAddr| self.evaluator.is_ours(*address, namespace, name);
@@ -110,9 +115,10 @@ impl Admission {
         Ok(answer)
     }
 
-    fn on_error(&self, reason: &str) -> Answer {
+    fn on_error(&self, kind: About, reason: &str) -> Answer {
         let message = format!("clusterip-policy could not decide: {reason}");
         match self.on_error {
+            _ if kind == About::Node => node_review::undecided(message),
             OnError::Deny => Answer { accepted: false, message: Some(message), code: Some(500), ..Answer::default() },
             OnError::Allow => Answer { accepted: true, warnings: Some(vec![message]), ..Answer::default() },
         }
@@ -127,11 +133,12 @@ impl Reviewer for Admission {
 
     fn review(&self, request: &Value) -> AdmissionResponse {
         let begin = Instant::now();
+        let kind = about(request);
         let (answer, failed) = match self.answer(request) {
             Ok(answer) => (answer, false),
-            Err(reason) => (self.on_error(&reason), true),
+            Err(reason) => (self.on_error(kind, &reason), true),
         };
-        log(request, &answer, failed);
+        log(kind, request, &answer, failed);
         let audit = answer.audit();
         let decision = match &audit {
             Some(audit) => Decision::from(audit.outcome),
@@ -139,7 +146,7 @@ impl Reviewer for Admission {
             None if answer.accepted => Decision::Left,
             None => Decision::Denied,
         };
-        self.metrics.admission(decision, audit.and_then(|audit| audit.pool).as_deref(), begin.elapsed());
+        self.metrics.admission(kind, decision, audit.and_then(|audit| audit.pool).as_deref(), begin.elapsed());
         match AdmissionResponse::new(request, answer) {
             Ok(response) => response,
             Err(error) => AdmissionResponse::refused(request, 500, format!("the patch can't be written: {error}")),
@@ -170,24 +177,44 @@ fn lies_in_pool(settings: &Settings, audit: &Audit, addresses: &[IpAddr]) -> boo
 }
 
 /// One line for each decision.
-fn log(request: &Value, answer: &Answer, failed: bool) {
+fn log(kind: About, request: &Value, answer: &Answer, failed: bool) {
     let object = request.get("object").unwrap_or(&Value::Null);
     let generated = text(object, &["metadata", "generateName"]);
     let (namespace, name) = (text(request, &["namespace"]), text(request, &["name"]));
     let name = if name.is_empty() { format!("{generated}…") } else { name.to_owned() };
+    // A Node has none.
+    let namespace = (kind != About::Node).then_some(namespace);
     let audit = answer.audit();
     let decision = audit.as_ref().map_or(if answer.accepted { "left" } else { "denied" }, |audit| audit.outcome.name());
     let pool = audit.as_ref().and_then(|audit| audit.pool.as_deref());
     let evidence = audit.as_ref().and_then(|audit| audit.evidence.as_ref()).map(|evidence| evidence.source.as_str());
-    let given = answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
-    let given = given.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let reason = answer.message.as_deref().or(audit.as_ref().and_then(|audit| audit.reason.as_deref()));
     let operation = text(request, &["operation"]);
     let dry_run = request.get("dryRun").and_then(Value::as_bool).unwrap_or_default();
+    let kind_name = kind.as_str();
     if failed {
-        tracing::error!(namespace, name, operation, dry_run, reason, "no decision");
-    } else {
+        let reason = reason.or(answer.warnings.as_ref().and_then(|warnings| warnings.first()).map(String::as_str));
+        tracing::error!(kind = kind_name, namespace, name, operation, dry_run, reason, "no decision");
+    } else if kind == About::Node {
+        let podcidrs = listed(&blocks_of(object));
+        let warnings = answer.warnings.as_ref().map(|warnings| warnings.join("; "));
         tracing::info!(
+            kind = kind_name,
+            name,
+            operation,
+            dry_run,
+            decision,
+            pool,
+            evidence,
+            podcidrs,
+            reason,
+            warnings,
+            "decision"
+        );
+    } else {
+        let given = listed(&answer.mutated_object.as_ref().map(addresses).unwrap_or_default());
+        tracing::info!(
+            kind = kind_name,
             namespace,
             name,
             operation,
@@ -200,4 +227,8 @@ fn log(request: &Value, answer: &Answer, failed: bool) {
             "decision"
         );
     }
+}
+
+fn listed<T: ToString>(items: &[T]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }

@@ -5,6 +5,7 @@ pub mod admission;
 pub mod authority;
 pub mod connection;
 pub mod issuing;
+pub mod node_review;
 pub mod registration;
 pub mod review;
 pub mod server;

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -20,9 +21,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use crate::cluster::yaml::{self, YamlError};
+use crate::live_settings::LiveSettings;
 
 /// The webhook configuration of the deployment, which one for an URL is made of.
 const DEPLOYED: &str = include_str!("../../../../deploy/webhook/webhook-configuration.yaml");
+/// What is added to it where the settings have pools of Nodes: the operations of a JSON Patch.
+const DEPLOYED_FOR_NODES: &str = include_str!("../../../../deploy/nodes/component/webhook.yaml");
 /// What the deployment calls the configuration, and its own namespace.
 pub const NAME: &str = "clusterip-policy";
 /// The user that moves Services there.
@@ -116,11 +120,34 @@ pub fn url_host(url: &str) -> Result<String, RegistrationError> {
 /// A configuration of our own, for a URL.
 #[derive(Debug)]
 struct Own {
-    /// Without the trusted certificates.
+    /// What is asked about Services, without the trusted certificates.
     manifest: DynamicObject,
+    /// The webhooks that are asked about Nodes.
+    nodes: Vec<Value>,
+    /// They say whether Nodes are asked about; without them nobody asks.
+    settings: Option<watch::Receiver<Arc<LiveSettings>>>,
     url: String,
     /// Whether it stands in the cluster; before, what stands there is of an earlier run.
     written: bool,
+}
+
+impl Own {
+    /// Lets the configuration ask about Nodes, or not any more, as the settings say; whether that changed
+    /// anything.
+    fn attend_nodes(&self, configuration: &mut Value) -> bool {
+        let wanted = self.settings.as_ref().is_some_and(|settings| !settings.borrow().settings.nodes.pools.is_empty());
+        let Some(webhooks) = configuration.get_mut("webhooks").and_then(Value::as_array_mut) else { return false };
+        let before = webhooks.len();
+        for own in &self.nodes {
+            let there = webhooks.iter().position(|webhook| webhook.get("name") == own.get("name"));
+            match there {
+                None if wanted => webhooks.push(own.clone()),
+                Some(at) if !wanted => drop(webhooks.remove(at)),
+                _ => {}
+            }
+        }
+        webhooks.len() != before
+    }
 }
 
 /// Keeps the certificates that the API server must trust in the webhook configuration.
@@ -162,10 +189,18 @@ impl Registration {
             .await
             .map_err(|error| who(&error))?;
         let user = review.status.and_then(|status| status.user_info?.username).ok_or_else(|| who(&"no name"))?;
-        let manifest = manifest(name, url, &user)?;
+        let (manifest, nodes) = (manifest(name, url, &user)?, node_webhooks(url, &user)?);
         let mut registration = Self::in_cluster(client, name, bundle);
-        registration.own = Some(Own { manifest, url: url.to_owned(), written: false });
+        registration.own = Some(Own { manifest, nodes, settings: None, url: url.to_owned(), written: false });
         Ok(registration)
+    }
+
+    /// The same. A configuration of our own asks about Nodes as long as these settings have pools for them.
+    pub fn following(mut self, settings: watch::Receiver<Arc<LiveSettings>>) -> Self {
+        if let Some(own) = &mut self.own {
+            own.settings = Some(settings);
+        }
+        self
     }
 
     /// What every webhook of the configuration was seen to trust, in PEM; empty where they differ, or
@@ -188,6 +223,7 @@ impl Registration {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut bundle = self.bundle.clone();
         let mut issuing = true;
+        let mut settings = self.own.as_ref().and_then(|own| own.settings.clone());
         let mut last_problem = String::new();
         loop {
             let problem = tokio::select! {
@@ -210,6 +246,7 @@ impl Registration {
                 () = sleep(RETRY), if failed => {}
                 _ = ticks.tick() => {}
                 changed = bundle.changed(), if issuing => issuing = changed.is_ok(),
+                followed = changed(settings.as_mut()) => if !followed { settings = None },
                 // An error too: a watch that is not granted still is a reason to look.
                 Some(_) = changes.next() => {}
             }
@@ -285,9 +322,13 @@ impl Registration {
             }
         }
         match found {
-            Some(mut found) if own.written => Ok(trust(&mut found.data, bundle).then_some(found)),
+            Some(mut found) if own.written => {
+                let attended = own.attend_nodes(&mut found.data);
+                Ok((trust(&mut found.data, bundle) || attended).then_some(found))
+            }
             found => {
                 let mut next = own.manifest.clone();
+                own.attend_nodes(&mut next.data);
                 trust(&mut next.data, bundle);
                 next.metadata.resource_version = found.and_then(|found| found.metadata.resource_version);
                 Ok(Some(next))
@@ -340,30 +381,50 @@ fn trust(configuration: &mut Value, bundle: &str) -> bool {
 
 /// The configuration of the deployment for a server at `url` that speaks to the cluster as `user`.
 fn manifest(name: &str, url: &str, user: &str) -> Result<DynamicObject, RegistrationError> {
-    let mut data = yaml::single(DEPLOYED)?;
-    for webhook in list(&mut data, "webhooks") {
-        webhook["clientConfig"] = json!({"url": format!("{}/mutate", url.trim_end_matches('/'))});
-        if let Some(selector) = webhook.get_mut("namespaceSelector") {
-            for expression in list(selector, "matchExpressions") {
-                if let Some(values) = expression.get_mut("values").and_then(Value::as_array_mut) {
-                    // The server is not in there.
-                    values.retain(|value| value != NAME);
-                }
-            }
-        }
-        for condition in list(webhook, "matchConditions") {
-            if let Some(Value::String(expression)) = condition.get_mut("expression") {
-                *expression = expression.replace(DEPLOYED_USER, &cel_text(user));
+    let deployed = yaml::single(DEPLOYED)?;
+    let mut manifest = DynamicObject::new(name, &ApiResource::erase::<MutatingWebhookConfiguration>(&()));
+    manifest.metadata.annotations = Some([(WRITTEN_FOR.to_owned(), url.to_owned())].into());
+    manifest.metadata.labels = deployed.pointer("/metadata/labels").and_then(Value::as_object).map(|labels| {
+        labels.iter().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+    });
+    manifest.data = json!({"webhooks": deployed["webhooks"]});
+    list(&mut manifest.data, "webhooks").iter_mut().for_each(|webhook| lead_to(webhook, url, user));
+    Ok(manifest)
+}
+
+/// The webhooks of the deployment that are asked about Nodes, for such a server.
+fn node_webhooks(url: &str, user: &str) -> Result<Vec<Value>, RegistrationError> {
+    let mut added = yaml::single(DEPLOYED_FOR_NODES)?;
+    let added = added.as_array_mut().map(Vec::as_mut_slice).unwrap_or_default();
+    let mut webhooks: Vec<Value> = added.iter_mut().map(|operation| operation["value"].take()).collect();
+    webhooks.iter_mut().for_each(|webhook| lead_to(webhook, url, user));
+    Ok(webhooks)
+}
+
+/// Lets a webhook of the deployment lead to a server at `url` that speaks to the cluster as `user`.
+fn lead_to(webhook: &mut Value, url: &str, user: &str) {
+    webhook["clientConfig"] = json!({"url": format!("{}/mutate", url.trim_end_matches('/'))});
+    if let Some(selector) = webhook.get_mut("namespaceSelector") {
+        for expression in list(selector, "matchExpressions") {
+            if let Some(values) = expression.get_mut("values").and_then(Value::as_array_mut) {
+                // The server is not in there.
+                values.retain(|value| value != NAME);
             }
         }
     }
-    let mut manifest = DynamicObject::new(name, &ApiResource::erase::<MutatingWebhookConfiguration>(&()));
-    manifest.metadata.annotations = Some([(WRITTEN_FOR.to_owned(), url.to_owned())].into());
-    manifest.metadata.labels = data.pointer("/metadata/labels").and_then(Value::as_object).map(|labels| {
-        labels.iter().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
-    });
-    manifest.data = json!({"webhooks": data["webhooks"]});
-    Ok(manifest)
+    for condition in list(webhook, "matchConditions") {
+        if let Some(Value::String(expression)) = condition.get_mut("expression") {
+            *expression = expression.replace(DEPLOYED_USER, &cel_text(user));
+        }
+    }
+}
+
+/// Waits until something else is said; `false` where nothing more will be.
+async fn changed<T>(said: Option<&mut watch::Receiver<T>>) -> bool {
+    match said {
+        Some(said) => said.changed().await.is_ok(),
+        None => std::future::pending().await,
+    }
 }
 
 /// A text as it stands between the quotes of a CEL expression.

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::metrics::About;
 use crate::policy::response::{AdmissionResponse, Status};
 
 /// Answers admission requests.
@@ -64,7 +65,8 @@ struct Answered {
     response: AdmissionResponse,
 }
 
-/// The answer to an `AdmissionReview`, both as JSON. A reviewer that panics denies this one request.
+/// The answer to an `AdmissionReview`, both as JSON. A reviewer that panics denies this one request, but for
+/// one about a Node: that goes on, with a warning.
 ///
 /// # Errors
 /// [`ReviewError`] where the body is none.
@@ -123,17 +125,28 @@ fn broke_off(request: &Value, cause: &(dyn Any + Send)) -> AdmissionResponse {
     let (namespace, name) = (text("namespace"), text("name"));
     let cause = cause.downcast_ref::<&str>().copied().or_else(|| cause.downcast_ref::<String>().map(String::as_str));
     let cause = cause.unwrap_or("for an unknown reason");
-    tracing::error!(namespace, name, cause, "the review of a request broke off");
+    let kind = about(request);
+    tracing::error!(kind = kind.as_str(), namespace, name, cause, "the review of a request broke off");
+    let subject = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
+    let message = format!("the review of {subject} broke off: {cause}; see the log of clusterip");
+    let allowed = kind == About::Node;
     AdmissionResponse {
         uid: String::new(),
-        allowed: false,
+        allowed,
         patch_type: None,
         patch: None,
-        status: Some(Status {
-            message: Some(format!("the review of {namespace}/{name} broke off: {cause}; see the log of clusterip")),
-            code: Some(500),
-        }),
+        status: (!allowed).then(|| Status { message: Some(message.clone()), code: Some(500) }),
         audit_annotations: None,
-        warnings: None,
+        warnings: allowed.then(|| vec![message]),
+    }
+}
+
+/// What a request is about.
+pub fn about(request: &Value) -> About {
+    let kind = |field: &str| request.get("kind").and_then(|kind| kind.get(field)).and_then(Value::as_str);
+    match (kind("group").unwrap_or_default(), kind("kind")) {
+        ("", Some("Service")) => About::Service,
+        ("", Some("Node")) => About::Node,
+        _ => About::Other,
     }
 }

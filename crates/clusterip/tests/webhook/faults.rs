@@ -59,6 +59,14 @@ async fn a_review_that_panics_is_denied_and_the_next_is_served() {
         let message = format!("the review of shop/web broke off: {cause}; see the log of clusterip");
         let denied = json!({"allowed": false, "status": {"message": message, "code": 500}});
         assert_eq!((status, serde_json::from_str(&text).unwrap()), (StatusCode::OK, answer("7", denied)), "{name}");
+        // A cluster must get its Nodes.
+        let mut about_a_node = body.clone();
+        about_a_node["request"]["kind"] = json!({"group": "", "version": "v1", "kind": "Node"});
+        about_a_node["request"]["namespace"] = Value::Null;
+        let (status, text) = server.post("/mutate", about_a_node.to_string()).await;
+        let message = format!("the review of web broke off: {cause}; see the log of clusterip");
+        let warned = json!({"allowed": true, "warnings": [message]});
+        assert_eq!((status, serde_json::from_str(&text).unwrap()), (StatusCode::OK, answer("7", warned)), "{name}");
         server.assert_serves().await;
     }
 }

@@ -1,0 +1,30 @@
+//! How long is waited before something that failed is tried again.
+
+use std::time::Duration;
+
+use kube::runtime::utils::Backoff;
+
+/// How long it takes at most until a watch that failed is tried again.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Pauses between attempts: doubling, up to some seconds.
+#[derive(Default)]
+pub struct Pauses {
+    failures: u32,
+}
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let longest = LONGEST_PAUSE.min(Duration::from_millis(100) * 2_u32.saturating_pow(self.failures.min(16)));
+        self.failures = self.failures.saturating_add(1);
+        Some(longest)
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        self.failures = 0;
+    }
+}

@@ -1,0 +1,140 @@
+//! What is measured of Nodes and their blocks.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+
+use clusterip_core::address::Family;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family as Labelled;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::{Number, label_values, whole};
+
+label_values! {
+    /// What came of giving a Node blocks.
+    Assignment {
+        /// It has them.
+        Assigned = "assigned",
+        /// Somebody else changed it meanwhile.
+        Conflict = "conflict",
+        /// They could not be written; it is tried again.
+        Failed = "failed",
+        /// Its pool is full: counted once until something else comes of it.
+        Full = "full",
+        /// No pool is for it: counted once, too.
+        NoPool = "no_pool",
+    }
+}
+
+label_values! {
+    /// What is wrong with the blocks of a Node.
+    #[derive(PartialOrd, Ord)]
+    Misplaced {
+        /// They have addresses that are never handed out.
+        Withheld = "withheld",
+        /// They lie in no pool.
+        Outside = "outside",
+        /// Other Nodes have them, too.
+        Shared = "shared",
+        /// They lie in another pool.
+        WrongPool = "wrong_pool",
+    }
+}
+
+/// How many blocks of a pool's ranges of one family there are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BlockFill {
+    /// The name of the pool.
+    pub pool: String,
+    /// Which family.
+    pub family: Family,
+    /// How many it may hand out, used or not.
+    pub usable: u128,
+    /// How many Nodes have, or parts of them.
+    pub used: u128,
+    /// How many it can hand out now.
+    pub free: u128,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BlockLabels {
+    pool: String,
+    family: String,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AssignmentLabels {
+    result: Assignment,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MisplacedLabels {
+    reason: Misplaced,
+}
+
+/// What is measured of Nodes.
+#[derive(Default)]
+pub(super) struct NodeMetrics {
+    blocks: Labelled<BlockLabels, Number>,
+    assignments: Labelled<AssignmentLabels, Counter>,
+    misplaced: Labelled<MisplacedLabels, Gauge>,
+    waiting: Gauge,
+}
+
+impl NodeMetrics {
+    /// Registers all of them, at zero.
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "node_pool_blocks",
+            "Blocks of the pool of Nodes: those that it may hand out, that Nodes have, that it can hand out now",
+            self.blocks.clone(),
+        );
+        registry.register(
+            "node_assignments",
+            "Nodes that were to get pod CIDRs, by what came of it",
+            self.assignments.clone(),
+        );
+        registry.register(
+            "misplaced_nodes",
+            "Nodes whose pod CIDRs are not as they should be, by what is wrong; none where this process does not lead",
+            self.misplaced.clone(),
+        );
+        registry.register(
+            "nodes_waiting",
+            "Nodes that have no pod CIDRs yet, and are to get some; none where this process does not lead",
+            self.waiting.clone(),
+        );
+        for &result in Assignment::ALL {
+            drop(self.assignments.get_or_create(&AssignmentLabels { result }));
+        }
+        self.misplaced(&BTreeMap::new());
+    }
+
+    pub(super) fn blocks(&self, pools: &[BlockFill]) {
+        self.blocks.clear();
+        for fill in pools {
+            for (state, count) in [("usable", fill.usable), ("used", fill.used), ("free", fill.free)] {
+                let labels = BlockLabels { pool: fill.pool.clone(), family: fill.family.to_string(), state };
+                self.blocks.get_or_create(&labels).set(count as f64);
+            }
+        }
+    }
+
+    pub(super) fn assigned(&self, result: Assignment) {
+        self.assignments.get_or_create(&AssignmentLabels { result }).inc();
+    }
+
+    pub(super) fn misplaced(&self, nodes: &BTreeMap<Misplaced, u64>) {
+        for &reason in Misplaced::ALL {
+            let count = nodes.get(&reason).copied().unwrap_or_default();
+            self.misplaced.get_or_create(&MisplacedLabels { reason }).set(whole(count));
+        }
+    }
+
+    pub(super) fn waiting(&self, nodes: usize) {
+        self.waiting.set(i64::try_from(nodes).unwrap_or(i64::MAX));
+    }
+}

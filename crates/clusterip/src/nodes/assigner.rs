@@ -1,0 +1,335 @@
+//! The loop that gives Nodes their blocks, while this process leads and the settings have pools for them.
+//!
+//! # Promises
+//! - It begins each term with a complete and consistent list of all Nodes, and learns every block in it
+//!   before the first is handed out. It follows the Nodes from exactly there, by a watch of its own: the one
+//!   that decisions about Services are made from may be behind, and does not tell versions.
+//! - It decides about one Node after the other, as the RangeAllocator of Kubernetes does; what is decided is
+//!   written side by side.
+//! - When a term ends, nothing is sent any more, and all that was known is forgotten.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+
+use clusterip_core::answer::Outcome as Answered;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{ApiResource, DynamicObject};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{Instant, sleep_until};
+
+use super::book::{Book, Decision, Turn};
+use super::events::{Reason, Teller};
+use super::held::blocks_of;
+use super::patch::{Order, Outcome, Writer};
+use super::placement::{as_if_created, held_against};
+use super::seen::Seen;
+use crate::cluster::failure::chain;
+use crate::cluster::pauses::Pauses;
+use crate::controller::leader::Leadership;
+use crate::evaluator::Evaluator;
+use crate::live_settings::LiveSettings;
+use crate::metrics::Metrics;
+use crate::metrics::nodes::Assignment;
+use crate::policy::node_request::node_request;
+
+/// How many Nodes are written at once.
+const AT_ONCE: usize = 32;
+/// How many Nodes are listed at a time: what is not kept of them takes memory until it is dropped.
+const PAGE: u32 = 100;
+
+/// Gives Nodes their blocks.
+pub struct Assigner {
+    /// Asks the policy.
+    pub evaluator: Evaluator,
+    /// Reaches the API server.
+    pub client: Client,
+    /// The settings in force.
+    pub settings: watch::Receiver<Arc<LiveSettings>>,
+    /// Whether this process is the one to do so.
+    pub leadership: watch::Receiver<Leadership>,
+    /// Until when it is.
+    pub term: watch::Receiver<Option<Instant>>,
+    /// Counts.
+    pub metrics: Arc<Metrics>,
+}
+
+impl Assigner {
+    /// Works until `shutdown`; then what is being written is awaited.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = pin!(shutdown);
+        loop {
+            tokio::select! {
+                () = &mut shutdown => return,
+                called = self.called() => if !called { return },
+            }
+            let stop = self.term(shutdown.as_mut()).await;
+            self.metrics.no_nodes_waiting();
+            if stop {
+                return;
+            }
+        }
+    }
+
+    /// Comes back when there is something to do here. `false`: there never will be.
+    async fn called(&mut self) -> bool {
+        loop {
+            if has_pools(&self.settings.borrow_and_update()) && self.leadership.borrow_and_update().leads() {
+                return true;
+            }
+            let changed = tokio::select! {
+                changed = self.settings.changed() => changed,
+                changed = self.leadership.changed() => changed,
+            };
+            if changed.is_err() {
+                return false;
+            }
+        }
+    }
+
+    /// Works as long as this process leads and there are pools. Whether it is to stop for ever.
+    async fn term(&mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> bool {
+        let mut settings = Arc::clone(&self.settings.borrow_and_update());
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<Node>(&()));
+        let mut watch = pin!(watcher(api, watcher::Config::default().page_size(PAGE)).backoff(Pauses::default()));
+        let mut term = Term {
+            book: Book::default(),
+            listed: None,
+            complete: false,
+            writer: Writer::new(self.client.clone(), self.term.clone()),
+            teller: Teller::start(self.client.clone()),
+            metrics: Arc::clone(&self.metrics),
+        };
+        let mut writes: JoinSet<(Order, Outcome)> = JoinSet::new();
+        let stop = loop {
+            term.count();
+            let free = term.complete && writes.len() < AT_ONCE && term.book.has_turn();
+            let due = term.book.due();
+            tokio::select! {
+                biased;
+                () = shutdown.as_mut() => break true,
+                changed = self.leadership.changed() => {
+                    if changed.is_err() || !self.leadership.borrow_and_update().leads() {
+                        // Whatever is on its way is given up: somebody else may lead soon.
+                        writes.abort_all();
+                        break changed.is_err();
+                    }
+                }
+                Ok(()) = self.settings.changed() => {
+                    settings = Arc::clone(&self.settings.borrow_and_update());
+                    if !has_pools(&settings) {
+                        break false;
+                    }
+                    term.book.settings_changed();
+                }
+                Some(joined) = writes.join_next(), if !writes.is_empty() => match joined {
+                    Ok((order, outcome)) => term.written(&order, outcome),
+                    Err(error) => tracing::error!(%error, "writing the blocks of a node ended badly"),
+                },
+                Some(event) = watch.next() => term.take(event),
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => term.book.wake(Instant::now()),
+                () = std::future::ready(()), if free => {
+                    if let Some(order) = self.turn(&mut term, &settings).await {
+                        let writer = term.writer.clone();
+                        writes.spawn(async move {
+                            let outcome = writer.write(&order).await;
+                            (*order, outcome)
+                        });
+                    }
+                }
+                () = std::future::ready(()), if term.complete && term.book.has_unjudged() => {
+                    self.judge(&mut term.book, &settings).await;
+                }
+            }
+        };
+        // Each of them ends soon: see `patch`.
+        while let Some(joined) = writes.join_next().await {
+            if let Ok((order, outcome)) = joined {
+                term.written(&order, outcome);
+            }
+        }
+        stop
+    }
+
+    /// Decides about the next Node: what is to be written then.
+    async fn turn(&self, term: &mut Term, settings: &Arc<LiveSettings>) -> Option<Box<Order>> {
+        let node = match term.book.next_turn()? {
+            Turn::Write(order) => return Some(order),
+            Turn::Ask(node) => node,
+        };
+        let decision = self.ask(&node, term.book.held().allocation(), settings).await;
+        let decision = match decision {
+            Decision::Blocks(blocks) if !blocks.iter().all(|block| term.book.held().is_free(*block)) => {
+                Decision::Failed(format!("the policy gives blocks that are held: {blocks:?}"))
+            }
+            decision => decision,
+        };
+        let order = term.book.decided(&node.name, &decision, &settings.settings.nodes, Instant::now());
+        term.tell(&node, &decision);
+        order
+    }
+
+    async fn ask(
+        &self,
+        node: &Seen,
+        allocation: clusterip_core::node::Allocation,
+        settings: &Arc<LiveSettings>,
+    ) -> Decision {
+        let (evaluator, settings) = (self.evaluator.clone(), Arc::clone(settings));
+        let request = node_request("clusterip", &node.without_blocks());
+        let asked = spawn_blocking(move || evaluator.assign(&request, &settings, &allocation)).await;
+        let answer = match asked {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => return Decision::Failed(error.to_string()),
+            Err(error) => return Decision::Failed(error.to_string()),
+        };
+        let Some(audit) = answer.audit() else {
+            return Decision::Failed("the policy's answer says nothing".to_owned());
+        };
+        let reason = || audit.reason.clone().unwrap_or_default();
+        match audit.outcome {
+            Answered::Allocated => match answer.mutated_object.as_ref().map(blocks_of) {
+                Some(blocks) if !blocks.is_empty() => Decision::Blocks(blocks),
+                _ => Decision::Failed("the policy's answer has no blocks".to_owned()),
+            },
+            Answered::Left => Decision::Nobodys(reason()),
+            Answered::Denied => match &audit.pool {
+                Some(pool) => Decision::Full { pool: pool.clone(), message: reason() },
+                None => Decision::Failed(reason()),
+            },
+        }
+    }
+
+    /// Holds the blocks of the next Node against its pool.
+    async fn judge(&self, book: &mut Book, settings: &Arc<LiveSettings>) {
+        let Some(seen) = book.next_to_judge() else { return };
+        let node = seen.with_blocks();
+        let (evaluator, asked, request) = (self.evaluator.clone(), Arc::clone(settings), as_if_created(&node));
+        let asked = spawn_blocking(move || evaluator.assign(&request, &asked, &Default::default())).await;
+        let answer = match asked {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => return tracing::error!(node = seen.name, %error, "the policy did not answer"),
+            Err(error) => return tracing::error!(node = seen.name, %error, "the policy did not answer"),
+        };
+        let placement = held_against(&answer, &settings.settings, &node, book.held());
+        let standings: Vec<_> = placement.blocks.into_iter().map(|(_, standing)| standing).collect();
+        book.judged(&seen.name, &standings);
+    }
+}
+
+fn has_pools(settings: &LiveSettings) -> bool {
+    !settings.settings.nodes.pools.is_empty()
+}
+
+/// One term, from taking the Lease to losing it.
+struct Term {
+    book: Book,
+    /// What a new list has shown so far; nothing between two lists.
+    listed: Option<BTreeSet<String>>,
+    /// Whether all Nodes are known.
+    complete: bool,
+    writer: Writer,
+    teller: Teller,
+    metrics: Arc<Metrics>,
+}
+
+impl Term {
+    fn take(&mut self, event: Result<Event<DynamicObject>, watcher::Error>) {
+        match event {
+            Ok(Event::Init) => self.listed = Some(BTreeSet::new()),
+            Ok(Event::InitApply(object)) => {
+                if let Some(seen) = Seen::of(object) {
+                    self.listed.get_or_insert_default().insert(seen.name.clone());
+                    self.book.see(seen);
+                }
+            }
+            Ok(Event::InitDone) => {
+                self.book.only(&self.listed.take().unwrap_or_default());
+                if !std::mem::replace(&mut self.complete, true) {
+                    let (nodes, waiting) = (self.book.len(), self.book.waiting());
+                    tracing::info!(nodes, waiting, "leading: nodes without pod cidrs get some");
+                }
+            }
+            Ok(Event::Apply(object)) => {
+                if let Some(seen) = Seen::of(object) {
+                    self.book.see(seen);
+                }
+            }
+            Ok(Event::Delete(object)) => {
+                let metadata = object.metadata;
+                self.book.gone(&metadata.name.unwrap_or_default(), &metadata.uid.unwrap_or_default());
+            }
+            Err(error) => {
+                self.metrics.watch_error("Node");
+                tracing::warn!(reason = chain(&error), "the nodes can't be followed, trying again");
+            }
+        }
+    }
+
+    /// Says what was decided about a Node, once.
+    fn tell(&mut self, node: &Seen, decision: &Decision) {
+        let name = node.name.as_str();
+        match decision {
+            Decision::Blocks(_) => {}
+            Decision::Full { message, .. } => {
+                if self.book.is_news(name, message) {
+                    self.metrics.node_assigned(Assignment::Full);
+                    tracing::warn!(node = name, reason = message, "no pod cidr");
+                    self.teller.tell(node, Reason::NotAvailable, message);
+                }
+            }
+            Decision::Nobodys(reason) => {
+                if self.book.is_news(name, reason) {
+                    self.metrics.node_assigned(Assignment::NoPool);
+                    tracing::info!(node = name, reason, "left without a pod cidr");
+                }
+            }
+            Decision::Failed(reason) => {
+                self.metrics.node_assigned(Assignment::Failed);
+                tracing::error!(node = name, reason, "no pod cidr");
+            }
+        }
+    }
+
+    fn written(&mut self, order: &Order, outcome: Outcome) {
+        let name = order.node.name.as_str();
+        let blocks = || order.blocks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        match &outcome {
+            Outcome::Written => {
+                self.metrics.node_assigned(Assignment::Assigned);
+                tracing::info!(node = name, blocks = blocks(), "assigned");
+            }
+            Outcome::Changed(_) => {
+                self.metrics.node_assigned(Assignment::Conflict);
+                tracing::info!(node = name, blocks = blocks(), "changed by somebody else meanwhile: not assigned");
+            }
+            Outcome::Gone => tracing::info!(node = name, blocks = blocks(), "gone meanwhile: not assigned"),
+            Outcome::Refused(reason) => {
+                self.metrics.node_assigned(Assignment::Failed);
+                let note = format!("pod CIDRs {} could not be assigned: {reason}; it is tried again", blocks());
+                tracing::warn!(node = name, blocks = blocks(), reason, "refused: trying again");
+                if self.book.is_news(name, reason) {
+                    self.teller.tell(&order.node, Reason::Failed, &note);
+                }
+            }
+            Outcome::Unclear { reason, .. } => {
+                self.metrics.node_assigned(Assignment::Failed);
+                tracing::warn!(node = name, blocks = blocks(), reason, "may not be assigned: trying again");
+            }
+            Outcome::TooLate => tracing::info!(node = name, "not assigned: leading no more"),
+        }
+        self.book.written(order, outcome, Instant::now());
+    }
+
+    /// What is known now, for those who measure.
+    fn count(&self) {
+        self.metrics.nodes_waiting(self.book.waiting());
+        self.metrics.misplaced_nodes(&self.book.misplaced());
+    }
+}

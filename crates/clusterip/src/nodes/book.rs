@@ -1,0 +1,673 @@
+//! What is known of all Nodes while this process leads: who has blocks, who waits for some, and why.
+//!
+//! # Promises
+//! - A block that was given to a Node stays its own until it is certain that the Node does not have it and
+//!   never will: a request without an answer may be carried out later.
+//! - Nobody is asked for twice at the same time, and who waits longest is first.
+//! - It knows neither a clock nor a client: the same events give the same book.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use clusterip_core::settings::NodeSettings;
+use ipnet::IpNet;
+use tokio::time::Instant;
+
+use super::held::Held;
+use super::patch::{Order, Outcome};
+use super::placement::Standing;
+use super::seen::Seen;
+use crate::metrics::nodes::Misplaced;
+
+/// How soon a Node is tried again whose blocks could not be written; twice as long after each failure more.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// After how long it is tried again at the latest.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// The Nodes of a cluster.
+#[derive(Default)]
+pub struct Book {
+    nodes: BTreeMap<String, Entry>,
+    held: Held,
+    queue: VecDeque<String>,
+    /// Who waits for room, by the name of the pool: since when, in turns, and who.
+    full: BTreeMap<String, BTreeSet<(u64, String)>>,
+    /// The pools that may have room again.
+    open: BTreeSet<String>,
+    later: BTreeSet<(Instant, String)>,
+    turns: u64,
+    waiting: usize,
+    unjudged: BTreeSet<String>,
+    misplaced: BTreeMap<String, BTreeSet<Misplaced>>,
+}
+
+struct Entry {
+    node: Seen,
+    stage: Stage,
+    failures: u32,
+    /// The version at which a request without an answer may still be carried out.
+    doubt: Option<String>,
+    /// The turn at which it began to wait for room.
+    since: u64,
+    /// What was said of it last.
+    said: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It has blocks, or is to have none.
+    Settled,
+    Queued,
+    /// The policy is being asked.
+    Asked,
+    /// Its blocks are being written.
+    Patching,
+    /// Until then nothing is tried.
+    Later(Instant),
+    /// This pool has no room for it.
+    Full(String),
+    /// No pool is for it.
+    Nobodys,
+}
+
+impl Stage {
+    fn waits(&self) -> bool {
+        !matches!(self, Self::Settled | Self::Nobodys)
+    }
+}
+
+/// What is to be done next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Turn {
+    /// Ask the policy for blocks of this Node.
+    Ask(Box<Seen>),
+    /// Write these, which it was given before.
+    Write(Box<Order>),
+}
+
+/// What the policy answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It gets these blocks.
+    Blocks(Vec<IpNet>),
+    /// Its pool has none.
+    Full {
+        /// The name of the pool.
+        pool: String,
+        /// Which range, and what to do about it.
+        message: String,
+    },
+    /// No pool is for it.
+    Nobodys(String),
+    /// There is no answer that could be carried out.
+    Failed(String),
+}
+
+impl Book {
+    /// What is held, and by whom.
+    pub fn held(&self) -> &Held {
+        &self.held
+    }
+
+    /// How many Nodes are known.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether no Node is known.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// The names of all Nodes.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.nodes.keys().map(String::as_str)
+    }
+
+    /// How many Nodes have no blocks yet, and are to get some.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Takes in a Node as the watch shows it.
+    pub fn see(&mut self, seen: Seen) {
+        let name = seen.name.clone();
+        if self.nodes.get(&name).is_some_and(|entry| entry.node.uid != seen.uid) {
+            self.remove(&name);
+        }
+        let Some(entry) = self.nodes.get_mut(&name) else {
+            let (blocks, deleting) = (seen.blocks.clone(), seen.deleting);
+            let entry = Entry { node: seen, stage: Stage::Settled, failures: 0, doubt: None, since: 0, said: None };
+            self.nodes.insert(name.clone(), entry);
+            if !blocks.is_empty() {
+                self.learn(&name, blocks);
+            } else if !deleting {
+                self.set(&name, Stage::Queued);
+            }
+            return;
+        };
+        let other = entry.node.shown != seen.shown;
+        if !seen.blocks.is_empty() {
+            let blocks = seen.blocks.clone();
+            entry.node = seen;
+            self.has_blocks(&name, blocks, other);
+            return;
+        }
+        // Nobody can take blocks away from a Node: what shows it without is older than what is known.
+        if !entry.node.blocks.is_empty() {
+            return;
+        }
+        let (deleting, stage) = (seen.deleting, entry.stage.clone());
+        entry.node = seen;
+        // Whoever was given blocks gets those or none, until it is certain that he did not get them.
+        let given = !self.held.of(&name).is_empty();
+        match stage {
+            Stage::Asked | Stage::Patching => {}
+            _ if deleting && !given => self.set(&name, Stage::Settled),
+            Stage::Later(_) | Stage::Full(_) | Stage::Nobodys if other && !given => self.set(&name, Stage::Queued),
+            _ => {}
+        }
+    }
+
+    /// A Node is gone, unless another of its name has come since.
+    pub fn gone(&mut self, name: &str, uid: &str) {
+        if self.nodes.get(name).is_some_and(|entry| entry.node.uid == uid) {
+            self.remove(name);
+        }
+    }
+
+    /// A complete list shows these Nodes: all others are gone.
+    pub fn only(&mut self, listed: &BTreeSet<String>) {
+        let gone: Vec<String> = self.nodes.keys().filter(|name| !listed.contains(*name)).cloned().collect();
+        gone.iter().for_each(|name| self.remove(name));
+    }
+
+    /// Other settings: who waits is decided about anew, and so is who is misplaced.
+    pub fn settings_changed(&mut self) {
+        let mut again: Vec<(u64, String)> = Vec::new();
+        for (name, entry) in &mut self.nodes {
+            let given = !self.held.of(name).is_empty();
+            match entry.stage {
+                Stage::Later(_) if given => {}
+                Stage::Later(_) | Stage::Nobodys => again.push((u64::MAX, name.clone())),
+                Stage::Full(_) => again.push((entry.since, name.clone())),
+                _ => continue,
+            }
+            (entry.said, entry.failures) = (None, 0);
+        }
+        again.sort();
+        again.iter().for_each(|(_, name)| self.set(name, Stage::Queued));
+        self.open.clear();
+        self.unjudged = self.held.nodes().map(|(name, _)| name.to_owned()).collect();
+        self.misplaced.retain(|name, _| self.unjudged.contains(name));
+    }
+
+    /// When it is time for somebody who has to wait.
+    pub fn due(&self) -> Option<Instant> {
+        self.later.first().map(|(due, _)| *due)
+    }
+
+    /// Lets those go on whose time has come.
+    pub fn wake(&mut self, now: Instant) {
+        while let Some((_, name)) = self.later.first().filter(|(due, _)| *due <= now).cloned() {
+            self.set(&name, Stage::Queued);
+        }
+    }
+
+    /// Whether [`Self::next_turn`] may have something.
+    pub fn has_turn(&self) -> bool {
+        !self.queue.is_empty() || !self.open.is_empty()
+    }
+
+    /// What is to be done next: [`Self::decided`] or [`Self::written`] says what came of it.
+    pub fn next_turn(&mut self) -> Option<Turn> {
+        while let Some(pool) = self.open.first().cloned() {
+            let Some((_, name)) = self.full.get(&pool).and_then(BTreeSet::first).cloned() else {
+                self.open.remove(&pool);
+                continue;
+            };
+            return self.turn_of(&name);
+        }
+        loop {
+            let name = self.queue.pop_front()?;
+            if self.nodes.get(&name).is_some_and(|entry| entry.stage == Stage::Queued) {
+                return self.turn_of(&name);
+            }
+        }
+    }
+
+    fn turn_of(&mut self, name: &str) -> Option<Turn> {
+        let blocks = self.held.of(name).to_vec();
+        self.set(name, if blocks.is_empty() { Stage::Asked } else { Stage::Patching });
+        let entry = self.nodes.get(name)?;
+        Some(if blocks.is_empty() {
+            Turn::Ask(Box::new(entry.node.clone()))
+        } else {
+            Turn::Write(Box::new(Order { node: entry.node.clone(), blocks, doubt: entry.doubt.clone() }))
+        })
+    }
+
+    /// Notes the policy's answer about a Node that was asked for. Gives back what is to be written.
+    pub fn decided(
+        &mut self,
+        name: &str,
+        decision: &Decision,
+        settings: &NodeSettings,
+        now: Instant,
+    ) -> Option<Box<Order>> {
+        let entry = self.nodes.get_mut(name)?;
+        match decision {
+            Decision::Blocks(blocks) => {
+                let order = Order { node: entry.node.clone(), blocks: blocks.clone(), doubt: None };
+                self.held.hand_out(name, blocks.clone(), settings);
+                self.set(name, Stage::Patching);
+                return Some(Box::new(order));
+            }
+            Decision::Full { pool, .. } => {
+                if entry.since == 0 {
+                    self.turns += 1;
+                    entry.since = self.turns;
+                }
+                self.open.remove(pool);
+                self.set(name, Stage::Full(pool.clone()));
+            }
+            Decision::Nobodys(_) => self.set(name, Stage::Nobodys),
+            Decision::Failed(_) => self.pause(name, now),
+        }
+        None
+    }
+
+    /// Notes what came of writing blocks.
+    pub fn written(&mut self, order: &Order, outcome: Outcome, now: Instant) {
+        let name = order.node.name.as_str();
+        // The watch may have been faster: then this is no news.
+        let Some(entry) = self.nodes.get_mut(name) else { return };
+        if entry.node.uid != order.node.uid || entry.stage != Stage::Patching {
+            return;
+        }
+        match outcome {
+            Outcome::Written => {
+                entry.node.blocks.clone_from(&order.blocks);
+                self.has_blocks(name, order.blocks.clone(), false);
+            }
+            Outcome::Changed(seen) if !seen.blocks.is_empty() => {
+                let blocks = seen.blocks.clone();
+                entry.node = *seen;
+                self.has_blocks(name, blocks, true);
+            }
+            Outcome::Changed(seen) => {
+                let deleting = seen.deleting;
+                (entry.node, entry.doubt) = (*seen, None);
+                self.release(name);
+                self.set(name, if deleting { Stage::Settled } else { Stage::Queued });
+            }
+            // Where it is gone the watch says so next.
+            Outcome::Gone | Outcome::Refused(_) | Outcome::TooLate => {
+                entry.doubt = None;
+                self.release(name);
+                self.pause(name, now);
+            }
+            Outcome::Unclear { doubt, .. } => {
+                entry.doubt = doubt;
+                self.pause(name, now);
+            }
+        }
+    }
+
+    /// Whether this was not said of a Node yet, since something else was.
+    pub fn is_news(&mut self, name: &str, text: &str) -> bool {
+        let Some(entry) = self.nodes.get_mut(name) else { return false };
+        let news = entry.said.as_deref() != Some(text);
+        entry.said = Some(text.to_owned());
+        news
+    }
+
+    /// A Node whose blocks are to be held against its pool: it is to be told with [`Self::judged`].
+    pub fn next_to_judge(&mut self) -> Option<Seen> {
+        loop {
+            let name = self.unjudged.pop_first()?;
+            if let Some(entry) = self.nodes.get(&name).filter(|entry| !entry.node.blocks.is_empty()) {
+                return Some(entry.node.clone());
+            }
+            self.misplaced.remove(&name);
+        }
+    }
+
+    /// Whether somebody's blocks are to be held against his pool.
+    pub fn has_unjudged(&self) -> bool {
+        !self.unjudged.is_empty()
+    }
+
+    /// Notes how the blocks of a Node lie.
+    pub fn judged(&mut self, name: &str, standings: &[Standing]) {
+        let reasons: BTreeSet<Misplaced> = standings
+            .iter()
+            .filter_map(|standing| match standing {
+                Standing::InPlace => None,
+                Standing::Shared(_) => Some(Misplaced::Shared),
+                Standing::WrongPool(_) => Some(Misplaced::WrongPool),
+                Standing::Withheld(_) => Some(Misplaced::Withheld),
+                Standing::Outside => Some(Misplaced::Outside),
+            })
+            .collect();
+        if reasons.is_empty() {
+            self.misplaced.remove(name);
+        } else {
+            self.misplaced.insert(name.to_owned(), reasons);
+        }
+    }
+
+    /// How many Nodes have a block that is not as it should be, by what is wrong with it.
+    pub fn misplaced(&self) -> BTreeMap<Misplaced, u64> {
+        let mut counts = BTreeMap::new();
+        for reason in self.misplaced.values().flatten() {
+            *counts.entry(*reason).or_insert(0) += 1;
+        }
+        counts
+    }
+
+    /// A Node is known to have these blocks: our own, or somebody else's.
+    fn has_blocks(&mut self, name: &str, blocks: Vec<IpNet>, other: bool) {
+        if let Some(entry) = self.nodes.get_mut(name) {
+            (entry.doubt, entry.said, entry.failures) = (None, None, 0);
+        }
+        self.set(name, Stage::Settled);
+        if self.held.of(name) != blocks {
+            self.learn(name, blocks);
+        } else if other {
+            self.unjudged.insert(name.to_owned());
+        }
+    }
+
+    fn learn(&mut self, name: &str, blocks: Vec<IpNet>) {
+        self.release(name);
+        for block in blocks.iter().filter(|block| !self.held.is_free(**block)) {
+            self.unjudged.extend(self.held.sharing(name, *block).into_iter().map(|(other, _)| other));
+        }
+        self.held.learn(name, blocks);
+        self.unjudged.insert(name.to_owned());
+    }
+
+    fn release(&mut self, name: &str) {
+        let blocks = self.held.of(name).to_vec();
+        if blocks.is_empty() {
+            return;
+        }
+        self.held.forget(name);
+        // What is still held of it is somebody else's, too: he may have it for himself now.
+        for block in blocks.into_iter().filter(|block| !self.held.is_free(*block)) {
+            self.unjudged.extend(self.held.sharing(name, block).into_iter().map(|(other, _)| other));
+        }
+        self.open.extend(self.full.keys().cloned());
+    }
+
+    fn remove(&mut self, name: &str) {
+        self.release(name);
+        self.set(name, Stage::Settled);
+        self.nodes.remove(name);
+        self.misplaced.remove(name);
+    }
+
+    fn pause(&mut self, name: &str, now: Instant) {
+        let Some(entry) = self.nodes.get_mut(name) else { return };
+        let pause = LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.saturating_pow(entry.failures.min(16)));
+        entry.failures = entry.failures.saturating_add(1);
+        self.set(name, Stage::Later(now + pause));
+    }
+
+    fn set(&mut self, name: &str, stage: Stage) {
+        let Some(entry) = self.nodes.get_mut(name) else { return };
+        let before = std::mem::replace(&mut entry.stage, stage.clone());
+        match &before {
+            Stage::Later(due) => {
+                self.later.remove(&(*due, name.to_owned()));
+            }
+            Stage::Full(pool) => {
+                if let Some(waiting) = self.full.get_mut(pool) {
+                    waiting.remove(&(entry.since, name.to_owned()));
+                }
+                self.full.retain(|_, waiting| !waiting.is_empty());
+            }
+            _ => {}
+        }
+        match &stage {
+            Stage::Queued if before != Stage::Queued => self.queue.push_back(name.to_owned()),
+            Stage::Later(due) => {
+                self.later.insert((*due, name.to_owned()));
+            }
+            Stage::Full(pool) => {
+                self.full.entry(pool.clone()).or_default().insert((entry.since, name.to_owned()));
+            }
+            Stage::Patching | Stage::Settled => entry.since = 0,
+            _ => {}
+        }
+        self.waiting = self.waiting + usize::from(stage.waits()) - usize::from(before.waits());
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::object::Packed;
+
+    fn nets(texts: &[&str]) -> Vec<IpNet> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn node(name: &str, uid: &str, os: &str, blocks: &[&str]) -> Seen {
+        Seen {
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            version: "1".to_owned(),
+            deleting: false,
+            blocks: nets(blocks),
+            shown: Packed::new(&json!({"metadata": {"name": name, "labels": {"os": os}}})),
+        }
+    }
+
+    /// A book, and the steps that change it.
+    struct Desk {
+        book: Book,
+        now: Instant,
+        settings: NodeSettings,
+    }
+
+    impl Desk {
+        fn new() -> Self {
+            Self { book: Book::default(), now: Instant::now(), settings: NodeSettings::default() }
+        }
+
+        fn sees(&mut self, name: &str) -> &mut Self {
+            self.book.see(node(name, "u", "linux", &[]));
+            self
+        }
+
+        /// Whose turn it is.
+        fn turn(&mut self) -> Option<String> {
+            Some(match self.book.next_turn()? {
+                Turn::Ask(node) => format!("ask {}", node.name),
+                Turn::Write(order) => format!("write {} to {}", order.blocks[0], order.node.name),
+            })
+        }
+
+        fn is_full(&mut self, name: &str) {
+            let decision = Decision::Full { pool: "p".to_owned(), message: "full".to_owned() };
+            assert_eq!(self.book.decided(name, &decision, &self.settings, self.now), None);
+        }
+
+        fn gives(&mut self, name: &str, blocks: &[&str]) -> Box<Order> {
+            let decision = Decision::Blocks(nets(blocks));
+            self.book.decided(name, &decision, &self.settings, self.now).unwrap()
+        }
+
+        fn asks_and_gives(&mut self, name: &str, blocks: &[&str]) -> Box<Order> {
+            assert_eq!(self.sees(name).turn(), Some(format!("ask {name}")));
+            self.gives(name, blocks)
+        }
+
+        /// The blocks that are held, and how many wait.
+        fn state(&self) -> (Vec<String>, usize) {
+            (self.book.held.allocation().held.iter().map(ToString::to_string).collect(), self.book.waiting())
+        }
+    }
+
+    #[test]
+    fn what_comes_of_an_order() {
+        const A: &str = "10.0.0.0/24";
+        let other = || Box::new(node("x", "u", "linux", &["10.0.9.0/24"]));
+        let windows = || Box::new(node("x", "u", "windows", &[]));
+        let mut deleting = *windows();
+        deleting.deleting = true;
+        let unclear = |doubt: Option<&str>| Outcome::Unclear { doubt: doubt.map(str::to_owned), reason: String::new() };
+        let again = Some(format!("write {A} to x"));
+        let asked = Some("ask x".to_owned());
+        // What is held and how many wait then; whose turn it is at once; and when all pauses are over.
+        type Row = (&'static str, Outcome, &'static [&'static str], usize, Option<String>, Option<String>);
+        let rows: Vec<Row> = vec![
+            ("written", Outcome::Written, &[A], 0, None, None),
+            ("somebody else's", Outcome::Changed(other()), &["10.0.9.0/24"], 0, None, None),
+            ("another now", Outcome::Changed(windows()), &[], 1, asked.clone(), None),
+            ("being deleted", Outcome::Changed(Box::new(deleting)), &[], 0, None, None),
+            ("gone", Outcome::Gone, &[], 1, None, asked.clone()),
+            ("refused", Outcome::Refused(String::new()), &[], 1, None, asked.clone()),
+            ("too late", Outcome::TooLate, &[], 1, None, asked),
+            ("unclear", unclear(Some("1")), &[A], 1, None, again.clone()),
+            ("unclear, and dead", unclear(None), &[A], 1, None, again),
+        ];
+        for (name, outcome, held, waiting, at_once, later) in rows {
+            let mut desk = Desk::new();
+            let order = desk.asks_and_gives("x", &[A]);
+            desk.book.written(&order, outcome, desk.now);
+            let held: Vec<String> = held.iter().map(|block| (*block).to_owned()).collect();
+            assert_eq!(desk.state(), (held, waiting), "{name}");
+            assert_eq!(desk.turn(), at_once, "{name}");
+            desk.book.wake(desk.now + LONGEST_PAUSE);
+            assert_eq!(desk.turn(), later, "{name}, later");
+        }
+    }
+
+    #[test]
+    fn the_watch_may_be_behind_or_ahead() {
+        const A: &str = "10.0.0.0/24";
+        let mut desk = Desk::new();
+        let order = desk.asks_and_gives("x", &[A]);
+        // Its own change, before the answer.
+        desk.book.see(node("x", "u", "linux", &[A]));
+        assert_eq!(desk.state(), (vec![A.to_owned()], 0));
+        desk.book.written(&order, Outcome::Refused(String::new()), desk.now);
+        assert_eq!(desk.state(), (vec![A.to_owned()], 0), "an answer to what is settled is no news");
+        desk.book.see(node("x", "u", "windows", &[]));
+        assert_eq!((desk.state(), desk.turn()), ((vec![A.to_owned()], 0), None), "older than what is known");
+        // Another Node of this name.
+        desk.book.see(node("x", "v", "linux", &[]));
+        assert_eq!((desk.state(), desk.turn()), ((vec![], 1), Some("ask x".to_owned())));
+        desk.book.gone("x", "u");
+        assert_eq!(desk.state().1, 1, "the one before is gone, not this one");
+        let order = desk.gives("x", &[A]);
+        desk.book.see(node("x", "w", "linux", &[]));
+        desk.book.written(&order, Outcome::Written, desk.now);
+        assert_eq!((desk.state(), desk.turn()), ((vec![], 1), Some("ask x".to_owned())), "written to one that is gone");
+        desk.book.only(&BTreeSet::new());
+        assert_eq!((desk.state(), desk.book.len()), ((vec![], 0), 0));
+    }
+
+    #[test]
+    fn what_is_unclear_stays_given_whatever_changes() {
+        const A: &str = "10.0.0.0/24";
+        let mut desk = Desk::new();
+        let order = desk.asks_and_gives("x", &[A]);
+        desk.book.written(&order, Outcome::Unclear { doubt: Some("1".to_owned()), reason: String::new() }, desk.now);
+        desk.book.see(node("x", "u", "windows", &[]));
+        desk.book.settings_changed();
+        let mut deleting = node("x", "u", "windows", &[]);
+        deleting.deleting = true;
+        desk.book.see(deleting);
+        assert_eq!((desk.state(), desk.turn()), ((vec![A.to_owned()], 1), None));
+        desk.book.wake(desk.now + LONGEST_PAUSE);
+        let Some(Turn::Write(order)) = desk.book.next_turn() else { panic!("nothing is written") };
+        assert_eq!((order.doubt.as_deref(), order.blocks), (Some("1"), nets(&[A])));
+        desk.book.gone("x", "u");
+        assert_eq!(desk.state(), (vec![], 0));
+    }
+
+    #[test]
+    fn room_goes_to_whoever_waits_longest_one_at_a_time() {
+        let mut desk = Desk::new();
+        for name in ["c", "a", "b"] {
+            assert_eq!(desk.sees(name).turn(), Some(format!("ask {name}")));
+            desk.is_full(name);
+        }
+        assert_eq!((desk.state().1, desk.turn(), desk.book.has_turn()), (3, None, false), "nobody is asked in vain");
+        desk.book.see(node("held", "u", "linux", &["10.0.0.0/24"]));
+        desk.sees("new");
+        desk.book.gone("held", "u");
+        assert_eq!(desk.turn(), Some("ask c".to_owned()), "before those who came later");
+        desk.gives("c", &["10.0.0.0/24"]);
+        assert_eq!(desk.turn(), Some("ask a".to_owned()), "there may be more room");
+        desk.is_full("a");
+        assert_eq!(desk.turn(), Some("ask new".to_owned()));
+        desk.is_full("new");
+        assert_eq!(desk.turn(), None);
+        // Other settings: all again, in the order in which they came to wait.
+        desk.book.settings_changed();
+        let turns: Vec<_> = std::iter::from_fn(|| desk.turn()).collect();
+        assert_eq!(turns, ["ask a", "ask b", "ask new"]);
+    }
+
+    #[test]
+    fn who_is_nobodys_is_asked_about_again_when_his_labels_change() {
+        let mut desk = Desk::new();
+        assert_eq!(desk.sees("x").turn(), Some("ask x".to_owned()));
+        let nobodys = Decision::Nobodys("no pool".to_owned());
+        desk.book.decided("x", &nobodys, &desk.settings, desk.now);
+        assert_eq!((desk.book.is_news("x", "no pool"), desk.book.is_news("x", "no pool")), (true, false));
+        assert_eq!((desk.state().1, desk.sees("x").turn()), (0, None));
+        desk.book.see(node("x", "u", "windows", &[]));
+        assert_eq!((desk.state().1, desk.turn()), (1, Some("ask x".to_owned())));
+    }
+
+    #[test]
+    fn pauses_grow_and_end() {
+        let mut desk = Desk::new();
+        let mut pauses = Vec::new();
+        desk.sees("x");
+        for _ in 0..9 {
+            assert_eq!(desk.turn(), Some("ask x".to_owned()));
+            desk.book.decided("x", &Decision::Failed(String::new()), &desk.settings, desk.now);
+            let due = desk.book.due().unwrap();
+            pauses.push((due - desk.now).as_millis());
+            desk.book.wake(due - Duration::from_millis(1));
+            assert_eq!(desk.turn(), None);
+            desk.now = due;
+            desk.book.wake(due);
+        }
+        assert_eq!(pauses, [500, 1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000]);
+    }
+
+    #[test]
+    fn who_shares_a_block_is_looked_at_again_when_the_other_comes_or_goes() {
+        let mut desk = Desk::new();
+        let judged = |desk: &mut Desk| -> Vec<String> {
+            std::iter::from_fn(|| desk.book.next_to_judge()).map(|seen| seen.name).collect()
+        };
+        desk.book.see(node("a", "u", "linux", &["10.0.0.0/24"]));
+        desk.book.see(node("b", "u", "linux", &["10.0.1.0/24"]));
+        assert_eq!(judged(&mut desk), ["a", "b"]);
+        desk.book.see(node("c", "u", "linux", &["10.0.0.0/25"]));
+        assert_eq!(judged(&mut desk), ["a", "c"]);
+        let block = nets(&["10.0.0.0/24"])[0];
+        let shared = |with: &str| vec![Standing::Shared(vec![(with.to_owned(), block)])];
+        desk.book.judged("a", &shared("c"));
+        desk.book.judged("c", &shared("a"));
+        assert_eq!(desk.book.misplaced(), [(Misplaced::Shared, 2)].into());
+        desk.book.gone("c", "u");
+        assert_eq!(judged(&mut desk), ["a"]);
+        desk.book.judged("a", &[Standing::InPlace]);
+        assert_eq!(desk.book.misplaced(), [].into());
+        desk.book.see(node("b", "u", "windows", &["10.0.1.0/24"]));
+        assert_eq!(judged(&mut desk), ["b"], "its labels are others now");
+    }
+}

@@ -1,0 +1,62 @@
+//! Events about Nodes: what people are told who wait for one.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use tokio::sync::mpsc;
+
+use super::seen::Seen;
+use crate::controller::events::{Told, tell_about};
+
+/// How many Events wait to be written; more are not told: the log has them all.
+const WAITING: usize = 1000;
+
+/// Why a Node has no blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Its pool is full.
+    NotAvailable,
+    /// They could not be written.
+    Failed,
+}
+
+impl Reason {
+    /// As the controller manager of Kubernetes calls it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotAvailable => "CIDRNotAvailable",
+            Self::Failed => "CIDRAssignmentFailed",
+        }
+    }
+}
+
+/// Writes Events one after the other, and keeps nobody waiting.
+pub struct Teller(mpsc::Sender<(ObjectReference, Reason, String)>);
+
+impl Teller {
+    /// Writes through `client`, until this and all that was told is gone.
+    pub fn start(client: Client) -> Self {
+        let (sender, mut told) = mpsc::channel::<(ObjectReference, Reason, String)>(WAITING);
+        tokio::spawn(async move {
+            while let Some((about, reason, note)) = told.recv().await {
+                let uid = about.uid.clone().unwrap_or_default();
+                let told = Told { uid: &uid, warning: true, reason: reason.as_str(), note };
+                tell_about(&client, about, "Assign", told).await;
+            }
+        });
+        Self(sender)
+    }
+
+    /// Tells of a Node.
+    pub fn tell(&self, node: &Seen, reason: Reason, note: &str) {
+        let about = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(node.name.clone()),
+            uid: Some(node.uid.clone()),
+            ..ObjectReference::default()
+        };
+        if self.0.try_send((about, reason, note.to_owned())).is_err() {
+            tracing::warn!(node = node.name, "too many events at once: this one is not written");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! One Node gets its blocks: one patch, and what an answer means, or that there is none.
+//!
+//! # Promises
+//! - Nothing is sent that could be carried out after somebody else may lead: each request ends, here and in
+//!   the API server, before the term of this process does, or so soon after that nobody else leads yet.
+//! - A Node's blocks are written only if nobody has written the Node since it was seen.
+//! - Where there is no answer, the Node is read again; as long as the request may still be carried out, that
+//!   is said.
+
+use std::time::Duration;
+
+use http::Request;
+use ipnet::IpNet;
+use kube::api::{ApiResource, DynamicObject};
+use kube::{Api, Client};
+use serde::de::IgnoredAny;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::seen::{Seen, spec};
+use crate::cluster::failure::words;
+use crate::controller::events::CONTROLLER;
+
+/// How long the API server has for one request: less than lies between the end of a term and the moment at
+/// which another may lead.
+const LONGEST: Duration = Duration::from_secs(4);
+/// With less than this left of a term, nothing is begun.
+const SHORTEST: Duration = Duration::from_millis(100);
+/// How often it is tried at once, where somebody else was faster each time.
+const TRIES: usize = 5;
+
+/// Which blocks a Node is to have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Order {
+    /// The Node.
+    pub node: Seen,
+    /// The blocks.
+    pub blocks: Vec<IpNet>,
+    /// The version at which an earlier request without an answer may still be carried out.
+    pub doubt: Option<String>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It has them.
+    Written,
+    /// It is not what it was: somebody else gave it blocks, or changed what it shows of itself. It does not
+    /// have these blocks, and won't get them.
+    Changed(Box<Seen>),
+    /// There is no such Node any more.
+    Gone,
+    /// The API server refuses. It does not have them, and won't get them.
+    Refused(String),
+    /// It may have them, or come to have them. They can be written again.
+    Unclear {
+        /// The version at which the request may still be carried out; none where it can't be any more.
+        doubt: Option<String>,
+        /// What happened.
+        reason: String,
+    },
+    /// This process does not lead for long enough: nothing was sent.
+    TooLate,
+}
+
+/// Writes the blocks of Nodes. Cheap to clone.
+#[derive(Clone)]
+pub struct Writer {
+    client: Client,
+    nodes: Api<DynamicObject>,
+    term: watch::Receiver<Option<Instant>>,
+}
+
+enum Failure {
+    Conflict,
+    Gone,
+    Refused(String),
+    /// It may have been carried out.
+    NoAnswer(String),
+    /// It was not sent.
+    TooLate,
+}
+
+impl Writer {
+    /// Writes as long as this process leads: `term` says until when that is.
+    pub fn new(client: Client, term: watch::Receiver<Option<Instant>>) -> Self {
+        let nodes = Api::all_with(client.clone(), &ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&()));
+        Self { client, nodes, term }
+    }
+
+    /// Writes the blocks of one Node.
+    pub async fn write(&self, order: &Order) -> Outcome {
+        let Order { node, blocks, doubt } = order;
+        let (mut version, mut doubt) = (node.version.clone(), doubt.clone());
+        for _ in 0..TRIES {
+            let failure = match self.send(node, &version, blocks).await {
+                Ok(()) => return Outcome::Written,
+                Err(Failure::Gone) => return Outcome::Gone,
+                // A request before this one may still be on its way.
+                Err(Failure::Refused(reason)) if doubt.is_some() => Some(reason),
+                Err(Failure::Refused(reason)) => return Outcome::Refused(reason),
+                Err(Failure::TooLate) if doubt.is_none() => return Outcome::TooLate,
+                Err(Failure::TooLate) => return Outcome::Unclear { doubt, reason: "leading no more".to_owned() },
+                Err(Failure::Conflict) => None,
+                Err(Failure::NoAnswer(reason)) => {
+                    doubt = Some(version.clone());
+                    Some(reason)
+                }
+            };
+            let found = match timeout(LONGEST, self.nodes.get_opt(&node.name)).await {
+                Ok(Ok(found)) => found.and_then(Seen::of),
+                Ok(Err(error)) => return Outcome::Unclear { doubt, reason: failure.unwrap_or_else(|| words(&error)) },
+                Err(_) => {
+                    let reason = failure.unwrap_or_else(|| format!("no answer within {LONGEST:?}"));
+                    return Outcome::Unclear { doubt, reason };
+                }
+            };
+            let Some(seen) = found.filter(|seen| seen.uid == node.uid) else { return Outcome::Gone };
+            if seen.blocks == *blocks {
+                return Outcome::Written;
+            }
+            if !seen.blocks.is_empty() {
+                return Outcome::Changed(Box::new(seen));
+            }
+            // Whoever wrote for another version is refused.
+            doubt = doubt.filter(|doubt| *doubt == seen.version);
+            if doubt.is_none() && (seen.deleting || seen.shown != node.shown) {
+                return Outcome::Changed(Box::new(seen));
+            }
+            if let Some(reason) = failure {
+                return Outcome::Unclear { doubt, reason };
+            }
+            version = seen.version;
+        }
+        Outcome::Unclear { doubt, reason: "it was changed by somebody else again and again".to_owned() }
+    }
+
+    async fn send(&self, node: &Seen, version: &str, blocks: &[IpNet]) -> Result<(), Failure> {
+        let left = self.term.borrow().map(|end| end.saturating_duration_since(Instant::now())).unwrap_or_default();
+        let limit = left.min(LONGEST);
+        if limit < SHORTEST {
+            return Err(Failure::TooLate);
+        }
+        let patch = json!({"metadata": {"uid": node.uid, "resourceVersion": version}, "spec": spec(blocks)});
+        let milliseconds = limit.as_millis();
+        let path = format!("/api/v1/nodes/{}?fieldManager={CONTROLLER}&timeout={milliseconds}ms", node.name);
+        let request = Request::patch(path).header("content-type", "application/merge-patch+json");
+        let request = request.body(patch.to_string().into_bytes());
+        let request = request.map_err(|error| Failure::Refused(error.to_string()))?;
+        match timeout(limit, self.client.request::<IgnoredAny>(request)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(failure(&error)),
+            Err(_) => Err(Failure::NoAnswer(format!("no answer within {limit:?}"))),
+        }
+    }
+}
+
+fn failure(error: &kube::Error) -> Failure {
+    match error {
+        kube::Error::Api(status) => match status.code {
+            404 => Failure::Gone,
+            409 => Failure::Conflict,
+            408 | 429 | 500.. => Failure::NoAnswer(words(error)),
+            _ => Failure::Refused(words(error)),
+        },
+        other => Failure::NoAnswer(words(other)),
+    }
+}

@@ -1,0 +1,59 @@
+//! A Node, as the API server shows it: what the assigner has to know of it.
+
+use ipnet::IpNet;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+
+use super::held::blocks_of;
+use crate::cluster::kept::kept;
+use crate::cluster::object::{Packed, name};
+
+/// A Node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// Its name.
+    pub name: String,
+    /// Its UID: another Node may come to have the same name.
+    pub uid: String,
+    /// Its `resourceVersion`: another one with every change of the Node.
+    pub version: String,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Its blocks; none where it has none yet.
+    pub blocks: Vec<IpNet>,
+    /// What the policy is shown of it, without blocks.
+    pub shown: Packed,
+}
+
+impl Seen {
+    /// Reads a Node; nothing where it has no name.
+    pub fn of(object: DynamicObject) -> Option<Self> {
+        let uid = object.metadata.uid.clone().unwrap_or_default();
+        let version = object.metadata.resource_version.clone().unwrap_or_default();
+        let deleting = object.metadata.deletion_timestamp.is_some();
+        let mut node = kept(&("v1".to_owned(), "Node".to_owned()), object)?;
+        let blocks = blocks_of(&node);
+        // Nothing but blocks is kept of it.
+        node.as_object_mut()?.remove("spec");
+        Some(Self { name: name(&node).to_owned(), uid, version, deleting, blocks, shown: Packed::new(&node) })
+    }
+
+    /// The Node as the policy is asked about it: as it was before it had blocks.
+    pub fn without_blocks(&self) -> Value {
+        self.shown.value()
+    }
+
+    /// The Node with its blocks.
+    pub fn with_blocks(&self) -> Value {
+        let mut node = self.shown.value();
+        node["spec"] = spec(&self.blocks);
+        node
+    }
+}
+
+/// The fields of a Node's `spec` that say what its blocks are: the API server refuses the one without the
+/// other.
+pub fn spec(blocks: &[IpNet]) -> Value {
+    let texts: Vec<String> = blocks.iter().map(ToString::to_string).collect();
+    json!({"podCIDR": texts.first(), "podCIDRs": texts})
+}

@@ -1,0 +1,157 @@
+//! What becomes of a review of a Node: it is never changed, and never refused for a fault of ours.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::sync::Arc;
+
+use clusterip::cluster::ledger::Ledger;
+use clusterip::cluster::stores::Stores;
+use clusterip::evaluator::Evaluator;
+use clusterip::live_settings::LiveSettings;
+use clusterip::metrics::Metrics;
+use clusterip::policy::module::{EMBEDDED, Module};
+use clusterip::policy::response::{AdmissionResponse, Status};
+use clusterip::webhook::admission::{Admission, OnError};
+use clusterip::webhook::review::Reviewer as _;
+use clusterip_core::settings::Settings;
+use kube::{Client, Config};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+const TRAPS: &str = r#"(module
+  (memory (export "memory") 1)
+  (func (export "__guest_call") (param i32 i32) (result i32) unreachable))"#;
+
+/// A policy that answers this, whatever it is asked.
+fn answers(answer: &Value) -> String {
+    let (text, quoted) = (answer.to_string(), answer.to_string().replace('"', "\\\""));
+    format!(
+        r#"(module
+  (import "wapc" "__guest_response" (func $respond (param i32 i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 0) "{quoted}")
+  (func (export "__guest_call") (param i32 i32) (result i32)
+    (call $respond (i32.const 0) (i32.const {}))
+    (i32.const 1)))"#,
+        text.len()
+    )
+}
+
+fn node(spec: Value) -> Value {
+    json!({
+        "uid": "7",
+        "kind": {"group": "", "version": "v1", "kind": "Node"},
+        "name": "linux-1",
+        "operation": "CREATE",
+        "object": {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": "linux-1", "labels": {"kubernetes.io/os": "linux"}},
+            "spec": spec,
+        },
+        // Only our own controller is believed what is held, and it does not ask in this way.
+        "allocation": {"held": [], "last": []},
+    })
+}
+
+/// What is answered to a request by this policy, with pools of Nodes whose `explicit` is this.
+fn reviewed(policy: &[u8], explicit: &str, on_error: OnError, request: &Value) -> (AdmissionResponse, String) {
+    // Nobody is asked there.
+    let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+    let metrics = Arc::new(Metrics::new());
+    let document = json!({"nodes": {"explicit": explicit, "pools": [{"name": "all", "cidrs": ["10.0.0.0/16"]}]}});
+    let settings = Settings::from_value(&document).unwrap();
+    let live = LiveSettings { document, settings, hash: String::new(), warnings: Vec::new() };
+    let (_settings, settings) = watch::channel(Arc::new(live));
+    let (stores, _changes) = Stores::new(client, |_| ());
+    let ledger = Ledger::default();
+    let module = Arc::new(Module::new(policy).unwrap());
+    let evaluator = Evaluator::new(module, settings, stores, ledger.clone(), Arc::clone(&metrics));
+    let answer = Admission::new(evaluator, Arc::clone(&metrics), on_error).review(request);
+    assert!(ledger.is_empty());
+    let counted = metrics.encode();
+    let counted = counted.lines().find(|line| line.starts_with("clusterip_admissions_total{kind=\"Node\""));
+    (answer, counted.unwrap_or_default().to_owned())
+}
+
+fn counted(decision: &str) -> String {
+    format!("clusterip_admissions_total{{kind=\"Node\",decision=\"{decision}\",pool=\"\"}} 1")
+}
+
+#[tokio::test]
+async fn a_node_is_judged_and_nothing_else() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let allowed = AdmissionResponse {
+        uid: "7".to_owned(),
+        allowed: true,
+        patch_type: None,
+        patch: None,
+        status: None,
+        audit_annotations: None,
+        warnings: None,
+    };
+    let warned = |text: &str| AdmissionResponse { warnings: Some(vec![text.to_owned()]), ..allowed.clone() };
+    let denied = AdmissionResponse {
+        allowed: false,
+        status: Some(Status { message: Some("it is taken".to_owned()), code: Some(403) }),
+        ..allowed.clone()
+    };
+    let refuses = answers(&json!({"accepted": false, "message": "it is taken", "code": 403}));
+    let changed = node(json!({"podCIDR": "10.0.9.0/24", "podCIDRs": ["10.0.9.0/24"]}))["object"].clone();
+    let changes = answers(&json!({"accepted": true, "mutated_object": changed}));
+    let trap = "clusterip-policy could not decide: the policy did not answer: ";
+    for on_error in [OnError::Deny, OnError::Allow] {
+        let rows = [
+            ("a policy that traps", TRAPS, "warn", "error"),
+            ("a policy that traps, where blocks are denied", TRAPS, "deny", "error"),
+        ];
+        for (name, policy, explicit, decision) in rows {
+            let (found, count) = reviewed(policy.as_bytes(), explicit, on_error, &node(json!({})));
+            let said = found.warnings.clone().and_then(|mut warnings| warnings.pop()).unwrap_or_default();
+            assert!(said.starts_with(trap), "{name}: {found:?}");
+            assert_eq!((found, count), (warned(&said), counted(decision)), "{name}");
+        }
+        let rows = [
+            ("a policy that would change it", &changes, "warn", allowed.clone(), "left"),
+            (
+                "a policy that refuses it, though settings don't say so",
+                &refuses,
+                "warn",
+                warned("clusterip-policy could not decide: it is taken"),
+                "error",
+            ),
+            (
+                "a policy that refuses it, though nothing is looked at",
+                &refuses,
+                "allow",
+                warned("clusterip-policy could not decide: it is taken"),
+                "error",
+            ),
+            ("a policy that refuses it as the settings say", &refuses, "deny", denied.clone(), "denied"),
+        ];
+        for (name, policy, explicit, answer, decision) in rows {
+            let found = reviewed(policy.as_bytes(), explicit, on_error, &node(json!({})));
+            assert_eq!(found, (answer, counted(decision)), "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_without_blocks_gets_none_whatever_its_request_says_is_held() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let (found, count) = reviewed(EMBEDDED, "deny", OnError::Deny, &node(json!({})));
+    let audit = [
+        ("decision", "left"),
+        ("reason", "pod CIDRs are assigned by the controller of `clusterip serve`, not in admission"),
+    ];
+    let audit = audit.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    let expected = AdmissionResponse {
+        uid: "7".to_owned(),
+        allowed: true,
+        patch_type: None,
+        patch: None,
+        status: None,
+        audit_annotations: Some(audit),
+        warnings: None,
+    };
+    assert_eq!((found, count), (expected, counted("left")));
+}

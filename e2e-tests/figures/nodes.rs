@@ -1,0 +1,204 @@
+//! Nodes that are created at once, and get their blocks from the controller manager of Kubernetes and from
+//! `clusterip serve`, in turns.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::runtime::watcher::{Config, Event, watcher};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::bench::{Bench, PARALLEL};
+use super::process::{peak_memory, processor_time};
+use super::support::eventually::eventually;
+use super::support::host::{Host, HostBuilder};
+use super::support::nodes::{ControllerManager, settings, twice};
+use super::table::{Bound, Table, ratios};
+
+const NODES: usize = 2_000;
+const PATH: &str = "/api/v1/nodes";
+/// Twice as many blocks of /24.
+const RANGE: &str = "10.64.0.0/12";
+
+/// What a turn took.
+struct Turn {
+    /// From the first create until the last Node has a block.
+    seconds: f64,
+    /// Of that, until the last Node is there.
+    created: f64,
+    twice: usize,
+    without: usize,
+    /// MB.
+    peak: f64,
+    /// Seconds of processor time.
+    processor: f64,
+}
+
+/// What was measured, round by round.
+pub struct Nodes {
+    theirs: Vec<Turn>,
+    ours: Vec<Turn>,
+    /// With a leader that is killed halfway.
+    killed: Turn,
+}
+
+/// Measures in turns: in every second round the second comes first.
+pub async fn measure(bench: &Bench, rounds: usize) -> Nodes {
+    let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        for way in [round % 2, (round + 1) % 2] {
+            if way == 0 {
+                let limits = ["--kube-api-qps=1000", "--kube-api-burst=1000", "--node-cidr-mask-size=24"];
+                let manager = ControllerManager::start(bench.plane(), RANGE, &limits.map(str::to_owned));
+                theirs.push(turn(bench, manager.pid(), async |_| {}).await);
+            } else {
+                let host = serve(bench).await;
+                ours.push(turn(bench, host.pid(), async |_| {}).await);
+            }
+        }
+    }
+    let mut first = serve(bench).await;
+    let second = serve(bench).await;
+    let killed = turn(bench, second.pid(), async |mut given: watch::Receiver<usize>| {
+        given.wait_for(|given| *given >= NODES / 2).await.unwrap();
+        first.kill();
+    })
+    .await;
+    drop(second);
+    Nodes { theirs, ours, killed }
+}
+
+async fn serve(bench: &Bench) -> Host {
+    let pools = json!({"pools": [{"name": "all", "cidrs": [RANGE]}]});
+    HostBuilder::new(bench.plane()).settings(&settings(&pools)).args(&["--no-webhook"]).start().await
+}
+
+/// A Node, with the labels that a kubelet gives it.
+fn node(index: usize) -> Value {
+    let name = format!("node-{index:04}");
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {
+            "beta.kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
+            "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "node.kubernetes.io/instance-type": "large",
+            "topology.kubernetes.io/region": "here", "topology.kubernetes.io/zone": "here-1",
+        }},
+    })
+}
+
+/// Creates all Nodes, and deletes them again. `meanwhile` is told how many have blocks.
+async fn turn<M: Future<Output = ()>>(
+    bench: &Bench,
+    pid: u32,
+    meanwhile: impl FnOnce(watch::Receiver<usize>) -> M,
+) -> Turn {
+    // Whoever gives blocks is at work.
+    bench.create(PATH, &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "probe"}})).await.unwrap();
+    eventually("a first Node to have a block", async || {
+        blocks(bench).await.values().any(|blocks| !blocks.is_empty()).then_some(())
+    })
+    .await;
+    clear(bench).await;
+    let before = processor_time(pid);
+    let given = watch::Sender::new(0);
+    let counting = tokio::spawn(count(bench.client().clone(), given.clone()));
+    let begin = Instant::now();
+    let mut all = given.subscribe();
+    let creating = async {
+        bench.create_all(PATH, (0..NODES).map(node), PARALLEL).await.into_iter().for_each(|(created, _)| {
+            created.unwrap();
+        });
+        begin.elapsed()
+    };
+    let waiting = async {
+        let _ = tokio::time::timeout(Duration::from_secs(120), all.wait_for(|given| *given == NODES)).await;
+        begin.elapsed()
+    };
+    let (created, took, ()) = tokio::join!(creating, waiting, meanwhile(given.subscribe()));
+    counting.abort();
+    let all = blocks(bench).await;
+    let turn = Turn {
+        seconds: took.as_secs_f64(),
+        created: created.as_secs_f64(),
+        twice: twice(&all).len(),
+        without: all.values().filter(|blocks| blocks.is_empty()).count(),
+        peak: peak_memory(pid),
+        processor: (processor_time(pid) - before).as_secs_f64(),
+    };
+    clear(bench).await;
+    turn
+}
+
+/// Follows the Nodes, and tells how many have blocks.
+async fn count(client: kube::Client, given: watch::Sender<usize>) {
+    let mut events = std::pin::pin!(watcher(Api::<Node>::all(client), Config::default()));
+    let mut with = std::collections::BTreeSet::new();
+    while let Some(event) = events.next().await {
+        if let Ok(Event::Apply(node) | Event::InitApply(node)) = event
+            && node.spec.is_some_and(|spec| spec.pod_cidr.is_some())
+            && with.insert(node.metadata.name)
+        {
+            given.send_replace(with.len());
+        }
+    }
+}
+
+async fn blocks(bench: &Bench) -> BTreeMap<String, Vec<String>> {
+    let list = bench.get(PATH).await;
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let blocks = |node: &Value| node["spec"]["podCIDRs"].as_array().into_iter().flatten().map(text).collect();
+    list["items"].as_array().unwrap().iter().map(|node| (text(&node["metadata"]["name"]), blocks(node))).collect()
+}
+
+/// Deletes all Nodes. Whoever gives blocks learns of it before he learns of the next Node.
+async fn clear(bench: &Bench) {
+    bench.clear(PATH).await;
+    eventually("all Nodes to be gone", async || blocks(bench).await.is_empty().then_some(())).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}
+
+impl Nodes {
+    /// How long it took, and what became of the Nodes.
+    pub fn rows(&self, table: &mut Table) {
+        let of = |turns: &[Turn], figure: fn(&Turn) -> f64| turns.iter().map(figure).collect::<Vec<_>>();
+        let ours = || self.ours.iter().chain([&self.killed]);
+        let (time, wait) = (|turn: &Turn| turn.seconds, |turn: &Turn| turn.created);
+        table.total(
+            "blocks that two Nodes have",
+            ours().map(|turn| turn.twice).sum::<usize>() as f64,
+            "",
+            Bound::Exactly(0.0),
+        );
+        table.total(
+            "Nodes without a block",
+            ours().map(|turn| turn.without).sum::<usize>() as f64,
+            "",
+            Bound::Exactly(0.0),
+        );
+        table.rounds(
+            "until all are there and have a block, controller manager",
+            &of(&self.theirs, time),
+            "s",
+            Bound::None,
+        );
+        table.rounds("until all are there and have a block, clusterip", &of(&self.ours, time), "s", Bound::None);
+        table.rounds(
+            "ratio of the times",
+            &ratios(&of(&self.ours, time), &of(&self.theirs, time)),
+            "",
+            Bound::AtMost(1.0),
+        );
+        table.rounds("until all are there, beside the controller manager", &of(&self.theirs, wait), "s", Bound::None);
+        table.rounds("until all are there, beside clusterip", &of(&self.ours, wait), "s", Bound::None);
+        table.rounds("processor time, controller manager", &of(&self.theirs, |turn| turn.processor), "s", Bound::None);
+        table.rounds("processor time, clusterip", &of(&self.ours, |turn| turn.processor), "s", Bound::None);
+        table.rounds("peak memory (VmHWM), controller manager", &of(&self.theirs, |turn| turn.peak), "MB", Bound::None);
+        table.rounds("peak memory (VmHWM), clusterip", &of(&self.ours, |turn| turn.peak), "MB", Bound::AtMost(100.0));
+        table.total("leader killed halfway: until all have a block", self.killed.seconds, "s", Bound::None);
+    }
+}

@@ -1,0 +1,113 @@
+//! `deploy/nodes` as it stands: what it adds to `deploy/webhook`, who is let through to the webhook, and what the
+//! program may do.
+
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::node_reach::only_new_pod_cidrs;
+use crate::support::runbook::{Operator, Step, steps_of};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+const NAMESPACE: &str = "clusterip-policy";
+const ACCOUNT: &str = "clusterip";
+const WEBHOOK: &str = "nodes.clusterip-policy.io";
+
+/// A control plane with `deploy/nodes`; nobody answers at the Service of its webhooks.
+async fn deployed() -> &'static ControlPlane {
+    static DEPLOYED: OnceCell<ControlPlane> = OnceCell::const_new();
+    DEPLOYED
+        .get_or_init(async || {
+            let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+            let folder = format!("{ROOT}/deploy/nodes");
+            plane.kubectl(&["apply", "-k", &folder]).await.ok();
+            // Applied once more, it changes nothing.
+            let again = plane.kubectl(&["apply", "-k", &folder]).await.ok();
+            assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
+            plane
+        })
+        .await
+}
+
+#[tokio::test]
+async fn only_new_pod_cidrs_reach_the_webhook() {
+    let plane = deployed().await;
+    let controller = plane.client_with(&plane.token(NAMESPACE, ACCOUNT).await);
+    only_new_pod_cidrs(plane.client(), controller, WEBHOOK, async || {
+        // As it stands, but with nobody to ask, and who asks hears of it.
+        let mut configuration: Value = serde_json::from_str(
+            &plane.kubectl(&["get", "mutatingwebhookconfiguration", "clusterip-policy", "--output", "json"]).await.ok(),
+        )
+        .unwrap();
+        assert_eq!(configuration["webhooks"][1]["name"], WEBHOOK);
+        configuration["webhooks"][1]["clientConfig"] = json!({ "url": "https://127.0.0.1:1/mutate" });
+        configuration["webhooks"][1]["failurePolicy"] = json!("Fail");
+        plane.kubectl_with(&["replace", "-f", "-"], &configuration.to_string()).await.ok();
+    })
+    .await;
+}
+
+/// Where no Pod has a network of its own yet.
+#[tokio::test]
+async fn a_new_cluster_admits_its_pod_on_the_network_of_a_node() {
+    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+    let operator = Operator::new(&plane, "https://127.0.0.1:1");
+    let steps = steps_of("nodes.md", "In a new cluster");
+    let [network, install] = &steps[..] else { panic!("{steps:?}") };
+    operator.does(network).await;
+    // The namespace would warn of it, and refuse the Pods.
+    let applied = operator.tries(install).await;
+    assert_eq!((applied.status, applied.stderr.as_str()), (0, ""));
+    let pod = "get deployment clusterip --namespace clusterip-policy --output jsonpath={.spec.template.spec['hostNetwork','tolerations']}";
+    let pod = plane.kubectl(&pod.split(' ').collect::<Vec<_>>()).await.ok();
+    assert!(pod.starts_with("true [") && pod.contains("node.kubernetes.io/not-ready"), "{pod}");
+}
+
+/// What Nodes need comes on top of several replicas, too.
+#[tokio::test]
+async fn several_replicas_take_the_same_component() {
+    let plane = deployed().await;
+    let operator = Operator::new(plane, "https://127.0.0.1:1");
+    std::fs::create_dir(operator.folder().join("deploy/own")).unwrap();
+    operator.write("deploy/own/kustomization.yaml", "resources: [../replicas]\ncomponents: [../nodes/component]\n");
+    let built =
+        |folder: &str| Step::Type(format!("kubectl kustomize {folder} | grep -c -e '{WEBHOOK}' -e '- patch' || true"));
+    // The webhook and the right; Events are patched, too.
+    assert_eq!(operator.does(&built("deploy/replicas")).await, "1\n");
+    assert_eq!(operator.does(&built("deploy/own")).await, "3\n");
+}
+
+/// What the kustomizations with Nodes have more than those without.
+#[tokio::test]
+async fn nodes_are_patched_and_nothing_more_is_granted() {
+    let plane = deployed().await;
+    let objects = |folder: &str| {
+        let folder = format!("{ROOT}/deploy/{folder}");
+        async move {
+            let all = plane.kubectl(&["kustomize", &folder]).await.ok();
+            let all: Vec<Value> =
+                clusterip::cluster::yaml::documents(&all).map(|document| document.unwrap().to_value()).collect();
+            all
+        }
+    };
+    for (with, without) in [("nodes", "webhook"), ("kubewarden/nodes", "kubewarden/moves")] {
+        let (mut with, without) = (objects(with).await, objects(without).await);
+        for object in &mut with {
+            match object["kind"].as_str().unwrap() {
+                "ClusterRole" => {
+                    let rules = object["rules"].as_array_mut().unwrap();
+                    let more = rules.pop().unwrap();
+                    assert_eq!(more, json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}));
+                }
+                "MutatingWebhookConfiguration" => {
+                    let webhooks = object["webhooks"].as_array_mut().unwrap();
+                    assert_eq!(webhooks.pop().unwrap()["name"], WEBHOOK);
+                }
+                "ConfigMap" => *object = without.iter().find(|other| other["kind"] == "ConfigMap").unwrap().clone(),
+                _ => {}
+            }
+        }
+        with.retain(|object| object["kind"] != "ClusterAdmissionPolicy");
+        assert_eq!(with, without);
+    }
+}

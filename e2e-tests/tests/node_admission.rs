@@ -1,0 +1,238 @@
+//! Blocks of Nodes that others set, judged by `clusterip serve` as the webhook of a real API server.
+
+use clusterip::webhook::registration;
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::eventually::eventually;
+use crate::support::host::{Host, HostBuilder};
+use crate::support::node_reach::{block, node, nodes};
+use crate::support::nodeipam::NodeIpam;
+
+/// Nodes of other operating systems than these are in no pool: our own controller leaves them alone.
+fn settings(explicit: &str) -> String {
+    format!(
+        "
+nodes:
+  explicit: {explicit}
+  pools:
+  - {{name: linux, cidrs: [10.1.0.0/16], match: {{os: linux}}}}
+  - {{name: windows, cidrs: [10.2.0.0/16], exclude: [10.2.7.0/24], match: {{os: windows}}}}
+  - {{name: wide, cidrs: [172.20.0.0/15], match: {{os: plan9}}}}
+"
+    )
+}
+
+struct Judged {
+    plane: ControlPlane,
+    host: Host,
+}
+
+impl Judged {
+    async fn by(explicit: &str) -> Self {
+        let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+        // An account of its own: what it patches itself it is not asked about.
+        let namespace = plane.namespace("host").await;
+        plane.kubectl(&["create", "serviceaccount", "clusterip", "--namespace", &namespace]).await.ok();
+        let account = format!("--serviceaccount={namespace}:clusterip");
+        plane.kubectl(&["create", "clusterrolebinding", "host", "--clusterrole=cluster-admin", &account]).await.ok();
+        let host = HostBuilder::as_user(&plane.kubeconfig_of(&namespace, "clusterip").await)
+            .args(&["--namespace", &namespace])
+            .settings(&settings(explicit))
+            .registered()
+            .start()
+            .await;
+        let judged = Self { plane, host };
+        judged.are_asked_about().await;
+        judged
+    }
+
+    /// Waits until Nodes are sent to the webhook: outside of every pool each settings have something to say.
+    async fn are_asked_about(&self) {
+        eventually("the webhook to be asked about Nodes", async || {
+            (self.create("trial", "linux", block("10.99.0.0/24"), true).await != "created").then_some(())
+        })
+        .await;
+    }
+
+    /// Other settings, as soon as they are those by which Nodes are judged.
+    async fn change(&self, settings: &str, said: &str) {
+        let before = self.host.log().iter().filter(|line| line.contains("settings in use")).count();
+        std::fs::write(self.host.folder().join("settings.yaml"), settings).unwrap();
+        eventually(said, async || {
+            let now = self.host.log().iter().filter(|line| line.contains("settings in use")).count();
+            (now > before).then_some(())
+        })
+        .await;
+    }
+
+    /// Creates a Node: what `kubectl` says of it.
+    async fn create(&self, name: &str, os: &str, spec: Value, dry_run: bool) -> String {
+        let node = json!({"apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "labels": {"kubernetes.io/os": os}}, "spec": spec});
+        let args: &[&str] = if dry_run { &["create", "-f", "-", "--dry-run=server"] } else { &["create", "-f", "-"] };
+        said(&self.plane.kubectl_with(args, &node.to_string()).await)
+    }
+
+    /// Creates a Node for good, which must be right.
+    async fn holds(&self, name: &str, os: &str, cidr: &str) {
+        assert_eq!(self.create(name, os, block(cidr), false).await, "created", "{name}");
+        // Whoever has the block now is asked about with the next: a watch tells of it.
+        eventually("the Node to be known", async || {
+            (self.create("twin", os, block(cidr), true).await != "created").then_some(())
+        })
+        .await;
+    }
+
+    /// The webhooks that the API server is told of.
+    async fn webhooks(&self) -> Vec<String> {
+        let names = ["get", "mutatingwebhookconfiguration", registration::NAME];
+        let template = "--output=jsonpath={.webhooks[*].name}";
+        let names = self.plane.kubectl(&[&names[..], &[template]].concat()).await.ok();
+        names.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn client(&self) -> Client {
+        self.plane.client()
+    }
+
+    /// What was decided of a Node, in the order of the log.
+    fn decisions(&self, name: &str) -> Vec<String> {
+        let named = format!("name=\"{name}\"");
+        let log = self.host.log();
+        let lines = log.iter().filter(|line| line.contains("kind=\"Node\"") && line.contains(&named));
+        lines.cloned().collect()
+    }
+}
+
+fn said(kubectl: &crate::support::control_plane::Kubectl) -> String {
+    let stderr = kubectl.stderr.trim_end();
+    match (kubectl.status, stderr.strip_prefix("Warning: ")) {
+        (0, Some(warning)) => format!("warned: {warning}"),
+        (0, None) => format!("created{stderr}"),
+        _ => stderr.split_once("denied the request: ").map_or(stderr.to_owned(), |(_, why)| format!("denied: {why}")),
+    }
+}
+
+/// Name, OS, block, and what is wrong with it.
+const WRONG: [(&str, &str, &str, &str); 5] = [
+    ("taken", "linux", "10.1.3.0/24", "10.1.3.0/24 overlaps 10.1.3.0/24 of Node linux-1"),
+    ("a-part", "linux", "10.1.3.128/25", "10.1.3.128/25 overlaps 10.1.3.0/24 of Node linux-1"),
+    (
+        "wrong-pool",
+        "windows",
+        "10.1.4.0/24",
+        "10.1.4.0/24 lies in pool \"linux\", its own is \"windows\": kubernetes.io/os=windows (Node wrong-pool)",
+    ),
+    (
+        "excluded",
+        "windows",
+        "10.2.7.0/24",
+        "10.2.7.0/24 has addresses of 10.2.7.0/24, which is excluded from pool \"windows\"",
+    ),
+    // The Service range was learned from the cluster.
+    ("service-range", "plan9", "172.21.9.0/24", "172.21.9.0/24 overlaps the Service range 172.21.0.0/16"),
+];
+
+#[tokio::test]
+async fn a_block_that_is_not_right_is_warned_of_or_denied() {
+    let judged = Judged::by("warn").await;
+    judged.holds("linux-1", "linux", "10.1.3.0/24").await;
+    let (mut seen, mut expected) = (Vec::new(), Vec::new());
+    let outside = "10.9.0.0/24 lies in no pool, its own is \"linux\": kubernetes.io/os=linux (Node outside)";
+    let wrong = || WRONG.into_iter().chain([("outside", "linux", "10.9.0.0/24", outside)]);
+    for (name, os, cidr, why) in wrong() {
+        seen.push((name, judged.create(name, os, block(cidr), true).await));
+        expected.push((name, format!("warned: {why}")));
+    }
+    for (name, os, spec) in [
+        ("free", "linux", block("10.1.5.0/24")),
+        ("of-no-pool", "inferno", block("10.77.0.0/24")),
+        ("without", "windows", json!({})),
+    ] {
+        seen.push((name, judged.create(name, os, spec, true).await));
+        expected.push((name, "created".to_owned()));
+    }
+    assert_eq!(seen, expected);
+    assert_eq!(judged.decisions("without"), Vec::<String>::new(), "nobody asks about one without blocks");
+    assert!(judged.decisions("taken")[0].contains("podcidrs=\"10.1.3.0/24\""), "{:?}", judged.decisions("taken"));
+
+    judged.change(&settings("deny"), "the settings to deny").await;
+    let way_out = "leave podCIDR and podCIDRs out, or take a free block of its own pool";
+    let (mut seen, mut expected) = (Vec::new(), Vec::new());
+    for (name, os, cidr, why) in wrong() {
+        seen.push((name, judged.create(name, os, block(cidr), false).await));
+        expected.push((name, format!("denied: Node {name}: {why}; {way_out}")));
+    }
+    seen.push(("free", judged.create("free", "linux", block("10.1.5.0/24"), false).await));
+    expected.push(("free", "created".to_owned()));
+    assert_eq!(seen, expected);
+
+    // Later, too: only the first blocks of a Node are looked at.
+    assert_eq!(judged.create("late", "inferno", json!({}), false).await, "created");
+    let late = nodes(judged.client());
+    let set = |cidr: &str| kube::api::Patch::Merge(json!({ "spec": block(cidr) }));
+    let refused = late.patch("late", &<_>::default(), &set("10.1.3.0/24")).await.unwrap_err().to_string();
+    assert!(refused.contains("10.1.3.0/24 overlaps 10.1.3.0/24 of Node linux-1"), "{refused}");
+    let set = late.patch("late", &<_>::default(), &set("10.77.1.0/24")).await.unwrap();
+    let (first, all) = (&set.data["spec"]["podCIDR"], &set.data["spec"]["podCIDRs"]);
+    assert_eq!(json!({"podCIDR": first, "podCIDRs": all}), block("10.77.1.0/24"));
+}
+
+#[tokio::test]
+async fn nodes_are_asked_about_as_long_as_the_settings_have_pools_for_them() {
+    const SERVICES: &str = "services.clusterip-policy.io";
+    const NODES: &str = "nodes.clusterip-policy.io";
+    let mut judged = Judged::by("warn").await;
+    assert_eq!(judged.webhooks().await, [SERVICES, NODES]);
+    let are = async |expected: &[&str]| {
+        eventually("the webhook configuration to follow", async || (judged.webhooks().await == expected).then_some(()))
+            .await;
+    };
+    let services = "services: {pools: [{name: all, cidrs: [172.21.64.0/24]}]}";
+    judged.change(services, "settings without Nodes").await;
+    are(&[SERVICES]).await;
+    judged.change(&settings("deny"), "settings with Nodes").await;
+    are(&[SERVICES, NODES]).await;
+    judged.are_asked_about().await;
+    judged.holds("linux-1", "linux", "10.1.3.0/24").await;
+
+    // Away, nobody is kept from getting his Node.
+    judged.host.kill();
+    assert_eq!(judged.webhooks().await, [SERVICES, NODES]);
+    assert_eq!(judged.create("second", "linux", block("10.1.3.0/24"), false).await, "created");
+    assert_eq!(judged.create("third", "linux", json!({}), false).await, "created");
+}
+
+#[tokio::test]
+async fn what_the_controller_manager_hands_out_is_judged_like_anything_else() {
+    let judged = Judged::by("warn").await;
+    let all = nodes(judged.client());
+    let allocator = || NodeIpam::start(&judged.plane, &["--allocate-node-cidrs=true", "--cluster-cidr=10.1.0.0/16"]);
+    let runs = allocator();
+    // In no pool of ours, so that only one of the two hands something out.
+    all.create(&<_>::default(), &node("warned", "inferno", json!({}))).await.unwrap();
+    let given = eventually("the controller manager to hand a block out", async || {
+        all.get("warned").await.unwrap().data["spec"]["podCIDR"].as_str().map(str::to_owned)
+    })
+    .await;
+    drop(runs);
+    assert_eq!(given, "10.1.0.0/24");
+    let decisions = judged.decisions("warned");
+    let why = r#"10.1.0.0/24 lies in pool \"linux\", no pool of Nodes is for kubernetes.io/os=inferno"#;
+    assert_eq!(decisions.len(), 1, "{decisions:#?}");
+    assert!(decisions[0].contains("operation=\"UPDATE\"") && decisions[0].contains(why), "{decisions:#?}");
+
+    judged.change(&settings("deny"), "the settings to deny").await;
+    let runs = allocator();
+    all.create(&<_>::default(), &node("denied", "inferno", json!({}))).await.unwrap();
+    eventually("the controller manager to try", async || (!judged.decisions("denied").is_empty()).then_some(())).await;
+    let log = eventually("the controller manager to say that it was denied", async || {
+        Some(NodeIpam::log(&judged.plane)).filter(|log| log.contains("leave podCIDR and podCIDRs out"))
+    })
+    .await;
+    drop(runs);
+    let spec = &all.get("denied").await.unwrap().data["spec"];
+    assert_eq!(spec["podCIDR"], Value::Null, "{log}");
+}

@@ -1,0 +1,174 @@
+//! `docs/nodes.md`: from the allocator of the controller manager to ours, and back, with the real one.
+
+use std::collections::BTreeMap;
+
+use clusterip::cluster::yaml;
+use kube::Api;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+
+use crate::support::control_plane::ControlPlane;
+use crate::support::eventually::eventually;
+use crate::support::node::Installed;
+use crate::support::node_reach::{block, node, nodes};
+use crate::support::nodeipam::NodeIpam;
+use crate::support::runbook::{Operator, Step, steps_of};
+
+/// Where the static Pods of a control plane are, and where they are here.
+const MANIFESTS: (&str, &str) = ("/etc/kubernetes/manifests/", "manifests/");
+const MANIFEST: &str = "manifests/kube-controller-manager.yaml";
+
+/// As kubeadm writes it, as far as it matters here.
+const STATIC_POD: &str = "
+apiVersion: v1
+kind: Pod
+metadata:
+  name: kube-controller-manager
+  namespace: kube-system
+spec:
+  containers:
+  - name: kube-controller-manager
+    command:
+    - kube-controller-manager
+    - --allocate-node-cidrs=true
+    - --cluster-cidr=10.244.0.0/16
+    - --service-cluster-ip-range=172.21.0.0/16
+";
+
+fn steps(heading: &str) -> Vec<Step> {
+    let here = |step| match step {
+        Step::Type(command) => Step::Type(command.replace(MANIFESTS.0, MANIFESTS.1)),
+        write @ Step::Write { .. } => write,
+    };
+    steps_of("nodes.md", heading).into_iter().map(here).collect()
+}
+
+/// What the kubelet of the control plane does: the controller manager runs with the arguments of its manifest.
+fn restarted(plane: &ControlPlane, operator: &Operator<'_>, before: Option<NodeIpam>) -> NodeIpam {
+    drop(before);
+    let pod = yaml::single(&operator.read(MANIFEST)).unwrap();
+    let command: Vec<String> = serde_json::from_value(pod["spec"]["containers"][0]["command"].clone()).unwrap();
+    NodeIpam::start(plane, &command[1..].iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+async fn register(all: &Api<DynamicObject>, name: &str, os: &str) {
+    all.create(&<_>::default(), &node(name, os, json!({}))).await.unwrap();
+}
+
+/// The block of a Node, as soon as it has one.
+async fn given(all: &Api<DynamicObject>, name: &str) -> String {
+    eventually(&format!("a block for {name}"), async || {
+        let spec = &all.get(name).await.unwrap().data["spec"];
+        let block = spec["podCIDR"].as_str()?;
+        assert_eq!(spec["podCIDRs"], json!([block]));
+        Some(block.to_owned())
+    })
+    .await
+}
+
+async fn blocks(all: &Api<DynamicObject>) -> BTreeMap<String, Option<String>> {
+    let list = all.list(&<_>::default()).await.unwrap();
+    let block = |node: &DynamicObject| node.data["spec"]["podCIDR"].as_str().map(str::to_owned);
+    list.items.iter().map(|node| (node.metadata.name.clone().unwrap(), block(node))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_keep_their_blocks_and_new_ones_get_the_next() {
+    let cluster = Installed::nothing().await;
+    let all = nodes(cluster.client.clone());
+    let operator = Operator::new(&cluster.plane, &cluster.node.url());
+    std::fs::create_dir(operator.folder().join(MANIFESTS.1)).unwrap();
+    operator.write(MANIFEST, STATIC_POD);
+    let theirs = restarted(&cluster.plane, &operator, None);
+    for (name, os, expected) in [
+        ("linux-1", "linux", "10.244.0.0/24"),
+        ("linux-2", "linux", "10.244.1.0/24"),
+        ("windows-1", "windows", "10.244.2.0/24"),
+    ] {
+        register(&all, name, os).await;
+        assert_eq!(given(&all, name).await, expected, "{name}");
+    }
+
+    let write_down = steps("1. Write down which blocks there are");
+    let [list, arguments] = &write_down[..] else { panic!("{write_down:?}") };
+    operator.does(list).await;
+    assert_eq!(operator.does(arguments).await, "--allocate-node-cidrs=true\n--cluster-cidr=10.244.0.0/16\n");
+
+    let lay_out = steps("2. Lay out the pools");
+    let [settings @ Step::Write { .. }, audit] = &lay_out[..] else { panic!("{lay_out:?}") };
+    operator.does(settings).await;
+    operator.does(audit).await;
+
+    operator.does_all(&steps("3. Switch the allocator off")).await;
+    assert!(operator.read(MANIFEST).contains("--allocate-node-cidrs=false"));
+    let theirs = restarted(&cluster.plane, &operator, Some(theirs));
+    register(&all, "linux-3", "linux").await;
+
+    operator.does_all(&steps("4. Let clusterip hand them out")).await;
+    assert_eq!(given(&all, "linux-3").await, "10.244.3.0/24", "the next, for the one that waited");
+    register(&all, "windows-2", "windows").await;
+    assert_eq!(given(&all, "windows-2").await, "10.244.128.0/24", "of its own pool");
+    all.delete("linux-1", &<_>::default()).await.unwrap();
+    register(&all, "linux-4", "linux").await;
+    assert_eq!(given(&all, "linux-4").await, "10.244.4.0/24", "not the one that was just given back");
+    // It would say so if something had been refused.
+    let refused: Vec<String> = cluster.node.log().await.into_iter().filter(|line| line.contains("forbidden")).collect();
+    assert_eq!(refused, Vec::<String>::new());
+
+    let check = steps("5. Check");
+    let [list, differ, twice, audit] = &check[..] else { panic!("{check:?}") };
+    operator.does(list).await;
+    let differs = operator.does(differ).await;
+    let mut differs: Vec<Vec<&str>> = differs
+        .lines()
+        .filter(|line| line.starts_with(['<', '>']))
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    differs.sort_unstable();
+    assert_eq!(
+        differs,
+        [
+            ["<", "linux-1", "[10.244.0.0/24]"],
+            [">", "linux-3", "[10.244.3.0/24]"],
+            [">", "linux-4", "[10.244.4.0/24]"],
+            [">", "windows-2", "[10.244.128.0/24]"],
+        ]
+    );
+    assert_eq!(operator.does(twice).await, "");
+    operator.does(audit).await;
+    let settled = blocks(&all).await;
+
+    let back = steps("Back");
+    let (switch, uninstall) = back.split_last().unwrap();
+    let of_nodes = async || {
+        let webhooks = "get mutatingwebhookconfiguration clusterip-policy --output jsonpath={.webhooks[*].name}";
+        let may = "auth can-i patch nodes --as system:serviceaccount:clusterip-policy:clusterip";
+        let ask = async |line: &str| cluster.plane.kubectl(&line.split(' ').collect::<Vec<_>>()).await.stdout;
+        (ask(webhooks).await, ask(may).await.trim().to_owned())
+    };
+    let both = "services.clusterip-policy.io nodes.clusterip-policy.io";
+    assert_eq!(of_nodes().await, (both.to_owned(), "yes".to_owned()));
+    operator.does_all(uninstall).await;
+    assert_eq!(of_nodes().await, ("services.clusterip-policy.io".to_owned(), "no".to_owned()));
+    register(&all, "linux-5", "linux").await;
+    operator.does(switch).await;
+    let theirs = restarted(&cluster.plane, &operator, Some(theirs));
+    assert_eq!(given(&all, "linux-5").await, "10.244.0.0/24", "the first free one, as after every start of theirs");
+    let mut expected = settled;
+    expected.insert("linux-5".to_owned(), Some("10.244.0.0/24".to_owned()));
+    assert_eq!(blocks(&all).await, expected, "nobody's block has changed");
+    drop(theirs);
+}
+
+/// Why blocks outside of `--cluster-cidr` leave no way back.
+#[tokio::test]
+async fn the_controller_manager_does_not_bear_blocks_outside_of_its_range() {
+    let plane = ControlPlane::start(crate::support::control_plane::Options { audit: false, ..<_>::default() });
+    let all = nodes(plane.client());
+    all.create(&<_>::default(), &node("elsewhere", "linux", block("10.99.0.0/24"))).await.unwrap();
+    let mut theirs = NodeIpam::start(&plane, &["--allocate-node-cidrs=true", "--cluster-cidr=10.244.0.0/16"]);
+    assert!(!theirs.ended().await.success(), "{}", NodeIpam::log(&plane));
+    assert!(NodeIpam::log(&plane).contains("10.99.0.0"), "{}", NodeIpam::log(&plane));
+    let spec: &Value = &all.get("elsewhere").await.unwrap().data["spec"];
+    assert_eq!(spec["podCIDR"], "10.99.0.0/24");
+}

@@ -1,0 +1,428 @@
+//! Nodes get their pod CIDRs from `clusterip serve`: which ones, and what comes in between.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::support::cluster::metrics;
+use crate::support::eventually::eventually;
+use crate::support::host::Host;
+use crate::support::nodes::{Nodes, path, pool, settings, twice};
+use crate::support::proxy::{Fault, Proxy, Seen};
+
+/// One pool for all, of these ranges.
+fn one(cidrs: &[&str]) -> Value {
+    json!({"pools": [pool("all", cidrs, &json!({}))]})
+}
+
+/// A pool for each operating system, none for others.
+fn by_os() -> Value {
+    let of = |os: &str, cidr: &str| pool(os, &[cidr], &json!({"match": {"os": os}}));
+    json!({"pools": [of("windows", "10.42.8.0/22"), of("linux", "10.42.0.0/22")]})
+}
+
+fn os(os: &str) -> Value {
+    json!({"kubernetes.io/os": os})
+}
+
+/// Whether a request gives this Node blocks.
+fn gives(name: &str) -> impl Fn(&Seen) -> bool + Send + Sync + 'static {
+    let path = path(name);
+    move |seen| seen.is_write() && seen.path == path && seen.body["spec"]["podCIDR"].is_string()
+}
+
+/// The blocks that went through a proxy for a Node, in their order.
+fn sent(proxy: &Proxy, name: &str) -> Vec<String> {
+    let gives = gives(name);
+    let sent = proxy.writes().into_iter().filter(|seen| gives(seen));
+    sent.map(|seen| seen.body["spec"]["podCIDR"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Waits until these are the metrics whose names begin so, but for those that are 0.
+async fn measures(host: &Host, names: &[&str], expected: &[&str]) {
+    let mut last = Vec::new();
+    let waited = tokio::time::timeout(crate::support::eventually::PATIENCE, async {
+        loop {
+            last.clear();
+            for name in names {
+                last.extend(metrics(host, name).await.into_iter().filter(|line| !line.ends_with(" 0.0")));
+            }
+            last.sort();
+            if last == expected {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    });
+    let ended = waited.await;
+    assert!(ended.is_ok(), "{last:#?} instead of {expected:#?}");
+}
+
+const ASSIGNED: &str = "clusterip_node_assignments_total";
+const WAITING: &str = "clusterip_nodes_waiting";
+const BLOCKS: &str = "clusterip_node_pool_blocks";
+const MISPLACED: &str = "clusterip_misplaced_nodes";
+
+#[tokio::test]
+async fn each_operating_system_has_its_pool() {
+    let nodes = Nodes::alone().await;
+    let host = nodes.serve(&by_os()).await;
+    for (name, labels) in
+        [("l1", os("linux")), ("w1", os("windows")), ("bare", json!({})), ("w2", os("Windows")), ("l2", os("linux"))]
+    {
+        nodes.create(name, labels, &[]).await;
+        if name != "bare" {
+            nodes.given(name).await;
+        }
+    }
+    let texts = |blocks: &[&str]| blocks.iter().map(|block| (*block).to_owned()).collect::<Vec<_>>();
+    let mut expected: BTreeMap<String, Vec<String>> = [
+        ("bare", texts(&[])),
+        ("l1", texts(&["10.42.0.0/24"])),
+        ("l2", texts(&["10.42.1.0/24"])),
+        ("w1", texts(&["10.42.8.0/24"])),
+        ("w2", texts(&["10.42.9.0/24"])),
+    ]
+    .map(|(name, blocks)| (name.to_owned(), blocks))
+    .into();
+    assert_eq!(nodes.all().await, expected);
+    let blocks = [
+        r#"clusterip_node_assignments_total{result="assigned"} 4"#,
+        r#"clusterip_node_assignments_total{result="no_pool"} 1"#,
+        r#"clusterip_node_pool_blocks{pool="linux",family="IPv4",state="free"} 2.0"#,
+        r#"clusterip_node_pool_blocks{pool="linux",family="IPv4",state="usable"} 4.0"#,
+        r#"clusterip_node_pool_blocks{pool="linux",family="IPv4",state="used"} 2.0"#,
+        r#"clusterip_node_pool_blocks{pool="windows",family="IPv4",state="free"} 2.0"#,
+        r#"clusterip_node_pool_blocks{pool="windows",family="IPv4",state="usable"} 4.0"#,
+        r#"clusterip_node_pool_blocks{pool="windows",family="IPv4",state="used"} 2.0"#,
+    ];
+    measures(&host, &[ASSIGNED, BLOCKS, WAITING, MISPLACED], &blocks).await;
+    // What changes about it is no reason to say once more that it is left.
+    nodes.change("bare", json!({"metadata": {"labels": {"other": "x"}}})).await;
+    // Nothing of the others is changed by what they are later.
+    nodes.change("l1", json!({"metadata": {"labels": os("windows")}})).await;
+    measures(&host, &[MISPLACED], &[r#"clusterip_misplaced_nodes{reason="wrong_pool"} 1"#]).await;
+    let left = host.log().iter().filter(|line| line.contains("left without a pod cidr")).count();
+    assert_eq!(left, 1, "{:#?}", host.log());
+    nodes.change("bare", json!({"metadata": {"labels": os("linux")}})).await;
+    expected.insert("bare".to_owned(), texts(&["10.42.2.0/24"]));
+    nodes.given("bare").await;
+    assert_eq!(nodes.all().await, expected);
+    assert_eq!(nodes.told("bare").await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn whoever_waits_longest_gets_what_is_free_again_and_all_are_told_once() {
+    let nodes = Nodes::alone().await;
+    let host = nodes.serve(&one(&["10.42.0.0/23"])).await;
+    for name in ["a", "b"] {
+        nodes.create(name, json!({}), &[]).await;
+        nodes.given(name).await;
+    }
+    for name in ["z", "y", "x"] {
+        nodes.create(name, json!({}), &[]).await;
+        nodes.is_told(name, "CIDRNotAvailable").await;
+    }
+    let waiting = [
+        r#"clusterip_node_assignments_total{result="assigned"} 2"#,
+        r#"clusterip_node_assignments_total{result="full"} 3"#,
+        "clusterip_nodes_waiting 3",
+    ];
+    measures(&host, &[ASSIGNED, WAITING], &waiting).await;
+    nodes.delete("b").await;
+    assert_eq!(nodes.given("z").await, ["10.42.1.0/24"]);
+    nodes.delete("a").await;
+    assert_eq!(nodes.given("y").await, ["10.42.0.0/24"]);
+    measures(&host, &[WAITING], &["clusterip_nodes_waiting 1"]).await;
+    let full = "CIDRNotAvailable: Node x: pool \"all\" (10.42.0.0/23) is full: no block of /24 is free; chosen by default; \
+                add a range to the pool, or delete Nodes that are gone";
+    assert_eq!(nodes.told("x").await, [full]);
+
+    // A range more, and what is held stays.
+    std::fs::write(host.folder().join("settings.yaml"), settings(&one(&["10.42.0.0/23", "10.43.0.0/24"]))).unwrap();
+    assert_eq!(nodes.given("x").await, ["10.43.0.0/24"]);
+    let all = nodes.all().await;
+    assert_eq!((all["y"][0].as_str(), all["z"][0].as_str()), ("10.42.0.0/24", "10.42.1.0/24"));
+    measures(&host, &[WAITING], &[]).await;
+}
+
+#[tokio::test]
+async fn nothing_is_done_about_nodes_until_the_settings_have_pools_for_them() {
+    let nodes = Nodes::alone().await;
+    let proxy = Proxy::start(nodes.plane).await;
+    let host = nodes.host_at(proxy.url(), &Value::Null).start().await;
+    host.logged("leading: misplaced services are moved").await;
+    nodes.create("early", json!({}), &[]).await;
+    measures(&host, &["clusterip_leader", BLOCKS], &["clusterip_leader 1"]).await;
+    std::fs::write(host.folder().join("settings.yaml"), settings(&one(&["10.42.0.0/24"]))).unwrap();
+    assert_eq!(nodes.given("early").await, ["10.42.0.0/24"]);
+    let nodes_written = || proxy.writes().iter().filter(|seen| seen.path.starts_with("/api/v1/nodes")).count();
+    assert_eq!(nodes_written(), 1);
+    // Not any more.
+    nodes.create("waits", json!({}), &[]).await;
+    nodes.is_told("waits", "CIDRNotAvailable").await;
+    measures(&host, &[WAITING], &["clusterip_nodes_waiting 1"]).await;
+    std::fs::write(host.folder().join("settings.yaml"), settings(&Value::Null)).unwrap();
+    measures(&host, &[WAITING, BLOCKS], &[]).await;
+    nodes.delete("early").await;
+    nodes.create("late", json!({}), &[]).await;
+    std::fs::write(host.folder().join("settings.yaml"), settings(&one(&["10.42.0.0/23"]))).unwrap();
+    // In the order of their names, as they are listed.
+    assert_eq!(
+        (nodes.given("late").await, nodes.given("waits").await),
+        (vec!["10.42.0.0/24".to_owned()], vec!["10.42.1.0/24".to_owned()])
+    );
+}
+
+/// What happens between the decision about `x` and its answer.
+enum Between {
+    Nothing,
+    Changes(Value),
+    GoesAndComes,
+    Goes,
+}
+
+/// In words, what happens to the request and meanwhile, what `x` and the next Node have at last, and what was
+/// told of `x`.
+type Fate = (&'static str, Fault, Between, &'static [&'static str], &'static str, &'static [&'static str]);
+
+fn fates() -> Vec<Fate> {
+    use Between::{Changes, Goes, GoesAndComes, Nothing};
+    let first: &[&str] = &["10.42.0.0/24"];
+    let label = json!({"metadata": {"labels": {"kubernetes.io/os": "windows"}}});
+    let elsewhere = json!({"spec": {"podCIDR": "10.42.3.0/24", "podCIDRs": ["10.42.3.0/24"]}});
+    let refused = Fault::Answer(403, "Forbidden", "not by you".to_owned());
+    let told: &[&str] =
+        &["CIDRAssignmentFailed: pod CIDRs 10.42.0.0/24 could not be assigned: not by you; it is tried again"];
+    vec![
+        ("nothing", Fault::PauseBefore, Nothing, first, "10.42.1.0/24", &[]),
+        (
+            "a conflict that is none",
+            Fault::Answer(409, "Conflict", "so".to_owned()),
+            Nothing,
+            first,
+            "10.42.1.0/24",
+            &[],
+        ),
+        // As the RangeAllocator: the next attempt goes on behind.
+        ("refused", refused, Nothing, &["10.42.1.0/24"], "10.42.2.0/24", told),
+        ("failing", Fault::Answer(500, "InternalError", "etcd".to_owned()), Nothing, first, "10.42.1.0/24", &[]),
+        ("cut before", Fault::CutBefore, Nothing, first, "10.42.1.0/24", &[]),
+        ("cut after", Fault::CutAfter, Nothing, first, "10.42.1.0/24", &[]),
+        (
+            "changed by somebody else",
+            Fault::PauseBefore,
+            Changes(json!({"metadata": {"annotations": {"a": "b"}}})),
+            first,
+            "10.42.1.0/24",
+            &[],
+        ),
+        ("given others", Fault::PauseBefore, Changes(elsewhere), &["10.42.3.0/24"], "10.42.1.0/24", &[]),
+        ("of another pool now", Fault::PauseBefore, Changes(label), &["10.42.8.0/24"], "10.42.1.0/24", &[]),
+        ("gone", Fault::PauseBefore, Goes, &[], "10.42.1.0/24", &[]),
+        ("gone and back", Fault::PauseBefore, GoesAndComes, &["10.42.1.0/24"], "10.42.2.0/24", &[]),
+    ]
+}
+
+#[tokio::test]
+async fn a_block_is_neither_lost_nor_given_twice_whatever_becomes_of_the_request() {
+    let nodes = Nodes::alone().await;
+    for (name, fault, between, block, next, told) in fates() {
+        nodes.clear().await;
+        let proxy = Proxy::start(nodes.plane).await;
+        let mut host = nodes.serve_through(&proxy, &by_os()).await;
+        let gate = proxy.on(gives("x"), fault);
+        nodes.create("x", os("linux"), &[]).await;
+        gate.arrived().await;
+        match between {
+            Between::Nothing => {}
+            Between::Changes(patch) => nodes.change("x", patch).await,
+            Between::Goes => nodes.delete("x").await,
+            Between::GoesAndComes => {
+                nodes.delete("x").await;
+                nodes.create("x", os("linux"), &[]).await;
+                nodes.given("x").await;
+            }
+        }
+        gate.release();
+        let has = if block.is_empty() { Vec::new() } else { nodes.given("x").await };
+        if let Some(last) = block.last() {
+            eventually("x to keep what it gets", async || (nodes.blocks("x").await == [*last]).then_some(())).await;
+        }
+        assert_eq!(has, block, "{name}");
+        if block.is_empty() {
+            host.logged("gone meanwhile").await;
+        }
+        nodes.create("y", os("linux"), &[]).await;
+        assert_eq!(nodes.given("y").await, [next], "{name}");
+        // All that was let go can be had again, once.
+        let mut free = 4;
+        for blocks in nodes.all().await.into_values() {
+            free -= usize::from(
+                blocks[0].starts_with("10.42.0")
+                    || ["10.42.1.0/24", "10.42.2.0/24", "10.42.3.0/24"].contains(&blocks[0].as_str()),
+            );
+        }
+        for index in 0..free {
+            nodes.create(&format!("rest{index}"), os("linux"), &[]).await;
+            nodes.given(&format!("rest{index}")).await;
+        }
+        nodes.create("over", os("linux"), &[]).await;
+        nodes.is_told("over", "CIDRNotAvailable").await;
+        assert_eq!(twice(&nodes.all().await), [], "{name}");
+        assert_eq!(nodes.told("x").await, told, "{name}");
+        assert_eq!(host.terminate().await, 0, "{name}");
+    }
+}
+
+/// A request without an answer may be carried out long after: until then its block is nobody else's.
+#[tokio::test]
+async fn a_block_whose_request_may_still_be_carried_out_is_kept() {
+    let nodes = Nodes::alone().await;
+    let proxy = Proxy::start(nodes.plane).await;
+    let host = nodes.serve_through(&proxy, &one(&["10.42.0.0/22"])).await;
+    let late = proxy.on(gives("x"), Fault::PauseBefore);
+    // Whatever is tried after the first one is refused.
+    let refused = proxy.on_nth(0, 1000, gives("x"), Fault::Answer(403, "Forbidden", "not by you".to_owned()));
+    nodes.create("x", json!({}), &[]).await;
+    late.arrived().await;
+    // The first has been given up, and others were refused.
+    refused.arrived_times(2).await;
+    for (name, block) in [("a", "10.42.1.0/24"), ("b", "10.42.2.0/24"), ("c", "10.42.3.0/24")] {
+        nodes.create(name, json!({}), &[]).await;
+        assert_eq!(nodes.given(name).await, [block]);
+    }
+    nodes.create("d", json!({}), &[]).await;
+    nodes.is_told("d", "CIDRNotAvailable").await;
+    assert_eq!(nodes.blocks("x").await, Vec::<String>::new());
+    late.release();
+    assert_eq!(nodes.given("x").await, ["10.42.0.0/24"]);
+    assert_eq!(nodes.blocks("d").await, Vec::<String>::new());
+    let sent: Vec<String> = sent(&proxy, "x");
+    assert!(sent.iter().all(|block| block == "10.42.0.0/24"), "{sent:?}");
+    let timed = proxy.writes().iter().filter(|seen| gives("x")(seen)).all(|seen| seen.query.contains("timeout="));
+    assert!(timed, "the API server knows until when it may carry it out");
+    drop(host);
+}
+
+#[tokio::test]
+async fn the_next_leader_finishes_what_one_that_was_killed_has_begun() {
+    const NODES: usize = 300;
+    let nodes = Nodes::alone().await;
+    let mut first = nodes.serve(&one(&["10.64.0.0/15"])).await;
+    let second = nodes.host_at(nodes.plane.server(), &one(&["10.64.0.0/15"])).start().await;
+    second.logged("another process leads").await;
+    nodes.create("by-hand", json!({}), &["10.64.3.0/24"]).await;
+    // Some are given blocks, some are under way, and some come after.
+    let created = nodes.create_all((0..NODES).map(|index| format!("n{index:03}")));
+    let killed = async {
+        eventually("some to have blocks", async || {
+            let given = nodes.all().await.values().filter(|blocks| !blocks.is_empty()).count();
+            (given > NODES / 4).then_some(())
+        })
+        .await;
+        first.kill();
+    };
+    tokio::join!(created, killed);
+    // All that the first has written is there: it can't write any more.
+    let before = nodes.all().await;
+    assert!(before.values().any(Vec::is_empty), "it was killed too late");
+    measures(&second, &[WAITING, MISPLACED], &[]).await;
+    let after = nodes.all_given().await;
+    assert_eq!((after.len(), twice(&after)), (NODES + 1, vec![]));
+    for (name, blocks) in before.iter().filter(|(_, blocks)| !blocks.is_empty()) {
+        assert_eq!(&after[name], blocks, "{name}");
+    }
+    measures(&second, &[WAITING, "clusterip_leader"], &["clusterip_leader 1"]).await;
+}
+
+/// One that can't renew its Lease sends nothing any more, before another begins, and tells of nobody any more.
+#[tokio::test]
+async fn a_leader_that_loses_its_lease_writes_no_node_any_more() {
+    let nodes = Nodes::alone().await;
+    let proxy = Proxy::start(nodes.plane).await;
+    let pools = one(&["10.42.0.0/23"]);
+    let first = nodes.serve_through(&proxy, &pools).await;
+    for name in ["a", "b", "waits"] {
+        nodes.create(name, json!({}), if name == "b" { &["10.42.1.0/24"] } else { &[] }).await;
+    }
+    nodes.create("outside", json!({}), &["10.99.0.0/24"]).await;
+    nodes.is_told("waits", "CIDRNotAvailable").await;
+    measures(
+        &first,
+        &[WAITING, MISPLACED],
+        &[r#"clusterip_misplaced_nodes{reason="outside"} 1"#, "clusterip_nodes_waiting 1"],
+    )
+    .await;
+    let second = nodes.host_at(nodes.plane.server(), &pools).start().await;
+    second.logged("another process leads").await;
+    let lease = |seen: &Seen| seen.is_write() && seen.path.ends_with("/leases/clusterip-leader");
+    let renewals = proxy.on_nth(0, 1000, lease, Fault::PauseBefore);
+    first.logged("could not be renewed in time: leading no more").await;
+    let before = proxy.writes().iter().filter(|seen| seen.path.starts_with("/api/v1/nodes")).count();
+    measures(&first, &[WAITING, MISPLACED], &[]).await;
+    nodes.delete("b").await;
+    second.logged("leading: nodes without pod cidrs get some").await;
+    assert_eq!(nodes.given("waits").await, ["10.42.1.0/24"]);
+    measures(&second, &[WAITING, MISPLACED], &[r#"clusterip_misplaced_nodes{reason="outside"} 1"#]).await;
+    let after = proxy.writes().iter().filter(|seen| seen.path.starts_with("/api/v1/nodes")).count();
+    assert_eq!(before, after, "the first has written a Node");
+    measures(&first, &[WAITING, MISPLACED], &[]).await;
+    renewals.discard();
+}
+
+#[tokio::test]
+async fn while_the_api_server_is_away_nothing_is_lost() {
+    let nodes = Nodes::alone().await;
+    let host = nodes.serve(&one(&["10.42.0.0/22"])).await;
+    nodes.create("a", json!({}), &[]).await;
+    nodes.given("a").await;
+    nodes.plane.stop_api_server();
+    host.logged("the nodes can't be followed").await;
+    nodes.plane.start_api_server();
+    for (name, block) in [("b", "10.42.1.0/24"), ("c", "10.42.2.0/24")] {
+        nodes.create(name, json!({}), &[]).await;
+        assert_eq!(nodes.given(name).await, [block]);
+    }
+    nodes.delete("a").await;
+    nodes.create("d", json!({}), &[]).await;
+    assert_eq!(nodes.given("d").await, ["10.42.3.0/24"]);
+    nodes.create("e", json!({}), &[]).await;
+    assert_eq!(nodes.given("e").await, ["10.42.0.0/24"]);
+}
+
+#[tokio::test]
+async fn blocks_that_are_not_as_they_should_be_are_counted_and_left() {
+    let nodes = Nodes::alone().await;
+    let of = |os: &str, cidr: &str| pool(os, &[cidr], &json!({"match": {"os": os}}));
+    let pools = json!({"pools": [of("windows", "10.42.8.0/22"), of("linux", "172.20.0.0/14")]});
+    let by_hand = [
+        ("right", os("windows"), "10.42.8.0/24"),
+        ("elsewhere", os("windows"), "10.99.0.0/24"),
+        ("nobodys", json!({}), "10.98.0.0/24"),
+        ("of-linux", os("windows"), "172.20.0.0/24"),
+        ("one", os("linux"), "172.20.1.0/24"),
+        ("other", os("linux"), "172.20.1.0/25"),
+        ("service", os("linux"), "172.21.7.0/24"),
+    ];
+    // Some were there before, some come later.
+    for (name, labels, block) in &by_hand[..4] {
+        nodes.create(name, labels.clone(), &[block]).await;
+    }
+    let host = nodes.serve(&pools).await;
+    for (name, labels, block) in &by_hand[4..] {
+        nodes.create(name, labels.clone(), &[block]).await;
+    }
+    let misplaced = |reason: &str, count: u8| format!("clusterip_misplaced_nodes{{reason=\"{reason}\"}} {count}");
+    let found = [misplaced("outside", 1), misplaced("shared", 2), misplaced("withheld", 1), misplaced("wrong_pool", 1)];
+    measures(&host, &[MISPLACED], &found.each_ref().map(String::as_str)).await;
+    nodes.create("new", os("linux"), &[]).await;
+    assert_eq!(nodes.given("new").await, ["172.20.2.0/24"]);
+    nodes.delete("other").await;
+    nodes.delete("elsewhere").await;
+    let found = [misplaced("withheld", 1), misplaced("wrong_pool", 1)];
+    measures(&host, &[MISPLACED], &found.each_ref().map(String::as_str)).await;
+    for (name, _, block) in by_hand.iter().filter(|(name, ..)| !["other", "elsewhere"].contains(name)) {
+        assert_eq!(nodes.blocks(name).await, [*block], "{name}");
+    }
+}

@@ -1,0 +1,56 @@
+//! The allocator of pod CIDRs that Kubernetes has: its real controller manager, with that controller alone.
+
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use super::control_plane::ControlPlane;
+use super::eventually::eventually;
+use super::host::spawn_from_lasting_thread;
+
+/// A `kube-controller-manager` that hands out pod CIDRs. It is killed when this is dropped, and by the kernel when
+/// the test process ends in whatever way.
+pub struct NodeIpam {
+    child: Child,
+}
+
+impl NodeIpam {
+    /// Starts it as the administrator, with these arguments of its own.
+    pub fn start(plane: &ControlPlane, args: &[&str]) -> Self {
+        let program = plane.kubectl_program().with_file_name("kube-controller-manager");
+        let log = std::fs::File::create(Self::log_of(plane)).unwrap();
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(program)
+            .arg("--kubeconfig")
+            .arg(plane.kubeconfig())
+            .args(["--controllers=node-ipam-controller", "--leader-elect=false", "--secure-port=0"])
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        Self { child: spawn_from_lasting_thread(command).unwrap() }
+    }
+
+    /// Waits until it has ended by itself.
+    pub async fn ended(&mut self) -> ExitStatus {
+        let child = &mut self.child;
+        eventually("the controller manager to end", async || child.try_wait().unwrap()).await
+    }
+
+    /// What the last one that was started on this control plane has logged.
+    pub fn log(plane: &ControlPlane) -> String {
+        std::fs::read_to_string(Self::log_of(plane)).unwrap()
+    }
+
+    fn log_of(plane: &ControlPlane) -> std::path::PathBuf {
+        Path::new(plane.folder()).join("nodeipam.log")
+    }
+}
+
+impl Drop for NodeIpam {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

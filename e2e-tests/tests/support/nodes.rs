@@ -1,0 +1,234 @@
+//! A control plane for the pod CIDRs of Nodes, the controller manager that Kubernetes gives them by, and what
+//! kubelets and administrators would do.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use axum::http::Method;
+use futures::StreamExt as _;
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard};
+
+use super::control_plane::{ControlPlane, Options};
+use super::eventually::eventually;
+use super::host::{Host, HostBuilder, spawn_from_lasting_thread};
+use super::moving::send;
+use super::proxy::Proxy;
+
+/// The Service ranges of the control plane.
+pub const SERVICE_RANGES: &str = "172.21.0.0/16,fd00:21::/108";
+
+/// A control plane without Nodes, that nobody else uses for now: whoever gives Nodes blocks has them to himself.
+pub struct Nodes {
+    pub plane: &'static ControlPlane,
+    pub client: Client,
+    /// Where `clusterip serve` has its Lease and Secret.
+    pub namespace: String,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Nodes {
+    /// The control plane, when all others are done with it.
+    pub async fn alone() -> Self {
+        static PLANE: OnceLock<ControlPlane> = OnceLock::new();
+        static USED: Mutex<()> = Mutex::const_new(());
+        let alone = USED.lock().await;
+        let plane = PLANE.get_or_init(|| ControlPlane::start(Options::dual_stack()));
+        let client = plane.client();
+        let namespace = plane.namespace("nodes").await;
+        let nodes = Self { plane, client, namespace, _alone: alone };
+        nodes.clear().await;
+        nodes
+    }
+
+    /// Deletes all Nodes, and what was told of them.
+    pub async fn clear(&self) {
+        for path in ["/api/v1/nodes", "/api/v1/namespaces/default/events"] {
+            send(&self.client, Method::DELETE, path, None).await;
+        }
+    }
+
+    /// A `clusterip serve` with these settings of `nodes`, whose API server is there.
+    pub fn host_at(&self, server: &str, nodes: &Value) -> HostBuilder {
+        let port = server.rsplit(':').next().unwrap();
+        let kubeconfig = self.plane.write_kubeconfig(&format!("{port}.kubeconfig"), server, self.plane.admin_token());
+        HostBuilder::as_user(&kubeconfig)
+            .args(&["--namespace", &self.namespace, "--no-webhook"])
+            .settings(&settings(nodes))
+    }
+
+    /// A `clusterip serve` that leads, and knows all Nodes.
+    pub async fn serve(&self, nodes: &Value) -> Host {
+        self.leading(self.host_at(self.plane.server(), nodes)).await
+    }
+
+    /// The same, through a proxy.
+    pub async fn serve_through(&self, proxy: &Proxy, nodes: &Value) -> Host {
+        self.leading(self.host_at(proxy.url(), nodes)).await
+    }
+
+    async fn leading(&self, host: HostBuilder) -> Host {
+        let host = host.start().await;
+        host.logged("leading: nodes without pod cidrs get some").await;
+        host
+    }
+
+    /// The controller manager of Kubernetes, which only gives Nodes their blocks.
+    pub fn controller_manager(&self, cidrs: &str, args: &[String]) -> ControllerManager {
+        ControllerManager::start(self.plane, cidrs, args)
+    }
+
+    /// Registers a Node, as a kubelet does.
+    pub async fn create(&self, name: &str, labels: Value, blocks: &[&str]) {
+        let mut node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
+        if let Some(first) = blocks.first() {
+            node["spec"] = json!({"podCIDR": first, "podCIDRs": blocks});
+        }
+        send(&self.client, Method::POST, "/api/v1/nodes", Some(&node)).await.unwrap();
+    }
+
+    /// Registers many Nodes, some at a time.
+    pub async fn create_all(&self, names: impl IntoIterator<Item = String>) {
+        let create = |name: String| async move { self.create(&name, json!({}), &[]).await };
+        futures::stream::iter(names).map(create).buffer_unordered(30).collect::<Vec<()>>().await;
+    }
+
+    /// Deletes a Node.
+    pub async fn delete(&self, name: &str) {
+        send(&self.client, Method::DELETE, &path(name), None).await.unwrap();
+    }
+
+    /// Changes a Node.
+    pub async fn change(&self, name: &str, patch: Value) {
+        send(&self.client, Method::PATCH, &path(name), Some(&patch)).await.unwrap();
+    }
+
+    /// The blocks of a Node, as they are.
+    pub async fn blocks(&self, name: &str) -> Vec<String> {
+        blocks(&send(&self.client, Method::GET, &path(name), None).await.unwrap())
+    }
+
+    /// The blocks of a Node, when it has some.
+    pub async fn given(&self, name: &str) -> Vec<String> {
+        eventually(&format!("Node {name} to have a block"), async || {
+            let blocks = self.blocks(name).await;
+            (!blocks.is_empty()).then_some(blocks)
+        })
+        .await
+    }
+
+    /// The blocks of all Nodes, when each has some.
+    pub async fn all_given(&self) -> BTreeMap<String, Vec<String>> {
+        eventually("all Nodes to have blocks", async || {
+            let all = self.all().await;
+            all.values().all(|blocks| !blocks.is_empty()).then_some(all)
+        })
+        .await
+    }
+
+    /// The blocks of all Nodes, as they are.
+    pub async fn all(&self) -> BTreeMap<String, Vec<String>> {
+        let list = send(&self.client, Method::GET, "/api/v1/nodes", None).await.unwrap();
+        let items = list["items"].as_array().unwrap().iter();
+        items.map(|node| (node["metadata"]["name"].as_str().unwrap().to_owned(), blocks(node))).collect()
+    }
+
+    /// What was told of a Node: reason and note of each Event, without repetition.
+    pub async fn told(&self, name: &str) -> Vec<String> {
+        let path = "/apis/events.k8s.io/v1/namespaces/default/events";
+        let list = send(&self.client, Method::GET, path, None).await.unwrap();
+        let events = list["items"].as_array().unwrap().iter().filter(|event| event["regarding"]["name"] == name);
+        let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
+        events.map(|event| format!("{}: {}", text(event, "reason"), text(event, "note"))).collect()
+    }
+
+    /// Waits until it was told of a Node, in words that have this text.
+    pub async fn is_told(&self, name: &str, text: &str) -> String {
+        eventually(&format!("an Event about Node {name} with {text:?}"), async || {
+            self.told(name).await.into_iter().find(|told| told.contains(text))
+        })
+        .await
+    }
+}
+
+/// Settings with pools of Nodes alone.
+pub fn settings(nodes: &Value) -> String {
+    if nodes.is_null() { "{}".to_owned() } else { json!({ "nodes": nodes }).to_string() }
+}
+
+/// One pool of this name and these ranges, with more of its settings.
+pub fn pool(name: &str, cidrs: &[&str], more: &Value) -> Value {
+    let mut pool = json!({"name": name, "cidrs": cidrs});
+    json_patch::merge(&mut pool, more);
+    pool
+}
+
+/// Every block that more than one of these Nodes has, or has a part of.
+pub fn twice(all: &BTreeMap<String, Vec<String>>) -> Vec<(String, String)> {
+    let mut nets: Vec<(ipnet::IpNet, &String)> =
+        all.iter().flat_map(|(name, blocks)| blocks.iter().map(move |block| (block.parse().unwrap(), name))).collect();
+    nets.sort();
+    // Sorted by their first addresses: what overlaps has no stranger in between.
+    let meets = |pair: &&[(ipnet::IpNet, &String)]| pair[0].0.contains(&pair[1].0) || pair[1].0.contains(&pair[0].0);
+    nets.windows(2).filter(meets).map(|pair| (pair[0].1.clone(), pair[1].1.clone())).collect()
+}
+
+/// Where the API server has a Node.
+pub fn path(name: &str) -> String {
+    format!("/api/v1/nodes/{name}")
+}
+
+fn blocks(node: &Value) -> Vec<String> {
+    let list = node["spec"]["podCIDRs"].as_array().into_iter().flatten();
+    let blocks: Vec<String> = list.map(|block| block.as_str().unwrap().to_owned()).collect();
+    assert_eq!(node["spec"]["podCIDR"].as_str(), blocks.first().map(String::as_str), "both or none: {node}");
+    blocks
+}
+
+/// The controller manager of Kubernetes. It ends when this is dropped, and with the test process.
+pub struct ControllerManager {
+    child: Child,
+    log: PathBuf,
+}
+
+impl ControllerManager {
+    /// Starts it, to give Nodes blocks of these ranges.
+    pub fn start(plane: &ControlPlane, cidrs: &str, args: &[String]) -> Self {
+        let assets = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS").expect("KUBEBUILDER_ASSETS"));
+        let log = plane.folder().join("node-ipam.log");
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(assets.join("kube-controller-manager"))
+            .arg("--kubeconfig")
+            .arg(plane.kubeconfig())
+            .args(["--controllers=node-ipam-controller", "--allocate-node-cidrs=true", "--leader-elect=false"])
+            .args(["--configure-cloud-routes=false", "--secure-port=0"])
+            .arg(format!("--cluster-cidr={cidrs}"))
+            .arg(format!("--service-cluster-ip-range={SERVICE_RANGES}"))
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(&log).unwrap());
+        Self { child: spawn_from_lasting_thread(command).unwrap(), log }
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for ControllerManager {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("the log of the controller manager:");
+            eprintln!("{}", std::fs::read_to_string(&self.log).unwrap_or_default());
+        }
+    }
+}
