@@ -256,8 +256,7 @@ a     linux  10.0.0.0/24  os=linux (Node a)
             vec![service],
             "\
 NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE
-default    web      -     -           left: no pool is for this Service: Kubernetes picks the address
-  warning: no pool is for this Service: Kubernetes picks the address
+default    web      -     -           left: no pool in the settings is for Services
 
 1 Service: 0 allocated, 1 left, 0 denied
 0 Nodes: 0 allocated, 0 left, 0 denied; windows 0 of 2 blocks used; linux 0 of 8 blocks used
