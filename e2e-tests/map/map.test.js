@@ -133,11 +133,11 @@ describe("what is drawn", () => {
 describe("blocks of Nodes", () => {
   it("have a cell each, in their colour", async () => {
     await open("nodes");
-    assert.deepEqual(await drawn(1), [
+    assert.deepEqual(await drawn(2), [
       "uuuuuuuuuuuu....xxxx!.uu......!.",
       "........!.....................xx",
     ]);
-    assert.equal(await page.locator("#pools-title ~ table tbody tr").count(), 1);
+    assert.equal(await page.locator("#pools-title ~ table tbody tr").count(), 2);
     assert.deepEqual(
       await page.locator("#node-pools-title ~ table tbody tr").evaluateAll((rows) => rows.map((row) => [...row.children].map((cell) => cell.textContent.trim()).join(" "))),
       [
@@ -146,7 +146,7 @@ describe("blocks of Nodes", () => {
         "large 10.0.0.0/8 /24 4 % 3,000 62,536 65,536 0 0",
       ],
     );
-    assert.match(await grid(1).locator(".summary").textContent(), /^64 blocks, 14 used, 3 misplaced$/);
+    assert.match(await grid(2).locator(".summary").textContent(), /^64 blocks, 14 used, 3 misplaced$/);
     assert.equal(await page.title(), "Addresses of Services, blocks of Nodes");
   });
 
@@ -219,7 +219,7 @@ describe("blocks of Nodes", () => {
 
   it("are gone through from a large range to one Node, by keyboard, and the way stands in the address", async () => {
     await open("nodes");
-    await grid(3).locator(".cell").first().focus();
+    await grid(4).locator(".cell").first().focus();
     const steps = [];
     for (const key of ["ArrowRight", "Enter", "End", "Enter"]) {
       await page.keyboard.press(key);
@@ -230,15 +230,26 @@ describe("blocks of Nodes", () => {
     assert.equal(steps[1][1], "#open=10.1.0.0/16");
     assert.match(steps[1][0], /^10\.1\.0\.0\/24, /);
     assert.equal(steps[3][1], "#open=10.1.0.0/16&at=10.1.31.0/24");
-    const seen = async () => [await page.locator("[aria-selected=true]").getAttribute("aria-label"), await card(), await grid(3).locator(".trail li").allTextContents()];
+    const seen = async () => [await page.locator("[aria-selected=true]").getAttribute("aria-label"), await card(), await grid(4).locator(".trail li").allTextContents()];
     const before = await seen();
     assert.deepEqual(before[2], ["10.0.0.0/8", "10.1.0.0/16"]);
     await page.reload();
     await page.waitForSelector("html[data-drawn=all]");
     assert.deepEqual(await seen(), before);
-    await grid(3).locator("[aria-selected=true]").focus();
+    await grid(4).locator("[aria-selected=true]").focus();
     await page.keyboard.press("Escape");
     assert.equal(await label(), "10.1.0.0/16, 13 used, 243 free");
+  });
+
+  it("are told from the addresses of a pool of Services that lies among them", async () => {
+    await open("nodes");
+    const chosen = () => page.locator("[aria-selected=true]").getAttribute("aria-label");
+    await cell("172.20.62.0/24").click();
+    assert.deepEqual([await hash(), await chosen()], ["#at=172.20.62.0/24", "172.20.62.0/24, withheld: in a pool of Services"]);
+    await cell("172.20.62.7,").click();
+    assert.deepEqual([await hash(), await chosen()], ["#at=172.20.62.7", "172.20.62.7, free"]);
+    await page.goBack();
+    assert.equal(await chosen(), "172.20.62.0/24, withheld: in a pool of Services");
   });
 
   it("have findings that lead to them", async () => {

@@ -25,7 +25,7 @@ function blockFacts(range, { entry, ...item }, block) {
     facts.push(["Node", held.block === block ? held.node : `${held.node}, with ${held.block}`]);
     facts.push(["Belongs to", held.pool === null ? "no pool" : `pool ${held.pool}`]);
     facts.push(["Labels", held.evidence ?? "none"]);
-    findingsAt(held.block).filter((finding) => finding.node === held.node).forEach((finding) => findings.add(finding));
+    for (const finding of findingsAt(held.block)) findings.add(finding);
   }
   for (const finding of findings) facts.push(["Finding", sentenceOf(finding)]);
   return facts;

@@ -340,8 +340,11 @@ pub fn nodes() -> Audit {
     let service = used("172.21.0.99", State::Used, "shop/storefront", Some("linux"), "os=linux (assumption)");
     let kept = vec![span("172.21.0.0", "172.21.0.49", Kept::Reserved)];
     let pool = |name: &str, ranges: Vec<BlockRange>| NodePool { name: name.to_owned(), ranges };
+    // It lies in a pool of Nodes, which withholds its blocks.
+    let inside = range("172.20.62.0/24", Vec::new(), Vec::new());
+    let ranges = vec![range("172.21.0.0/24", kept, vec![service]), inside];
     Audit {
-        pools: vec![Pool { name: "linux".to_owned(), ranges: vec![range("172.21.0.0/24", kept, vec![service])] }],
+        pools: vec![Pool { name: "linux".to_owned(), ranges }],
         nodes: Some(Nodes {
             pools: vec![
                 pool(
