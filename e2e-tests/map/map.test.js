@@ -46,21 +46,21 @@ const card = async () => {
   return Object.fromEntries(facts.flatMap((fact, index) => (index % 2 ? [] : [[fact, facts[index + 1]]])));
 };
 const grid = (range) => page.locator(`[data-range="${range}"]`);
+const marked = () => page.locator(".cell.hit").evaluateAll((cells) => cells.map((cell) => cell.getAttribute("aria-label")));
+// One sign for each address: what the style sheet makes of it.
+const SIGNS = { free: ".", used: "u", misplaced: "!", "in-flight": ">", reserved: "r", excluded: "x" };
+const drawn = (range) =>
+  grid(range).locator(".row").evaluateAll(
+    (rows, signs) =>
+      rows.map((row) =>
+        [...row.querySelectorAll(".cell")]
+          .map((cell) => signs[Object.keys(signs).find((state) => cell.classList.contains(state))] + (cell.classList.contains("beside") ? "*" : ""))
+          .join(""),
+      ),
+    SIGNS,
+  );
 
 describe("what is drawn", () => {
-  // One sign for each address: what the style sheet makes of it.
-  const SIGNS = { free: ".", used: "u", misplaced: "!", "in-flight": ">", reserved: "r", excluded: "x" };
-  const drawn = (range) =>
-    grid(range).locator(".row").evaluateAll(
-      (rows, signs) =>
-        rows.map((row) =>
-          [...row.querySelectorAll(".cell")]
-            .map((cell) => signs[Object.keys(signs).find((state) => cell.classList.contains(state))] + (cell.classList.contains("beside") ? "*" : ""))
-            .join(""),
-        ),
-      SIGNS,
-    );
-
   it("has a cell for each address of a small range, in its colour", async () => {
     await open("small");
     assert.deepEqual(await drawn(1), [
@@ -130,6 +130,155 @@ describe("what is drawn", () => {
   });
 });
 
+describe("blocks of Nodes", () => {
+  it("have a cell each, in their colour", async () => {
+    await open("nodes");
+    assert.deepEqual(await drawn(2), [
+      "uuuuuuuuuuuu....xxxx!.uu......!.",
+      "........!.....................xx",
+    ]);
+    assert.equal(await page.locator("#pools-title ~ table tbody tr").count(), 2);
+    assert.deepEqual(
+      await page.locator("#node-pools-title ~ table tbody tr").evaluateAll((rows) => rows.map((row) => [...row.children].map((cell) => cell.textContent.trim()).join(" "))),
+      [
+        "linux 172.20.0.0/18 /24 29 % 17 41 58 6 4",
+        "linux fd00::/40 /64 < 1 % 1 16,777,215 16,777,216 0 0",
+        "large 10.0.0.0/8 /24 4 % 3,000 62,536 65,536 0 0",
+      ],
+    );
+    assert.match(await grid(2).locator(".summary").textContent(), /^64 blocks, 14 used, 3 misplaced$/);
+    assert.equal(await page.title(), "Addresses of Services, blocks of Nodes");
+  });
+
+  const CARDS = [
+    ["a used one", "172.20.3.0/24, used, Node linux-3", {
+      Block: "172.20.3.0/24", Pool: "linux", State: "used", Node: "linux-3", "Belongs to": "pool linux", Labels: "kubernetes.io/os=linux (Node linux-3)",
+    }],
+    ["one of a Node with a larger one", "172.20.23.0/24, used, Node wide", {
+      Block: "172.20.23.0/24", Pool: "linux", State: "used", Node: "wide, with 172.20.22.0/23", "Belongs to": "pool linux", Labels: "kubernetes.io/os=linux (Node wide)",
+    }],
+    ["one of a Node that belongs elsewhere", "172.20.30.0/24, misplaced, Node windows-9", {
+      Block: "172.20.30.0/24", Pool: "linux", State: "misplaced", Node: "windows-9", "Belongs to": "pool windows", Labels: "kubernetes.io/os=windows (Node windows-9)",
+    }],
+    ["one of a Node that no pool is for", "172.20.40.0/24, misplaced, Node lab", {
+      Block: "172.20.40.0/24", Pool: "linux", State: "misplaced", Node: "lab", "Belongs to": "no pool", Labels: "no pool of Nodes is for kubernetes.io/os=freebsd",
+    }],
+    ["a free one", "172.20.12.0/24, free", { Block: "172.20.12.0/24", Pool: "linux", State: "free" }],
+    ["one in a Service range", "172.20.17.0/24, withheld: in a Service range", { Block: "172.20.17.0/24", Pool: "linux", State: "withheld: in a Service range" }],
+    ["one in a pool of Services", "172.20.62.0/24, withheld: in a pool of Services", { Block: "172.20.62.0/24", Pool: "linux", State: "withheld: in a pool of Services" }],
+    ["one that is excluded", "172.20.63.0/24, excluded", { Block: "172.20.63.0/24", Pool: "linux", State: "excluded" }],
+  ];
+  for (const [name, wanted, facts] of CARDS) {
+    it(`have a card that tells all that is known: ${name}`, async () => {
+      await open("nodes");
+      await cell(facts.Block).focus();
+      assert.deepEqual([await label(), await card()], [wanted, facts]);
+    });
+  }
+
+  it("tell of each of several Nodes, and what was found about it", async () => {
+    await open("nodes", "#at=172.20.20.77");
+    assert.deepEqual(await page.locator("#card dl > *").allTextContents(), [
+      "Block", "172.20.20.0/24", "Pool", "linux", "State", "misplaced",
+      "Node", "twin-a", "Belongs to", "pool linux", "Labels", "kubernetes.io/os=linux (Node twin-a)",
+      "Node", "twin-b", "Belongs to", "pool linux", "Labels", "kubernetes.io/os=linux (Node twin-b)",
+      "Finding", "Node twin-a: 172.20.20.0/24 has addresses of 172.20.20.0/24 of Node twin-b; register it anew",
+      "Finding", "Node twin-b: 172.20.20.0/24 has addresses of 172.20.20.0/24 of Node twin-a; register it anew",
+    ]);
+  });
+
+  for (const [what, query, count, hits] of [
+    ["a Node", "node linux-5", "2 matches", ["172.20.5.0/24, used, Node linux-5, a match", "fd00:0:0:5::/64, used, Node linux-5, a match"]],
+    ["one of several Nodes", "twin-b", "1 match", ["172.20.20.0/24, misplaced, Node twin-a, Node twin-b, a match"]],
+    ["a label", "os=windows", "1 match", ["172.20.30.0/24, misplaced, Node windows-9, a match"]],
+    ["a block", "172.20.3.0/24", "1 match", ["172.20.3.0/24, used, Node linux-3, a match"]],
+    ["an address of a Pod", "172.20.3.77", "1 match", ["172.20.3.0/24, used, Node linux-3, a match"]],
+    ["the address of a Service", "172.21.0.99", "1 match", ["172.21.0.99, used, shop/storefront, a match"]],
+    ["a part of a pool", "172.20.8.0/22", "4 matches", [8, 9, 10, 11].map((third) => `172.20.${third}.0/24, used, Node linux-${third}, a match`)],
+    ["an IPv6 block, however it is written", "FD00:0:0:0005:0::/64", "1 match", ["fd00:0:0:5::/64, used, Node linux-5, a match"]],
+    ["what is in no pool", "far", "1 match", []],
+    ["a block of no pool", "192.168.7.0/24", "1 match", []],
+    ["a part of the largest", "10.1.0.0/16", "13 matches", ["10.1.0.0/16, 13 used, 243 free, 13 matches"]],
+  ]) {
+    it(`are found by ${what}`, async () => {
+      await open("nodes");
+      await page.fill("#search", query);
+      assert.deepEqual([await page.locator("#matches").textContent(), await marked()], [count, hits]);
+    });
+  }
+
+  it("are gone to though they are free, and though their range is too large to show it", async () => {
+    await open("nodes");
+    for (const [query, block] of [["172.20.12.9", "172.20.12.0/24"], ["fd00:0:7:8::/64", "fd00:0:7:8::/64"]]) {
+      await page.fill("#search", query);
+      assert.equal(await page.locator("#result-list").textContent(), `${block} used by no Node`);
+      await page.press("#search", "Enter");
+      assert.deepEqual(await card(), { Block: block, Pool: "linux", State: "free" });
+    }
+  });
+
+  it("are gone through from a large range to one Node, by keyboard, and the way stands in the address", async () => {
+    await open("nodes");
+    await grid(4).locator(".cell").first().focus();
+    const steps = [];
+    for (const key of ["ArrowRight", "Enter", "End", "Enter"]) {
+      await page.keyboard.press(key);
+      steps.push([await label(), await hash()]);
+    }
+    const [first] = steps;
+    assert.deepEqual(first, ["10.1.0.0/16, 13 used, 243 free", ""]);
+    assert.equal(steps[1][1], "#open=10.1.0.0/16");
+    assert.match(steps[1][0], /^10\.1\.0\.0\/24, /);
+    assert.equal(steps[3][1], "#open=10.1.0.0/16&at=10.1.31.0/24");
+    const seen = async () => [await page.locator("[aria-selected=true]").getAttribute("aria-label"), await card(), await grid(4).locator(".trail li").allTextContents()];
+    const before = await seen();
+    assert.deepEqual(before[2], ["10.0.0.0/8", "10.1.0.0/16"]);
+    await page.reload();
+    await page.waitForSelector("html[data-drawn=all]");
+    assert.deepEqual(await seen(), before);
+    await grid(4).locator("[aria-selected=true]").focus();
+    await page.keyboard.press("Escape");
+    assert.equal(await label(), "10.1.0.0/16, 13 used, 243 free");
+  });
+
+  it("are told from the addresses of a pool of Services that lies among them", async () => {
+    await open("nodes");
+    const chosen = () => page.locator("[aria-selected=true]").getAttribute("aria-label");
+    await cell("172.20.62.0/24").click();
+    assert.deepEqual([await hash(), await chosen()], ["#at=172.20.62.0/24", "172.20.62.0/24, withheld: in a pool of Services"]);
+    await cell("172.20.62.7,").click();
+    assert.deepEqual([await hash(), await chosen()], ["#at=172.20.62.7", "172.20.62.7, free"]);
+    await page.goBack();
+    assert.equal(await chosen(), "172.20.62.0/24, withheld: in a pool of Services");
+  });
+
+  it("have findings that lead to them", async () => {
+    await open("nodes");
+    assert.deepEqual(await page.locator("#findings summary").allTextContents(), [
+      "Blocks that several Nodes have 2",
+      "Nodes outside of their pool 1",
+      "Nodes without a block 1",
+      "Full pools of Nodes 1",
+    ]);
+    for (const summary of await page.locator("#findings summary").all()) await summary.click();
+    await page.waitForSelector("details[data-kind=full-node-pool] li");
+    assert.deepEqual(await page.locator("#findings li strong").allTextContents(), ["Node twin-a", "Node twin-b", "Node far", "Node new", "pool tiny"]);
+    await page.locator("details[data-kind=shared-block] a").first().click();
+    assert.equal(await label(), "172.20.20.0/24, misplaced, Node twin-a, Node twin-b");
+    await page.fill("#search", "node far");
+    await page.press("#search", "Enter");
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), "192.168.7.0/24");
+  });
+
+  it("are named for a screen reader", async () => {
+    await open("nodes");
+    const tree = await page.locator("body").ariaSnapshot();
+    for (const part of ['grid "Blocks of 172.20.0.0/18":', 'grid "Parts of 10.0.0.0/8":', 'gridcell "172.20.3.0/24, used, Node linux-3"', 'heading "linux: blocks of Nodes"', "excluded or withheld"]) {
+      assert.ok(tree.includes(part), `${part} is missing in:\n${tree.slice(0, 3000)}`);
+    }
+  });
+});
+
 describe("the card", () => {
   const CARDS = [
     ["a used address", "172.21.0.99", {
@@ -169,8 +318,6 @@ describe("the card", () => {
 });
 
 describe("search", () => {
-  const found = () => page.locator(".cell.hit").evaluateAll((cells) => cells.map((cell) => cell.getAttribute("aria-label")));
-
   for (const [what, query, count, hits] of [
     ["a Service", "storefront", "1 match", ["172.21.0.99, used, shop/storefront, a match"]],
     ["a namespace and name", "shop/ret", "1 match", ["172.21.0.21, misplaced, among the reserved ones, shop/returns, a match"]],
@@ -183,9 +330,9 @@ describe("search", () => {
     it(`finds ${what}`, async () => {
       await open("small");
       await page.fill("#search", query);
-      assert.deepEqual([await page.locator("#matches").textContent(), await found()], [count, hits]);
+      assert.deepEqual([await page.locator("#matches").textContent(), await marked()], [count, hits]);
       await page.press("#search", "Escape");
-      assert.deepEqual([await page.locator("#matches").textContent(), await found(), await hash()], ["", [], ""]);
+      assert.deepEqual([await page.locator("#matches").textContent(), await marked(), await hash()], ["", [], ""]);
     });
   }
 

@@ -142,6 +142,78 @@ async fn a_live_cluster_is_audited() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nodes_of_a_live_cluster_are_audited_and_planned() {
+    let cluster = Cluster::alone().await;
+    let place = cluster.place("audit-nodes").await;
+    // Other tests have Nodes, too: the pools are for these alone.
+    let (name, node) = (|name: &str| format!("{}-{name}", place.namespace), "/api/v1/nodes");
+    let settings = format!(
+        "nodes: {{pools: [{{name: own, cidrs: [10.77.0.0/22], match: {{nodeLabels: {{place: {}}}}}}}]}}",
+        place.namespace
+    );
+    let object = |own: &str, spec: Value| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name(own), "labels": {"place": place.namespace}}, "spec": spec});
+    let block = |block: &str| json!({"podCIDR": block, "podCIDRs": [block]});
+    for (own, spec) in [
+        ("right", block("10.77.1.0/24")),
+        ("twin", block("10.77.1.0/24")),
+        ("far", block("10.78.0.0/24")),
+        ("bare", json!({})),
+    ] {
+        send(&cluster.client, Method::POST, node, Some(&object(own, spec))).await.unwrap();
+    }
+
+    let (status, json, _) = audit(&cluster, Some(&settings), &["-o", "json", "--fail-on", "shared-block"]).await;
+    assert_eq!(status, 1, "{json}");
+    let found: Value = serde_json::from_str(&json).unwrap();
+    let of = |finding: &Value| Some((finding["kind"].clone(), finding["node"].as_str()?.to_owned()));
+    let findings: Vec<(Value, String)> = found["findings"].as_array().unwrap().iter().filter_map(of).collect();
+    let expected =
+        [("shared-block", "right"), ("shared-block", "twin"), ("outside-node-pool", "far"), ("no-block", "bare")];
+    assert_eq!(findings, expected.map(|(kind, own)| (json!(kind), name(own))));
+    let counts = json!({"usable": 4, "used": 1, "free": 3, "withheld": 0, "beside": 0});
+    assert_eq!(found["nodes"]["pools"][0]["ranges"][0]["counts"], counts);
+
+    let folder = tempfile::tempdir().unwrap();
+    let (file, manifests) = (folder.path().join("settings.yaml"), folder.path().join("nodes.yaml"));
+    std::fs::write(&file, &settings).unwrap();
+    let planned = ["new", "bare", "right"].map(|own| object(own, json!({})).to_string()).join("\n---\n");
+    std::fs::write(&manifests, planned).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_clusterip"));
+    command.args(["plan", "--cluster", "-o", "json", "--settings"]).arg(&file).arg(&manifests);
+    command.env("KUBECONFIG", cluster.plane.kubeconfig()).stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let given = |row: &Value| (row["name"].clone(), row["decision"].clone(), row["podCIDRs"].clone());
+    let given: Vec<(Value, Value, Value)> = plan["nodes"].as_array().unwrap().iter().map(given).collect();
+    let expected = [
+        ("new", "allocated", "10.77.0.0/24"),
+        ("bare", "allocated", "10.77.2.0/24"),
+        ("right", "left", "10.77.1.0/24"),
+    ];
+    assert_eq!(given, expected.map(|(own, decision, block)| (json!(name(own)), json!(decision), json!([block]))));
+
+    // The API server takes the blocks as `-o yaml` fills them in.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_clusterip"));
+    command.args(["plan", "--cluster", "-o", "yaml", "--settings"]).arg(&file).arg(&manifests);
+    command.env("KUBECONFIG", cluster.plane.kubeconfig()).stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let filled = String::from_utf8(output.stdout).unwrap();
+    let applied = cluster.plane.kubectl_with(&["apply", "-f", "-"], &filled).await;
+    assert_eq!(applied.status, 0, "{applied:?}");
+    let (_, json, _) = audit(&cluster, Some(&settings), &["-o", "json"]).await;
+    let found: Value = serde_json::from_str(&json).unwrap();
+    let blocks = found["nodes"]["pools"][0]["ranges"][0]["blocks"].as_array().unwrap().iter();
+    let blocks: Vec<(Value, Value)> = blocks.map(|block| (block["node"].clone(), block["block"].clone())).collect();
+    let expected =
+        [("new", "10.77.0.0/24"), ("right", "10.77.1.0/24"), ("twin", "10.77.1.0/24"), ("bare", "10.77.2.0/24")];
+    assert_eq!(blocks, expected.map(|(own, block)| (json!(name(own)), json!(block))));
+
+    for own in ["new", "right", "twin", "far", "bare"] {
+        send(&cluster.client, Method::DELETE, &format!("{node}/{}", name(own)), None).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_settings_beside_a_server_are_found() {
     let cluster = Cluster::alone().await;
     let map = |settings: &str| json!({"metadata": {"name": "clusterip-settings"}, "data": {"settings.yaml": settings}});

@@ -1,4 +1,5 @@
-//! Places every Service of some manifests, one after the other, as if they were created now.
+//! Places every Service of some manifests, one after the other, as if they were created now, and gives
+//! blocks to their Nodes where the settings have pools for them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,6 +16,7 @@ use thiserror::Error;
 use crate::cluster::manifests::{Manifest, Origin};
 use crate::cluster::object;
 use crate::cluster::snapshot::{Snapshot, SnapshotCalls, addresses};
+use crate::nodes::planner::{NodePlan, NodePlanner};
 use crate::policy::module::{Module, ModuleError};
 use crate::policy::service_request::ServiceRequest;
 use crate::pool_use::{self, PoolUse};
@@ -50,14 +52,24 @@ pub struct Plan {
     pub manifests: Vec<usize>,
     /// How full each pool is, afterwards.
     pub pools: Vec<PoolUse>,
+    /// The same of Nodes; nothing where the settings have no pools for them.
+    pub nodes: Option<NodePlan>,
 }
 
-/// A Service that the policy has no answer for.
+impl Plan {
+    /// Whether anything is refused.
+    pub fn has_denied(&self) -> bool {
+        let nodes = self.nodes.iter().flat_map(|nodes| &nodes.rows).map(|row| row.decision);
+        self.rows.iter().map(|row| row.decision).chain(nodes).any(|decision| decision == Outcome::Denied)
+    }
+}
+
+/// A Service or Node that the policy has no answer for.
 #[derive(Debug, Error)]
-#[error("{origin}: Service {service}: {error}")]
+#[error("{origin}: {subject}: {error}")]
 pub struct PlanError {
     origin: Origin,
-    service: String,
+    subject: String,
     error: ModuleError,
 }
 
@@ -89,20 +101,28 @@ impl<'m> Planner<'m> {
         Self { module, document, settings, snapshot: Arc::new(RwLock::new(snapshot)), there, narrow }
     }
 
-    /// Places the Services among `manifests`. All other objects are known before the first, and so are
-    /// the addresses that any Service has already. `progress` is told after each Service how many are
-    /// done.
+    /// Places the Services among `manifests`, and then the Nodes. All other objects are known before the
+    /// first, and so are the addresses and blocks that any of them has already. `progress` is told after each
+    /// how many are done.
     ///
     /// # Errors
     /// [`PlanError`] where the policy has no answer.
     pub fn plan(mut self, manifests: &[Manifest], mut progress: impl FnMut(u64)) -> Result<Plan, PlanError> {
+        let snapshot = Arc::clone(&self.snapshot);
+        let (document, settings) = (self.document.clone(), self.settings.clone());
+        let has_pools = !settings.nodes.pools.is_empty();
+        // Before the manifests: what Nodes of the cluster have, they keep.
+        let mut nodes = has_pools.then(|| NodePlanner::new(self.module, &document, &settings, &snapshot));
         for manifest in manifests {
             // A Service that is there keeps its address, whatever its manifest says of it.
             if !manifest.is_service() || !self.has(&manifest.object.value()) {
                 self.snapshot.write().unwrap_or_else(PoisonError::into_inner).share(&manifest.object);
             }
         }
-        let mut plan = Plan { rows: Vec::new(), manifests: Vec::new(), pools: Vec::new() };
+        if let Some(nodes) = &mut nodes {
+            nodes.learn(manifests);
+        }
+        let mut plan = Plan { rows: Vec::new(), manifests: Vec::new(), pools: Vec::new(), nodes: None };
         for (index, manifest) in manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_service()) {
             plan.rows.push(self.place(index, manifest)?);
             plan.manifests.push(index);
@@ -110,6 +130,18 @@ impl<'m> Planner<'m> {
         }
         let used: Vec<IpAddr> = self.snapshot.read().unwrap_or_else(PoisonError::into_inner).addresses().collect();
         plan.pools = pool_use::of(&self.settings, &used);
+        let mut done = plan.rows.len() as u64;
+        let planned = nodes.map(|nodes| {
+            nodes.plan(manifests, || {
+                done += 1;
+                progress(done);
+            })
+        });
+        plan.nodes = planned.transpose().map_err(|(index, error)| {
+            let manifest = &manifests[index];
+            let subject = format!("Node {}", object::name(&manifest.object.value()));
+            PlanError { origin: manifest.origin.clone(), subject, error }
+        })?;
         Ok(plan)
     }
 
@@ -134,7 +166,7 @@ impl<'m> Planner<'m> {
             None => calls,
         };
         let answer = self.module.validate(&request.to_value(), &self.document, Arc::new(calls)).map_err(|error| {
-            PlanError { origin: manifest.origin.clone(), service: format!("{}/{}", id.0, id.1), error }
+            PlanError { origin: manifest.origin.clone(), subject: format!("Service {}/{}", id.0, id.1), error }
         })?;
         let row = row(&id, &object, &answer, warnings);
         if answer.accepted {

@@ -16,6 +16,10 @@ use serde_json::{Value, json};
 const EXAMPLE: [&str; 5] =
     ["audit", "--snapshot", "examples/audit/snapshot.yaml", "--settings", "examples/settings/audit.yaml"];
 
+/// Nodes and their blocks, which `plan` shows too.
+const NODES: [&str; 5] =
+    ["audit", "--snapshot", "examples/nodes/nodes.yaml", "--settings", "examples/settings/nodes.yaml"];
+
 /// Two pools; the cluster's range is 172.21.0.0/16.
 const SETTINGS: &str = "
 services:
@@ -63,18 +67,20 @@ fn audit(folder: &Folder, items: Vec<Value>, args: &[&str]) -> Done {
 fn the_example_is_audited_as_its_golden_files_say() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let one = |name: &'static str| vec!["--service", name];
-    let rows: [(&str, Vec<&str>); 7] = [
-        ("audit.txt", vec![]),
-        ("audit.json", vec!["-o", "json"]),
-        ("audit-checkout.txt", one("shop/checkout")),
-        ("audit-returns.txt", one("shop/returns")),
-        ("audit-pricing.txt", one("shop/pricing")),
-        ("audit-search.json", vec!["--service", "shop/search", "-o", "json"]),
-        ("audit-dns.txt", one("kube-system/dns")),
+    let rows: [(&str, [&str; 5], Vec<&str>); 9] = [
+        ("audit.txt", EXAMPLE, vec![]),
+        ("audit.json", EXAMPLE, vec!["-o", "json"]),
+        ("audit-checkout.txt", EXAMPLE, one("shop/checkout")),
+        ("audit-returns.txt", EXAMPLE, one("shop/returns")),
+        ("audit-pricing.txt", EXAMPLE, one("shop/pricing")),
+        ("audit-search.json", EXAMPLE, vec!["--service", "shop/search", "-o", "json"]),
+        ("audit-dns.txt", EXAMPLE, one("kube-system/dns")),
+        ("audit-nodes.txt", NODES, vec![]),
+        ("audit-nodes.json", NODES, vec!["-o", "json"]),
     ];
     let mut wrong = Vec::new();
-    for (file, args) in rows {
-        let done = Folder::workspace().run(&[&EXAMPLE[..], &args].concat());
+    for (file, example, args) in rows {
+        let done = Folder::workspace().run(&[&example[..], &args].concat());
         let file = golden.join(file);
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             fs::write(&file, &done.stdout).unwrap();
@@ -316,7 +322,7 @@ fn bad_input_is_refused_and_says_where() {
         (
             "no kind",
             more(&["--fail-on", "sloppy"]),
-            "error: invalid value 'sloppy' for '--fail-on <KIND>'\n  [possible values: any, half-moved, misplaced, by-hand, no-pool, squatter, denied, mixed-nodes, full, outside-ranges, over-kubernetes, lowest-order]\n",
+            "error: invalid value 'sloppy' for '--fail-on <KIND>'\n  [possible values: any, half-moved, misplaced, by-hand, no-pool, squatter, denied, mixed-nodes, full, outside-ranges, over-kubernetes, lowest-order, shared-block, wrong-node-pool, outside-node-pool, withheld-block, no-block, full-node-pool]\n",
         ),
         (
             "two clusters",

@@ -23,15 +23,29 @@ fn settings() -> Value {
     }})
 }
 
+/// The same, and pools of Nodes: one with both families for Windows, one of IPv4 alone.
+fn settings_with_nodes() -> Value {
+    let mut settings = settings();
+    settings["nodes"] = json!({"pools": [
+        {"name": "both", "cidrs": ["10.1.0.0/16", "fd01::/48"], "match": {"os": "windows"}},
+        {"name": "v4", "cidrs": ["10.2.0.0/16"]},
+    ]});
+    settings
+}
+
 fn source(name: &str, text: &str) -> Source {
     Source { name: name.to_owned(), text: text.to_owned() }
 }
 
 /// Plans these texts, and fills the addresses in.
 fn plan(sources: &[Source]) -> (Plan, Result<String, String>) {
+    plan_with(settings(), sources)
+}
+
+fn plan_with(document: Value, sources: &[Source]) -> (Plan, Result<String, String>) {
     let manifests = manifests::parse(sources, "default").unwrap();
-    let settings = Settings::from_value(&settings()).unwrap();
-    let planner = Planner::new(&MODULE, self::settings(), settings, Vec::new(), true);
+    let settings = Settings::from_value(&document).unwrap();
+    let planner = Planner::new(&MODULE, document, settings, Vec::new(), true);
     let plan = planner.plan(&manifests, |_| {}).unwrap();
     let filled = filled::manifests(sources, &manifests, &plan).map_err(|error| error.to_string());
     (plan, filled)
@@ -196,6 +210,88 @@ fn whole_texts_keep_everything_but_the_addresses() {
     ];
     for (name, text, expected) in rows {
         assert_eq!(fill(text), expected, "{name}");
+    }
+}
+
+#[test]
+fn blocks_find_their_place_in_every_way_to_write_a_node() {
+    const HEAD: &str = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n";
+    let windows = "metadata: {name: n, labels: {kubernetes.io/os: windows}}\n";
+    let rows = [
+        (
+            "no spec",
+            HEAD.to_owned(),
+            "apiVersion: v1\nkind: Node\nspec: {\"podCIDR\": \"10.2.0.0/24\", \"podCIDRs\": [\"10.2.0.0/24\"]}\nmetadata: {name: n}\n"
+                .to_owned(),
+        ),
+        (
+            "no spec, in JSON",
+            "{\"apiVersion\": \"v1\", \"kind\": \"Node\", \"metadata\": {\"name\": \"n\"}}".to_owned(),
+            "{\"apiVersion\": \"v1\", \"kind\": \"Node\", \"spec\": {\"podCIDR\": \"10.2.0.0/24\", \"podCIDRs\": [\"10.2.0.0/24\"]}, \
+             \"metadata\": {\"name\": \"n\"}}"
+                .to_owned(),
+        ),
+        (
+            "no spec, in an item of a List",
+            "kind: List\napiVersion: v1\nitems:\n- kind: Node\n  apiVersion: v1\n  metadata:\n    name: n\n".to_owned(),
+            "kind: List\napiVersion: v1\nitems:\n- kind: Node\n  apiVersion: v1\n  spec: {\"podCIDR\": \"10.2.0.0/24\", \"podCIDRs\": \
+             [\"10.2.0.0/24\"]}\n  metadata:\n    name: n\n"
+                .to_owned(),
+        ),
+        (
+            "no spec, Windows line ends",
+            "apiVersion: v1\r\nkind: Node\r\nmetadata: {name: n}\r\n".to_owned(),
+            "apiVersion: v1\r\nkind: Node\r\nspec: {\"podCIDR\": \"10.2.0.0/24\", \"podCIDRs\": [\"10.2.0.0/24\"]}\r\nmetadata: {name: n}\r\n"
+                .to_owned(),
+        ),
+        (
+            "a block",
+            format!("{HEAD}spec:\n  providerID: p\n"),
+            format!("{HEAD}spec:\n  podCIDR: 10.2.0.0/24\n  podCIDRs: [\"10.2.0.0/24\"]\n  providerID: p\n"),
+        ),
+        (
+            "nothing in braces",
+            format!("{HEAD}spec: {{}}\n"),
+            format!("{HEAD}spec: {{\"podCIDR\": \"10.2.0.0/24\", \"podCIDRs\": [\"10.2.0.0/24\"]}}\n"),
+        ),
+        (
+            "empty fields",
+            format!("{HEAD}spec:\n  podCIDRs: []\n  podCIDR: ''\n"),
+            format!("{HEAD}spec:\n  podCIDRs: [\"10.2.0.0/24\"]\n  podCIDR: 10.2.0.0/24\n"),
+        ),
+        (
+            "two families",
+            format!("apiVersion: v1\nkind: Node\n{windows}spec:\n  providerID: p\n"),
+            format!(
+                "apiVersion: v1\nkind: Node\n{windows}spec:\n  podCIDR: 10.1.0.0/24\n  podCIDRs: [\"10.1.0.0/24\", \"fd01::/64\"]\n  \
+                 providerID: p\n"
+            ),
+        ),
+        (
+            "set by hand",
+            format!("{HEAD}spec: {{podCIDR: 10.2.9.0/24, podCIDRs: [10.2.9.0/24]}}\n"),
+            format!("{HEAD}spec: {{podCIDR: 10.2.9.0/24, podCIDRs: [10.2.9.0/24]}}\n"),
+        ),
+    ];
+    for (name, text, expected) in rows {
+        assert_eq!(plan_with(settings_with_nodes(), &[source("in.yaml", &text)]).1, Ok(expected), "{name}");
+        assert_eq!(plan(&[source("in.yaml", &text)]).1, Ok(text), "{name}: without pools for Nodes");
+    }
+    let refused = [
+        (
+            "a null spec",
+            format!("{HEAD}spec: null\n"),
+            "its spec is missing, or an alias or merge key brings it in; write it out",
+        ),
+        (
+            "a list of nothing",
+            format!("{HEAD}spec:\n  podCIDR: ''\n  podCIDRs:\n  - ''\n"),
+            "the text around it is too unusual; set podCIDR and podCIDRs by hand",
+        ),
+    ];
+    for (name, text, reason) in refused {
+        let expected = format!("in.yaml: document 1, line 1: the block can't be filled in: {reason}");
+        assert_eq!(plan_with(settings_with_nodes(), &[source("in.yaml", &text)]).1, Err(expected), "{name}");
     }
 }
 

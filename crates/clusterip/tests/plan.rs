@@ -14,13 +14,14 @@ use command::{Done, Folder};
 use serde_json::{Value, json};
 
 /// The examples: name, arguments, exit status.
-const EXAMPLES: [(&str, &[&str], i32); 6] = [
+const EXAMPLES: [(&str, &[&str], i32); 7] = [
     ("shop", &["examples/shop", "--settings", "examples/settings/k2s.yaml"], 0),
     ("teams", &["examples/teams", "--settings", "examples/settings/teams.yaml"], 0),
     ("teams-denied", &["examples/teams-denied", "--settings", "examples/settings/teams.yaml"], 1),
     ("dual-stack", &["examples/dual-stack", "--settings", "examples/settings/dual-stack.yaml"], 0),
     ("dual-stack-denied", &["examples/dual-stack-denied", "--settings", "examples/settings/dual-stack.yaml"], 1),
     ("static-band", &["examples/static-band", "--settings", "examples/settings/static-band.yaml"], 0),
+    ("nodes", &["examples/nodes", "--settings", "examples/settings/nodes.yaml"], 0),
 ];
 
 /// The ways to print a plan: `--output`, the end of the golden file's name.
@@ -30,10 +31,13 @@ fn plan<'a>(paths: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
     [&["plan"], paths, more].concat()
 }
 
-/// `spec.clusterIP` of each Service, by its name, as `-o json` has them.
+/// The addresses of each Service and the blocks of each Node, by its name, as `-o json` has them.
 fn addresses(plan: &Value) -> Vec<(String, Value)> {
-    let services = plan["services"].as_array().unwrap();
-    services.iter().map(|row| (row["name"].as_str().unwrap().to_owned(), row["clusterIPs"].clone())).collect()
+    let of = |key: &str, given: &'static str| {
+        let rows = plan[key].as_array().cloned().unwrap_or_default().into_iter();
+        rows.map(move |row| (row["name"].as_str().unwrap().to_owned(), row[given].clone()))
+    };
+    of("services", "clusterIPs").chain(of("nodes", "podCIDRs")).collect()
 }
 
 fn service(name: &str, spec: &str) -> String {

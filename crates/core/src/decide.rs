@@ -214,6 +214,10 @@ impl<'a> Case<'a> {
 
     /// No pool is for this Service.
     fn unmanaged(&mut self, choice: &Choice<'_>) -> Verdict {
+        // Settings about Nodes alone: that is as it is meant.
+        if self.settings.pools.is_empty() {
+            return Verdict::Left("no pool in the settings is for Services".to_owned());
+        }
         let reason = if choice.evidence.is_empty() {
             "no pool is for this Service: Kubernetes picks the address".to_owned()
         } else {

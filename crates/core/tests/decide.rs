@@ -106,6 +106,13 @@ fn a_service_without_a_pool_is_left_to_kubernetes_with_a_warning() {
 }
 
 #[test]
+fn settings_about_nodes_alone_leave_services_without_a_word() {
+    let nodes_only = json!({"nodes": {"pools": [{"name": "all", "cidrs": ["10.0.0.0/16"]}]}});
+    let expected = left("no pool in the settings is for Services", UNASKED, &[]);
+    assert_eq!(answer(&selecting(), &nodes_only, &cluster()), expected);
+}
+
+#[test]
 fn evidence_that_is_no_label_value_is_quoted() {
     let object = annotated(&[("clusterip-policy/os", "Win\n=dows ")]);
     let reason = r#"no pool is for kubernetes.io/os="win\n=dows " (annotation clusterip-policy/os): Kubernetes picks the address"#;

@@ -8,8 +8,8 @@ use clusterip_core::settings::Settings;
 use ipnet::IpNet;
 
 use super::judge::{self, JudgeError, Judged, Judgement, Memory};
-use super::model::{Address, Audit, Finding, Pool, State};
-use super::{findings, ranges};
+use super::model::{Address, Audit, Finding, Kind, Pool, State};
+use super::{findings, nodes, ranges};
 use crate::cluster::ledger::Owner;
 use crate::cluster::object::name;
 use crate::cluster::snapshot::{Snapshot, addresses};
@@ -60,10 +60,12 @@ impl Matter<'_> {
         }
         let kubernetes = self.kubernetes();
         findings::of_pools(settings, &pools, &self.ranges, &kubernetes, self.ledger, &mut findings);
+        let nodes = nodes::audit(self.module, self.settings, self.snapshot, memory, &mut findings)?;
         sort(settings, &mut findings);
         let mut notes = self.notes.clone();
         notes.extend(unknown_owners(&judged));
-        Ok(Audit { pools, findings, services: judged.iter().filter(|judged| has_address(judged)).count(), notes })
+        let services = judged.iter().filter(|judged| has_address(judged)).count();
+        Ok(Audit { pools, nodes, findings, services, notes })
     }
 
     /// Every address that is used or in flight. A Service tells more than what is in flight, and that more
@@ -155,14 +157,18 @@ fn has_address(judged: &Judged) -> bool {
 /// By kind, then by pools in their order, then by namespace and name.
 fn sort(settings: &Settings, findings: &mut [Finding]) {
     let place = |finding: &Finding| {
-        // About pools first: a Service's pool does not count.
-        finding.name.is_none().then(|| settings.pools.iter().position(|pool| Some(&pool.name) == finding.pool.as_ref()))
+        let of_nodes = || settings.nodes.pools.iter().position(|pool| Some(&pool.name) == finding.pool.as_ref());
+        let of_services = || settings.pools.iter().position(|pool| Some(&pool.name) == finding.pool.as_ref());
+        // About pools first: a Service's or a Node's pool does not count.
+        match finding.kind {
+            _ if finding.name.is_some() || finding.node.is_some() => None,
+            Kind::FullNodePool => of_nodes(),
+            _ => of_services(),
+        }
     };
-    findings.sort_by(|a, b| {
-        let key = |finding: &Finding| {
-            (finding.kind, place(finding).flatten(), finding.namespace.clone(), finding.name.clone())
-        };
-        key(a).cmp(&key(b))
+    findings.sort_by_cached_key(|finding| {
+        let node = finding.node.clone();
+        (finding.kind, place(finding), finding.namespace.clone(), finding.name.clone(), node, finding.blocks.clone())
     });
 }
 

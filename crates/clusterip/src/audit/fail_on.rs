@@ -26,7 +26,7 @@ impl FailOn {
 
 impl ValueEnum for FailOn {
     fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [FailOn; 12] = [
+        const ALL: [FailOn; 18] = [
             FailOn::Any,
             FailOn::Kind(Kind::HalfMoved),
             FailOn::Kind(Kind::Misplaced),
@@ -39,6 +39,12 @@ impl ValueEnum for FailOn {
             FailOn::Kind(Kind::OutsideRanges),
             FailOn::Kind(Kind::OverKubernetes),
             FailOn::Kind(Kind::LowestOrder),
+            FailOn::Kind(Kind::SharedBlock),
+            FailOn::Kind(Kind::WrongNodePool),
+            FailOn::Kind(Kind::OutsideNodePool),
+            FailOn::Kind(Kind::WithheldBlock),
+            FailOn::Kind(Kind::NoBlock),
+            FailOn::Kind(Kind::FullNodePool),
         ];
         &ALL
     }

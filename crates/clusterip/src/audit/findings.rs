@@ -113,7 +113,9 @@ pub fn of_pools(
             kind: Kind::LowestOrder,
             namespace: None,
             name: None,
+            node: None,
             addresses: Vec::new(),
+            blocks: Vec::new(),
             pool: None,
             evidence: None,
             message: "services.order is lowest: where Kubewarden evaluates, all requests of a moment pick the same \
@@ -231,7 +233,9 @@ fn about(kind: Kind, judged: &Judged, message: String, way_out: &str) -> Finding
         kind,
         namespace: Some(judged.id.0.clone()),
         name: Some(judged.id.1.clone()),
+        node: None,
         addresses: Vec::new(),
+        blocks: Vec::new(),
         pool: None,
         evidence: None,
         message: format!("{}: {message}", subject(judged)),
@@ -240,9 +244,18 @@ fn about(kind: Kind, judged: &Judged, message: String, way_out: &str) -> Finding
 }
 
 fn about_pool(kind: Kind, pool: &Pool, message: String, way_out: &str) -> Finding {
-    let (namespace, name, evidence) = (None, None, None);
-    let (addresses, pool, way_out) = (Vec::new(), Some(pool.name.clone()), way_out.to_owned());
-    Finding { kind, namespace, name, addresses, pool, evidence, message, way_out }
+    Finding {
+        kind,
+        namespace: None,
+        name: None,
+        node: None,
+        addresses: Vec::new(),
+        blocks: Vec::new(),
+        pool: Some(pool.name.clone()),
+        evidence: None,
+        message,
+        way_out: way_out.to_owned(),
+    }
 }
 
 /// As the policy names it in its messages.

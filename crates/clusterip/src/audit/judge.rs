@@ -13,19 +13,25 @@ use super::calls::{Calls, Free};
 use crate::cluster::object::Packed;
 use crate::cluster::snapshot::Snapshot;
 use crate::live_settings::LiveSettings;
+use crate::nodes::placement::Belonging;
 use crate::placement::{Placement, Unasked, as_if_created, unasked};
 use crate::policy::module::{Module, ModuleError};
 
-/// A Service that the policy has no answer for.
+/// A Service or Node that the policy has no answer for.
 #[derive(Debug, Error)]
-#[error("service {namespace}/{name}: {error}")]
+#[error("{subject}: {error}")]
 pub struct JudgeError {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
+    /// What it is, and its name.
+    pub subject: String,
     /// Why.
     pub error: ModuleError,
+}
+
+impl JudgeError {
+    /// About a Service.
+    pub fn of_service(namespace: &str, name: &str, error: ModuleError) -> Self {
+        Self { subject: format!("service {namespace}/{name}"), error }
+    }
 }
 
 /// What is known of a Service.
@@ -60,11 +66,13 @@ pub struct Judged {
     pub judgement: Arc<Judgement>,
 }
 
-/// What was said of Services before: it holds as long as nothing changed that was asked about.
+/// What was said of Services and Nodes before: it holds as long as nothing changed that was asked about.
 #[derive(Default)]
 pub struct Memory {
     settings: String,
     known: HashMap<(String, String), Known>,
+    /// Of Nodes, by name: what it was said of, and what.
+    pub(super) nodes: HashMap<String, (Packed, Belonging)>,
 }
 
 struct Known {
@@ -129,7 +137,7 @@ pub fn all(
                     match one(module, settings, snapshot, &service.value()) {
                         Ok(judgement) => own.push((index, judgement)),
                         Err(error) => {
-                            let error = JudgeError { namespace: namespace.clone(), name: name.clone(), error };
+                            let error = JudgeError::of_service(namespace, name, error);
                             let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
                             if failed.as_ref().is_none_or(|(first, _)| index < *first) {
                                 *failed = Some((index, error));

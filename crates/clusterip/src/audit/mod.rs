@@ -1,7 +1,7 @@
 //! What is used in a cluster, and what is not as it should be.
 //!
 //! [`judge`] asks the policy about every Service, [`ranges`] counts addresses, [`findings`] says what is
-//! wrong, and [`build`] puts them together to the [`model`]. [`source`] reads a cluster or a snapshot once;
+//! wrong, [`nodes`] does the same for Nodes and their blocks, and [`build`] puts all together to the [`model`]. [`source`] reads a cluster or a snapshot once;
 //! [`live`] looks at the watched stores again and again. [`why`] is about one Service.
 
 pub mod build;
@@ -11,6 +11,8 @@ pub mod findings;
 pub mod judge;
 pub mod live;
 pub mod model;
+pub mod node_findings;
+pub mod nodes;
 pub mod ranges;
 pub mod source;
 pub mod why;

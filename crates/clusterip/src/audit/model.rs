@@ -6,14 +6,19 @@ use clap::ValueEnum;
 use ipnet::IpNet;
 use serde::Serialize;
 
+use crate::nodes::fill;
+
 /// An audit of a cluster at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Audit {
     /// The pools, in the order of the settings.
     pub pools: Vec<Pool>,
+    /// The pools of Nodes; nothing where the settings have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Nodes>,
     /// What is not as it should be: by kind, then about pools in their order, then about Services by
-    /// namespace and name.
+    /// namespace and name, or about Nodes by name.
     pub findings: Vec<Finding>,
     /// How many Services have an address.
     pub services: usize,
@@ -117,6 +122,59 @@ pub enum State {
     InFlight,
 }
 
+/// What there is to tell of Nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Nodes {
+    /// Their pools, in the order of the settings.
+    pub pools: Vec<NodePool>,
+    /// How many Nodes have blocks.
+    pub count: usize,
+}
+
+/// A pool of Nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePool {
+    /// Its name.
+    pub name: String,
+    /// Its ranges, in the order of the settings.
+    pub ranges: Vec<BlockRange>,
+}
+
+/// A range of a pool of Nodes, cut into blocks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BlockRange {
+    /// The range.
+    pub cidr: IpNet,
+    /// The prefix length of a block.
+    pub block_length: u8,
+    /// How its blocks are used.
+    pub counts: fill::Counts,
+    /// Blocks that are never handed out, in order, as few spans as there can be.
+    pub withheld: Vec<fill::Span>,
+    /// Every block that a Node has and that has addresses of the range, in order: whatever its size, and as
+    /// often as Nodes have it.
+    pub blocks: Vec<Block>,
+}
+
+/// A block that a Node has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Block {
+    /// It.
+    pub block: IpNet,
+    /// Whether it is where it should be: `used` or `misplaced`.
+    pub state: State,
+    /// The Node that has it.
+    pub node: String,
+    /// The pool that the Node belongs to; none where no pool is for it.
+    pub pool: Option<String>,
+    /// The labels that tell so, in words; without a pool, why there is none.
+    pub evidence: Option<String>,
+}
+
 /// Something that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -127,10 +185,16 @@ pub struct Finding {
     pub namespace: Option<String>,
     /// Its name.
     pub name: Option<String>,
+    /// The Node that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// The addresses that it is about.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
-    /// The pool that it is about, or that the Service belongs to.
+    /// The blocks that it is about.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blocks: Vec<IpNet>,
+    /// The pool that it is about, or that the Service or Node belongs to.
     pub pool: Option<String>,
     /// What is known of the nodes of the Service, in words.
     pub evidence: Option<String>,
@@ -140,7 +204,8 @@ pub struct Finding {
     pub way_out: String,
 }
 
-/// The kinds of findings, worst first. The names are those of `--fail-on`.
+/// The kinds of findings, those about Services and their pools first, then those about Nodes; of each the
+/// worst first. The names are those of `--fail-on`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -166,4 +231,16 @@ pub enum Kind {
     OverKubernetes,
     /// `order: lowest`, which many parallel requests fail with where no ledger is
     LowestOrder,
+    /// Several Nodes have a block, or parts of it
+    SharedBlock,
+    /// A Node has a block of a pool that is not its own
+    WrongNodePool,
+    /// A Node that belongs to a pool has a block outside of it
+    OutsideNodePool,
+    /// A Node has a block that is never handed out
+    WithheldBlock,
+    /// A Node has no block, though a pool is for it
+    NoBlock,
+    /// A pool of Nodes has no free block
+    FullNodePool,
 }

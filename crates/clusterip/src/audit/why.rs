@@ -92,7 +92,7 @@ pub fn of(matter: &Matter<'_>, of: (&str, &str)) -> Result<Option<Why>, JudgeErr
         snapshot.get("v1", "Service", of.0, of.1)
     };
     let Some(service) = service else { return Ok(None) };
-    let failed = |error| JudgeError { namespace: of.0.to_owned(), name: of.1.to_owned(), error };
+    let failed = |error| JudgeError::of_service(of.0, of.1, error);
     why(matter, &service).map(Some).map_err(failed)
 }
 

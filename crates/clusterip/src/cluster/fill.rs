@@ -1,16 +1,34 @@
-//! Filling addresses into manifests: the text stays as it is, comments and all, but for them.
+//! Filling addresses and blocks into manifests: the text stays as it is, comments and all, but for them.
 
-use std::net::IpAddr;
+use std::fmt::Display;
 
 use serde_json::Value;
 
-use super::yaml::{Data, Node};
+use super::yaml::{Data, Key, Node};
 
-/// Where the addresses of a Service go in its text.
+/// What is filled in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fields {
+    /// The addresses of a Service: `clusterIP`, and of several `clusterIPs`.
+    ClusterIps,
+    /// The blocks of a Node: `podCIDR` and `podCIDRs`, the one never without the other.
+    PodCidrs,
+}
+
+/// Where the addresses of a Service, or the blocks of a Node, go in its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Nothing where its `spec` stands elsewhere, or not at all.
-    spec: Option<Spec>,
+    /// What goes there.
+    pub fields: Fields,
+    place: Option<Spot>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spot {
+    /// In its `spec`.
+    Spec(Spec),
+    /// It has no `spec`: one goes before this character. A Service always has one, a Node need not.
+    NoSpec { at: usize, layout: Layout },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +37,11 @@ struct Spec {
     at: usize,
     layout: Layout,
     /// Where the fields stand that are there already, empty.
-    cluster_ip: Option<Place>,
-    cluster_ips: Option<Place>,
+    first: Option<Place>,
+    all: Option<Place>,
 }
 
-/// How the fields of a `spec` are written.
+/// How the fields of a mapping are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
     /// Line by line, indented by so many spaces.
@@ -52,27 +70,62 @@ pub struct Edit {
     text: String,
 }
 
-impl Slot {
-    /// The slot of a Service that stands at `service`.
-    pub fn of(service: &Node) -> Self {
-        let spec = service.field("spec").filter(|(key, spec)| !key.merged && !spec.aliased && !service.aliased);
-        Self { spec: spec.and_then(|(_, spec)| Spec::of(spec)) }
+impl Fields {
+    /// The field of the first value alone, and that of all.
+    pub fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::ClusterIps => ("clusterIP", "clusterIPs"),
+            Self::PodCidrs => ("podCIDR", "podCIDRs"),
+        }
     }
 
-    /// The edits that set the addresses; nothing where the text has no place for them.
-    pub fn edits(&self, addresses: &[IpAddr], line_end: &str) -> Option<Vec<Edit>> {
-        let spec = self.spec?;
+    /// Whether the list is written out for so many values. Of one address the API server makes the list
+    /// itself; of blocks it refuses the one field without the other.
+    pub fn lists(self, values: usize) -> bool {
+        values > 1 || self == Self::PodCidrs
+    }
+}
+
+impl Slot {
+    /// The slot of the object that stands at `object`.
+    pub fn of(object: &Node, fields: Fields) -> Self {
+        let spec = object.field("spec");
+        let own = spec.filter(|(key, spec)| !key.merged && !spec.aliased && !object.aliased);
+        let place = match (own, spec) {
+            (Some((_, spec)), _) => Spec::of(spec, fields).map(Spot::Spec),
+            (None, None) if fields == Fields::PodCidrs && !object.aliased => {
+                let metadata = object.field("metadata").filter(|(key, _)| !key.merged);
+                metadata.map(|(key, _)| Spot::NoSpec { at: key.start, layout: Layout::of(object, key) })
+            }
+            _ => None,
+        };
+        Self { fields, place }
+    }
+
+    /// The edits that set the addresses or blocks; nothing where the text has no place for them.
+    pub fn edits<T: Display>(&self, values: &[T], line_end: &str) -> Option<Vec<Edit>> {
+        let values: Vec<String> = values.iter().map(ToString::to_string).collect();
+        let first = values.first()?;
+        let list = || format!("[{}]", values.iter().map(|value| quoted(value)).collect::<Vec<_>>().join(", "));
+        let (first_name, all_name) = self.fields.names();
+        let spec = match self.place? {
+            Spot::Spec(spec) => spec,
+            Spot::NoSpec { at, layout } => {
+                let spec = format!("{{\"{first_name}\": {}, \"{all_name}\": {}}}", quoted(first), list());
+                let text = layout.join(&[format!("{}: {spec}", layout.key("spec"))], line_end);
+                return Some(vec![Edit { start: at, end: at, text }]);
+            }
+        };
         let mut edits = Vec::new();
         let mut added = Vec::new();
         let mut set = |key: &str, value: String, place: Option<Place>| match place {
             Some(place) => edits.push(place.set(&value)),
             None => added.push(format!("{}: {value}", spec.layout.key(key))),
         };
-        set("clusterIP", spec.layout.address(*addresses.first()?), spec.cluster_ip);
-        if addresses.len() > 1 {
-            let list: Vec<String> = addresses.iter().map(|address| quoted(&address.to_string())).collect();
-            set("clusterIPs", format!("[{}]", list.join(", ")), spec.cluster_ips);
-        } else if let Some(place) = spec.cluster_ips {
+        set(first_name, spec.layout.value(first), spec.first);
+        if self.fields.lists(values.len()) {
+            set(all_name, list(), spec.all);
+        } else if let Some(place) = spec.all {
             // With one address the API server fills `clusterIPs` in.
             edits.push(place.set("[]"));
         }
@@ -84,7 +137,7 @@ impl Slot {
 }
 
 impl Spec {
-    fn of(spec: &Node) -> Option<Self> {
+    fn of(spec: &Node, filled: Fields) -> Option<Self> {
         let Data::Mapping(fields) = &spec.data else { return None };
         let mut own = fields.iter().filter(|(key, _)| !key.merged);
         let place = |name: &str| {
@@ -94,20 +147,28 @@ impl Spec {
             let value_end = if empty { value.end.min(value.start + 2) } else { value.end };
             Some(Place { key_end: key.end, value: value.start, value_end })
         };
-        let (cluster_ip, cluster_ips) = (place("clusterIP"), place("clusterIPs"));
+        let (first_name, all_name) = filled.names();
+        let (first, all) = (place(first_name), place(all_name));
         let (at, layout) = match own.next() {
-            Some((first, _)) if !spec.flow => (first.start, Layout::Block { indent: first.column }),
-            Some((first, _)) if first.line > spec.line => (first.start, Layout::FlowLines { indent: first.column }),
-            Some((first, _)) => (first.start, Layout::Flow),
+            Some((key, _)) => (key.start, Layout::of(spec, key)),
             // Before the brace that closes.
             None if fields.is_empty() => (spec.end - 1, Layout::Empty),
             None => return None,
         };
-        Some(Self { at, layout, cluster_ip, cluster_ips })
+        Some(Self { at, layout, first, all })
     }
 }
 
 impl Layout {
+    /// How the fields of a mapping are written, of which this is one.
+    fn of(mapping: &Node, key: &Key) -> Self {
+        match mapping.flow {
+            false => Self::Block { indent: key.column },
+            true if key.line > mapping.line => Self::FlowLines { indent: key.column },
+            true => Self::Flow,
+        }
+    }
+
     fn is_block(self) -> bool {
         matches!(self, Self::Block { .. })
     }
@@ -117,9 +178,9 @@ impl Layout {
         if self.is_block() { key.to_owned() } else { quoted(key) }
     }
 
-    fn address(self, address: IpAddr) -> String {
+    fn value(self, value: &str) -> String {
         // A colon has a meaning of its own in YAML.
-        if self.is_block() && address.is_ipv4() { address.to_string() } else { quoted(&address.to_string()) }
+        if self.is_block() && !value.contains(':') { value.to_owned() } else { quoted(value) }
     }
 
     /// Fields that come before others.

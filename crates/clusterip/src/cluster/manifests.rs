@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::fill::Slot;
+use super::fill::{Fields, Slot};
 use super::object::{self, Packed};
 use super::yaml::{self, Data, Node, YamlError};
 
@@ -27,14 +27,23 @@ pub struct Manifest {
     pub object: Packed,
     /// Where it stands.
     pub origin: Origin,
-    /// Where the addresses of a Service go.
+    /// Where the addresses of a Service go, or the blocks of a Node.
     pub slot: Option<Slot>,
 }
 
 impl Manifest {
     /// Whether it is a Service of the core API.
     pub fn is_service(&self) -> bool {
-        self.slot.is_some()
+        self.fills(Fields::ClusterIps)
+    }
+
+    /// Whether it is a Node of the core API.
+    pub fn is_node(&self) -> bool {
+        self.fills(Fields::PodCidrs)
+    }
+
+    fn fills(&self, fields: Fields) -> bool {
+        self.slot.as_ref().is_some_and(|slot| slot.fields == fields)
     }
 }
 
@@ -316,7 +325,12 @@ fn add(
     if object::is_namespaced(&kind) && object::namespace(&object).is_empty() {
         object["metadata"]["namespace"] = json!(namespace);
     }
-    let slot = object::is_service(&object).then(|| Slot::of(node));
+    let fields = match object::api_version(&object) {
+        "v1" if kind == "Service" => Some(Fields::ClusterIps),
+        "v1" if kind == "Node" => Some(Fields::PodCidrs),
+        _ => None,
+    };
+    let slot = fields.map(|fields| Slot::of(node, fields));
     visit(Manifest { object: Packed::new(&object), origin, slot });
     Ok(())
 }

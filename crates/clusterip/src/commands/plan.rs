@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use clusterip_core::answer::Outcome;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cluster::manifests::{self, Manifest};
@@ -21,9 +20,10 @@ use crate::settings;
 /// What `clusterip plan --help` says at its end.
 pub const HELP: &str = "\
 Workloads, Pods, Nodes and Namespaces anywhere among the manifests are evidence, and addresses set by \
-hand anywhere among them are used. Addresses are a forecast, unless they are filled in (-o yaml).
+hand anywhere among them are used. Addresses are a forecast, unless they are filled in (-o yaml). Where the \
+settings have pools of Nodes, Nodes get their pod CIDRs, too.
 
-Exit status: 0; 1 when a Service is denied; 2 for bad input or settings.";
+Exit status: 0; 1 when a Service or Node is denied; 2 for bad input or settings.";
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
@@ -94,9 +94,11 @@ impl Plan {
         for manifest in &manifests {
             warn_of_retired_api(manifest);
         }
-        let services = manifests.iter().filter(|manifest| manifest.is_service()).count() as u64;
+        let has_pools = !settings.nodes.pools.is_empty();
+        let planned = |manifest: &&Manifest| manifest.is_service() || (has_pools && manifest.is_node());
+        let planned = manifests.iter().filter(planned).count() as u64;
         let planner = Planner::new(&module, document, settings, there, self.policy.is_none());
-        let mut bar = Bar::new(services);
+        let mut bar = Bar::new(planned);
         let plan = planner.plan(&manifests, |done| bar.show(done))?;
         bar.end();
 
@@ -106,8 +108,7 @@ impl Plan {
             Output::Yaml => report::filled::manifests(&sources, &manifests, &plan)?,
         };
         super::output(text.as_bytes())?;
-        let denied = plan.rows.iter().any(|row| row.decision == Outcome::Denied);
-        Ok(if denied { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        Ok(if plan.has_denied() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 
@@ -140,8 +141,8 @@ struct Bar {
 impl Bar {
     const PATIENCE: Duration = Duration::from_secs(1);
 
-    fn new(services: u64) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(services), ProgressDrawTarget::hidden());
+    fn new(planned: u64) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(planned), ProgressDrawTarget::hidden());
         Self { bar, begin: Instant::now(), wanted: io::stderr().is_terminal() }
     }
 
@@ -149,7 +150,7 @@ impl Bar {
         if self.wanted && self.begin.elapsed() > Self::PATIENCE {
             self.wanted = false;
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
-            if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos} of {len} Services, {eta} to go") {
+            if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos} of {len}, {eta} to go") {
                 self.bar.set_style(style);
             }
         }

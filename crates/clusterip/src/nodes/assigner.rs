@@ -28,7 +28,7 @@ use super::book::{Book, Decision, Turn};
 use super::events::{Reason, Teller};
 use super::held::blocks_of;
 use super::patch::{Order, Outcome, Writer};
-use super::placement::{as_if_created, held_against};
+use super::placement::{Belonging, as_if_created};
 use super::seen::Seen;
 use crate::cluster::failure::chain;
 use crate::cluster::pauses::Pauses;
@@ -217,7 +217,7 @@ impl Assigner {
             Ok(Err(error)) => return tracing::error!(node = seen.name, %error, "the policy did not answer"),
             Err(error) => return tracing::error!(node = seen.name, %error, "the policy did not answer"),
         };
-        let placement = held_against(&answer, &settings.settings, &node, book.held());
+        let placement = Belonging::of(&answer).held_against(&settings.settings, &node, book.held());
         let standings: Vec<_> = placement.blocks.into_iter().map(|(_, standing)| standing).collect();
         book.judged(&seen.name, &standings);
     }

@@ -3,6 +3,7 @@
 //! The policy is asked, as if the Node were created now without blocks. What it answers is the Node's pool.
 
 use clusterip_core::answer::Answer;
+use clusterip_core::evidence::Report;
 use clusterip_core::node::Allocation;
 use clusterip_core::settings::{NodePool, Settings};
 use ipnet::IpNet;
@@ -26,6 +27,18 @@ pub struct Placement {
     pub reason: Option<String>,
 }
 
+/// Where a Node belongs, whatever blocks it and others have: it holds as long as its labels and the settings
+/// do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Belonging {
+    /// As [`Placement::pool`].
+    pub pool: Option<String>,
+    /// As [`Placement::evidence`].
+    pub evidence: Option<String>,
+    /// As [`Placement::reason`].
+    pub reason: Option<String>,
+}
+
 /// How a block lies. What is wrong is reported, and never changed: the API server lets nobody change the
 /// blocks of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,27 +47,20 @@ pub enum Standing {
     InPlace,
     /// Other Nodes have it too, or parts of it.
     Shared(Vec<(String, IpNet)>),
-    /// In this pool, which is not the Node's.
+    /// In this pool, or partly, and it is not the Node's.
     WrongPool(String),
     /// In its pool, and it has addresses of this range, which are never handed out.
     Withheld(IpNet),
-    /// In no pool.
+    /// In no pool, or only partly in its own.
     Outside,
 }
 
-/// Asks the policy for the pool of a Node, and holds its blocks against that.
+/// Asks the policy for the pool of a Node.
 ///
 /// # Errors
 /// [`ModuleError`] where the policy has no answer.
-pub fn of(
-    module: &Module,
-    document: &Value,
-    settings: &Settings,
-    node: &Value,
-    held: &Held,
-) -> Result<Placement, ModuleError> {
-    let answer = module.assign(&as_if_created(node), document, &Allocation::default())?;
-    Ok(held_against(&answer, settings, node, held))
+pub fn belonging(module: &Module, document: &Value, node: &Value) -> Result<Belonging, ModuleError> {
+    Ok(Belonging::of(&module.assign(&as_if_created(node), document, &Allocation::default())?))
 }
 
 /// A request to create the Node now, without blocks.
@@ -67,32 +73,120 @@ pub fn as_if_created(node: &Value) -> Value {
     node_request("clusterip", &object)
 }
 
-/// Holds a Node's blocks against what the policy answers to [`as_if_created`].
-pub fn held_against(answer: &Answer, settings: &Settings, node: &Value, held: &Held) -> Placement {
-    let audit = answer.audit();
-    let pool = audit.as_ref().and_then(|audit| audit.pool.clone());
-    let own = settings.nodes.pools.iter().find(|own| Some(&own.name) == pool.as_ref());
-    let standing = |block: IpNet| {
-        let shared = held.sharing(name(node), block);
-        if shared.is_empty() { lies(block, own, settings) } else { Standing::Shared(shared) }
-    };
-    Placement {
-        evidence: audit.as_ref().and_then(|audit| audit.evidence.as_ref()).map(|evidence| evidence.describe()),
-        blocks: blocks_of(node).into_iter().map(|block| (block, standing(block))).collect(),
-        reason: audit.and_then(|audit| audit.reason),
-        pool,
+impl Belonging {
+    /// What the policy answers to [`as_if_created`].
+    pub fn of(answer: &Answer) -> Self {
+        let audit = answer.audit();
+        Self {
+            pool: audit.as_ref().and_then(|audit| audit.pool.clone()),
+            evidence: audit.as_ref().and_then(|audit| audit.evidence.as_ref()).map(Report::describe),
+            reason: audit.and_then(|audit| audit.reason),
+        }
+    }
+
+    /// Holds the blocks of the Node against its pool, and against what other Nodes have.
+    pub fn held_against(&self, settings: &Settings, node: &Value, held: &Held) -> Placement {
+        let own = settings.nodes.pools.iter().find(|own| Some(&own.name) == self.pool.as_ref());
+        let standing = |block: IpNet| {
+            let shared = held.sharing(name(node), block);
+            if shared.is_empty() { lies(block, own, settings) } else { Standing::Shared(shared) }
+        };
+        Placement {
+            pool: self.pool.clone(),
+            evidence: self.evidence.clone(),
+            blocks: blocks_of(node).into_iter().map(|block| (block, standing(block))).collect(),
+            reason: self.reason.clone(),
+        }
     }
 }
 
 fn lies(block: IpNet, own: Option<&NodePool>, settings: &Settings) -> Standing {
     let meets = |range: &IpNet| range.contains(&block) || block.contains(range);
-    match settings.nodes.pools.iter().find(|pool| pool.cidr_of(block).is_some()) {
+    let pools = &settings.nodes.pools;
+    match pools.iter().find(|pool| pool.cidr_of(block).is_some()) {
         Some(pool) if own == Some(pool) => {
             let withheld = settings.withheld_from(pool).find(|(range, _)| meets(range));
             withheld.map_or(Standing::InPlace, |(range, _)| Standing::Withheld(range))
         }
         Some(pool) => Standing::WrongPool(pool.name.clone()),
-        None if own.is_some() => Standing::Outside,
-        None => Standing::InPlace,
+        // Larger than a range that it has addresses of.
+        None => match pools.iter().find(|pool| own != Some(*pool) && pool.cidrs.iter().any(meets)) {
+            Some(pool) => Standing::WrongPool(pool.name.clone()),
+            None if own.is_some() => Standing::Outside,
+            None => Standing::InPlace,
+        },
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::policy::module::EMBEDDED;
+
+    static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unwrap());
+
+    fn settings() -> Value {
+        json!({
+            "services": {"serviceCIDRs": ["10.0.8.0/22"]},
+            "nodes": {"pools": [
+                {"name": "windows", "cidrs": ["10.1.0.0/16"], "match": {"os": "windows"}},
+                {"name": "linux", "cidrs": ["10.0.0.0/16", "fd00::/48"], "exclude": ["10.0.255.0/24"], "match": {"os": "linux"}},
+            ]},
+        })
+    }
+
+    fn node(name: &str, os: &str, blocks: &[&str]) -> Value {
+        let spec = json!({"podCIDR": blocks.first(), "podCIDRs": blocks});
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/os": os}}, "spec": spec})
+    }
+
+    #[test]
+    fn how_blocks_lie() {
+        let wrong = |pool: &str| Standing::WrongPool(pool.to_owned());
+        let net = |text: &str| text.parse::<IpNet>().unwrap();
+        let rows = [
+            ("where it belongs", "linux", "10.0.1.0/24", Standing::InPlace),
+            ("the same of another size", "linux", "10.0.2.0/23", Standing::InPlace),
+            ("IPv6", "linux", "fd00:0:0:5::/64", Standing::InPlace),
+            ("in another pool", "linux", "10.1.1.0/24", wrong("windows")),
+            ("over another pool", "linux", "10.0.0.0/15", wrong("windows")),
+            ("in no pool", "linux", "10.2.1.0/24", Standing::Outside),
+            ("over its own", "linux", "fd00::/47", Standing::Outside),
+            ("in a Service range", "linux", "10.0.9.0/24", Standing::Withheld(net("10.0.8.0/22"))),
+            ("over a Service range", "linux", "10.0.0.0/20", Standing::Withheld(net("10.0.8.0/22"))),
+            ("excluded", "linux", "10.0.255.0/24", Standing::Withheld(net("10.0.255.0/24"))),
+            ("no pool is for the Node, and it lies in none", "darwin", "10.2.1.0/24", Standing::InPlace),
+            ("no pool is for the Node, and it lies in one", "darwin", "10.1.1.0/24", wrong("windows")),
+            ("no pool is for the Node, and it lies over one", "darwin", "10.0.0.0/8", wrong("windows")),
+            (
+                "another one has a part of it",
+                "linux",
+                "10.0.200.0/23",
+                Standing::Shared(vec![("other".to_owned(), net("10.0.201.0/24"))]),
+            ),
+        ];
+        let document = settings();
+        let settings = Settings::from_value(&document).unwrap();
+        let mut held = Held::default();
+        held.learn("other", vec![net("10.0.201.0/24")]);
+        for (name, os, block, expected) in rows {
+            let (net, node) = (net(block), node("own", os, &[block]));
+            let mut held = held.clone();
+            // Blocks that meet the other's by their size alone are no matter here.
+            if net.prefix_len() < 20 {
+                held.forget("other");
+            }
+            held.learn("own", vec![net]);
+            let found = belonging(&MODULE, &document, &node).unwrap().held_against(&settings, &node, &held);
+            assert_eq!(found.blocks, [(net, expected)], "{name}");
+            assert_eq!(found.pool.as_deref(), (os != "darwin").then_some(os), "{name}");
+            let evidence = (os != "darwin").then(|| format!("kubernetes.io/os={os} (Node own)"));
+            assert_eq!(found.evidence, evidence, "{name}");
+        }
     }
 }

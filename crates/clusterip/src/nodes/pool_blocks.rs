@@ -3,6 +3,7 @@
 use clusterip_core::settings::Settings;
 use ipnet::IpNet;
 
+use super::fill::counts;
 use crate::metrics::nodes::BlockFill;
 
 /// How full each pool of Nodes is, in their order, where Nodes have these blocks. They are asked for only
@@ -18,18 +19,11 @@ pub fn of(settings: &Settings, used: impl FnOnce() -> Vec<IpNet>) -> Vec<BlockFi
             let mut fill = BlockFill { pool: pool.name.clone(), family, usable: 0, used: 0, free: 0 };
             for cidr in pool.cidrs_of(family) {
                 // Settings that were checked have no range that can't be cut.
-                let (Ok(mut all), Ok(blocks)) = (settings.block_allocator(pool, cidr), pool.blocks(cidr)) else {
-                    continue;
-                };
-                let total = blocks.last_index().saturating_add(1);
-                let mut taken = clusterip_core::address::BlockAllocator::new(blocks);
-                fill.usable = fill.usable.saturating_add(total.saturating_sub(all.held()));
-                for block in &used {
-                    // Of another range: nothing is used here.
-                    let _ = (all.occupy(*block), taken.occupy(*block));
-                }
-                fill.used = fill.used.saturating_add(taken.held());
-                fill.free = fill.free.saturating_add(total.saturating_sub(all.held()));
+                let Ok(blocks) = pool.blocks(cidr) else { continue };
+                let counts = counts(settings, pool, &blocks, used.iter().copied());
+                fill.usable = fill.usable.saturating_add(counts.usable);
+                fill.used = fill.used.saturating_add(counts.used).saturating_add(counts.beside);
+                fill.free = fill.free.saturating_add(counts.free);
             }
             fills.push(fill);
         }

@@ -23,3 +23,11 @@ pub fn node_request(username: &str, node: &Value) -> Value {
         "options": null,
     })
 }
+
+/// A request to update a Node that is there.
+pub fn node_update(username: &str, node: &Value, old: &Value) -> Value {
+    let mut request = node_request(username, node);
+    request["operation"] = "UPDATE".into();
+    request["oldObject"] = old.clone();
+    request
+}

@@ -9,7 +9,8 @@ use super::moves::listed;
 use super::style;
 use super::table::count;
 use super::terminal::harmless;
-use crate::audit::model::{Audit, Counts, Finding, Kind, Pool, Range};
+use crate::audit::model::{Audit, BlockRange, Counts, Finding, Kind, NodePool, Pool, Range};
+use crate::nodes::fill;
 
 /// How long a bar of fill is.
 const BAR: u128 = 20;
@@ -22,11 +23,24 @@ const NEARLY_FULL: u128 = 90;
 /// # Errors
 /// Where the table can't be laid out.
 pub fn audit(audit: &Audit) -> Result<String, std::io::Error> {
-    let titles = ["POOL", "RANGE", "USABLE", "USED", "CLAIMED", "FREE", "RESERVED", "BESIDE", "FILL"];
-    let head = titles.map(|title| paint(style::HEAD, title)).to_vec();
-    let rows = audit.pools.iter().flat_map(|pool| pool.ranges.iter().map(|range| cells(pool, range)));
-    let mut table = columns::lines([head].into_iter().chain(rows))?.join("\n");
-    table.push('\n');
+    let mut table = String::new();
+    // Where there are pools of Nodes alone, nothing need be said of Services.
+    if audit.nodes.is_none() || !audit.pools.is_empty() {
+        let titles = ["POOL", "RANGE", "USABLE", "USED", "CLAIMED", "FREE", "RESERVED", "BESIDE", "FILL"];
+        put(
+            &mut table,
+            &titles,
+            audit.pools.iter().flat_map(|pool| pool.ranges.iter().map(|range| cells(pool, range))),
+        )?;
+    }
+    if let Some(nodes) = &audit.nodes {
+        if !table.is_empty() {
+            table.push('\n');
+        }
+        let titles = ["NODE POOL", "RANGE", "BLOCKS", "USABLE", "USED", "FREE", "WITHHELD", "BESIDE", "FILL"];
+        let ranges = nodes.pools.iter().flat_map(|pool| pool.ranges.iter().map(|range| node_cells(pool, range)));
+        put(&mut table, &titles, ranges)?;
+    }
     let mut findings = audit.findings.as_slice();
     while let Some(first) = findings.first() {
         let (group, rest) = findings.split_at(findings.partition_point(|finding| finding.kind <= first.kind));
@@ -44,9 +58,36 @@ pub fn audit(audit: &Audit) -> Result<String, std::io::Error> {
     Ok(table)
 }
 
+fn put(table: &mut String, titles: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Result<(), std::io::Error> {
+    let head = titles.iter().map(|title| paint(style::HEAD, title)).collect();
+    for line in columns::lines([head].into_iter().chain(rows))? {
+        let _ = writeln!(table, "{line}");
+    }
+    Ok(())
+}
+
+fn node_cells(pool: &NodePool, range: &BlockRange) -> Vec<String> {
+    let fill::Counts { usable, used, free, withheld, beside } = range.counts;
+    let left = if free == 0 { paint(style::ERROR, "0") } else { count(free) };
+    vec![
+        harmless(&pool.name),
+        range.cidr.to_string(),
+        format!("/{}", range.block_length),
+        count(usable),
+        count(used),
+        left,
+        quiet(withheld),
+        quiet(beside),
+        fill(used, free, usable),
+    ]
+}
+
+fn quiet(number: u128) -> String {
+    if number == 0 { paint(style::FAINT, "0") } else { count(number) }
+}
+
 fn cells(pool: &Pool, range: &Range) -> Vec<String> {
     let Counts { usable, used, claimed, free, reserved, beside } = range.counts;
-    let quiet = |number: u128| if number == 0 { paint(style::FAINT, "0") } else { count(number) };
     let left = if free == 0 { paint(style::ERROR, "0") } else { count(free) };
     let name = harmless(&pool.name);
     let cidr = range.cidr.to_string();
@@ -59,22 +100,21 @@ fn cells(pool: &Pool, range: &Range) -> Vec<String> {
         left,
         quiet(reserved),
         quiet(beside),
-        fill(&range.counts),
+        fill(used.saturating_add(claimed), free, usable),
     ]
 }
 
 /// `######..............  31 %`: used and in flight, of those that may be handed out. Something is more
 /// than nothing, and nearly full is not full.
-fn fill(counts: &Counts) -> String {
-    let taken = counts.used.saturating_add(counts.claimed);
+fn fill(taken: u128, free: u128, usable: u128) -> String {
     let part = |whole: u128| match taken.checked_mul(whole) {
-        Some(product) => product.checked_div(counts.usable).unwrap_or(whole),
-        None => taken / (counts.usable / whole).max(1),
+        Some(product) => product.checked_div(usable).unwrap_or(whole),
+        None => taken / (usable / whole).max(1),
     };
-    let long = part(BAR).clamp(u128::from(taken > 0), if counts.free > 0 { BAR - 1 } else { BAR });
+    let long = part(BAR).clamp(u128::from(taken > 0), if free > 0 { BAR - 1 } else { BAR });
     let filled = usize::try_from(long).unwrap_or_default();
     let style = match part(100) {
-        _ if counts.free == 0 => style::ERROR,
+        _ if free == 0 => style::ERROR,
         parts if parts >= NEARLY_FULL => style::WARNING,
         _ => style::GOOD,
     };
@@ -109,8 +149,15 @@ fn group(kind: Kind, findings: &[Finding]) -> Result<String, std::io::Error> {
     Ok(text)
 }
 
-/// A Service, its addresses, and what is wrong; or what is wrong with a pool, which names it.
+/// A Service or Node, its addresses or blocks, and what is wrong; or what is wrong with a pool, which names
+/// it.
 fn row(finding: &Finding) -> Vec<String> {
+    if let Some(node) = &finding.node {
+        let message = finding.message.strip_prefix(&format!("Node {node}: ")).unwrap_or(&finding.message);
+        let blocks = finding.blocks.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let message = message.strip_prefix(&format!("{blocks} ")).unwrap_or(message);
+        return vec![harmless(node), if blocks.is_empty() { "-".to_owned() } else { blocks }, harmless(message)];
+    }
     let (Some(namespace), Some(name)) = (&finding.namespace, &finding.name) else {
         return vec![harmless(&finding.message)];
     };
@@ -127,11 +174,17 @@ fn style(kind: Kind) -> anstyle::Style {
             style::ERROR
         }
         Kind::ByHand | Kind::Squatter | Kind::MixedNodes | Kind::OverKubernetes | Kind::LowestOrder => style::WARNING,
+        Kind::SharedBlock | Kind::WithheldBlock | Kind::NoBlock | Kind::FullNodePool => style::ERROR,
+        Kind::WrongNodePool | Kind::OutsideNodePool => style::WARNING,
     }
 }
 
 fn totals(audit: &Audit) -> String {
-    let services = if audit.services == 1 { "1 Service".to_owned() } else { format!("{} Services", audit.services) };
+    let several = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+    let mut services = several(audit.services, "Service");
+    if let Some(nodes) = &audit.nodes {
+        let _ = write!(services, ", {}", several(nodes.count, "Node"));
+    }
     if audit.findings.is_empty() {
         return format!("{services}, {}", paint(style::GOOD, "nothing found"));
     }

@@ -1,41 +1,48 @@
-//! Manifests with their addresses filled in.
+//! Manifests with their addresses and blocks filled in.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::slice;
 
 use clusterip_core::answer::Outcome;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::cluster::fill::{Edit, apply};
+use crate::cluster::fill::{Edit, Fields, apply};
 use crate::cluster::manifests::{self, Manifest, Origin, Source};
 use crate::planner::Plan;
 
-/// A manifest whose text has no place for an address.
+/// A manifest whose text has no place for an address or block.
 #[derive(Debug, Error)]
-#[error("{origin}: the address can't be filled in: {reason}")]
+#[error("{origin}: the {what} can't be filled in: {reason}")]
 pub struct FillError {
     origin: Origin,
+    what: &'static str,
     reason: &'static str,
 }
 
-/// The texts of `sources`, one document stream, untouched but for the addresses of allocated Services.
+/// What goes into a manifest.
+struct Filling {
+    fields: Fields,
+    values: Vec<String>,
+}
+
+/// The texts of `sources`, one document stream, untouched but for the addresses of allocated Services and
+/// the blocks of such Nodes.
 ///
 /// # Errors
-/// [`FillError`] for a Service whose `spec` is missing, or stands elsewhere (anchors, merge keys).
+/// [`FillError`] for an object whose `spec` stands elsewhere (anchors, merge keys), or for a Service without
+/// one.
 pub fn manifests(sources: &[Source], manifests: &[Manifest], plan: &Plan) -> Result<String, FillError> {
     let mut edits: Vec<Vec<Edit>> = sources.iter().map(|_| Vec::new()).collect();
     let line_ends = sources.iter().map(|source| if source.text.contains("\r\n") { "\r\n" } else { "\n" });
     let line_ends: Vec<&str> = line_ends.collect();
-    let mut filled: BTreeMap<usize, &[IpAddr]> = BTreeMap::new();
-    for (row, &index) in plan.rows.iter().zip(&plan.manifests).filter(|(row, _)| row.decision == Outcome::Allocated) {
+    let filled = fillings(plan);
+    for (&index, Filling { values, .. }) in &filled {
         let manifest = &manifests[index];
         let reason = "its spec is missing, or an alias or merge key brings it in; write it out";
-        let found =
-            manifest.slot.as_ref().and_then(|slot| slot.edits(&row.cluster_ips, line_ends[manifest.origin.source]));
-        edits[manifest.origin.source].extend(found.ok_or(FillError { origin: manifest.origin.clone(), reason })?);
-        filled.insert(index, &row.cluster_ips);
+        let line_end = line_ends[manifest.origin.source];
+        let found = manifest.slot.as_ref().and_then(|slot| slot.edits(values, line_end));
+        edits[manifest.origin.source].extend(found.ok_or_else(|| FillError::of(manifest, reason))?);
     }
     let mut stream = String::new();
     for (source, edits) in sources.iter().zip(edits) {
@@ -50,8 +57,30 @@ pub fn manifests(sources: &[Source], manifests: &[Manifest], plan: &Plan) -> Res
     Ok(stream.text)
 }
 
+/// What goes into which manifest.
+fn fillings(plan: &Plan) -> BTreeMap<usize, Filling> {
+    let services = plan.rows.iter().zip(&plan.manifests).filter(|(row, _)| row.decision == Outcome::Allocated);
+    let services = services.map(|(row, index)| {
+        let values = row.cluster_ips.iter().map(ToString::to_string).collect();
+        (*index, Filling { fields: Fields::ClusterIps, values })
+    });
+    let nodes = plan.nodes.iter().flat_map(|nodes| nodes.rows.iter().zip(&nodes.manifests));
+    let nodes = nodes.filter(|(row, _)| row.decision == Outcome::Allocated).map(|(row, index)| {
+        let values = row.pod_cidrs.iter().map(ToString::to_string).collect();
+        (*index, Filling { fields: Fields::PodCidrs, values })
+    });
+    services.chain(nodes).collect()
+}
+
+impl FillError {
+    fn of(manifest: &Manifest, reason: &'static str) -> Self {
+        let what = if manifest.is_node() { "block" } else { "address" };
+        Self { origin: manifest.origin.clone(), what, reason }
+    }
+}
+
 /// What was written is read again: a text that came out wrong must not be printed.
-fn verify(stream: &Source, manifests: &[Manifest], filled: &BTreeMap<usize, &[IpAddr]>) -> Result<(), FillError> {
+fn verify(stream: &Source, manifests: &[Manifest], filled: &BTreeMap<usize, Filling>) -> Result<(), FillError> {
     let (mut next, mut unlike) = (0, None);
     let read = manifests::each(slice::from_ref(stream), "", &mut |written| {
         if unlike.is_none() && manifests.get(next).is_some_and(|manifest| !same(&written, manifest, filled.get(&next)))
@@ -63,16 +92,19 @@ fn verify(stream: &Source, manifests: &[Manifest], filled: &BTreeMap<usize, &[Ip
     let unlike = if read.is_ok() { unlike.unwrap_or(next) } else { 0 };
     match manifests.get(unlike) {
         Some(manifest) => {
-            let reason = "the text around it is too unusual; set clusterIP by hand";
-            Err(FillError { origin: manifest.origin.clone(), reason })
+            let reason = match manifest.is_node() {
+                true => "the text around it is too unusual; set podCIDR and podCIDRs by hand",
+                false => "the text around it is too unusual; set clusterIP by hand",
+            };
+            Err(FillError::of(manifest, reason))
         }
         None => Ok(()),
     }
 }
 
-/// Whether what was written is the manifest, with its addresses if it got any.
-fn same(written: &Manifest, manifest: &Manifest, addresses: Option<&&[IpAddr]>) -> bool {
-    if addresses.is_none() && written.object == manifest.object {
+/// Whether what was written is the manifest, with its addresses or blocks if it got any.
+fn same(written: &Manifest, manifest: &Manifest, filling: Option<&Filling>) -> bool {
+    if filling.is_none() && written.object == manifest.object {
         return true;
     }
     let (mut written, mut object) = (written.object.value(), manifest.object.value());
@@ -80,20 +112,23 @@ fn same(written: &Manifest, manifest: &Manifest, addresses: Option<&&[IpAddr]>) 
     if written.pointer("/metadata/namespace") == Some(&Value::from("")) {
         written["metadata"]["namespace"] = object["metadata"]["namespace"].clone();
     }
-    if let Some(addresses) = addresses {
-        set_addresses(&mut object, addresses);
+    if let Some(filling) = filling {
+        set(&mut object, filling);
     }
     written == object
 }
 
-fn set_addresses(object: &mut Value, addresses: &[IpAddr]) {
-    let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    let had_list = object.pointer("/spec/clusterIPs").is_some();
-    object["spec"]["clusterIP"] = texts.first().cloned().into();
-    if texts.len() > 1 {
-        object["spec"]["clusterIPs"] = texts.into();
+fn set(object: &mut Value, Filling { fields, values }: &Filling) {
+    let (first, all) = fields.names();
+    let Some(object) = object.as_object_mut() else { return };
+    let spec = object.entry("spec").or_insert_with(|| Value::Object(Map::new()));
+    let Some(spec) = spec.as_object_mut() else { return };
+    let had_list = spec.contains_key(all);
+    spec.insert(first.to_owned(), values.first().cloned().into());
+    if fields.lists(values.len()) {
+        spec.insert(all.to_owned(), values.clone().into());
     } else if had_list {
-        object["spec"]["clusterIPs"] = Value::Array(Vec::new());
+        spec.insert(all.to_owned(), Value::Array(Vec::new()));
     }
 }
 

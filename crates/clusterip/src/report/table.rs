@@ -10,49 +10,116 @@ use super::columns::{self, paint};
 use super::json::Summary;
 use super::style;
 use super::terminal::harmless;
+use crate::nodes::planner::{NodePlan, NodeRow, RangeUse};
 use crate::planner::{Plan, Row};
 use crate::pool_use::PoolUse;
 
-/// The table: a row for each Service, its warnings below it, and a last line with the totals. Coloured;
-/// whoever prints it takes the colours out where they don't belong.
+/// The table: a row for each Service and below it one for each Node, their warnings below them, and at the
+/// end a line with the totals of each. Coloured; whoever prints it takes the colours out where they don't
+/// belong.
 ///
 /// # Errors
 /// Where the table can't be laid out.
 pub fn plan(plan: &Plan) -> Result<String, std::io::Error> {
-    let head = ["NAMESPACE", "SERVICE", "POOL", "CLUSTER-IP", "EVIDENCE"].map(|title| paint(style::HEAD, title));
-    let rows = plan.rows.iter().map(|row| line(row).to_vec());
-    let mut lines = columns::lines([head.to_vec()].into_iter().chain(rows))?.into_iter();
     let mut table = String::new();
-    let mut put = |line: &str| {
-        table.push_str(line);
-        table.push('\n');
-    };
-    put(&lines.next().unwrap_or_default());
-    for (row, line) in plan.rows.iter().zip(lines) {
-        put(&line);
-        if let Some(message) = row.message.as_ref().filter(|_| row.decision == Outcome::Denied) {
-            put(&paint(style::ERROR, &format!("  denied: {}", harmless(message))));
-        }
-        for warning in &row.warnings {
-            put(&paint(style::WARNING, &format!("  warning: {}", harmless(warning))));
-        }
+    let mut sums = Vec::new();
+    // Where it is about Nodes alone, nothing need be said of Services.
+    let nodes = plan.nodes.as_ref().filter(|nodes| !nodes.rows.is_empty() || !plan.rows.is_empty());
+    if nodes.is_none() || !plan.rows.is_empty() {
+        let head = ["NAMESPACE", "SERVICE", "POOL", "CLUSTER-IP", "EVIDENCE"];
+        put(&mut table, &head, plan.rows.iter().map(|row| (line(row).to_vec(), Remarks::of(row))))?;
+        sums.push(totals(plan));
     }
-    put("");
-    put(&totals(plan));
+    if let Some(nodes) = nodes.filter(|nodes| !nodes.rows.is_empty()) {
+        if !table.is_empty() {
+            table.push('\n');
+        }
+        let head = ["NODE", "POOL", "BLOCKS", "EVIDENCE"];
+        put(&mut table, &head, nodes.rows.iter().map(|row| (node_line(row).to_vec(), Remarks::of_node(row))))?;
+    }
+    sums.extend(nodes.map(node_totals));
+    for (index, sum) in sums.iter().enumerate() {
+        let _ = writeln!(table, "{}{sum}", if index == 0 { "\n" } else { "" });
+    }
     Ok(table)
 }
 
+/// What stands below a row.
+struct Remarks<'r> {
+    denied: Option<&'r str>,
+    warnings: &'r [String],
+}
+
+impl<'r> Remarks<'r> {
+    fn of(row: &'r Row) -> Self {
+        let denied = row.message.as_deref().filter(|_| row.decision == Outcome::Denied);
+        Self { denied, warnings: &row.warnings }
+    }
+
+    fn of_node(row: &'r NodeRow) -> Self {
+        let denied = row.message.as_deref().filter(|_| row.decision == Outcome::Denied);
+        Self { denied, warnings: &row.warnings }
+    }
+}
+
+fn put<'r>(
+    table: &mut String,
+    head: &[&str],
+    rows: impl Iterator<Item = (Vec<String>, Remarks<'r>)>,
+) -> Result<(), std::io::Error> {
+    let head: Vec<String> = head.iter().map(|title| paint(style::HEAD, title)).collect();
+    let (cells, remarks): (Vec<Vec<String>>, Vec<Remarks<'r>>) = rows.unzip();
+    let mut lines = columns::lines([head].into_iter().chain(cells))?.into_iter();
+    // Writing to a string can't fail.
+    let _ = writeln!(table, "{}", lines.next().unwrap_or_default());
+    for (Remarks { denied, warnings }, line) in remarks.iter().zip(lines) {
+        let _ = writeln!(table, "{line}");
+        if let Some(message) = denied {
+            let _ = writeln!(table, "{}", paint(style::ERROR, &format!("  denied: {}", harmless(message))));
+        }
+        for warning in *warnings {
+            let _ = writeln!(table, "{}", paint(style::WARNING, &format!("  warning: {}", harmless(warning))));
+        }
+    }
+    Ok(())
+}
+
 fn line(row: &Row) -> [String; 5] {
-    let pool = row.pool.as_deref().unwrap_or("-");
-    let addresses = row.cluster_ips.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let (address, style) = match row.decision {
+    let Common { pool, given, evidence } =
+        common(row.decision, row.pool.as_deref(), &row.cluster_ips, row.evidence.as_ref(), row.message.as_deref());
+    [harmless(&row.namespace), harmless(&row.name), pool, given, evidence]
+}
+
+fn node_line(row: &NodeRow) -> [String; 4] {
+    let Common { pool, given, evidence } =
+        common(row.decision, row.pool.as_deref(), &row.pod_cidrs, row.evidence.as_ref(), row.message.as_deref());
+    [harmless(&row.name), pool, given, evidence]
+}
+
+/// The cells that Services and Nodes have in common.
+struct Common {
+    pool: String,
+    /// Addresses or blocks.
+    given: String,
+    evidence: String,
+}
+
+fn common<T: ToString>(
+    decision: Outcome,
+    pool: Option<&str>,
+    given: &[T],
+    evidence: Option<&Report>,
+    message: Option<&str>,
+) -> Common {
+    let given = given.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let (given, style) = match decision {
         Outcome::Denied => ("denied".to_owned(), style::ERROR),
-        _ if addresses.is_empty() => ("-".to_owned(), style::FAINT),
-        Outcome::Left => (addresses, style::FAINT),
-        Outcome::Allocated => (addresses, style::GOOD),
+        _ if given.is_empty() => ("-".to_owned(), style::FAINT),
+        Outcome::Left => (given, style::FAINT),
+        Outcome::Allocated => (given, style::GOOD),
     };
-    let evidence = row.evidence.as_ref().map(|evidence| harmless(&self::evidence(evidence)));
-    let evidence = match (evidence, row.decision, &row.message) {
+    let evidence = evidence.map(|evidence| harmless(&self::evidence(evidence)));
+    let evidence = match (evidence, decision, message) {
         (None, Outcome::Left, Some(message)) => paint(style::FAINT, &format!("left: {}", harmless(message))),
         // What is known of a Service that is left tells whether its address fits.
         (Some(evidence), Outcome::Left, Some(message)) => {
@@ -61,7 +128,7 @@ fn line(row: &Row) -> [String; 5] {
         (Some(evidence), ..) => evidence,
         (None, ..) => paint(style::FAINT, "-"),
     };
-    [harmless(&row.namespace), harmless(&row.name), harmless(pool), paint(style, &address), evidence]
+    Common { pool: harmless(pool.unwrap_or("-")), given: paint(style, &given), evidence }
 }
 
 /// `os=windows, arch=amd64 (Deployment shop/web)`: the well-known labels without their prefix. Without
@@ -76,11 +143,7 @@ fn evidence(report: &Report) -> String {
 }
 
 fn totals(plan: &Plan) -> String {
-    let Summary { allocated, left, denied } = Summary::of(&plan.rows);
-    let services = if plan.rows.len() == 1 { "Service" } else { "Services" };
-    let mut line = format!("{} {services}: {allocated} allocated, {left} left, ", plan.rows.len());
-    let denied_text = format!("{denied} denied");
-    line.push_str(&if denied == 0 { denied_text } else { paint(style::ERROR, &denied_text) });
+    let mut line = decisions(plan.rows.len(), "Service", Summary::of(&plan.rows));
     for PoolUse { name, family, used, usable, .. } in &plan.pools {
         let several = plan.pools.iter().filter(|pool| pool.name == *name).count() > 1 || *family == Family::V6;
         let family = if several { format!(" {family}") } else { String::new() };
@@ -88,6 +151,24 @@ fn totals(plan: &Plan) -> String {
         let _ = write!(line, "; {name}{family} {used} of {} used", count(*usable));
     }
     line
+}
+
+fn node_totals(plan: &NodePlan) -> String {
+    let mut line = decisions(plan.rows.len(), "Node", Summary::of_nodes(&plan.rows));
+    for RangeUse { pool, cidr, counts } in &plan.ranges {
+        let several = plan.ranges.iter().filter(|range| range.pool == *pool).count() > 1;
+        let range = if several { format!(" {cidr}") } else { String::new() };
+        let _ = write!(line, "; {pool}{range} {} of {} blocks used", count(counts.used), count(counts.usable));
+    }
+    line
+}
+
+/// `20 Services: 16 allocated, 4 left, 0 denied`
+fn decisions(all: usize, one: &str, Summary { allocated, left, denied }: Summary) -> String {
+    let plural = if all == 1 { "" } else { "s" };
+    let denied_text = format!("{denied} denied");
+    let denied = if denied == 0 { denied_text } else { paint(style::ERROR, &denied_text) };
+    format!("{all} {one}{plural}: {allocated} allocated, {left} left, {denied}")
 }
 
 /// A number, or about which power of two it is where nobody would read the number.

@@ -1,7 +1,12 @@
 // Addresses as numbers: so they can be counted, and cut into blocks.
 
-const V4 = { name: "IPv4", bits: 32 };
-const V6 = { name: "IPv6", bits: 128 };
+const V4 = { name: "IPv4", bits: 32, shift: 0n, of: null };
+const V6 = { name: "IPv6", bits: 128, shift: 0n, of: null };
+
+// The blocks of a family that have this prefix length, counted as its addresses are: a family of its own.
+function blocksOf(family, length) {
+  return { name: family.name, bits: length, shift: BigInt(family.bits - length), of: family };
+}
 
 // The number of an address, and its family; none where the text is no address.
 function parseAddress(text) {
@@ -25,8 +30,9 @@ function parseV6(text) {
   return { family: V6, value: BigInt("0x" + groups.map((group) => group.padStart(4, "0")).join("")) };
 }
 
-// The one way in which Kubernetes writes it (RFC 5952).
+// The one way in which Kubernetes writes it (RFC 5952); a block with its length.
 function formatAddress(family, value) {
+  if (family.of) return `${formatFirst(family, value)}/${family.bits}`;
   if (family === V4) {
     const number = Number(value);
     return [24, 16, 8, 0].map((shift) => (number >>> shift) & 255).join(".");
@@ -36,6 +42,11 @@ function formatAddress(family, value) {
   const { start, length } = longestZeros(groups);
   if (length < 2) return groups.join(":");
   return `${groups.slice(0, start).join(":")}::${groups.slice(start + length).join(":")}`;
+}
+
+// The first address of what has this number.
+function formatFirst(family, value) {
+  return formatAddress(family.of ?? family, value << family.shift);
 }
 
 function longestZeros(groups) {
@@ -58,7 +69,7 @@ function parseBlock(text) {
 }
 
 function formatBlock(block) {
-  return `${formatAddress(block.family, block.first)}/${block.family.bits - block.bits}`;
+  return `${formatFirst(block.family, block.first)}/${block.family.bits - block.bits}`;
 }
 
 function sizeOf(block) {
@@ -71,4 +82,14 @@ function lastOf(block) {
 
 function contains(block, family, value) {
   return block.family === family && value >= block.first && value <= lastOf(block);
+}
+
+// An address or a range as the audit names them; none where the text is neither.
+function parsePlace(text) {
+  if (text.includes("/")) {
+    const block = parseBlock(text);
+    return block && { family: block.family, value: block.first, text: formatBlock(block), isBlock: true };
+  }
+  const address = parseAddress(text);
+  return address && { ...address, text: formatAddress(address.family, address.value), isBlock: false };
 }

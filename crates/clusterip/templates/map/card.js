@@ -4,8 +4,9 @@ const card = document.getElementById("card");
 
 function addressFacts(range, item) {
   const address = formatAddress(range.root.family, item.first);
-  const facts = [["Address", address], ["Pool", range.pool], ["State", stateInWords(item)]];
   const { entry } = item;
+  if (range.root.family.of) return blockFacts(range, item, address);
+  const facts = [["Address", address], ["Pool", range.pool], ["State", stateInWords(item)]];
   if (entry) {
     facts.push(["Service", entry.name], ["Namespace", entry.namespace]);
     facts.push(["Belongs to", entry.pool === null ? "no pool" : `pool ${entry.pool}`]);
@@ -16,9 +17,23 @@ function addressFacts(range, item) {
   return facts;
 }
 
+// Of a block of a Node, or of several that share it.
+function blockFacts(range, { entry, ...item }, block) {
+  const facts = [["Block", block], ["Pool", range.pool], ["State", stateInWords({ entry, ...item })]];
+  const findings = new Set();
+  for (const held of entry?.holders ?? []) {
+    facts.push(["Node", held.block === block ? held.node : `${held.node}, with ${held.block}`]);
+    facts.push(["Belongs to", held.pool === null ? "no pool" : `pool ${held.pool}`]);
+    facts.push(["Labels", held.evidence ?? "none"]);
+    for (const finding of findingsAt(held.block)) findings.add(finding);
+  }
+  for (const finding of findings) facts.push(["Finding", sentenceOf(finding)]);
+  return facts;
+}
+
 function stateInWords(item) {
   const word = STATES[item.state].word;
-  return item.entry && item.kept ? `${word}, among the ${STATES[item.kept].word} ones` : word;
+  return item.entry && item.kept ? `${word}, ${STATES[item.kept].among}` : word;
 }
 
 function spanFacts(range, item) {
@@ -26,17 +41,17 @@ function spanFacts(range, item) {
   return [
     ["From", formatAddress(family, item.first)],
     ["To", formatAddress(family, item.last)],
-    ["Addresses", formatNumber(item.last - item.first + 1n)],
+    [range.words.title, formatNumber(item.last - item.first + 1n)],
     ["State", STATES[item.state].word],
   ];
 }
 
-function blockFacts(range, item) {
+function partFacts(range, item) {
   return [
-    ["Block", formatBlock(item.block)],
+    [range.words.part, formatBlock(item.block)],
     ["Pool", range.pool],
     ...Object.entries(item.counts).map(([state, count]) => [STATES[state].word, formatNumber(count)]),
-    ["reserved or excluded", formatNumber(item.kept)],
+    [range.words.kept, formatNumber(item.kept)],
     ["free", formatNumber(item.free)],
   ];
 }
@@ -48,7 +63,7 @@ function factsOf(range, item) {
     case "span":
       return spanFacts(range, item);
     default:
-      return blockFacts(range, item);
+      return partFacts(range, item);
   }
 }
 
@@ -58,7 +73,7 @@ function labelOf(range, item) {
   switch (item.kind) {
     case "address": {
       const { entry } = item;
-      return [formatAddress(family, item.first), stateInWords(item), entry && `${entry.namespace}/${entry.name}`]
+      return [formatAddress(family, item.first), stateInWords(item), entry && ownerOf(entry)]
         .filter(Boolean)
         .join(", ");
     }

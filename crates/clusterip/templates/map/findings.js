@@ -18,19 +18,23 @@ function addressLink(address) {
   return element("a", "address", address, { href: `#at=${address}`, "data-at": address });
 }
 
-// The findings by kind, in their order; the addresses of those that are about none of the ranges.
+// What a finding is about: addresses of a Service, or blocks of a Node.
+function placesOf(finding) {
+  return [...(finding.addresses ?? []), ...(finding.blocks ?? [])];
+}
+
+// The findings by kind, in their order; the addresses and blocks of those that are about none of the ranges.
 function drawFindings(findings, ranges) {
   const kinds = Map.groupBy(findings, (finding) => finding.kind);
   for (const [kind, some] of kinds) document.getElementById("findings").append(kindOf(kind, some));
   const homeless = [];
   for (const finding of findings) {
-    for (const address of finding.addresses ?? []) {
-      const { family, value } = parseAddress(address);
+    for (const address of placesOf(finding)) {
       if (findingsByAddress.has(address)) findingsByAddress.get(address).push(finding);
       else {
         findingsByAddress.set(address, [finding]);
-        const known = ranges.some((range) => contains(range.root, family, value));
-        if (!known && finding.name !== null) homeless.push({ ...finding, address });
+        const known = ranges.some((range) => numberIn(range, parsePlace(address)) !== null);
+        if (!known && (finding.name !== null || finding.node)) homeless.push({ ...finding, address });
       }
     }
   }
@@ -62,8 +66,9 @@ function kindOf(kind, findings) {
 }
 
 function itemOf(finding) {
-  const about = finding.name === null ? (finding.pool === null ? null : `pool ${finding.pool}`) : `${finding.namespace}/${finding.name}`;
-  const head = (finding.addresses ?? []).flatMap((address) => [addressLink(address), " "]);
+  const aboutPool = finding.pool === null ? null : `pool ${finding.pool}`;
+  const about = finding.name === null && !finding.node ? aboutPool : ownerOf(finding);
+  const head = placesOf(finding).flatMap((address) => [addressLink(address), " "]);
   if (about) head.push(element("strong", "", about), " ");
   return element("li", "", [...head, sentenceOf(finding)], { tabindex: "-1" });
 }

@@ -72,13 +72,14 @@ class RangeMap {
   inWords() {
     const entries = entriesIn(this.range, this.block.first, lastOf(this.block));
     const count = (state) => entries.filter((entry) => entry.state === state).length;
-    const words = [plural(sizeOf(this.block), "address", "addresses"), `${formatNumber(count("used"))} used`];
+    const { one, many, cell } = this.range.words;
+    const words = [plural(sizeOf(this.block), one, many), `${formatNumber(count("used"))} used`];
     for (const state of ["misplaced", "inFlight"]) {
       if (count(state) > 0) words.push(`${formatNumber(count(state))} ${STATES[state].word}`);
     }
     switch (layoutOf(this.range, this.block).as) {
       case "blocks":
-        return `${words.join(", ")}; each cell is a block of ${formatNumber(sizeOf(this.items[0].block))}`;
+        return `${words.join(", ")}; each cell is ${cell(formatNumber(sizeOf(this.items[0].block)))}`;
       case "sparse":
         return `${words.join(", ")}; the free ones are left out`;
       default:
@@ -94,7 +95,8 @@ class RangeMap {
       rows.push(element("div", "row", [header, ...this.cells.slice(start, start + this.columns)], { role: "row" }));
     }
     if (rows.length === 0) return element("p", "empty", "Nothing is used here.");
-    const what = this.items[0].kind === "block" ? "Blocks" : "Addresses";
+    const { parts, title } = this.range.words;
+    const what = this.items[0].kind === "block" ? parts : title;
     const grid = element("div", "grid", rows, { role: "grid", "aria-label": `${what} of ${formatBlock(this.block)}` });
     grid.style.setProperty("--columns", Math.min(this.columns, this.cells.length));
     grid.addEventListener("keydown", (event) => this.key(event));

@@ -2,9 +2,8 @@
 
 const audit = JSON.parse(document.getElementById("audit").textContent);
 
-const ranges = audit.pools
-  .flatMap((pool) => pool.ranges.map((range) => [pool, range]))
-  .map(([pool, range], number) => readRange(pool, range, number));
+const rangesOf = (pools, read) => pools.flatMap((pool) => pool.ranges.map((range) => (number) => read(pool, range, number)));
+const ranges = [...rangesOf(audit.pools, readRange), ...rangesOf(audit.nodes?.pools ?? [], readBlockRange)].map((read, number) => read(number));
 const maps = ranges.map((range) => new RangeMap(range, document.querySelector(`[data-range="${range.number}"]`)));
 const homeless = drawFindings(audit.findings, ranges);
 const search = new Search(ranges, maps, homeless);

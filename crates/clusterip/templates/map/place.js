@@ -8,11 +8,11 @@ function readHash(hash) {
   const blocks = (parameters.get("open") ?? "").split(",").map(parseBlock).filter(Boolean);
   const open = new Map();
   for (const block of blocks) {
-    const range = rangeAt(block.family, block.first);
-    if (range && block.bits < range.root.bits) open.set(range.number, pathOf(range, block).at(-1));
+    const range = ranges.find((range) => isOpen(range, block));
+    if (range) open.set(range.number, pathOf(range, partOf(range, block)).at(-1));
   }
-  const at = parseAddress(parameters.get("at") ?? "");
-  return { query: parameters.get("q") ?? "", at: at ? formatAddress(at.family, at.value) : null, open };
+  const at = parsePlace(parameters.get("at") ?? "");
+  return { query: parameters.get("q") ?? "", at: at?.text ?? null, open };
 }
 
 function hashOf({ query, at, open }) {
@@ -23,8 +23,16 @@ function hashOf({ query, at, open }) {
   return `#${parts.join("&")}`;
 }
 
-function rangeAt(family, value) {
-  return ranges.find((range) => contains(range.root, family, value)) ?? null;
+// Whether a block is one that a range may be opened at.
+function isOpen(range, block) {
+  const part = partOf(range, block);
+  return part !== null && part.bits < range.root.bits && numberIn(range, { family: block.family, value: block.first }) !== null;
+}
+
+// The range of an address or block, and its number there. An address in several is that of a Service.
+function rangeAt(place) {
+  const range = ranges.find((range) => (range.root.family.of !== null || !place.isBlock) && numberIn(range, place) !== null);
+  return range ? { range, value: numberIn(range, place) } : null;
 }
 
 // Goes somewhere, so that the browser's way back leads here.
@@ -54,18 +62,19 @@ function openBlock(map, block, from) {
 
 // Shows an address, and all that is known of it; none: shows none any more.
 function goTo(address, { focus }) {
-  const parsed = address === null ? null : parseAddress(address);
-  const range = parsed && rangeAt(parsed.family, parsed.value);
+  const place = address === null ? null : parsePlace(address);
+  const found = place && rangeAt(place);
   const open = new Map(here.open);
-  if (range) {
-    const block = pathTo(range, parsed.value).at(-1);
+  if (found) {
+    const { range, value } = found;
+    const block = pathTo(range, value).at(-1);
     if (block.bits === range.root.bits) open.delete(range.number);
     else open.set(range.number, block);
   }
   go({ query: here.query, at: address, open });
   unselect();
-  if (!parsed) return;
-  if (range) select(range, parsed.value, focus);
+  if (!place) return;
+  if (found) select(found.range, found.value, focus);
   else showFinding(address);
 }
 
@@ -130,9 +139,9 @@ function follow() {
   search.box.value = next.query;
   search.run(next.query);
   if (next.at !== null) {
-    const { family, value } = parseAddress(next.at);
-    const range = rangeAt(family, value);
-    if (range) {
+    const found = rangeAt(parsePlace(next.at));
+    if (found) {
+      const { range, value } = found;
       const block = pathTo(range, value).at(-1);
       if (block.bits < range.root.bits) here.open.set(range.number, block);
       select(range, value, false);

@@ -6,6 +6,9 @@ const FLAT_BITS = 10;
 const SPARSE_BITS = 16;
 const SPARSE_ENTRIES = 64;
 
+// So many blocks of the usual size are shown of a Node that has more: nobody looks through them.
+const WIDEST = 65536n;
+
 // A range of the audit: a block, with its used addresses in order.
 function readRange(pool, range, number) {
   const block = parseBlock(range.cidr);
@@ -15,7 +18,56 @@ function readRange(pool, range, number) {
     last: parseAddress(span.last).value,
     why: span.why,
   }));
-  return { number, pool: pool.name, root: block, counts: range.counts, entries, kept };
+  return { number, pool: pool.name, root: block, entries, kept, words: COUNTED.addresses };
+}
+
+// A range of a pool of Nodes: its blocks are what addresses are elsewhere.
+function readBlockRange(pool, range, number) {
+  const { family: base, first, bits } = parseBlock(range.cidr);
+  const family = blocksOf(base, range.blockLength);
+  const root = { family, first: first >> family.shift, bits: bits - Number(family.shift) };
+  const entries = new Map();
+  for (const held of range.blocks) {
+    const [from, to] = numbersIn({ root }, parseBlock(held.block));
+    for (let value = from; value <= to && value < from + WIDEST; value++) {
+      const entry = entries.get(value) ?? { address: formatAddress(family, value), value, range: number, state: held.state, holders: [] };
+      entry.holders.push(held);
+      if (held.state === "misplaced") entry.state = "misplaced";
+      entries.set(value, entry);
+    }
+  }
+  const kept = range.withheld.map((span) => ({
+    first: parseBlock(span.first).first >> family.shift,
+    last: parseBlock(span.last).first >> family.shift,
+    why: span.why,
+  }));
+  const inOrder = [...entries.values()].sort((a, b) => (a.value < b.value ? -1 : 1));
+  return { number, pool: pool.name, root, entries: inOrder, kept, words: COUNTED.blocks };
+}
+
+// By which number a range knows an address, or the first one of a block; none where it lies elsewhere.
+function numberIn(range, { family, value }) {
+  const own = range.root.family;
+  if ((own.of ?? own) !== family) return null;
+  const number = value >> own.shift;
+  return contains(range.root, own, number) ? number : null;
+}
+
+// The first and the last number of a range that has addresses of a block; the first behind the last where
+// none has.
+function numbersIn({ root }, block) {
+  const { family, first } = root;
+  if ((family.of ?? family) !== block.family) return [1n, 0n];
+  const [from, to] = [block.first >> family.shift, lastOf(block) >> family.shift];
+  return [from > first ? from : first, to < lastOf(root) ? to : lastOf(root)];
+}
+
+// What is written as a block of addresses, as a part of a range; none where it is smaller than what is
+// counted there.
+function partOf(range, block) {
+  const { family } = range.root;
+  const bits = block.bits - Number(family.shift);
+  return bits < 0 ? null : { family, first: block.first >> family.shift, bits };
 }
 
 // Where the first entry at or after a number stands.
@@ -139,15 +191,15 @@ function blockItems(range, block, bits) {
   for (const item of items) {
     item.taken = item.counts.used + item.counts.misplaced + item.counts.inFlight;
     item.free = item.last - item.first + 1n - item.kept - BigInt(item.taken - item.usedKept);
-    item.state = stateOfBlock(item);
+    item.state = stateOfBlock(item, range);
   }
   return items;
 }
 
 // What most calls for attention.
-function stateOfBlock(item) {
+function stateOfBlock(item, range) {
   if (item.counts.misplaced) return "misplaced";
   if (item.counts.inFlight) return "inFlight";
   if (item.counts.used) return "used";
-  return item.free === 0n ? "reserved" : "free";
+  return item.free === 0n ? range.words.keptState : "free";
 }

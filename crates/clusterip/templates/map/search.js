@@ -1,4 +1,4 @@
-// The search box: finds addresses, ranges, namespaces, Services and evidence.
+// The search box: finds addresses, ranges, blocks, namespaces, Services, Nodes and evidence.
 
 // So many matches are listed; all are marked.
 const LISTED = 50;
@@ -21,7 +21,8 @@ class Search {
 
   // What is searched in, in lower case; made once, when somebody searches.
   get texts() {
-    const text = (what) => [what.address, `${what.namespace}/${what.name}`, what.pool, what.evidence].join("\n").toLowerCase();
+    const own = (what) => [what.address, ownerOf(what), what.pool, what.evidence];
+    const text = (what) => [what, ...(what.holders ?? [])].flatMap(own).join("\n").toLowerCase();
     const entries = this.ranges.flatMap((range) => range.entries);
     const all = [...entries, ...this.homeless].map((entry) => ({ entry, text: text(entry) }));
     Object.defineProperty(this, "texts", { value: all });
@@ -54,13 +55,18 @@ class Search {
   find(query) {
     const block = parseBlock(query.includes("/") ? query : `${query}/${query.includes(":") ? 128 : 32}`);
     if (!block) return this.texts.filter(({ text }) => text.includes(query)).map(({ entry }) => entry);
+    const numbers = this.ranges.map((range) => numbersIn(range, block));
     const inside = this.texts.map(({ entry }) => entry).filter((entry) => {
-      const address = entry.range === undefined ? parseAddress(entry.address) : { family: this.ranges[entry.range].root.family, value: entry.value };
-      return contains(block, address.family, address.value);
+      if (entry.range !== undefined) return numbers[entry.range][0] <= entry.value && entry.value <= numbers[entry.range][1];
+      const { family, value } = parsePlace(entry.address);
+      return contains(block, family, value);
     });
-    const range = this.ranges.find((range) => contains(range.root, block.family, block.first));
-    if (inside.length > 0 || block.bits > 0 || !range) return inside;
-    return [{ address: formatAddress(block.family, block.first), value: block.first, range: range.number, unused: true }];
+    if (inside.length > 0) return inside;
+    // One that nobody has.
+    const range = this.ranges.find(({ root }, index) => numbers[index][0] <= numbers[index][1] && BigInt(block.bits) <= root.family.shift);
+    if (!range) return [];
+    const value = numbers[range.number][0];
+    return [{ address: formatAddress(range.root.family, value), value, range: range.number, unused: true }];
   }
 
   // Goes to a match, round and round; the box stays where one types.
@@ -71,7 +77,7 @@ class Search {
     const entry = this.matches[this.current];
     goTo(entry.address, { focus: false });
     this.count();
-    announce(`${formatNumber(this.current + 1)} of ${formatNumber(count)}: ${matchInWords(entry)}`);
+    announce(`${formatNumber(this.current + 1)} of ${formatNumber(count)}: ${this.inWords(entry)}`);
   }
 
   count() {
@@ -84,16 +90,16 @@ class Search {
   list() {
     this.count();
     document.getElementById("results").hidden = this.matches.length === 0;
-    const listed = this.matches.slice(0, LISTED).map((entry) => element("li", "", [addressLink(entry.address), ` ${matchInWords(entry)}`]));
+    const listed = this.matches.slice(0, LISTED).map((entry) => element("li", "", [addressLink(entry.address), ` ${this.inWords(entry)}`]));
     const more = this.matches.length - listed.length;
     if (more > 0) listed.push(element("li", "more", `and ${formatNumber(more)} more: Enter in the search box goes to the next`));
     document.getElementById("result-list").replaceChildren(...listed);
   }
-}
 
-function matchInWords(entry) {
-  if (entry.unused) return "used by no Service";
-  const evidence = entry.evidence ? `, ${entry.evidence}` : "";
-  const state = entry.state ? STATES[entry.state].word : "in no pool";
-  return `${entry.namespace}/${entry.name}, ${state}${evidence}`;
+  inWords(entry) {
+    if (entry.unused) return this.ranges[entry.range].words.unused;
+    const evidence = entry.evidence ?? entry.holders?.map((held) => held.evidence).find(Boolean);
+    const state = entry.state ? STATES[entry.state].word : "in no pool";
+    return [ownerOf(entry), state, evidence].filter(Boolean).join(", ");
+  }
 }

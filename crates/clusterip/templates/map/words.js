@@ -5,8 +5,36 @@ const STATES = {
   used: { class: "used", word: "used" },
   misplaced: { class: "misplaced", word: "misplaced" },
   inFlight: { class: "in-flight", word: "in flight" },
-  reserved: { class: "reserved", word: "reserved" },
-  excluded: { class: "excluded", word: "excluded" },
+  reserved: { class: "reserved", word: "reserved", among: "among the reserved ones" },
+  excluded: { class: "excluded", word: "excluded", among: "among the excluded ones" },
+  serviceRange: { class: "excluded", word: "withheld: in a Service range", among: "in a Service range" },
+  servicePool: { class: "excluded", word: "withheld: in a pool of Services", among: "in a pool of Services" },
+};
+
+// What is counted in a range: addresses of Services, or blocks of Nodes.
+const COUNTED = {
+  addresses: {
+    one: "address",
+    many: "addresses",
+    title: "Addresses",
+    part: "Block",
+    parts: "Blocks",
+    cell: (count) => `a block of ${count}`,
+    kept: "reserved or excluded",
+    keptState: "reserved",
+    unused: "used by no Service",
+  },
+  blocks: {
+    one: "block",
+    many: "blocks",
+    title: "Blocks",
+    part: "Range",
+    parts: "Parts",
+    cell: (count) => `${count} blocks`,
+    kept: "withheld",
+    keptState: "excluded",
+    unused: "used by no Node",
+  },
 };
 
 const KINDS = {
@@ -21,6 +49,12 @@ const KINDS = {
   "outside-ranges": "Pools outside of the cluster's Service ranges",
   "over-kubernetes": "Pools over the address of default/kubernetes",
   "lowest-order": "Order of addresses",
+  "shared-block": "Blocks that several Nodes have",
+  "wrong-node-pool": "Nodes in the wrong pool",
+  "outside-node-pool": "Nodes outside of their pool",
+  "withheld-block": "Nodes with blocks that are never handed out",
+  "no-block": "Nodes without a block",
+  "full-node-pool": "Full pools of Nodes",
 };
 
 // From here on a number is written as a power of ten: nobody compares longer ones.
@@ -33,6 +67,12 @@ function formatNumber(number) {
 
 function plural(number, one, many) {
   return `${formatNumber(number)} ${number == 1 ? one : many}`;
+}
+
+// Who has something, or what a finding is about.
+function ownerOf(what) {
+  if (what.holders) return what.holders.map((held) => `Node ${held.node}`).join(", ");
+  return what.node ? `Node ${what.node}` : `${what.namespace}/${what.name}`;
 }
 
 // An element: its class, what stands in it, and what else it has.

@@ -29,30 +29,35 @@ struct Page<'a> {
     policy: &'a str,
     style: &'a str,
     script: &'a str,
+    title: &'a str,
     states: &'a [StateName],
-    pools: Vec<pools::Pool<'a>>,
+    pools: pools::Pools<'a>,
     findings: usize,
     findings_text: String,
     notes: &'a [String],
     audit: String,
 }
 
-/// What an address can be, as the style sheet and people call it.
+/// What an address or block can be, as the style sheet and people call it.
 struct StateName {
     class: &'static str,
     name: &'static str,
 }
 
-const STATES: [StateName; 6] = [
-    StateName { class: "free", name: "free" },
-    StateName { class: "used", name: "used" },
-    StateName { class: "misplaced", name: "misplaced" },
-    StateName { class: "in-flight", name: "in flight" },
-    StateName { class: "reserved", name: "reserved" },
-    StateName { class: "excluded", name: "excluded" },
-];
+/// The states; those that are never handed out have one name more where there are Nodes.
+const fn states(excluded: &'static str) -> [StateName; 6] {
+    [
+        StateName { class: "free", name: "free" },
+        StateName { class: "used", name: "used" },
+        StateName { class: "misplaced", name: "misplaced" },
+        StateName { class: "in-flight", name: "in flight" },
+        StateName { class: "reserved", name: "reserved" },
+        StateName { class: "excluded", name: excluded },
+    ]
+}
 
-/// One self-contained page: pools with their fill, findings, and every range as a grid of its addresses.
+/// One self-contained page: pools with their fill, findings, and every range as a grid of its addresses or
+/// blocks.
 /// It loads nothing, sends nothing, and has the audit itself in it, as JSON. The same audit gives the
 /// same bytes.
 ///
@@ -60,11 +65,13 @@ const STATES: [StateName; 6] = [
 /// Where it can't be written as JSON.
 pub fn page(audit: &Audit) -> Result<String, PageError> {
     let findings = audit.findings.len();
+    let with_nodes = audit.nodes.is_some();
     let page = Page {
         policy: content_security_policy(),
         style: assets::STYLE,
         script: assets::SCRIPT,
-        states: &STATES,
+        title: if with_nodes { "Addresses of Services, blocks of Nodes" } else { "Addresses of Services" },
+        states: &states(if with_nodes { "excluded or withheld" } else { "excluded" }),
         pools: pools::pools(audit),
         findings,
         findings_text: match findings {

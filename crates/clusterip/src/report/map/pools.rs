@@ -1,4 +1,4 @@
-//! The pools as the table at the head of the page shows them.
+//! The pools as the tables at the head of the page show them.
 
 use ipnet::IpNet;
 
@@ -8,7 +8,15 @@ use crate::audit::model::{self, Audit, State};
 /// A pool, and its ranges.
 pub(super) struct Pool<'a> {
     pub(super) name: &'a str,
+    /// What a section of the page about it is called: one of Services and one of Nodes may have one name.
+    pub(super) title: String,
     pub(super) ranges: Vec<Range>,
+}
+
+/// All pools: those of Services, and those of Nodes, if the settings have any.
+pub(super) struct Pools<'a> {
+    pub(super) services: Vec<Pool<'a>>,
+    pub(super) nodes: Option<Vec<Pool<'a>>>,
 }
 
 /// A range: a row of the table.
@@ -16,13 +24,16 @@ pub(super) struct Range {
     /// Its place among all ranges of all pools: the script finds it by that.
     pub(super) number: usize,
     pub(super) cidr: IpNet,
+    /// The prefix length of the blocks of a range for Nodes.
+    pub(super) block_length: Option<u8>,
     pub(super) used: String,
     pub(super) claimed: String,
     pub(super) free: String,
     pub(super) usable: String,
-    pub(super) reserved: String,
+    /// Reserved, or withheld.
+    pub(super) kept: String,
     pub(super) misplaced: String,
-    /// How much of the usable addresses is taken, in words.
+    /// How much of what is usable is taken, in words.
     pub(super) share: String,
     /// Of the bar, in per cent.
     pub(super) used_width: String,
@@ -30,38 +41,94 @@ pub(super) struct Range {
     pub(super) claimed_width: String,
 }
 
-pub(super) fn pools(audit: &Audit) -> Vec<Pool<'_>> {
+pub(super) fn pools(audit: &Audit) -> Pools<'_> {
     let mut numbers = 0..;
-    let mut numbered = |range| Range::new(numbers.next().unwrap_or_default(), range);
-    let pools = audit.pools.iter();
-    pools.map(|pool| Pool { name: &pool.name, ranges: pool.ranges.iter().map(&mut numbered).collect() }).collect()
+    let mut number = || numbers.next().unwrap_or_default();
+    let services = audit.pools.iter().map(|pool| Pool {
+        name: &pool.name,
+        title: pool.name.clone(),
+        ranges: pool.ranges.iter().map(|range| Range::of_services(number(), range)).collect(),
+    });
+    let services = services.collect();
+    let nodes = audit.nodes.as_ref().map(|nodes| {
+        let pools = nodes.pools.iter().map(|pool| Pool {
+            name: &pool.name,
+            title: format!("{}: blocks of Nodes", pool.name),
+            ranges: pool.ranges.iter().map(|range| Range::of_nodes(number(), range)).collect(),
+        });
+        pools.collect()
+    });
+    Pools { services, nodes }
+}
+
+impl<'a> Pools<'a> {
+    /// All of them, as the sections of the page come.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Pool<'a>> {
+        self.services.iter().chain(self.nodes.iter().flatten())
+    }
 }
 
 impl Range {
-    fn new(number: usize, range: &model::Range) -> Self {
+    fn of_services(number: usize, range: &model::Range) -> Self {
         let counts = range.counts;
         let misplaced = range.addresses.iter().filter(|address| address.state == State::Misplaced).count();
-        let taken = thousandths(counts.used.saturating_add(counts.claimed), counts.usable);
-        let used = thousandths(counts.used, counts.usable).min(taken);
+        let fill = Fill::of(counts.used, counts.claimed, counts.usable);
         Self {
             number,
             cidr: range.cidr,
+            block_length: None,
             used: grouped(counts.used),
             claimed: grouped(counts.claimed),
             free: grouped(counts.free),
             usable: grouped(counts.usable),
-            reserved: grouped(counts.reserved),
+            kept: grouped(counts.reserved),
             misplaced: grouped(misplaced as u128),
-            share: match (taken, counts.usable) {
-                (_, 0) => "none usable".to_owned(),
-                (0, _) => "empty".to_owned(),
-                (1..10, _) => "< 1 %".to_owned(),
-                (1000, _) => "full".to_owned(),
-                _ => format!("{} %", taken / 10),
-            },
-            used_width: percent(used),
-            claimed_width: percent(taken - used),
+            share: fill.share,
+            used_width: fill.used,
+            claimed_width: fill.claimed,
         }
+    }
+
+    fn of_nodes(number: usize, range: &model::BlockRange) -> Self {
+        let counts = range.counts;
+        let misplaced = range.blocks.iter().filter(|block| block.state == State::Misplaced).count();
+        let fill = Fill::of(counts.used, 0, counts.usable);
+        Self {
+            number,
+            cidr: range.cidr,
+            block_length: Some(range.block_length),
+            used: grouped(counts.used),
+            claimed: grouped(0),
+            free: grouped(counts.free),
+            usable: grouped(counts.usable),
+            kept: grouped(counts.withheld),
+            misplaced: grouped(misplaced as u128),
+            share: fill.share,
+            used_width: fill.used,
+            claimed_width: fill.claimed,
+        }
+    }
+}
+
+/// A bar, in per cent, and what it shows in words.
+struct Fill {
+    share: String,
+    used: String,
+    claimed: String,
+}
+
+impl Fill {
+    fn of(used: u128, claimed: u128, usable: u128) -> Self {
+        let taken = thousandths(used.saturating_add(claimed), usable);
+        let used = thousandths(used, usable).min(taken);
+        let share = match (taken, usable) {
+            (_, 0) => "none usable".to_owned(),
+            (0, _) => "empty".to_owned(),
+            (1..10, _) => "< 1 %".to_owned(),
+            (1000, _) => "full".to_owned(),
+            _ => format!("{} %", taken / 10),
+        };
+        Self { share, used: percent(used), claimed: percent(taken - used) }
     }
 }
 

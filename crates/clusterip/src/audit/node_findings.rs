@@ -1,0 +1,148 @@
+//! What is not as it should be about Nodes and their blocks, in words.
+
+use clusterip_core::address::Family;
+use clusterip_core::settings::{NodePool, Settings, Withheld};
+use ipnet::IpNet;
+
+use super::model::{self, BlockRange, Finding, Kind};
+use super::nodes::Judged;
+use crate::nodes::placement::Standing;
+
+/// Nobody changes the blocks of a Node.
+const ANEW: &str = "the API server lets nobody change the blocks of a Node: drain and delete it, and let its kubelet \
+                    register it anew";
+
+/// What is wrong with a Node.
+pub fn of_node(settings: &Settings, judged: &Judged, findings: &mut Vec<Finding>) {
+    let placement = &judged.placement;
+    let own = placement.pool.as_deref().and_then(|name| pool(settings, name));
+    if let Some(own) = own.filter(|_| placement.blocks.is_empty()) {
+        let message = format!("it has no block, and it belongs to {}", belongs(judged, own));
+        let way_out = "`clusterip serve` assigns one; where it can't, its log and the Events of the Node say why";
+        findings.push(about(Kind::NoBlock, judged, Vec::new(), message, way_out));
+    }
+    for (block, standing) in &placement.blocks {
+        let belongs = || match own {
+            Some(own) => format!("it belongs to {}", belongs(judged, own)),
+            None => placement.reason.clone().unwrap_or_else(|| "no pool is for it".to_owned()),
+        };
+        let (kind, message) = match standing {
+            Standing::InPlace => continue,
+            Standing::Shared(others) => (Kind::SharedBlock, format!("{block} has addresses of {}", shared(others))),
+            Standing::WrongPool(name) => {
+                (Kind::WrongNodePool, format!("{block} {}, and {}", lies(settings, name, *block), belongs()))
+            }
+            Standing::Outside => {
+                let where_ = match own.filter(|own| own.cidrs.iter().any(|cidr| block.contains(cidr))) {
+                    Some(own) => format!("lies only partly in pool {}", own.name),
+                    None => "lies in no pool".to_owned(),
+                };
+                (Kind::OutsideNodePool, format!("{block} {where_}, and {}", belongs()))
+            }
+            Standing::Withheld(range) => {
+                (Kind::WithheldBlock, format!("{block} has addresses of {}", withheld(settings, own, *range)))
+            }
+        };
+        findings.push(about(kind, judged, vec![*block], message, ANEW));
+    }
+}
+
+/// What is wrong with the pools.
+pub fn of_pools(settings: &Settings, pools: &[model::NodePool], findings: &mut Vec<Finding>) {
+    for (pool, used) in settings.nodes.pools.iter().zip(pools) {
+        for family in pool.families() {
+            let ranges = used.ranges.iter().filter(|range| Family::of(range.cidr.addr()) == family);
+            let ranges: Vec<&BlockRange> = ranges.collect();
+            if ranges.iter().any(|range| range.counts.free > 0) {
+                continue;
+            }
+            let sum = |count: fn(&BlockRange) -> u128| {
+                ranges.iter().fold(0_u128, |sum, range| sum.saturating_add(count(range)))
+            };
+            let withheld = match sum(|range| range.counts.withheld) {
+                0 => String::new(),
+                count => format!(", {count} more are never handed out"),
+            };
+            let message = format!(
+                "node pool {} ({}) is full: Nodes have all {} blocks of /{}{withheld}",
+                pool.name,
+                listed(ranges.iter().map(|range| range.cidr)),
+                sum(|range| range.counts.usable),
+                pool.block_size.of(family),
+            );
+            findings.push(Finding {
+                kind: Kind::FullNodePool,
+                namespace: None,
+                name: None,
+                node: None,
+                addresses: Vec::new(),
+                blocks: Vec::new(),
+                pool: Some(pool.name.clone()),
+                evidence: None,
+                message,
+                way_out: "add a range to the pool, or delete Nodes that are gone".to_owned(),
+            });
+        }
+    }
+}
+
+fn about(kind: Kind, judged: &Judged, blocks: Vec<IpNet>, message: String, way_out: &str) -> Finding {
+    Finding {
+        kind,
+        namespace: None,
+        name: None,
+        node: Some(judged.name.clone()),
+        addresses: Vec::new(),
+        blocks,
+        pool: judged.placement.pool.clone(),
+        evidence: judged.placement.evidence.clone(),
+        message: format!("Node {}: {message}", judged.name),
+        way_out: way_out.to_owned(),
+    }
+}
+
+fn pool<'s>(settings: &'s Settings, name: &str) -> Option<&'s NodePool> {
+    settings.nodes.pools.iter().find(|pool| pool.name == name)
+}
+
+/// `pool linux (172.20.0.0/18): kubernetes.io/os=linux (Node linux-1)`
+fn belongs(judged: &Judged, own: &NodePool) -> String {
+    let evidence = judged.placement.evidence.as_deref().unwrap_or("it takes all");
+    format!("pool {} ({}): {evidence}", own.name, listed(own.cidrs.iter().copied()))
+}
+
+/// `lies in pool windows (172.20.128.0/17)`
+fn lies(settings: &Settings, name: &str, block: IpNet) -> String {
+    let pool = pool(settings, name);
+    match pool.and_then(|pool| pool.cidr_of(block)) {
+        Some(range) => format!("lies in pool {name} ({range})"),
+        None => {
+            format!("lies partly in pool {name} ({})", listed(pool.into_iter().flat_map(|pool| pool.cidrs.clone())))
+        }
+    }
+}
+
+fn shared(others: &[(String, IpNet)]) -> String {
+    // Of many the first few: each of them has a finding of its own.
+    const SHOWN: usize = 3;
+    let mut words: Vec<String> =
+        others.iter().take(SHOWN).map(|(node, theirs)| format!("{theirs} of Node {node}")).collect();
+    if others.len() > SHOWN {
+        words.push(format!("those of {} more", others.len() - SHOWN));
+    }
+    words.join(", ")
+}
+
+/// Why addresses of a range are never handed out, in words.
+fn withheld(settings: &Settings, own: Option<&NodePool>, range: IpNet) -> String {
+    let why = own.and_then(|own| settings.withheld_from(own).find(|(other, _)| *other == range));
+    match why.map(|(_, why)| why) {
+        Some(Withheld::ServiceRange) => format!("the Service range {range}"),
+        Some(Withheld::ServicePool(name)) => format!("{range} of the pool {name} of Services"),
+        Some(Withheld::Excluded) | None => format!("{range}, which is excluded from its pool"),
+    }
+}
+
+fn listed(ranges: impl Iterator<Item = IpNet>) -> String {
+    ranges.map(|range| range.to_string()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,247 @@
+//! Gives blocks to the Nodes of some manifests, one after the other, as the controller would that starts
+//! now.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use clusterip_core::answer::{Answer, Outcome};
+use clusterip_core::evidence::Report;
+use clusterip_core::settings::{NodePool, Settings};
+use ipnet::IpNet;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::fill;
+use super::held::{Held, blocks_of};
+use crate::cluster::manifests::{Manifest, Origin};
+use crate::cluster::object::{self, Packed};
+use crate::cluster::snapshot::{Snapshot, SnapshotCalls};
+use crate::policy::module::{Module, ModuleError};
+use crate::policy::node_request::{node_request, node_update};
+
+/// Whoever sends the requests of a plan.
+const PLANNER: &str = "clusterip-plan";
+
+/// What happens to a Node.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeRow {
+    /// Its name; that of `generateName` with an ellipsis where it is yet to be generated.
+    pub name: String,
+    /// What is decided.
+    pub decision: Outcome,
+    /// Its pool.
+    pub pool: Option<String>,
+    /// The labels that name it.
+    pub evidence: Option<Report>,
+    /// The blocks that it has then.
+    #[serde(rename = "podCIDRs")]
+    pub pod_cidrs: Vec<IpNet>,
+    /// What its author should look at.
+    pub warnings: Vec<String>,
+    /// Why it is left or denied.
+    pub message: Option<String>,
+}
+
+/// How full a range is, in blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeUse {
+    /// The name of its pool.
+    pub pool: String,
+    /// The range.
+    pub cidr: IpNet,
+    /// How its blocks are used.
+    pub counts: fill::Counts,
+}
+
+/// What happens to the Nodes.
+#[derive(Clone, Debug, Default)]
+pub struct NodePlan {
+    /// A row for each Node, in the order of the manifests.
+    pub rows: Vec<NodeRow>,
+    /// For each row: the index of its manifest.
+    pub manifests: Vec<usize>,
+    /// How full each range of each pool is, afterwards.
+    pub ranges: Vec<RangeUse>,
+}
+
+/// A Node that is there, and where it came from: a manifest, or the cluster.
+struct There {
+    node: Packed,
+    origin: Option<Origin>,
+}
+
+/// Plans Nodes.
+pub struct NodePlanner<'m> {
+    module: &'m Module,
+    document: &'m Value,
+    settings: &'m Settings,
+    snapshot: &'m Arc<RwLock<Snapshot>>,
+    held: Held,
+    /// The Nodes that are there, by name.
+    there: BTreeMap<String, There>,
+}
+
+impl<'m> NodePlanner<'m> {
+    /// A planner for a cluster with these Nodes. `document` are the settings as the policy gets them.
+    pub fn new(
+        module: &'m Module,
+        document: &'m Value,
+        settings: &'m Settings,
+        snapshot: &'m Arc<RwLock<Snapshot>>,
+    ) -> Self {
+        let mut planner = Self { module, document, settings, snapshot, held: Held::default(), there: BTreeMap::new() };
+        let nodes: Vec<Value> = snapshot.read().unwrap_or_else(PoisonError::into_inner).all("v1", "Node").collect();
+        for node in nodes {
+            let name = object::name(&node).to_owned();
+            planner.held.learn(&name, blocks_of(&node));
+            planner.there.insert(name, There { node: Packed::new(&node), origin: None });
+        }
+        planner
+    }
+
+    /// Makes the Nodes among `manifests` known, with the blocks that they have: all are occupied before the
+    /// first is handed out.
+    pub fn learn(&mut self, manifests: &[Manifest]) {
+        for (index, manifest) in manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_node()) {
+            let mut node = manifest.object.value();
+            let name = key(&node, index);
+            if let Some(there) = self.there.get(&name) {
+                keep_blocks(&mut node, &there.node.value());
+            }
+            // A second manifest of the same Node may well have none.
+            let blocks = blocks_of(&node);
+            if !blocks.is_empty() {
+                self.held.learn(&name, blocks);
+            }
+            self.insert(&name, node);
+        }
+    }
+
+    /// Plans the Nodes among `manifests`. `progress` is called after each.
+    ///
+    /// # Errors
+    /// The manifest's index, and the error, where the policy has no answer.
+    pub fn plan(
+        mut self,
+        manifests: &[Manifest],
+        mut progress: impl FnMut(),
+    ) -> Result<NodePlan, (usize, ModuleError)> {
+        let mut plan = NodePlan::default();
+        for (index, manifest) in manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_node()) {
+            plan.rows.push(self.place(index, manifest).map_err(|error| (index, error))?);
+            plan.manifests.push(index);
+            progress();
+        }
+        plan.ranges = self.ranges();
+        Ok(plan)
+    }
+
+    fn place(&mut self, index: usize, manifest: &Manifest) -> Result<NodeRow, ModuleError> {
+        let mut node = manifest.object.value();
+        let name = key(&node, index);
+        // As the snapshot has it: a Node without a name would be another one than itself.
+        node["metadata"]["name"] = name.as_str().into();
+        let (mut old, mut warnings) = (None, Vec::new());
+        if let Some(there) = self.there.get(&name) {
+            let before = there.node.value();
+            keep_blocks(&mut node, &before);
+            warnings.extend(there.origin.as_ref().map(|first| format!("the same Node as in {first}")));
+            old = Some(before);
+        }
+        let answer = if blocks_of(&node).is_empty() {
+            let allocation = self.held.allocation();
+            self.module.assign(&node_request(PLANNER, &node), self.document, &allocation)?
+        } else {
+            let request = match &old {
+                Some(old) => node_update(PLANNER, &node, old),
+                None => node_request(PLANNER, &node),
+            };
+            let calls = SnapshotCalls::new(Arc::clone(self.snapshot));
+            self.module.validate(&request, self.document, Arc::new(calls))?
+        };
+        let row = row(&manifest.object.value(), &node, &answer, warnings);
+        if answer.accepted {
+            if let Some(placed) = answer.mutated_object {
+                self.held.hand_out(&name, blocks_of(&placed), &self.settings.nodes);
+                node = placed;
+            }
+            self.insert(&name, node.clone());
+            let origin = match self.there.remove(&name) {
+                Some(there) => there.origin,
+                None => Some(manifest.origin.clone()),
+            };
+            self.there.insert(name, There { node: Packed::new(&node), origin });
+        }
+        Ok(row)
+    }
+
+    /// In the snapshot, under the name that it is known by here.
+    fn insert(&self, name: &str, mut node: Value) {
+        node["metadata"]["name"] = name.into();
+        self.snapshot.write().unwrap_or_else(PoisonError::into_inner).insert(node);
+    }
+
+    fn ranges(&self) -> Vec<RangeUse> {
+        let held = || self.held.nodes().flat_map(|(_, blocks)| blocks.iter().copied());
+        let range = |pool: &NodePool, cidr: IpNet| {
+            // Settings that were checked have no range that can't be cut.
+            let blocks = pool.blocks(cidr).ok()?;
+            let counts = fill::counts(self.settings, pool, &blocks, held());
+            Some(RangeUse { pool: pool.name.clone(), cidr, counts })
+        };
+        let pools = self.settings.nodes.pools.iter();
+        pools.flat_map(|pool| pool.cidrs.iter().filter_map(move |cidr| range(pool, *cidr))).collect()
+    }
+}
+
+/// The name of a Node; where it is yet to be generated, any other will do that no Node can have.
+fn key(node: &Value, index: usize) -> String {
+    let name = object::name(node);
+    if name.is_empty() { format!("{}/{index}", generated(node)) } else { name.to_owned() }
+}
+
+fn generated(node: &Value) -> String {
+    format!("{}…", object::text(node, &["metadata", "generateName"]))
+}
+
+/// An update that does not mention blocks keeps them, as `kubectl apply` does.
+fn keep_blocks(node: &mut Value, old: &Value) {
+    let kept = blocks_of(old);
+    let Some(first) = kept.first().filter(|_| blocks_of(node).is_empty()) else { return };
+    let Some(fields) = node.as_object_mut() else { return };
+    let spec = fields.entry("spec").or_insert(Value::Null);
+    if spec.is_null() {
+        *spec = Value::Object(Map::new());
+    }
+    // What is no object the policy refuses.
+    let Some(spec) = spec.as_object_mut() else { return };
+    spec.insert("podCIDR".to_owned(), first.to_string().into());
+    spec.insert("podCIDRs".to_owned(), kept.iter().map(ToString::to_string).collect());
+}
+
+fn row(manifest: &Value, node: &Value, answer: &Answer, mut warnings: Vec<String>) -> NodeRow {
+    let name = object::name(manifest);
+    warnings.extend(answer.warnings.iter().flatten().cloned());
+    let audit = answer.audit();
+    // Another policy than ours says nothing of its reasons.
+    let decision = match (&audit, answer.accepted, &answer.mutated_object) {
+        (Some(audit), ..) => audit.outcome,
+        (None, false, _) => Outcome::Denied,
+        (None, true, Some(_)) => Outcome::Allocated,
+        (None, true, None) => Outcome::Left,
+    };
+    let reason = audit.as_ref().and_then(|audit| audit.reason.clone());
+    NodeRow {
+        name: if name.is_empty() { generated(manifest) } else { name.to_owned() },
+        decision,
+        pool: audit.as_ref().and_then(|audit| audit.pool.clone()),
+        evidence: audit.and_then(|audit| audit.evidence),
+        pod_cidrs: match answer.accepted {
+            true => blocks_of(answer.mutated_object.as_ref().unwrap_or(node)),
+            false => Vec::new(),
+        },
+        warnings,
+        message: answer.message.clone().or(reason),
+    }
+}

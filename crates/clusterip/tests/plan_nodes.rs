@@ -1,0 +1,280 @@
+//! `clusterip plan` of Nodes, run as a user runs it. The whole outputs for the example are in `plan.rs`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod command;
+
+use command::{Done, Folder};
+use serde_json::{Value, json};
+
+/// Two pools for Nodes, none for Services.
+const SETTINGS: &str = "
+services: {serviceCIDRs: [10.0.2.0/24]}
+nodes:
+  pools:
+  - {name: windows, cidrs: [10.1.0.0/23], match: {os: windows}}
+  - {name: linux, cidrs: [10.0.0.0/21], match: {os: linux}}
+";
+
+fn node(name: &str, os: &str, blocks: &[&str]) -> Value {
+    let mut node =
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/os": os}}});
+    if let Some(first) = blocks.first() {
+        node["spec"] = json!({"podCIDR": first, "podCIDRs": blocks});
+    }
+    node
+}
+
+fn documents(objects: &[Value]) -> String {
+    objects.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n")
+}
+
+/// Each Node as its name, what is decided, its pool, its blocks, and what is said about it.
+fn told(done: &Done) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let list = |value: &Value, with: &str| value.as_array().unwrap().iter().map(text).collect::<Vec<_>>().join(with);
+    let line = |row: &Value| {
+        let [name, decision, pool, message] = ["name", "decision", "pool", "message"].map(|key| text(&row[key]));
+        let said = [&row["warnings"]].map(|warnings| list(warnings, "; ")).concat();
+        let said = if said.is_empty() { message } else { format!("{message}; {said}") };
+        format!("{name} {decision} {pool} {} | {said}", list(&row["podCIDRs"], ","))
+    };
+    done.json()["nodes"].as_array().unwrap_or(&Vec::new()).iter().map(line).collect()
+}
+
+#[test]
+fn nodes_get_the_blocks_of_their_pool() {
+    let folder = Folder::new("plan-nodes");
+    let explicit = |explicit: &str| format!("{SETTINGS}  explicit: {explicit}\n");
+    let dual = "nodes: {pools: [{name: all, cidrs: ['fd00::/62', 10.0.0.0/16], blockSize: {ipv4: 25}}]}";
+    let cidrs = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.0.0.0/24"]}});
+    let generated = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"generateName": "linux-", "labels": {"kubernetes.io/os": "linux"}}});
+    let own_generated = {
+        let mut node = generated.clone();
+        node["spec"] = json!({"podCIDR": "10.0.3.0/24", "podCIDRs": ["10.0.3.0/24"]});
+        node
+    };
+    // Settings, what the cluster has, the manifests, the exit status, and what is told.
+    type Row<'r> = (&'r str, String, Vec<Value>, Vec<Value>, i32, Vec<&'r str>);
+    let rows: Vec<Row<'_>> = vec![
+        (
+            "one after the other, each in its own pool, over what is used and what Services have",
+            SETTINGS.to_owned(),
+            vec![],
+            vec![
+                node("a", "linux", &[]),
+                node("b", "linux", &[]),
+                node("c", "linux", &[]),
+                node("d", "windows", &[]),
+                node("e", "linux", &["10.0.1.0/24"]),
+            ],
+            0,
+            vec![
+                "a allocated linux 10.0.0.0/24 | -",
+                "b allocated linux 10.0.3.0/24 | -",
+                "c allocated linux 10.0.4.0/24 | -",
+                "d allocated windows 10.1.0.0/24 | -",
+                "e left linux 10.0.1.0/24 | set by somebody else",
+            ],
+        ),
+        (
+            "a Service range that the manifests tell",
+            SETTINGS.replace("[10.0.2.0/24]", "[]"),
+            vec![],
+            vec![node("a", "linux", &[]), cidrs],
+            0,
+            vec!["a allocated linux 10.0.1.0/24 | -"],
+        ),
+        (
+            "no pool is for it",
+            SETTINGS.to_owned(),
+            vec![],
+            vec![node("a", "darwin", &[])],
+            0,
+            vec!["a left -  | no pool of Nodes is for kubernetes.io/os=darwin"],
+        ),
+        (
+            "full",
+            SETTINGS.to_owned(),
+            vec![],
+            vec![node("a", "windows", &[]), node("b", "windows", &[]), node("c", "windows", &[])],
+            1,
+            vec![
+                "a allocated windows 10.1.0.0/24 | -",
+                "b allocated windows 10.1.1.0/24 | -",
+                "c denied windows  | Node c: pool \"windows\" (10.1.0.0/23) is full: no block of /24 is free; chosen by \
+                 kubernetes.io/os=windows (Node c); add a range to the pool, or delete Nodes that are gone",
+            ],
+        ),
+        (
+            "two families, in the order of the ranges",
+            dual.to_owned(),
+            vec![],
+            vec![node("a", "linux", &[]), node("b", "windows", &[])],
+            0,
+            vec!["a allocated all fd00::/64,10.0.0.0/25 | -", "b allocated all fd00:0:0:1::/64,10.0.0.128/25 | -"],
+        ),
+        (
+            "what Nodes of the cluster have is occupied, and they keep it",
+            SETTINGS.to_owned(),
+            vec![node("there", "linux", &["10.0.0.0/24"]), node("other", "linux", &["10.0.1.0/24"])],
+            vec![node("a", "linux", &[]), node("there", "linux", &[])],
+            0,
+            vec!["a allocated linux 10.0.3.0/24 | -", "there left - 10.0.0.0/24 | no new pod CIDR"],
+        ),
+        (
+            "a Node of the cluster that has none gets one",
+            SETTINGS.to_owned(),
+            vec![node("there", "linux", &[])],
+            vec![node("there", "linux", &[])],
+            0,
+            vec!["there allocated linux 10.0.0.0/24 | -"],
+        ),
+        (
+            "wrong blocks, with a warning",
+            SETTINGS.to_owned(),
+            vec![node("there", "linux", &["10.0.5.0/24"])],
+            vec![
+                node("a", "linux", &["10.1.0.0/24"]),
+                node("b", "linux", &["10.0.5.0/25"]),
+                node("c", "linux", &["10.0.2.0/24"]),
+            ],
+            0,
+            vec![
+                "a left linux 10.1.0.0/24 | set by somebody else; 10.1.0.0/24 lies in pool \"windows\", its own is \"linux\": \
+                 kubernetes.io/os=linux (Node a)",
+                "b left linux 10.0.5.0/25 | set by somebody else; 10.0.5.0/25 overlaps 10.0.5.0/24 of Node there",
+                "c left linux 10.0.2.0/24 | set by somebody else; 10.0.2.0/24 overlaps the Service range 10.0.2.0/24",
+            ],
+        ),
+        (
+            "wrong blocks, denied",
+            explicit("deny"),
+            vec![],
+            vec![node("a", "linux", &["10.1.0.0/24"]), node("b", "linux", &["10.0.5.0/24"])],
+            1,
+            vec![
+                "a denied linux  | Node a: 10.1.0.0/24 lies in pool \"windows\", its own is \"linux\": kubernetes.io/os=linux \
+                 (Node a); leave podCIDR and podCIDRs out, or take a free block of its own pool",
+                "b left linux 10.0.5.0/24 | set by somebody else",
+            ],
+        ),
+        (
+            "wrong blocks, allowed",
+            explicit("allow"),
+            vec![],
+            vec![node("a", "linux", &["10.1.0.0/24"])],
+            0,
+            vec!["a left - 10.1.0.0/24 | set by somebody else"],
+        ),
+        (
+            "twice the same Node",
+            SETTINGS.to_owned(),
+            vec![],
+            vec![node("a", "linux", &[]), node("a", "linux", &[]), node("b", "linux", &[])],
+            0,
+            vec![
+                "a allocated linux 10.0.0.0/24 | -",
+                "a left - 10.0.0.0/24 | no new pod CIDR; the same Node as in in.yaml: document 1, line 1",
+                "b allocated linux 10.0.1.0/24 | -",
+            ],
+        ),
+        (
+            "a Node that is named twice, its block in the first manifest alone",
+            SETTINGS.to_owned(),
+            vec![],
+            vec![
+                node("a", "linux", &["10.0.0.0/24"]),
+                node("a", "linux", &[]),
+                node("b", "linux", &["10.0.0.0/24"]),
+                node("c", "linux", &[]),
+            ],
+            0,
+            vec![
+                "a left linux 10.0.0.0/24 | set by somebody else; 10.0.0.0/24 overlaps 10.0.0.0/24 of Node b",
+                "a left - 10.0.0.0/24 | no new pod CIDR; the same Node as in in.yaml: document 1, line 1",
+                "b left linux 10.0.0.0/24 | set by somebody else; 10.0.0.0/24 overlaps 10.0.0.0/24 of Node a",
+                "c allocated linux 10.0.1.0/24 | -",
+            ],
+        ),
+        (
+            "names that are yet to be generated",
+            SETTINGS.to_owned(),
+            vec![],
+            vec![generated.clone(), own_generated, generated],
+            0,
+            vec![
+                "linux-… allocated linux 10.0.0.0/24 | -",
+                "linux-… left linux 10.0.3.0/24 | set by somebody else",
+                "linux-… allocated linux 10.0.1.0/24 | -",
+            ],
+        ),
+    ];
+    for (name, settings, cluster, manifests, status, expected) in rows {
+        let items = json!({"apiVersion": "v1", "kind": "List", "items": cluster}).to_string();
+        folder.write("settings.yaml", settings).write("there.json", items).write("in.yaml", documents(&manifests));
+        let args = ["plan", "in.yaml", "-s", "settings.yaml", "--snapshot", "there.json", "-o", "json"];
+        let done = folder.run(&args);
+        assert_eq!(told(&done), expected, "{name}: {done:?}");
+        assert_eq!(done.status, status, "{name}: {}", done.stderr);
+        let count = |decision: &str| expected.iter().filter(|line| line.split(' ').nth(1) == Some(decision)).count();
+        let summary = json!({"allocated": count("allocated"), "left": count("left"), "denied": count("denied")});
+        assert_eq!(done.json()["summary"]["nodes"], summary, "{name}");
+    }
+}
+
+#[test]
+fn without_pools_for_nodes_nothing_is_said_of_them() {
+    let folder = Folder::new("plan-nodes-none");
+    folder.write("in.yaml", documents(&[node("a", "linux", &[]), node("b", "linux", &["10.0.0.0/24"])]));
+    let expected = "\
+NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE
+
+0 Services: 0 allocated, 0 left, 0 denied; windows 0 of 205 used; linux 0 of 205 used
+";
+    assert_eq!(folder.run(&["plan", "in.yaml"]), Done::ok(expected));
+    let expected = json!({"services": [], "summary": {"allocated": 0, "left": 0, "denied": 0}});
+    assert_eq!(folder.run(&["plan", "in.yaml", "-o", "json"]).json(), expected);
+}
+
+#[test]
+fn the_table_has_what_there_is() {
+    let folder = Folder::new("plan-nodes-table");
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {}});
+    let rows = [
+        (
+            "Nodes alone",
+            vec![node("a", "linux", &[])],
+            "\
+NODE  POOL   BLOCKS       EVIDENCE
+a     linux  10.0.0.0/24  os=linux (Node a)
+
+1 Node: 1 allocated, 0 left, 0 denied; windows 0 of 2 blocks used; linux 1 of 8 blocks used
+",
+        ),
+        (
+            "Services alone",
+            vec![service],
+            "\
+NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE
+default    web      -     -           left: no pool in the settings is for Services
+
+1 Service: 0 allocated, 1 left, 0 denied
+0 Nodes: 0 allocated, 0 left, 0 denied; windows 0 of 2 blocks used; linux 0 of 8 blocks used
+",
+        ),
+        (
+            "neither",
+            vec![],
+            "\
+NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE
+
+0 Services: 0 allocated, 0 left, 0 denied
+",
+        ),
+    ];
+    for (name, objects, expected) in rows {
+        let settings = SETTINGS.replace("[10.0.2.0/24]", "[]");
+        folder.write("settings.yaml", settings).write("in.yaml", documents(&objects));
+        assert_eq!(folder.run(&["plan", "in.yaml", "-s", "settings.yaml"]), Done::ok(expected), "{name}");
+    }
+}
