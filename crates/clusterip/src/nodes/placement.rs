@@ -2,6 +2,7 @@
 //!
 //! The policy is asked, as if the Node were created now without blocks. What it answers is the Node's pool.
 
+use clusterip_core::answer::Answer;
 use clusterip_core::node::Allocation;
 use clusterip_core::settings::{NodePool, Settings};
 use ipnet::IpNet;
@@ -72,13 +73,7 @@ pub fn of(
 /// # Errors
 /// [`ModuleError`] where the policy has no answer.
 pub fn belonging(module: &Module, document: &Value, node: &Value) -> Result<Belonging, ModuleError> {
-    let answer = module.assign(&as_if_created(node), document, &Allocation::default())?;
-    let audit = answer.audit();
-    Ok(Belonging {
-        pool: audit.as_ref().and_then(|audit| audit.pool.clone()),
-        evidence: audit.as_ref().and_then(|audit| audit.evidence.as_ref()).map(|evidence| evidence.describe()),
-        reason: audit.and_then(|audit| audit.reason),
-    })
+    Ok(Belonging::of(&module.assign(&as_if_created(node), document, &Allocation::default())?))
 }
 
 /// A request to create the Node now, without blocks.
@@ -91,7 +86,22 @@ pub fn as_if_created(node: &Value) -> Value {
     node_request("clusterip", &object)
 }
 
+/// Holds a Node's blocks against what the policy answers to [`as_if_created`].
+pub fn held_against(answer: &Answer, settings: &Settings, node: &Value, held: &Held) -> Placement {
+    Belonging::of(answer).held_against(settings, node, held)
+}
+
 impl Belonging {
+    /// What the policy answers to [`as_if_created`].
+    pub fn of(answer: &Answer) -> Self {
+        let audit = answer.audit();
+        Self {
+            pool: audit.as_ref().and_then(|audit| audit.pool.clone()),
+            evidence: audit.as_ref().and_then(|audit| audit.evidence.as_ref()).map(|evidence| evidence.describe()),
+            reason: audit.and_then(|audit| audit.reason),
+        }
+    }
+
     /// Holds the blocks of the Node against its pool, and against what other Nodes have.
     pub fn held_against(&self, settings: &Settings, node: &Value, held: &Held) -> Placement {
         let own = settings.nodes.pools.iter().find(|own| Some(&own.name) == self.pool.as_ref());
