@@ -116,3 +116,56 @@ fn range(settings: &Settings, pool: &NodePool, cidr: IpNet, blocks: &[Block]) ->
         blocks: inside,
     })
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::judge as services;
+    use super::super::model::Kind;
+    use super::*;
+    use crate::live_settings::judge as checked;
+    use crate::policy::module::EMBEDDED;
+
+    fn live(module: &Module, linux: &str) -> LiveSettings {
+        let pool = |os: &str, cidr: &str| json!({"name": os, "cidrs": [cidr], "match": {"os": os}});
+        let pools = json!([pool("linux", linux), pool("windows", "10.1.0.0/16")]);
+        checked(module, json!({"nodes": {"pools": pools}}), &[]).unwrap()
+    }
+
+    fn node(name: &str, os: &str, block: &str) -> Value {
+        let metadata = json!({"name": name, "labels": {"kubernetes.io/os": os}});
+        let spec = json!({"podCIDR": block, "podCIDRs": [block]});
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec})
+    }
+
+    #[test]
+    fn what_is_remembered_never_outlives_what_it_was_said_of() {
+        let module = Module::new(EMBEDDED).unwrap();
+        let snapshot = Arc::new(RwLock::new(Snapshot::default()));
+        let mut memory = Memory::default();
+        let mut found = |live: &LiveSettings, change: &dyn Fn(&mut Snapshot)| {
+            change(&mut snapshot.write().unwrap());
+            let mut findings = Vec::new();
+            services::all(&module, live, &snapshot, &mut memory).unwrap();
+            audit(&module, live, &snapshot, &mut memory, &mut findings).unwrap();
+            assert_eq!(memory.nodes.len(), snapshot.read().unwrap().names("v1", "Node", None).len());
+            findings.into_iter().map(|finding| (finding.kind, finding.node.unwrap_or_default())).collect::<Vec<_>>()
+        };
+        let (wrong, shared) = (Kind::WrongNodePool, Kind::SharedBlock);
+        let (first, other) = (live(&module, "10.0.0.0/16"), live(&module, "10.2.0.0/16"));
+        let own = |os: &'static str| move |all: &mut Snapshot| all.insert(node("a", os, "10.0.1.0/24"));
+        assert_eq!(found(&first, &own("linux")), []);
+        assert_eq!(found(&first, &|_| ()), [], "the same again");
+        assert_eq!(found(&first, &own("windows")), [(wrong, "a".to_owned())], "other labels");
+        assert_eq!(found(&first, &|_| ()), [(wrong, "a".to_owned())], "the same again");
+        assert_eq!(found(&first, &own("linux")), [], "its labels of before");
+        let twin = |all: &mut Snapshot| all.insert(node("b", "linux", "10.0.1.0/24"));
+        let both = [(shared, "a".to_owned()), (shared, "b".to_owned())];
+        assert_eq!(found(&first, &twin), both, "another Node");
+        let gone = |all: &mut Snapshot| assert!(all.remove("v1", "Node", "", "b").is_some());
+        assert_eq!(found(&first, &gone), [], "it is gone");
+        assert_eq!(found(&other, &|_| ()), [(Kind::OutsideNodePool, "a".to_owned())], "other settings");
+    }
+}

@@ -73,6 +73,11 @@ pub fn as_if_created(node: &Value) -> Value {
     node_request("clusterip", &object)
 }
 
+/// Holds a Node's blocks against what the policy answers to [`as_if_created`].
+pub fn held_against(answer: &Answer, settings: &Settings, node: &Value, held: &Held) -> Placement {
+    Belonging::of(answer).held_against(settings, node, held)
+}
+
 impl Belonging {
     /// What the policy answers to [`as_if_created`].
     pub fn of(answer: &Answer) -> Self {
