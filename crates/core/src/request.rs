@@ -25,7 +25,7 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum About {
     /// A `v1` Service itself that is created or updated.
-    Service(Change<Service>),
+    Service(Box<Change<Service>>),
     /// A `v1` Node itself that is created or updated.
     Node(Change<Node>),
     /// Another kind, a sub-resource, or another operation.
@@ -82,7 +82,7 @@ impl Request {
         };
         let itself = request.text_of("subResource")?.is_none() && operation != Operation::Other;
         let about = match kind.filter(|_| itself) {
-            Some("Service") => About::Service(change(&request, operation, "a Service", Service::read)?),
+            Some("Service") => About::Service(Box::new(change(&request, operation, "a Service", Service::read)?)),
             Some("Node") => About::Node(change(&request, operation, "a Node", Node::read)?),
             _ => About::Other,
         };

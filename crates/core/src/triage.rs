@@ -26,9 +26,10 @@ pub enum Triage<'r> {
 /// address is refused there. A `PUT` without `clusterIP` keeps the address that the Service has.
 pub fn triage<'r>(request: &'r Request, settings: &Settings) -> Triage<'r> {
     let leave = |why: &str| Triage::Leave(why.to_owned());
-    let About::Service(Change { object: service, old }) = &request.about else {
+    let About::Service(change) = &request.about else {
         return leave("not a Service that is created or updated");
     };
+    let Change { object: service, old } = &**change;
     if settings.pools.is_empty() {
         return leave("no pool in the settings is for Services");
     }

@@ -24,6 +24,12 @@ fn cut(cidr: &str, length: u8) -> Value {
     node_pool(json!({"cidrs": [cidr], "blockSize": size}))
 }
 
+/// The blocks, or the message of the refusal.
+type Given<'a> = Result<Vec<&'a str>, String>;
+
+/// A block, its pool and the evidence; or why the Node is left.
+type Chosen<'a> = Result<(&'a str, Why<'a>), &'a str>;
+
 fn thirds(thirds: impl Iterator<Item = u16>) -> Vec<String> {
     thirds.map(|third| format!("127.123.{third}.0/24")).collect()
 }
@@ -138,7 +144,7 @@ fn each_row_of_what_is_held_and_given() {
         settings
     };
     let service_range = |cidrs: Value| with_services(json!({ "serviceCIDRs": cidrs }), json!([]));
-    let rows: Vec<(&str, Value, Value, Result<Vec<&str>, String>)> = vec![
+    let rows: Vec<(&str, Value, Value, Given<'_>)> = vec![
         ("nothing held", two(), json!({}), Ok(vec!["10.0.0.0/24", "fd00::/64"])),
         ("null for both", two(), json!({"held": null, "last": null}), Ok(vec!["10.0.0.0/24", "fd00::/64"])),
         ("the first range full: the second one", two(), held(&["10.0.0.0/23"]), Ok(vec!["10.9.0.0/24", "fd00::/64"])),
@@ -253,7 +259,7 @@ fn the_pool_is_the_first_whose_match_matches_the_labels_of_the_node() {
     const OS: &str = "kubernetes.io/os";
     let gpu: &[(&str, &str)] = &[("disk", "ssd"), ("gpu", "h100"), (OS, "linux")];
     let beos = format!("no pool of Nodes is for {OS}=beos");
-    let rows: Vec<(&str, Value, Result<(&str, Why<'_>), &str>)> = vec![
+    let rows: Vec<(&str, Value, Chosen<'_>)> = vec![
         ("by the os", json!({OS: "windows"}), Ok(("10.1.0.0/24", by_os("windows", "Node w1", &[(OS, "windows")])))),
         ("in upper case", json!({OS: "Windows"}), Ok(("10.1.0.0/24", by_os("windows", "Node w1", &[(OS, "windows")])))),
         (
