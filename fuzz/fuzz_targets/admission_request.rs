@@ -1,4 +1,4 @@
-//! Admission requests: each gets an answer, and nothing of an object changes but its addresses.
+//! Admission requests: each gets an answer, and nothing of an object changes but its addresses or blocks.
 
 #![no_main]
 
@@ -8,6 +8,7 @@ use clusterip_core::cluster::{Cluster, IpAddressLookup, LookupError, NamespaceMe
 use clusterip_core::label_selector::Labels;
 use clusterip_core::settings::Lookups;
 use clusterip_core::workload::{Workload, WorkloadKind};
+use ipnet::IpNet;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
@@ -41,6 +42,10 @@ impl Cluster for Empty {
         Ok(())
     }
 
+    fn node_blocks(&self, _: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
+        Ok(())
+    }
+
     fn ip_address(&self, _: IpAddr) -> Result<IpAddressLookup, LookupError> {
         Ok(IpAddressLookup::Free)
     }
@@ -52,13 +57,26 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(answer.accepted, answer.message.is_none());
     assert!(answer.audit().is_some());
     let Some(mutated) = answer.mutated_object else { return };
-    // What is in no field that the policy reads need not be UTF-8, but here everything is read.
-    let Ok(payload) = serde_json::from_slice::<Value>(bytes) else {
-        assert!(std::str::from_utf8(bytes).is_err(), "an object was changed, but there was none");
-        return;
-    };
+    let payload: Value = serde_json::from_slice(bytes).expect("an object was changed, but there was none");
+    assert_blocks(&mutated, &payload);
     assert_eq!(without_addresses(payload["request"]["object"].clone()), without_addresses(mutated));
 });
+
+/// What a Node got is a block for each family at most, both fields say the same, and nobody held it.
+fn assert_blocks(mutated: &Value, payload: &Value) {
+    let Some(blocks) = mutated["spec"]["podCIDRs"].as_array().filter(|_| payload["request"]["kind"]["kind"] == "Node")
+    else {
+        return;
+    };
+    assert_eq!(mutated["spec"]["podCIDR"], blocks[0]);
+    let blocks: Vec<IpNet> =
+        blocks.iter().map(|block| block.as_str().expect("a text").parse().expect("a CIDR")).collect();
+    assert!(blocks.len() == 1 || (blocks.len() == 2 && blocks[0].addr().is_ipv4() != blocks[1].addr().is_ipv4()));
+    for held in payload["allocation"]["held"].as_array().into_iter().flatten() {
+        let held: IpNet = held.as_str().expect("a text").parse().expect("a CIDR");
+        assert!(!blocks.iter().any(|block| block.contains(&held.trunc()) || held.contains(block)), "{held} is held");
+    }
+}
 
 fn without_addresses(mut object: Value) -> Value {
     if object["spec"].is_null() {
@@ -67,6 +85,8 @@ fn without_addresses(mut object: Value) -> Value {
     if let Some(spec) = object["spec"].as_object_mut() {
         spec.remove("clusterIP");
         spec.remove("clusterIPs");
+        spec.remove("podCIDR");
+        spec.remove("podCIDRs");
     }
     object
 }

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use clusterip::cluster::snapshot::Snapshot;
+use clusterip::cluster::snapshot::{Snapshot, addresses};
 use clusterip::controller::journal::Journal;
 use clusterip::controller::{ownership, step};
 use clusterip_core::service::MOVING_ANNOTATION;
@@ -25,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
 
 fn check(service: &Value) {
     step::next(service);
-    step::addresses(service);
+    addresses(service);
     step::unmovable(service, &[], false);
     ownership::set_by_hand(service);
     let mut snapshot = Snapshot::default();

@@ -5,6 +5,7 @@
 use clusterip::cluster::yaml;
 use clusterip_core::address::Family;
 use clusterip_core::settings::Settings;
+use ipnet::IpNet;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
@@ -22,6 +23,15 @@ fn check(document: &Value) {
         Err(invalid) => assert!(!invalid.mistakes.is_empty()),
         Ok(settings) => {
             settings.warnings();
+            for pool in &settings.nodes.pools {
+                for cidr in &pool.cidrs {
+                    let mut allocator = settings.block_allocator(pool, *cidr).expect("a range that can be cut");
+                    let block = allocator.allocate_next().expect("a block to give");
+                    assert!(cidr.contains(&block));
+                    let meets = |range: &IpNet| range.contains(&block) || block.contains(range);
+                    assert!(!settings.withheld_from(pool).any(|(range, _)| meets(&range)), "{block} of {pool:?}");
+                }
+            }
             for pool in &settings.pools {
                 let families = [Family::V4, Family::V6];
                 let candidates = families.map(|family| settings.candidates(pool, family));

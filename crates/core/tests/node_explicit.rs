@@ -108,7 +108,7 @@ fn rows() -> Vec<Row> {
         linux(
             "excluded",
             &["10.0.7.0/24"],
-            &[r#"10.0.7.0/24 overlaps 10.0.7.9/32, which is excluded from pool "linux""#],
+            &[r#"10.0.7.0/24 has addresses of 10.0.7.9/32, which is excluded from pool "linux""#],
         ),
         linux("another Node's", &["10.0.9.0/24"], &["10.0.9.0/24 overlaps 10.0.9.0/24 of Node w2"]),
         linux("a part of another Node's", &["10.0.9.128/25"], &["10.0.9.128/25 overlaps 10.0.9.0/24 of Node w2"]),

@@ -11,7 +11,7 @@ use clusterip_core::answer::Outcome;
 use clusterip_core::{validate, validate_settings};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use support::{FakeCluster, answer_of, cases, left, some_json, updated};
+use support::{FakeCluster, about_node, answer_of, cases, left, node, some_json, updated, with_blocks};
 
 /// Puts `value` somewhere into `target`, chosen by `path`.
 fn graft(target: &mut Value, path: &[prop::sample::Index], value: Value) {
@@ -46,13 +46,39 @@ fn is_an_answer(payload: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The cluster in which the Service of [`rich_payload`] belongs to its first pool.
+/// The cluster in which the Service of [`rich_payload`] belongs to its first pool, and another Node has the
+/// block of that of [`rich_node_payload`].
 fn rich_cluster() -> FakeCluster {
-    FakeCluster::default().namespace("shop", &[("a", "b")], &[]).workload(
-        "Pod",
-        "shop/web",
-        json!({"nodeSelector": {"a": "b"}}),
-    )
+    let pod_spec = json!({"nodeSelector": {"a": "b"}});
+    let cluster = FakeCluster::default().node_block("w2", "10.0.7.0/24").node_block("w2", "fd00::/64");
+    cluster.namespace("shop", &[("a", "b")], &[]).workload("Pod", "shop/web", pod_spec)
+}
+
+/// The same about a Node: one that brings blocks, or one that is to get some.
+fn rich_node_payload(brings: bool) -> Value {
+    let labels = json!({"kubernetes.io/os": "windows", "a": "b"});
+    let spec =
+        if brings { with_blocks(&["10.0.7.0/24", "fd00:0:0:7::/64"]) } else { json!({"podCIDR": "", "podCIDRs": []}) };
+    json!({
+        "request": about_node("UPDATE", node(labels.clone(), spec), node(labels, json!({"podCIDRs": ["10.0.9.0/24"]}))),
+        "settings": {
+            "services": {
+                "pools": [{"name": "services", "cidrs": ["10.0.3.0/24"]}],
+                "serviceCIDRs": ["10.0.2.0/23", "fd00::/112"],
+            },
+            "nodes": {
+                "pools": [
+                    {"name": "windows", "cidrs": ["10.0.0.0/16", "fd00::/48", "10.7.0.0/20"], "blockSize": {"ipv4": 25, "ipv6": 64},
+                     "exclude": ["10.0.3.0/24", "10.0.0.9"],
+                     "match": {"os": "windows", "nodeLabels": {"a": "b"},
+                               "nodeSelector": {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}}},
+                    {"name": "rest", "cidrs": ["10.1.0.0/16"]},
+                ],
+                "explicit": "deny",
+            },
+        },
+        "allocation": {"held": ["10.0.0.0/20", "fd00::/60"], "last": ["10.0.0.128/25", "fd00:0:0:1::/64"]},
+    })
 }
 
 /// A request and settings in which much is used, to be spoilt in one place.
@@ -117,6 +143,56 @@ proptest! {
         let answer = validate_settings(payload["settings"].to_string().as_bytes());
         prop_assert_eq!(answer.valid, answer.message.is_none());
     }
+}
+
+proptest! {
+    #![proptest_config(cases(512))]
+
+    #[test]
+    fn a_good_payload_about_a_node_with_anything_in_the_place_of_one_value_is_answered(
+        path in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
+        value in some_json(),
+        brings: bool,
+        create: bool,
+    ) {
+        let mut payload = rich_node_payload(brings);
+        if create {
+            payload["request"]["operation"] = "CREATE".into();
+            payload["request"]["oldObject"] = Value::Null;
+        }
+        graft(&mut payload, &path, value);
+        is_an_answer(payload.to_string().as_bytes())?;
+        let answer = validate_settings(payload["settings"].to_string().as_bytes());
+        prop_assert_eq!(answer.valid, answer.message.is_none());
+    }
+
+    #[test]
+    fn any_node_and_anything_that_is_held_is_answered(object in some_json(), spec in some_json(), allocation in some_json()) {
+        let mut payload = rich_node_payload(false);
+        payload["allocation"] = allocation;
+        is_an_answer(payload.to_string().as_bytes())?;
+        payload["request"]["object"]["spec"] = spec;
+        is_an_answer(payload.to_string().as_bytes())?;
+        payload["request"]["object"] = object;
+        is_an_answer(payload.to_string().as_bytes())?;
+    }
+}
+
+#[test]
+fn the_payloads_about_nodes_that_are_spoilt_are_good_before() {
+    let outcome = |brings| {
+        let payload = rich_node_payload(brings);
+        assert!(validate_settings(payload["settings"].to_string().as_bytes()).valid);
+        let answer = validate(payload.to_string().as_bytes(), &rich_cluster());
+        let blocks = answer.mutated_object.map(|object| object["spec"]["podCIDRs"].clone());
+        (blocks, answer.message)
+    };
+    assert_eq!(outcome(false), (Some(json!(["10.0.16.0/25", "fd00:0:0:10::/64"])), None));
+    let message = concat!(
+        "Node w1: 10.0.7.0/24 overlaps 10.0.7.0/24 of Node w2; ",
+        "leave podCIDR and podCIDRs out, or take a free block of its own pool",
+    );
+    assert_eq!(outcome(true), (None, Some(message.to_owned())));
 }
 
 #[test]

@@ -61,7 +61,9 @@ fn misplaced(block: IpNet, node: &Node, own: Option<&NodePool>, settings: &Setti
         return Some(match why {
             Withheld::ServiceRange => format!("{block} overlaps the Service range {range}"),
             Withheld::ServicePool(name) => format!("{block} overlaps {range} of the pool {name:?} of Services"),
-            Withheld::Excluded => format!("{block} overlaps {range}, which is excluded from pool {:?}", pool.name),
+            Withheld::Excluded => {
+                format!("{block} has addresses of {range}, which is excluded from pool {:?}", pool.name)
+            }
         });
     }
     match pools.iter().find(|pool| pool.meets(block)) {

@@ -33,7 +33,11 @@ pub fn json_with(fractions: impl Strategy<Value = f64> + 'static) -> impl Strate
         "In",
         "Exists",
         "Deployment",
+        "Node",
         "a/v1/B",
+        "10.0.7.0/24",
+        "fd00::7/64",
+        "::/0",
         "\u{0}ü\u{1F600}",
     ]);
     let leaf = prop_oneof![
@@ -105,6 +109,16 @@ fn known_key() -> impl Strategy<Value = String> + Clone {
         "whenFull",
         "exemptNamespaces",
         "serviceCIDRs",
+        "nodes",
+        "blockSize",
+        "ipv4",
+        "ipv6",
+        "nodeSelector",
+        "podCIDR",
+        "podCIDRs",
+        "allocation",
+        "held",
+        "last",
         "clusterip-policy/os",
         "clusterip-policy/pool",
     ])
