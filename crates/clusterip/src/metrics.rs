@@ -513,6 +513,12 @@ impl Metrics {
     /// How full all pools of Nodes are. A pool that is not among them is gone.
     pub fn node_pools(&self, pools: &[BlockFill]) {
         let _together = self.together();
+        for fill in pools {
+            // As of pools of Services: the first denial would go unseen.
+            let labels =
+                AdmissionLabels { kind: About::Node, decision: Decision::Denied, pool: Some(fill.pool.clone()) };
+            drop(self.admissions.get_or_create(&labels));
+        }
         self.nodes.blocks(pools);
     }
 
@@ -658,6 +664,8 @@ mod tests {
         let expected = format!(
             r#"clusterip_admission_duration_seconds_count 6
 clusterip_admission_duration_seconds_sum 11.376953125
+clusterip_admissions_total{{kind="Node",decision="denied",pool="gone"}} 0
+clusterip_admissions_total{{kind="Node",decision="denied",pool="nodes"}} 0
 clusterip_admissions_total{{kind="Node",decision="denied",pool="windows"}} 1
 clusterip_admissions_total{{kind="Service",decision="allocated",pool=""}} 0
 clusterip_admissions_total{{kind="Service",decision="allocated",pool="gone"}} 0
