@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use clusterip_core::address::{Family, Occupancy};
+use clusterip_core::address::{Family, Occupancy, overlap};
 use clusterip_core::node::Allocation;
 use clusterip_core::node::object::blocks;
 use clusterip_core::settings::NodeSettings;
@@ -82,10 +82,11 @@ impl Held {
     /// The blocks of other Nodes that have an address in common with `block`, by the Nodes' names. It looks at
     /// all Nodes.
     pub fn sharing(&self, node: &str, block: IpNet) -> Vec<(String, IpNet)> {
-        let meets = |other: &IpNet| other.contains(&block) || block.contains(other);
         let others = self.nodes.iter().filter(|(name, _)| *name != node);
         others
-            .flat_map(|(name, blocks)| blocks.iter().filter(|other| meets(other)).map(|other| (name.clone(), *other)))
+            .flat_map(|(name, blocks)| {
+                blocks.iter().filter(|other| overlap(**other, block)).map(|other| (name.clone(), *other))
+            })
             .collect()
     }
 

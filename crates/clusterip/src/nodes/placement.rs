@@ -2,6 +2,7 @@
 //!
 //! The policy is asked, as if the Node were created now without blocks. What it answers is the Node's pool.
 
+use clusterip_core::address::overlap;
 use clusterip_core::answer::Answer;
 use clusterip_core::evidence::Report;
 use clusterip_core::node::Allocation;
@@ -73,11 +74,6 @@ pub fn as_if_created(node: &Value) -> Value {
     node_request("clusterip", &object)
 }
 
-/// Holds a Node's blocks against what the policy answers to [`as_if_created`].
-pub fn held_against(answer: &Answer, settings: &Settings, node: &Value, held: &Held) -> Placement {
-    Belonging::of(answer).held_against(settings, node, held)
-}
-
 impl Belonging {
     /// What the policy answers to [`as_if_created`].
     pub fn of(answer: &Answer) -> Self {
@@ -106,11 +102,10 @@ impl Belonging {
 }
 
 fn lies(block: IpNet, own: Option<&NodePool>, settings: &Settings) -> Standing {
-    let meets = |range: &IpNet| range.contains(&block) || block.contains(range);
     let pools = &settings.nodes.pools;
     match pools.iter().find(|pool| pool.cidr_of(block).is_some()) {
         Some(pool) if own == Some(pool) => {
-            let withheld = settings.withheld_from(pool).find(|(range, _)| meets(range));
+            let withheld = settings.withheld_from(pool).find(|(range, _)| overlap(*range, block));
             withheld.map_or(Standing::InPlace, |(range, _)| Standing::Withheld(range))
         }
         Some(pool) => Standing::WrongPool(pool.name.clone()),
