@@ -110,7 +110,7 @@ fn lies(block: IpNet, own: Option<&NodePool>, settings: &Settings) -> Standing {
         }
         Some(pool) => Standing::WrongPool(pool.name.clone()),
         // Larger than a range that it has addresses of.
-        None => match pools.iter().find(|pool| own != Some(*pool) && pool.cidrs.iter().any(meets)) {
+        None => match pools.iter().find(|pool| own != Some(*pool) && pool.meets(block)) {
             Some(pool) => Standing::WrongPool(pool.name.clone()),
             None if own.is_some() => Standing::Outside,
             None => Standing::InPlace,
