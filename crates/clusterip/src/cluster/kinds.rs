@@ -48,7 +48,7 @@ pub fn of_workload(workload: &WorkloadKind) -> Kind {
 /// other, which may well be called the same.
 pub fn own_name(kind: &Kind) -> &'static str {
     let mut own = ALWAYS.into_iter().chain([ENDPOINT_SLICE, ("v1", "Pod")]);
-    own.find(|own| owned(own) == *kind).map_or("", |(_, name)| name)
+    own.find(|(api_version, name)| *api_version == kind.0 && *name == kind.1).map_or("", |(_, name)| name)
 }
 
 /// Where the API server has the objects of a kind; nothing where it does not serve it. It is asked about

@@ -19,4 +19,5 @@ pub mod pauses;
 pub mod selectors;
 pub mod snapshot;
 pub mod stores;
+pub mod watched;
 pub mod yaml;

@@ -23,6 +23,7 @@ use super::kinds::{self, Kind, own_name};
 use super::object::{self, Packed};
 use super::pauses::{LONGEST_PAUSE, Pauses};
 use super::snapshot::{Snapshot, addresses};
+use super::watched::Watched;
 
 /// How many objects are listed at a time: what is not kept of them takes memory until it is dropped.
 const PAGE: u32 = 100;
@@ -206,7 +207,7 @@ impl Inner {
     /// After a failure it is listed anew: a watch that goes on where it was says nothing until something
     /// changes, and of a quiet kind it would not be known that it is followed again.
     async fn follow_resource(&self, kind: &Kind, resource: ApiResource) {
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let api: Api<Watched> = Api::all_with(self.client.clone(), &resource);
         let mut pauses = Pauses::default();
         let mut complete = false;
         loop {
@@ -222,7 +223,7 @@ impl Inner {
     }
 
     /// Nothing where the cluster does not have the kind. `complete` is whether it was listed once.
-    async fn follow_until_failure(&self, kind: &Kind, api: &Api<DynamicObject>, complete: &mut bool) -> Option<()> {
+    async fn follow_until_failure(&self, kind: &Kind, api: &Api<Watched>, complete: &mut bool) -> Option<()> {
         let config = watcher::Config::default().page_size(PAGE);
         let mut events = pin!(watcher(api.clone(), config));
         // What a new list has shown so far; nothing between two lists.
@@ -231,7 +232,7 @@ impl Inner {
             match event {
                 Ok(Event::Init) => listed = Some(BTreeSet::new()),
                 Ok(Event::InitApply(object)) => {
-                    if let Some(id) = self.apply(kind, object, *complete) {
+                    if let Some(id) = self.apply(kind, object.into(), *complete) {
                         listed.get_or_insert_default().insert(id);
                     }
                 }
@@ -244,7 +245,7 @@ impl Inner {
                     self.is_synced(kind);
                 }
                 Ok(Event::Apply(object)) => {
-                    self.apply(kind, object, true);
+                    self.apply(kind, object.into(), true);
                     self.is_synced(kind);
                 }
                 Ok(Event::Delete(object)) => {

@@ -20,6 +20,8 @@ pub fn by(snapshot: &Snapshot, change: &Change) -> BTreeSet<Id> {
     match (change.kind.0.as_str(), change.kind.1.as_str()) {
         ("v1", "Service") => BTreeSet::from([in_namespace(change.name.clone())]),
         ("v1", "Namespace") => snapshot.names("v1", "Service", Some(&change.name)).into_iter().collect(),
+        // No other field of a Node is evidence, and to find its Pods is to look at all.
+        ("v1", "Node") if same_labels(&versions) => BTreeSet::new(),
         ("v1", "Node") => on_node(snapshot, &change.name),
         // Rare, and any workload may name it.
         ("node.k8s.io/v1", "RuntimeClass") => snapshot.names("v1", "Service", None).into_iter().collect(),
@@ -41,6 +43,11 @@ pub fn frees_an_address(change: &Change) -> bool {
     let of =
         |seen: &Option<Packed>| -> BTreeSet<IpAddr> { seen.iter().flat_map(|seen| addresses(&seen.value())).collect() };
     change.kind.1 == "Service" && !of(&change.before).is_subset(&of(&change.after))
+}
+
+/// Whether an object was there before, and still is, with the labels that it had.
+fn same_labels(versions: &[Value]) -> bool {
+    matches!(versions, [before, after] if before.pointer("/metadata/labels") == after.pointer("/metadata/labels"))
 }
 
 /// The Services that select a Pod on this Node.

@@ -8,7 +8,7 @@
 //!   written side by side.
 //! - When a term ends, nothing is sent any more, and all that was known is forgotten.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use clusterip_core::answer::Outcome as Answered;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{ApiResource, DynamicObject};
+use kube::api::ApiResource;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
@@ -32,11 +32,12 @@ use super::placement::{Belonging, as_if_created};
 use super::seen::Seen;
 use crate::cluster::failure::chain;
 use crate::cluster::pauses::Pauses;
+use crate::cluster::watched::Watched;
 use crate::controller::leader::Leadership;
 use crate::evaluator::Evaluator;
 use crate::live_settings::LiveSettings;
 use crate::metrics::Metrics;
-use crate::metrics::nodes::Assignment;
+use crate::metrics::nodes::{Assignment, Misplaced};
 use crate::policy::node_request::node_request;
 
 /// How many Nodes are written at once.
@@ -96,12 +97,13 @@ impl Assigner {
     /// Works as long as this process leads and there are pools. Whether it is to stop for ever.
     async fn term(&mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> bool {
         let mut settings = Arc::clone(&self.settings.borrow_and_update());
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<Node>(&()));
+        let api: Api<Watched> = Api::all_with(self.client.clone(), &ApiResource::erase::<Node>(&()));
         let mut watch = pin!(watcher(api, watcher::Config::default().page_size(PAGE)).backoff(Pauses::default()));
         let mut term = Term {
             book: Book::default(),
             listed: None,
             complete: false,
+            counted: None,
             writer: Writer::new(self.client.clone(), self.term.clone()),
             teller: Teller::start(self.client.clone()),
             metrics: Arc::clone(&self.metrics),
@@ -234,17 +236,19 @@ struct Term {
     listed: Option<BTreeSet<String>>,
     /// Whether all Nodes are known.
     complete: bool,
+    /// What was told last of those who wait, and of those who are misplaced.
+    counted: Option<(usize, BTreeMap<Misplaced, u64>)>,
     writer: Writer,
     teller: Teller,
     metrics: Arc<Metrics>,
 }
 
 impl Term {
-    fn take(&mut self, event: Result<Event<DynamicObject>, watcher::Error>) {
+    fn take(&mut self, event: Result<Event<Watched>, watcher::Error>) {
         match event {
             Ok(Event::Init) => self.listed = Some(BTreeSet::new()),
             Ok(Event::InitApply(object)) => {
-                if let Some(seen) = Seen::of(object) {
+                if let Some(seen) = Seen::of(object.into()) {
                     self.listed.get_or_insert_default().insert(seen.name.clone());
                     self.book.see(seen);
                 }
@@ -257,7 +261,7 @@ impl Term {
                 }
             }
             Ok(Event::Apply(object)) => {
-                if let Some(seen) = Seen::of(object) {
+                if let Some(seen) = Seen::of(object.into()) {
                     self.book.see(seen);
                 }
             }
@@ -328,8 +332,12 @@ impl Term {
     }
 
     /// What is known now, for those who measure.
-    fn count(&self) {
-        self.metrics.nodes_waiting(self.book.waiting());
-        self.metrics.misplaced_nodes(&self.book.misplaced());
+    fn count(&mut self) {
+        let now = (self.book.waiting(), self.book.misplaced());
+        if self.counted.as_ref() != Some(&now) {
+            self.metrics.nodes_waiting(now.0);
+            self.metrics.misplaced_nodes(&now.1);
+            self.counted = Some(now);
+        }
     }
 }

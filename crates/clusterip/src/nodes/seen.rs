@@ -5,8 +5,7 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use super::held::blocks_of;
-use crate::cluster::kept::kept;
-use crate::cluster::object::{Packed, name};
+use crate::cluster::object::Packed;
 
 /// A Node.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,11 +30,13 @@ impl Seen {
         let uid = object.metadata.uid.clone().unwrap_or_default();
         let version = object.metadata.resource_version.clone().unwrap_or_default();
         let deleting = object.metadata.deletion_timestamp.is_some();
-        let mut node = kept(&("v1".to_owned(), "Node".to_owned()), object)?;
-        let blocks = blocks_of(&node);
-        // Nothing but blocks is kept of it.
-        node.as_object_mut()?.remove("spec");
-        Some(Self { name: name(&node).to_owned(), uid, version, deleting, blocks, shown: Packed::new(&node) })
+        let name = object.metadata.name?;
+        let shown = json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": object.metadata.labels.unwrap_or_default()},
+        });
+        Some(Self { name, uid, version, deleting, blocks: blocks_of(&object.data), shown: Packed::new(&shown) })
     }
 
     /// The Node as the policy is asked about it: as it was before it had blocks.

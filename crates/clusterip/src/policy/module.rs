@@ -8,7 +8,8 @@ use std::time::Duration;
 use clusterip_core::answer::Answer;
 use clusterip_core::node::Allocation;
 use clusterip_core::validate::SettingsAnswer;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use thiserror::Error;
 use wapc::WapcHost;
 use wasmtime_provider::wasmtime::{Config, Engine, Module as Compiled};
@@ -38,6 +39,15 @@ pub enum ModuleError {
     /// Its answer is none.
     #[error("the policy's answer can't be read: {0}")]
     Answer(#[source] serde_json::Error),
+}
+
+/// What the policy is asked, as it is sent.
+#[derive(Serialize)]
+struct Payload<'p> {
+    request: &'p Value,
+    settings: &'p Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allocation: Option<Value>,
 }
 
 /// A compiled policy.
@@ -98,8 +108,7 @@ impl Module {
         settings: &Value,
         calls: Arc<dyn HostCalls>,
     ) -> Result<Answer, ModuleError> {
-        let payload = json!({ "request": request, "settings": settings });
-        self.call("validate", &payload, Some(calls))
+        self.call("validate", &Payload { request, settings, allocation: None }, Some(calls))
     }
 
     /// Asks for the blocks of a Node, of which nothing need be looked up.
@@ -107,8 +116,7 @@ impl Module {
     /// # Errors
     /// As [`Self::validate`].
     pub fn assign(&self, request: &Value, settings: &Value, allocation: &Allocation) -> Result<Answer, ModuleError> {
-        let payload = json!({ "request": request, "settings": settings, "allocation": allocation.to_value() });
-        self.call("validate", &payload, None)
+        self.call("validate", &Payload { request, settings, allocation: Some(allocation.to_value()) }, None)
     }
 
     /// Checks settings.
@@ -122,7 +130,7 @@ impl Module {
     fn call<T: serde::de::DeserializeOwned>(
         &self,
         operation: &str,
-        payload: &Value,
+        payload: &impl Serialize,
         calls: Option<Arc<dyn HostCalls>>,
     ) -> Result<T, ModuleError> {
         let failed = |error: &dyn std::fmt::Display| ModuleError::Call(error.to_string());
