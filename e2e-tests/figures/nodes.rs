@@ -16,7 +16,8 @@ use super::bench::{Bench, PARALLEL};
 use super::process::{peak_memory, processor_time};
 use super::support::eventually::eventually;
 use super::support::host::{Host, HostBuilder};
-use super::support::nodes::{ControllerManager, settings, twice};
+use super::support::nodeipam::NodeIpam;
+use super::support::nodes::{SERVICE_RANGES, settings, twice};
 use super::table::{Bound, Table, ratios};
 
 const NODES: usize = 2_000;
@@ -53,7 +54,7 @@ pub async fn measure(bench: &Bench, rounds: usize) -> Nodes {
         for way in [round % 2, (round + 1) % 2] {
             if way == 0 {
                 let limits = ["--kube-api-qps=1000", "--kube-api-burst=1000", "--node-cidr-mask-size=24"];
-                let manager = ControllerManager::start(bench.plane(), RANGE, &limits.map(str::to_owned));
+                let manager = NodeIpam::allocating(bench.plane(), RANGE, SERVICE_RANGES, &limits.map(str::to_owned));
                 theirs.push(turn(bench, manager.pid(), async |_| {}).await);
             } else {
                 let host = serve(bench).await;

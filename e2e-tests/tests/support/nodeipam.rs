@@ -1,6 +1,6 @@
 //! The allocator of pod CIDRs that Kubernetes has: its real controller manager, with that controller alone.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use super::control_plane::ControlPlane;
@@ -11,13 +11,14 @@ use super::host::spawn_from_lasting_thread;
 /// the test process ends in whatever way.
 pub struct NodeIpam {
     child: Child,
+    log: PathBuf,
 }
 
 impl NodeIpam {
     /// Starts it as the administrator, with these arguments of its own.
     pub fn start(plane: &ControlPlane, args: &[&str]) -> Self {
         let program = plane.kubectl_program().with_file_name("kube-controller-manager");
-        let log = std::fs::File::create(Self::log_of(plane)).unwrap();
+        let log = Self::log_of(plane);
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "--"])
@@ -28,8 +29,21 @@ impl NodeIpam {
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(log);
-        Self { child: spawn_from_lasting_thread(command).unwrap() }
+            .stderr(std::fs::File::create(&log).unwrap());
+        Self { child: spawn_from_lasting_thread(command).unwrap(), log }
+    }
+
+    /// Starts it, to give Nodes blocks of these ranges, but none of these Service ranges.
+    pub fn allocating(plane: &ControlPlane, cidrs: &str, service_ranges: &str, args: &[String]) -> Self {
+        let (cidrs, services) =
+            (format!("--cluster-cidr={cidrs}"), format!("--service-cluster-ip-range={service_ranges}"));
+        let all = ["--allocate-node-cidrs=true", "--configure-cloud-routes=false", &cidrs, &services];
+        Self::start(plane, &all.into_iter().chain(args.iter().map(String::as_str)).collect::<Vec<_>>())
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Waits until it has ended by itself.
@@ -43,7 +57,7 @@ impl NodeIpam {
         std::fs::read_to_string(Self::log_of(plane)).unwrap()
     }
 
-    fn log_of(plane: &ControlPlane) -> std::path::PathBuf {
+    fn log_of(plane: &ControlPlane) -> PathBuf {
         Path::new(plane.folder()).join("nodeipam.log")
     }
 }
@@ -52,5 +66,9 @@ impl Drop for NodeIpam {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("the log of the controller manager:");
+            eprintln!("{}", std::fs::read_to_string(&self.log).unwrap_or_default());
+        }
     }
 }

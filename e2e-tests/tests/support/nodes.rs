@@ -2,8 +2,6 @@
 //! kubelets and administrators would do.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use axum::http::Method;
@@ -14,8 +12,9 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use super::control_plane::{ControlPlane, Options};
 use super::eventually::eventually;
-use super::host::{Host, HostBuilder, spawn_from_lasting_thread};
+use super::host::{Host, HostBuilder};
 use super::moving::send;
+use super::nodeipam::NodeIpam;
 use super::proxy::Proxy;
 
 /// The Service ranges of the control plane.
@@ -77,8 +76,8 @@ impl Nodes {
     }
 
     /// The controller manager of Kubernetes, which only gives Nodes their blocks.
-    pub fn controller_manager(&self, cidrs: &str, args: &[String]) -> ControllerManager {
-        ControllerManager::start(self.plane, cidrs, args)
+    pub fn controller_manager(&self, cidrs: &str, args: &[String]) -> NodeIpam {
+        NodeIpam::allocating(self.plane, cidrs, SERVICE_RANGES, args)
     }
 
     /// Registers a Node, as a kubelet does.
@@ -186,49 +185,4 @@ fn blocks(node: &Value) -> Vec<String> {
     let blocks: Vec<String> = list.map(|block| block.as_str().unwrap().to_owned()).collect();
     assert_eq!(node["spec"]["podCIDR"].as_str(), blocks.first().map(String::as_str), "both or none: {node}");
     blocks
-}
-
-/// The controller manager of Kubernetes. It ends when this is dropped, and with the test process.
-pub struct ControllerManager {
-    child: Child,
-    log: PathBuf,
-}
-
-impl ControllerManager {
-    /// Starts it, to give Nodes blocks of these ranges.
-    pub fn start(plane: &ControlPlane, cidrs: &str, args: &[String]) -> Self {
-        let assets = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS").expect("KUBEBUILDER_ASSETS"));
-        let log = plane.folder().join("node-ipam.log");
-        let mut command = Command::new("setpriv");
-        command
-            .args(["--pdeathsig", "KILL", "--"])
-            .arg(assets.join("kube-controller-manager"))
-            .arg("--kubeconfig")
-            .arg(plane.kubeconfig())
-            .args(["--controllers=node-ipam-controller", "--allocate-node-cidrs=true", "--leader-elect=false"])
-            .args(["--configure-cloud-routes=false", "--secure-port=0"])
-            .arg(format!("--cluster-cidr={cidrs}"))
-            .arg(format!("--service-cluster-ip-range={SERVICE_RANGES}"))
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(std::fs::File::create(&log).unwrap());
-        Self { child: spawn_from_lasting_thread(command).unwrap(), log }
-    }
-
-    /// The process.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-}
-
-impl Drop for ControllerManager {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if std::thread::panicking() {
-            eprintln!("the log of the controller manager:");
-            eprintln!("{}", std::fs::read_to_string(&self.log).unwrap_or_default());
-        }
-    }
 }
