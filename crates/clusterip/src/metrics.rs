@@ -4,23 +4,26 @@
 //! against what is exposed.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use clusterip_core::address::Family;
-use clusterip_core::answer::Outcome;
 use prometheus_client::encoding::text;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+mod labels;
 pub mod nodes;
 
+pub use self::labels::{About, ClaimResult, Decision, Misplaced, MoveResult};
+use self::labels::{
+    AdmissionLabels, ClaimLabels, HashLabels, KindLabels, MisplacedLabels, MoveLabels, PoolFamilyLabels, PoolLabels,
+    ReplicaLabels, ResultLabels, VersionLabels,
+};
 use self::nodes::{Assignment, BlockFill, Misplaced as MisplacedNodes, NodeMetrics};
 
 /// The media type of [`Metrics::encode`].
@@ -28,179 +31,6 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 
 /// Half a millisecond, which an evaluation takes, up to what the API server waits for a webhook.
 const LATENCIES: [f64; 13] = [0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
-
-/// An enum whose values are label values.
-macro_rules! label_values {
-    ($(#[$about:meta])* $name:ident { $($(#[$meaning:meta])* $value:ident = $text:literal,)+ }) => {
-        $(#[$about])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $name { $($(#[$meaning])* $value,)+ }
-
-        impl $name {
-            /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$value,)+];
-
-            /// As it is exposed.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$value => $text,)+ }
-            }
-        }
-
-        impl EncodeLabelValue for $name {
-            fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
-                encoder.write_str(self.as_str())
-            }
-        }
-    };
-}
-
-use label_values;
-
-label_values! {
-    /// What an admission request is about.
-    About {
-        /// A Service.
-        Service = "Service",
-        /// A Node, or a part of one.
-        Node = "Node",
-        /// Something that nobody should ask about.
-        Other = "other",
-    }
-}
-
-label_values! {
-    /// How an admission request ended.
-    Decision {
-        /// It got an address of a pool.
-        Allocated = "allocated",
-        /// It went on unchanged.
-        Left = "left",
-        /// It was refused.
-        Denied = "denied",
-        /// The policy did not answer.
-        Error = "error",
-    }
-}
-
-impl From<Outcome> for Decision {
-    fn from(outcome: Outcome) -> Self {
-        match outcome {
-            Outcome::Allocated => Self::Allocated,
-            Outcome::Left => Self::Left,
-            Outcome::Denied => Self::Denied,
-        }
-    }
-}
-
-label_values! {
-    /// How a move ended.
-    MoveResult {
-        /// The Service has an address of the right pool.
-        Moved = "moved",
-        /// It has its old address again: no other could be had.
-        Kept = "kept",
-        /// It has one that the API server picked: not even the old one could be had.
-        Unmanaged = "unmanaged",
-        /// A user changed the Service meanwhile, and won.
-        UserChanged = "user_changed",
-        /// There was nothing to move any more.
-        Nothing = "nothing",
-        /// It could not be ended, and is tried again.
-        Failed = "failed",
-    }
-}
-
-label_values! {
-    /// What is done about a misplaced Service, and why.
-    Misplaced {
-        /// It is moved, or waits for its turn.
-        Moving = "moving",
-        /// Its address was set by hand.
-        ByHand = "by_hand",
-        /// It has ready endpoints where it is.
-        ReadyEndpoints = "ready_endpoints",
-        /// It is a load balancer.
-        LoadBalancer = "load_balancer",
-        /// Its annotation, or the command line, says never.
-        Never = "never",
-        /// Its pool has no free address.
-        PoolFull = "pool_full",
-        /// A brake is on: too many moves at once.
-        Brake = "brake",
-    }
-}
-
-label_values! {
-    /// What came of claiming an address.
-    ClaimResult {
-        /// It is claimed.
-        Claimed = "claimed",
-        /// It is claimed, and was another's who did not use it.
-        TakenOver = "taken_over",
-        /// Another replica was faster.
-        Taken = "taken",
-        /// The API server did not say whether it is.
-        Failed = "failed",
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ClaimLabels {
-    result: ClaimResult,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReplicaLabels {
-    settings: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AdmissionLabels {
-    kind: About,
-    decision: Decision,
-    pool: Option<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PoolFamilyLabels {
-    pool: String,
-    family: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PoolLabels {
-    pool: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct MoveLabels {
-    result: MoveResult,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct MisplacedLabels {
-    reason: Misplaced,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct KindLabels {
-    kind: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct HashLabels {
-    hash: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ResultLabels {
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct VersionLabels {
-    version: &'static str,
-}
 
 /// How full a pool is.
 #[derive(Clone, Debug, PartialEq)]
@@ -596,6 +426,10 @@ fn timestamp(at: SystemTime) -> f64 {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use std::path::Path;
+
+    use std::fmt::Write as _;
+
+    use clusterip_core::answer::Outcome;
 
     use super::*;
 

@@ -109,21 +109,10 @@ pub fn of_pools(
         }
     }
     if settings.order == Order::Lowest && !ledger {
-        findings.push(Finding {
-            kind: Kind::LowestOrder,
-            namespace: None,
-            name: None,
-            node: None,
-            addresses: Vec::new(),
-            blocks: Vec::new(),
-            pool: None,
-            evidence: None,
-            message: "services.order is lowest: where Kubewarden evaluates, all requests of a moment pick the same \
-                      address, and the API server refuses all but one"
-                .to_owned(),
-            way_out: "set services.order: spread, or let `clusterip serve` evaluate, which knows what is in flight"
-                .to_owned(),
-        });
+        let message = "services.order is lowest: where Kubewarden evaluates, all requests of a moment pick the same \
+                      address, and the API server refuses all but one";
+        let way_out = "set services.order: spread, or let `clusterip serve` evaluate, which knows what is in flight";
+        findings.push(Finding::new(Kind::LowestOrder, message.to_owned(), way_out));
     }
 }
 
@@ -230,32 +219,14 @@ fn full(pool: &Pool, family: Family, used: &Used) -> Option<Finding> {
 
 fn about(kind: Kind, judged: &Judged, message: String, way_out: &str) -> Finding {
     Finding {
-        kind,
         namespace: Some(judged.id.0.clone()),
         name: Some(judged.id.1.clone()),
-        node: None,
-        addresses: Vec::new(),
-        blocks: Vec::new(),
-        pool: None,
-        evidence: None,
-        message: format!("{}: {message}", subject(judged)),
-        way_out: way_out.to_owned(),
+        ..Finding::new(kind, format!("{}: {message}", subject(judged)), way_out)
     }
 }
 
 fn about_pool(kind: Kind, pool: &Pool, message: String, way_out: &str) -> Finding {
-    Finding {
-        kind,
-        namespace: None,
-        name: None,
-        node: None,
-        addresses: Vec::new(),
-        blocks: Vec::new(),
-        pool: Some(pool.name.clone()),
-        evidence: None,
-        message,
-        way_out: way_out.to_owned(),
-    }
+    Finding { pool: Some(pool.name.clone()), ..Finding::new(kind, message, way_out) }
 }
 
 /// As the policy names it in its messages.

@@ -1,8 +1,9 @@
 //! What is used in a cluster, and what is not as it should be.
 //!
 //! [`judge`] asks the policy about every Service, [`ranges`] counts addresses, [`findings`] says what is
-//! wrong, [`nodes`] does the same for Nodes and their blocks, and [`build`] puts all together to the [`model`]. [`source`] reads a cluster or a snapshot once;
-//! [`live`] looks at the watched stores again and again. [`why`] is about one Service.
+//! wrong; [`node_judge`], [`nodes`] and [`node_findings`] do the same for Nodes and their blocks; [`build`] puts
+//! all together to the [`model`]. [`source`] reads a cluster or a snapshot once; [`live`] looks at the watched
+//! stores again and again. [`why`] is about one Service.
 
 pub mod build;
 pub mod calls;
@@ -12,6 +13,7 @@ pub mod judge;
 pub mod live;
 pub mod model;
 pub mod node_findings;
+pub mod node_judge;
 pub mod nodes;
 pub mod ranges;
 pub mod source;

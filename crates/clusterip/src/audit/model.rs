@@ -204,6 +204,24 @@ pub struct Finding {
     pub way_out: String,
 }
 
+impl Finding {
+    /// One that says no more than what is wrong, and what can be done about it.
+    pub fn new(kind: Kind, message: String, way_out: &str) -> Self {
+        Self {
+            kind,
+            namespace: None,
+            name: None,
+            node: None,
+            addresses: Vec::new(),
+            blocks: Vec::new(),
+            pool: None,
+            evidence: None,
+            message,
+            way_out: way_out.to_owned(),
+        }
+    }
+}
+
 /// The kinds of findings, those about Services and their pools first, then those about Nodes; of each the
 /// worst first. The names are those of `--fail-on`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ValueEnum)]

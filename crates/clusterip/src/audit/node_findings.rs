@@ -5,7 +5,7 @@ use clusterip_core::settings::{NodePool, Settings, Withheld};
 use ipnet::IpNet;
 
 use super::model::{self, BlockRange, Finding, Kind};
-use super::nodes::Judged;
+use super::node_judge::Judged;
 use crate::nodes::placement::Standing;
 
 /// Nobody changes the blocks of a Node.
@@ -70,34 +70,20 @@ pub fn of_pools(settings: &Settings, pools: &[model::NodePool], findings: &mut V
                 sum(|range| range.counts.usable),
                 pool.block_size.of(family),
             );
-            findings.push(Finding {
-                kind: Kind::FullNodePool,
-                namespace: None,
-                name: None,
-                node: None,
-                addresses: Vec::new(),
-                blocks: Vec::new(),
-                pool: Some(pool.name.clone()),
-                evidence: None,
-                message,
-                way_out: "add a range to the pool, or delete Nodes that are gone".to_owned(),
-            });
+            let way_out = "add a range to the pool, or delete Nodes that are gone";
+            let found = Finding::new(Kind::FullNodePool, message, way_out);
+            findings.push(Finding { pool: Some(pool.name.clone()), ..found });
         }
     }
 }
 
 fn about(kind: Kind, judged: &Judged, blocks: Vec<IpNet>, message: String, way_out: &str) -> Finding {
     Finding {
-        kind,
-        namespace: None,
-        name: None,
         node: Some(judged.name.clone()),
-        addresses: Vec::new(),
         blocks,
         pool: judged.placement.pool.clone(),
         evidence: judged.placement.evidence.clone(),
-        message: format!("Node {}: {message}", judged.name),
-        way_out: way_out.to_owned(),
+        ..Finding::new(kind, format!("Node {}: {message}", judged.name), way_out)
     }
 }
 

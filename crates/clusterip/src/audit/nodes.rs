@@ -1,29 +1,19 @@
 //! How the blocks of the pools of Nodes are used, and by which Nodes.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use clusterip_core::settings::{NodePool, Settings};
 use ipnet::IpNet;
-use serde_json::Value;
 
 use super::judge::{JudgeError, Memory};
 use super::model::{self, Block, BlockRange, Finding, Nodes, State};
-use super::node_findings;
-use crate::cluster::object::Packed;
+use super::node_judge::Judged;
+use super::{node_findings, node_judge};
 use crate::cluster::snapshot::Snapshot;
 use crate::live_settings::LiveSettings;
 use crate::nodes::fill;
-use crate::nodes::held::{Held, blocks_of};
-use crate::nodes::placement::{self, Placement, Standing};
+use crate::nodes::placement::{Placement, Standing};
 use crate::policy::module::Module;
-
-/// A Node, and where its blocks lie.
-pub struct Judged {
-    /// Its name.
-    pub name: String,
-    /// What is known of it.
-    pub placement: Placement,
-}
 
 /// What there is to tell of Nodes, and in `findings` what is wrong with them; nothing where the settings
 /// have no pools for them. What is in `memory` and still holds is not asked for again.
@@ -41,7 +31,7 @@ pub fn audit(
     if settings.nodes.pools.is_empty() {
         return Ok(None);
     }
-    let judged = judge(module, live, snapshot, memory)?;
+    let judged = node_judge::all(module, live, snapshot, memory)?;
     let blocks: Vec<Block> = judged.iter().flat_map(blocks).collect();
     let pools = settings.nodes.pools.iter();
     let pools: Vec<model::NodePool> = pools.map(|pool| self::pool(settings, pool, &blocks)).collect();
@@ -51,39 +41,6 @@ pub fn audit(
     node_findings::of_pools(settings, &pools, findings);
     let count = judged.iter().filter(|node| !node.placement.blocks.is_empty()).count();
     Ok(Some(Nodes { pools, count }))
-}
-
-/// Asks about every Node, in the order of their names.
-fn judge(
-    module: &Module,
-    live: &LiveSettings,
-    snapshot: &Arc<RwLock<Snapshot>>,
-    memory: &mut Memory,
-) -> Result<Vec<Judged>, JudgeError> {
-    let nodes: Vec<(String, Packed)> = {
-        let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
-        let names = snapshot.names("v1", "Node", None).into_iter();
-        names.filter_map(|(_, name)| Some((name.clone(), snapshot.packed("v1", "Node", "", &name)?.clone()))).collect()
-    };
-    let nodes: Vec<(String, Packed, Value)> =
-        nodes.into_iter().map(|(name, packed)| (name, packed.clone(), packed.value())).collect();
-    let mut held = Held::default();
-    for (name, _, node) in &nodes {
-        held.learn(name, blocks_of(node));
-    }
-    let mut known = std::mem::take(&mut memory.nodes);
-    let mut judged = Vec::with_capacity(nodes.len());
-    for (name, packed, node) in nodes {
-        let belonging = match known.remove(&name) {
-            Some((same, belonging)) if same == packed => belonging,
-            _ => placement::belonging(module, &live.document, &node)
-                .map_err(|error| JudgeError { subject: format!("node {name}"), error })?,
-        };
-        let placement = belonging.held_against(&live.settings, &node, &held);
-        memory.nodes.insert(name.clone(), (packed, belonging));
-        judged.push(Judged { name, placement });
-    }
-    Ok(judged)
 }
 
 /// The blocks of a Node.
@@ -120,7 +77,7 @@ fn range(settings: &Settings, pool: &NodePool, cidr: IpNet, blocks: &[Block]) ->
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::super::judge as services;
     use super::super::model::Kind;

@@ -10,7 +10,8 @@ use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::{Number, label_values, whole};
+use super::labels::label_values;
+use super::{Number, whole};
 
 label_values! {
     /// What came of giving a Node blocks.

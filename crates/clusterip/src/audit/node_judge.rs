@@ -1,0 +1,58 @@
+//! Asks the policy where each Node belongs.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde_json::Value;
+
+use super::judge::{JudgeError, Memory};
+use crate::cluster::object::Packed;
+use crate::cluster::snapshot::Snapshot;
+use crate::live_settings::LiveSettings;
+use crate::nodes::held::{Held, blocks_of};
+use crate::nodes::placement::{self, Placement};
+use crate::policy::module::Module;
+
+/// A Node, and where its blocks lie.
+pub struct Judged {
+    /// Its name.
+    pub name: String,
+    /// What is known of it.
+    pub placement: Placement,
+}
+
+/// Asks about every Node, in the order of their names. What is in `memory` and still holds is not asked for
+/// again.
+///
+/// # Errors
+/// [`JudgeError`] for the first Node that the policy has no answer for.
+pub fn all(
+    module: &Module,
+    live: &LiveSettings,
+    snapshot: &Arc<RwLock<Snapshot>>,
+    memory: &mut Memory,
+) -> Result<Vec<Judged>, JudgeError> {
+    let nodes: Vec<(String, Packed)> = {
+        let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
+        let names = snapshot.names("v1", "Node", None).into_iter();
+        names.filter_map(|(_, name)| Some((name.clone(), snapshot.packed("v1", "Node", "", &name)?.clone()))).collect()
+    };
+    let nodes: Vec<(String, Packed, Value)> =
+        nodes.into_iter().map(|(name, packed)| (name, packed.clone(), packed.value())).collect();
+    let mut held = Held::default();
+    for (name, _, node) in &nodes {
+        held.learn(name, blocks_of(node));
+    }
+    let mut known = std::mem::take(&mut memory.nodes);
+    let mut judged = Vec::with_capacity(nodes.len());
+    for (name, packed, node) in nodes {
+        let belonging = match known.remove(&name) {
+            Some((same, belonging)) if same == packed => belonging,
+            _ => placement::belonging(module, &live.document, &node)
+                .map_err(|error| JudgeError { subject: format!("node {name}"), error })?,
+        };
+        let placement = belonging.held_against(&live.settings, &node, &held);
+        memory.nodes.insert(name.clone(), (packed, belonging));
+        judged.push(Judged { name, placement });
+    }
+    Ok(judged)
+}
