@@ -36,7 +36,7 @@ const ATTEMPT: Duration = Duration::from_secs(20);
 const FAKETIME: [&str; 2] =
     ["/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1"];
 
-/// What a replica may need at most, in MB of 1,000,000 bytes: the limit of its Pod in `deploy/webhook`, 256 Mi.
+/// What a replica may need at most, in MB of 1,000,000 bytes: two thirds of what its Pod may have (`deploy/webhook`).
 const MEMORY: f64 = 268.0;
 
 fn settings(windows: &str, more: &str) -> String {
