@@ -10,10 +10,13 @@ use crate::support::host::{Host, HostBuilder};
 use crate::support::node_reach::{block, node, nodes};
 use crate::support::nodeipam::NodeIpam;
 
-/// Nodes of other operating systems than these are in no pool: our own controller leaves them alone.
+/// Nodes of other operating systems than these are in no pool: our own controller leaves them alone. The Service
+/// ranges are those of the control plane: not every version of Kubernetes tells them.
 fn settings(explicit: &str) -> String {
     format!(
         "
+services:
+  serviceCIDRs: [172.21.0.0/16]
 nodes:
   explicit: {explicit}
   pools:

@@ -56,7 +56,15 @@ impl Nodes {
         let kubeconfig = self.plane.write_kubeconfig(&format!("{port}.kubeconfig"), server, self.plane.admin_token());
         HostBuilder::as_user(&kubeconfig)
             .args(&["--namespace", &self.namespace, "--no-webhook"])
-            .settings(&settings(nodes))
+            .settings(&self.settings(nodes))
+    }
+
+    /// The settings, with the cluster's ranges where it does not tell them itself: an operator writes them then.
+    fn settings(&self, nodes: &Value) -> String {
+        if self.plane.tells_addresses() || nodes.is_null() {
+            return settings(nodes);
+        }
+        json!({"services": {"serviceCIDRs": self.plane.service_ranges()}, "nodes": nodes}).to_string()
     }
 
     /// A `clusterip serve` that leads, and knows all Nodes.
