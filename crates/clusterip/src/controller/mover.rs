@@ -57,6 +57,7 @@ pub struct Order {
     /// Whether it is moved even if it is a load balancer, whose cloud controller may tear it down.
     pub load_balancers: bool,
 }
+
 /// A move that is not finished. Where the Service has a journal by now, [`Mover::resume`] finishes.
 #[derive(Debug, Error)]
 pub enum MoveError {

@@ -195,38 +195,28 @@ fn log(kind: About, request: &Value, answer: &Answer, failed: bool) {
     if failed {
         let reason = reason.or(answer.warnings.as_ref().and_then(|warnings| warnings.first()).map(String::as_str));
         tracing::error!(kind = kind_name, namespace, name, operation, dry_run, reason, "no decision");
-    } else if kind == About::Node {
-        let podcidrs = listed(&blocks_of(object));
-        let warnings = answer.warnings.as_ref().map(|warnings| warnings.join("; "));
-        tracing::info!(
-            kind = kind_name,
-            name,
-            operation,
-            dry_run,
-            decision,
-            pool,
-            evidence,
-            podcidrs,
-            reason,
-            warnings,
-            "decision"
-        );
-    } else {
-        let given = listed(&answer.mutated_object.as_ref().map(addresses).unwrap_or_default());
-        tracing::info!(
-            kind = kind_name,
-            namespace,
-            name,
-            operation,
-            dry_run,
-            decision,
-            pool,
-            evidence,
-            clusterip = given,
-            reason,
-            "decision"
-        );
+        return;
     }
+    // Of a Node its blocks, which others set; of a Service the addresses that it is given.
+    let is_node = kind == About::Node;
+    let podcidrs = is_node.then(|| listed(&blocks_of(object)));
+    let warnings = answer.warnings.as_ref().filter(|_| is_node).map(|warnings| warnings.join("; "));
+    let clusterip = (!is_node).then(|| listed(&answer.mutated_object.as_ref().map(addresses).unwrap_or_default()));
+    tracing::info!(
+        kind = kind_name,
+        namespace,
+        name,
+        operation,
+        dry_run,
+        decision,
+        pool,
+        evidence,
+        clusterip,
+        podcidrs,
+        reason,
+        warnings,
+        "decision"
+    );
 }
 
 fn listed<T: ToString>(items: &[T]) -> String {
