@@ -229,18 +229,11 @@ fn row(id: &(String, String), object: &Value, answer: &Answer, mut warnings: Vec
     };
     warnings.extend(answer.warnings.iter().flatten().cloned());
     let audit = answer.audit();
-    // Another policy than ours says nothing of its reasons.
-    let decision = match (&audit, answer.accepted, &answer.mutated_object) {
-        (Some(audit), ..) => audit.outcome,
-        (None, false, _) => Outcome::Denied,
-        (None, true, Some(_)) => Outcome::Allocated,
-        (None, true, None) => Outcome::Left,
-    };
     let reason = audit.as_ref().and_then(|audit| audit.reason.clone());
     Row {
         namespace: id.0.clone(),
         name,
-        decision,
+        decision: answer.outcome(),
         pool: audit.as_ref().and_then(|audit| audit.pool.clone()),
         evidence: audit.and_then(|audit| audit.evidence),
         cluster_ips: if answer.accepted {

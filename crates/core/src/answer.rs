@@ -142,6 +142,16 @@ impl Answer {
         Self::new(Decision { verdict, pool: None, evidence: None, warnings: Vec::new() }, Value::Null)
     }
 
+    /// What happened, also where another policy answers, which has no audit annotations that say so.
+    pub fn outcome(&self) -> Outcome {
+        match (self.audit(), self.accepted, &self.mutated_object) {
+            (Some(audit), ..) => audit.outcome,
+            (None, false, _) => Outcome::Denied,
+            (None, true, Some(_)) => Outcome::Allocated,
+            (None, true, None) => Outcome::Left,
+        }
+    }
+
     /// What its audit annotations say, if it is this policy's answer.
     pub fn audit(&self) -> Option<Audit> {
         Audit::from_annotations(self.audit_annotations.as_ref()?)

@@ -75,11 +75,9 @@ impl Controller {
                 () = &mut shutdown => break,
                 Ok(()) = self.leadership.changed() => {
                     let before = std::mem::replace(&mut leads, self.leadership.borrow_and_update().leads());
-                    if leads != before {
+                    if leads && !before {
                         // What was found in another term may not be so any more.
                         self.reconciler.forget();
-                    }
-                    if leads && !before {
                         tracing::info!("leading: misplaced services are moved");
                         approved = self.settings_in_force(None).await;
                         self.all().into_iter().for_each(|id| schedule(id, Duration::ZERO));

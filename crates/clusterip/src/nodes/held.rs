@@ -9,7 +9,7 @@ use clusterip_core::node::Allocation;
 use clusterip_core::node::object::blocks;
 use clusterip_core::settings::NodeSettings;
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// The blocks of Nodes, and where the next ones are sought. Its memory grows with the Nodes, never with the
 /// pools.
@@ -117,6 +117,13 @@ pub fn blocks_of(node: &Value) -> Vec<IpNet> {
     let first = spec.and_then(|spec| spec.get("podCIDR")).into_iter();
     let all = spec.and_then(|spec| spec.get("podCIDRs")).and_then(Value::as_array).into_iter().flatten();
     blocks(first.chain(all).filter_map(Value::as_str))
+}
+
+/// The fields of a Node's `spec` that say what its blocks are: the API server refuses the one without the
+/// other.
+pub fn fields_of(blocks: &[IpNet]) -> Map<String, Value> {
+    let texts = || blocks.iter().map(ToString::to_string);
+    Map::from_iter([("podCIDR".to_owned(), texts().next().into()), ("podCIDRs".to_owned(), texts().collect())])
 }
 
 /// The numbers of the addresses of a block.

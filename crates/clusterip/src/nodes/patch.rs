@@ -18,7 +18,8 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::seen::{Seen, spec};
+use super::held::fields_of;
+use super::seen::Seen;
 use crate::cluster::failure::words;
 use crate::controller::events::CONTROLLER;
 
@@ -142,7 +143,7 @@ impl Writer {
         if limit < SHORTEST {
             return Err(Failure::TooLate);
         }
-        let patch = json!({"metadata": {"uid": node.uid, "resourceVersion": version}, "spec": spec(blocks)});
+        let patch = json!({"metadata": {"uid": node.uid, "resourceVersion": version}, "spec": fields_of(blocks)});
         let milliseconds = limit.as_millis();
         let query = format!("fieldManager={CONTROLLER}&fieldValidation=Ignore&timeout={milliseconds}ms");
         // The API server carries out this kind of patch in less time than a merge patch. `podCIDRs` are added

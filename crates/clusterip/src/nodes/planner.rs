@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::fill;
-use super::held::{Held, blocks_of};
+use super::held::{Held, blocks_of, fields_of};
 use crate::cluster::manifests::{Manifest, Origin};
 use crate::cluster::object::{self, Packed};
 use crate::cluster::snapshot::{Snapshot, SnapshotCalls};
@@ -208,7 +208,9 @@ fn generated(node: &Value) -> String {
 /// An update that does not mention blocks keeps them, as `kubectl apply` does.
 fn keep_blocks(node: &mut Value, old: &Value) {
     let kept = blocks_of(old);
-    let Some(first) = kept.first().filter(|_| blocks_of(node).is_empty()) else { return };
+    if kept.is_empty() || !blocks_of(node).is_empty() {
+        return;
+    }
     let Some(fields) = node.as_object_mut() else { return };
     let spec = fields.entry("spec").or_insert(Value::Null);
     if spec.is_null() {
@@ -216,25 +218,17 @@ fn keep_blocks(node: &mut Value, old: &Value) {
     }
     // What is no object the policy refuses.
     let Some(spec) = spec.as_object_mut() else { return };
-    spec.insert("podCIDR".to_owned(), first.to_string().into());
-    spec.insert("podCIDRs".to_owned(), kept.iter().map(ToString::to_string).collect());
+    spec.extend(fields_of(&kept));
 }
 
 fn row(manifest: &Value, node: &Value, answer: &Answer, mut warnings: Vec<String>) -> NodeRow {
     let name = object::name(manifest);
     warnings.extend(answer.warnings.iter().flatten().cloned());
     let audit = answer.audit();
-    // Another policy than ours says nothing of its reasons.
-    let decision = match (&audit, answer.accepted, &answer.mutated_object) {
-        (Some(audit), ..) => audit.outcome,
-        (None, false, _) => Outcome::Denied,
-        (None, true, Some(_)) => Outcome::Allocated,
-        (None, true, None) => Outcome::Left,
-    };
     let reason = audit.as_ref().and_then(|audit| audit.reason.clone());
     NodeRow {
         name: if name.is_empty() { generated(manifest) } else { name.to_owned() },
-        decision,
+        decision: answer.outcome(),
         pool: audit.as_ref().and_then(|audit| audit.pool.clone()),
         evidence: audit.and_then(|audit| audit.evidence),
         pod_cidrs: match answer.accepted {

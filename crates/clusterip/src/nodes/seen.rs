@@ -4,7 +4,7 @@ use ipnet::IpNet;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-use super::held::blocks_of;
+use super::held::{blocks_of, fields_of};
 use crate::cluster::object::Packed;
 
 /// A Node.
@@ -47,14 +47,7 @@ impl Seen {
     /// The Node with its blocks.
     pub fn with_blocks(&self) -> Value {
         let mut node = self.shown.value();
-        node["spec"] = spec(&self.blocks);
+        node["spec"] = fields_of(&self.blocks).into();
         node
     }
-}
-
-/// The fields of a Node's `spec` that say what its blocks are: the API server refuses the one without the
-/// other.
-pub fn spec(blocks: &[IpNet]) -> Value {
-    let texts: Vec<String> = blocks.iter().map(ToString::to_string).collect();
-    json!({"podCIDR": texts.first(), "podCIDRs": texts})
 }
