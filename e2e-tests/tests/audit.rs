@@ -244,7 +244,7 @@ async fn a_watched_cluster_is_audited_as_it_is_now() {
     let module = Arc::new(Module::new(EMBEDDED).unwrap());
     let written: Value = serde_json::from_str(&settings(&json!({}))).unwrap();
     let live = judge(&module, written, &["172.21.0.0/16".to_owned()]).unwrap();
-    let (stores, _changes) = Stores::new(cluster.client.clone(), |_| ());
+    let (stores, _changes) = Stores::new(cluster.client.clone(), Arc::new(Metrics::new()), |_| ());
     stores.watch(&live.settings);
     stores.completed().await;
     let (settings, in_force) = watch::channel(Arc::new(live.clone()));

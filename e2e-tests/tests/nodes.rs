@@ -378,7 +378,11 @@ async fn while_the_api_server_is_away_nothing_is_lost() {
     nodes.create("a", json!({}), &[]).await;
     nodes.given("a").await;
     nodes.plane.stop_api_server();
-    host.logged("the nodes can't be followed").await;
+    eventually("the watch of the Nodes to fail", async || {
+        let failed = metrics(&host, "clusterip_watch_errors_total").await;
+        failed.iter().any(|line| line.contains("kind=\"Node\"")).then_some(())
+    })
+    .await;
     nodes.plane.start_api_server();
     for (name, block) in [("b", "10.42.1.0/24"), ("c", "10.42.2.0/24")] {
         nodes.create(name, json!({}), &[]).await;

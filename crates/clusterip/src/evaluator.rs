@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clusterip_core::answer::Answer;
-use clusterip_core::node::Allocation;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -85,20 +84,6 @@ impl Evaluator {
     /// The addresses in flight.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
-    }
-
-    /// Asks for the blocks of a Node, by these settings. It blocks for as long as the policy takes.
-    ///
-    /// # Errors
-    /// [`ModuleError`] where the policy does not answer.
-    pub fn assign(
-        &self,
-        request: &Value,
-        settings: &LiveSettings,
-        allocation: &Allocation,
-    ) -> Result<Answer, ModuleError> {
-        let answer = self.module.assign(request, &settings.document, allocation);
-        answer.inspect_err(|_| self.metrics.evaluation_error())
     }
 
     /// Evaluates a request. It blocks for as long as the policy takes.

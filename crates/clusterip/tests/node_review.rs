@@ -62,7 +62,7 @@ fn reviewed(policy: &[u8], explicit: &str, on_error: OnError, request: &Value) -
     let settings = Settings::from_value(&document).unwrap();
     let live = LiveSettings { document, settings, hash: String::new(), warnings: Vec::new() };
     let (_settings, settings) = watch::channel(Arc::new(live));
-    let (stores, _changes) = Stores::new(client, |_| ());
+    let (stores, _changes) = Stores::new(client, Arc::clone(&metrics), |_| ());
     let ledger = Ledger::default();
     let module = Arc::new(Module::new(policy).unwrap());
     let evaluator = Evaluator::new(module, settings, stores, ledger.clone(), Arc::clone(&metrics));

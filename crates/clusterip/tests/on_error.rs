@@ -38,7 +38,7 @@ async fn a_policy_that_does_not_answer() {
             warnings: Vec::new(),
         };
         let (_settings, settings) = watch::channel(Arc::new(live));
-        let (stores, _changes) = Stores::new(client.clone(), |_| ());
+        let (stores, _changes) = Stores::new(client.clone(), Arc::clone(&metrics), |_| ());
         let ledger = Ledger::default();
         let module = Arc::new(Module::new(TRAPS.as_bytes()).unwrap());
         let evaluator = Evaluator::new(module, settings, stores, ledger.clone(), Arc::clone(&metrics));

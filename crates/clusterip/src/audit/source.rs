@@ -1,6 +1,7 @@
 //! A cluster at one moment, of a snapshot file or of its API server. Of each object only those fields are
 //! kept that are read, as soon as it is there: what else a cluster has takes no memory.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
@@ -8,20 +9,21 @@ use std::sync::{Arc, RwLock};
 use anyhow::Context;
 use clusterip_core::settings::Settings;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{DynamicObject, ListParams};
+use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::Value;
 
 use crate::cluster::claim_lease::{CLAIM, Claim, LABEL};
 use crate::cluster::failure::words;
 use crate::cluster::json_list;
-use crate::cluster::kept::kept;
+use crate::cluster::kept::Keeper;
 use crate::cluster::kinds::{self, Kind};
 use crate::cluster::ledger::Owner;
 use crate::cluster::live::{self, LiveError};
 use crate::cluster::manifests;
 use crate::cluster::object::{self, service_cidrs};
 use crate::cluster::snapshot::Snapshot;
+use crate::cluster::watched::Watched;
 
 /// A cluster at one moment.
 #[derive(Default)]
@@ -38,18 +40,19 @@ pub struct Source {
 
 /// The objects of a cluster as they come.
 struct Collector {
-    kinds: Vec<Kind>,
+    keepers: BTreeMap<Kind, Keeper>,
     snapshot: Snapshot,
     in_flight: Vec<(IpAddr, Owner)>,
 }
 
 impl Collector {
     fn new(settings: &Settings) -> Self {
-        Self { kinds: kinds::asked(settings).collect(), snapshot: Snapshot::default(), in_flight: Vec::new() }
+        let keepers = kinds::asked(settings).map(|kind| (kind.clone(), Keeper::new(&kind))).collect();
+        Self { keepers, snapshot: Snapshot::default(), in_flight: Vec::new() }
     }
 
-    fn take(&mut self, kind: &Kind, object: DynamicObject) {
-        if let Some(object) = kept(kind, object) {
+    fn take(&mut self, kind: &Kind, object: Watched) {
+        if let Some(object) = self.keepers.get(kind).and_then(|keeper| keeper.keep(object)) {
             self.snapshot.insert(object);
         }
     }
@@ -108,7 +111,7 @@ fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::E
         }
         return Ok(());
     }
-    if collector.kinds.contains(&kind) {
+    if collector.keepers.contains_key(&kind) {
         collector.take(&kind, serde_json::from_value(object)?);
     }
     Ok(())
@@ -120,7 +123,7 @@ fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::E
 /// [`LiveError`] where it refuses a list.
 pub async fn of_cluster(client: &Client, settings: &Settings, namespace: &str) -> Result<Source, LiveError> {
     let mut collector = Collector::new(settings);
-    for kind in collector.kinds.clone() {
+    for kind in kinds::asked(settings) {
         live::each(client, &kind, &mut |object| collector.take(&kind, object)).await?;
     }
     let claims = ListParams::default().labels(&format!("{LABEL}={CLAIM}"));

@@ -4,46 +4,64 @@
 use std::collections::BTreeMap;
 
 use clusterip_core::evidence::NODE_SELECTOR_ANNOTATION;
-use kube::api::DynamicObject;
 use serde_json::{Map, Value};
 
 use super::kinds::{Kind, own_name};
 use super::masked::{Mask, Masked};
+use super::watched::Watched;
 use crate::controller::ownership::of_address;
 
-/// What is kept of an object: the fields that somebody reads. Nothing where it has no name.
-pub fn kept(kind: &Kind, object: DynamicObject) -> Option<Value> {
-    const POD_SPEC: [&str; 5] = ["affinity.nodeAffinity", "nodeName", "nodeSelector", "os", "runtimeClassName"];
-    let paths: Vec<String> = match own_name(kind) {
-        "Service" => ["type", "externalName", "clusterIP", "clusterIPs", "selector", "ipFamilies", "ipFamilyPolicy"]
-            .map(|field| format!("spec.{field}"))
-            .into(),
-        "ServiceCIDR" => vec!["spec.cidrs".to_owned()],
-        "RuntimeClass" => vec!["scheduling.nodeSelector".to_owned()],
-        "EndpointSlice" => vec!["endpoints.conditions.ready".to_owned(), "endpoints.nodeName".to_owned()],
-        "Node" => vec!["spec.podCIDR".to_owned(), "spec.podCIDRs".to_owned()],
-        "Namespace" | "IPAddress" => Vec::new(),
-        "Pod" => POD_SPEC.map(|field| format!("spec.{field}")).into(),
-        _ => {
-            let job = *kind == ("batch/v1".to_owned(), "CronJob".to_owned());
-            let template = if job { "spec.jobTemplate.spec.template" } else { "spec.template" };
-            let fields = POD_SPEC.iter().map(|field| format!("{template}.spec.{field}"));
-            fields.chain([format!("{template}.metadata.labels")]).collect()
-        }
-    };
-    // A mask that no object has: nothing but `metadata` is kept.
-    let mask =
-        if paths.is_empty() { Mask::new(&["-".to_owned()].into()) } else { Mask::new(&paths.into_iter().collect()) };
-    let metadata = kept_metadata(kind, &object)?;
-    let mut whole = object.data;
-    let fields = whole.as_object_mut()?;
-    fields.insert("apiVersion".to_owned(), kind.0.clone().into());
-    fields.insert("kind".to_owned(), kind.1.clone().into());
-    fields.insert("metadata".to_owned(), metadata);
-    serde_json::to_value(Masked { object: &whole, mask: Some(&mask), cached: false }).ok()
+/// Keeps of each object of a kind the fields that somebody reads.
+pub struct Keeper {
+    kind: Kind,
+    mask: Mask,
 }
 
-fn kept_metadata(kind: &Kind, object: &DynamicObject) -> Option<Value> {
+impl Keeper {
+    /// Keeps objects of `kind`.
+    pub fn new(kind: &Kind) -> Self {
+        const POD_SPEC: [&str; 5] = ["affinity.nodeAffinity", "nodeName", "nodeSelector", "os", "runtimeClassName"];
+        let paths: Vec<String> = match own_name(kind) {
+            "Service" => {
+                ["type", "externalName", "clusterIP", "clusterIPs", "selector", "ipFamilies", "ipFamilyPolicy"]
+                    .map(|field| format!("spec.{field}"))
+                    .into()
+            }
+            "ServiceCIDR" => vec!["spec.cidrs".to_owned()],
+            "RuntimeClass" => vec!["scheduling.nodeSelector".to_owned()],
+            "EndpointSlice" => vec!["endpoints.conditions.ready".to_owned(), "endpoints.nodeName".to_owned()],
+            "Node" => vec!["spec.podCIDR".to_owned(), "spec.podCIDRs".to_owned()],
+            // A mask that no object has: nothing but `metadata` is kept.
+            "Namespace" | "IPAddress" => vec!["-".to_owned()],
+            "Pod" => POD_SPEC.map(|field| format!("spec.{field}")).into(),
+            _ => {
+                let job = *kind == ("batch/v1".to_owned(), "CronJob".to_owned());
+                let template = if job { "spec.jobTemplate.spec.template" } else { "spec.template" };
+                let fields = POD_SPEC.iter().map(|field| format!("{template}.spec.{field}"));
+                fields.chain([format!("{template}.metadata.labels")]).collect()
+            }
+        };
+        Self { kind: kind.clone(), mask: Mask::new(&paths.into_iter().collect()) }
+    }
+
+    /// The API version and kind.
+    pub fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// What is kept of an object. Nothing where it has no name.
+    pub fn keep(&self, object: Watched) -> Option<Value> {
+        let metadata = kept_metadata(&self.kind, &object)?;
+        let mut fields = object.data;
+        fields.insert("apiVersion".to_owned(), self.kind.0.clone().into());
+        fields.insert("kind".to_owned(), self.kind.1.clone().into());
+        fields.insert("metadata".to_owned(), metadata);
+        let whole = Value::Object(fields);
+        serde_json::to_value(Masked { object: &whole, mask: Some(&self.mask), cached: false }).ok()
+    }
+}
+
+fn kept_metadata(kind: &Kind, object: &Watched) -> Option<Value> {
     let from = &object.metadata;
     let mut metadata = Map::new();
     metadata.insert("name".to_owned(), from.name.clone()?.into());
@@ -72,11 +90,8 @@ fn kept_metadata(kind: &Kind, object: &DynamicObject) -> Option<Value> {
         if from.deletion_timestamp.is_some() {
             metadata.insert("deletionTimestamp".to_owned(), true.into());
         }
-        if let Some(entries) = from.managed_fields.as_ref().filter(|entries| !entries.is_empty()) {
-            let entries = entries
-                .iter()
-                .map(|entry| (entry.manager.as_deref(), entry.fields_v1.as_ref().map(|fields| &fields.0)));
-            metadata.insert("managedFields".to_owned(), of_address(entries).into());
+        if !object.managers.is_empty() {
+            metadata.insert("managedFields".to_owned(), of_address(&object.managers).into());
         }
     }
     Some(metadata.into())
@@ -191,12 +206,12 @@ mod tests {
         ];
         for (api_version, kind, mut expected) in rows {
             let found = serde_json::from_value(object()).unwrap();
-            let found = kept(&(api_version.to_owned(), kind.to_owned()), found).unwrap();
+            let found = Keeper::new(&(api_version.to_owned(), kind.to_owned())).keep(found).unwrap();
             expected["apiVersion"] = json!(api_version);
             expected["kind"] = json!(kind);
             assert_eq!(found, expected, "{api_version}/{kind}");
         }
         let nameless = serde_json::from_value(json!({"metadata": {"namespace": "shop"}, "spec": {}})).unwrap();
-        assert_eq!(kept(&("v1".to_owned(), "Service".to_owned()), nameless), None);
+        assert_eq!(Keeper::new(&("v1".to_owned(), "Service".to_owned())).keep(nameless), None);
     }
 }

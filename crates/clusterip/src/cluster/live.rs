@@ -1,8 +1,12 @@
 //! A snapshot of a live cluster.
 
+use std::fmt::Debug;
+
 use clusterip_core::settings::Settings;
-use kube::api::{DynamicObject, ListParams};
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::DynamicResourceScope;
 use kube::{Api, Client};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
 use tokio::runtime::Runtime;
@@ -26,6 +30,21 @@ pub enum LiveError {
         /// What the API server says.
         reason: String,
     },
+}
+
+/// An object of any kind, read whole or in part.
+pub trait Listed:
+    kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope> + Clone + Debug + DeserializeOwned + Send
+{
+}
+
+impl<K> Listed for K where
+    K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+{
 }
 
 /// How many objects are asked for at a time.
@@ -87,11 +106,7 @@ pub async fn list(client: &Client, kind: &Kind, objects: &mut Vec<Value>) -> Res
 ///
 /// # Errors
 /// [`LiveError::List`] where it refuses.
-pub async fn each(
-    client: &Client,
-    kind: &Kind,
-    visit: &mut (dyn FnMut(DynamicObject) + Send),
-) -> Result<(), LiveError> {
+pub async fn each<K: Listed>(client: &Client, kind: &Kind, visit: &mut (dyn FnMut(K) + Send)) -> Result<(), LiveError> {
     let Some(resource) = kinds::resource(client, kind).await.map_err(|error| failed(kind, &error))? else {
         return Ok(());
     };
@@ -124,10 +139,7 @@ pub async fn pages(
     unwritten.map_or(Ok(()), Err)
 }
 
-async fn visit_pages(
-    api: &Api<DynamicObject>,
-    visit: &mut (dyn FnMut(DynamicObject) + Send),
-) -> Result<(), kube::Error> {
+async fn visit_pages<K: Listed>(api: &Api<K>, visit: &mut (dyn FnMut(K) + Send)) -> Result<(), kube::Error> {
     let mut page = ListParams::default().limit(PAGE);
     loop {
         let list = api.list(&page).await?;

@@ -9,6 +9,7 @@ pub mod json_list;
 pub mod kept;
 pub mod kinds;
 pub mod ledger;
+pub mod listeners;
 pub mod live;
 pub mod live_lookups;
 pub mod lookups;

@@ -11,19 +11,21 @@ use std::time::{Duration, Instant};
 
 use clusterip_core::settings::Settings;
 use futures::StreamExt;
-use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::api::{ApiResource, ListParams};
 use kube::runtime::utils::Backoff as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 
 use super::failure::chain;
-use super::kept::kept;
+use super::kept::Keeper;
 use super::kinds::{self, Kind, own_name};
+use super::listeners::{Listener, Listeners};
 use super::object::{self, Packed};
 use super::pauses::{LONGEST_PAUSE, Pauses};
 use super::snapshot::{Snapshot, addresses};
 use super::watched::Watched;
+use crate::metrics::Metrics;
 
 /// How many objects are listed at a time: what is not kept of them takes memory until it is dropped.
 const PAGE: u32 = 100;
@@ -71,12 +73,24 @@ pub struct Stores(Arc<Inner>);
 
 struct Inner {
     client: Client,
+    /// Counts the watches that fail.
+    metrics: Arc<Metrics>,
     snapshot: Arc<RwLock<Snapshot>>,
     states: Mutex<BTreeMap<Kind, State>>,
     changes: mpsc::UnboundedSender<Change>,
     service_cidrs: watch::Sender<Vec<String>>,
+    listeners: Listeners,
     /// Is told every address that is seen on a Service or as an `IPAddress`.
     seen: Box<dyn Fn(IpAddr) + Send + Sync>,
+}
+
+/// How the watch of a kind ended.
+enum Ended {
+    /// The cluster does not have the kind.
+    Absent,
+    /// It was asked for a list anew.
+    Asked,
+    Failed,
 }
 
 impl Stores {
@@ -85,15 +99,18 @@ impl Stores {
     /// its kind.
     pub fn new(
         client: Client,
+        metrics: Arc<Metrics>,
         seen: impl Fn(IpAddr) + Send + Sync + 'static,
     ) -> (Self, mpsc::UnboundedReceiver<Change>) {
         let (changes, receiver) = mpsc::unbounded_channel();
         let inner = Inner {
             client,
+            metrics,
             snapshot: Arc::default(),
             states: Mutex::default(),
             changes,
             service_cidrs: watch::Sender::new(Vec::new()),
+            listeners: Listeners::default(),
             seen: Box::new(seen),
         };
         (Self(Arc::new(inner)), receiver)
@@ -104,9 +121,10 @@ impl Stores {
     pub async fn ask_for_service_cidrs(&self) {
         let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
         let Ok(Some(resource)) = kinds::resource(&self.0.client, &kind).await else { return };
-        let api: Api<DynamicObject> = Api::all_with(self.0.client.clone(), &resource);
+        let api: Api<Watched> = Api::all_with(self.0.client.clone(), &resource);
         if let Ok(list) = api.list(&ListParams::default()).await {
-            let objects = list.items.into_iter().filter_map(|object| kept(&kind, object));
+            let keeper = Keeper::new(&kind);
+            let objects = list.items.into_iter().filter_map(|object| keeper.keep(object));
             self.0.service_cidrs.send_replace(object::service_cidrs(objects));
         }
     }
@@ -121,6 +139,12 @@ impl Stores {
                 tokio::spawn(Arc::clone(&self.0).follow(kind));
             }
         }
+    }
+
+    /// Lists a watched kind anew, and shows `listener` every event from the begin of that list on: nothing that
+    /// is in it is older than this call.
+    pub fn listen(&self, kind: &Kind, listener: Listener) {
+        self.0.listeners.add(kind, listener);
     }
 
     /// The objects.
@@ -212,8 +236,10 @@ impl Inner {
         let mut complete = false;
         loop {
             let begin = Instant::now();
-            if self.follow_until_failure(kind, &api, &mut complete).await.is_none() {
-                return;
+            match self.follow_once(kind, &api, &mut complete).await {
+                Ended::Absent => return,
+                Ended::Asked => continue,
+                Ended::Failed => {}
             }
             if begin.elapsed() > 2 * LONGEST_PAUSE {
                 pauses.reset();
@@ -222,21 +248,29 @@ impl Inner {
         }
     }
 
-    /// Nothing where the cluster does not have the kind. `complete` is whether it was listed once.
-    async fn follow_until_failure(&self, kind: &Kind, api: &Api<Watched>, complete: &mut bool) -> Option<()> {
+    /// From one list to the next. `complete` is whether it was listed once.
+    async fn follow_once(&self, kind: &Kind, api: &Api<Watched>, complete: &mut bool) -> Ended {
         let config = watcher::Config::default().page_size(PAGE);
         let mut events = pin!(watcher(api.clone(), config));
+        let (keeper, asks) = (Keeper::new(kind), self.listeners.asks(kind));
         // What a new list has shown so far; nothing between two lists.
         let mut listed: Option<BTreeSet<(String, String)>> = None;
-        while let Some(event) = events.next().await {
+        loop {
+            let event = tokio::select! {
+                event = events.next() => event,
+                () = asks.notified() => return Ended::Asked,
+            };
+            if let Some(Ok(event)) = &event {
+                self.listeners.show(kind, event);
+            }
             match event {
-                Ok(Event::Init) => listed = Some(BTreeSet::new()),
-                Ok(Event::InitApply(object)) => {
-                    if let Some(id) = self.apply(kind, object.into(), *complete) {
+                Some(Ok(Event::Init)) => listed = Some(BTreeSet::new()),
+                Some(Ok(Event::InitApply(object))) => {
+                    if let Some(id) = self.apply(&keeper, object, *complete) {
                         listed.get_or_insert_default().insert(id);
                     }
                 }
-                Ok(Event::InitDone) => {
+                Some(Ok(Event::InitDone)) => {
                     self.forget_others(kind, &listed.take().unwrap_or_default());
                     *complete = true;
                     if own_name(kind) == "ServiceCIDR" {
@@ -244,26 +278,26 @@ impl Inner {
                     }
                     self.is_synced(kind);
                 }
-                Ok(Event::Apply(object)) => {
-                    self.apply(kind, object.into(), true);
+                Some(Ok(Event::Apply(object))) => {
+                    self.apply(&keeper, object, true);
                     self.is_synced(kind);
                 }
-                Ok(Event::Delete(object)) => {
+                Some(Ok(Event::Delete(object))) => {
                     let namespace = object.metadata.namespace.unwrap_or_default();
                     self.delete(kind, &namespace, &object.metadata.name.unwrap_or_default());
                     self.is_synced(kind);
                 }
-                Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404 => {
+                Some(Err(watcher::Error::InitialListFailed(kube::Error::Api(status)))) if status.code == 404 => {
                     self.is_absent(kind);
-                    return None;
+                    return Ended::Absent;
                 }
-                Err(error) => {
+                Some(Err(error)) => {
                     self.fails(kind, &error);
-                    return Some(());
+                    return Ended::Failed;
                 }
+                None => return Ended::Failed,
             }
         }
-        Some(())
     }
 
     fn is_synced(&self, kind: &Kind) {
@@ -291,6 +325,7 @@ impl Inner {
 
     fn fails(&self, kind: &Kind, error: &dyn std::error::Error) {
         let reason = chain(error);
+        self.metrics.watch_error(&kind.1);
         tracing::warn!(api_version = kind.0, kind = kind.1, reason, "watch failed, trying again");
         let mut states = self.states();
         let (since, synced) = match states.get(kind) {
@@ -301,8 +336,8 @@ impl Inner {
     }
 
     /// Takes an object in. Gives back its namespace and name, unless it has none.
-    fn apply(&self, kind: &Kind, object: DynamicObject, tell: bool) -> Option<(String, String)> {
-        let object = kept(kind, object)?;
+    fn apply(&self, keeper: &Keeper, object: Watched, tell: bool) -> Option<(String, String)> {
+        let (kind, object) = (keeper.kind(), keeper.keep(object)?);
         let id = (object::namespace(&object).to_owned(), object::name(&object).to_owned());
         let after = Packed::new(&object);
         let before = {

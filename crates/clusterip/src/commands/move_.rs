@@ -120,7 +120,7 @@ impl Move {
         let metrics = Arc::new(Metrics::new());
         let ledger = Ledger::default();
         let seen = ledger.clone();
-        let (stores, _changes) = Stores::new(client.clone(), move |address| seen.seen(address));
+        let (stores, _changes) = Stores::new(client.clone(), Arc::clone(&metrics), move |address| seen.seen(address));
         stores.ask_for_service_cidrs().await;
         let follower =
             Follower::start(source.clone(), Arc::clone(&module), stores.service_cidrs(), Arc::clone(&metrics)).await?;

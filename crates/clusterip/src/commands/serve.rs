@@ -34,6 +34,7 @@ use crate::evaluator::Evaluator;
 use crate::live_settings::{Follower, LiveSettings, SettingsError, Source, judge};
 use crate::logging::Logging;
 use crate::metrics::{FamilyFill, Metrics, PoolFill};
+use crate::nodes::asker::Asker;
 use crate::nodes::assigner::Assigner;
 use crate::nodes::held::blocks_of;
 use crate::nodes::pool_blocks;
@@ -164,7 +165,7 @@ impl Serve {
 
         let ledger = Ledger::default();
         let seen = ledger.clone();
-        let (stores, changes) = Stores::new(client.clone(), move |address| seen.seen(address));
+        let (stores, changes) = Stores::new(client.clone(), Arc::clone(&metrics), move |address| seen.seen(address));
         stores.ask_for_service_cidrs().await;
         let source = self.source(&client, &namespace);
         let follower = Follower::start(source, Arc::clone(&module), stores.service_cidrs(), Arc::clone(&metrics)).await;
@@ -185,7 +186,8 @@ impl Serve {
         stores.watch(&settings.borrow().settings);
         let claims = (self.claims == claims::Kept::Lease)
             .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), Arc::clone(&metrics)));
-        let evaluator = Evaluator::new(module, settings.clone(), stores.clone(), ledger, Arc::clone(&metrics));
+        let evaluator =
+            Evaluator::new(Arc::clone(&module), settings.clone(), stores.clone(), ledger, Arc::clone(&metrics));
         let evaluator = match &claims {
             Some(claims) => evaluator.claiming(claims.clone()),
             None => evaluator,
@@ -220,7 +222,8 @@ impl Serve {
             });
         }
         let assigner = Assigner {
-            evaluator: evaluator.clone(),
+            asker: Asker::start(Arc::clone(&module), Arc::clone(&metrics)),
+            stores: stores.clone(),
             client: client.clone(),
             settings: settings.clone(),
             leadership: leadership.clone(),

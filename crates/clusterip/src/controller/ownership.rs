@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::field_ownership::MANAGER;
+use crate::cluster::watched::Manager;
 
 /// Whoever owns one of these chose an address.
 const OWNED: [&str; 2] = ["f:clusterIP", "f:clusterIPs"];
@@ -29,17 +30,13 @@ pub fn chosen_by_hand(service: &Value) -> Option<bool> {
 }
 
 /// Of `metadata.managedFields` what [`chosen_by_hand`] reads: who owns an address, or that nobody does.
-pub fn of_address<'e>(entries: impl IntoIterator<Item = (Option<&'e str>, Option<&'e Value>)>) -> Vec<Value> {
+pub fn of_address(managers: &[Manager]) -> Vec<Value> {
     let mut kept = Vec::new();
-    for (manager, fields) in entries {
-        let Some(spec) = fields.and_then(|fields| fields.get("f:spec")) else { continue };
-        let owned: Map<String, Value> = OWNED
-            .iter()
-            .filter(|field| spec.get(field).is_some())
-            .map(|field| ((*field).to_owned(), json!({})))
-            .collect();
+    for Manager { name, spec } in managers {
+        let owned = OWNED.iter().filter(|field| spec.iter().any(|owned| owned == *field));
+        let owned: Map<String, Value> = owned.map(|field| ((*field).to_owned(), json!({}))).collect();
         if !owned.is_empty() {
-            kept.push(json!({"manager": manager, "fieldsV1": {"f:spec": owned}}));
+            kept.push(json!({"manager": name, "fieldsV1": {"f:spec": owned}}));
         }
     }
     if kept.is_empty() { vec![json!({})] } else { kept }

@@ -2,8 +2,7 @@
 //!
 //! # Promises
 //! - It begins each term with a complete and consistent list of all Nodes, and learns every block in it
-//!   before the first is handed out. It follows the Nodes from exactly there, by a watch of its own: the one
-//!   that decisions about Services are made from may be behind, and does not tell versions.
+//!   before the first is handed out. It follows the Nodes from exactly there.
 //! - It decides about one Node after the other, as the RangeAllocator of Kubernetes does; what is decided is
 //!   written side by side.
 //! - When a term ends, nothing is sent any more, and all that was known is forgotten.
@@ -14,42 +13,38 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use clusterip_core::answer::Outcome as Answered;
-use futures::StreamExt;
-use k8s_openapi::api::core::v1::Node;
-use kube::api::ApiResource;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client};
-use tokio::sync::watch;
-use tokio::task::{JoinSet, spawn_blocking};
+use clusterip_core::node::Allocation;
+use kube::Client;
+use kube::runtime::watcher::Event;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use super::asker::Asker;
 use super::book::{Book, Decision, Turn};
 use super::events::{Reason, Teller};
 use super::held::blocks_of;
 use super::patch::{Order, Outcome, Writer};
 use super::placement::{Belonging, as_if_created};
 use super::seen::Seen;
-use crate::cluster::failure::chain;
-use crate::cluster::pauses::Pauses;
+use crate::cluster::stores::Stores;
 use crate::cluster::watched::Watched;
 use crate::controller::leader::Leadership;
-use crate::evaluator::Evaluator;
 use crate::live_settings::LiveSettings;
 use crate::metrics::Metrics;
 use crate::metrics::nodes::{Assignment, Misplaced};
 use crate::policy::node_request::node_request;
 
-/// How many Nodes are written at once.
-const AT_ONCE: usize = 32;
-/// How many Nodes are listed at a time: what is not kept of them takes memory until it is dropped.
-const PAGE: u32 = 100;
+/// How many Nodes are written at once: each more is a connection more, and takes the API server from others.
+const AT_ONCE: usize = 10;
 
 /// Gives Nodes their blocks.
 pub struct Assigner {
     /// Asks the policy.
-    pub evaluator: Evaluator,
-    /// Reaches the API server.
+    pub asker: Asker,
+    /// Where the Nodes are watched.
+    pub stores: Stores,
+    /// Writes to the API server.
     pub client: Client,
     /// The settings in force.
     pub settings: watch::Receiver<Arc<LiveSettings>>,
@@ -97,8 +92,7 @@ impl Assigner {
     /// Works as long as this process leads and there are pools. Whether it is to stop for ever.
     async fn term(&mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> bool {
         let mut settings = Arc::clone(&self.settings.borrow_and_update());
-        let api: Api<Watched> = Api::all_with(self.client.clone(), &ApiResource::erase::<Node>(&()));
-        let mut watch = pin!(watcher(api, watcher::Config::default().page_size(PAGE)).backoff(Pauses::default()));
+        let mut watch = self.listen();
         let mut term = Term {
             book: Book::default(),
             listed: None,
@@ -134,7 +128,7 @@ impl Assigner {
                     Ok((order, outcome)) => term.written(&order, outcome),
                     Err(error) => tracing::error!(%error, "writing the blocks of a node ended badly"),
                 },
-                Some(event) = watch.next() => term.take(event),
+                Some(event) = watch.recv() => term.take(event),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => term.book.wake(Instant::now()),
                 () = std::future::ready(()), if free => {
                     if let Some(order) = self.turn(&mut term, &settings).await {
@@ -159,6 +153,17 @@ impl Assigner {
         stop
     }
 
+    /// All Nodes, from a new list on.
+    fn listen(&self) -> mpsc::UnboundedReceiver<Event<Seen>> {
+        let (events, receiver) = mpsc::unbounded_channel();
+        let listener = move |event: &Event<Watched>| match seen(event) {
+            Some(event) => events.send(event).is_ok(),
+            None => true,
+        };
+        self.stores.listen(&("v1".to_owned(), "Node".to_owned()), Box::new(listener));
+        receiver
+    }
+
     /// Decides about the next Node: what is to be written then.
     async fn turn(&self, term: &mut Term, settings: &Arc<LiveSettings>) -> Option<Box<Order>> {
         let node = match term.book.next_turn()? {
@@ -177,18 +182,10 @@ impl Assigner {
         order
     }
 
-    async fn ask(
-        &self,
-        node: &Seen,
-        allocation: clusterip_core::node::Allocation,
-        settings: &Arc<LiveSettings>,
-    ) -> Decision {
-        let (evaluator, settings) = (self.evaluator.clone(), Arc::clone(settings));
+    async fn ask(&self, node: &Seen, allocation: Allocation, settings: &Arc<LiveSettings>) -> Decision {
         let request = node_request("clusterip", &node.without_blocks());
-        let asked = spawn_blocking(move || evaluator.assign(&request, &settings, &allocation)).await;
-        let answer = match asked {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => return Decision::Failed(error.to_string()),
+        let answer = match self.asker.ask(request, settings, allocation).await {
+            Ok(answer) => answer,
             Err(error) => return Decision::Failed(error.to_string()),
         };
         let Some(audit) = answer.audit() else {
@@ -212,17 +209,25 @@ impl Assigner {
     async fn judge(&self, book: &mut Book, settings: &Arc<LiveSettings>) {
         let Some(seen) = book.next_to_judge() else { return };
         let node = seen.with_blocks();
-        let (evaluator, asked, request) = (self.evaluator.clone(), Arc::clone(settings), as_if_created(&node));
-        let asked = spawn_blocking(move || evaluator.assign(&request, &asked, &Default::default())).await;
-        let answer = match asked {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => return tracing::error!(node = seen.name, %error, "the policy did not answer"),
+        let answer = match self.asker.ask(as_if_created(&node), settings, Allocation::default()).await {
+            Ok(answer) => answer,
             Err(error) => return tracing::error!(node = seen.name, %error, "the policy did not answer"),
         };
         let placement = Belonging::of(&answer).held_against(&settings.settings, &node, book.held());
         let standings: Vec<_> = placement.blocks.into_iter().map(|(_, standing)| standing).collect();
         book.judged(&seen.name, &standings);
     }
+}
+
+/// What the assigner has to know of an event; nothing of a Node without a name.
+fn seen(event: &Event<Watched>) -> Option<Event<Seen>> {
+    Some(match event {
+        Event::Init => Event::Init,
+        Event::InitApply(node) => Event::InitApply(Seen::of(node)?),
+        Event::InitDone => Event::InitDone,
+        Event::Apply(node) => Event::Apply(Seen::of(node)?),
+        Event::Delete(node) => Event::Delete(Seen::of(node)?),
+    })
 }
 
 fn has_pools(settings: &LiveSettings) -> bool {
@@ -244,35 +249,22 @@ struct Term {
 }
 
 impl Term {
-    fn take(&mut self, event: Result<Event<Watched>, watcher::Error>) {
+    fn take(&mut self, event: Event<Seen>) {
         match event {
-            Ok(Event::Init) => self.listed = Some(BTreeSet::new()),
-            Ok(Event::InitApply(object)) => {
-                if let Some(seen) = Seen::of(object.into()) {
-                    self.listed.get_or_insert_default().insert(seen.name.clone());
-                    self.book.see(seen);
-                }
+            Event::Init => self.listed = Some(BTreeSet::new()),
+            Event::InitApply(seen) => {
+                self.listed.get_or_insert_default().insert(seen.name.clone());
+                self.book.see(seen);
             }
-            Ok(Event::InitDone) => {
+            Event::InitDone => {
                 self.book.only(&self.listed.take().unwrap_or_default());
                 if !std::mem::replace(&mut self.complete, true) {
                     let (nodes, waiting) = (self.book.len(), self.book.waiting());
                     tracing::info!(nodes, waiting, "leading: nodes without pod cidrs get some");
                 }
             }
-            Ok(Event::Apply(object)) => {
-                if let Some(seen) = Seen::of(object.into()) {
-                    self.book.see(seen);
-                }
-            }
-            Ok(Event::Delete(object)) => {
-                let metadata = object.metadata;
-                self.book.gone(&metadata.name.unwrap_or_default(), &metadata.uid.unwrap_or_default());
-            }
-            Err(error) => {
-                self.metrics.watch_error("Node");
-                tracing::warn!(reason = chain(&error), "the nodes can't be followed, trying again");
-            }
+            Event::Apply(seen) => self.book.see(seen),
+            Event::Delete(seen) => self.book.gone(&seen.name, &seen.uid),
         }
     }
 

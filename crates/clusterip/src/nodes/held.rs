@@ -113,7 +113,11 @@ impl Held {
 
 /// The blocks of a Node object.
 pub fn blocks_of(node: &Value) -> Vec<IpNet> {
-    let spec = node.get("spec");
+    blocks_in(node.get("spec"))
+}
+
+/// The blocks in the `spec` of a Node.
+pub fn blocks_in(spec: Option<&Value>) -> Vec<IpNet> {
     let first = spec.and_then(|spec| spec.get("podCIDR")).into_iter();
     let all = spec.and_then(|spec| spec.get("podCIDRs")).and_then(Value::as_array).into_iter().flatten();
     blocks(first.chain(all).filter_map(Value::as_str))

@@ -5,8 +5,10 @@
 //! the Nodes of manifests.
 //!
 //! [`assigner`] is the loop that gives Nodes their blocks: [`seen`] is a Node as it is watched, [`book`] says
-//! whose turn it is and what is given to whom, [`patch`] writes it, [`events`] tells of what can't be.
+//! whose turn it is and what is given to whom, [`asker`] asks the policy, [`patch`] writes, [`events`] tells of
+//! what can't be.
 
+pub mod asker;
 pub mod assigner;
 pub mod book;
 pub mod events;

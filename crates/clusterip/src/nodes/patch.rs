@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use http::Request;
 use ipnet::IpNet;
-use kube::api::{ApiResource, DynamicObject};
+use kube::api::ApiResource;
 use kube::{Api, Client};
 use serde::de::IgnoredAny;
 use serde_json::json;
@@ -21,6 +21,7 @@ use tokio::time::{Instant, timeout};
 use super::held::fields_of;
 use super::seen::Seen;
 use crate::cluster::failure::words;
+use crate::cluster::watched::Watched;
 use crate::controller::events::CONTROLLER;
 
 /// How long the API server has for one request: less than lies between the end of a term and the moment at
@@ -69,7 +70,7 @@ pub enum Outcome {
 #[derive(Clone)]
 pub struct Writer {
     client: Client,
-    nodes: Api<DynamicObject>,
+    nodes: Api<Watched>,
     term: watch::Receiver<Option<Instant>>,
 }
 
@@ -110,7 +111,7 @@ impl Writer {
                 }
             };
             let found = match timeout(LONGEST, self.nodes.get_opt(&node.name)).await {
-                Ok(Ok(found)) => found.and_then(Seen::of),
+                Ok(Ok(found)) => found.as_ref().and_then(Seen::of),
                 Ok(Err(error)) => return Outcome::Unclear { doubt, reason: failure.unwrap_or_else(|| words(&error)) },
                 Err(_) => {
                     let reason = failure.unwrap_or_else(|| format!("no answer within {LONGEST:?}"));

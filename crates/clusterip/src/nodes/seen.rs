@@ -1,11 +1,11 @@
 //! A Node, as the API server shows it: what the assigner has to know of it.
 
 use ipnet::IpNet;
-use kube::api::DynamicObject;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::held::{blocks_of, fields_of};
+use super::held::{blocks_in, fields_of};
 use crate::cluster::object::Packed;
+use crate::cluster::watched::Watched;
 
 /// A Node.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,17 +26,20 @@ pub struct Seen {
 
 impl Seen {
     /// Reads a Node; nothing where it has no name.
-    pub fn of(object: DynamicObject) -> Option<Self> {
-        let uid = object.metadata.uid.clone().unwrap_or_default();
-        let version = object.metadata.resource_version.clone().unwrap_or_default();
-        let deleting = object.metadata.deletion_timestamp.is_some();
-        let name = object.metadata.name?;
-        let shown = json!({
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": name, "labels": object.metadata.labels.unwrap_or_default()},
-        });
-        Some(Self { name, uid, version, deleting, blocks: blocks_of(&object.data), shown: Packed::new(&shown) })
+    pub fn of(object: &Watched) -> Option<Self> {
+        let Watched { metadata, data, .. } = object;
+        let name = metadata.name.clone()?;
+        let labels = metadata.labels.iter().flatten();
+        let labels: Map<String, Value> = labels.map(|(key, value)| (key.clone(), value.as_str().into())).collect();
+        let shown = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
+        Some(Self {
+            name,
+            uid: metadata.uid.clone().unwrap_or_default(),
+            version: metadata.resource_version.clone().unwrap_or_default(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            blocks: blocks_in(data.get("spec")),
+            shown: Packed::new(&shown),
+        })
     }
 
     /// The Node as the policy is asked about it: as it was before it had blocks.

@@ -1,4 +1,4 @@
-//! The WebAssembly module: compiled once, instantiated for each evaluation.
+//! The WebAssembly module: compiled once, instantiated for each evaluation, or for a row of them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use clusterip_core::answer::Answer;
 use clusterip_core::node::Allocation;
 use clusterip_core::validate::SettingsAnswer;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
 use wapc::WapcHost;
@@ -49,6 +50,9 @@ struct Payload<'p> {
     #[serde(skip_serializing_if = "Option::is_none")]
     allocation: Option<Value>,
 }
+
+/// The policy with a memory of its own.
+pub struct Instance(WapcHost);
 
 /// A compiled policy.
 pub struct Module {
@@ -116,7 +120,16 @@ impl Module {
     /// # Errors
     /// As [`Self::validate`].
     pub fn assign(&self, request: &Value, settings: &Value, allocation: &Allocation) -> Result<Answer, ModuleError> {
-        self.call("validate", &Payload { request, settings, allocation: Some(allocation.to_value()) }, None)
+        self.instance(None)?.assign(request, settings, allocation)
+    }
+
+    /// An instance for a row of questions, of which nothing need be looked up: to make one takes longer than
+    /// most answers do.
+    ///
+    /// # Errors
+    /// [`ModuleError::Call`] where there is no room for it.
+    pub fn assigning(&self) -> Result<Instance, ModuleError> {
+        self.instance(None)
     }
 
     /// Checks settings.
@@ -127,12 +140,16 @@ impl Module {
         self.call("validate_settings", settings, None)
     }
 
-    fn call<T: serde::de::DeserializeOwned>(
+    fn call<T: DeserializeOwned>(
         &self,
         operation: &str,
         payload: &impl Serialize,
         calls: Option<Arc<dyn HostCalls>>,
     ) -> Result<T, ModuleError> {
+        self.instance(calls)?.call(operation, payload)
+    }
+
+    fn instance(&self, calls: Option<Arc<dyn HostCalls>>) -> Result<Instance, ModuleError> {
         let failed = |error: &dyn std::fmt::Display| ModuleError::Call(error.to_string());
         let engine = self.instances.rehydrate(Some(self.deadlines)).map_err(|error| failed(&error))?;
         let callback = move |_: u64, binding: &str, namespace: &str, operation: &str, payload: &[u8]| {
@@ -141,10 +158,24 @@ impl Module {
             // As policy-server words it: a denial says the same in every host.
             calls.answer(&call).map_err(|text| format!("Callback evaluation failure: {text}").into())
         };
-        let host = WapcHost::new(Box::new(engine), Some(Box::new(callback))).map_err(|error| failed(&error))?;
+        WapcHost::new(Box::new(engine), Some(Box::new(callback))).map(Instance).map_err(|error| failed(&error))
+    }
+}
+
+impl Instance {
+    /// As [`Module::assign`]. After an error it is not to be asked again: it may have been stopped halfway.
+    ///
+    /// # Errors
+    /// As [`Module::assign`].
+    pub fn assign(&self, request: &Value, settings: &Value, allocation: &Allocation) -> Result<Answer, ModuleError> {
+        self.call("validate", &Payload { request, settings, allocation: Some(allocation.to_value()) })
+    }
+
+    fn call<T: DeserializeOwned>(&self, operation: &str, payload: &impl Serialize) -> Result<T, ModuleError> {
+        let failed = |error: &dyn std::fmt::Display| ModuleError::Call(error.to_string());
         let payload = serde_json::to_vec(payload).map_err(ModuleError::Answer)?;
         // The provider panics where a guest hands it an address outside of the guest's memory.
-        let answer = catch_unwind(AssertUnwindSafe(|| host.call(operation, &payload)))
+        let answer = catch_unwind(AssertUnwindSafe(|| self.0.call(operation, &payload)))
             .map_err(|_| failed(&"it misused the waPC interface"))?
             .map_err(|error| failed(&error))?;
         serde_json::from_slice(&answer).map_err(ModuleError::Answer)

@@ -1,0 +1,98 @@
+//! Who is shown every event of the watch of a kind, beside the [`stores`](super::stores), which keep the part
+//! of each object that decisions are made from: a second watch would have the API server send all twice.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kube::runtime::watcher::Event;
+use tokio::sync::Notify;
+
+use super::kinds::Kind;
+use super::watched::Watched;
+
+/// Is shown an event. `false`: no further ones.
+pub type Listener = Box<dyn FnMut(&Event<Watched>) -> bool + Send>;
+
+/// The listeners, at most one of each kind.
+#[derive(Default)]
+pub struct Listeners(Mutex<BTreeMap<Kind, Entry>>);
+
+#[derive(Default)]
+struct Entry {
+    listener: Option<Listener>,
+    /// Whether it was shown the begin of a list.
+    begun: bool,
+    asks: Arc<Notify>,
+}
+
+impl Listeners {
+    /// Asks for a list anew, and shows `listener` all from its begin on.
+    pub fn add(&self, kind: &Kind, listener: Listener) {
+        self.with(kind, |entry| {
+            (entry.listener, entry.begun) = (Some(listener), false);
+            entry.asks.notify_one();
+        });
+    }
+
+    /// Shows an event to whoever listens to this kind.
+    pub fn show(&self, kind: &Kind, event: &Event<Watched>) {
+        self.with(kind, |entry| {
+            entry.begun |= matches!(event, Event::Init);
+            let begun = entry.begun;
+            if entry.listener.as_mut().is_some_and(|listener| begun && !listener(event)) {
+                entry.listener = None;
+            }
+        });
+    }
+
+    /// Is notified when a list of this kind is asked for.
+    pub fn asks(&self, kind: &Kind) -> Arc<Notify> {
+        self.with(kind, |entry| Arc::clone(&entry.asks))
+    }
+
+    fn with<T>(&self, kind: &Kind, act: impl FnOnce(&mut Entry) -> T) -> T {
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        act(entries.entry(kind.clone()).or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_listens_is_shown_all_from_the_begin_of_a_list() {
+        let (pod, node) = (("v1".to_owned(), "Pod".to_owned()), ("v1".to_owned(), "Node".to_owned()));
+        let listeners = Listeners::default();
+        let (sender, shown) = mpsc::channel();
+        let listener = move |event: &Event<Watched>| {
+            let text = match event {
+                Event::Init => "init",
+                Event::InitApply(_) => "listed",
+                Event::InitDone => "done",
+                Event::Apply(_) => "changed",
+                Event::Delete(_) => "gone",
+            };
+            sender.send(text).is_ok()
+        };
+        listeners.show(&node, &Event::Apply(Watched::default()));
+        listeners.add(&node, Box::new(listener));
+        listeners.asks(&node).notified().await;
+        // The rest of an earlier list.
+        listeners.show(&node, &Event::InitApply(Watched::default()));
+        listeners.show(&node, &Event::InitDone);
+        for kind in [&node, &pod] {
+            listeners.show(kind, &Event::Init);
+            listeners.show(kind, &Event::InitApply(Watched::default()));
+            listeners.show(kind, &Event::InitDone);
+            listeners.show(kind, &Event::Apply(Watched::default()));
+            listeners.show(kind, &Event::Delete(Watched::default()));
+        }
+        assert_eq!(shown.try_iter().collect::<Vec<_>>(), ["init", "listed", "done", "changed", "gone"]);
+        drop(shown);
+        listeners.show(&node, &Event::Init);
+        assert!(listeners.with(&node, |entry| entry.listener.is_none()));
+    }
+}
