@@ -7,7 +7,7 @@ use crate::evidence::{self, Evidence, Report};
 use crate::json::quote;
 use crate::namespace::NamespaceOnce;
 use crate::service::{POOL_ANNOTATION, Service};
-use crate::settings::{Pool, Settings};
+use crate::settings::{Fence, Pool, Settings};
 
 /// The pool of a Service, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub fn choose<'s>(
     }
     let mut admitting: Vec<&Pool> = Vec::new();
     for pool in &settings.pools {
-        if fence(pool, service, namespace)?.is_none() {
+        if broken(&pool.matches.fence, service, namespace)?.is_none() {
             admitting.push(pool);
             if pool.matches.node_labels.is_empty() {
                 // Whatever comes behind it can't be reached.
@@ -113,7 +113,7 @@ pub fn choose<'s>(
     let fits =
         |pool: &&Pool| pool.matches.node_labels.iter().all(|(key, value)| evidence.value(key) == Some(value.as_str()));
     let pool = admitting.into_iter().find(fits);
-    let otherwise = pool.filter(|_| evidence.is_empty()).map(|pool| fences(pool, namespace.name()));
+    let otherwise = pool.filter(|_| evidence.is_empty()).map(|pool| fences(&pool.matches.fence, namespace.name()));
     Ok(Choice { pool, evidence, otherwise })
 }
 
@@ -127,43 +127,45 @@ fn named<'s>(
         let known: Vec<&str> = settings.pools.iter().map(|pool| pool.name.as_str()).collect();
         return Err(Refusal::Unknown { name: quote(name), known: known.join(", ") });
     };
-    match fence(pool, service, namespace)? {
+    match broken(&pool.matches.fence, service, namespace)? {
         None => Ok(pool),
         Some(fence) => Err(Refusal::Fenced { pool: pool.name.clone(), fence }),
     }
 }
 
 /// The conditions of a pool that are not about nodes, in words.
-fn fences(pool: &Pool, namespace: &str) -> String {
-    let matches = &pool.matches;
+pub(crate) fn fences(fence: &Fence, namespace: &str) -> String {
     let mut conditions: Vec<String> = Vec::new();
-    if !matches.namespaces.is_empty() {
+    if !fence.namespaces.is_empty() {
         conditions.push(format!("namespace {namespace}"));
     }
-    if !matches.namespace_selector.is_empty() {
+    if !fence.namespace_selector.is_empty() {
         conditions.push(format!("labels of namespace {namespace}"));
     }
-    if !matches.service_selector.is_empty() {
+    if !fence.service_selector.is_empty() {
         conditions.push("labels of the Service".to_owned());
     }
     if conditions.is_empty() { "default".to_owned() } else { conditions.join(", ") }
 }
 
-/// The condition of `pool` about namespace or Service that does not hold, if there is one.
-fn fence(pool: &Pool, service: &Service, namespace: &NamespaceOnce<'_>) -> Result<Option<&'static str>, LookupError> {
+/// The condition of `fence` that does not hold, if there is one.
+pub(crate) fn broken(
+    fence: &Fence,
+    service: &Service,
+    namespace: &NamespaceOnce<'_>,
+) -> Result<Option<&'static str>, LookupError> {
     /// The API server gives every Namespace this label.
     const NAME_LABEL: &str = "kubernetes.io/metadata.name";
-    let matches = &pool.matches;
-    if !matches.namespaces.is_empty() && !matches.namespaces.iter().any(|name| name == namespace.name()) {
+    if !fence.namespaces.is_empty() && !fence.namespaces.iter().any(|name| name == namespace.name()) {
         return Ok(Some("namespaces"));
     }
-    if !matches.service_selector.matches(&service.labels) {
+    if !fence.service_selector.matches(&service.labels) {
         return Ok(Some("serviceSelector"));
     }
-    if !matches.namespace_selector.is_empty() {
+    if !fence.namespace_selector.is_empty() {
         let mut labels = namespace.get()?.map(|meta| meta.labels.clone()).unwrap_or_default();
         labels.insert(NAME_LABEL.to_owned(), namespace.name().to_owned());
-        if !matches.namespace_selector.matches(&labels) {
+        if !fence.namespace_selector.matches(&labels) {
             return Ok(Some("namespaceSelector"));
         }
     }

@@ -9,7 +9,9 @@ mod support;
 
 use clusterip_core::address::{Family, Order};
 use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement};
-use clusterip_core::settings::{Explicit, Lookups, Match, NodeSettings, Pool, Settings, WhenFull};
+use clusterip_core::settings::{
+    Explicit, ExternalSettings, Fence, Lookups, Match, NodeSettings, Pool, Settings, WhenFull,
+};
 use clusterip_core::validate::{SettingsAnswer, validate_settings};
 use clusterip_core::workload::WorkloadKind;
 use serde_json::{Value, json};
@@ -52,6 +54,7 @@ fn k2s() -> Settings {
         exempt_namespaces: vec!["kube-system".into()],
         service_cidrs: vec![],
         nodes: NodeSettings::default(),
+        external: ExternalSettings::default(),
     }
 }
 
@@ -102,15 +105,20 @@ fn everything_that_can_be_set_arrives() {
             bands: true,
             matches: Match {
                 node_labels: labels(&[("kubernetes.io/os", "windows"), ("kubernetes.io/arch", "amd64")]),
-                namespaces: vec!["shop".into()],
-                namespace_selector: LabelSelector { match_labels: labels(&[("team", "a")]), match_expressions: vec![] },
-                service_selector: LabelSelector {
-                    match_labels: Labels::new(),
-                    match_expressions: vec![Requirement {
-                        key: "tier".into(),
-                        operator: Operator::NotIn,
-                        values: vec!["db".into(), "".into()],
-                    }],
+                fence: Fence {
+                    namespaces: vec!["shop".into()],
+                    namespace_selector: LabelSelector {
+                        match_labels: labels(&[("team", "a")]),
+                        match_expressions: vec![],
+                    },
+                    service_selector: LabelSelector {
+                        match_labels: Labels::new(),
+                        match_expressions: vec![Requirement {
+                            key: "tier".into(),
+                            operator: Operator::NotIn,
+                            values: vec!["db".into(), "".into()],
+                        }],
+                    },
                 },
             },
         }],
@@ -123,6 +131,7 @@ fn everything_that_can_be_set_arrives() {
         exempt_namespaces: vec![],
         service_cidrs: vec![net("10.0.0.0/16"), net("fd00::/108")],
         nodes: NodeSettings::default(),
+        external: ExternalSettings::default(),
     };
     let settings = settings(&document);
     assert_eq!(settings, expected);

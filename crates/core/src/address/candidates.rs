@@ -7,6 +7,7 @@ use super::band::static_band_len;
 use super::block::Blocks;
 use super::family::{Family, number};
 use super::occupancy::Occupancy;
+use super::span::Span;
 
 /// One CIDR of a pool, and what of it is never handed out.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +66,17 @@ impl Candidates {
         Self { bands: if bands { vec![dynamic, fixed] } else { vec![dynamic] } }
     }
 
+    /// The addresses of `family` that a host can have in `ranges`, without `exclude`, in one band.
+    pub fn of_spans(ranges: &[Span], exclude: &[Span], family: Family) -> Self {
+        let mut withheld = Occupancy::default();
+        exclude.iter().filter(|span| span.family() == family).for_each(|span| withheld.insert(span.numbers()));
+        let mut band = Band::default();
+        for range in ranges.iter().filter(|range| range.family() == family) {
+            withheld.gaps(range.host_numbers()).for_each(|run| band.push(family, run));
+        }
+        Self { bands: vec![band] }
+    }
+
     /// How many addresses can be handed out.
     pub fn count(&self) -> u128 {
         self.bands.iter().fold(0, |sum, band| sum.saturating_add(band.count))
@@ -99,11 +111,14 @@ impl Band {
             let (Some(first), Some(last)) = (addresses.address(*run.start()), addresses.address(*run.end())) else {
                 continue;
             };
-            let family = Family::of(first);
-            let (first, last) = (number(first), number(last));
-            self.runs.push(Run { position: self.count, family, first, last });
-            self.count = self.count.saturating_add((last - first).saturating_add(1));
+            self.push(Family::of(first), number(first)..=number(last));
         }
+    }
+
+    fn push(&mut self, family: Family, numbers: RangeInclusive<u128>) {
+        let (first, last) = numbers.into_inner();
+        self.runs.push(Run { position: self.count, family, first, last });
+        self.count = self.count.saturating_add((last - first).saturating_add(1));
     }
 
     /// How many addresses there are.

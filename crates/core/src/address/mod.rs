@@ -11,6 +11,7 @@ mod candidates;
 mod family;
 mod occupancy;
 mod order;
+mod span;
 
 pub use allocator::{BlockAllocator, Full};
 pub use band::static_band_len;
@@ -20,3 +21,4 @@ pub use family::Family;
 pub(crate) use family::number;
 pub use occupancy::Occupancy;
 pub use order::{Order, Walk};
+pub use span::Span;

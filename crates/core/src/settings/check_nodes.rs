@@ -11,16 +11,16 @@ use crate::address::overlap;
 /// Mistakes between values; `origins` has an entry for each pool of Nodes.
 pub(super) fn mistakes(settings: &Settings, origins: &[Origin]) -> Vec<Mistake> {
     let pools = settings.nodes.pools.iter();
-    let pools: Vec<Common<'_>> =
-        pools.map(|pool| Common { name: &pool.name, cidrs: &pool.cidrs, exclude: &pool.exclude }).collect();
+    let pools: Vec<Common<'_>> = pools.map(|pool| Common::new(&pool.name, &pool.cidrs, &pool.exclude)).collect();
     check_pools::mistakes(&pools, origins, &OfNodes(settings))
 }
 
 struct OfNodes<'s>(&'s Settings);
 
 impl Kind for OfNodes<'_> {
-    fn of_range(&self, pool: usize, cidr: IpNet, say: &mut dyn FnMut(String)) {
+    fn of_range(&self, pool: usize, range: usize, say: &mut dyn FnMut(String)) {
         let pool = &self.0.nodes.pools[pool];
+        let cidr = pool.cidrs[range];
         if let Some(reason) = of_services(self.0, pool, cidr) {
             say(reason);
         }

@@ -1,22 +1,27 @@
 //! How pools go together, whatever they are for.
 
-use ipnet::IpNet;
-
 use super::Mistake;
 use super::read::Origin;
-use crate::address::overlap;
+use crate::address::Span;
 
 /// What every pool has.
 pub(super) struct Common<'s> {
     pub(super) name: &'s str,
-    pub(super) cidrs: &'s [IpNet],
-    pub(super) exclude: &'s [IpNet],
+    pub(super) ranges: Vec<Span>,
+    pub(super) exclude: Vec<Span>,
 }
 
-/// What is asked of each kind of pool beside. Pools are named by their places.
+impl<'s> Common<'s> {
+    pub(super) fn new<R: Copy + Into<Span>>(name: &'s str, ranges: &[R], exclude: &[R]) -> Self {
+        let spans = |ranges: &[R]| ranges.iter().copied().map(Into::into).collect();
+        Self { name, ranges: spans(ranges), exclude: spans(exclude) }
+    }
+}
+
+/// What is asked of each kind of pool beside. Pools and their ranges are named by their places.
 pub(super) trait Kind {
     /// What else is wrong with a range of a pool.
-    fn of_range(&self, pool: usize, cidr: IpNet, say: &mut dyn FnMut(String));
+    fn of_range(&self, pool: usize, range: usize, say: &mut dyn FnMut(String));
 
     /// Whether a pool surely matches whatever another one does.
     fn covers(&self, pool: usize, other: usize) -> bool;
@@ -33,14 +38,14 @@ pub(super) fn mistakes(pools: &[Common<'_>], origins: &[Origin], kind: &dyn Kind
             let reason = format!("{:?} is the name of {} already", pool.name, origins[twin].path);
             say(&format!("{}.name", origin.path), reason);
         }
-        for (position, (&cidr, path)) in pool.cidrs.iter().zip(&origin.cidrs).enumerate() {
-            if let Some(reason) = overlapped(cidr, &pool.cidrs[..position], earlier) {
+        for (position, (range, path)) in pool.ranges.iter().zip(&origin.cidrs).enumerate() {
+            if let Some(reason) = overlapped(range, &pool.ranges[..position], earlier) {
                 say(path, reason);
             }
-            kind.of_range(index, cidr, &mut |reason| say(path, reason));
+            kind.of_range(index, position, &mut |reason| say(path, reason));
         }
-        for (&excluded, path) in pool.exclude.iter().zip(&origin.exclude) {
-            if !pool.cidrs.iter().any(|cidr| overlap(*cidr, excluded)) {
+        for (excluded, path) in pool.exclude.iter().zip(&origin.exclude) {
+            if !pool.ranges.iter().any(|range| range.meets(excluded)) {
                 say(path, format!("{excluded} is in no range of the pool"));
             }
         }
@@ -53,12 +58,12 @@ pub(super) fn mistakes(pools: &[Common<'_>], origins: &[Origin], kind: &dyn Kind
     mistakes
 }
 
-fn overlapped(cidr: IpNet, before: &[IpNet], earlier: &[Common<'_>]) -> Option<String> {
-    if let Some(other) = before.iter().find(|other| overlap(**other, cidr)) {
-        return Some(format!("{cidr} overlaps {other} of the same pool"));
+fn overlapped(range: &Span, before: &[Span], earlier: &[Common<'_>]) -> Option<String> {
+    if let Some(other) = before.iter().find(|other| other.meets(range)) {
+        return Some(format!("{range} overlaps {other} of the same pool"));
     }
     earlier.iter().find_map(|pool| {
-        let other = pool.cidrs.iter().find(|other| overlap(**other, cidr))?;
-        Some(format!("{cidr} overlaps {other} of pool {:?}", pool.name))
+        let other = pool.ranges.iter().find(|other| other.meets(range))?;
+        Some(format!("{range} overlaps {other} of pool {:?}", pool.name))
     })
 }

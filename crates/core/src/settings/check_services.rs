@@ -4,7 +4,7 @@ use ipnet::IpNet;
 
 use super::check_pools::{self, Common, Kind};
 use super::read::Origin;
-use super::{Match, Mistake, Pool, Settings, WhenFull};
+use super::{Fence, Match, Mistake, Pool, Settings, WhenFull};
 use crate::address::Family;
 use crate::label_selector::LabelSelector;
 use crate::pod_spec::OS_LABEL;
@@ -12,19 +12,20 @@ use crate::pod_spec::OS_LABEL;
 /// Mistakes between values; `origins` has an entry for each pool.
 pub(super) fn mistakes(settings: &Settings, origins: &[Origin]) -> Vec<Mistake> {
     let pools = settings.pools.iter();
-    let pools: Vec<Common<'_>> =
-        pools.map(|pool| Common { name: &pool.name, cidrs: &pool.cidrs, exclude: &pool.exclude }).collect();
+    let pools: Vec<Common<'_>> = pools.map(|pool| Common::new(&pool.name, &pool.cidrs, &pool.exclude)).collect();
     check_pools::mistakes(&pools, origins, &OfServices(settings))
 }
 
 struct OfServices<'s>(&'s Settings);
 
 impl Kind for OfServices<'_> {
-    fn of_range(&self, pool: usize, cidr: IpNet, say: &mut dyn FnMut(String)) {
+    fn of_range(&self, pool: usize, range: usize, say: &mut dyn FnMut(String)) {
+        let pool = &self.0.pools[pool];
+        let cidr = pool.cidrs[range];
         if let Some(reason) = outside(cidr, &self.0.service_cidrs) {
             say(reason);
         }
-        if self.0.usable_of(&self.0.pools[pool], cidr) == 0 {
+        if self.0.usable_of(pool, cidr) == 0 {
             let reason = "has no usable address: network and broadcast address, reserved and exclude take them all";
             say(format!("{cidr} {reason}"));
         }
@@ -71,11 +72,17 @@ impl Match {
     /// Whether it surely matches whatever `other` matches: each of its conditions follows from one of
     /// `other`'s. (Selectors are compared, not reasoned about.)
     fn covers(&self, other: &Self) -> bool {
+        self.node_labels.iter().all(|(key, value)| other.node_labels.get(key) == Some(value))
+            && self.fence.covers(&other.fence)
+    }
+}
+
+impl Fence {
+    fn covers(&self, other: &Self) -> bool {
         let namespaces = self.namespaces.is_empty()
             || (!other.namespaces.is_empty() && other.namespaces.iter().all(|name| self.namespaces.contains(name)));
         let follows = |mine: &LabelSelector, theirs| mine.is_empty() || mine == theirs;
-        self.node_labels.iter().all(|(key, value)| other.node_labels.get(key) == Some(value))
-            && namespaces
+        namespaces
             && follows(&self.namespace_selector, &other.namespace_selector)
             && follows(&self.service_selector, &other.service_selector)
     }

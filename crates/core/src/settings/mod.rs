@@ -1,10 +1,13 @@
 //! What the user wrote, checked.
 
+mod check_external;
 mod check_nodes;
 mod check_pools;
 mod check_services;
+mod external;
 mod nodes;
 mod read;
+mod read_external;
 mod read_nodes;
 mod read_services;
 mod reader;
@@ -16,19 +19,21 @@ use ipnet::IpNet;
 use serde_json::Value;
 use thiserror::Error;
 
+pub use self::external::{ExternalPool, ExternalSettings};
 pub use self::nodes::{BlockSize, NodeMatch, NodePool, NodeSettings, Withheld};
 use crate::address::{Candidates, Family, Order, Range};
 use crate::label_selector::{LabelSelector, Labels};
 use crate::pod_spec::OS_LABEL;
 use crate::workload::WorkloadKind;
 
-/// The settings of the policy: a document with `services`, `nodes`, or both.
+/// The settings of the policy: a document with `services`, `nodes` and `external`, or some of them.
 ///
-/// `{}` stands for the Service pools of the K2s distribution; see [`Settings::default`]. Beside `nodes` they
-/// have to be written to be there.
+/// `{}` stands for the Service pools of the K2s distribution; see [`Settings::default`]. Beside `nodes` or
+/// `external` they have to be written to be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// `services.pools`, in the order in which they are tried; none where the settings are about Nodes alone.
+    /// `services.pools`, in the order in which they are tried; none where the settings are about something
+    /// else alone.
     pub pools: Vec<Pool>,
     /// `services.evidence.kinds`: which workloads are asked, in this order.
     pub kinds: Vec<WorkloadKind>,
@@ -48,6 +53,8 @@ pub struct Settings {
     pub service_cidrs: Vec<IpNet>,
     /// `nodes`
     pub nodes: NodeSettings,
+    /// `external`
+    pub external: ExternalSettings,
 }
 
 /// A pool of addresses and the Services it is for.
@@ -73,6 +80,14 @@ pub struct Pool {
 pub struct Match {
     /// Labels of the nodes on which the Service's Pods will run (`match.os` is one of them).
     pub node_labels: Labels,
+    /// What does not depend on nodes.
+    pub fence: Fence,
+}
+
+/// Which Services may have addresses of a pool, whatever nodes they are on: every condition that is given
+/// must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fence {
     /// Namespaces by name; none: any.
     pub namespaces: Vec<String>,
     /// The labels of the namespace.
@@ -151,6 +166,7 @@ impl Settings {
         let (settings, origins, mut mistakes) = read::settings(document);
         mistakes.extend(check_services::mistakes(&settings, &origins.services));
         mistakes.extend(check_nodes::mistakes(&settings, &origins.nodes));
+        mistakes.extend(check_external::mistakes(&settings, &origins.external));
         if mistakes.is_empty() { Ok(settings) } else { Err(Invalid { mistakes }) }
     }
 
@@ -236,6 +252,7 @@ impl Default for Settings {
             exempt_namespaces: vec!["kube-system".into()],
             service_cidrs: Vec::new(),
             nodes: NodeSettings::default(),
+            external: ExternalSettings::default(),
         }
     }
 }

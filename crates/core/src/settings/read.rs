@@ -1,6 +1,5 @@
 //! From a document to settings, and where in it everything stands.
 
-use ipnet::IpNet;
 use serde_json::Value;
 
 use super::reader::{Fields, Reader};
@@ -16,16 +15,20 @@ pub(super) fn settings(document: &Value) -> (Settings, Origins, Vec<Mistake>) {
     let mut settings = Settings::default();
     let mut origins = Origins::default();
     let document = At::new(document, "");
-    if let Some(fields) = reader.fields(&document, &["services", "nodes"]) {
+    if let Some(fields) = reader.fields(&document, &["services", "nodes", "external"]) {
         if let Some(services) = fields.get("services") {
             origins.services = reader.services(services, &mut settings);
         }
         if let Some(nodes) = fields.get("nodes") {
             origins.nodes = reader.nodes(nodes, &mut settings.nodes);
-            if origins.services.is_empty() {
-                // Whoever names pools of Nodes alone does not mean those of K2s beside them.
-                settings.pools.clear();
-            }
+        }
+        if let Some(external) = fields.get("external") {
+            origins.external = reader.external(external, &mut settings.external);
+        }
+        let others = fields.get("nodes").or(fields.get("external"));
+        if others.is_some() && origins.services.is_empty() {
+            // Whoever names pools of something else alone does not mean those of K2s beside them.
+            settings.pools.clear();
         }
     }
     if origins.services.is_empty() {
@@ -41,6 +44,7 @@ pub(super) fn settings(document: &Value) -> (Settings, Origins, Vec<Mistake>) {
 pub(super) struct Origins {
     pub(super) services: Vec<Origin>,
     pub(super) nodes: Vec<Origin>,
+    pub(super) external: Vec<Origin>,
 }
 
 /// Where the values of a pool stand in the document: items that could not be read are not in the pool.
@@ -80,7 +84,12 @@ impl Reader {
     }
 
     /// The ranges, and their paths.
-    pub(super) fn pool_cidrs(&mut self, at: &At<'_>, fields: &Fields<'_>) -> (Vec<String>, Vec<IpNet>) {
+    pub(super) fn pool_ranges<T>(
+        &mut self,
+        at: &At<'_>,
+        fields: &Fields<'_>,
+        range: impl Fn(&mut Self, &At<'_>) -> Option<T>,
+    ) -> (Vec<String>, Vec<T>) {
         let Some(cidrs) = fields.get("cidrs") else {
             self.mistake(at.key_path("cidrs"), "missing: a pool needs at least one range");
             return Default::default();
@@ -88,14 +97,18 @@ impl Reader {
         if cidrs.value.as_array().is_some_and(Vec::is_empty) {
             self.mistake(cidrs.path.clone(), "no range: a pool needs at least one");
         }
-        self.list(cidrs, |reader, at| Some((at.path.clone(), reader.cidr(at)?))).into_iter().unzip()
+        self.list(cidrs, |reader, at| Some((at.path.clone(), range(reader, at)?))).into_iter().unzip()
     }
 
     /// What is never handed out, and the paths.
-    pub(super) fn pool_exclude(&mut self, fields: &Fields<'_>) -> (Vec<String>, Vec<IpNet>) {
+    pub(super) fn pool_exclude<T>(
+        &mut self,
+        fields: &Fields<'_>,
+        range: impl Fn(&mut Self, &At<'_>) -> Option<T>,
+    ) -> (Vec<String>, Vec<T>) {
         let exclude = fields
             .get("exclude")
-            .map(|exclude| self.list(exclude, |reader, at| Some((at.path.clone(), reader.cidr_or_address(at)?))));
+            .map(|exclude| self.list(exclude, |reader, at| Some((at.path.clone(), range(reader, at)?))));
         exclude.unwrap_or_default().into_iter().unzip()
     }
 

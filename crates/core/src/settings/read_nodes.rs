@@ -32,9 +32,9 @@ impl Reader {
         let fields = self.fields(at, &["name", "cidrs", "blockSize", "exclude", "match"])?;
         let unknown_keys = self.mistakes.len() > before;
         let name = self.pool_name(at, &fields);
-        let (cidr_paths, cidrs) = self.pool_cidrs(at, &fields);
+        let (cidr_paths, cidrs) = self.pool_ranges(at, &fields, Self::cidr);
         let block_size = fields.get("blockSize").and_then(|at| self.block_size(at)).unwrap_or_default();
-        let (exclude_paths, exclude) = self.pool_exclude(&fields);
+        let (exclude_paths, exclude) = self.pool_exclude(&fields, Self::cidr_or_address);
         let before_match = self.mistakes.len();
         let matches = fields.get("match").and_then(|at| self.node_match(at)).unwrap_or_default();
         let origin = Origin {

@@ -2,8 +2,8 @@
 //! is checked here; how values go together, in `check_services`.
 
 use super::read::Origin;
-use super::reader::{Reader, unknown};
-use super::{Lookups, Match, Pool, Settings, WhenFull};
+use super::reader::{Fields, Reader, unknown};
+use super::{Fence, Lookups, Match, Pool, Settings, WhenFull};
 use crate::address::Order;
 use crate::json::{At, quote};
 use crate::workload::WorkloadKind;
@@ -56,9 +56,9 @@ impl Reader {
         let fields = self.fields(at, &KEYS)?;
         let unknown_keys = self.mistakes.len() > before;
         let name = self.pool_name(at, &fields);
-        let (cidr_paths, cidrs) = self.pool_cidrs(at, &fields);
+        let (cidr_paths, cidrs) = self.pool_ranges(at, &fields, Self::cidr);
         let reserved = fields.get("reserved").and_then(|at| self.count(at)).unwrap_or_default();
-        let (exclude_paths, exclude) = self.pool_exclude(&fields);
+        let (exclude_paths, exclude) = self.pool_exclude(&fields, Self::cidr_or_address);
         let bands = fields.get("bands").and_then(|at| self.flag(at)).unwrap_or_default();
         let before_match = self.mistakes.len();
         let matches = fields.get("match").and_then(|at| self.pool_match(at)).unwrap_or_default();
@@ -74,12 +74,16 @@ impl Reader {
     fn pool_match(&mut self, at: &At<'_>) -> Option<Match> {
         let fields = self.fields(at, &["os", "nodeLabels", "namespaces", "namespaceSelector", "serviceSelector"])?;
         let node_labels = self.node_labels(&fields);
-        Some(Match {
-            node_labels,
+        Some(Match { node_labels, fence: self.fence(&fields) })
+    }
+
+    /// The fields of a `match` that are not about nodes.
+    pub(super) fn fence(&mut self, fields: &Fields<'_>) -> Fence {
+        Fence {
             namespaces: fields.get("namespaces").map(|at| self.list(at, Self::dns_label)).unwrap_or_default(),
             namespace_selector: fields.get("namespaceSelector").and_then(|at| self.selector(at)).unwrap_or_default(),
             service_selector: fields.get("serviceSelector").and_then(|at| self.selector(at)).unwrap_or_default(),
-        })
+        }
     }
 
     fn evidence(&mut self, at: &At<'_>, settings: &mut Settings) {

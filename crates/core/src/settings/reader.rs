@@ -216,7 +216,7 @@ fn is_dns_label(text: &str) -> bool {
 }
 
 /// `prefix/name`, or `name` alone.
-fn is_label_key(key: &str) -> bool {
+pub(super) fn is_label_key(key: &str) -> bool {
     match key.split_once('/') {
         None => is_label_name(key),
         Some((prefix, name)) => prefix.len() <= 253 && prefix.split('.').all(is_dns_label) && is_label_name(name),

@@ -53,3 +53,17 @@ pub fn node_pool(fields: Value) -> Value {
     }
     node_pools(json!([pool]))
 }
+
+/// Settings with these pools of external addresses.
+pub fn external_pools(pools: Value) -> Value {
+    json!({"external": {"pools": pools}})
+}
+
+/// Settings with a good pool `a` of external addresses, 10.0.9.0/24, that has these fields, too.
+pub fn external_pool(fields: Value) -> Value {
+    let mut pool = json!({"name": "a", "cidrs": ["10.0.9.0/24"]});
+    for (key, value) in fields.as_object().unwrap() {
+        pool[key] = value.clone();
+    }
+    external_pools(json!([pool]))
+}

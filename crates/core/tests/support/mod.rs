@@ -19,7 +19,9 @@ use proptest::test_runner::Config;
 use serde_json::Value;
 
 pub use any_json::{json_with, some_json};
-pub use documents::{check_mistakes, node_pool, node_pools, nodes, pool, pools, services};
+pub use documents::{
+    check_mistakes, external_pool, external_pools, node_pool, node_pools, nodes, pool, pools, services,
+};
 pub use fake_cluster::FakeCluster;
 pub use k2s::{check_evidence, lowest};
 pub use nodes::{Sequence, about_node, assigned_of, blocks_given, node, node_created, node_left, node_of, with_blocks};

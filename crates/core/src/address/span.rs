@@ -1,0 +1,88 @@
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use ipnet::IpNet;
+
+use super::family::{Family, number};
+
+/// Addresses of one family from a first to a last one: a CIDR, a range that is none, or one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    first: IpAddr,
+    last: IpAddr,
+    /// As it was written, where it was written as a CIDR.
+    cidr: Option<IpNet>,
+}
+
+impl Span {
+    /// The addresses from `first` to `last`, both included; nothing where `last` comes before `first`, or is
+    /// of the other family.
+    pub fn new(first: IpAddr, last: IpAddr) -> Option<Self> {
+        let is_range = Family::of(first) == Family::of(last) && first <= last;
+        is_range.then_some(Self { first, last, cidr: None })
+    }
+
+    /// The first address.
+    pub fn first(&self) -> IpAddr {
+        self.first
+    }
+
+    /// The last address.
+    pub fn last(&self) -> IpAddr {
+        self.last
+    }
+
+    /// The family of its addresses.
+    pub fn family(&self) -> Family {
+        Family::of(self.first)
+    }
+
+    /// Whether `address` is one of them.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        Family::of(address) == self.family() && self.first <= address && address <= self.last
+    }
+
+    /// Whether the two have an address in common.
+    pub fn meets(&self, other: &Self) -> bool {
+        self.family() == other.family() && self.first <= other.last && other.first <= self.last
+    }
+
+    /// The numbers of its addresses.
+    pub(super) fn numbers(&self) -> RangeInclusive<u128> {
+        number(self.first)..=number(self.last)
+    }
+
+    /// The numbers of the addresses that a host can have: of a range, all; of a CIDR of more than two, not
+    /// the network address, nor the IPv4 broadcast address.
+    pub(super) fn host_numbers(&self) -> RangeInclusive<u128> {
+        let (mut first, mut last) = self.numbers().into_inner();
+        if self.cidr.is_some() && last - first > 1 {
+            first += 1;
+            last -= u128::from(self.family() == Family::V4);
+        }
+        first..=last
+    }
+}
+
+impl From<IpNet> for Span {
+    fn from(cidr: IpNet) -> Self {
+        Self { first: cidr.network(), last: cidr.broadcast(), cidr: Some(cidr) }
+    }
+}
+
+impl From<IpAddr> for Span {
+    fn from(address: IpAddr) -> Self {
+        Self { first: address, last: address, cidr: None }
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.cidr {
+            Some(cidr) => cidr.fmt(f),
+            None if self.first == self.last => self.first.fmt(f),
+            None => write!(f, "{}-{}", self.first, self.last),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! How the pools of external addresses go together, and with those of Services and Nodes.
+
+use super::check_pools::{self, Common, Kind};
+use super::read::Origin;
+use super::{Mistake, Settings};
+use crate::address::{Candidates, Span};
+
+/// Mistakes between values; `origins` has an entry for each pool of external addresses.
+pub(super) fn mistakes(settings: &Settings, origins: &[Origin]) -> Vec<Mistake> {
+    let pools = settings.external.pools.iter();
+    let pools: Vec<Common<'_>> = pools.map(|pool| Common::new(&pool.name, &pool.ranges, &pool.exclude)).collect();
+    check_pools::mistakes(&pools, origins, &OfExternal(settings))
+}
+
+struct OfExternal<'s>(&'s Settings);
+
+impl Kind for OfExternal<'_> {
+    fn of_range(&self, pool: usize, range: usize, say: &mut dyn FnMut(String)) {
+        let pool = &self.0.external.pools[pool];
+        let range = pool.ranges[range];
+        if let Some(inside) = of_the_cluster(self.0, &range) {
+            say(format!("{range} overlaps {inside}: an address is either inside of the cluster or external"));
+        }
+        if Candidates::of_spans(&[range], &pool.exclude, range.family()).count() == 0 {
+            say(format!("{range} has no address to give: exclude takes them all"));
+        }
+    }
+
+    /// A pool behind another one for the same Services is for those that ask for an address of it.
+    fn covers(&self, _: usize, _: usize) -> bool {
+        false
+    }
+}
+
+/// What of the cluster's own a range overlaps, in words.
+fn of_the_cluster(settings: &Settings, range: &Span) -> Option<String> {
+    let ranges = settings.service_cidrs.iter().map(|cidr| (cidr, "the Service range", None));
+    let services =
+        settings.pools.iter().flat_map(|pool| pool.cidrs.iter().map(|cidr| (cidr, "Services", Some(&pool.name))));
+    let nodes = settings.nodes.pools.iter();
+    let nodes = nodes.flat_map(|pool| pool.cidrs.iter().map(|cidr| (cidr, "Nodes", Some(&pool.name))));
+    let (cidr, what, pool) = ranges.chain(services).chain(nodes).find(|(cidr, ..)| Span::from(**cidr).meets(range))?;
+    Some(match pool {
+        Some(name) => format!("{cidr} of the pool {name:?} of {what}"),
+        None => format!("{what} {cidr}"),
+    })
+}
