@@ -1,0 +1,309 @@
+//! The interface that has the addresses that this node holds.
+//!
+//! An address is put on it as a /32 or /128, so that nothing is routed by it, and bears a mark by which it
+//! is told from those of others: its **metric**, which is [`MARK`]. The kernel (4.18 and later) keeps it
+//! with addresses of both families, and `ip address` shows it; as no prefix route is made for such an
+//! address, it means nothing else. The other marks are not sure: only IPv4 addresses have a label, which
+//! must begin with the name of the interface and so does not fit after a long one; the protocol of an
+//! address is known to Linux 5.18 and later only, and older ones drop it in silence. An IPv4 address still
+//! has the label `NAME:cip` where that fits, for whoever reads `ip address`.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use nix::errno::Errno;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, CacheInfo};
+use rtnetlink::packet_route::link::{LinkAttribute, LinkLayerType, LinkMessage};
+use rtnetlink::packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteType};
+use rtnetlink::{Handle, RouteMessageBuilder, new_connection};
+
+use crate::error::{Error, Result};
+
+/// The metric of an address of ours: "cip", in ASCII.
+const MARK: u32 = u32::from_be_bytes(*b"\0cip");
+/// What the label of an IPv4 address ends with.
+const LABEL: &str = ":cip";
+/// The lifetime that does not end.
+const FOREVER: u32 = u32::MAX;
+/// As many bytes as a label may have.
+const LABEL_LENGTH: usize = 15;
+
+/// What [`Interface::hold`] has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// The address was not there, and is now: it is to be announced.
+    Added,
+    /// It was there, and stays for longer.
+    Renewed,
+}
+
+/// An interface, and the way to its kernel. Cheap to clone.
+///
+/// It is meant as it was found: when the interface goes, and another one with its name comes, that one has
+/// to be found again. Until then everything says [`Error::NoInterface`].
+#[derive(Clone, Debug)]
+pub struct Interface {
+    name: String,
+    index: u32,
+    handle: Handle,
+}
+
+impl Interface {
+    /// The interface with this name; without a name that of the default route in the main table, of IPv4,
+    /// or if there is none, of IPv6. Of several default routes the one with the lowest metric counts.
+    ///
+    /// # Errors
+    /// When there is no such interface, or when it is not of Ethernet.
+    pub async fn find(name: Option<&str>) -> Result<Self> {
+        let (connection, handle, _) = new_connection().map_err(Error::Netlink)?;
+        // It ends with the last handle.
+        tokio::spawn(connection);
+        let wanted = match name {
+            Some(name) => Wanted::Name(name),
+            None => Wanted::Index(index_of_default_route(&handle).await?.ok_or(Error::NoDefaultRoute)?),
+        };
+        let link = wanted.link(&handle).await?;
+        let name = link
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                LinkAttribute::IfName(name) => Some(name.clone()),
+                _ => None,
+            })
+            .unwrap_or_else(|| wanted.to_string());
+        if link.header.link_layer_type != LinkLayerType::Ether {
+            return Err(Error::NotEthernet(name));
+        }
+        Ok(Self { name, index: link.header.index, handle })
+    }
+
+    /// The name of the interface.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The number of the interface.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Has `address` on the interface for `valid` from now on, and no longer: the kernel removes it then,
+    /// unless it is held again before. Seconds that are not full do not count.
+    ///
+    /// The address is *deprecated* from the beginning: it answers, but the node does not choose it as the
+    /// source of its own connections, which would break when the address moves. There is no duplicate
+    /// address detection: it would keep the address from answering for seconds, and who may hold it is
+    /// decided elsewhere.
+    ///
+    /// # Errors
+    /// When the address is on the interface without our mark, or when the kernel refuses.
+    pub async fn hold(&self, address: IpAddr, valid: Duration) -> Result<Held> {
+        if address.is_unspecified() || address.is_loopback() || address.is_multicast() || address == Ipv4Addr::BROADCAST
+        {
+            return Err(Error::NotOfAHost(address));
+        }
+        let seconds = u32::try_from(valid.as_secs()).ok().filter(|seconds| (1..FOREVER).contains(seconds));
+        let seconds = seconds.ok_or(Error::Lifetime { address, valid })?;
+        let held = match self.messages().await?.iter().filter(|message| of(message) == Some(address)).collect() {
+            Found::None => Held::Added,
+            Found::Ours => Held::Renewed,
+            Found::Foreign => return Err(Error::Foreign { address, interface: self.name.clone() }),
+        };
+        let mut request = self.handle.address().add(self.index, address, length(address)).replace();
+        let mut lifetime = CacheInfo::default();
+        lifetime.ifa_valid = seconds;
+        lifetime.ifa_preferred = 0;
+        let attributes = &mut request.message_mut().attributes;
+        attributes.push(AddressAttribute::CacheInfo(lifetime));
+        attributes.push(AddressAttribute::RoutePriority(MARK));
+        if address.is_ipv6() {
+            attributes.push(AddressAttribute::Flags(AddressFlags::Nodad | AddressFlags::Noprefixroute));
+        } else if self.name.len() + LABEL.len() <= LABEL_LENGTH {
+            attributes.push(AddressAttribute::Label(format!("{}{LABEL}", self.name)));
+        }
+        match request.execute().await {
+            Ok(()) => Ok(held),
+            Err(error) if address.is_ipv6() && errno(&error) == Errno::EACCES => {
+                Err(Error::NoIpv6 { address, interface: self.name.clone() })
+            }
+            Err(error) => Err(self.refused(format!("{address} can't be made an address"), &error)),
+        }
+    }
+
+    /// Has `address` off the interface. One that is not there, or is not of ours, is left alone.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub async fn release(&self, address: IpAddr) -> Result<()> {
+        for message in
+            self.messages().await?.into_iter().filter(|message| of(message) == Some(address) && ours(message))
+        {
+            match self.handle.address().del(message).execute().await {
+                Ok(()) => {}
+                // Its lifetime has just ended.
+                Err(error) if errno(&error) == Errno::EADDRNOTAVAIL => {}
+                Err(error) => {
+                    return Err(self.refused(format!("{address} can't be removed from the addresses"), &error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The addresses that [`hold`](Self::hold) has put on the interface, by this process or an earlier one,
+    /// and that are still there; in order.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub async fn held(&self) -> Result<Vec<IpAddr>> {
+        let mut held: Vec<_> = self.messages().await?.iter().filter(|message| ours(message)).filter_map(of).collect();
+        held.sort_unstable();
+        Ok(held)
+    }
+
+    /// What the kernel says of all addresses of the interface.
+    async fn messages(&self) -> Result<Vec<AddressMessage>> {
+        let messages = self.handle.address().get().set_link_index_filter(self.index).execute();
+        messages.try_collect().await.map_err(|error| self.refused("no telling the addresses".to_owned(), &error))
+    }
+
+    fn refused(&self, what: String, error: &rtnetlink::Error) -> Error {
+        match errno(error) {
+            Errno::ENODEV => Error::NoInterface(self.name.clone()),
+            _ => Error::Kernel { what, interface: self.name.clone(), reason: reason(error) },
+        }
+    }
+}
+
+/// Who has put an address on the interface.
+enum Found {
+    None,
+    Ours,
+    Foreign,
+}
+
+impl<'a> FromIterator<&'a AddressMessage> for Found {
+    /// An address can be there twice, with two lengths of prefix.
+    fn from_iter<T: IntoIterator<Item = &'a AddressMessage>>(messages: T) -> Self {
+        messages.into_iter().fold(Self::None, |found, message| match found {
+            Self::None | Self::Ours if ours(message) => Self::Ours,
+            _ => Self::Foreign,
+        })
+    }
+}
+
+/// How an interface is asked for.
+#[derive(Clone, Copy)]
+enum Wanted<'a> {
+    Name(&'a str),
+    Index(u32),
+}
+
+impl std::fmt::Display for Wanted<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Index(index) => write!(f, "number {index}"),
+        }
+    }
+}
+
+impl Wanted<'_> {
+    async fn link(self, handle: &Handle) -> Result<LinkMessage> {
+        let request = match self {
+            // The kernel would take it for none at all.
+            Self::Name("") => return Err(Error::NoInterface("\"\"".to_owned())),
+            Self::Name(name) => handle.link().get().match_name(name),
+            Self::Index(index) => handle.link().get().match_index(index),
+        };
+        match request.execute().try_next().await {
+            Ok(Some(link)) => Ok(link),
+            // A name that is too long for an interface is out of range.
+            Ok(None) => Err(Error::NoInterface(self.to_string())),
+            Err(error) if matches!(errno(&error), Errno::ENODEV | Errno::ERANGE | Errno::EINVAL) => {
+                Err(Error::NoInterface(self.to_string()))
+            }
+            Err(error) => Err(Error::Kernel {
+                what: "no telling the kind".to_owned(),
+                interface: self.to_string(),
+                reason: reason(&error),
+            }),
+        }
+    }
+}
+
+async fn index_of_default_route(handle: &Handle) -> Result<Option<u32>> {
+    let ipv4 = RouteMessageBuilder::<Ipv4Addr>::new().build();
+    let ipv6 = RouteMessageBuilder::<Ipv6Addr>::new().build();
+    for family in [ipv4, ipv6] {
+        let routes = handle.route().get(family).execute();
+        let routes: Vec<RouteMessage> = routes.try_collect().await.map_err(|error| Error::Kernel {
+            what: "no telling the routes".to_owned(),
+            interface: "any".to_owned(),
+            reason: reason(&error),
+        })?;
+        let default = routes.iter().filter_map(default_route).min_by_key(|(metric, _)| *metric);
+        if let Some((_, index)) = default {
+            return Ok(Some(index));
+        }
+    }
+    Ok(None)
+}
+
+/// The metric and the interface of a default route.
+fn default_route(route: &RouteMessage) -> Option<(u32, u32)> {
+    let default = route.header.destination_prefix_length == 0
+        && route.header.table == RouteHeader::RT_TABLE_MAIN
+        && route.header.kind == RouteType::Unicast;
+    let metric = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Priority(metric) => Some(*metric),
+        _ => None,
+    });
+    let interface = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Oif(index) => Some(*index),
+        RouteAttribute::MultiPath(hops) => hops.first().map(|hop| hop.interface_index),
+        _ => None,
+    });
+    interface.filter(|_| default).map(|index| (metric.unwrap_or_default(), index))
+}
+
+/// The prefix length of one address.
+fn length(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// Which address a message is about: the local one, where there is another at the far end.
+fn of(message: &AddressMessage) -> Option<IpAddr> {
+    let local = message.attributes.iter().find_map(|attribute| match attribute {
+        AddressAttribute::Local(address) => Some(*address),
+        _ => None,
+    });
+    local.or_else(|| {
+        message.attributes.iter().find_map(|attribute| match attribute {
+            AddressAttribute::Address(address) => Some(*address),
+            _ => None,
+        })
+    })
+}
+
+fn ours(message: &AddressMessage) -> bool {
+    message.attributes.contains(&AddressAttribute::RoutePriority(MARK))
+        && of(message).is_some_and(|address| message.header.prefix_len == length(address))
+}
+
+fn errno(error: &rtnetlink::Error) -> Errno {
+    match error {
+        rtnetlink::Error::NetlinkError(message) => Errno::from_raw(message.raw_code().abs()),
+        _ => Errno::UnknownErrno,
+    }
+}
+
+fn reason(error: &rtnetlink::Error) -> io::Error {
+    match error {
+        rtnetlink::Error::NetlinkError(message) => message.to_io(),
+        error => io::Error::other(error.clone()),
+    }
+}

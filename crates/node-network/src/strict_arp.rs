@@ -1,0 +1,118 @@
+//! Whether only the holder of an address answers for it.
+//!
+//! In IPVS mode kube-proxy puts the addresses of all Services on an interface of its own, `kube-ipvs0`, on
+//! every node. Linux answers ARP for any address that it has, on whatever interface: every node would answer
+//! for every external address. With `strictARP: true` kube-proxy sets the two settings that keep it from
+//! that. (For IPv6 an address is only answered for on its own interface.)
+
+use std::fmt;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// Where the settings of IPv4 stand, for each interface.
+const SETTINGS: &str = "/proc/sys/net/ipv4/conf";
+/// Where kube-proxy has the addresses of Services in IPVS mode.
+const IPVS: &str = "kube-ipvs0";
+/// Least `arp_ignore` and `arp_announce`.
+const STRICT: (u8, u8) = (1, 2);
+
+/// kube-proxy runs in IPVS mode without strict ARP: every node answers for every address of a Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LenientArp {
+    /// `arp_ignore` as it applies to the interface.
+    pub arp_ignore: u8,
+    /// `arp_announce` as it applies to the interface.
+    pub arp_announce: u8,
+}
+
+impl fmt::Display for LenientArp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { arp_ignore, arp_announce } = self;
+        write!(
+            f,
+            "kube-proxy runs in IPVS mode without strictARP (arp_ignore is {arp_ignore}, at least {} is needed; \
+             arp_announce is {arp_announce}, {} is needed): every node answers ARP for every external address. \
+             Set ipvs.strictARP in kube-proxy's configuration",
+            STRICT.0, STRICT.1
+        )
+    }
+}
+
+/// What is to be said against ARP on the interface; nothing unless kube-proxy runs in IPVS mode.
+///
+/// # Errors
+/// When the settings can't be read.
+pub fn lenient_arp(interface: &str) -> Result<Option<LenientArp>> {
+    lenient(Path::new(SETTINGS), interface)
+}
+
+fn lenient(settings: &Path, interface: &str) -> Result<Option<LenientArp>> {
+    if !settings.join(IPVS).exists() {
+        return Ok(None);
+    }
+    // The higher one of these two applies.
+    let read = |name: &str| -> Result<u8> {
+        let of = |scope: &str| number(&settings.join(scope).join(name));
+        Ok(of("all")?.unwrap_or_default().max(of(interface)?.unwrap_or_default()))
+    };
+    let lenient = LenientArp { arp_ignore: read("arp_ignore")?, arp_announce: read("arp_announce")? };
+    let strict = lenient.arp_ignore >= STRICT.0 && lenient.arp_announce >= STRICT.1;
+    Ok((!strict).then_some(lenient))
+}
+
+/// The number in a file, if there is one.
+fn number(path: &Path) -> Result<Option<u8>> {
+    let unreadable = |reason| Error::Unreadable { path: path.display().to_string(), reason };
+    match fs::read_to_string(path) {
+        Ok(text) => text.trim().parse().map(Some).map_err(|_| unreadable(format!("{:?} is no number", text.trim()))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unreadable(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ipvs_without_strict_arp_is_lenient() {
+        let some = |arp_ignore, arp_announce| Some(LenientArp { arp_ignore, arp_announce });
+        // (arp_ignore, arp_announce) of `all`, and of the interface.
+        let rows = [
+            ("not IPVS", false, (0, 0), (0, 0), None),
+            ("IPVS as it is", true, (0, 0), (0, 0), some(0, 0)),
+            ("strictARP", true, (1, 2), (0, 0), None),
+            ("strict on the interface alone", true, (0, 0), (1, 2), None),
+            ("one half on either", true, (1, 0), (0, 2), None),
+            ("stricter", true, (2, 2), (0, 0), None),
+            ("answers strictly, and asks as it likes", true, (1, 1), (0, 0), some(1, 1)),
+            ("asks strictly, and answers as it likes", true, (0, 2), (0, 0), some(0, 2)),
+        ];
+        for (row, ipvs, all, own, expected) in rows {
+            let settings = tempfile::tempdir().unwrap();
+            for (scope, (ignore, announce)) in [("all", all), ("eth0", own)] {
+                fs::create_dir(settings.path().join(scope)).unwrap();
+                fs::write(settings.path().join(scope).join("arp_ignore"), format!("{ignore}\n")).unwrap();
+                fs::write(settings.path().join(scope).join("arp_announce"), format!("{announce}\n")).unwrap();
+            }
+            if ipvs {
+                fs::create_dir(settings.path().join(IPVS)).unwrap();
+            }
+            assert_eq!(lenient(settings.path(), "eth0").unwrap(), expected, "{row}");
+        }
+    }
+
+    #[test]
+    fn says_what_to_do() {
+        assert_eq!(
+            LenientArp { arp_ignore: 0, arp_announce: 1 }.to_string(),
+            "kube-proxy runs in IPVS mode without strictARP (arp_ignore is 0, at least 1 is needed; arp_announce is 1, \
+             2 is needed): every node answers ARP for every external address. \
+             Set ipvs.strictARP in kube-proxy's configuration"
+        );
+    }
+}
