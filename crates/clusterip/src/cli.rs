@@ -34,6 +34,10 @@ pub enum Command {
     /// Shows how full the pools of a cluster are, and what is not as it should be; changes nothing
     #[command(after_long_help = commands::audit::HELP)]
     Audit(commands::audit::Audit),
+    /// Holds external addresses of Services on one node, as long as it lives
+    #[cfg(target_os = "linux")]
+    #[command(after_long_help = commands::agent::HELP)]
+    Agent(commands::agent::Agent),
     /// Prints the completion script of a shell
     Completions(Completions),
     /// Prints the manual page
@@ -60,6 +64,8 @@ pub fn run() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::Move(r#move) => r#move.run(),
         Command::Audit(audit) => audit.run(),
+        #[cfg(target_os = "linux")]
+        Command::Agent(agent) => agent.run(),
         Command::Completions(Completions { shell }) => {
             print(|out| clap_complete::generate(shell, &mut Cli::command(), "clusterip", out))
         }

@@ -20,17 +20,28 @@ pub struct Keeper {
 impl Keeper {
     /// Keeps objects of `kind`.
     pub fn new(kind: &Kind) -> Self {
+        const SERVICE: [&str; 13] = [
+            "spec.clusterIP",
+            "spec.clusterIPs",
+            "spec.externalIPs",
+            "spec.externalName",
+            "spec.ipFamilies",
+            "spec.ipFamilyPolicy",
+            "spec.loadBalancerClass",
+            "spec.loadBalancerIP",
+            "spec.ports.port",
+            "spec.ports.protocol",
+            "spec.selector",
+            "spec.type",
+            "status.loadBalancer.ingress.ip",
+        ];
         const POD_SPEC: [&str; 5] = ["affinity.nodeAffinity", "nodeName", "nodeSelector", "os", "runtimeClassName"];
         let paths: Vec<String> = match own_name(kind) {
-            "Service" => {
-                ["type", "externalName", "clusterIP", "clusterIPs", "selector", "ipFamilies", "ipFamilyPolicy"]
-                    .map(|field| format!("spec.{field}"))
-                    .into()
-            }
+            "Service" => SERVICE.map(str::to_owned).into(),
             "ServiceCIDR" => vec!["spec.cidrs".to_owned()],
             "RuntimeClass" => vec!["scheduling.nodeSelector".to_owned()],
             "EndpointSlice" => vec!["endpoints.conditions.ready".to_owned(), "endpoints.nodeName".to_owned()],
-            "Node" => vec!["spec.podCIDR".to_owned(), "spec.podCIDRs".to_owned()],
+            "Node" => ["spec.podCIDR", "spec.podCIDRs", "status.conditions"].map(str::to_owned).into(),
             // A mask that no object has: nothing but `metadata` is kept.
             "Namespace" | "IPAddress" => vec!["-".to_owned()],
             "Pod" => POD_SPEC.map(|field| format!("spec.{field}")).into(),

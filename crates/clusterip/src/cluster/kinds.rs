@@ -39,6 +39,11 @@ pub fn watched(settings: &Settings) -> impl Iterator<Item = Kind> {
     asked(settings).chain(once(owned(&ENDPOINT_SLICE)))
 }
 
+/// The kinds that an agent knows: who has recorded which addresses, and which nodes there are.
+pub fn of_agent() -> impl Iterator<Item = Kind> {
+    ALWAYS.iter().take(3).map(owned)
+}
+
 /// The kind of a workload.
 pub fn of_workload(workload: &WorkloadKind) -> Kind {
     (workload.api_version.clone(), workload.kind.clone())

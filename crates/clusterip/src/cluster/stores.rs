@@ -132,7 +132,12 @@ impl Stores {
     /// Begins to watch everything that decisions by these settings read, as far as it is not watched
     /// yet.
     pub fn watch(&self, settings: &Settings) {
-        for kind in kinds::watched(settings) {
+        self.watch_kinds(kinds::watched(settings));
+    }
+
+    /// Begins to watch these kinds, as far as they are not watched yet.
+    pub fn watch_kinds(&self, kinds: impl IntoIterator<Item = Kind>) {
+        for kind in kinds {
             let mut states = self.states();
             if !states.contains_key(&kind) {
                 states.insert(kind.clone(), State::Syncing);

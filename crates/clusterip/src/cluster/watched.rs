@@ -9,7 +9,7 @@ use kube::Resource;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta};
 use kube::core::DynamicResourceScope;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// An object whose kind is known. [`DynamicObject`] is read into a buffer first, and out of it twice, with all
 /// its managed fields: with ten thousands of objects, and with thousands that change at once, this shows.
@@ -19,7 +19,8 @@ pub struct Watched {
     pub metadata: ObjectMeta,
     /// Of `metadata.managedFields` who manages which fields of `spec`, as in `f:clusterIP`.
     pub managers: Vec<Manager>,
-    /// All other fields, but `apiVersion`, `kind` and `status`, which nobody reads.
+    /// All other fields, but `apiVersion` and `kind`. Of `status`, which is most of a Node, only what somebody
+    /// reads: type and status of `conditions`, and `loadBalancer`.
     pub data: Map<String, Value>,
 }
 
@@ -58,6 +59,19 @@ struct Fields {
     spec: Option<BTreeMap<String, IgnoredAny>>,
 }
 
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    conditions: Option<Vec<Condition>>,
+    load_balancer: Option<Value>,
+}
+
+#[derive(serde::Deserialize)]
+struct Condition {
+    r#type: Option<String>,
+    status: Option<String>,
+}
+
 impl<'de> Deserialize<'de> for Watched {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Whole)
@@ -78,11 +92,26 @@ impl<'de> Visitor<'de> for Whole {
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "metadata" => (watched.metadata, watched.managers) = map.next_value::<Metadata>()?.split(),
-                "apiVersion" | "kind" | "status" => drop(map.next_value::<IgnoredAny>()?),
+                "apiVersion" | "kind" => drop(map.next_value::<IgnoredAny>()?),
+                "status" => {
+                    let status = map.next_value::<Option<Status>>()?.map(Status::read).unwrap_or_default();
+                    if !status.is_empty() {
+                        watched.data.insert(key, status.into());
+                    }
+                }
                 _ => drop(watched.data.insert(key, map.next_value()?)),
             }
         }
         Ok(watched)
+    }
+}
+
+impl Status {
+    fn read(self) -> Map<String, Value> {
+        let condition = |condition: Condition| json!({"type": condition.r#type, "status": condition.status});
+        let conditions = self.conditions.map(|conditions| conditions.into_iter().map(condition).collect());
+        let fields = [("conditions", conditions), ("loadBalancer", self.load_balancer)];
+        fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
     }
 }
 
@@ -138,8 +167,6 @@ impl Resource for Watched {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -156,7 +183,11 @@ mod tests {
                     {},
                 ],
             },
-            "spec": {"podCIDR": "10.0.0.0/24"}, "status": {"capacity": {"cpu": "1"}}, "other": [1, null],
+            "spec": {"podCIDR": "10.0.0.0/24"}, "other": [1, null],
+            "status": {
+                "capacity": {"cpu": "1"}, "loadBalancer": {"ingress": []},
+                "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-02T03:04:05Z"}],
+            },
         });
         let read = |object: &Value| -> Watched { serde_json::from_str(&object.to_string()).unwrap() };
         let mut expected: DynamicObject = serde_json::from_value(whole.clone()).unwrap();

@@ -1,5 +1,7 @@
 //! The commands: they read arguments, call what does the work, and print.
 
+#[cfg(target_os = "linux")]
+pub mod agent;
 pub mod audit;
 pub mod connect;
 pub mod deployed;
@@ -7,6 +9,7 @@ pub mod evaluate;
 pub mod move_;
 pub mod plan;
 pub mod serve;
+mod stop;
 
 use std::fs;
 use std::io::{self, Write};

@@ -13,11 +13,11 @@ use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::connect;
+use super::stop::{told_to_stop, until};
 use crate::audit::live::LiveAudit;
 use crate::cluster::claims::{self, Claims};
 use crate::cluster::ledger::Ledger;
@@ -167,7 +167,8 @@ impl Serve {
         let seen = ledger.clone();
         let (stores, changes) = Stores::new(client.clone(), Arc::clone(&metrics), move |address| seen.seen(address));
         stores.ask_for_service_cidrs().await;
-        let source = self.source(&client, &namespace);
+        let (file, name) = (self.settings.as_deref(), self.settings_configmap.as_deref());
+        let source = Source::chosen(file, name, &client, &namespace);
         let follower = Follower::start(source, Arc::clone(&module), stores.service_cidrs(), Arc::clone(&metrics)).await;
         let follower = match follower {
             Ok(follower) => follower,
@@ -323,16 +324,6 @@ impl Serve {
         failed.unwrap_or(Ok(()))
     }
 
-    fn source(&self, client: &Client, namespace: &str) -> Source {
-        match (&self.settings, &self.settings_configmap) {
-            (Some(file), _) => Source::File(file.clone()),
-            (None, Some(name)) => {
-                Source::ConfigMap { client: client.clone(), namespace: namespace.to_owned(), name: name.clone() }
-            }
-            (None, None) => Source::Defaults,
-        }
-    }
-
     fn duties(&self, namespace: &str) -> Duties {
         let registers = !self.no_webhook && (self.register_url.is_some() || self.tls_cert.is_none());
         Duties {
@@ -460,23 +451,5 @@ impl Gauges {
         let blind = evaluator.stores().stale_since().map(|since| since.elapsed()).unwrap_or_default();
         self.metrics.api_server_contact(SystemTime::now() - blind);
         self.metrics.encode()
-    }
-}
-
-async fn until(mut stopped: watch::Receiver<bool>) {
-    // Where nobody is left to tell, it is over, too.
-    let _ = stopped.wait_for(|stopped| *stopped).await;
-}
-
-async fn told_to_stop() {
-    let terminated = signal(SignalKind::terminate());
-    let interrupted = signal(SignalKind::interrupt());
-    let (Ok(mut terminated), Ok(mut interrupted)) = (terminated, interrupted) else {
-        // Then only SIGKILL ends it.
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminated.recv() => {}
-        _ = interrupted.recv() => {}
     }
 }

@@ -43,6 +43,19 @@ pub enum Source {
     },
 }
 
+impl Source {
+    /// What a command line names: a file, or a ConfigMap of this namespace, or neither.
+    pub fn chosen(file: Option<&Path>, config_map: Option<&str>, client: &Client, namespace: &str) -> Self {
+        match (file, config_map) {
+            (Some(file), _) => Self::File(file.to_owned()),
+            (None, Some(name)) => {
+                Self::ConfigMap { client: client.clone(), namespace: namespace.to_owned(), name: name.to_owned() }
+            }
+            (None, None) => Self::Defaults,
+        }
+    }
+}
+
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

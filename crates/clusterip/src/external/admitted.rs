@@ -1,0 +1,55 @@
+//! Whether a Service may have the external addresses that it has recorded: the policy is asked.
+//!
+//! Where the policy did not see the Service, or somebody recorded an address by hand while no webhook was
+//! there, nobody has checked it yet.
+
+use std::sync::{Arc, RwLock};
+
+use clusterip_core::external::{Held, RECORD_ANNOTATION};
+use serde_json::{Map, Value, json};
+
+use crate::cluster::snapshot::{Snapshot, SnapshotCalls};
+use crate::live_settings::LiveSettings;
+use crate::policy::module::{Module, ModuleError};
+use crate::policy::service_request::ServiceRequest;
+
+/// Why a Service may not have what it has recorded; nothing where it may. What others have is no matter here.
+///
+/// # Errors
+/// [`ModuleError`] where the policy does not answer.
+pub fn refusal(
+    module: &Module,
+    settings: &LiveSettings,
+    snapshot: &Arc<RwLock<Snapshot>>,
+    service: &Value,
+) -> Result<Option<String>, ModuleError> {
+    let object = &bare(service);
+    let request =
+        ServiceRequest { uid: "external", username: "clusterip", object, old: None, dry_run: true }.to_value();
+    // About its other addresses others have decided.
+    let document = json!({"external": settings.document.get("external").unwrap_or(&Value::Null)});
+    let calls = Arc::new(SnapshotCalls::new(Arc::clone(snapshot)));
+    let answer = module.place(&request, &document, &Held::default(), calls)?;
+    if !answer.accepted {
+        return Ok(Some(answer.message.unwrap_or_default()));
+    }
+    let record = |object: &Value| {
+        let annotations = object.pointer("/metadata/annotations").and_then(Value::as_object);
+        annotations.and_then(|annotations| annotations.get(RECORD_ANNOTATION)).cloned()
+    };
+    let changed = answer.mutated_object.as_ref().filter(|after| record(after) != record(object));
+    Ok(changed.map(|_| "the policy would give it other addresses".to_owned()))
+}
+
+/// Of a Service what says which addresses it may have, and its record.
+fn bare(service: &Value) -> Value {
+    let of = |path: &str, keys: &[&str]| -> Map<String, Value> {
+        let fields = service.pointer(path).and_then(Value::as_object).into_iter().flatten();
+        let kept = fields.filter(|(key, _)| keys.contains(&key.as_str()));
+        kept.map(|(key, value)| (key.clone(), value.clone())).collect()
+    };
+    let mut metadata = of("/metadata", &["namespace", "name", "labels"]);
+    metadata.insert("annotations".to_owned(), of("/metadata/annotations", &[RECORD_ANNOTATION]).into());
+    let spec = of("/spec", &["type", "loadBalancerClass", "ipFamilies", "ipFamilyPolicy", "clusterIP", "clusterIPs"]);
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
+}

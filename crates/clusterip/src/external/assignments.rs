@@ -1,0 +1,186 @@
+//! What the agents are to hold: the addresses that Services have recorded, each with its ports and with the
+//! Nodes that may hold it.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use clusterip_core::settings::ExternalSettings;
+use serde_json::Value;
+
+use super::eligible;
+use super::recorded::{ports, recorded, shown};
+use crate::agent::assignments::{Assignment, Assignments};
+use crate::cluster::object::{name, namespace, text};
+use crate::cluster::snapshot::Snapshot;
+
+/// A Service that does not get what it has recorded.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refusal {
+    /// Its namespace and name.
+    pub service: (String, String),
+    /// Which address.
+    pub address: IpAddr,
+    /// Why.
+    pub reason: String,
+}
+
+/// What is to be held, and who gets nothing, by the objects in `snapshot`. `admits` says of a Service why it
+/// may not have what it has recorded; nothing where it may.
+///
+/// Where several Services have recorded the same address, which only happens behind the policy's back, it is
+/// for the one whose status shows it; of those, and of those without, for the first by namespace and name.
+pub fn assignments(
+    settings: &ExternalSettings,
+    snapshot: &Snapshot,
+    admits: &mut dyn FnMut(&Value) -> Option<String>,
+) -> (Assignments, Vec<Refusal>) {
+    let mut claimants: BTreeMap<IpAddr, Vec<Value>> = BTreeMap::new();
+    let mut refused = Vec::new();
+    for service in snapshot.all("v1", "Service") {
+        let addresses = recorded(&service, settings);
+        let inside: Vec<IpAddr> =
+            addresses.into_iter().filter(|address| settings.pool_of(*address).is_some()).collect();
+        if inside.is_empty() || is_going(&service) {
+            continue;
+        }
+        if let Some(reason) = admits(&service) {
+            let refusal = |address| Refusal { service: id(&service), address, reason: reason.clone() };
+            refused.extend(inside.into_iter().map(refusal));
+            continue;
+        }
+        for address in inside {
+            claimants.entry(address).or_default().push(service.clone());
+        }
+    }
+    let nodes: Vec<Value> = snapshot.all("v1", "Node").collect();
+    let mut assigned = Assignments::new();
+    for (address, mut services) in claimants {
+        let Some(pool) = settings.pool_of(address) else { continue };
+        services.sort_by_key(|service| (!shown(service).contains(&address), id(service)));
+        let mut services = services.into_iter();
+        let Some(first) = services.next() else { continue };
+        let holder = id(&first);
+        let reason = format!("Service {}/{} has recorded it, too", holder.0, holder.1);
+        refused.extend(services.map(|other| Refusal { service: id(&other), address, reason: reason.clone() }));
+        let nodes = eligible::names(&nodes, &pool.nodes).into_iter().collect();
+        assigned.insert(address, Assignment { service: holder, ports: ports(&first), nodes });
+    }
+    refused.sort();
+    (assigned, refused)
+}
+
+fn id(service: &Value) -> (String, String) {
+    (namespace(service).to_owned(), name(service).to_owned())
+}
+
+fn is_going(service: &Value) -> bool {
+    let going = service.pointer("/metadata/deletionTimestamp");
+    going.is_some_and(|going| !going.is_null()) || text(service, &["metadata", "name"]).is_empty()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clusterip_core::settings::Settings;
+    use serde_json::json;
+
+    use super::*;
+    use crate::agent::assignments::Protocol;
+
+    fn settings() -> ExternalSettings {
+        let document = json!({"external": {"pools": [
+            {"name": "all", "cidrs": ["10.0.9.0/24"]},
+            {"name": "edge", "cidrs": ["10.0.10.10-10.0.10.40"], "nodes": {"matchLabels": {"edge": "yes"}}},
+        ]}});
+        Settings::from_value(&document).unwrap().external
+    }
+
+    fn service(name: &str, record: &str, more: Value) -> Value {
+        let mut service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"namespace": "shop", "name": name, "annotations": {"clusterip-policy/external-addresses": record}},
+            "spec": {"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external", "ports": [{"port": 80}]},
+        });
+        json_patch::merge(&mut service, &more);
+        service
+    }
+
+    fn node(name: &str, ready: &str, labels: Value) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
+            "status": {"conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready}]},
+        })
+    }
+
+    #[test]
+    fn who_gets_what_on_which_nodes() {
+        let nodes = [
+            node("a", "True", json!({"edge": "yes"})),
+            node("b", "True", json!({})),
+            node("c", "Unknown", json!({"edge": "yes"})),
+            node("d", "True", json!({"node.kubernetes.io/exclude-from-external-load-balancers": ""})),
+        ];
+        let ingress = |address: &str| json!({"status": {"loadBalancer": {"ingress": [{"ip": address}]}}});
+        let rows: [(&str, Vec<Value>, Vec<(&str, &str, &[&str])>, Vec<(&str, &str, &str)>); 7] = [
+            ("one", vec![service("web", "10.0.9.10", json!({}))], vec![("10.0.9.10", "web", &["a", "b"])], vec![]),
+            (
+                "of nodes with a label",
+                vec![service("web", "10.0.10.10", json!({}))],
+                vec![("10.0.10.10", "web", &["a"])],
+                vec![],
+            ),
+            ("in no pool", vec![service("web", "10.0.8.10", json!({}))], vec![], vec![]),
+            (
+                "being deleted",
+                vec![service("web", "10.0.9.10", json!({"metadata": {"deletionTimestamp": true}}))],
+                vec![],
+                vec![],
+            ),
+            (
+                "not admitted",
+                vec![service("bad", "10.0.9.10", json!({})), service("web", "10.0.9.10", json!({}))],
+                vec![("10.0.9.10", "web", &["a", "b"])],
+                vec![("bad", "10.0.9.10", "not for you")],
+            ),
+            (
+                "two, the first by name",
+                vec![service("web", "10.0.9.10", json!({})), service("api", "10.0.9.10", json!({}))],
+                vec![("10.0.9.10", "api", &["a", "b"])],
+                vec![("web", "10.0.9.10", "Service shop/api has recorded it, too")],
+            ),
+            (
+                "two, one of them shows it",
+                vec![service("web", "10.0.9.10", ingress("10.0.9.10")), service("api", "10.0.9.10", json!({}))],
+                vec![("10.0.9.10", "web", &["a", "b"])],
+                vec![("api", "10.0.9.10", "Service shop/web has recorded it, too")],
+            ),
+        ];
+        for (name, services, expected, refused) in rows {
+            let mut snapshot = Snapshot::default();
+            services.into_iter().chain(nodes.clone()).for_each(|object| snapshot.insert(object));
+            let found = assignments(&settings(), &snapshot, &mut |service| {
+                (text(service, &["metadata", "name"]) == "bad").then(|| "not for you".to_owned())
+            });
+            let owned = |name: &str| ("shop".to_owned(), name.to_owned());
+            let expected: Assignments = expected
+                .into_iter()
+                .map(|(address, service, nodes)| {
+                    let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+                    let ports = BTreeSet::from([(Protocol::Tcp, 80)]);
+                    (address.parse().unwrap(), Assignment { service: owned(service), ports, nodes })
+                })
+                .collect();
+            let refused: Vec<Refusal> = refused
+                .into_iter()
+                .map(|(service, address, reason)| Refusal {
+                    service: owned(service),
+                    address: address.parse().unwrap(),
+                    reason: reason.to_owned(),
+                })
+                .collect();
+            assert_eq!(found, (expected, refused), "{name}");
+        }
+    }
+}

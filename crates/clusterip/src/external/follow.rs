@@ -1,0 +1,95 @@
+//! Keeps what the agents are to hold up to date with the cluster and the settings.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use clusterip_core::external::RECORD_ANNOTATION;
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+use super::admitted::refusal;
+use super::assignments::{Refusal, assignments};
+use crate::agent::assignments::Assignments;
+use crate::cluster::kinds::own_name;
+use crate::cluster::object::{Packed, text};
+use crate::cluster::stores::{Change, Stores};
+use crate::live_settings::LiveSettings;
+use crate::policy::module::Module;
+
+/// For how long changes are gathered: many Services may come at once.
+const GATHERED: Duration = Duration::from_millis(100);
+
+/// What is needed to know who is to hold what.
+pub struct Follower {
+    /// Is asked which Services may have what they have recorded.
+    pub module: Arc<Module>,
+    /// The settings in force.
+    pub settings: watch::Receiver<Arc<LiveSettings>>,
+    /// Services, Nodes and Namespaces, listed completely.
+    pub stores: Stores,
+    /// What changes of them.
+    pub changes: mpsc::UnboundedReceiver<Change>,
+    /// Who gets nothing, as it was told last.
+    pub refused: BTreeSet<Refusal>,
+}
+
+impl Follower {
+    /// What is to be held now.
+    pub async fn look(&mut self) -> Assignments {
+        let (module, stores) = (Arc::clone(&self.module), self.stores.clone());
+        let settings = Arc::clone(&self.settings.borrow_and_update());
+        let looked = tokio::task::spawn_blocking(move || {
+            let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner).clone();
+            let shared = Arc::new(std::sync::RwLock::new(snapshot.clone()));
+            assignments(&settings.settings.external, &snapshot, &mut |service| {
+                refusal(&module, &settings, &shared, service).unwrap_or_else(|error| Some(error.to_string()))
+            })
+        });
+        let (assigned, refused) = looked.await.unwrap_or_default();
+        let refused: BTreeSet<Refusal> = refused.into_iter().collect();
+        for Refusal { service: (namespace, name), address, reason } in refused.difference(&self.refused) {
+            tracing::warn!(namespace, name, %address, reason, "not held");
+        }
+        self.refused = refused;
+        assigned
+    }
+
+    /// Tells what is to be held whenever it changes, until `shutdown`.
+    pub async fn run(mut self, tell: watch::Sender<Arc<Assignments>>, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = pin!(shutdown);
+        loop {
+            let matters = tokio::select! {
+                () = &mut shutdown => return,
+                changed = self.settings.changed() => changed.is_ok(),
+                change = self.changes.recv() => change.is_some_and(|change| matters(&change)),
+            };
+            if !matters {
+                continue;
+            }
+            tokio::select! {
+                () = &mut shutdown => return,
+                () = sleep(GATHERED) => {}
+            }
+            while self.changes.try_recv().is_ok() {}
+            let assigned = Arc::new(self.look().await);
+            tell.send_if_modified(|told| {
+                let differs = *told != assigned;
+                *told = assigned;
+                differs
+            });
+        }
+    }
+}
+
+/// Whether a change may have to do with external addresses.
+fn matters(change: &Change) -> bool {
+    let recorded = |object: &Option<Packed>| {
+        object.as_ref().is_some_and(|object| {
+            !text(&object.value(), &["metadata", "annotations", RECORD_ANNOTATION]).is_empty()
+        })
+    };
+    own_name(&change.kind) != "Service" || recorded(&change.before) || recorded(&change.after)
+}

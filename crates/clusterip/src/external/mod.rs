@@ -1,0 +1,11 @@
+//! External addresses of Services, as far as the cluster's objects tell: who has recorded which, and which
+//! nodes may hold them.
+//!
+//! [`recorded`] reads a Service, [`admitted`] asks the policy about it, [`eligible`] reads the Nodes;
+//! [`assignments`] puts together what the agents are to hold, and [`follow`] keeps that up to date.
+
+pub mod admitted;
+pub mod assignments;
+pub mod eligible;
+pub mod follow;
+pub mod recorded;

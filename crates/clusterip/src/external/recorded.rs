@@ -1,0 +1,98 @@
+//! What a Service says about the external addresses that it has.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use clusterip_core::external::RECORD_ANNOTATION;
+use clusterip_core::settings::ExternalSettings;
+use serde_json::Value;
+
+use crate::agent::assignments::Protocol;
+use crate::cluster::object::text;
+
+/// The external addresses that a Service has recorded, where it is one of those that get some.
+pub fn recorded(service: &Value, settings: &ExternalSettings) -> Vec<IpAddr> {
+    if !is_served(service, settings) {
+        return Vec::new();
+    }
+    let record = text(service, &["metadata", "annotations", RECORD_ANNOTATION]);
+    record.split(',').filter_map(|address| address.trim().parse().ok()).collect()
+}
+
+/// Whether a Service is one of those that get external addresses: of type LoadBalancer, and of our class.
+pub fn is_served(service: &Value, settings: &ExternalSettings) -> bool {
+    let class = service.pointer("/spec/loadBalancerClass").and_then(Value::as_str);
+    let ours = class.map_or(settings.default, |class| class == settings.load_balancer_class);
+    ours && text(service, &["spec", "type"]) == "LoadBalancer" && !settings.pools.is_empty()
+}
+
+/// The external addresses that the Service's status shows.
+pub fn shown(service: &Value) -> BTreeSet<IpAddr> {
+    let ingress = service.pointer("/status/loadBalancer/ingress").and_then(Value::as_array);
+    ingress.into_iter().flatten().filter_map(|entry| entry.get("ip")?.as_str()?.parse().ok()).collect()
+}
+
+/// The ports of a Service.
+pub fn ports(service: &Value) -> BTreeSet<(Protocol, u16)> {
+    let ports = service.pointer("/spec/ports").and_then(Value::as_array);
+    let port = |port: &Value| {
+        let protocol = match port.get("protocol").and_then(Value::as_str) {
+            None | Some("TCP") => Protocol::Tcp,
+            Some("UDP") => Protocol::Udp,
+            Some("SCTP") => Protocol::Sctp,
+            Some(_) => return None,
+        };
+        Some((protocol, u16::try_from(port.get("port")?.as_u64()?).ok()?))
+    };
+    ports.into_iter().flatten().filter_map(port).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_services_say() {
+        let settings = |default| ExternalSettings { default, pools: vec![Default::default()], ..Default::default() };
+        let service = |kind: &str, class: Value, record: &str| {
+            json!({
+                "metadata": {"annotations": {"clusterip-policy/external-addresses": record}},
+                "spec": {"type": kind, "loadBalancerClass": class},
+            })
+        };
+        let ours = || json!("clusterip-policy/external");
+        let rows = [
+            ("of our class", service("LoadBalancer", ours(), "10.0.9.10"), false, vec!["10.0.9.10"]),
+            ("both families", service("LoadBalancer", ours(), "fd00::9, 10.0.9.10"), false, vec!["fd00::9", "10.0.9.10"]),
+            ("no address", service("LoadBalancer", ours(), "x"), false, vec![]),
+            ("of another class", service("LoadBalancer", json!("other"), "10.0.9.10"), true, vec![]),
+            ("without a class, where that is ours", service("LoadBalancer", Value::Null, "10.0.9.10"), true, vec!["10.0.9.10"]),
+            ("without a class", service("LoadBalancer", Value::Null, "10.0.9.10"), false, vec![]),
+            ("of another type", service("ClusterIP", ours(), "10.0.9.10"), true, vec![]),
+            ("nothing", json!({}), true, vec![]),
+        ];
+        for (name, service, default, expected) in rows {
+            let expected: Vec<IpAddr> = expected.into_iter().map(|address| address.parse().unwrap()).collect();
+            assert_eq!(recorded(&service, &settings(default)), expected, "{name}");
+        }
+        assert!(!is_served(&service("LoadBalancer", ours(), ""), &ExternalSettings::default()), "without pools");
+    }
+
+    #[test]
+    fn ports_and_status() {
+        let service = json!({
+            "spec": {"ports": [
+                {"port": 80}, {"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}, {"port": 7, "protocol": "SCTP"},
+                {"port": 99_999}, {"port": 1, "protocol": "OTHER"}, {},
+            ]},
+            "status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.10"}, {"hostname": "x"}, {"ip": "fd00::9"}]}},
+        });
+        let expected = [(Protocol::Tcp, 53), (Protocol::Tcp, 80), (Protocol::Udp, 53), (Protocol::Sctp, 7)];
+        assert_eq!(ports(&service), BTreeSet::from(expected));
+        assert_eq!(shown(&service), BTreeSet::from(["10.0.9.10".parse().unwrap(), "fd00::9".parse().unwrap()]));
+        assert!(ports(&json!({})).is_empty() && shown(&json!({})).is_empty());
+    }
+}
