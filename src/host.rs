@@ -136,6 +136,7 @@ struct GetRequest<'r> {
 /// The fields that are read, sorted: the host prunes everything else, `metadata` apart, and compares
 /// queries as sets.
 const SERVICE_MASKS: [&str; 2] = ["spec.clusterIP", "spec.clusterIPs"];
+const EXTERNAL_MASKS: [&str; 3] = ["spec.externalIPs", "spec.loadBalancerIP", "status.loadBalancer.ingress"];
 const NODE_MASKS: [&str; 2] = ["spec.podCIDR", "spec.podCIDRs"];
 /// Nothing but `metadata` is read: a mask that no object has prunes the rest.
 const METADATA_MASKS: [&str; 1] = ["metadata"];
@@ -193,6 +194,11 @@ impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Cluster for Host<C> {
     fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
         let objects = self.list(&Resource::SERVICE, None, &SERVICE_MASKS.map(str::to_owned))?;
         list::service_addresses(&objects, visit).map_err(|error| Resource::SERVICE.malformed(&error))
+    }
+
+    fn external_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
+        let objects = self.list(&Resource::SERVICE, None, &EXTERNAL_MASKS.map(str::to_owned))?;
+        list::external_addresses(&objects, visit).map_err(|error| Resource::SERVICE.malformed(&error))
     }
 
     fn node_blocks(&self, visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+use clusterip_core::external::claim::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION, addresses};
 use clusterip_core::json::{At, Mistyped};
 use clusterip_core::label_selector::Labels;
 use clusterip_core::node::object::blocks;
@@ -145,6 +146,71 @@ pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr))
     })
 }
 
+/// Reads a list of Services, and gives every external address that each has or claims, with its namespace
+/// and name.
+///
+/// # Errors
+/// [`ListError`] for the first mistake.
+pub fn external_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), ListError> {
+    each(json, &mut |item| {
+        let (mut namespace, mut name) = (None, None);
+        let mut claims: Vec<Text<'_>> = Vec::new();
+        each_field(item, &mut |item, key| match key {
+            Key::Metadata => each_field(item, &mut |metadata, key| match key {
+                Key::Annotations => each_field(metadata, &mut |annotations, key| match key {
+                    Key::Claim => add(&mut claims, annotations),
+                    _ => annotations.skip(),
+                }),
+                Key::Name => set(&mut name, metadata, Cursor::text),
+                Key::Namespace => set(&mut namespace, metadata, Cursor::text),
+                _ => metadata.skip(),
+            }),
+            Key::Spec => each_field(item, &mut |spec, key| match key {
+                Key::ExternalIps => each_item(spec, &mut |ip| add(&mut claims, ip)),
+                Key::LoadBalancerIp => add(&mut claims, spec),
+                _ => spec.skip(),
+            }),
+            Key::Status => each_field(item, &mut |status, key| match key {
+                Key::LoadBalancer => each_field(status, &mut |balancer, key| match key {
+                    Key::Ingress => each_item(balancer, &mut |ingress| {
+                        each_field(ingress, &mut |ingress, key| match key {
+                            Key::Ip => add(&mut claims, ingress),
+                            _ => ingress.skip(),
+                        })
+                    }),
+                    _ => balancer.skip(),
+                }),
+                _ => status.skip(),
+            }),
+            _ => item.skip(),
+        })?;
+        let (Some(namespace), Some(name)) = (read(namespace), read(name)) else { return Err(ListError::Encoding) };
+        for claim in claims {
+            let text = claim.read().ok_or(ListError::Encoding)?;
+            for address in addresses(&text) {
+                visit(&namespace, &name, address);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Adds the text that stands here to others, where it is not `null`.
+fn add<'j>(texts: &mut Vec<Text<'j>>, cursor: &mut Cursor<'j>) -> Result<(), Unexpected> {
+    if !cursor.null() {
+        texts.push(cursor.text()?);
+    }
+    Ok(())
+}
+
+/// Calls `read` at each item of a list, to read it. `null` has none.
+fn each_item<'j>(
+    cursor: &mut Cursor<'j>,
+    read: &mut impl FnMut(&mut Cursor<'j>) -> Result<(), Unexpected>,
+) -> Result<(), Unexpected> {
+    if cursor.null() { Ok(()) } else { cursor.list(read) }
+}
+
 /// Reads a list of Nodes, and gives every pod CIDR of each with its name.
 ///
 /// # Errors
@@ -223,10 +289,17 @@ fn each_field<'j>(
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Key {
     Annotations,
+    /// An annotation that claims external addresses.
+    Claim,
     ClusterIp,
     ClusterIps,
+    ExternalIps,
+    Ingress,
+    Ip,
     Items,
     Labels,
+    LoadBalancer,
+    LoadBalancerIp,
     Metadata,
     Moving,
     Name,
@@ -234,17 +307,24 @@ enum Key {
     PodCidr,
     PodCidrs,
     Spec,
+    Status,
 }
 
 impl Key {
     fn of(written: &[u8]) -> Option<Self> {
         const MOVING: &[u8] = MOVING_ANNOTATION.as_bytes();
+        const RECORD: &[u8] = RECORD_ANNOTATION.as_bytes();
         Some(match written {
             b"annotations" => Self::Annotations,
             b"clusterIP" => Self::ClusterIp,
             b"clusterIPs" => Self::ClusterIps,
+            b"externalIPs" => Self::ExternalIps,
+            b"ingress" => Self::Ingress,
+            b"ip" => Self::Ip,
             b"items" => Self::Items,
             b"labels" => Self::Labels,
+            b"loadBalancer" => Self::LoadBalancer,
+            b"loadBalancerIP" => Self::LoadBalancerIp,
             b"metadata" => Self::Metadata,
             MOVING => Self::Moving,
             b"name" => Self::Name,
@@ -252,6 +332,9 @@ impl Key {
             b"podCIDR" => Self::PodCidr,
             b"podCIDRs" => Self::PodCidrs,
             b"spec" => Self::Spec,
+            b"status" => Self::Status,
+            RECORD => Self::Claim,
+            key if FOREIGN_ANNOTATIONS.iter().any(|foreign| foreign.as_bytes() == key) => Self::Claim,
             _ => return None,
         })
     }

@@ -38,6 +38,10 @@ impl Cluster for Empty {
         Ok(None)
     }
 
+    fn external_addresses(&self, _: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
+        Ok(())
+    }
+
     fn service_addresses(&self, _: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
         Ok(())
     }

@@ -9,6 +9,8 @@ use serde_json::{Map, Value};
 
 use crate::decide::{Decision, Denial, Verdict};
 use crate::evidence::Report;
+use crate::external::claim::{RECORD_ANNOTATION, addresses, in_record};
+use crate::external::{self, External};
 
 /// The answer of a Kubewarden policy. The same decision gives the same bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +46,9 @@ pub struct Audit {
     pub evidence: Option<Report>,
     /// `reason`: why a request was left or denied.
     pub reason: Option<String>,
+    /// `external`, `external-pool`, `external-addresses` and `external-reason`: what happened to the external
+    /// addresses of a Service, where the request was about any.
+    pub external: Option<External>,
 }
 
 /// What happened to a request.
@@ -83,6 +88,12 @@ impl Audit {
         annotate("evidence", evidence);
         annotate("pool", self.pool.clone());
         annotate("reason", self.reason.clone());
+        if let Some(External { outcome, pool, addresses, reason }) = &self.external {
+            annotate("external", Some(outcome.name().to_owned()));
+            annotate("external-pool", pool.clone());
+            annotate("external-addresses", (!addresses.is_empty()).then(|| in_record(addresses)));
+            annotate("external-reason", reason.clone());
+        }
         annotations
     }
 
@@ -96,6 +107,17 @@ impl Audit {
             pool: annotations.get("pool").cloned(),
             evidence: annotations.get("evidence").and_then(|text| serde_json::from_str(text).ok()),
             reason: annotations.get("reason").cloned(),
+            external: Self::external(annotations),
+        })
+    }
+
+    fn external(annotations: &BTreeMap<String, String>) -> Option<External> {
+        let name = annotations.get("external")?;
+        Some(External {
+            outcome: external::Outcome::ALL.into_iter().find(|outcome| outcome.name() == name)?,
+            pool: annotations.get("external-pool").cloned(),
+            addresses: annotations.get("external-addresses").map(|text| addresses(text)).unwrap_or_default(),
+            reason: annotations.get("external-reason").cloned(),
         })
     }
 }
@@ -104,13 +126,18 @@ impl Answer {
     /// The answer that carries out `decision` on `object`, the object of the request: nothing of it
     /// changes but the addresses.
     pub fn new(decision: Decision, mut object: Value) -> Self {
-        let Decision { verdict, pool, evidence, warnings } = decision;
+        let Decision { verdict, pool, evidence, external, warnings } = decision;
         let (outcome, reason) = match &verdict {
             Verdict::Allocated(_) | Verdict::Assigned(_) => (Outcome::Allocated, None),
             Verdict::Left(reason) => (Outcome::Left, Some(reason.clone())),
             Verdict::Denied(denial) => (Outcome::Denied, Some(denial.message.clone())),
         };
-        let audit = Audit { outcome, pool, evidence, reason }.to_annotations();
+        let record = external.as_ref().and_then(|external| match external.outcome {
+            external::Outcome::Recorded => Some(Some(in_record(&external.addresses))),
+            external::Outcome::Removed => Some(None),
+            external::Outcome::Left | external::Outcome::Denied => None,
+        });
+        let audit = Audit { outcome, pool, evidence, reason, external }.to_annotations();
         let mut answer = Self {
             accepted: true,
             audit_annotations: Some(audit),
@@ -126,12 +153,17 @@ impl Answer {
                 set_blocks(&mut object, &blocks);
                 answer.mutated_object = Some(object);
             }
-            Verdict::Left(_) => {}
+            Verdict::Left(_) => {
+                answer.mutated_object = record.is_some().then_some(object);
+            }
             Verdict::Denied(Denial { code, message }) => {
                 answer.accepted = false;
                 answer.code = Some(code);
                 answer.message = Some(message);
             }
+        }
+        if let (Some(object), Some(record)) = (&mut answer.mutated_object, record) {
+            set_record(object, record);
         }
         answer
     }
@@ -139,7 +171,8 @@ impl Answer {
     /// The answer to a request that can't be read.
     pub fn unreadable(message: String) -> Self {
         let verdict = Verdict::Denied(Denial { code: 400, message });
-        Self::new(Decision { verdict, pool: None, evidence: None, warnings: Vec::new() }, Value::Null)
+        let decision = Decision { verdict, pool: None, evidence: None, external: None, warnings: Vec::new() };
+        Self::new(decision, Value::Null)
     }
 
     /// What happened, also where another policy answers, which has no audit annotations that say so.
@@ -181,14 +214,29 @@ fn set_blocks(object: &mut Value, blocks: &[IpNet]) {
     spec.insert("podCIDRs".to_owned(), blocks.iter().map(ToString::to_string).collect());
 }
 
+/// Sets the annotation that records external addresses, or takes it away.
+fn set_record(object: &mut Value, record: Option<String>) {
+    let metadata = object.as_object_mut().and_then(|object| field(object, "metadata"));
+    let Some(annotations) = metadata.and_then(|metadata| field(metadata, "annotations")) else { return };
+    match record {
+        Some(record) => annotations.insert(RECORD_ANNOTATION.to_owned(), record.into()),
+        None => annotations.remove(RECORD_ANNOTATION),
+    };
+}
+
 /// The `spec` of an object, made where it is absent.
 fn spec(object: &mut Value) -> Option<&mut Map<String, Value>> {
-    let spec = object.as_object_mut()?.entry("spec").or_insert(Value::Null);
-    if !spec.is_object() {
-        // `spec: null` is what an absent one is.
-        *spec = Value::Object(Map::new());
+    field(object.as_object_mut()?, "spec")
+}
+
+/// A field that is an object, made where it is absent.
+fn field<'o>(object: &'o mut Map<String, Value>, key: &str) -> Option<&'o mut Map<String, Value>> {
+    let field = object.entry(key).or_insert(Value::Null);
+    if !field.is_object() {
+        // `null` is what an absent one is.
+        *field = Value::Object(Map::new());
     }
-    spec.as_object_mut()
+    field.as_object_mut()
 }
 
 /// Cuts a warning where the API server might.

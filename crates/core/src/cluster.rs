@@ -37,6 +37,11 @@ pub trait Cluster {
     /// in any order and possibly more than once, together with the Service's namespace and name.
     fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError>;
 
+    /// Calls `visit` with every external address that a Service has or claims, in any order and possibly more
+    /// than once, together with the Service's namespace and name: those that it has recorded, its
+    /// [`claims`](crate::external::claim::claims), and those in `status.loadBalancer.ingress`.
+    fn external_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError>;
+
     /// Calls `visit` with every pod CIDR that a Node has, in any order and possibly more than once, together
     /// with the Node's name.
     fn node_blocks(&self, visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError>;

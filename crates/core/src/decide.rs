@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use crate::address::Family;
 use crate::cluster::Cluster;
 use crate::evidence::Report;
+use crate::external::{self, External, Held, Outcome};
 use crate::families::{Second, families, second};
 use crate::namespace::NamespaceOnce;
 use crate::pick::Picker;
@@ -25,6 +26,8 @@ pub struct Decision {
     pub pool: Option<String>,
     /// What is known of the nodes, where it was asked for.
     pub evidence: Option<Report>,
+    /// What happens to its external addresses, where the request is about any.
+    pub external: Option<External>,
     /// For whoever sent the request.
     pub warnings: Vec<String>,
 }
@@ -51,14 +54,21 @@ pub struct Denial {
     pub message: String,
 }
 
-/// Decides about one admission request, of a Service.
-pub fn decide(request: &Request, settings: &Settings, cluster: &dyn Cluster) -> Decision {
+/// Decides about one admission request, of a Service: about its ClusterIP, and where that is not refused,
+/// about its external addresses, of which `held` says who has which.
+pub fn decide(request: &Request, settings: &Settings, held: Option<&Held>, cluster: &dyn Cluster) -> Decision {
     let mut case = Case {
         request,
         settings,
         cluster,
         namespace: NamespaceOnce::new(&request.namespace, cluster),
-        decision: Decision { verdict: Verdict::Left(String::new()), pool: None, evidence: None, warnings: Vec::new() },
+        decision: Decision {
+            verdict: Verdict::Left(String::new()),
+            pool: None,
+            evidence: None,
+            external: None,
+            warnings: Vec::new(),
+        },
     };
     let verdict = match triage(request, settings) {
         Triage::Leave(reason) => Ok(Verdict::Left(reason)),
@@ -67,6 +77,7 @@ pub fn decide(request: &Request, settings: &Settings, cluster: &dyn Cluster) -> 
         Triage::Check(service, addresses) => case.check(service, &addresses),
     };
     let verdict = verdict.unwrap_or_else(|refusal| Verdict::Denied(case.denial(&refusal)));
+    let verdict = case.with_external(verdict, held);
     Decision { verdict, ..case.decision }
 }
 
@@ -80,6 +91,28 @@ struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
+    /// Decides about the external addresses, too. A request that is refused for one thing gets nothing of the
+    /// other.
+    fn with_external(&mut self, verdict: Verdict, held: Option<&Held>) -> Verdict {
+        let given: &[IpAddr] = match &verdict {
+            Verdict::Denied(_) => return verdict,
+            Verdict::Allocated(addresses) => addresses,
+            _ => &[],
+        };
+        let warnings = &mut self.decision.warnings;
+        match external::decide(self.request, self.settings, held, given, &self.namespace, self.cluster, warnings) {
+            Ok(external) => {
+                self.decision.external = external;
+                verdict
+            }
+            Err(denial) => {
+                let denied = External { outcome: Outcome::Denied, pool: None, addresses: Vec::new(), reason: None };
+                self.decision.external = Some(denied);
+                Verdict::Denied(denial)
+            }
+        }
+    }
+
     fn allocate(&mut self, service: &Service) -> Result<Verdict, Refusal> {
         let choice = self.choose(service)?;
         let Some(pool) = choice.pool else { return Ok(self.unmanaged(&choice)) };

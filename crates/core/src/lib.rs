@@ -1,9 +1,10 @@
-//! Decides which ClusterIP a Kubernetes Service gets, and which pod CIDRs a Node.
+//! Decides which ClusterIP and which external addresses a Kubernetes Service gets, and which pod CIDRs a Node.
 //!
 //! One way through, top to bottom: [`triage`] says what an admission request asks, [`evidence`] on
 //! which nodes the Service's Pods will run, [`pool`] which pool serves those, [`pick`] which of its
 //! addresses is free, [`answer`] puts it into words. [`decide`] ties them together; [`validate`] is the
-//! same from bytes to bytes. [`node`] is the same way for Nodes.
+//! same from bytes to bytes. [`external`] decides about a Service's external addresses beside it; [`node`] is
+//! the same way for Nodes.
 //!
 //! # Promises
 //! - Pure: the cluster is asked through the port [`cluster::Cluster`] alone. No clock, no randomness,
@@ -16,6 +17,7 @@ pub mod answer;
 pub mod cluster;
 pub mod decide;
 pub mod evidence;
+pub mod external;
 pub mod families;
 pub mod json;
 pub mod label_selector;

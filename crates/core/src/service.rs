@@ -39,6 +39,16 @@ pub struct Service {
     pub annotations: Labels,
     /// Whether `spec.type` is `ExternalName`.
     pub external_name: bool,
+    /// Whether `spec.type` is `LoadBalancer`.
+    pub load_balancer: bool,
+    /// `spec.loadBalancerClass`
+    pub load_balancer_class: Option<String>,
+    /// `spec.loadBalancerIP`, as it is written.
+    pub load_balancer_ip: Option<String>,
+    /// `spec.externalIPs`, as they are written.
+    pub external_ips: Vec<String>,
+    /// Whether it is being deleted: `metadata.deletionTimestamp`.
+    pub deleting: bool,
     /// `spec.selector`
     pub selector: Labels,
     /// `spec.clusterIP`, as it is written; nothing where it is absent or empty.
@@ -77,12 +87,18 @@ impl Service {
                 _ => return Err(policy.mistyped("SingleStack, PreferDualStack or RequireDualStack")),
             },
         };
+        let kind = spec.text_of("type")?;
         let owned = |text: Option<&str>| text.map(str::to_owned);
         Ok(Self {
             name: owned(metadata.text_of("name")?).unwrap_or_default(),
             labels: metadata.map_of("labels")?,
             annotations: metadata.map_of("annotations")?,
-            external_name: spec.text_of("type")? == Some("ExternalName"),
+            external_name: kind == Some("ExternalName"),
+            load_balancer: kind == Some("LoadBalancer"),
+            load_balancer_class: owned(spec.text_of("loadBalancerClass")?),
+            load_balancer_ip: owned(spec.text_of("loadBalancerIP")?),
+            external_ips: spec.texts_of("externalIPs")?.into_iter().map(str::to_owned).collect(),
+            deleting: metadata.get("deletionTimestamp")?.is_some(),
             selector: spec.map_of("selector")?,
             cluster_ip: owned(spec.text_of("clusterIP")?),
             cluster_ips: spec

@@ -6,13 +6,15 @@ use serde_json::Value;
 use crate::answer::Answer;
 use crate::cluster::Cluster;
 use crate::decide::decide;
+use crate::external::Held;
 use crate::json::describe;
 use crate::node::{self, Allocation};
 use crate::request::{About, Request};
 use crate::settings::Settings;
 
-/// Answers `{"request": AdmissionRequest, "settings": …}`, and for a Node that is to get blocks also
-/// `"allocation": …`, see [`Allocation`]. Whatever can't be read is denied, with status 400 and the reason.
+/// Answers `{"request": AdmissionRequest, "settings": …}`, for a Node that is to get blocks also
+/// `"allocation": …`, see [`Allocation`], and for a Service that is to get external addresses also
+/// `"external": …`, see [`Held`]. Whatever can't be read is denied, with status 400 and the reason.
 pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Answer {
     let unreadable =
         |why: &str| Answer::unreadable(format!("the request is no JSON document with request and settings: {why}"));
@@ -25,7 +27,8 @@ pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Answer {
         return unreadable(&format!("found {}", describe(&payload)));
     }
     let mut field = |key: &str| payload.get_mut(key).map(Value::take).unwrap_or_default();
-    let (mut request, settings, allocation) = (field("request"), field("settings"), field("allocation"));
+    let (mut request, settings) = (field("request"), field("settings"));
+    let (allocation, external) = (field("allocation"), field("external"));
     let settings = match Settings::from_value(&settings) {
         Ok(settings) => settings,
         Err(invalid) => return Answer::unreadable(format!("invalid settings: {invalid}")),
@@ -38,9 +41,13 @@ pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Answer {
         Ok(allocation) => allocation,
         Err(mistyped) => return Answer::unreadable(format!("the request can't be read: {mistyped}")),
     };
+    let held = match Held::read(&external) {
+        Ok(held) => held,
+        Err(mistyped) => return Answer::unreadable(format!("the request can't be read: {mistyped}")),
+    };
     let decision = match &parsed.about {
         About::Node(node) => node::decide(node, &settings, allocation.as_ref(), cluster),
-        About::Service(_) | About::Other => decide(&parsed, &settings, cluster),
+        About::Service(_) | About::Other => decide(&parsed, &settings, held.as_ref(), cluster),
     };
     Answer::new(decision, request.get_mut("object").map(Value::take).unwrap_or_default())
 }

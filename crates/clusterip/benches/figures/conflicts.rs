@@ -105,6 +105,10 @@ impl Cluster for State {
         Ok(None)
     }
 
+    fn external_addresses(&self, _: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
+        Ok(())
+    }
+
     fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
         self.0.iter().for_each(|address| visit("other", "other", *address));
         Ok(())

@@ -26,6 +26,7 @@ pub fn decide(
         verdict: Verdict::Left(reason.to_owned()),
         pool: None,
         evidence: None,
+        external: None,
         warnings: Vec::new(),
     };
     if settings.nodes.pools.is_empty() {

@@ -29,6 +29,7 @@ pub struct FakeCluster {
     nodes: BTreeMap<String, Labels>,
     runtime_classes: BTreeMap<String, Labels>,
     services: Vec<(String, String, IpAddr)>,
+    external: Vec<(String, String, IpAddr)>,
     blocks: Vec<(String, IpNet)>,
     ip_addresses: BTreeSet<IpAddr>,
     lacks_ip_address_api: bool,
@@ -84,6 +85,13 @@ impl FakeCluster {
     /// An `IPAddress` that no listed Service has.
     pub fn ip_address(mut self, address: &str) -> Self {
         self.ip_addresses.insert(ip(address));
+        self
+    }
+
+    /// A Service that has an external address, or claims it.
+    pub fn external(mut self, object: &str, address: &str) -> Self {
+        let (namespace, name) = object.split_once('/').unwrap();
+        self.external.push((namespace.into(), name.into(), ip(address)));
         self
     }
 
@@ -154,6 +162,12 @@ impl Cluster for FakeCluster {
     fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
         self.ask("list Service".into())?;
         self.services.iter().for_each(|(namespace, name, address)| visit(namespace, name, *address));
+        Ok(())
+    }
+
+    fn external_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
+        self.ask("list Service by external addresses".into())?;
+        self.external.iter().for_each(|(namespace, name, address)| visit(namespace, name, *address));
         Ok(())
     }
 

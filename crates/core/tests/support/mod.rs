@@ -4,6 +4,7 @@
 
 mod any_json;
 mod documents;
+mod external;
 mod fake_cluster;
 mod k2s;
 mod nodes;
@@ -22,6 +23,7 @@ pub use any_json::{json_with, some_json};
 pub use documents::{
     check_mistakes, external_pool, external_pools, node_pool, node_pools, nodes, pool, pools, services,
 };
+pub use external::{Now, balancer, balancer_of, external_answer, now, with_record};
 pub use fake_cluster::FakeCluster;
 pub use k2s::{check_evidence, lowest};
 pub use nodes::{Sequence, about_node, assigned_of, blocks_given, node, node_created, node_left, node_of, with_blocks};

@@ -1,0 +1,150 @@
+//! Which external addresses does a Service get?
+
+use std::net::IpAddr;
+
+use super::claim::{ASKED_ANNOTATION, RECORD_ANNOTATION, addresses, in_record};
+use super::decide::{External, Outcome};
+use super::pool::{Claimant, OUTSIDE, Right};
+use crate::address::{Family, Order};
+use crate::cluster::LookupError;
+use crate::service::{FamilyPolicy, Service};
+use crate::settings::ExternalPool;
+
+/// One address of each of the Service's families: the one that it asks for, or has, or else a free one of its
+/// pool, tried in an order that its name gives. `before` is the Service as it was, where it was one of ours.
+pub(super) fn assign(
+    claimant: &Claimant<'_>,
+    before: Option<&Service>,
+    families: &[Family],
+    key: &str,
+    warnings: &mut Vec<String>,
+) -> Result<External, LookupError> {
+    let wishes = wishes(claimant.service, before);
+    let mut found: Vec<(IpAddr, &ExternalPool)> = Vec::new();
+    for address in wishes {
+        let family = Family::of(address);
+        let is_wanted = families.is_empty() || families.contains(&family);
+        if !is_wanted || found.iter().any(|(other, _)| Family::of(*other) == family) {
+            continue;
+        }
+        let why = match claimant.right_to(address)? {
+            Right::Free(pool) => {
+                found.push((address, pool));
+                continue;
+            }
+            Right::Refused(why) => why,
+            Right::Outside => OUTSIDE.to_owned(),
+        };
+        warnings.push(format!("{address} {why}: the Service can't have it"));
+    }
+    let pool = match found.first() {
+        Some((_, pool)) => *pool,
+        None => {
+            let any = [Family::V4, Family::V6];
+            let wanted = if families.is_empty() { &any } else { families };
+            let Some(pool) = claimant.own_pool(wanted)? else { return Ok(poolless(claimant, families)) };
+            pool
+        }
+    };
+    let families = known(families, &found, pool, claimant.service);
+    let mut given = Vec::new();
+    for family in families {
+        let address = match found.iter().find(|(address, _)| Family::of(*address) == family) {
+            Some((address, _)) => Some(*address),
+            None if pool.has(family) => pick(claimant, pool, family, key, warnings)?,
+            None => None,
+        };
+        given.extend(address);
+    }
+    Ok(recorded(claimant, pool, given))
+}
+
+/// The addresses that the Service wants, the dearest first.
+fn wishes(service: &Service, before: Option<&Service>) -> Vec<IpAddr> {
+    let mut wishes = Vec::new();
+    let mut wish = |text: Option<&String>| {
+        for address in text.map(|text| addresses(text)).unwrap_or_default() {
+            if !wishes.contains(&address) {
+                wishes.push(address);
+            }
+        }
+    };
+    let field = service.load_balancer_ip.as_ref();
+    wish(service.annotations.get(ASKED_ANNOTATION));
+    wish(field.filter(|_| before.and_then(|before| before.load_balancer_ip.as_ref()) != field));
+    wish(service.annotations.get(RECORD_ANNOTATION));
+    // Whoever replaces a Service by a manifest without our annotation means no harm to its address.
+    wish(before.and_then(|before| before.annotations.get(RECORD_ANNOTATION)));
+    wish(field);
+    wishes
+}
+
+/// The families that an address is given of.
+fn known(
+    families: &[Family],
+    found: &[(IpAddr, &ExternalPool)],
+    pool: &ExternalPool,
+    service: &Service,
+) -> Vec<Family> {
+    if !families.is_empty() {
+        return families.to_vec();
+    }
+    let mut guessed: Vec<Family> = found.iter().map(|(address, _)| Family::of(*address)).collect();
+    if guessed.is_empty() {
+        guessed.push(if pool.has(Family::V4) { Family::V4 } else { Family::V6 });
+    }
+    if service.family_policy == FamilyPolicy::SingleStack {
+        guessed.truncate(1);
+    }
+    guessed
+}
+
+/// The first address of the pool, in the Service's own order, that nobody else has.
+fn pick(
+    claimant: &Claimant<'_>,
+    pool: &ExternalPool,
+    family: Family,
+    key: &str,
+    warnings: &mut Vec<String>,
+) -> Result<Option<IpAddr>, LookupError> {
+    let candidates = pool.candidates(family);
+    for band in &candidates.bands {
+        for address in Order::Spread.walk(key, band.count()).filter_map(|position| band.address(position)) {
+            if claimant.holders.other(address)?.is_none() {
+                return Ok(Some(address));
+            }
+        }
+    }
+    let ranges = pool.ranges.iter().filter(|range| range.family() == family).map(ToString::to_string);
+    let (ranges, count) = (ranges.collect::<Vec<_>>().join(", "), candidates.count());
+    warnings.push(format!(
+        "pool {:?} ({ranges}) is full: {count} of {count} external addresses used; the Service stays pending: add a \
+         range to the pool, or delete Services that are not needed",
+        pool.name
+    ));
+    Ok(None)
+}
+
+/// No pool is for this Service.
+fn poolless(claimant: &Claimant<'_>, families: &[Family]) -> External {
+    let names: Vec<String> = families.iter().map(ToString::to_string).collect();
+    let of = if names.is_empty() { String::new() } else { format!(" of {}", names.join(" or ")) };
+    let reason = format!("no pool of external addresses{of} is for this Service");
+    let has_record = claimant.service.annotations.contains_key(RECORD_ANNOTATION);
+    let outcome = if has_record { Outcome::Removed } else { Outcome::Left };
+    External { outcome, pool: None, addresses: Vec::new(), reason: Some(reason) }
+}
+
+/// The Service's record is to say `given`.
+fn recorded(claimant: &Claimant<'_>, pool: &ExternalPool, given: Vec<IpAddr>) -> External {
+    let record = claimant.service.annotations.get(RECORD_ANNOTATION);
+    let pool_name = Some(pool.name.clone());
+    if given.is_empty() {
+        let outcome = if record.is_some() { Outcome::Removed } else { Outcome::Left };
+        let reason = Some(format!("no address of pool {:?} is free", pool.name));
+        return External { outcome, pool: pool_name, addresses: given, reason };
+    }
+    let outcome = if record == Some(&in_record(&given)) { Outcome::Left } else { Outcome::Recorded };
+    let reason = (outcome == Outcome::Left).then(|| "recorded already".to_owned());
+    External { outcome, pool: pool_name, addresses: given, reason }
+}

@@ -1,0 +1,191 @@
+//! The decision about a Service's external addresses, beside that about its ClusterIP.
+
+use std::cell::OnceCell;
+use std::net::IpAddr;
+
+use super::assign::assign;
+use super::check::{check_asked, check_claims};
+use super::claim::{EXTERNAL_IPS, RECORD_ANNOTATION, addresses, claims};
+use super::held::{Held, Holders};
+use super::pool::Claimant;
+use crate::address::Family;
+use crate::cluster::{Cluster, LookupError};
+use crate::decide::Denial;
+use crate::families::second;
+use crate::namespace::NamespaceOnce;
+use crate::request::{About, Change, Request};
+use crate::service::Service;
+use crate::settings::{ExternalSettings, Settings};
+
+/// What is decided about a Service's external addresses, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct External {
+    /// What happens.
+    pub outcome: Outcome,
+    /// The pool that they are of, where it is known.
+    pub pool: Option<String>,
+    /// Those that the Service has when the request is done, in the order of its families.
+    pub addresses: Vec<IpAddr>,
+    /// Why nothing happens, or why they are taken away.
+    pub reason: Option<String>,
+}
+
+/// What happens to the record of a Service's external addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is written, as the Service gets other addresses than it has.
+    Recorded,
+    /// It is taken away.
+    Removed,
+    /// It stays as it is.
+    Left,
+    /// The request is refused.
+    Denied,
+}
+
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Recorded, Self::Removed, Self::Left, Self::Denied];
+
+    /// `recorded`, `removed`, `left` or `denied`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Recorded => "recorded",
+            Self::Removed => "removed",
+            Self::Left => "left",
+            Self::Denied => "denied",
+        }
+    }
+}
+
+impl External {
+    fn new(outcome: Outcome, reason: &str) -> Self {
+        Self { outcome, pool: None, addresses: Vec::new(), reason: Some(reason.to_owned()) }
+    }
+}
+
+impl ExternalSettings {
+    /// Whether a Service is one that gets its external addresses from us.
+    pub fn is_ours(&self, service: &Service) -> bool {
+        let class = service.load_balancer_class.as_ref();
+        service.load_balancer && class.map_or(self.default, |class| *class == self.load_balancer_class)
+    }
+}
+
+/// Decides about the external addresses of a Service that is created or updated; nothing where the request is
+/// not about any.
+///
+/// What it newly claims is checked in any case. An address is given only where `told` says what is held.
+/// `given` are the addresses inside of the cluster that the same request brings it.
+///
+/// # Errors
+/// The refusal, where it claims what it may not have. What it claimed before never leads to one: its other
+/// fields must stay free to change.
+pub fn decide(
+    request: &Request,
+    settings: &Settings,
+    told: Option<&Held>,
+    given: &[IpAddr],
+    namespace: &NamespaceOnce<'_>,
+    cluster: &dyn Cluster,
+    warnings: &mut Vec<String>,
+) -> Result<Option<External>, Denial> {
+    let external = &settings.external;
+    let About::Service(change) = &request.about else { return Ok(None) };
+    if external.pools.is_empty() {
+        return Ok(None);
+    }
+    let Change { object: service, old } = &**change;
+    let subject = (request.namespace.as_str(), request.name.as_str());
+    let holders = Holders { told, external, cluster, subject, listed: OnceCell::new() };
+    let claimant = Claimant { service, external, namespace, holders };
+    let is_ours = external.is_ours(service);
+    let before = old.as_ref().filter(|old| external.is_ours(old));
+    let families = families(service, old.as_ref(), given, settings);
+
+    let mut new = claims(service);
+    if let Some(old) = old {
+        let had = claims(old);
+        new.retain(|claim| !had.contains(claim));
+    }
+    if new.iter().any(|(place, _)| *place == EXTERNAL_IPS) {
+        warnings.push(format!(
+            "spec.externalIPs is deprecated (KEP-5707, since Kubernetes 1.36): use type: LoadBalancer with \
+             loadBalancerClass: {} instead",
+            external.load_balancer_class
+        ));
+    }
+    let mut wrong = check_claims(&claimant, &new).map_err(|error| unknown(request, &error))?;
+    if is_ours {
+        wrong.extend(check_asked(&claimant, before, &families).map_err(|error| unknown(request, &error))?);
+    }
+    if !wrong.is_empty() {
+        let message = format!(
+            "Service {}: {}; take an address of a pool that is for this Service, or let one be chosen: type: \
+             LoadBalancer with loadBalancerClass: {}",
+            request.subject(),
+            wrong.join("; "),
+            external.load_balancer_class
+        );
+        return Err(Denial { code: 403, message });
+    }
+
+    let record = service.annotations.get(RECORD_ANNOTATION);
+    if !is_ours {
+        // Whatever is recorded counts as held, so nobody else may have a record.
+        let reason = "not of type LoadBalancer with the class of external addresses";
+        return Ok(record.map(|_| External::new(Outcome::Removed, reason)));
+    }
+    if service.deleting {
+        return Ok(Some(External::new(Outcome::Left, "being deleted")));
+    }
+    if told.is_none() {
+        return Ok(Some(kept(record, before)));
+    }
+    let decided = assign(&claimant, before, &families, &request.hash_key(), warnings);
+    Ok(Some(decided.unwrap_or_else(|error| {
+        // A Service without an address waits for one; it need not be refused.
+        let reason = format!("no external address is given: {error}; {}", error.way_out());
+        warnings.push(reason.clone());
+        External::new(Outcome::Left, &reason)
+    })))
+}
+
+/// What becomes of the record where nobody says what is held: what was there stays there.
+fn kept(record: Option<&String>, before: Option<&Service>) -> External {
+    if let Some(record) = record.filter(|record| !record.is_empty()) {
+        return External { addresses: addresses(record), ..External::new(Outcome::Left, "recorded already") };
+    }
+    let had = before.and_then(|before| before.annotations.get(RECORD_ANNOTATION));
+    let addresses = had.map(|text| addresses(text)).unwrap_or_default();
+    if addresses.is_empty() {
+        let reason = "external addresses are given by the controller of `clusterip serve`, not in admission";
+        return External::new(Outcome::Left, reason);
+    }
+    External { outcome: Outcome::Recorded, pool: None, addresses, reason: None }
+}
+
+/// The Service's families, its primary one first; none where they are not known.
+fn families(service: &Service, old: Option<&Service>, given: &[IpAddr], settings: &Settings) -> Vec<Family> {
+    let mut families = service.families.clone();
+    if let Some(old) = old.filter(|_| families.is_empty()) {
+        families.clone_from(&old.families);
+    }
+    let primary = settings.service_cidrs.first().map(|cidr| cidr.addr());
+    for addresses in [given, &service.addresses(), primary.as_slice()] {
+        if families.is_empty() {
+            families.extend(addresses.iter().copied().map(Family::of));
+        }
+    }
+    families.dedup();
+    if let [only] = families[..] {
+        families.extend(second(service, only.other(), settings).map(|second| second.family));
+    }
+    families
+}
+
+/// A look-up failed that would have told whether the Service may have what it claims.
+fn unknown(request: &Request, error: &LookupError) -> Denial {
+    let message = format!("Service {}: {error}; {}", request.subject(), error.way_out());
+    Denial { code: 500, message }
+}

@@ -1,0 +1,64 @@
+//! Which external addresses may a Service have?
+
+use std::net::IpAddr;
+
+use super::held::Holders;
+use crate::address::Family;
+use crate::cluster::LookupError;
+use crate::namespace::NamespaceOnce;
+use crate::pool::broken;
+use crate::service::Service;
+use crate::settings::{ExternalPool, ExternalSettings};
+
+/// A Service, and what has to be known of others to say which addresses it may have.
+pub(super) struct Claimant<'a> {
+    pub(super) service: &'a Service,
+    pub(super) external: &'a ExternalSettings,
+    pub(super) namespace: &'a NamespaceOnce<'a>,
+    pub(super) holders: Holders<'a>,
+}
+
+/// What is wrong with an address of [`Right::Outside`] that we are asked for.
+pub(super) const OUTSIDE: &str = "lies in no pool of external addresses";
+
+/// The answer for an address.
+pub(super) enum Right<'a> {
+    /// It is in no pool.
+    Outside,
+    /// It is in this pool, and the Service may have it.
+    Free(&'a ExternalPool),
+    /// The Service may not have it, in words that follow the address.
+    Refused(String),
+}
+
+impl<'a> Claimant<'a> {
+    /// Whether the Service may have `address`.
+    pub(super) fn right_to(&self, address: IpAddr) -> Result<Right<'a>, LookupError> {
+        let Some(pool) = self.external.pool_of(address) else { return Ok(Right::Outside) };
+        let name = &pool.name;
+        if !pool.candidates(Family::of(address)).contains(address) {
+            let excluded = pool.exclude.iter().any(|range| range.contains(address));
+            let why = if excluded { "is excluded from" } else { "is the network or broadcast address of a range of" };
+            return Ok(Right::Refused(format!("{why} pool {name:?}")));
+        }
+        if let Some(condition) = broken(&pool.fence, self.service, self.namespace)? {
+            let reason =
+                format!("lies in pool {name:?}, which does not admit this Service: {condition} does not match");
+            return Ok(Right::Refused(reason));
+        }
+        Ok(match self.holders.other(address)? {
+            Some(holder) => Right::Refused(format!("of pool {name:?} is held by {holder}")),
+            None => Right::Free(pool),
+        })
+    }
+
+    /// The first pool, in the order of the settings, that is for the Service and has one of `families`.
+    pub(super) fn own_pool(&self, families: &[Family]) -> Result<Option<&'a ExternalPool>, LookupError> {
+        for pool in self.external.pools.iter().filter(|pool| families.iter().any(|family| pool.has(*family))) {
+            if broken(&pool.fence, self.service, self.namespace)?.is_none() {
+                return Ok(Some(pool));
+            }
+        }
+        Ok(None)
+    }
+}

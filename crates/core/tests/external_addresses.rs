@@ -1,0 +1,415 @@
+//! Which external addresses a Service gets, keeps and loses.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{
+    FakeCluster, Now, balancer, balancer_of, created, external_answer, now, service, updated, with_record, with_spec,
+};
+
+const ASKED: &str = "clusterip-policy/external-address";
+const RECORD: &str = "clusterip-policy/external-addresses";
+const METALLB: &str = "metallb.io/loadBalancerIPs";
+const UNTOLD: &str = "external addresses are given by the controller of `clusterip serve`, not in admission";
+
+/// Six addresses without one for the namespace shop, one more for those that ask, and pools of others.
+fn settings() -> Value {
+    json!({"external": {"pools": [
+        {"name": "edge", "cidrs": ["10.0.9.8/29", "fd00::9:1-fd00::9:2"], "exclude": ["10.0.9.12"], "match": {"namespaces": ["shop"]}},
+        {"name": "spare", "cidrs": ["10.0.8.7/32"], "match": {"namespaceSelector": {"matchLabels": {"team": "a"}}}},
+        {"name": "gold", "cidrs": ["10.0.7.7-10.0.7.8"], "match": {"serviceSelector": {"matchLabels": {"tier": "gold"}}}},
+        {"name": "other", "cidrs": ["10.0.6.0/24"], "match": {"namespaces": ["other"]}},
+    ]}})
+}
+
+fn cluster() -> FakeCluster {
+    FakeCluster::default().namespace("shop", &[("team", "a")], &[])
+}
+
+fn gold(mut object: Value) -> Value {
+    object["metadata"]["labels"] = json!({"tier": "gold"});
+    object
+}
+
+type Held<'a> = Option<&'a [(&'a str, &'a str)]>;
+const NOBODY: Held<'static> = Some(&[]);
+
+#[track_caller]
+fn check(rows: Vec<(&str, Value, Held<'_>, Value)>) {
+    for (name, request, held, expected) in rows {
+        assert_eq!(external_answer(&request, &settings(), held, &cluster()), expected, "{name}");
+    }
+}
+
+fn given(object: &Value, pool: &str, addresses: &str) -> Now {
+    now("recorded").pool(pool).addresses(addresses).recorded_in(object)
+}
+
+fn kept(pool: &str, addresses: &str) -> Now {
+    now("left").pool(pool).addresses(addresses).because("recorded already")
+}
+
+#[test]
+fn a_new_service_gets_one_address_of_each_family() {
+    let plain = balancer(&[]);
+    let six = balancer_of(json!({"ipFamilies": ["IPv6"]}), &[]);
+    let both = balancer_of(json!({"ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "RequireDualStack"}), &[]);
+    let required = balancer_of(json!({"ipFamilies": ["IPv4"], "ipFamilyPolicy": "RequireDualStack"}), &[]);
+    let preferred = balancer_of(json!({"ipFamilies": ["IPv4"], "ipFamilyPolicy": "PreferDualStack"}), &[]);
+    let unknown = balancer_of(json!({"clusterIP": ""}), &[]);
+    let by_address = balancer_of(json!({"clusterIP": "fd00:96::7"}), &[]);
+    let classless = with_spec(plain.clone(), json!({"loadBalancerClass": null}));
+    let foreign = with_spec(plain.clone(), json!({"loadBalancerClass": "metallb.io/metallb"}));
+    check(vec![
+        ("IPv4", created(plain.clone()), NOBODY, given(&plain, "edge", "10.0.9.14").with(&[])),
+        ("IPv6", created(six.clone()), NOBODY, given(&six, "edge", "fd00::9:1").with(&[])),
+        ("both, IPv6 first", created(both.clone()), NOBODY, given(&both, "edge", "fd00::9:1,10.0.9.14").with(&[])),
+        ("both required", created(required.clone()), NOBODY, given(&required, "edge", "10.0.9.14,fd00::9:1").with(&[])),
+        (
+            "both preferred, in an unknown cluster",
+            created(preferred.clone()),
+            NOBODY,
+            given(&preferred, "edge", "10.0.9.14").with(&[]),
+        ),
+        (
+            "nothing is known of its families",
+            created(unknown.clone()),
+            NOBODY,
+            given(&unknown, "edge", "10.0.9.14").with(&[]),
+        ),
+        (
+            "its address tells the family",
+            created(by_address.clone()),
+            NOBODY,
+            given(&by_address, "edge", "fd00::9:1").with(&[]),
+        ),
+        ("nobody says what is held", created(plain.clone()), None, now("left").because(UNTOLD).with(&[])),
+        (
+            "the first is held",
+            created(plain.clone()),
+            Some(&[("10.0.9.14", "other/db")]),
+            given(&plain, "edge", "10.0.9.13").with(&[]),
+        ),
+        (
+            "it is held for itself",
+            created(plain.clone()),
+            Some(&[("10.0.9.14", "shop/web")]),
+            given(&plain, "edge", "10.0.9.14").with(&[]),
+        ),
+        ("without a class", created(classless), NOBODY, nothing()),
+        ("another's class", created(foreign), NOBODY, nothing()),
+    ]);
+}
+
+/// The answer to a request that is not about external addresses.
+fn nothing() -> Value {
+    json!({"accepted": true, "audit_annotations": {"decision": "left", "reason": "no pool in the settings is for Services"}})
+}
+
+#[test]
+fn what_is_asked_for_is_given_or_the_request_is_refused() {
+    let asking = |address: &str| balancer(&[(ASKED, address)]);
+    let recorded = |address: &str| balancer(&[(RECORD, address)]);
+    let field = |address: &str| balancer_of(json!({"ipFamilies": ["IPv4"], "loadBalancerIP": address}), &[]);
+    let both = |asked: &str| balancer_of(json!({"ipFamilies": ["IPv4", "IPv6"]}), &[(ASKED, asked)]);
+    let unknown = |asked: &str| balancer_of(json!({"clusterIP": ""}), &[(ASKED, asked)]);
+    let held: Held<'_> = Some(&[("10.0.9.10", "other/db")]);
+    let refused = |what: &str| {
+        let message = format!(
+            "Service shop/web: {what}; take an address of a pool that is for this Service, or let one be chosen: \
+             type: LoadBalancer with loadBalancerClass: clusterip-policy/external"
+        );
+        now("denied").denied(403, &message).with(&[])
+    };
+    let asked = |why: &str| refused(&format!("annotation {ASKED}: {why}"));
+    let mut rows = vec![
+        ("free", asking("10.0.9.10"), NOBODY, given(&asking("10.0.9.10"), "edge", "10.0.9.10").with(&[])),
+        (
+            "of another pool that is for it",
+            asking("10.0.8.7"),
+            NOBODY,
+            given(&asking("10.0.8.7"), "spare", "10.0.8.7").with(&[]),
+        ),
+        ("held", asking("10.0.9.10"), held, asked("10.0.9.10 of pool \"edge\" is held by other/db")),
+        ("excluded", asking("10.0.9.12"), NOBODY, asked("10.0.9.12 is excluded from pool \"edge\"")),
+        (
+            "a broadcast address",
+            asking("10.0.9.15"),
+            NOBODY,
+            asked("10.0.9.15 is the network or broadcast address of a range of pool \"edge\""),
+        ),
+        (
+            "of a pool for other namespaces",
+            asking("10.0.6.6"),
+            NOBODY,
+            asked("10.0.6.6 lies in pool \"other\", which does not admit this Service: namespaces does not match"),
+        ),
+        (
+            "of a pool for other Services",
+            asking("10.0.7.7"),
+            NOBODY,
+            asked("10.0.7.7 lies in pool \"gold\", which does not admit this Service: serviceSelector does not match"),
+        ),
+        (
+            "of a pool for its label",
+            gold(asking("10.0.7.7")),
+            NOBODY,
+            given(&gold(asking("10.0.7.7")), "gold", "10.0.7.7").with(&[]),
+        ),
+        ("outside", asking("192.0.2.1"), NOBODY, asked("192.0.2.1 lies in no pool of external addresses")),
+        ("no address", asking("router"), NOBODY, asked("\"router\" is no address")),
+        ("of another family", asking("fd00::9:2"), NOBODY, asked("fd00::9:2 is of IPv6: the Service is not")),
+        (
+            "two of a family",
+            both("10.0.9.9,10.0.9.10"),
+            NOBODY,
+            asked("10.0.9.10 is one too many: a Service has one of each family"),
+        ),
+        (
+            "one of each family",
+            both("fd00::9:2, 10.0.9.9"),
+            NOBODY,
+            given(&both("fd00::9:2, 10.0.9.9"), "edge", "10.0.9.9,fd00::9:2").with(&[]),
+        ),
+        (
+            "one of two families: the other of the same pool",
+            both("fd00::9:2"),
+            NOBODY,
+            given(&both("fd00::9:2"), "edge", "10.0.9.14,fd00::9:2").with(&[]),
+        ),
+        (
+            "of a pool without the other family",
+            both("10.0.8.7"),
+            NOBODY,
+            given(&both("10.0.8.7"), "spare", "10.0.8.7").with(&[]),
+        ),
+        (
+            "it tells the family",
+            unknown("fd00::9:2"),
+            NOBODY,
+            given(&unknown("fd00::9:2"), "edge", "fd00::9:2").with(&[]),
+        ),
+        ("empty", asking(""), NOBODY, given(&asking(""), "edge", "10.0.9.14").with(&[])),
+        ("by its record: restored", recorded("10.0.9.10"), NOBODY, kept("edge", "10.0.9.10").with(&[])),
+        (
+            "by its record, in other words",
+            recorded("10.0.9.010 "),
+            NOBODY,
+            given(&recorded(""), "edge", "10.0.9.10").with(&[]),
+        ),
+        (
+            "by its record, and held",
+            recorded("10.0.9.10"),
+            held,
+            refused(&format!("annotation {RECORD}: 10.0.9.10 of pool \"edge\" is held by other/db")),
+        ),
+        (
+            "by its record, and no address",
+            recorded("x"),
+            NOBODY,
+            refused(&format!("annotation {RECORD}: \"x\" is no address")),
+        ),
+        ("by the field", field("10.0.9.10"), NOBODY, given(&field("10.0.9.10"), "edge", "10.0.9.10").with(&[])),
+        (
+            "by the field, and held",
+            field("10.0.9.10"),
+            held,
+            refused("spec.loadBalancerIP: 10.0.9.10 of pool \"edge\" is held by other/db"),
+        ),
+        (
+            "by the field, outside",
+            field("192.0.2.1"),
+            NOBODY,
+            given(&field("192.0.2.1"), "edge", "10.0.9.14")
+                .with(&["192.0.2.1 lies in no pool of external addresses: the Service can't have it"]),
+        ),
+        ("nobody says what is held: free", asking("10.0.9.10"), None, now("left").because(UNTOLD).with(&[])),
+        (
+            "nobody says what is held: excluded",
+            asking("10.0.9.12"),
+            None,
+            asked("10.0.9.12 is excluded from pool \"edge\""),
+        ),
+        (
+            "nobody says what is held: its record",
+            recorded("10.0.9.10"),
+            None,
+            now("left").addresses("10.0.9.10").because("recorded already").with(&[]),
+        ),
+    ];
+    let many = asking(&"1, ".repeat(2));
+    rows.push((
+        "each mistake is named",
+        many,
+        NOBODY,
+        refused(&format!("annotation {ASKED}: \"1\" is no address; annotation {ASKED}: \"1\" is no address")),
+    ));
+    check(rows.into_iter().map(|(name, object, held, expected)| (name, created(object), held, expected)).collect());
+}
+
+#[test]
+fn an_update_keeps_what_it_can_and_is_never_refused_for_what_was_there() {
+    let plain = || balancer(&[]);
+    let with = |record: &str| balancer(&[(RECORD, record)]);
+    let asking = |asked: &str, record: &str| balancer(&[(ASKED, asked), (RECORD, record)]);
+    let labelled = |mut object: Value| {
+        object["metadata"]["labels"] = json!({"changed": "yes"});
+        object
+    };
+    let cluster_ip = |record: &str| with_spec(with(record), json!({"type": "ClusterIP", "loadBalancerClass": null}));
+    let removed = |object: &Value| {
+        let reason = "not of type LoadBalancer with the class of external addresses";
+        now("removed").because(reason).removed_from(object).with(&[])
+    };
+    let deleting = |mut object: Value| {
+        object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        object
+    };
+    let held: Held<'_> = Some(&[("10.0.9.10", "other/db"), ("10.0.9.14", "other/db")]);
+    let all: Vec<String> = (9..15).map(|last| format!("10.0.9.{last}")).collect();
+    let all: Vec<(&str, &str)> = all.iter().map(|address| (address.as_str(), "other/db")).collect();
+    let lost = "10.0.9.10 of pool \"edge\" is held by other/db: the Service can't have it";
+    let full = "pool \"edge\" (10.0.9.8/29) is full: 5 of 5 external addresses used; the Service stays pending: add a range to the pool, or delete Services that are not needed";
+    let two = balancer_of(json!({"ipFamilies": ["IPv4", "IPv6"]}), &[(RECORD, "10.0.9.10")]);
+    check(vec![
+        ("nothing changes", updated(with("10.0.9.10"), with("10.0.9.10")), NOBODY, kept("edge", "10.0.9.10").with(&[])),
+        ("something else changes", updated(with("10.0.9.10"), labelled(with("10.0.9.10"))), NOBODY, kept("edge", "10.0.9.10").with(&[])),
+        ("its own record counts as held", updated(with("10.0.9.10"), with("10.0.9.10")), Some(&[("10.0.9.10", "shop/web")]), kept("edge", "10.0.9.10").with(&[])),
+        ("replaced without the record", updated(with("10.0.9.10"), plain()), NOBODY, given(&plain(), "edge", "10.0.9.10").with(&[])),
+        ("replaced without the record, and nobody says what is held", updated(with("10.0.9.10"), plain()), None, now("recorded").addresses("10.0.9.10").recorded_in(&plain()).with(&[])),
+        ("never recorded", updated(plain(), plain()), NOBODY, given(&plain(), "edge", "10.0.9.14").with(&[])),
+        ("never recorded, and nobody says what is held", updated(plain(), plain()), None, now("left").because(UNTOLD).with(&[])),
+        ("the record is changed to one that is free", updated(with("10.0.9.10"), with("10.0.9.11")), NOBODY, kept("edge", "10.0.9.11").with(&[])),
+        (
+            "the record is changed to one that is held",
+            updated(with("10.0.9.11"), with("10.0.9.10")),
+            held,
+            now("denied").denied(403, &format!("Service shop/web: annotation {RECORD}: 10.0.9.10 of pool \"edge\" is held by other/db; take an address of a pool that is for this Service, or let one be chosen: type: LoadBalancer with loadBalancerClass: clusterip-policy/external")).with(&[]),
+        ),
+        ("another is asked for", updated(with("10.0.9.10"), asking("10.0.9.11", "10.0.9.10")), NOBODY, given(&asking("10.0.9.11", ""), "edge", "10.0.9.11").with(&[])),
+        ("nothing is asked for any more", updated(asking("10.0.9.11", "10.0.9.11"), with("10.0.9.11")), NOBODY, kept("edge", "10.0.9.11").with(&[])),
+        (
+            "what it has asked for is held, as before",
+            updated(asking("10.0.9.10", "10.0.9.11"), labelled(asking("10.0.9.10", "10.0.9.11"))),
+            held,
+            kept("edge", "10.0.9.11").with(&[lost]),
+        ),
+        ("its record is held by another", updated(with("10.0.9.10"), with("10.0.9.10")), held, given(&with(""), "edge", "10.0.9.13").with(&[lost])),
+        (
+            "its record is held by another, and nobody says so",
+            updated(with("10.0.9.10"), with("10.0.9.10")),
+            None,
+            now("left").addresses("10.0.9.10").because("recorded already").with(&[]),
+        ),
+        (
+            "its record is held by another, and the pool full",
+            updated(with("10.0.9.10"), with("10.0.9.10")),
+            Some(&all),
+            now("removed").pool("edge").because("no address of pool \"edge\" is free").removed_from(&with("10.0.9.10")).with(&[lost, full]),
+        ),
+        (
+            "it is in another's pool by now",
+            updated(gold(with("10.0.7.7")), with("10.0.7.7")),
+            NOBODY,
+            given(&with(""), "edge", "10.0.9.14").with(&["10.0.7.7 lies in pool \"gold\", which does not admit this Service: serviceSelector does not match: the Service can't have it"]),
+        ),
+        ("a second family", updated(with("10.0.9.10"), two.clone()), NOBODY, given(&two, "edge", "10.0.9.10,fd00::9:1").with(&[])),
+        (
+            "a family less, its address goes",
+            updated(with_record(two.clone(), "10.0.9.10,fd00::9:1"), with("10.0.9.10,fd00::9:1")),
+            NOBODY,
+            given(&with(""), "edge", "10.0.9.10").with(&[]),
+        ),
+        ("a family that it is not is asked for", updated(two.clone(), with("10.0.9.10,fd00::9:1")), NOBODY, now("denied").denied(403, &format!("Service shop/web: annotation {RECORD}: fd00::9:1 is of IPv6: the Service is not; take an address of a pool that is for this Service, or let one be chosen: type: LoadBalancer with loadBalancerClass: clusterip-policy/external")).with(&[])),
+        ("ours no more", updated(with("10.0.9.10"), cluster_ip("10.0.9.10")), NOBODY, removed(&cluster_ip("10.0.9.10"))),
+        ("ours no more, and nobody says what is held", updated(with("10.0.9.10"), cluster_ip("10.0.9.10")), None, removed(&cluster_ip("10.0.9.10"))),
+        ("never ours", created(cluster_ip("10.0.9.10")), NOBODY, removed(&cluster_ip("10.0.9.10"))),
+        ("ours only now", updated(with_spec(plain(), json!({"type": "ClusterIP", "loadBalancerClass": null})), plain()), NOBODY, given(&plain(), "edge", "10.0.9.14").with(&[])),
+        ("being deleted", updated(with("10.0.9.10"), deleting(plain())), NOBODY, now("left").because("being deleted").with(&[])),
+    ]);
+}
+
+#[test]
+fn a_service_without_an_address_to_have_waits_for_one() {
+    let elsewhere = |mut object: Value| {
+        object["metadata"]["namespace"] = "far".into();
+        object
+    };
+    let full: Vec<String> = (9..15).map(|last| format!("10.0.9.{last}")).collect();
+    let full: Vec<(&str, &str)> = full.iter().map(|address| (address.as_str(), "other/db")).collect();
+    let both = balancer_of(json!({"ipFamilies": ["IPv4", "IPv6"]}), &[]);
+    let warning = "pool \"edge\" (10.0.9.8/29) is full: 5 of 5 external addresses used; the Service stays pending: add a range to the pool, or delete Services that are not needed";
+    let record = balancer(&[(RECORD, "10.0.7.7")]);
+    check(vec![
+        ("no pool", created(elsewhere(balancer(&[]))), NOBODY, now("left").because("no pool of external addresses of IPv4 is for this Service").with(&[])),
+        ("no pool of its family", created(gold(elsewhere(balancer_of(json!({"ipFamilies": ["IPv6"]}), &[])))), NOBODY, now("left").because("no pool of external addresses of IPv6 is for this Service").with(&[])),
+        (
+            "no pool any more",
+            updated(gold(elsewhere(record.clone())), elsewhere(record.clone())),
+            NOBODY,
+            now("removed").because("no pool of external addresses of IPv4 is for this Service").removed_from(&elsewhere(record)).with(&["10.0.7.7 lies in pool \"gold\", which does not admit this Service: serviceSelector does not match: the Service can't have it"]),
+        ),
+        ("full", created(balancer(&[])), Some(&full), now("left").pool("edge").because("no address of pool \"edge\" is free").with(&[warning])),
+        ("one family is full", created(both.clone()), Some(&full), given(&both, "edge", "fd00::9:1").with(&[warning])),
+    ]);
+}
+
+#[test]
+fn a_look_up_that_fails_refuses_what_is_claimed_and_nothing_else() {
+    let failing = |question: &str| {
+        let error = clusterip_core::cluster::LookupError::Failed { resource: "v1/X".into(), detail: "broken".into() };
+        FakeCluster::default().failing(question, error)
+    };
+    let document = |cidr: &str| json!({"external": {"pools": [{"name": "team", "cidrs": [cidr], "match": {"namespaceSelector": {"matchLabels": {"team": "a"}}}}]}});
+    let words = "looking up v1/X failed: broken; try again; if it stays, see the log of the host";
+    let denied = now("denied").denied(500, &format!("Service shop/web: {words}"));
+    let waiting = format!("no external address is given: {words}");
+    let plain = balancer(&[]);
+    let record = balancer(&[(RECORD, "10.0.9.10")]);
+    let rows = [
+        ("given", created(plain.clone()), NOBODY, "get Namespace", now("left").because(&waiting).with(&[&waiting])),
+        (
+            "kept",
+            updated(record.clone(), record.clone()),
+            NOBODY,
+            "get Namespace",
+            now("left").because(&waiting).with(&[&waiting]),
+        ),
+        (
+            "kept, untold",
+            updated(record.clone(), record.clone()),
+            None,
+            "",
+            now("left").addresses("10.0.9.10").because("recorded already").with(&[]),
+        ),
+        ("asked for", created(balancer(&[(ASKED, "10.0.9.10")])), NOBODY, "get Namespace", denied.with(&[])),
+        (
+            "claimed",
+            created(service(json!({"clusterIP": "10.96.0.7", "loadBalancerIP": "10.0.9.10"}))),
+            None,
+            "get Namespace",
+            now("denied").denied(500, &format!("Service shop/web: {words}")).with(&[]),
+        ),
+        (
+            "claimed outside",
+            created(service(json!({"clusterIP": "10.96.0.7", "loadBalancerIP": "10.0.8.10"}))),
+            None,
+            "",
+            nothing(),
+        ),
+    ];
+    for (name, request, held, question, expected) in rows {
+        assert_eq!(external_answer(&request, &document("10.0.9.0/24"), held, &failing(question)), expected, "{name}");
+    }
+    let listing = failing("list Service by").namespace("shop", &[("team", "a")], &[]);
+    let request = created(balancer(&[(METALLB, "10.0.9.10")]));
+    assert_eq!(
+        external_answer(&request, &document("10.0.9.0/24"), None, &listing),
+        now("denied").denied(500, &format!("Service shop/web: {words}")).with(&[])
+    );
+}

@@ -1,0 +1,132 @@
+//! Admission requests about external addresses, and the answers that are expected, as JSON.
+
+use clusterip_core::validate;
+use serde_json::{Value, json};
+
+use super::FakeCluster;
+use super::requests::service;
+
+/// The class of Services that get their external addresses from us.
+const CLASS: &str = "clusterip-policy/external";
+/// The annotation that records them.
+const RECORD: &str = "clusterip-policy/external-addresses";
+
+/// The IPv4 Service `shop/web` of our class, with these annotations.
+pub fn balancer(annotations: &[(&str, &str)]) -> Value {
+    balancer_of(json!({"ipFamilies": ["IPv4"]}), annotations)
+}
+
+/// The Service `shop/web` of our class with these fields of its spec, too, and these annotations.
+pub fn balancer_of(fields: Value, annotations: &[(&str, &str)]) -> Value {
+    let mut spec = json!({"type": "LoadBalancer", "loadBalancerClass": CLASS, "clusterIP": "10.96.0.7"});
+    spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    let mut object = service(spec);
+    if !annotations.is_empty() {
+        object["metadata"]["annotations"] = annotations.iter().copied().collect();
+    }
+    object
+}
+
+/// `object` with its external addresses recorded.
+pub fn with_record(mut object: Value, record: &str) -> Value {
+    object["metadata"]["annotations"][RECORD] = record.into();
+    object
+}
+
+/// The whole answer to `request`, where whoever asks says what is held: addresses with their holders.
+/// Without that it is looked up.
+pub fn external_answer(
+    request: &Value,
+    settings: &Value,
+    held: Option<&[(&str, &str)]>,
+    cluster: &FakeCluster,
+) -> Value {
+    let mut payload = json!({"request": request, "settings": settings});
+    if let Some(held) = held {
+        let held: Vec<Value> = held.iter().map(|(address, by)| json!({"address": address, "by": by})).collect();
+        payload["external"] = json!({ "held": held });
+    }
+    let answer = validate(&serde_json::to_vec(&payload).unwrap(), cluster);
+    if held.is_some() {
+        let asked = cluster.questions().into_iter().filter(|question| question.starts_with("list"));
+        assert_eq!(asked.count(), 0, "what is held is told, and not looked up");
+    }
+    serde_json::to_value(answer).unwrap()
+}
+
+/// What is expected of an answer, where the settings have no pool of Services.
+pub struct Now {
+    /// `external`, `-pool`, `-addresses` and `-reason` of the audit annotations; an empty text for none.
+    audit: [String; 4],
+    object: Option<Value>,
+    denied: Option<(u16, String)>,
+}
+
+/// See the methods of [`Now`].
+pub fn now(outcome: &str) -> Now {
+    Now { audit: [outcome, "", "", ""].map(str::to_owned), object: None, denied: None }
+}
+
+impl Now {
+    pub fn pool(mut self, pool: &str) -> Self {
+        self.audit[1] = pool.into();
+        self
+    }
+
+    pub fn addresses(mut self, addresses: &str) -> Self {
+        self.audit[2] = addresses.into();
+        self
+    }
+
+    pub fn because(mut self, reason: &str) -> Self {
+        self.audit[3] = reason.into();
+        self
+    }
+
+    /// The addresses are written into `object`.
+    pub fn recorded_in(mut self, object: &Value) -> Self {
+        self.object = Some(with_record(object.clone(), &self.audit[2]));
+        self
+    }
+
+    /// The record of `object` is gone.
+    pub fn removed_from(mut self, object: &Value) -> Self {
+        let mut object = object.clone();
+        object["metadata"]["annotations"].as_object_mut().unwrap().remove(RECORD);
+        self.object = Some(object);
+        self
+    }
+
+    pub fn denied(mut self, code: u16, message: &str) -> Self {
+        self.denied = Some((code, message.into()));
+        self
+    }
+
+    /// The whole answer.
+    pub fn with(self, warnings: &[&str]) -> Value {
+        let (decision, reason) = match &self.denied {
+            Some((_, message)) => ("denied", message.as_str()),
+            None => ("left", "no pool in the settings is for Services"),
+        };
+        let mut audit = json!({"decision": decision, "reason": reason});
+        for (key, value) in
+            ["external", "external-pool", "external-addresses", "external-reason"].iter().zip(self.audit)
+        {
+            if !value.is_empty() {
+                audit[*key] = value.into();
+            }
+        }
+        let mut answer = json!({"accepted": self.denied.is_none(), "audit_annotations": audit});
+        if let Some((code, message)) = self.denied {
+            answer["code"] = code.into();
+            answer["message"] = message.into();
+        }
+        if let Some(object) = self.object {
+            answer["mutated_object"] = object;
+        }
+        if !warnings.is_empty() {
+            answer["warnings"] = json!(warnings);
+        }
+        answer
+    }
+}
