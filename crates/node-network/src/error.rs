@@ -22,13 +22,16 @@ pub enum Error {
     /// No interface is named, and no route says which it is.
     #[error("the main routing table has no default route, of IPv4 or IPv6: name the interface")]
     NoDefaultRoute,
+    /// The routes are not told.
+    #[error("the kernel does not tell its routes: {0}")]
+    Routes(#[source] io::Error),
     /// Addresses are announced by ARP and NDP on Ethernet.
     #[error("interface {0} is no Ethernet interface, so no address can be announced on it: name another")]
     NotEthernet(String),
     /// The kernel refuses to tell or to change something.
-    #[error("{what} of interface {interface}: {reason}{}", way_out(.reason, "CAP_NET_ADMIN"))]
+    #[error("{what} interface {interface}: {reason}{}", way_out(.reason, "CAP_NET_ADMIN"))]
     Kernel {
-        /// What was asked of it, and for which address.
+        /// What can't be done.
         what: String,
         /// The interface.
         interface: String,

@@ -15,15 +15,18 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
+use std::process::{Output, Stdio};
 
 use nftables::batch::Batch;
 use nftables::expr::{CT, Expression, Meta, MetaKey, NamedExpression, Payload, PayloadField, SetItem};
-use nftables::helper::{DEFAULT_ARGS, DEFAULT_NFT, NftablesError, apply_ruleset_with_args_async};
 use nftables::schema::{Chain, NfListObject, Nftables, Rule, Set, SetType, SetTypeValue, Table};
 use nftables::stmt::{JumpTarget, Match, Operator, Statement};
 use nftables::types::{NfChainPolicy, NfChainType, NfFamily, NfHook};
+
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
 
 use crate::error::{Error, Result};
 use crate::port::Port;
@@ -50,14 +53,14 @@ impl Firewall {
     /// Lets exactly these ports of these addresses through, whatever the table has been before. Where there
     /// is no address, there is no table. Packets to other addresses are left alone.
     ///
-    /// Two calls at the same time may end in any order; one that is dropped may still happen.
+    /// Two calls at the same time may end in any order; one that is dropped happens as a whole, or not.
     ///
     /// # Errors
     /// When `nft` is missing, or refuses.
     pub async fn replace(&self, held: &BTreeMap<IpAddr, BTreeSet<Port>>) -> Result<()> {
         match held.is_empty() {
             true => self.remove().await,
-            false => self.apply("replaced", &self.ruleset(held)).await,
+            false => self.apply("replaced", self.ruleset(held)).await,
         }
     }
 
@@ -66,26 +69,23 @@ impl Firewall {
     /// # Errors
     /// When `nft` is missing, or refuses.
     pub async fn remove(&self) -> Result<()> {
-        self.apply("removed", &self.cleared().to_nftables()).await
+        self.apply("removed", self.cleared().to_nftables()).await
     }
 
-    async fn apply(&self, verb: &'static str, ruleset: &Nftables<'_>) -> Result<()> {
-        let applied = apply_ruleset_with_args_async(ruleset, DEFAULT_NFT, DEFAULT_ARGS.iter()).await;
-        applied.map_err(|error| {
-            let reason = match error {
-                NftablesError::NftExecution { inner, .. } if inner.kind() == ErrorKind::NotFound => {
-                    "the program nft is missing: install the package nftables".to_owned()
-                }
-                NftablesError::NftFailed { stderr, .. } if stderr.contains("Operation not permitted") => {
-                    "nft: Operation not permitted: CAP_NET_ADMIN is needed".to_owned()
-                }
-                NftablesError::NftFailed { stderr, .. } => {
-                    format!("nft: {}", stderr.lines().next().unwrap_or("it does not say why"))
-                }
-                error => error.to_string(),
-            };
-            Error::Firewall { table: self.table.clone(), verb, reason }
-        })
+    async fn apply(&self, verb: &'static str, ruleset: Nftables<'_>) -> Result<()> {
+        let failed = |reason| Error::Firewall { table: self.table.clone(), verb, reason };
+        let output = nft(&ruleset).await.map_err(|error| match error.kind() {
+            ErrorKind::NotFound => failed("the program nft is missing: install the package nftables".to_owned()),
+            _ => failed(format!("nft: {error}")),
+        })?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        // The lines after the first repeat the command.
+        let first = said.lines().next().unwrap_or("it does not say why");
+        let way_out = if first.contains("Operation not permitted") { ": CAP_NET_ADMIN is needed" } else { "" };
+        Err(failed(format!("nft: {first}{way_out}")))
     }
 
     /// That the table is not there. Only one that is there can be deleted, so it is made first.
@@ -200,6 +200,23 @@ impl Firewall {
             ..Rule::default()
         })
     }
+}
+
+/// Runs `nft`, which takes the ruleset as one transaction. The library runs it, too, but leaves it the
+/// standard error of this process.
+async fn nft(ruleset: &Nftables<'_>) -> io::Result<Output> {
+    let text = serde_json::to_vec(ruleset)?;
+    let mut nft = Command::new("nft");
+    nft.args(["-j", "-f", "-"]).kill_on_drop(true);
+    let mut child = nft.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    if let Some(mut input) = child.stdin.take() {
+        match input.write_all(&text).await {
+            // It has ended already, and says why.
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(error),
+            _ => drop(input),
+        }
+    }
+    child.wait_with_output().await
 }
 
 /// What gets through of ICMP, for every held address.

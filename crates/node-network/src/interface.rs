@@ -129,7 +129,7 @@ impl Interface {
             Err(error) if address.is_ipv6() && errno(&error) == Errno::EACCES => {
                 Err(Error::NoIpv6 { address, interface: self.name.clone() })
             }
-            Err(error) => Err(self.refused(format!("{address} can't be made an address"), &error)),
+            Err(error) => Err(self.refused(format!("{address} can't be put on"), &error)),
         }
     }
 
@@ -146,7 +146,7 @@ impl Interface {
                 // Its lifetime has just ended.
                 Err(error) if errno(&error) == Errno::EADDRNOTAVAIL => {}
                 Err(error) => {
-                    return Err(self.refused(format!("{address} can't be removed from the addresses"), &error));
+                    return Err(self.refused(format!("{address} can't be taken off"), &error));
                 }
             }
         }
@@ -167,7 +167,10 @@ impl Interface {
     /// What the kernel says of all addresses of the interface.
     async fn messages(&self) -> Result<Vec<AddressMessage>> {
         let messages = self.handle.address().get().set_link_index_filter(self.index).execute();
-        messages.try_collect().await.map_err(|error| self.refused("no telling the addresses".to_owned(), &error))
+        messages
+            .try_collect()
+            .await
+            .map_err(|error| self.refused("the kernel does not tell the addresses of".to_owned(), &error))
     }
 
     fn refused(&self, what: String, error: &rtnetlink::Error) -> Error {
@@ -227,7 +230,7 @@ impl Wanted<'_> {
                 Err(Error::NoInterface(self.to_string()))
             }
             Err(error) => Err(Error::Kernel {
-                what: "no telling the kind".to_owned(),
+                what: "the kernel does not tell the kind of".to_owned(),
                 interface: self.to_string(),
                 reason: reason(&error),
             }),
@@ -240,11 +243,7 @@ async fn index_of_default_route(handle: &Handle) -> Result<Option<u32>> {
     let ipv6 = RouteMessageBuilder::<Ipv6Addr>::new().build();
     for family in [ipv4, ipv6] {
         let routes = handle.route().get(family).execute();
-        let routes: Vec<RouteMessage> = routes.try_collect().await.map_err(|error| Error::Kernel {
-            what: "no telling the routes".to_owned(),
-            interface: "any".to_owned(),
-            reason: reason(&error),
-        })?;
+        let routes: Vec<RouteMessage> = routes.try_collect().await.map_err(|error| Error::Routes(reason(&error)))?;
         let default = routes.iter().filter_map(default_route).min_by_key(|(metric, _)| *metric);
         if let Some((_, index)) = default {
             return Ok(Some(index));

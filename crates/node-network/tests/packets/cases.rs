@@ -1,0 +1,508 @@
+//! The cases.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::network::{Inside, Network, until};
+
+/// All of them, by name.
+pub const CASES: &[(&str, fn())] = &[
+    ("only_open_ports_are_reached", only_open_ports_are_reached),
+    ("ports_are_those_before_translation", ports_are_those_before_translation),
+    ("connections_outlive_their_port", connections_outlive_their_port),
+    ("nothing_slips_through_a_replacement", nothing_slips_through_a_replacement),
+    ("the_table_is_its_own", the_table_is_its_own),
+    ("neighbours_learn_of_a_takeover", neighbours_learn_of_a_takeover),
+    ("an_address_goes_with_its_holder", an_address_goes_with_its_holder),
+    ("leftovers_are_told_from_others", leftovers_are_told_from_others),
+    ("a_held_address_is_nobodys_source", a_held_address_is_nobodys_source),
+    ("the_interface_is_found", the_interface_is_found),
+    ("refusals_say_why", refusals_say_why),
+    ("rights_that_lack_are_named", rights_that_lack_are_named),
+    ("lenient_arp_is_seen", lenient_arp_is_seen),
+];
+
+/// One address of each family, for tests that are the same for both.
+const HELD: [&str; 2] = ["10.0.9.100", "fd00:9::100"];
+const OWN: [&str; 2] = ["10.0.9.1", "fd00:9::1"];
+
+/// A node that holds the addresses for ten minutes, on eth0.
+fn holder(network: &Network, node: usize) -> Inside {
+    let mut holder = network.nodes[node].inside();
+    holder.expect("find eth0", "eth0");
+    for address in HELD {
+        holder.expect(&format!("hold {address} 600000"), "added");
+    }
+    holder
+}
+
+fn only_open_ports_are_reached() {
+    let network = Network::new();
+    let mut node = holder(&network, 0);
+    let mut client = network.client.inside();
+    for port in ["80", "81"] {
+        node.expect(&format!("listen {port}"), "listening");
+    }
+    node.expect("firewall 10.0.9.100=tcp/80,udp/80 fd00:9::100=tcp/80,udp/80", "replaced");
+    for (held, own) in HELD.into_iter().zip(OWN) {
+        client.expect(&format!("tcp {held} 80 20"), "answered");
+        client.expect(&format!("tcp {held} 81 1"), "TimedOut");
+        client.expect(&format!("tcp {own} 81 20"), "answered");
+        // The node's own processes are no exception.
+        node.expect(&format!("tcp {held} 80 20"), "answered");
+        node.expect(&format!("tcp {held} 81 1"), "TimedOut");
+    }
+    network.client.namespace.exec(&["sysctl", "-qw", "net.ipv4.ping_group_range=0 0"]);
+    client.expect("ping 10.0.9.100", "type 0 from 10.0.9.100");
+    client.expect("ping fd00:9::100", "type 129 from fd00:9::100");
+    for (number, held) in HELD.into_iter().enumerate() {
+        // Datagrams stay in their order: once the second is there, the first is lost.
+        client.expect(&format!("udp {held} 81"), "sent");
+        client.expect(&format!("udp {held} 80"), "sent");
+        until("a datagram", || node.ask("received 80"), |count| count == &(number + 1).to_string());
+        node.expect("received 81", "0");
+    }
+    // An address without a port has all of them closed, and one that is not held none.
+    node.expect("firewall 10.0.9.100=", "replaced");
+    client.expect("tcp 10.0.9.100 80 1", "TimedOut");
+    client.expect("tcp fd00:9::100 81 20", "answered");
+    node.expect("firewall", "replaced");
+    client.expect("tcp 10.0.9.100 81 20", "answered");
+}
+
+fn ports_are_those_before_translation() {
+    let network = Network::new();
+    let mut node = holder(&network, 0);
+    let mut client = network.client.inside();
+    // As kube-proxy does, to a Pod, which is the node itself here.
+    for (family, held, own) in [("ip", HELD[0], OWN[0]), ("ip6", HELD[1], "[fd00:9::1]")] {
+        let translation = format!(
+            "table {family} proxy {{ chain services {{ type nat hook prerouting priority dstnat; \
+             {family} daddr {held} tcp dport {{ 80, 81 }} dnat to {own}:8080; }}; }}"
+        );
+        network.nodes[0].namespace.exec(&["nft", &translation]);
+    }
+    node.expect("listen 8080", "listening");
+    node.expect("firewall 10.0.9.100=tcp/80 fd00:9::100=tcp/80", "replaced");
+    for held in HELD {
+        client.expect(&format!("tcp {held} 80 20"), "answered");
+        client.expect("again", "answered");
+        client.expect(&format!("tcp {held} 81 1"), "TimedOut");
+        client.expect(&format!("tcp {held} 8080 1"), "TimedOut");
+    }
+}
+
+fn connections_outlive_their_port() {
+    let network = Network::new();
+    let mut node = holder(&network, 0);
+    let mut client = network.client.inside();
+    node.expect("listen 80", "listening");
+    for held in HELD {
+        node.expect(&format!("firewall {held}=tcp/80"), "replaced");
+        client.expect(&format!("tcp {held} 80 20"), "answered");
+        node.expect(&format!("firewall {held}=tcp/81"), "replaced");
+        client.expect("again", "answered");
+        let mut other = network.client.inside();
+        other.expect(&format!("tcp {held} 80 1"), "TimedOut");
+        node.expect(&format!("firewall {held}=tcp/80"), "replaced");
+        client.expect("again", "answered");
+    }
+}
+
+fn nothing_slips_through_a_replacement() {
+    let network = Network::new();
+    let mut node = holder(&network, 0);
+    let mut client = network.client.inside();
+    for port in ["80", "81"] {
+        node.expect(&format!("listen {port}"), "listening");
+    }
+    let state = "firewall 10.0.9.100=udp/80 fd00:9::100=udp/80";
+    node.expect(state, "replaced");
+    for held in HELD {
+        let count = |node: &mut Inside| node.ask("received 80").parse::<u64>().unwrap();
+        let before = count(&mut node);
+        client.expect(&format!("flood {held} 81 80"), "flooding");
+        until("the flood", || count(&mut node), |count| *count > before);
+        for _ in 0..50 {
+            node.expect(state, "replaced");
+        }
+        // It was there from the first to the last.
+        let after = count(&mut node);
+        until("more of it", || count(&mut node), |count| *count > after);
+        client.expect("calm", "calm");
+        node.expect("received 81", "0");
+    }
+}
+
+/// What `nft` shows of a table for several ports, none, and both families.
+const TABLE: &str = "\
+table inet clusterip_external {
+	set held4 {
+		type ipv4_addr
+		elements = { 10.0.9.100, 10.0.9.101 }
+	}
+
+	set open4 {
+		type ipv4_addr . inet_proto . inet_service
+		elements = { 10.0.9.100 . sctp . 36412, 10.0.9.100 . tcp . 443, 10.0.9.100 . tcp . 80, 10.0.9.100 . udp . 53 }
+	}
+
+	set held6 {
+		type ipv6_addr
+		elements = { fd00:9::100 }
+	}
+
+	set open6 {
+		type ipv6_addr . inet_proto . inet_service
+		elements = { fd00:9::100 . tcp . 80 }
+	}
+
+	chain held {
+		ct state established,related accept
+		icmp type { destination-unreachable, echo-request, time-exceeded, parameter-problem } accept
+		icmpv6 type { destination-unreachable, packet-too-big, time-exceeded, parameter-problem, echo-request, nd-neighbor-solicit, nd-neighbor-advert } accept
+		ip daddr . meta l4proto . th dport @open4 accept
+		ip6 daddr . meta l4proto . th dport @open6 accept
+		drop
+	}
+
+	chain prerouting {
+		type filter hook prerouting priority -150; policy accept;
+		ip daddr @held4 jump held
+		ip6 daddr @held6 jump held
+	}
+}
+";
+
+/// What `nft` shows, with the elements of each set on one line, in order: those of sets are in none.
+fn in_order(shown: &str) -> String {
+    let mut parts = shown.split("elements = {");
+    let mut ordered = parts.next().unwrap().to_owned();
+    for part in parts {
+        let (elements, rest) = part.split_once('}').unwrap();
+        let mut elements: Vec<_> = elements.split(',').map(str::trim).collect();
+        elements.sort_unstable();
+        ordered += &format!("elements = {{ {} }}{rest}", elements.join(", "));
+    }
+    ordered
+}
+
+fn the_table_is_its_own() {
+    let network = Network::new();
+    let mut node = network.nodes[0].inside();
+    let nft = |arguments: &[&str]| network.nodes[0].namespace.exec(&[&["nft"][..], arguments].concat());
+    let ruleset = || in_order(&nft(&["--numeric-priority", "list", "ruleset"]));
+    nft(&["table inet other { set held4 { type ipv4_addr; elements = { 10.0.9.100 }; }; }"]);
+    nft(&["table ip clusterip_external { chain prerouting { type filter hook prerouting priority -150; }; }"]);
+    let before = ruleset();
+    // Nothing is there to be removed.
+    node.expect("remove", "removed");
+    assert_eq!(ruleset(), before);
+    let one = "firewall 10.0.9.100=udp/53,tcp/443,sctp/36412,tcp/80 10.0.9.101= fd00:9::100=tcp/80";
+    for round in ["made", "replaced by the same"] {
+        node.expect(one, "replaced");
+        assert_eq!(ruleset(), format!("{before}{TABLE}"), "{round}");
+    }
+    node.expect("firewall 10.0.9.102=tcp/80", "replaced");
+    let elements = nft(&["list", "set", "inet", "clusterip_external", "held4"]);
+    assert!(elements.contains("elements = { 10.0.9.102 }"), "{elements}");
+    // What an earlier process has left, and somebody has meddled with.
+    nft(&["add", "rule", "inet", "clusterip_external", "held", "accept"]);
+    let mut node = network.nodes[0].inside();
+    node.expect(one, "replaced");
+    assert_eq!(ruleset(), format!("{before}{TABLE}"), "what was left");
+    node.expect("firewall", "replaced");
+    assert_eq!(ruleset(), before, "nothing is held");
+    node.expect(one, "replaced");
+    node.expect("remove", "removed");
+    assert_eq!(ruleset(), before, "removed");
+}
+
+fn neighbours_learn_of_a_takeover() {
+    let network = Network::new();
+    let mut client = network.client.inside();
+    let mut nodes = [network.nodes[0].inside(), network.nodes[1].inside()];
+    for node in &mut nodes {
+        node.expect("find eth0", "eth0");
+        node.expect("listen 80", "listening");
+    }
+    for held in HELD {
+        for (from, to) in [(0, 1), (1, 0)] {
+            if client.ask(&format!("tcp {held} 80 1")) != "answered" {
+                nodes[from].expect(&format!("hold {held} 600000"), "added");
+                client.expect(&format!("tcp {held} 80 20"), "answered");
+            }
+            client.expect("close", "closed");
+            let entry = || network.client.neighbour(held);
+            assert_eq!(entry(), Some(network.nodes[from].hardware()), "{held}");
+            nodes[from].expect(&format!("release {held}"), "released");
+            nodes[to].expect(&format!("hold {held} 600000"), "added");
+            assert_eq!(entry(), Some(network.nodes[from].hardware()), "{held}: nobody has told");
+            nodes[to].expect(&format!("announce {held}"), "announced");
+            until("the entry of the other node", entry, |entry| *entry == Some(network.nodes[to].hardware()));
+            client.expect(&format!("tcp {held} 80 20"), "answered");
+        }
+    }
+}
+
+fn an_address_goes_with_its_holder() {
+    let network = Network::new();
+    let node = &network.nodes[0];
+    let before = node.addresses();
+    let mut holder = node.inside();
+    holder.expect("find eth0", "eth0");
+    for held in HELD {
+        holder.expect(&format!("hold {held} 5999"), "added");
+    }
+    let with = node.addresses();
+    assert_eq!(
+        with,
+        [
+            "inet 10.0.9.1/24 scope global eth0",
+            "inet 10.0.9.100/32 metric 6515056 scope global deprecated dynamic eth0:cip",
+            "inet6 fd00:9::100/128 metric 6515056 scope global nodad deprecated dynamic noprefixroute",
+            "inet6 fd00:9::1/64 scope global nodad",
+        ]
+    );
+    // For longer than their lifetime, they are renewed.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(8) {
+        for held in HELD {
+            holder.expect(&format!("hold {held} 5999"), "renewed");
+        }
+        sleep(Duration::from_millis(200));
+    }
+    assert_eq!(node.addresses(), with);
+    holder.kill();
+    assert_eq!(node.addresses(), with, "they do not go with the process, but with their lifetime");
+    until("the addresses are gone", || node.addresses(), |addresses| *addresses == before);
+}
+
+fn leftovers_are_told_from_others() {
+    let network = Network::new();
+    let node = &network.nodes[0];
+    // Those of others, as much like ours as they can be.
+    let others = [
+        "address add 10.0.9.150/32 dev eth0 label eth0:cip valid_lft 500 preferred_lft 0",
+        "address add fd00:9::150/128 dev eth0 nodad noprefixroute valid_lft 500 preferred_lft 0",
+        "address add 10.0.9.151/24 dev eth0",
+    ];
+    for other in others {
+        node.namespace.ip(other);
+    }
+    let before = node.addresses();
+    holder(&network, 0).kill();
+    let with = node.addresses();
+    assert_ne!(with, before);
+
+    let mut next = node.inside();
+    next.expect("find eth0", "eth0");
+    next.expect("held", "[10.0.9.100, fd00:9::100]");
+    for other in ["10.0.9.150", "fd00:9::150", "10.0.9.151", "10.0.9.1", "fd00:9::1"] {
+        next.expect(
+            &format!("hold {other} 600000"),
+            &format!(
+                "error: {other} is on interface eth0 already, and not by this program: \
+                 remove it, or take it out of the pool"
+            ),
+        );
+        next.expect(&format!("release {other}"), "released");
+    }
+    assert_eq!(node.addresses(), with);
+    next.expect("hold 10.0.9.100 600000", "renewed");
+    for held in HELD {
+        // The second time it is not there.
+        next.expect(&format!("release {held}"), "released");
+        next.expect(&format!("release {held}"), "released");
+    }
+    assert_eq!(node.addresses(), before);
+    next.expect("held", "[]");
+}
+
+fn a_held_address_is_nobodys_source() {
+    let network = Network::new();
+    let node = &network.nodes[0];
+    // fd00:9::1ff is nearer to fd00:9::100 than to fd00:9::1, which would make that the source.
+    let sources = || {
+        ["10.0.9.101", "fd00:9::1ff"].map(|to| {
+            let route = node.namespace.ip(&format!("route get {to}"));
+            let mut words = route.split_whitespace().skip_while(|word| *word != "src").skip(1);
+            words.next().unwrap().to_owned()
+        })
+    };
+    assert_eq!(sources(), OWN);
+    let _holder = holder(&network, 0);
+    assert_eq!(sources(), OWN);
+}
+
+fn the_interface_is_found() {
+    let network = Network::new();
+    let node = &network.nodes[0];
+    let mut inside = node.inside();
+    let none = "error: the main routing table has no default route, of IPv4 or IPv6: name the interface";
+    inside.expect("find", none);
+    node.namespace.ip("link add enx001122334455 type veth peer name other");
+    node.namespace.ip("link set enx001122334455 up");
+    node.namespace.ip("link set other up");
+    let rows = [
+        ("in another table", "route add default via 10.0.9.200 table 7", none),
+        ("not a way", "route add unreachable default metric 4000", none),
+        ("of IPv6 alone", "-6 route add default via fd00:9::200", "eth0"),
+        ("of IPv4 before IPv6", "route add default dev enx001122334455 metric 300", "enx001122334455"),
+        ("of a lower metric", "route add default via 10.0.9.200 metric 200", "eth0"),
+        ("of several hops", "route add default metric 100 nexthop dev other nexthop dev eth0", "other"),
+        ("without a metric", "route add default via 10.0.9.200", "eth0"),
+    ];
+    for (row, route, found) in rows {
+        node.namespace.ip(route);
+        assert_eq!(inside.ask("find"), found, "{row}");
+    }
+    // A label does not fit after this name.
+    inside.expect("find enx001122334455", "enx001122334455");
+    inside.expect("hold 10.0.9.100 600000", "added");
+    inside.expect("held", "[10.0.9.100]");
+    inside.expect("release 10.0.9.100", "released");
+    inside.expect("held", "[]");
+}
+
+fn refusals_say_why() {
+    let network = Network::new();
+    let node = &network.nodes[0];
+    let mut inside = node.inside();
+    node.namespace.ip("link add gone type veth peer name other");
+    let absent = |name: &str| format!("error: interface {name} is not there: name one of those that `ip link` shows");
+    let unheld = |address: &str| format!("error: {address} can't be held: it is not the address of one host");
+    let lifetime = |valid: &str| {
+        format!("error: 10.0.9.100 can't be held for {valid}: a lifetime lasts from 1 second to 136 years")
+    };
+    let rows = [
+        ("find eth9", absent("eth9")),
+        ("find longer-than-any-interface", absent("longer-than-any-interface")),
+        ("find ", absent("\"\"")),
+        (
+            "find lo",
+            "error: interface lo is no Ethernet interface, so no address can be announced on it: name another"
+                .to_owned(),
+        ),
+        ("find eth0", "eth0".to_owned()),
+        ("hold 0.0.0.0 9000", unheld("0.0.0.0")),
+        ("hold 127.0.0.2 9000", unheld("127.0.0.2")),
+        ("hold 224.0.0.9 9000", unheld("224.0.0.9")),
+        ("hold 255.255.255.255 9000", unheld("255.255.255.255")),
+        ("hold :: 9000", unheld("::")),
+        ("hold ff02::9 9000", unheld("ff02::9")),
+        ("hold 10.0.9.100 0", lifetime("0ns")),
+        ("hold 10.0.9.100 999", lifetime("999ms")),
+        ("hold 10.0.9.100 4294967295000", lifetime("4294967295s")),
+        ("held", "[]".to_owned()),
+    ];
+    for (command, answer) in rows {
+        inside.expect(command, &answer);
+    }
+    node.namespace.exec(&["sysctl", "-qw", "net.ipv6.conf.eth0.disable_ipv6=1"]);
+    inside.expect(
+        "hold fd00:9::100 9000",
+        "error: fd00:9::100 can't be put on interface eth0: IPv6 is disabled there, \
+         by net.ipv6.conf.eth0.disable_ipv6",
+    );
+    node.namespace.ip("link set eth0 down");
+    inside.expect(
+        "announce 10.0.9.100",
+        "error: 10.0.9.100 can't be announced on interface eth0: Network is down (os error 100)",
+    );
+    inside.expect("find gone", "gone");
+    node.namespace.ip("link delete gone");
+    for command in ["hold 10.0.9.100 9000", "announce 10.0.9.100"] {
+        inside.expect(command, &absent("gone"));
+    }
+    // Another one by the same name is another one.
+    node.namespace.ip("link add gone type veth peer name other");
+    inside.expect("hold 10.0.9.100 9000", &absent("gone"));
+    inside.expect("find gone", "gone");
+    inside.expect("hold 10.0.9.100 9000", "added");
+}
+
+fn rights_that_lack_are_named() {
+    let network = Network::new();
+    let _holder = holder(&network, 0);
+    /// What takes something away, and what is said to which commands then.
+    type Row = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
+    let rows: [Row; 3] = [
+        (
+            "no CAP_NET_ADMIN",
+            &["setpriv", "--bounding-set=-net_admin"],
+            &[
+                ("find eth0", "eth0"),
+                ("held", "[10.0.9.100, fd00:9::100]"),
+                (
+                    "hold 10.0.9.100 9000",
+                    "error: 10.0.9.100 can't be put on interface eth0: \
+                     Operation not permitted (os error 1): CAP_NET_ADMIN is needed",
+                ),
+                (
+                    "hold fd00:9::100 9000",
+                    "error: fd00:9::100 can't be put on interface eth0: \
+                     Operation not permitted (os error 1): CAP_NET_ADMIN is needed",
+                ),
+                (
+                    "release 10.0.9.100",
+                    "error: 10.0.9.100 can't be taken off interface eth0: \
+                     Operation not permitted (os error 1): CAP_NET_ADMIN is needed",
+                ),
+                ("announce 10.0.9.100", "announced"),
+                (
+                    "firewall 10.0.9.100=tcp/80",
+                    "error: table inet clusterip_external can't be replaced: \
+                     nft: netlink: Error: cache initialization failed: Operation not permitted: CAP_NET_ADMIN is needed",
+                ),
+            ],
+        ),
+        (
+            "no CAP_NET_RAW",
+            &["setpriv", "--bounding-set=-net_raw"],
+            &[
+                ("find eth0", "eth0"),
+                ("hold 10.0.9.100 600000", "renewed"),
+                (
+                    "announce 10.0.9.100",
+                    "error: no packet socket can be opened: \
+                     Operation not permitted (os error 1): CAP_NET_RAW is needed",
+                ),
+                ("firewall 10.0.9.100=tcp/80", "replaced"),
+            ],
+        ),
+        (
+            "no nft",
+            &["env", "PATH=/nowhere"],
+            &[(
+                "remove",
+                "error: table inet clusterip_external can't be removed: \
+                 the program nft is missing: install the package nftables",
+            )],
+        ),
+    ];
+    for (row, starter, commands) in rows {
+        let mut inside = network.nodes[0].inside_as(starter);
+        for (command, answer) in commands {
+            assert_eq!(inside.ask(command), *answer, "{row}: {command}");
+        }
+    }
+}
+
+fn lenient_arp_is_seen() {
+    let network = Network::new();
+    let node = &network.nodes[0].namespace;
+    let mut inside = network.nodes[0].inside();
+    let sysctl = |setting: &str| node.exec(&["sysctl", "-qw", setting]);
+    inside.expect("lenient-arp", "strict enough");
+    node.ip("link add kube-ipvs0 type veth peer name other");
+    inside.expect(
+        "lenient-arp",
+        "kube-proxy runs in IPVS mode without strictARP (arp_ignore is 0, at least 1 is needed; arp_announce is 0, \
+         2 is needed): every node answers ARP for every external address. \
+         Set ipvs.strictARP in kube-proxy's configuration",
+    );
+    sysctl("net.ipv4.conf.all.arp_ignore=1");
+    sysctl("net.ipv4.conf.all.arp_announce=2");
+    inside.expect("lenient-arp", "strict enough");
+}

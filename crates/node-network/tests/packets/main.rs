@@ -1,0 +1,40 @@
+//! Real packets, between network namespaces: a client and nodes on one bridge.
+//!
+//! It needs root, `ip` and `nft`, and says so where they are missing: then its tests are counted as ignored.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![cfg_attr(not(target_os = "linux"), allow(unused))]
+
+#[cfg(target_os = "linux")]
+mod cases;
+#[cfg(target_os = "linux")]
+mod inside;
+#[cfg(target_os = "linux")]
+mod network;
+
+/// What the program is called with inside of a namespace.
+#[cfg(target_os = "linux")]
+const INSIDE: &str = "inside";
+
+#[cfg(target_os = "linux")]
+fn main() {
+    use libtest_mimic::{Arguments, Trial, run};
+
+    if std::env::args().nth(1).as_deref() == Some(INSIDE) {
+        return inside::obey();
+    }
+    let lacking = network::lacking();
+    if let Some(lacking) = &lacking {
+        eprintln!("skipped: tests with real packets need {lacking}");
+    }
+    let trial = |(name, case): (&str, fn())| {
+        let trial = Trial::test(name, move || {
+            case();
+            Ok(())
+        });
+        trial.with_ignored_flag(lacking.is_some())
+    };
+    run(&Arguments::from_args(), cases::CASES.iter().copied().map(trial).collect()).exit()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() {}

@@ -1,0 +1,193 @@
+//! Hosts on one bridge, each in a network namespace of its own.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio, id};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::INSIDE;
+
+/// What is missing for network namespaces, if anything is.
+pub fn lacking() -> Option<&'static str> {
+    let works = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    if !works("ip", &["-Version"]) {
+        return Some("ip: sudo apt-get install iproute2");
+    }
+    if !works("nft", &["--version"]) {
+        return Some("nft: sudo apt-get install nftables");
+    }
+    let name = format!("cip-{}-try", id());
+    if !works("ip", &["netns", "add", &name]) {
+        return Some("to be root, with CAP_SYS_ADMIN and CAP_NET_ADMIN");
+    }
+    let worked = works("ip", &["netns", "exec", &name, "nft", "add", "table", "inet", "try"]);
+    works("ip", &["netns", "delete", &name]);
+    (!worked).then_some("nftables in the kernel")
+}
+
+/// Runs a program, and gives back what it prints.
+pub fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
+    said
+}
+
+/// Waits until `wanted` says so of what `seen` says, and fails when that takes too long.
+pub fn until<T: std::fmt::Debug>(what: &str, mut seen: impl FnMut() -> T, wanted: impl Fn(&T) -> bool) -> T {
+    let began = Instant::now();
+    loop {
+        let value = seen();
+        if wanted(&value) {
+            return value;
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "not within 30 s: {what}; last seen {value:?}");
+        sleep(Duration::from_millis(50));
+    }
+}
+
+/// A network namespace. It goes with this value.
+pub struct Namespace(String);
+
+impl Namespace {
+    fn new(name: &str) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("cip-{}-{}-{name}", id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        run("ip", &["netns", "add", &name]);
+        let namespace = Self(name);
+        namespace.ip("link set lo up");
+        namespace
+    }
+
+    /// Runs `ip` in it.
+    pub fn ip(&self, arguments: &str) -> String {
+        run("ip", &[&["-netns", &self.0][..], &arguments.split(' ').collect::<Vec<_>>()].concat())
+    }
+
+    /// Runs another program in it.
+    pub fn exec(&self, command: &[&str]) -> String {
+        run("ip", &[&["netns", "exec", &self.0][..], command].concat())
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // It may be that a test has failed: no second panic.
+        let _ = Command::new("ip").args(["netns", "delete", &self.0]).status();
+    }
+}
+
+/// A host: a namespace with `eth0` on the bridge, 10.0.9.N/24 and fd00:9::N/64.
+pub struct Host {
+    pub namespace: Namespace,
+    pub number: u8,
+}
+
+impl Host {
+    pub fn hardware(&self) -> String {
+        format!("02:00:00:00:09:{:02x}", self.number)
+    }
+
+    /// This program inside of the host, with all rights.
+    pub fn inside(&self) -> Inside {
+        self.inside_as(&[])
+    }
+
+    /// This program inside of the host, started by another.
+    pub fn inside_as(&self, starter: &[&str]) -> Inside {
+        let mut child = Command::new("ip")
+            .args(["netns", "exec", &self.namespace.0])
+            .args(starter)
+            .arg(std::env::current_exe().unwrap())
+            .arg(INSIDE)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Inside { child, input, output }
+    }
+
+    /// The addresses of `eth0` without its link-local one, and without what is left of their lifetimes.
+    pub fn addresses(&self) -> Vec<String> {
+        let told = self.namespace.ip("-oneline address show dev eth0");
+        let lines = told.lines().filter(|line| !line.contains("inet6 fe80:"));
+        let line = |line: &str| line.split_once("eth0").unwrap().1.split('\\').next().unwrap().trim().to_owned();
+        lines.map(line).collect()
+    }
+
+    /// The hardware address that the host has for another address, whatever the state of the entry.
+    pub fn neighbour(&self, address: &str) -> Option<String> {
+        let told = self.namespace.ip(&format!("neighbour show {address} dev eth0"));
+        let mut words = told.split_whitespace().skip_while(|word| *word != "lladdr").skip(1);
+        words.next().map(str::to_owned)
+    }
+}
+
+/// Hosts on one bridge.
+pub struct Network {
+    /// A host that holds nothing.
+    pub client: Host,
+    /// 10.0.9.1 and 10.0.9.2.
+    pub nodes: [Host; 2],
+    _bridge: Namespace,
+}
+
+impl Network {
+    pub fn new() -> Self {
+        let bridge = Namespace::new("bridge");
+        bridge.ip("link add bridge type bridge mcast_snooping 0");
+        bridge.ip("link set bridge up");
+        let host = |name: &str, number: u8| {
+            let host = Host { namespace: Namespace::new(name), number };
+            let (end, hardware) = (&host.namespace, host.hardware());
+            bridge.ip(&format!("link add {name} type veth peer name eth0 netns {} address {hardware}", end.0));
+            bridge.ip(&format!("link set {name} master bridge up"));
+            end.ip("link set eth0 up");
+            end.ip(&format!("address add 10.0.9.{number}/24 dev eth0"));
+            end.ip(&format!("address add fd00:9::{number}/64 dev eth0 nodad"));
+            host
+        };
+        Self { client: host("client", 200), nodes: [host("node-1", 1), host("node-2", 2)], _bridge: bridge }
+    }
+}
+
+/// This program inside of a host. It is killed with this value.
+pub struct Inside {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Inside {
+    /// What it says to a command.
+    pub fn ask(&mut self, command: &str) -> String {
+        writeln!(self.input, "{command}").unwrap();
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Asks, and compares what it says.
+    #[track_caller]
+    pub fn expect(&mut self, command: &str, answer: &str) {
+        assert_eq!(self.ask(command), answer, "{command}");
+    }
+
+    /// Kills it with SIGKILL.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
