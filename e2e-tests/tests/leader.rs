@@ -10,13 +10,12 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Client;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
-use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::{PATIENCE, eventually};
+use crate::support::line::Line;
 
 const RETRY: Duration = Duration::from_millis(100);
 const SECOND: Duration = Duration::from_secs(1);
@@ -287,49 +286,4 @@ async fn errors_name_the_lease() {
     plane.kubectl(&["create", "rolebinding", "all", "--role=all", &account, "--namespace", &namespace]).await.ok();
     running.leads().await;
     running.stop().await;
-}
-
-/// A connection to the API server that can fall silent without breaking.
-struct Line {
-    server: String,
-    silent: watch::Sender<bool>,
-}
-
-impl Line {
-    async fn new(plane: &ControlPlane) -> Self {
-        let target = plane.server().trim_start_matches("https://").trim_end_matches('/').to_owned();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let server = format!("https://{}", listener.local_addr().unwrap());
-        let silent = watch::Sender::new(false);
-        let silence = silent.clone();
-        tokio::spawn(async move {
-            loop {
-                let (mut near, _) = listener.accept().await.unwrap();
-                let (target, mut silent) = (target.clone(), silence.subscribe());
-                tokio::spawn(async move {
-                    // Who is let in during the silence waits for its end; who is in then never hears again.
-                    silent.wait_for(|silent| !silent).await.unwrap();
-                    let mut far = TcpStream::connect(target).await.unwrap();
-                    tokio::select! {
-                        _ = copy_bidirectional(&mut near, &mut far) => return,
-                        _ = silent.wait_for(|silent| *silent) => {}
-                    }
-                    std::future::pending::<()>().await;
-                });
-            }
-        });
-        Self { server, silent }
-    }
-
-    fn client(&self, plane: &ControlPlane) -> Client {
-        Client::try_from(plane.config(&self.server, plane.admin_token())).unwrap()
-    }
-
-    fn stall(&self) {
-        self.silent.send_replace(true);
-    }
-
-    fn resume(&self) {
-        self.silent.send_replace(false);
-    }
 }

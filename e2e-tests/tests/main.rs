@@ -4,6 +4,7 @@
 mod support;
 
 mod admission;
+mod agent;
 mod audit;
 mod brakes;
 mod certificates;

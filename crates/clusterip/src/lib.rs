@@ -2,9 +2,10 @@
 //! clusters.
 //!
 //! [`policy`] runs the module and carries what it asks; [`cluster`] is where the answers come from;
-//! [`webhook`] and [`controller`] serve a cluster, [`nodes`] its Nodes; [`report`] shows results to people and programs;
+//! [`webhook`] and [`controller`] serve a cluster, [`nodes`] its Nodes; [`agent`] holds external addresses on a node; [`report`] shows results to people and programs;
 //! [`commands`] tie them together.
 
+pub mod agent;
 pub mod audit;
 pub mod cli;
 pub mod cluster;

@@ -1,11 +1,13 @@
 //! What the tests stand on.
 #![allow(dead_code, reason = "each test uses some of it")]
 
+pub mod air;
 pub mod bad_client;
 pub mod cluster;
 pub mod control_plane;
 pub mod eventually;
 pub mod host;
+pub mod line;
 pub mod moving;
 pub mod node;
 pub mod node_reach;

@@ -13,9 +13,9 @@ use super::identity::Identity;
 /// How long things take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    pub(super) lease: Duration,
-    pub(super) deadline: Duration,
-    pub(super) retry: Duration,
+    pub(crate) lease: Duration,
+    pub(crate) deadline: Duration,
+    pub(crate) retry: Duration,
 }
 
 /// Times with which two could lead.
@@ -45,7 +45,7 @@ impl Timing {
     }
 
     /// One request may not use up the time in which it could be repeated.
-    pub(super) fn request(self) -> Duration {
+    pub(crate) fn request(self) -> Duration {
         self.deadline / 2
     }
 
@@ -65,20 +65,20 @@ impl Default for Timing {
 
 /// A Lease, and since when it has been seen as it is.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Seen {
-    pub(super) spec: LeaseSpec,
-    pub(super) since: Instant,
+pub(crate) struct Seen {
+    pub(crate) spec: LeaseSpec,
+    pub(crate) since: Instant,
     /// Whether it was another before: then its holder lives.
-    pub(super) changed: bool,
+    pub(crate) changed: bool,
 }
 
 impl Seen {
-    pub(super) fn holder(&self) -> Option<&str> {
+    pub(crate) fn holder(&self) -> Option<&str> {
         self.spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())
     }
 
     /// When it ends, if nobody renews it.
-    pub(super) fn end(&self, timing: Timing) -> Instant {
+    pub(crate) fn end(&self, timing: Timing) -> Instant {
         let seconds = self.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         self.since + seconds.map_or(timing.lease, Duration::from_secs)
     }
@@ -86,7 +86,7 @@ impl Seen {
 
 /// What to do about a Lease.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Somebody else has it.
     Wait,
     /// It is ours to renew, or nobody's: write this.
@@ -94,7 +94,7 @@ pub(super) enum Step {
 }
 
 /// Adds what was read just now to what was seen before.
-pub(super) fn look(before: Option<Seen>, spec: LeaseSpec, now: Instant) -> Seen {
+pub(crate) fn look(before: Option<Seen>, spec: LeaseSpec, now: Instant) -> Seen {
     match before {
         Some(before) if before.spec == spec => before,
         before => Seen { spec, since: now, changed: before.is_some() },
@@ -102,7 +102,7 @@ pub(super) fn look(before: Option<Seen>, spec: LeaseSpec, now: Instant) -> Seen 
 }
 
 /// Decides on what was seen; `None` is no Lease at all.
-pub(super) fn step(seen: Option<&Seen>, me: &Identity, timing: Timing, now: Instant, clock: Timestamp) -> Step {
+pub(crate) fn step(seen: Option<&Seen>, me: &Identity, timing: Timing, now: Instant, clock: Timestamp) -> Step {
     let taken = |spec: LeaseSpec, transitions| {
         Step::Write(LeaseSpec {
             holder_identity: Some(me.to_string()),

@@ -1,0 +1,563 @@
+//! What is to be held and what is to be written, given what was seen: no clock, no requests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::assignments::{Assignments, Protocol};
+use super::claims::{Claim, lease, node_of as node_of_identity};
+use super::heart::{Term, ended, given_back};
+use super::members::{Members, Observed, Standing, node_of};
+use super::rendezvous::order_for;
+use super::shares::turns;
+use super::timing::{AGAIN, AT_ONCE, ENDING_TURN, HEARTBEAT, LEFT_BEHIND, REMOVING_TURN, SETTLE, TURN, TURNS};
+use super::version::Version;
+use crate::controller::identity::Identity;
+
+/// An address that is held: the ports, and until when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hold {
+    pub(super) ports: BTreeSet<(Protocol, u16)>,
+    pub(super) until: Instant,
+}
+
+/// What the network is to be like. Nothing else is held.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Which of the plans it is of.
+    pub(super) number: u64,
+    pub(super) held: BTreeMap<IpAddr, Hold>,
+}
+
+/// What the network is like.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Present {
+    /// The last plan that it knows of.
+    pub(super) number: u64,
+    /// The addresses that may be there.
+    pub(super) addresses: BTreeSet<IpAddr>,
+}
+
+/// What an order is about. There is one at a time about each.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Subject {
+    Address(IpAddr),
+    Node(String),
+}
+
+/// Something to be written.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Order {
+    pub(super) subject: Subject,
+    pub(super) what: What,
+    /// The Lease to be written: with a version in its place, without one created. Or to be removed.
+    pub(super) lease: Box<Lease>,
+}
+
+/// Why something is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// This agent takes an address.
+    Claim,
+    /// It gives one back.
+    GiveBack,
+    /// A claim, or a heartbeat, that is nobody's is deleted.
+    Remove,
+    /// A heartbeat that is silent is ended.
+    End,
+}
+
+/// What came of an order.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Outcome {
+    /// It was carried out.
+    Written(Box<Lease>),
+    /// The Lease is not there any more.
+    Gone,
+    /// It is another than it was seen as.
+    Changed,
+    /// It may not have been carried out.
+    Unclear,
+}
+
+/// What is to be done now.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Plan {
+    pub(super) wanted: Wanted,
+    pub(super) orders: Vec<Order>,
+    /// When there will be more, if nothing happens before.
+    pub(super) wake: Option<Instant>,
+}
+
+#[derive(Clone, Debug)]
+enum Claimed {
+    There {
+        lease: Box<Lease>,
+        holder: Option<Identity>,
+    },
+    /// It was deleted without having been given back: as long as its holder may not know, it is his.
+    Deleted {
+        holder: Identity,
+        since: Instant,
+    },
+}
+
+/// What is to be remembered of an address between two plans.
+#[derive(Clone, Debug, Default)]
+struct Note {
+    /// Since when anybody could take it.
+    free: Option<Instant>,
+    /// Before which it is not tried again.
+    again: Option<Instant>,
+    /// Since when it is not assigned.
+    unassigned: Option<Instant>,
+    /// Whether this agent gave it back, and removes its claim.
+    gave_back: bool,
+    /// The last plan in which it was held.
+    held_in: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Anybody may take it.
+    Free,
+    /// It is another's, as far as is known.
+    Taken,
+    /// It is claimed in this very term.
+    Ours,
+}
+
+/// When there is something to do.
+struct Wake {
+    now: Instant,
+    at: Option<Instant>,
+}
+
+impl Wake {
+    fn at(&mut self, at: Instant) {
+        if at > self.now {
+            self.at = Some(self.at.map_or(at, |known| known.min(at)));
+        }
+    }
+
+    /// Whether it is time; if not, it will be.
+    fn is_due(&mut self, at: Instant) -> bool {
+        self.at(at);
+        self.now >= at
+    }
+}
+
+/// Everything that this agent knows.
+pub(super) struct Book {
+    node: String,
+    started: Instant,
+    listed: bool,
+    stopping: bool,
+    term: Option<Term>,
+    assignments: Arc<Assignments>,
+    members: Members,
+    claims: BTreeMap<IpAddr, Claimed>,
+    /// What was claimed in this term, with an answer.
+    mine: BTreeSet<IpAddr>,
+    notes: BTreeMap<IpAddr, Note>,
+    /// When each node was seen to claim something last: it may be busy claiming more.
+    claiming: BTreeMap<String, Instant>,
+    /// The heartbeats that could not be written, and before when that is not tried again.
+    again: BTreeMap<String, Instant>,
+    busy: BTreeSet<Subject>,
+    present: Present,
+    wanted: Wanted,
+}
+
+impl Book {
+    pub(super) fn new(node: &str, now: Instant) -> Self {
+        Self {
+            node: node.to_owned(),
+            started: now,
+            listed: false,
+            stopping: false,
+            term: None,
+            assignments: Arc::default(),
+            members: Members::default(),
+            claims: BTreeMap::new(),
+            mine: BTreeSet::new(),
+            notes: BTreeMap::new(),
+            claiming: BTreeMap::new(),
+            again: BTreeMap::new(),
+            busy: BTreeSet::new(),
+            present: Present::default(),
+            wanted: Wanted::default(),
+        }
+    }
+
+    /// The own term, as it is now.
+    pub(super) fn set_term(&mut self, term: Option<Term>) {
+        let identity = |term: &Option<Term>| term.as_ref().map(|term| term.identity.clone());
+        if identity(&term) != identity(&self.term) {
+            self.mine.clear();
+        }
+        self.term = term;
+    }
+
+    /// What is to be held by whom.
+    pub(super) fn assign(&mut self, assignments: Arc<Assignments>) {
+        self.assignments = assignments;
+    }
+
+    /// What the network is like.
+    pub(super) fn set_present(&mut self, present: Present) {
+        self.present = present;
+    }
+
+    /// From now on nothing is held, and nothing is ordered.
+    pub(super) fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    /// A Lease was seen.
+    pub(super) fn see(&mut self, lease: &Lease, now: Instant) {
+        if node_of(lease).is_some() {
+            return self.members.see(lease, now);
+        }
+        let Some(Claim { address, holder }) = Claim::of(lease) else { return };
+        if let Some(Claimed::There { lease: known, .. }) = self.claims.get(&address) {
+            let (known, version) = (Version::of(known), Version::of(lease));
+            if known == version || version.is_older_than(&known) {
+                return;
+            }
+        }
+        if let Some(node) = holder.as_ref().and_then(node_of_identity) {
+            self.claiming.insert(node.to_owned(), now);
+        }
+        self.claims.insert(address, Claimed::There { lease: Box::new(lease.clone()), holder });
+        self.check(address);
+    }
+
+    /// A Lease was deleted.
+    pub(super) fn gone(&mut self, lease: &Lease, now: Instant) {
+        if node_of(lease).is_some() {
+            return self.members.gone(lease, now);
+        }
+        let Some(Claim { address, .. }) = Claim::of(lease) else { return };
+        if let Some(Claimed::There { lease: known, .. }) = self.claims.get(&address)
+            && Version::of(known).uid == Version::of(lease).uid
+        {
+            self.claim_gone(address, now);
+        }
+    }
+
+    /// These are all Leases that there are.
+    pub(super) fn only(&mut self, leases: &[Lease], now: Instant) {
+        let (heartbeats, claims): (Vec<Lease>, Vec<Lease>) =
+            leases.iter().cloned().partition(|lease| node_of(lease).is_some());
+        self.members.only(&heartbeats, now);
+        let listed: BTreeSet<IpAddr> = claims.iter().filter_map(Claim::of).map(|claim| claim.address).collect();
+        let missing: Vec<IpAddr> = self.claims.keys().filter(|address| !listed.contains(address)).copied().collect();
+        for address in missing {
+            self.claim_gone(address, now);
+        }
+        for lease in &claims {
+            self.see(lease, now);
+        }
+        self.listed = true;
+    }
+
+    fn claim_gone(&mut self, address: IpAddr, now: Instant) {
+        let Some(Claimed::There { holder, .. }) = self.claims.get(&address) else { return };
+        match holder.clone() {
+            Some(holder) => drop(self.claims.insert(address, Claimed::Deleted { holder, since: now })),
+            None => drop(self.claims.remove(&address)),
+        }
+        self.check(address);
+    }
+
+    /// Lets go of an address whose claim does not say any more what it was written to say.
+    fn check(&mut self, address: IpAddr) {
+        if self.mine.contains(&address) && !self.is_claimed_here(address) {
+            tracing::error!(%address, "the claim of an address that is held here was changed by somebody else");
+            self.mine.remove(&address);
+        }
+    }
+
+    fn is_claimed_here(&self, address: IpAddr) -> bool {
+        matches!((self.claims.get(&address), &self.term),
+            (Some(Claimed::There { holder: Some(holder), .. }), Some(term)) if *holder == term.identity)
+    }
+
+    /// What came of an order.
+    pub(super) fn done(&mut self, order: &Order, outcome: Outcome, now: Instant) {
+        self.busy.remove(&order.subject);
+        match (order.what, outcome) {
+            (What::Claim | What::GiveBack | What::End, Outcome::Written(lease)) => {
+                self.see(&lease, now);
+                if let (What::Claim, Subject::Address(address)) = (order.what, &order.subject)
+                    // It may have been written in a term that is over meanwhile.
+                    && self.term.as_ref().is_some_and(|term| now < term.until)
+                    && self.is_claimed_here(*address)
+                {
+                    self.mine.insert(*address);
+                }
+            }
+            (What::Remove, Outcome::Written(_) | Outcome::Gone) => match &order.subject {
+                Subject::Address(address) => drop(self.claims.remove(address)),
+                Subject::Node(_) => self.members.gone(&order.lease, now),
+            },
+            (_, Outcome::Gone) => self.gone(&order.lease, now),
+            (_, Outcome::Changed | Outcome::Unclear) => match &order.subject {
+                Subject::Address(address) => self.notes.entry(*address).or_default().again = Some(now + AGAIN),
+                Subject::Node(node) => drop(self.again.insert(node.clone(), now + AGAIN)),
+            },
+        }
+    }
+
+    /// What is to be done now. What it orders is under way until it is [`Self::done`].
+    pub(super) fn plan(&mut self, now: Instant, clock: Timestamp) -> Plan {
+        if self.term.as_ref().is_none_or(|term| now >= term.until) {
+            self.mine.clear();
+        }
+        self.tidy(now);
+        self.hold();
+        let mut wake = Wake { now, at: self.members.next_change(now) };
+        let mut orders = Vec::new();
+        if let Some(term) = self.term.clone().filter(|term| now < term.until && !self.stopping) {
+            wake.at(term.until);
+            self.give_back(&term, clock, &mut wake, &mut orders);
+            if self.listed {
+                self.end_silent(clock, &mut wake, &mut orders);
+                self.claim(&term, clock, &mut wake, &mut orders);
+                self.remove(&mut wake, &mut orders);
+            }
+        }
+        orders.truncate(AT_ONCE.saturating_sub(self.busy.len()));
+        for order in &orders {
+            self.busy.insert(order.subject.clone());
+            if let (What::GiveBack, Subject::Address(address)) = (order.what, &order.subject) {
+                // From here on nobody knows whether it still is ours.
+                self.mine.remove(address);
+                self.notes.entry(*address).or_default().gave_back = true;
+            }
+        }
+        Plan { wanted: self.wanted.clone(), orders, wake: wake.at }
+    }
+
+    /// Forgets what does not matter any more, and waits for everybody who holds something, also where he has
+    /// no heartbeat.
+    fn tidy(&mut self, now: Instant) {
+        let ended = |since: Instant| now >= since + HEARTBEAT.lease;
+        self.claims.retain(|_, claimed| !matches!(claimed, Claimed::Deleted { since, .. } if ended(*since)));
+        let nodes: BTreeSet<&str> = self.claims.values().filter_map(Claimed::node).collect();
+        for node in &nodes {
+            self.members.expect(node, now);
+        }
+        self.members.forget_absent_but(|node| nodes.contains(node));
+        self.again.retain(|_, again| now < *again);
+        self.claiming.retain(|_, last| now < *last + TURN * TURNS);
+        let (assignments, claims, wanted, present) = (&self.assignments, &self.claims, &self.wanted, &self.present);
+        self.notes.retain(|address, note| {
+            note.unassigned = if assignments.contains_key(address) { None } else { note.unassigned };
+            assignments.contains_key(address)
+                || claims.contains_key(address)
+                || wanted.held.contains_key(address)
+                || present.number <= note.held_in
+                || present.addresses.contains(address)
+        });
+    }
+
+    fn is_wanted(&self, address: IpAddr) -> bool {
+        !self.stopping && self.assignments.get(&address).is_some_and(|assigned| assigned.nodes.contains(&self.node))
+    }
+
+    fn hold(&mut self) {
+        let mut held = BTreeMap::new();
+        if let Some(term) = &self.term {
+            for address in self.mine.iter().filter(|address| self.is_wanted(**address)) {
+                if let Some(assignment) = self.assignments.get(address) {
+                    held.insert(*address, Hold { ports: assignment.ports.clone(), until: term.until });
+                }
+            }
+        }
+        if held != self.wanted.held {
+            self.wanted = Wanted { number: self.wanted.number + 1, held };
+        }
+        for address in self.wanted.held.keys() {
+            self.notes.entry(*address).or_default().held_in = self.wanted.number;
+        }
+    }
+
+    /// Whether the network certainly has it no more: it has heard of a plan without it, and carried it out.
+    fn is_off(&self, address: IpAddr) -> bool {
+        let held_in = self.notes.get(&address).map_or(0, |note| note.held_in);
+        held_in == 0 || self.present.number > held_in && !self.present.addresses.contains(&address)
+    }
+
+    /// Whether an order about it may be given now.
+    fn may_write(&self, address: IpAddr, wake: &mut Wake) -> bool {
+        let again = self.notes.get(&address).and_then(|note| note.again);
+        !self.busy.contains(&Subject::Address(address)) && again.is_none_or(|again| wake.is_due(again))
+    }
+
+    /// What is claimed in this term and not wanted is given back, when it is off the network.
+    fn give_back(&self, term: &Term, clock: Timestamp, wake: &mut Wake, orders: &mut Vec<Order>) {
+        for (address, claimed) in &self.claims {
+            if let Claimed::There { lease: before, holder: Some(holder) } = claimed
+                && *holder == term.identity
+                && !self.is_wanted(*address)
+                && self.is_off(*address)
+                && self.may_write(*address, wake)
+            {
+                let lease = Box::new(lease(*address, None, Some(before), clock));
+                orders.push(Order { subject: Subject::Address(*address), what: What::GiveBack, lease });
+            }
+        }
+    }
+
+    /// Ends the heartbeats that are silent: from then on their owners can't renew them.
+    fn end_silent(&self, clock: Timestamp, wake: &mut Wake, orders: &mut Vec<Order>) {
+        for Observed { node, lease, since } in self.members.silent(wake.now) {
+            let subject = Subject::Node(node.clone());
+            if node == self.node || self.busy.contains(&subject) {
+                continue;
+            }
+            let due = since + ENDING_TURN * self.turn(&node, wake.now);
+            if wake.is_due(self.again.get(&node).map_or(due, |again| due.max(*again))) {
+                let lease = lease.map_or_else(|| ended(&node, clock), |lease| given_back(&lease, clock));
+                orders.push(Order { subject, what: What::End, lease: Box::new(lease) });
+            }
+        }
+    }
+
+    /// How many others should rather look after what is everybody's.
+    fn turn(&self, name: &str, now: Instant) -> u32 {
+        let live = self.live(now);
+        let turn = order_for(name, live).iter().position(|node| *node == self.node);
+        u32::try_from(turn.unwrap_or_default()).unwrap_or(u32::MAX).min(TURNS)
+    }
+
+    /// The nodes whose agents live, this one among them.
+    fn live(&self, now: Instant) -> BTreeSet<&str> {
+        self.members.live(now).chain([self.node.as_str()]).collect()
+    }
+
+    fn state(&self, address: IpAddr, term: &Term, now: Instant) -> State {
+        let is_over = |holder: &Identity| match node_of_identity(holder) {
+            // None of ours; or of this node, in a term that is over.
+            None => true,
+            Some(node) => node == self.node || self.members.standing(node, holder, now) == Standing::Over,
+        };
+        match self.claims.get(&address) {
+            None | Some(Claimed::There { holder: None, .. }) => State::Free,
+            Some(Claimed::There { holder: Some(holder), .. }) if *holder == term.identity => State::Ours,
+            Some(Claimed::There { holder: Some(holder), .. } | Claimed::Deleted { holder, .. }) if is_over(holder) => {
+                State::Free
+            }
+            Some(_) => State::Taken,
+        }
+    }
+
+    fn claim(&mut self, term: &Term, clock: Timestamp, wake: &mut Wake, orders: &mut Vec<Order>) {
+        let mut free = BTreeSet::new();
+        let mut due = Vec::new();
+        let assignments = Arc::clone(&self.assignments);
+        for address in assignments.keys() {
+            let state = self.state(*address, term, wake.now);
+            if let Some(Claimed::Deleted { since, .. }) = self.claims.get(address) {
+                wake.at(*since + HEARTBEAT.lease);
+            }
+            let note = self.notes.entry(*address).or_default();
+            match state {
+                State::Free => {
+                    note.free.get_or_insert(wake.now);
+                    free.insert(*address);
+                    continue;
+                }
+                // A write whose answer was lost. Only one that was answered counts.
+                State::Ours if !self.mine.contains(address) => due.push(*address),
+                State::Ours | State::Taken => {}
+            }
+            note.free = None;
+        }
+        let settled = self.started + SETTLE;
+        if !free.is_empty() && wake.is_due(settled) {
+            let holders =
+                self.claims.iter().filter_map(|(address, claimed)| Some((*address, claimed.node()?))).collect();
+            for (address, order) in turns(&assignments, &self.live(wake.now), &holders, &free) {
+                let Some(turn) = order.iter().position(|node| *node == self.node) else { continue };
+                // Whoever comes before is given time from when he could begin, or was at work last.
+                let free = self.notes.get(&address).and_then(|note| note.free).unwrap_or(wake.now).max(settled);
+                let busy = order.iter().take(turn).filter_map(|node| self.claiming.get(*node)).max();
+                let since = busy.map_or(free, |busy| free.max(*busy));
+                let turn = u32::try_from(turn).unwrap_or(u32::MAX).min(TURNS);
+                if wake.is_due(since + TURN * turn) {
+                    due.push(address);
+                }
+            }
+        }
+        for address in due {
+            if self.is_wanted(address) && self.may_write(address, wake) {
+                let before = self.claims.get(&address).and_then(Claimed::lease);
+                let lease = Box::new(lease(address, Some(&term.identity), before, clock));
+                orders.push(Order { subject: Subject::Address(address), what: What::Claim, lease });
+            }
+        }
+    }
+
+    /// Removes what is nobody's and of no use any more.
+    fn remove(&mut self, wake: &mut Wake, orders: &mut Vec<Order>) {
+        let Some(term) = self.term.clone() else { return };
+        let unassigned: Vec<IpAddr> =
+            self.claims.keys().filter(|address| !self.assignments.contains_key(*address)).copied().collect();
+        for address in unassigned {
+            let note = self.notes.entry(address).or_default();
+            let since = *note.unassigned.get_or_insert(wake.now);
+            let gave_back = note.gave_back;
+            let Some(Claimed::There { lease, holder }) = self.claims.get(&address) else { continue };
+            let due = if gave_back && holder.is_none() {
+                since
+            } else if self.state(address, &term, wake.now) == State::Free {
+                let name = lease.metadata.name.as_deref().unwrap_or_default();
+                since + LEFT_BEHIND + REMOVING_TURN * self.turn(name, wake.now)
+            } else {
+                continue;
+            };
+            if wake.is_due(due) && self.may_write(address, wake) {
+                let subject = Subject::Address(address);
+                orders.push(Order { subject, what: What::Remove, lease: lease.clone() });
+            }
+        }
+        let nodes: BTreeSet<&str> = self.claims.values().filter_map(Claimed::node).collect();
+        for Observed { node, lease, since } in self.members.forgotten(wake.now) {
+            let subject = Subject::Node(node.clone());
+            if node == self.node || nodes.contains(node.as_str()) || self.busy.contains(&subject) {
+                continue;
+            }
+            let due = since + REMOVING_TURN * self.turn(&node, wake.now);
+            if wake.is_due(self.again.get(&node).map_or(due, |again| due.max(*again)))
+                && let Some(lease) = lease
+            {
+                orders.push(Order { subject, what: What::Remove, lease });
+            }
+        }
+    }
+}
+
+impl Claimed {
+    /// The Lease, where there is one.
+    fn lease(&self) -> Option<&Lease> {
+        match self {
+            Self::There { lease, .. } => Some(lease),
+            Self::Deleted { .. } => None,
+        }
+    }
+
+    /// The node that holds it, or did.
+    fn node(&self) -> Option<&str> {
+        match self {
+            Self::There { holder, .. } => holder.as_ref().and_then(node_of_identity),
+            Self::Deleted { holder, .. } => node_of_identity(holder),
+        }
+    }
+}

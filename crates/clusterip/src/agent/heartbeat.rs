@@ -1,0 +1,194 @@
+//! The Lease that says that an agent lives.
+//!
+//! What is written, and what it means, is the heart's to say: this is the loop that asks the API server.
+
+use std::fmt::Write as _;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, PostParams};
+use kube::{Error as KubeError, ResourceExt};
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+
+pub use super::heart::Term;
+use super::heart::{Beat, Heart};
+use super::timing::{AGAIN, HEARTBEAT as TIMING, JITTER, PATIENCE};
+use crate::cluster::failure::words;
+
+/// The value of the label of these Leases.
+pub const HEARTBEAT: &str = "agent";
+/// The annotation with the name of the Node.
+pub const NODE_ANNOTATION: &str = "clusterip-policy/node";
+/// How many requests a renewal may take: a write that meets another is preceded by a look.
+const TRIES: usize = 4;
+/// How long the name of a Lease may be.
+const LONGEST_NAME: usize = 253;
+
+/// The name of the Lease of the agent on this node.
+pub fn name(node: &str) -> String {
+    let name = format!("clusterip-agent-{node}");
+    if name.len() <= LONGEST_NAME {
+        return name;
+    }
+    let mut name = "clusterip-agent-".to_owned();
+    for byte in &Sha256::digest(node.as_bytes())[..16] {
+        // Writing to a string does not fail.
+        let _ = write!(name, "{byte:02x}");
+    }
+    name
+}
+
+/// Keeps the heartbeat of this agent.
+pub(super) struct Heartbeat {
+    leases: Api<Lease>,
+    name: String,
+    heart: Heart,
+    term: watch::Sender<Option<Term>>,
+}
+
+impl Heartbeat {
+    pub(super) fn new(leases: Api<Lease>, node: &str) -> Self {
+        Self { leases, name: name(node), heart: Heart::new(node), term: watch::Sender::new(None) }
+    }
+
+    /// Tells of the term, whenever it is renewed or over.
+    pub(super) fn subscribe(&self) -> watch::Receiver<Option<Term>> {
+        self.term.subscribe()
+    }
+
+    /// Renews it for ever.
+    pub(super) async fn keep(&mut self) {
+        loop {
+            let begin = Instant::now();
+            self.heart.lapse_if_over(begin);
+            let renewed = match self.heart.until() {
+                // Whatever is under way then comes too late.
+                Some(until) => timeout_at(until, self.renew()).await.unwrap_or_else(|_| {
+                    self.heart.forget();
+                    Err("no answer before it ended".to_owned())
+                }),
+                None => self.renew().await,
+            };
+            self.publish();
+            let next = match renewed {
+                Ok(true) => begin + TIMING.retry.saturating_sub(jitter()),
+                Ok(false) => begin + AGAIN,
+                Err(reason) => {
+                    tracing::warn!(lease = self.name, reason, "the heartbeat of this agent can't be renewed");
+                    Instant::now() + AGAIN
+                }
+            };
+            match self.heart.until() {
+                Some(until) if until < next => {
+                    sleep_until(until).await;
+                    self.publish();
+                }
+                _ => sleep_until(next).await,
+            }
+        }
+    }
+
+    /// Gives it back, so that others need not wait for its end. Nothing may be held any more.
+    pub(super) async fn give_back(&mut self) {
+        self.heart.lapse();
+        self.publish();
+        let mut tries = 0;
+        while tries < TRIES {
+            tries += 1;
+            if self.heart.is_unclear() {
+                match timeout(PATIENCE, self.leases.get_opt(&self.name)).await {
+                    Ok(Ok(lease)) => self.heart.read(lease, Instant::now()),
+                    Ok(Err(_)) | Err(_) => continue,
+                }
+            }
+            let Some(lease) = self.heart.give_back(Timestamp::now()) else { return };
+            let written = timeout(PATIENCE, self.leases.replace(&self.name, &PostParams::default(), &lease)).await;
+            if matches!(written, Ok(Ok(_))) {
+                tracing::info!(lease = self.name, "gave the heartbeat of this agent back");
+                return;
+            }
+            self.heart.forget();
+        }
+        tracing::warn!(lease = self.name, "the heartbeat of this agent can't be given back: others wait until it ends");
+    }
+
+    /// Whether it was renewed; not, where another agent of this node may be alive.
+    async fn renew(&mut self) -> Result<bool, String> {
+        for _ in 0..TRIES {
+            match self.heart.next(Instant::now(), Timestamp::now()) {
+                Beat::Wait => {
+                    self.heart.forget();
+                    return Ok(false);
+                }
+                Beat::Read => {
+                    let read = timeout(PATIENCE, self.leases.get_opt(&self.name)).await.map_err(late)?;
+                    let lease = read.map_err(|error| words(&error))?;
+                    self.heart.read(lease, Instant::now());
+                    // A term that was ended by others is over at once.
+                    self.publish();
+                }
+                Beat::Write(lease) => {
+                    let sent = Instant::now();
+                    let parameters = PostParams::default();
+                    // Until there is an answer, nobody knows what it is like.
+                    self.heart.forget();
+                    let written = timeout(PATIENCE, async {
+                        match lease.resource_version() {
+                            Some(_) => self.leases.replace(&self.name, &parameters, &lease).await,
+                            None => self.leases.create(&parameters, &lease).await,
+                        }
+                    });
+                    match written.await.map_err(late)? {
+                        Ok(lease) => {
+                            self.heart.wrote(lease, sent, Instant::now());
+                            if self.heart.until().is_some() {
+                                return Ok(true);
+                            }
+                        }
+                        // Written by somebody else, or by a request that seemed to have failed; or removed.
+                        Err(KubeError::Api(status)) if status.code == 409 || gone(&status, &self.name) => {}
+                        Err(error) => return Err(words(&error)),
+                    }
+                }
+            }
+        }
+        Err("others write it, too".to_owned())
+    }
+
+    fn publish(&self) {
+        let term = self.heart.term(Instant::now());
+        self.term.send_if_modified(|known| {
+            if *known == term {
+                return false;
+            }
+            match (&*known, &term) {
+                (None, Some(term)) => tracing::info!(identity = %term.identity, "this agent may hold addresses"),
+                (Some(_), None) => tracing::warn!("this agent may hold no address until its heartbeat is renewed"),
+                _ => {}
+            }
+            known.clone_from(&term);
+            true
+        });
+    }
+}
+
+/// Whether it is this Lease that is not there: a missing namespace answers 404 as well.
+fn gone(status: &kube::core::Status, name: &str) -> bool {
+    status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == name)
+}
+
+fn late(_: tokio::time::error::Elapsed) -> String {
+    format!("no answer within {PATIENCE:?}")
+}
+
+/// By how much the next renewal is earlier.
+fn jitter() -> Duration {
+    // The standard library seeds each of them from the system's randomness.
+    let random = RandomState::new().build_hasher().finish();
+    let longest = u64::try_from(JITTER.as_millis()).unwrap_or(u64::MAX);
+    Duration::from_millis(random % longest.max(1))
+}

@@ -1,0 +1,46 @@
+//! External addresses on nodes: which of them this one holds, so that each is held once.
+//!
+//! # How it is agreed
+//! - Every agent keeps a Lease, its heartbeat ([`heartbeat`]), and renews it. For every address there is
+//!   one more, its claim ([`claims`]), that names who holds it. A claim counts as long as the heartbeat of
+//!   its holder does, so nothing is written for an address until its holder changes.
+//! - An agent has a *term*: one unbroken time of being surely alive, with an identity of its own. A claim names
+//!   that identity. A term that has lapsed never comes back: what was claimed in it has to be claimed anew.
+//! - Who should hold an address is computed by everybody alike ([`rendezvous`], [`shares`]). That is a matter
+//!   of order alone: who holds it is what the claim says.
+//!
+//! # Promises
+//! - At no time do two agents hold the same address. An agent holds one only after its own write of
+//!   the claim was answered, and lets go of all of them before its term ends, which it counts from before the
+//!   renewal was *sent*, on a clock that never jumps.
+//! - A claim is only taken from a holder whose term is over: he gave his heartbeat back, or he was seen
+//!   to be silent for its whole duration and somebody has *ended* it, with a write that the API server
+//!   refuses if he renewed it meanwhile. From then on he can't renew it, either. Nobody's clock is trusted
+//!   and no watch needs to be up to date; all writes name the version that they replace.
+//! - A living holder keeps what it holds, as long as it may: nothing moves because a node joins. New addresses
+//!   go to who has the fewest.
+//!
+//! What it can't promise: a machine that is suspended stops this process and its clock together. Whoever
+//! wakes up holds what it held until its next renewal, which is refused. And who deletes a claim by hand is
+//! taken at his word after the duration of a heartbeat, by agents that start meanwhile at once.
+//!
+//! # The rooms
+//! [`heart`] and [`book`] decide, without a clock and without requests: the one about the own heartbeat, the
+//! other about everything else, with [`members`] as what is known of others. [`run`] is the loop around
+//! them, [`wire`] does to the [`network`] what they say.
+
+pub mod assignments;
+mod book;
+pub mod claims;
+mod heart;
+pub mod heartbeat;
+mod members;
+pub mod network;
+pub mod rendezvous;
+pub mod run;
+pub mod shares;
+#[cfg(test)]
+mod simulation;
+mod timing;
+mod version;
+mod wire;

@@ -1,0 +1,271 @@
+//! The loop of an agent: what is seen goes into the book, what it orders goes out.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+
+use futures::stream::{BoxStream, FuturesUnordered};
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, PostParams};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Error as KubeError, ResourceExt};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::assignments::Assignments;
+use super::book::{Book, Order, Outcome, Present, Wanted, What};
+use super::claims::EXTERNAL;
+use super::heartbeat::{HEARTBEAT as HEARTBEAT_LABEL, Heartbeat, name as heartbeat_name};
+use super::network::Network;
+use super::timing::{DEAF, PATIENCE, STOP};
+use super::version::Version;
+use super::wire::Wire;
+use crate::cluster::claim_lease::LABEL;
+use crate::cluster::failure::{chain, words};
+use crate::cluster::pauses::Pauses;
+
+/// An agent: what holds addresses on one node.
+pub struct Agent<N> {
+    /// Reaches the API server.
+    pub client: Client,
+    /// Another one, with connections of its own, for the heartbeat and for what is heard of others. Of those
+    /// that many claims go through, each may have broken unnoticed, and cost the time of a request to find out.
+    pub heartbeat: Client,
+    /// Where the Leases are.
+    pub namespace: String,
+    /// The name of this Node.
+    pub node: String,
+    /// What is to be held by whom. The first value is taken for all there is: it must be complete.
+    pub assignments: watch::Receiver<Arc<Assignments>>,
+    /// The network of this node. Nothing is left on it of whoever was here before.
+    pub network: N,
+}
+
+impl<N: Network> Agent<N> {
+    /// Works until `shutdown`; then everything is let go, so that others take it at once.
+    ///
+    /// `holding` tells which addresses may be on the network of this node.
+    pub async fn run(self, holding: watch::Sender<BTreeSet<IpAddr>>, shutdown: impl Future<Output = ()>) {
+        let leases: Api<Lease> = Api::namespaced(self.client, &self.namespace);
+        let watched: Api<Lease> = Api::namespaced(self.heartbeat, &self.namespace);
+        let mut heartbeat = Heartbeat::new(watched.clone(), &self.node);
+        let wanted = watch::Sender::new(Wanted::default());
+        let (present, present_here) = watch::channel(Present::default());
+        let mut wire = Wire::new(&self.network, wanted.subscribe(), present);
+        let mut desk = Desk {
+            own: heartbeat_name(&self.node),
+            book: Book::new(&self.node, Instant::now()),
+            term: heartbeat.subscribe(),
+            assignments: self.assignments,
+            present: present_here,
+            wanted,
+            holding,
+            listing: Vec::new(),
+            heard: Instant::now(),
+            leases,
+            watched,
+        };
+        {
+            let mut work = pin!(wire.work());
+            {
+                let mut keep = pin!(heartbeat.keep());
+                let mut sit = pin!(desk.sit());
+                let mut shutdown = pin!(shutdown);
+                tokio::select! {
+                    biased;
+                    () = &mut shutdown => {}
+                    // The network first: when time is over, it is over.
+                    () = &mut work => {}
+                    () = &mut keep => {}
+                    () = &mut sit => {}
+                }
+            }
+            let off = timeout(STOP, async {
+                tokio::select! {
+                    () = &mut work => {}
+                    () = desk.leave() => {}
+                }
+            });
+            if off.await.is_err() {
+                tracing::warn!("not all addresses could be let go: others take them when the heartbeat has ended");
+                return;
+            }
+        }
+        heartbeat.give_back().await;
+    }
+}
+
+type Writing = Pin<Box<dyn Future<Output = (Order, Outcome)> + Send>>;
+type Events = BoxStream<'static, Result<Event<Lease>, watcher::Error>>;
+
+/// Where everything comes together.
+struct Desk {
+    own: String,
+    leases: Api<Lease>,
+    watched: Api<Lease>,
+    book: Book,
+    term: watch::Receiver<Option<super::heart::Term>>,
+    assignments: watch::Receiver<Arc<Assignments>>,
+    present: watch::Receiver<Present>,
+    wanted: watch::Sender<Wanted>,
+    holding: watch::Sender<BTreeSet<IpAddr>>,
+    /// What a list has shown so far.
+    listing: Vec<Lease>,
+    /// When the own heartbeat came by the watch last, or none was to be expected.
+    heard: Instant,
+}
+
+impl Desk {
+    async fn sit(&mut self) {
+        let mut writing: FuturesUnordered<Writing> = FuturesUnordered::new();
+        let mut events = self.events();
+        // Nobody may change the assignments any more, and still everything else goes on.
+        let mut followed = true;
+        loop {
+            let now = Instant::now();
+            let wake = self.plan(now, &mut writing);
+            if self.is_deaf(now) {
+                tracing::warn!("the own heartbeat is missing from the watch of leases, which is begun anew");
+                self.heard = now;
+                events = self.events();
+            }
+            tokio::select! {
+                biased;
+                Ok(()) = self.term.changed() => {}
+                Ok(()) = self.present.changed() => {}
+                changed = self.assignments.changed(), if followed => followed = changed.is_ok(),
+                Some((order, outcome)) = writing.next(), if !writing.is_empty() => {
+                    self.book.done(&order, outcome, Instant::now());
+                }
+                Some(event) = events.next() => self.hear(event, Instant::now()),
+                () = sleep_until(wake.unwrap_or(now)), if wake.is_some() => {}
+            }
+        }
+    }
+
+    /// Puts everything out of hand; what is held is let go.
+    async fn leave(&mut self) {
+        self.book.stop();
+        let plan = self.book.plan(Instant::now(), Timestamp::now());
+        let number = plan.wanted.number;
+        self.wanted.send_replace(plan.wanted);
+        // It is told whatever is not there any more.
+        let left = self.present.wait_for(|present| present.number >= number && present.addresses.is_empty()).await;
+        drop(left);
+        self.holding.send_replace(BTreeSet::new());
+    }
+
+    /// What is to be done now; when there is more.
+    fn plan(&mut self, now: Instant, writing: &mut FuturesUnordered<Writing>) -> Option<Instant> {
+        let term = self.term.borrow_and_update().clone();
+        if term.is_none() {
+            self.heard = now;
+        }
+        self.book.set_term(term);
+        self.book.assign(Arc::clone(&self.assignments.borrow_and_update()));
+        let present = self.present.borrow_and_update().clone();
+        self.holding.send_if_modified(|known| {
+            let other = *known != present.addresses;
+            known.clone_from(&present.addresses);
+            other
+        });
+        self.book.set_present(present);
+        let plan = self.book.plan(now, Timestamp::now());
+        self.wanted.send_if_modified(|known| {
+            let other = *known != plan.wanted;
+            *known = plan.wanted;
+            other
+        });
+        for order in plan.orders {
+            writing.push(carry_out(self.leases.clone(), order).boxed());
+        }
+        plan.wake
+    }
+
+    /// A watch that has gone silent looks like one of a cluster in which nothing happens. But the own heartbeat is
+    /// renewed, and must come back.
+    fn is_deaf(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.heard) >= DEAF
+    }
+
+    fn events(&self) -> Events {
+        let selector = format!("{LABEL} in ({HEARTBEAT_LABEL},{EXTERNAL})");
+        let config = watcher::Config::default().labels(&selector);
+        watcher(self.watched.clone(), config).backoff(Pauses::default()).boxed()
+    }
+
+    fn hear(&mut self, event: Result<Event<Lease>, watcher::Error>, now: Instant) {
+        match event {
+            Ok(Event::Init) => self.listing.clear(),
+            Ok(Event::InitApply(lease)) => {
+                self.heard_own(&lease, now);
+                self.listing.push(lease);
+            }
+            Ok(Event::InitDone) => self.book.only(&std::mem::take(&mut self.listing), now),
+            Ok(Event::Apply(lease)) => {
+                self.heard_own(&lease, now);
+                self.book.see(&lease, now);
+            }
+            Ok(Event::Delete(lease)) => self.book.gone(&lease, now),
+            Err(error) => {
+                tracing::warn!(reason = chain(&error), "the leases of agents can't be followed, trying again");
+            }
+        }
+    }
+
+    fn heard_own(&mut self, lease: &Lease, now: Instant) {
+        if lease.metadata.name.as_deref() == Some(self.own.as_str()) {
+            self.heard = now;
+        }
+    }
+}
+
+/// Writes, or removes, exactly the version that was seen.
+async fn carry_out(leases: Api<Lease>, order: Order) -> (Order, Outcome) {
+    let name = order.lease.name_any();
+    let sent = async {
+        let parameters = PostParams::default();
+        if order.what == What::Remove {
+            let only = Some(Version::of(&order.lease).only());
+            let parameters = DeleteParams { preconditions: only, ..DeleteParams::default() };
+            return leases.delete(&name, &parameters).await.map(|_| order.lease.clone());
+        }
+        match order.lease.resource_version() {
+            Some(_) => leases.replace(&name, &parameters, &order.lease).await.map(Box::new),
+            None => leases.create(&parameters, &order.lease).await.map(Box::new),
+        }
+    };
+    let there = order.lease.resource_version().is_some();
+    let outcome = match timeout(PATIENCE, sent).await {
+        Ok(Ok(lease)) => {
+            tell(&order);
+            Outcome::Written(lease)
+        }
+        Ok(Err(KubeError::Api(status))) if status.code == 409 => Outcome::Changed,
+        Ok(Err(KubeError::Api(status))) if status.code == 404 && there => Outcome::Gone,
+        Ok(Err(error)) => {
+            tracing::warn!(lease = name, what = ?order.what, reason = words(&error), "a lease can't be written");
+            Outcome::Unclear
+        }
+        Err(_) => {
+            tracing::warn!(lease = name, what = ?order.what, "a lease may not be written: no answer within {PATIENCE:?}");
+            Outcome::Unclear
+        }
+    };
+    (order, outcome)
+}
+
+fn tell(order: &Order) {
+    let lease = order.lease.name_any();
+    match order.what {
+        What::Claim => tracing::info!(lease, "claimed"),
+        What::GiveBack => tracing::info!(lease, "gave back"),
+        What::End => tracing::warn!(lease, "nothing was heard of this agent: its heartbeat was ended"),
+        What::Remove => tracing::debug!(lease, "removed"),
+    }
+}

@@ -1,0 +1,158 @@
+//! Who should take free addresses, so that every node has its share.
+//!
+//! Rendezvous hashing alone spreads as evenly as dice do: of 200 addresses on three nodes one may get 50 and
+//! another 80. So no node is the first choice for more than its share, counted with what it holds: an address
+//! that would be too much goes to its next choice. Addresses that the same nodes may hold share them.
+//!
+//! Everybody who knows the same finds the same. And it does not matter how many of the addresses have been
+//! taken by those who should: what remains keeps its first choice. (Whoever was full when an address's turn
+//! came is full with what comes after it, too; whoever was not, is not full before it has all of its own.)
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use super::assignments::Assignments;
+use super::rendezvous::order;
+
+/// The nodes in the order in which they should take each free address: those of `live` that may hold it.
+///
+/// `holders` are the living holders of those that are not free.
+pub fn turns<'a>(
+    assignments: &'a Assignments,
+    live: &BTreeSet<&'a str>,
+    holders: &BTreeMap<IpAddr, &'a str>,
+    free: &BTreeSet<IpAddr>,
+) -> BTreeMap<IpAddr, Vec<&'a str>> {
+    let mut groups: BTreeMap<&BTreeSet<String>, Vec<IpAddr>> = BTreeMap::new();
+    for (address, assignment) in assignments {
+        groups.entry(&assignment.nodes).or_default().push(*address);
+    }
+    let mut turns = BTreeMap::new();
+    for (nodes, addresses) in groups {
+        let nodes: Vec<&str> = nodes.iter().map(String::as_str).filter(|node| live.contains(node)).collect();
+        if nodes.is_empty() || !addresses.iter().any(|address| free.contains(address)) {
+            continue;
+        }
+        let share = addresses.len().div_ceil(nodes.len());
+        let mut loads: BTreeMap<&str, usize> = BTreeMap::new();
+        for holder in addresses.iter().filter(|address| !free.contains(*address)).filter_map(|a| holders.get(a)) {
+            *loads.entry(holder).or_default() += 1;
+        }
+        for address in addresses.iter().filter(|address| free.contains(*address)) {
+            let mut order = order(*address, nodes.iter().copied());
+            let room = |node: &&str| loads.get(node).copied().unwrap_or_default() < share;
+            if let Some(first) = order.iter().position(room) {
+                order[..=first].rotate_right(1);
+            }
+            if let Some(first) = order.first() {
+                *loads.entry(first).or_default() += 1;
+            }
+            turns.insert(*address, order);
+        }
+    }
+    turns
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use proptest::prelude::*;
+
+    use super::super::assignments::Assignment;
+    use super::*;
+
+    fn assignments(count: u32, nodes: &BTreeSet<String>) -> Assignments {
+        let assignment = Assignment { nodes: nodes.clone(), ..Assignment::default() };
+        let address = |number: u32| IpAddr::from(Ipv4Addr::from(0x0a00_0900 + number));
+        (0..count).map(|number| (address(number), assignment.clone())).collect()
+    }
+
+    fn names(nodes: &BTreeSet<String>) -> BTreeSet<&str> {
+        nodes.iter().map(String::as_str).collect()
+    }
+
+    /// Who holds what after everybody took what he should, on top of what is held.
+    fn taken<'a>(
+        all: &'a Assignments,
+        live: &BTreeSet<&'a str>,
+        held: &BTreeMap<IpAddr, &'a str>,
+    ) -> BTreeMap<IpAddr, &'a str> {
+        let free = all.keys().filter(|address| !held.contains_key(*address)).copied().collect();
+        let turns = turns(all, live, held, &free);
+        let first = turns.iter().filter_map(|(address, order)| Some((*address, *order.first()?)));
+        held.clone().into_iter().chain(first).collect()
+    }
+
+    fn loads<'a>(held: &BTreeMap<IpAddr, &'a str>) -> BTreeMap<&'a str, usize> {
+        held.values().fold(BTreeMap::new(), |mut loads, node| {
+            *loads.entry(*node).or_default() += 1;
+            loads
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn each_has_its_share(nodes in prop::collection::btree_set("[a-z]{1,8}", 3), gone in 0..3_usize) {
+            let all = assignments(200, &nodes);
+            let mut live = names(&nodes);
+            let held = taken(&all, &live, &BTreeMap::new());
+            let even = |loads: &BTreeMap<&str, usize>, nodes: usize| {
+                let share = 200.0 / nodes as f64;
+                loads.len() == nodes && loads.values().all(|load| (*load as f64 - share).abs() <= 0.2 * share)
+            };
+            prop_assert!(even(&loads(&held), 3), "{:?}", loads(&held));
+
+            // One dies: only what it had moves, and the others share it.
+            let dead = *live.iter().nth(gone).unwrap();
+            live.remove(dead);
+            let left: BTreeMap<IpAddr, &str> = held.into_iter().filter(|(_, holder)| *holder != dead).collect();
+            let after = taken(&all, &live, &left);
+            prop_assert_eq!(after.len(), 200);
+            prop_assert!(left.iter().all(|(address, holder)| after[address] == *holder));
+            prop_assert!(even(&loads(&after), 2), "{:?}", loads(&after));
+        }
+
+        #[test]
+        fn what_was_taken_changes_nothing_for_what_is_left(
+            nodes in prop::collection::btree_set("[a-z]{1,8}", 1..6),
+            count in 1..60_u32,
+            done in prop::collection::vec(any::<bool>(), 60),
+        ) {
+            let all = assignments(count, &nodes);
+            let live = names(&nodes);
+            let whole = taken(&all, &live, &BTreeMap::new());
+            let some: BTreeMap<IpAddr, &str> =
+                whole.clone().into_iter().zip(done).filter(|(_, done)| *done).map(|(held, _)| held).collect();
+            prop_assert_eq!(taken(&all, &live, &some), whole);
+        }
+    }
+
+    #[test]
+    fn who_takes_what() {
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        let address = |text: &str| -> IpAddr { text.parse().unwrap() };
+        let all: Assignments = [("10.0.9.0", &["a", "b"][..]), ("10.0.9.1", &["a", "b"]), ("10.0.9.2", &["c"])]
+            .map(|(text, nodes)| (address(text), Assignment { nodes: set(nodes), ..Assignment::default() }))
+            .into();
+        let first = order(address("10.0.9.1"), ["a", "b"])[0];
+        let second = if first == "a" { "b" } else { "a" };
+        type Row<'a> = (&'a str, &'a [&'a str], &'a [(&'a str, &'a str)], &'a [(&'a str, &'a [&'a str])]);
+        let rows: [Row<'_>; 5] = [
+            ("nobody lives", &[], &[], &[]),
+            ("one of a group", &["c"], &[], &[("10.0.9.2", &["c"])]),
+            ("its first choice", &["a", "b"], &[("10.0.9.0", second)], &[("10.0.9.1", &[first, second])]),
+            ("who has its share is second", &["a", "b"], &[("10.0.9.0", first)], &[("10.0.9.1", &[second, first])]),
+            ("one alone has all", &["b"], &[("10.0.9.0", "b")], &[("10.0.9.1", &["b"])]),
+        ];
+        for (name, live, held, expected) in rows {
+            let live = live.iter().copied().collect();
+            let held: BTreeMap<IpAddr, &str> = held.iter().map(|(text, node)| (address(text), *node)).collect();
+            let free = all.keys().filter(|address| !held.contains_key(*address)).copied().collect();
+            let expected: BTreeMap<IpAddr, Vec<&str>> =
+                expected.iter().map(|(text, nodes)| (address(text), nodes.to_vec())).collect();
+            assert_eq!(turns(&all, &live, &held, &free), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Which version of a Lease it is.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::Preconditions;
+
+/// A version of a Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Version {
+    pub(super) uid: String,
+    pub(super) resource_version: String,
+}
+
+impl Version {
+    pub(super) fn of(lease: &Lease) -> Self {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        Self { uid: text(&lease.metadata.uid), resource_version: text(&lease.metadata.resource_version) }
+    }
+
+    /// Whether it certainly is older. A watch may tell of what an answer has outdated already: to believe
+    /// it would be wrong for a moment, though never unsafe.
+    pub(super) fn is_older_than(&self, other: &Self) -> bool {
+        let number = |version: &Self| version.resource_version.parse::<u64>().ok();
+        matches!((number(self), number(other)), (Some(mine), Some(other)) if mine < other)
+    }
+
+    /// What a request asks for that is about this version alone.
+    pub(super) fn only(&self) -> Preconditions {
+        Preconditions { uid: Some(self.uid.clone()), resource_version: Some(self.resource_version.clone()) }
+    }
+}

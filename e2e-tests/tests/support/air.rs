@@ -1,0 +1,107 @@
+//! The networks of all nodes of a test, as a switch between them would see them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use clusterip::agent::assignments::Protocol;
+use clusterip::agent::network::Network;
+use tokio::time::Instant;
+
+/// What happened to an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// It came to this node, with these ports.
+    Came(BTreeSet<(Protocol, u16)>),
+    /// Its ports are others now.
+    Ports(BTreeSet<(Protocol, u16)>),
+    /// It was announced.
+    Announced,
+    /// It was taken away by the agent, when it was still there or not any more.
+    Released { in_time: bool },
+}
+
+#[derive(Default)]
+struct Inner {
+    held: BTreeMap<IpAddr, BTreeMap<String, (Instant, BTreeSet<(Protocol, u16)>)>>,
+    log: Vec<(IpAddr, String, What)>,
+    twice: Vec<String>,
+}
+
+/// What all nodes have. An address goes by itself when its time is over, as the kernel does it.
+#[derive(Clone, Default)]
+pub struct Air(Arc<Mutex<Inner>>);
+
+impl Air {
+    /// The network of this node.
+    pub fn node(&self, name: &str) -> Node {
+        Node { air: self.clone(), name: name.to_owned() }
+    }
+
+    /// Who has what now.
+    pub fn holders(&self) -> BTreeMap<IpAddr, String> {
+        let (now, inner) = (Instant::now(), self.lock());
+        let holder = |nodes: &BTreeMap<String, (Instant, BTreeSet<_>)>| {
+            nodes.iter().find(|(_, (until, _))| now < *until).map(|(node, _)| node.clone())
+        };
+        inner.held.iter().filter_map(|(address, nodes)| Some((*address, holder(nodes)?))).collect()
+    }
+
+    /// What has happened, in order.
+    pub fn log(&self) -> Vec<(IpAddr, String, What)> {
+        self.lock().log.clone()
+    }
+
+    /// No address was ever on two nodes at once.
+    #[track_caller]
+    pub fn never_twice(&self) {
+        assert_eq!(self.lock().twice, Vec::<String>::new());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The network of one node.
+pub struct Node {
+    air: Air,
+    name: String,
+}
+
+impl Network for Node {
+    type Error = Infallible;
+
+    async fn hold(&self, address: IpAddr, ports: &BTreeSet<(Protocol, u16)>, until: Instant) -> Result<(), Infallible> {
+        let now = Instant::now();
+        let mut inner = self.air.lock();
+        let nodes = inner.held.entry(address).or_default();
+        let other = nodes.iter().find(|(node, (until, _))| **node != self.name && now < *until);
+        let other = other
+            .map(|(node, (until, _))| format!("{address}: {} while {node} has it for {:?}", self.name, *until - now));
+        let before = nodes.insert(self.name.clone(), (until, ports.clone())).filter(|(until, _)| now < *until);
+        let what = match before {
+            Some((_, known)) if known == *ports => None,
+            Some(_) => Some(What::Ports(ports.clone())),
+            None => Some(What::Came(ports.clone())),
+        };
+        inner.log.extend(what.map(|what| (address, self.name.clone(), what)));
+        inner.twice.extend(other);
+        Ok(())
+    }
+
+    async fn release(&self, address: IpAddr) -> Result<(), Infallible> {
+        let now = Instant::now();
+        let mut inner = self.air.lock();
+        let before = inner.held.get_mut(&address).and_then(|nodes| nodes.remove(&self.name));
+        let in_time = before.is_some_and(|(until, _)| now < until);
+        inner.log.push((address, self.name.clone(), What::Released { in_time }));
+        Ok(())
+    }
+
+    async fn announce(&self, address: IpAddr) -> Result<(), Infallible> {
+        self.air.lock().log.push((address, self.name.clone(), What::Announced));
+        Ok(())
+    }
+}
