@@ -26,7 +26,8 @@ use smoltcp::wire::{
 use crate::error::{Error, Result};
 use crate::interface::Interface;
 
-/// Sends announcements, from the network namespace in which it was opened.
+/// Sends announcements, from the network namespace in which it was opened. It is to be kept: to close it
+/// takes the kernel milliseconds.
 #[derive(Debug)]
 pub struct Announcer {
     socket: OwnedFd,

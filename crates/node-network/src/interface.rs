@@ -42,7 +42,7 @@ pub enum Held {
 /// An interface, and the way to its kernel. Cheap to clone.
 ///
 /// It is meant as it was found: when the interface goes, and another one with its name comes, that one has
-/// to be found again. Until then everything says [`Error::NoInterface`].
+/// to be found again. Until then nothing is held, and nothing can be: [`Error::NoInterface`] says so.
 #[derive(Clone, Debug)]
 pub struct Interface {
     name: String,

@@ -11,6 +11,9 @@
 //!   not bear, their rules by their table.
 //! - All of it belongs to the network namespace that the calling thread is in.
 //!
+//! Whoever takes an address over lets its ports through first, then puts the address on the interface, then
+//! announces it: so nothing else is reached in between. Whoever gives it up goes the other way.
+//!
 //! `CAP_NET_ADMIN` is needed for addresses and the firewall, `CAP_NET_RAW` for announcements, and the
 //! program `nft` for the firewall. On any other system than Linux this crate is empty.
 #![cfg(target_os = "linux")]

@@ -17,6 +17,7 @@ pub fn obey() {
     let mut inside = Inside {
         runtime: Builder::new_current_thread().enable_all().build().unwrap(),
         interface: None,
+        announcer: None,
         firewall: Firewall::new("clusterip_external"),
         connection: None,
         flooding: Arc::default(),
@@ -32,6 +33,7 @@ pub fn obey() {
 struct Inside {
     runtime: Runtime,
     interface: Option<Interface>,
+    announcer: Option<Announcer>,
     firewall: Firewall,
     connection: Option<TcpStream>,
     flooding: Arc<AtomicBool>,
@@ -64,7 +66,10 @@ impl Inside {
             }
             ["held"] => format!("{:?}", block_on.block_on(interface().held())?),
             ["announce", address] => {
-                Announcer::open()?.announce(interface(), address.parse()?)?;
+                if self.announcer.is_none() {
+                    self.announcer = Some(Announcer::open()?);
+                }
+                self.announcer.as_ref().unwrap().announce(interface(), address.parse()?)?;
                 "announced".to_owned()
             }
             ["lenient-arp"] => lenient_arp("eth0")?.map_or("strict enough".to_owned(), |lenient| lenient.to_string()),

@@ -120,11 +120,13 @@ impl Host {
         lines.map(line).collect()
     }
 
-    /// The hardware address that the host has for another address, whatever the state of the entry.
+    /// The hardware address that the host has for another address, whatever the state of the entry; with
+    /// ` router` if it takes that for one.
     pub fn neighbour(&self, address: &str) -> Option<String> {
         let told = self.namespace.ip(&format!("neighbour show {address} dev eth0"));
         let mut words = told.split_whitespace().skip_while(|word| *word != "lladdr").skip(1);
-        words.next().map(str::to_owned)
+        let hardware = words.next()?;
+        Some(if words.next() == Some("router") { format!("{hardware} router") } else { hardware.to_owned() })
     }
 }
 
