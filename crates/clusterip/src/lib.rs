@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod commands;
 pub mod controller;
 pub mod evaluator;
+pub mod external;
 pub mod live_settings;
 pub mod logging;
 pub mod metrics;

@@ -78,7 +78,11 @@ impl LinuxNetwork {
             return Ok(());
         }
         let Open { ports, changes } = self.open().clone();
-        if ports.is_empty() { self.firewall.remove().await? } else { self.firewall.replace(&ports).await? }
+        if ports.is_empty() {
+            self.firewall.remove().await?
+        } else {
+            self.firewall.replace(&ports).await?
+        }
         *shown = changes;
         Ok(())
     }

@@ -34,6 +34,8 @@ mod book;
 pub mod claims;
 mod heart;
 pub mod heartbeat;
+#[cfg(target_os = "linux")]
+pub mod linux;
 mod members;
 pub mod network;
 pub mod rendezvous;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use clusterip_core::evidence::NODE_SELECTOR_ANNOTATION;
+use clusterip_core::external::claim::FOREIGN_ANNOTATIONS;
 use serde_json::{Map, Value};
 
 use super::kinds::{Kind, own_name};
@@ -92,7 +93,9 @@ fn kept_metadata(kind: &Kind, object: &Watched) -> Option<Value> {
     if let Some(labels) = from.labels.as_ref().filter(|_| own_labels).and_then(|labels| strings(labels, &|_| true)) {
         metadata.insert("labels".to_owned(), labels);
     }
-    let ours = |key: &str| key.starts_with("clusterip-policy/") || key == NODE_SELECTOR_ANNOTATION;
+    let ours = |key: &str| {
+        key.starts_with("clusterip-policy/") || key == NODE_SELECTOR_ANNOTATION || FOREIGN_ANNOTATIONS.contains(&key)
+    };
     if let Some(annotations) = from.annotations.as_ref().and_then(|annotations| strings(annotations, &ours)) {
         metadata.insert("annotations".to_owned(), annotations);
     }

@@ -92,7 +92,8 @@ impl Agent {
         let mut assigned = Assigned { module, settings, stores, changes, refused: BTreeSet::new() };
         let (tell, assignments) = watch::channel(Arc::new(assigned.look().await));
         let assigned = tokio::spawn(assigned.run(tell, until(stopped.clone())));
-        let holder = Holder { client, namespace, node: self.node.clone(), assignments, network };
+        let heartbeat = connect::client(self.kubeconfig.as_deref()).await?;
+        let holder = Holder { client, heartbeat, namespace, node: self.node.clone(), assignments, network };
         let (holding, _) = watch::channel(BTreeSet::new());
         let held = tokio::spawn(holder.run(holding, until(stopped)));
         told_to_stop().await;

@@ -11,7 +11,6 @@ use super::eligible;
 use super::recorded::{ports, recorded, shown};
 use crate::agent::assignments::{Assignment, Assignments};
 use crate::cluster::object::{name, namespace, text};
-use crate::cluster::snapshot::Snapshot;
 
 /// A Service that does not get what it has recorded.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,19 +23,20 @@ pub struct Refusal {
     pub reason: String,
 }
 
-/// What is to be held, and who gets nothing, by the objects in `snapshot`. `admits` says of a Service why it
+/// What is to be held, and who gets nothing, with these Services and Nodes. `admits` says of a Service why it
 /// may not have what it has recorded; nothing where it may.
 ///
 /// Where several Services have recorded the same address, which only happens behind the policy's back, it is
 /// for the one whose status shows it; of those, and of those without, for the first by namespace and name.
 pub fn assignments(
     settings: &ExternalSettings,
-    snapshot: &Snapshot,
+    services: impl IntoIterator<Item = Value>,
+    nodes: &[Value],
     admits: &mut dyn FnMut(&Value) -> Option<String>,
 ) -> (Assignments, Vec<Refusal>) {
     let mut claimants: BTreeMap<IpAddr, Vec<Value>> = BTreeMap::new();
     let mut refused = Vec::new();
-    for service in snapshot.all("v1", "Service") {
+    for service in services {
         let addresses = recorded(&service, settings);
         let inside: Vec<IpAddr> =
             addresses.into_iter().filter(|address| settings.pool_of(*address).is_some()).collect();
@@ -52,7 +52,6 @@ pub fn assignments(
             claimants.entry(address).or_default().push(service.clone());
         }
     }
-    let nodes: Vec<Value> = snapshot.all("v1", "Node").collect();
     let mut assigned = Assignments::new();
     for (address, mut services) in claimants {
         let Some(pool) = settings.pool_of(address) else { continue };
@@ -62,7 +61,7 @@ pub fn assignments(
         let holder = id(&first);
         let reason = format!("Service {}/{} has recorded it, too", holder.0, holder.1);
         refused.extend(services.map(|other| Refusal { service: id(&other), address, reason: reason.clone() }));
-        let nodes = eligible::names(&nodes, &pool.nodes).into_iter().collect();
+        let nodes = eligible::names(nodes, &pool.nodes).into_iter().collect();
         assigned.insert(address, Assignment { service: holder, ports: ports(&first), nodes });
     }
     refused.sort();
@@ -88,6 +87,9 @@ mod tests {
 
     use super::*;
     use crate::agent::assignments::Protocol;
+
+    /// Name, Services, what is assigned (address, Service, Nodes), and what is refused (Service, address, reason).
+    type Row<'r> = (&'r str, Vec<Value>, Vec<(&'r str, &'r str, &'r [&'r str])>, Vec<(&'r str, &'r str, &'r str)>);
 
     fn settings() -> ExternalSettings {
         let document = json!({"external": {"pools": [
@@ -123,7 +125,7 @@ mod tests {
             node("d", "True", json!({"node.kubernetes.io/exclude-from-external-load-balancers": ""})),
         ];
         let ingress = |address: &str| json!({"status": {"loadBalancer": {"ingress": [{"ip": address}]}}});
-        let rows: [(&str, Vec<Value>, Vec<(&str, &str, &[&str])>, Vec<(&str, &str, &str)>); 7] = [
+        let rows: [Row; 7] = [
             ("one", vec![service("web", "10.0.9.10", json!({}))], vec![("10.0.9.10", "web", &["a", "b"])], vec![]),
             (
                 "of nodes with a label",
@@ -158,9 +160,7 @@ mod tests {
             ),
         ];
         for (name, services, expected, refused) in rows {
-            let mut snapshot = Snapshot::default();
-            services.into_iter().chain(nodes.clone()).for_each(|object| snapshot.insert(object));
-            let found = assignments(&settings(), &snapshot, &mut |service| {
+            let found = assignments(&settings(), services, &nodes, &mut |service| {
                 (text(service, &["metadata", "name"]) == "bad").then(|| "not for you".to_owned())
             });
             let owned = |name: &str| ("shop".to_owned(), name.to_owned());

@@ -7,11 +7,13 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use clusterip_core::external::RECORD_ANNOTATION;
+use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use super::admitted::refusal;
 use super::assignments::{Refusal, assignments};
+use super::recorded::recorded;
 use crate::agent::assignments::Assignments;
 use crate::cluster::kinds::own_name;
 use crate::cluster::object::{Packed, text};
@@ -42,10 +44,15 @@ impl Follower {
         let (module, stores) = (Arc::clone(&self.module), self.stores.clone());
         let settings = Arc::clone(&self.settings.borrow_and_update());
         let looked = tokio::task::spawn_blocking(move || {
-            let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner).clone();
-            let shared = Arc::new(std::sync::RwLock::new(snapshot.clone()));
-            assignments(&settings.settings.external, &snapshot, &mut |service| {
-                refusal(&module, &settings, &shared, service).unwrap_or_else(|error| Some(error.to_string()))
+            let external = &settings.settings.external;
+            let (services, nodes): (Vec<Value>, Vec<Value>) = {
+                let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
+                let services = snapshot.all("v1", "Service").filter(|service| !recorded(service, external).is_empty());
+                (services.collect(), snapshot.all("v1", "Node").collect())
+            };
+            assignments(external, services, &nodes, &mut |service| {
+                let refusal = refusal(&module, &settings, stores.snapshot(), service);
+                refusal.unwrap_or_else(|error| Some(error.to_string()))
             })
         });
         let (assigned, refused) = looked.await.unwrap_or_default();
@@ -87,9 +94,9 @@ impl Follower {
 /// Whether a change may have to do with external addresses.
 fn matters(change: &Change) -> bool {
     let recorded = |object: &Option<Packed>| {
-        object.as_ref().is_some_and(|object| {
-            !text(&object.value(), &["metadata", "annotations", RECORD_ANNOTATION]).is_empty()
-        })
+        object
+            .as_ref()
+            .is_some_and(|object| !text(&object.value(), &["metadata", "annotations", RECORD_ANNOTATION]).is_empty())
     };
     own_name(&change.kind) != "Service" || recorded(&change.before) || recorded(&change.after)
 }

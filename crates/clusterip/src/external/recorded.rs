@@ -66,10 +66,20 @@ mod tests {
         let ours = || json!("clusterip-policy/external");
         let rows = [
             ("of our class", service("LoadBalancer", ours(), "10.0.9.10"), false, vec!["10.0.9.10"]),
-            ("both families", service("LoadBalancer", ours(), "fd00::9, 10.0.9.10"), false, vec!["fd00::9", "10.0.9.10"]),
+            (
+                "both families",
+                service("LoadBalancer", ours(), "fd00::9, 10.0.9.10"),
+                false,
+                vec!["fd00::9", "10.0.9.10"],
+            ),
             ("no address", service("LoadBalancer", ours(), "x"), false, vec![]),
             ("of another class", service("LoadBalancer", json!("other"), "10.0.9.10"), true, vec![]),
-            ("without a class, where that is ours", service("LoadBalancer", Value::Null, "10.0.9.10"), true, vec!["10.0.9.10"]),
+            (
+                "without a class, where that is ours",
+                service("LoadBalancer", Value::Null, "10.0.9.10"),
+                true,
+                vec!["10.0.9.10"],
+            ),
             ("without a class", service("LoadBalancer", Value::Null, "10.0.9.10"), false, vec![]),
             ("of another type", service("ClusterIP", ours(), "10.0.9.10"), true, vec![]),
             ("nothing", json!({}), true, vec![]),

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clusterip_core::answer::Answer;
+use clusterip_core::external::Held;
 use clusterip_core::node::Allocation;
 use clusterip_core::validate::SettingsAnswer;
 use serde::Serialize;
@@ -49,6 +50,8 @@ struct Payload<'p> {
     settings: &'p Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     allocation: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    external: Option<Value>,
 }
 
 /// The policy with a memory of its own.
@@ -112,7 +115,23 @@ impl Module {
         settings: &Value,
         calls: Arc<dyn HostCalls>,
     ) -> Result<Answer, ModuleError> {
-        self.call("validate", &Payload { request, settings, allocation: None }, Some(calls))
+        self.call("validate", &Payload { request, settings, allocation: None, external: None }, Some(calls))
+    }
+
+    /// Evaluates an admission request, and tells which external addresses are held: then the policy also gives
+    /// some.
+    ///
+    /// # Errors
+    /// As [`Self::validate`].
+    pub fn place(
+        &self,
+        request: &Value,
+        settings: &Value,
+        held: &Held,
+        calls: Arc<dyn HostCalls>,
+    ) -> Result<Answer, ModuleError> {
+        let payload = Payload { request, settings, allocation: None, external: Some(held.to_value()) };
+        self.call("validate", &payload, Some(calls))
     }
 
     /// Asks for the blocks of a Node, of which nothing need be looked up.
@@ -168,7 +187,7 @@ impl Instance {
     /// # Errors
     /// As [`Module::assign`].
     pub fn assign(&self, request: &Value, settings: &Value, allocation: &Allocation) -> Result<Answer, ModuleError> {
-        self.call("validate", &Payload { request, settings, allocation: Some(allocation.to_value()) })
+        self.call("validate", &Payload { request, settings, allocation: Some(allocation.to_value()), external: None })
     }
 
     fn call<T: DeserializeOwned>(&self, operation: &str, payload: &impl Serialize) -> Result<T, ModuleError> {

@@ -37,7 +37,7 @@ fn holder(network: &Network, node: usize) -> Inside {
 }
 
 fn only_open_ports_are_reached() {
-    let network = Network::new();
+    let network = Network::new(2);
     let mut node = holder(&network, 0);
     let mut client = network.client.inside();
     for port in ["80", "81"] {
@@ -71,7 +71,7 @@ fn only_open_ports_are_reached() {
 }
 
 fn ports_are_those_before_translation() {
-    let network = Network::new();
+    let network = Network::new(2);
     let mut node = holder(&network, 0);
     let mut client = network.client.inside();
     // As kube-proxy does, to a Pod, which is the node itself here.
@@ -93,7 +93,7 @@ fn ports_are_those_before_translation() {
 }
 
 fn connections_outlive_their_port() {
-    let network = Network::new();
+    let network = Network::new(2);
     let mut node = holder(&network, 0);
     let mut client = network.client.inside();
     node.expect("listen 80", "listening");
@@ -110,7 +110,7 @@ fn connections_outlive_their_port() {
 }
 
 fn nothing_slips_through_a_replacement() {
-    let network = Network::new();
+    let network = Network::new(2);
     let mut node = holder(&network, 0);
     let mut client = network.client.inside();
     for port in ["80", "81"] {
@@ -188,7 +188,7 @@ fn in_order(shown: &str) -> String {
 }
 
 fn the_table_is_its_own() {
-    let network = Network::new();
+    let network = Network::new(2);
     let mut node = network.nodes[0].inside();
     let nft = |arguments: &[&str]| network.nodes[0].namespace.exec(&[&["nft"][..], arguments].concat());
     let ruleset = || in_order(&nft(&["--numeric-priority", "list", "ruleset"]));
@@ -219,7 +219,7 @@ fn the_table_is_its_own() {
 }
 
 fn neighbours_learn_of_a_takeover() {
-    let network = Network::new();
+    let network = Network::new(2);
     let mut client = network.client.inside();
     let mut nodes = [network.nodes[0].inside(), network.nodes[1].inside()];
     for node in &mut nodes {
@@ -248,7 +248,7 @@ fn neighbours_learn_of_a_takeover() {
 }
 
 fn an_address_goes_with_its_holder() {
-    let network = Network::new();
+    let network = Network::new(2);
     let node = &network.nodes[0];
     let before = node.addresses();
     let mut holder = node.inside();
@@ -281,7 +281,7 @@ fn an_address_goes_with_its_holder() {
 }
 
 fn leftovers_are_told_from_others() {
-    let network = Network::new();
+    let network = Network::new(2);
     let node = &network.nodes[0];
     // Those of others, as much like ours as they can be.
     let others = [
@@ -322,7 +322,7 @@ fn leftovers_are_told_from_others() {
 }
 
 fn a_held_address_is_nobodys_source() {
-    let network = Network::new();
+    let network = Network::new(2);
     let node = &network.nodes[0];
     // fd00:9::1ff is nearer to fd00:9::100 than to fd00:9::1, which would make that the source.
     let sources = || {
@@ -338,7 +338,7 @@ fn a_held_address_is_nobodys_source() {
 }
 
 fn the_interface_is_found() {
-    let network = Network::new();
+    let network = Network::new(2);
     let node = &network.nodes[0];
     let mut inside = node.inside();
     let none = "error: the main routing table has no default route, of IPv4 or IPv6: name the interface";
@@ -368,7 +368,7 @@ fn the_interface_is_found() {
 }
 
 fn refusals_say_why() {
-    let network = Network::new();
+    let network = Network::new(2);
     let node = &network.nodes[0];
     let mut inside = node.inside();
     node.namespace.ip("link add gone type veth peer name other");
@@ -425,7 +425,7 @@ fn refusals_say_why() {
 }
 
 fn rights_that_lack_are_named() {
-    let network = Network::new();
+    let network = Network::new(2);
     let _holder = holder(&network, 0);
     /// What takes something away, and what is said to which commands then.
     type Row = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
@@ -492,7 +492,7 @@ fn rights_that_lack_are_named() {
 }
 
 fn lenient_arp_is_seen() {
-    let network = Network::new();
+    let network = Network::new(2);
     let node = &network.nodes[0].namespace;
     let mut inside = network.nodes[0].inside();
     let sysctl = |setting: &str| node.exec(&["sysctl", "-qw", setting]);

@@ -51,7 +51,7 @@ pub fn until<T: std::fmt::Debug>(what: &str, mut seen: impl FnMut() -> T, wanted
 }
 
 /// A network namespace. It goes with this value.
-pub struct Namespace(String);
+pub struct Namespace(pub String);
 
 impl Namespace {
     fn new(name: &str) -> Self {
@@ -134,13 +134,13 @@ impl Host {
 pub struct Network {
     /// A host that holds nothing.
     pub client: Host,
-    /// 10.0.9.1 and 10.0.9.2.
-    pub nodes: [Host; 2],
+    /// 10.0.9.1, 10.0.9.2 and so on.
+    pub nodes: Vec<Host>,
     _bridge: Namespace,
 }
 
 impl Network {
-    pub fn new() -> Self {
+    pub fn new(nodes: u8) -> Self {
         let bridge = Namespace::new("bridge");
         bridge.ip("link add bridge type bridge mcast_snooping 0");
         bridge.ip("link set bridge up");
@@ -154,7 +154,7 @@ impl Network {
             end.ip(&format!("address add fd00:9::{number}/64 dev eth0 nodad"));
             host
         };
-        Self { client: host("client", 200), nodes: [host("node-1", 1), host("node-2", 2)], _bridge: bridge }
+        Self { client: host("client", 200), nodes: (1..=nodes).map(|number| host(&format!("node-{number}"), number)).collect(), _bridge: bridge }
     }
 }
 

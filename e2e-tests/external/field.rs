@@ -1,0 +1,261 @@
+//! Nodes with agents, a client, and a control plane that each agent has a way of its own to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead as _, BufReader};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kube::Client;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+
+use super::PROBE;
+use super::network::{Host, Network, run};
+use super::support::control_plane::ControlPlane;
+use super::support::moving::send;
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+
+/// Three nodes with an agent each, and a client.
+pub struct Field {
+    pub network: Network,
+    pub client: Client,
+    namespace: String,
+    agents: Vec<Option<Agent>>,
+    names: Vec<String>,
+    links: Vec<String>,
+    kubeconfigs: Vec<std::path::PathBuf>,
+    folder: tempfile::TempDir,
+}
+
+/// `clusterip agent` on a node.
+pub struct Agent {
+    child: Child,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+/// Waits for an answer, at most so long.
+#[track_caller]
+pub fn within<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(begin.elapsed() < limit, "not within {limit:?}: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+impl Field {
+    /// Agents on three nodes, for the addresses in `10.0.9.0/24` from 10.0.9.10 to 10.0.9.240, which is what the
+    /// bridge has. Each field has Nodes and a namespace of its own.
+    pub fn new() -> Self {
+        static NUMBER: AtomicU8 = AtomicU8::new(1);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let plane = ControlPlane::shared();
+        let client = RUNTIME.block_on(async { plane.client() });
+        let network = Network::new(3);
+        let namespace = RUNTIME.block_on(plane.namespace("external"));
+        let folder = tempfile::tempdir().unwrap();
+        let settings = json!({"external": {"pools": [
+            {"name": "all", "cidrs": ["10.0.9.10-10.0.9.240"], "match": {"namespaces": [namespace]}},
+        ]}});
+        std::fs::write(folder.path().join("settings.yaml"), settings.to_string()).unwrap();
+        let mut field =
+            Self { network, client, namespace, agents: vec![], names: vec![], links: vec![], kubeconfigs: vec![], folder };
+        for index in 0..3_u8 {
+            let name = format!("{}-node-{}", field.namespace, index + 1);
+            field.create("/api/v1/nodes", &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
+            let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+            field.patch(&format!("/api/v1/nodes/{name}/status"), &ready);
+            field.names.push(name);
+            field.connect(plane, number, index);
+            field.agents.push(None);
+            field.start(index.into());
+        }
+        field
+    }
+
+    /// A way of its own from a node to the API server.
+    fn connect(&mut self, plane: &ControlPlane, number: u8, index: u8) {
+        let (link, node) = (format!("m{number}-{index}"), &self.network.nodes[usize::from(index)].namespace);
+        run("ip", &["link", "add", &link, "type", "veth", "peer", "name", "mgmt", "netns", &node.0]);
+        let (near, far) = (Ipv4Addr::new(10, 250, number, 4 * index + 1), Ipv4Addr::new(10, 250, number, 4 * index + 2));
+        run("ip", &["address", "add", &format!("{near}/30"), "dev", &link]);
+        run("ip", &["link", "set", &link, "up"]);
+        node.ip(&format!("address add {far}/30 dev mgmt"));
+        node.ip("link set mgmt up");
+        let server: SocketAddr = plane.server().strip_prefix("https://").unwrap().parse().unwrap();
+        let listener = RUNTIME.block_on(TcpListener::bind((near, 0))).unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        RUNTIME.spawn(async move {
+            while let Ok((mut from, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut to = TcpStream::connect(server).await?;
+                    tokio::io::copy_bidirectional(&mut from, &mut to).await
+                });
+            }
+        });
+        let file = plane.write_kubeconfig(&format!("{link}.kubeconfig"), &url, plane.admin_token());
+        let mut kubeconfig: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        kubeconfig["clusters"][0]["cluster"]["tls-server-name"] = server.ip().to_string().into();
+        std::fs::write(&file, kubeconfig.to_string()).unwrap();
+        self.kubeconfigs.push(file);
+        self.links.push(link);
+    }
+
+    /// Starts the agent of a node.
+    pub fn start(&mut self, index: usize) {
+        let namespace = &self.network.nodes[index].namespace.0;
+        let mut child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--", "ip", "netns", "exec", namespace, env!("CARGO_BIN_EXE_clusterip")])
+            .args(["agent", "--interface", "eth0", "--node", &self.names[index], "--namespace", &self.namespace])
+            .arg("--settings")
+            .arg(self.folder.path().join("settings.yaml"))
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfigs[index])
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let (log, name, begin) = (Arc::default(), index + 1, Instant::now());
+        let kept: Arc<Mutex<Vec<String>>> = Arc::clone(&log);
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let line = format!("{:7.2} node-{name} {line}", begin.elapsed().as_secs_f64());
+                kept.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+            }
+        });
+        self.agents[index] = Some(Agent { child, log });
+    }
+
+    /// Sends the agent of a node a signal.
+    pub fn signal(&self, index: usize, signal: Signal) {
+        let pid = self.agents[index].as_ref().unwrap().child.id();
+        kill(Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();
+    }
+
+    /// How the agent of a node ended.
+    pub fn ended(&mut self, index: usize) -> ExitStatus {
+        self.agents[index].as_mut().unwrap().child.wait().unwrap()
+    }
+
+    /// Cuts a node off from the API server, or ends that. Its network to clients is as it was.
+    pub fn cut(&self, index: usize, cut: bool) {
+        run("ip", &["link", "set", &self.links[index], if cut { "down" } else { "up" }]);
+    }
+
+    /// A Service that has recorded this address, and serves TCP port 80.
+    pub fn serve(&self, name: &str, address: IpAddr) {
+        let object = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": name, "annotations": {"clusterip-policy/external-addresses": address}},
+            "spec": {
+                "type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external",
+                "allocateLoadBalancerNodePorts": false, "ports": [{"port": 80}],
+            },
+        });
+        self.create(&format!("/api/v1/namespaces/{}/services", self.namespace), &object);
+    }
+
+    fn create(&self, path: &str, object: &Value) {
+        RUNTIME.block_on(send(&self.client, Method::POST, path, Some(object))).unwrap();
+    }
+
+    fn patch(&self, path: &str, object: &Value) {
+        RUNTIME.block_on(send(&self.client, Method::PATCH, path, Some(object))).unwrap();
+    }
+
+    /// The external addresses on each node.
+    pub fn held(&self) -> Vec<BTreeSet<IpAddr>> {
+        let of = |host: &Host| {
+            let addresses = host.addresses();
+            let single = addresses.iter().filter_map(|line| line.split_whitespace().find_map(|word| word.strip_suffix("/32")));
+            single.map(|address| address.parse().unwrap()).collect()
+        };
+        self.network.nodes.iter().map(of).collect()
+    }
+
+    /// The node that holds an address, if exactly one does.
+    pub fn holder(&self, address: IpAddr) -> Option<usize> {
+        let held = self.held();
+        let holders: Vec<usize> = (0..held.len()).filter(|index| held[*index].contains(&address)).collect();
+        assert!(holders.len() < 2, "{address} is on nodes {holders:?}");
+        holders.first().copied()
+    }
+
+    /// Asks from the client who answers for these addresses, until [`Probe::end`].
+    pub fn probe(&self, addresses: &[IpAddr]) -> Probe {
+        let child = Command::new("ip")
+            .args(["netns", "exec", &self.network.client.namespace.0])
+            .arg(std::env::current_exe().unwrap())
+            .args([PROBE, "10.0.9.200"])
+            .args(addresses.iter().map(ToString::to_string))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Probe { child, begin: Instant::now() }
+    }
+}
+
+impl Drop for Field {
+    fn drop(&mut self) {
+        for link in &self.links {
+            let _ = Command::new("ip").args(["link", "delete", link]).status();
+        }
+        for agent in self.agents.iter_mut().flatten() {
+            let _ = agent.child.kill();
+            let _ = agent.child.wait();
+        }
+        if thread::panicking() {
+            let mut lines: Vec<String> = Vec::new();
+            for agent in self.agents.iter().flatten() {
+                lines.extend(agent.log.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned());
+            }
+            eprintln!("{}", lines.join("\n"));
+        }
+    }
+}
+
+/// Who answers ARP.
+pub struct Probe {
+    child: Child,
+    pub begin: Instant,
+}
+
+/// The answers to one question: after how many milliseconds, and from which hardware addresses.
+pub struct Answers {
+    pub after: u64,
+    pub from: BTreeSet<String>,
+}
+
+impl Probe {
+    /// Stops asking. The answers to each question, for each address.
+    pub fn end(mut self) -> BTreeMap<IpAddr, Vec<Answers>> {
+        self.child.kill().unwrap();
+        let mut all: BTreeMap<IpAddr, BTreeMap<u64, Answers>> = BTreeMap::new();
+        for line in BufReader::new(self.child.stdout.take().unwrap()).lines().map_while(Result::ok) {
+            let words: Vec<&str> = line.split(' ').collect();
+            // The last line may be cut off.
+            let [after, number, address, hardware] = words[..] else { continue };
+            let answers = all.entry(address.parse().unwrap()).or_default();
+            let after = after.parse().unwrap();
+            let answers =
+                answers.entry(number.parse().unwrap()).or_insert_with(|| Answers { after, from: BTreeSet::new() });
+            answers.from.insert(hardware.to_owned());
+        }
+        self.child.wait().unwrap();
+        all.into_iter().map(|(address, answers)| (address, answers.into_values().collect())).collect()
+    }
+}

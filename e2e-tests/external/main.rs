@@ -1,0 +1,63 @@
+//! External addresses with real packets: agents on nodes that are network namespaces, a client on the same
+//! bridge, and a real control plane.
+//!
+//! It needs root, `ip`, `nft` and a control plane, and says so where they are missing: then its tests are
+//! counted as ignored. All of it is in a network namespace of its own: nothing of it can be reached from
+//! elsewhere.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod cases;
+mod field;
+#[path = "../../crates/node-network/tests/packets/inside.rs"]
+mod inside;
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../../crates/node-network/tests/packets/network.rs"]
+mod network;
+mod probe;
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::env;
+
+use libtest_mimic::{Arguments, Trial, run};
+use nix::sched::{CloneFlags, unshare};
+
+/// What the program is called with inside of a namespace, to obey.
+const INSIDE: &str = "inside";
+/// What it is called with to ask who answers ARP: the own address, and the others.
+const PROBE: &str = "probe";
+
+fn main() {
+    let words: Vec<String> = env::args().skip(1).collect();
+    match words.first().map(String::as_str) {
+        Some(INSIDE) => return inside::obey(),
+        Some(PROBE) => {
+            let mut addresses = words[1..].iter().map(|address| address.parse().unwrap());
+            let own = addresses.next().unwrap();
+            return probe::ask(own, &addresses.collect::<Vec<_>>());
+        }
+        _ => {}
+    }
+    let lacking = lacking();
+    if let Some(lacking) = &lacking {
+        eprintln!("skipped: tests of external addresses with real packets need {lacking}");
+    } else {
+        // Before there is a second thread: each has a namespace of its own.
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        network::run("ip", &["link", "set", "lo", "up"]);
+        support::use_ring();
+    }
+    let trial = |(name, case): (&str, fn())| {
+        let trial = Trial::test(name, move || {
+            case();
+            Ok(())
+        });
+        trial.with_ignored_flag(lacking.is_some())
+    };
+    run(&Arguments::from_args(), cases::CASES.iter().copied().map(trial).collect()).exit()
+}
+
+fn lacking() -> Option<&'static str> {
+    let lacking = network::lacking();
+    lacking.or_else(|| env::var_os(support::control_plane::PROGRAM).is_none().then_some("a control plane: make test-external"))
+}
