@@ -52,7 +52,7 @@ fn only_open_ports_are_reached() {
         node.expect(&format!("tcp {held} 80 20"), "answered");
         node.expect(&format!("tcp {held} 81 1"), "TimedOut");
     }
-    network.client.namespace.exec(&["sysctl", "-qw", "net.ipv4.ping_group_range=0 0"]);
+    network.client.namespace.set("net/ipv4/ping_group_range", "0 0");
     client.expect("ping 10.0.9.100", "type 0 from 10.0.9.100");
     client.expect("ping fd00:9::100", "type 129 from fd00:9::100");
     for (number, held) in HELD.into_iter().enumerate() {
@@ -227,7 +227,7 @@ fn neighbours_learn_of_a_takeover() {
         node.expect("listen 80", "listening");
     }
     // As a node of a cluster does. Only with IPv6 it makes a difference to its neighbours.
-    network.nodes[1].namespace.exec(&["sysctl", "-qw", "net.ipv6.conf.eth0.forwarding=1"]);
+    network.nodes[1].namespace.set("net/ipv6/conf/eth0/forwarding", "1");
     let router = format!("{} router", network.nodes[1].hardware());
     let entries = [[network.nodes[0].hardware(), network.nodes[1].hardware()], [network.nodes[0].hardware(), router]];
     for (held, entries) in HELD.into_iter().zip(entries) {
@@ -401,7 +401,7 @@ fn refusals_say_why() {
     for (command, answer) in rows {
         inside.expect(command, &answer);
     }
-    node.namespace.exec(&["sysctl", "-qw", "net.ipv6.conf.eth0.disable_ipv6=1"]);
+    node.namespace.set("net/ipv6/conf/eth0/disable_ipv6", "1");
     inside.expect(
         "hold fd00:9::100 9000",
         "error: fd00:9::100 can't be put on interface eth0: IPv6 is disabled there, \
@@ -495,7 +495,6 @@ fn lenient_arp_is_seen() {
     let network = Network::new(2);
     let node = &network.nodes[0].namespace;
     let mut inside = network.nodes[0].inside();
-    let sysctl = |setting: &str| node.exec(&["sysctl", "-qw", setting]);
     inside.expect("lenient-arp", "strict enough");
     node.ip("link add kube-ipvs0 type veth peer name other");
     inside.expect(
@@ -504,7 +503,7 @@ fn lenient_arp_is_seen() {
          2 is needed): every node answers ARP for every external address. \
          Set ipvs.strictARP in kube-proxy's configuration",
     );
-    sysctl("net.ipv4.conf.all.arp_ignore=1");
-    sysctl("net.ipv4.conf.all.arp_announce=2");
+    node.set("net/ipv4/conf/all/arp_ignore", "1");
+    node.set("net/ipv4/conf/all/arp_announce", "2");
     inside.expect("lenient-arp", "strict enough");
 }

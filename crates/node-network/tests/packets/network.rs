@@ -68,6 +68,11 @@ impl Namespace {
         run("ip", &[&["-netns", &self.0][..], &arguments.split(' ').collect::<Vec<_>>()].concat())
     }
 
+    /// Sets a setting of its kernel: a path below /proc/sys.
+    pub fn set(&self, setting: &str, value: &str) {
+        self.exec(&["sh", "-c", &format!("echo '{value}' > /proc/sys/{setting}")]);
+    }
+
     /// Runs another program in it.
     pub fn exec(&self, command: &[&str]) -> String {
         run("ip", &[&["netns", "exec", &self.0][..], command].concat())
