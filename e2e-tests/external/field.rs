@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -71,8 +71,16 @@ impl Field {
             {"name": "all", "cidrs": ["10.0.9.10-10.0.9.240"], "match": {"namespaces": [namespace]}},
         ]}});
         std::fs::write(folder.path().join("settings.yaml"), settings.to_string()).unwrap();
-        let mut field =
-            Self { network, client, namespace, agents: vec![], names: vec![], links: vec![], kubeconfigs: vec![], folder };
+        let mut field = Self {
+            network,
+            client,
+            namespace,
+            agents: vec![],
+            names: vec![],
+            links: vec![],
+            kubeconfigs: vec![],
+            folder,
+        };
         for index in 0..3_u8 {
             let name = format!("{}-node-{}", field.namespace, index + 1);
             field.create("/api/v1/nodes", &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
@@ -90,7 +98,8 @@ impl Field {
     fn connect(&mut self, plane: &ControlPlane, number: u8, index: u8) {
         let (link, node) = (format!("m{number}-{index}"), &self.network.nodes[usize::from(index)].namespace);
         run("ip", &["link", "add", &link, "type", "veth", "peer", "name", "mgmt", "netns", &node.0]);
-        let (near, far) = (Ipv4Addr::new(10, 250, number, 4 * index + 1), Ipv4Addr::new(10, 250, number, 4 * index + 2));
+        let (near, far) =
+            (Ipv4Addr::new(10, 250, number, 4 * index + 1), Ipv4Addr::new(10, 250, number, 4 * index + 2));
         run("ip", &["address", "add", &format!("{near}/30"), "dev", &link]);
         run("ip", &["link", "set", &link, "up"]);
         node.ip(&format!("address add {far}/30 dev mgmt"));
@@ -181,7 +190,8 @@ impl Field {
     pub fn held(&self) -> Vec<BTreeSet<IpAddr>> {
         let of = |host: &Host| {
             let addresses = host.addresses();
-            let single = addresses.iter().filter_map(|line| line.split_whitespace().find_map(|word| word.strip_suffix("/32")));
+            let single =
+                addresses.iter().filter_map(|line| line.split_whitespace().find_map(|word| word.strip_suffix("/32")));
             single.map(|address| address.parse().unwrap()).collect()
         };
         self.network.nodes.iter().map(of).collect()
@@ -205,7 +215,7 @@ impl Field {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        Probe { child, begin: Instant::now() }
+        Probe { child }
     }
 }
 
@@ -231,7 +241,6 @@ impl Drop for Field {
 /// Who answers ARP.
 pub struct Probe {
     child: Child,
-    pub begin: Instant,
 }
 
 /// The answers to one question: after how many milliseconds, and from which hardware addresses.

@@ -59,5 +59,7 @@ fn main() {
 
 fn lacking() -> Option<&'static str> {
     let lacking = network::lacking();
-    lacking.or_else(|| env::var_os(support::control_plane::PROGRAM).is_none().then_some("a control plane: make test-external"))
+    lacking.or_else(|| {
+        env::var_os(support::control_plane::PROGRAM).is_none().then_some("a control plane: make test-external")
+    })
 }

@@ -159,7 +159,11 @@ impl Network {
             end.ip(&format!("address add fd00:9::{number}/64 dev eth0 nodad"));
             host
         };
-        Self { client: host("client", 200), nodes: (1..=nodes).map(|number| host(&format!("node-{number}"), number)).collect(), _bridge: bridge }
+        Self {
+            client: host("client", 200),
+            nodes: (1..=nodes).map(|number| host(&format!("node-{number}"), number)).collect(),
+            _bridge: bridge,
+        }
     }
 }
 

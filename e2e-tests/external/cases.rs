@@ -1,0 +1,183 @@
+//! What must hold, whatever fails.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use super::field::{Answers, Field, Probe, within};
+use super::network::Inside;
+
+/// How long another may take to hold what a dead node held: its heartbeat's 20 s, and its own.
+const TAKEOVER: Duration = Duration::from_secs(25);
+/// How long the first holder may take to be found.
+const BEGIN: Duration = Duration::from_secs(30);
+
+/// For how long it is asked who answers, before and after.
+const SOME: Duration = Duration::from_secs(1);
+
+/// All of them, by name.
+pub const CASES: [(&str, fn()); 6] = [
+    ("a_client_reaches_an_address_by_its_ports_alone", reached),
+    ("a_holder_that_is_killed", killed),
+    ("a_holder_that_is_stopped", stopped),
+    ("a_holder_that_is_cut_from_the_api_server", cut),
+    ("an_agent_that_hangs", hung),
+    ("many_addresses_are_spread_and_shared", spread),
+];
+
+fn address(last: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 9, last))
+}
+
+/// A field with a Service whose address some node holds, and listeners on all nodes.
+struct One {
+    field: Field,
+    address: IpAddr,
+    holder: usize,
+    client: Inside,
+    _listeners: Vec<Inside>,
+}
+
+impl One {
+    fn new() -> Self {
+        let field = Field::new();
+        let address = address(10);
+        let listeners = field.network.nodes.iter().map(|node| {
+            let mut inside = node.inside();
+            inside.expect("listen 80", "listening");
+            inside.expect("listen 81", "listening");
+            inside
+        });
+        let listeners = listeners.collect();
+        field.serve("web", address);
+        let holder = within(BEGIN, "a first holder", || field.holder(address));
+        let client = field.network.client.inside();
+        Self { field, address, holder, client, _listeners: listeners }
+    }
+
+    fn answers(&mut self) -> bool {
+        self.client.ask(&format!("tcp {} 80 1", self.address)) == "answered"
+    }
+
+    /// Waits until another node holds the address and answers there.
+    #[track_caller]
+    fn taken_over(&mut self, begin: Instant, limit: Duration) -> usize {
+        let (field, address, before) = (&self.field, self.address, self.holder);
+        let left = limit.saturating_sub(begin.elapsed());
+        let next = within(left, "another holder", || field.holder(address).filter(|next| *next != before));
+        let hardware = field.network.nodes[next].hardware();
+        within(limit.saturating_sub(begin.elapsed()), "an answer of the other holder", || {
+            let answered = self.client.ask(&format!("tcp {address} 80 1")) == "answered";
+            (answered && self.field.network.client.neighbour(&address.to_string()) == Some(hardware.clone()))
+                .then_some(())
+        });
+        next
+    }
+}
+
+/// Each question was answered by one node at most, and the address was on these nodes, one after the other.
+#[track_caller]
+fn one_at_a_time(field: &Field, probe: Probe, address: IpAddr, nodes: &[usize]) {
+    // For a while at the end, too.
+    sleep(SOME);
+    let answers = probe.end();
+    let mut seen: Vec<String> = Vec::new();
+    for Answers { after, from } in &answers[&address] {
+        assert_eq!(from.len(), 1, "{address} after {after} ms: {from:?}");
+        let from = from.first().unwrap();
+        if seen.last() != Some(from) {
+            seen.push(from.clone());
+        }
+    }
+    let hardware = |index: &usize| field.network.nodes[*index].hardware().replace(':', "-");
+    assert_eq!(seen, nodes.iter().map(hardware).collect::<Vec<_>>(), "{address}");
+}
+
+fn reached() {
+    let mut one = One::new();
+    let address = one.address;
+    within(BEGIN, "an answer", || one.answers().then_some(()));
+    one.client.expect(&format!("tcp {address} 81 1"), "TimedOut");
+    one.client.expect(&format!("tcp 10.0.9.{} 81 1", one.holder + 1), "answered");
+    assert_eq!(
+        one.field.network.client.neighbour(&address.to_string()),
+        Some(one.field.network.nodes[one.holder].hardware())
+    );
+}
+
+fn killed() {
+    let mut one = One::new();
+    let probe = one.field.probe(&[one.address]);
+    sleep(SOME);
+    let begin = Instant::now();
+    one.field.signal(one.holder, Signal::SIGKILL);
+    let next = one.taken_over(begin, TAKEOVER);
+    one_at_a_time(&one.field, probe, one.address, &[one.holder, next]);
+}
+
+fn stopped() {
+    let mut one = One::new();
+    let probe = one.field.probe(&[one.address]);
+    sleep(SOME);
+    let begin = Instant::now();
+    one.field.signal(one.holder, Signal::SIGTERM);
+    let next = one.taken_over(begin, Duration::from_secs(2));
+    assert!(one.field.ended(one.holder).success());
+    one_at_a_time(&one.field, probe, one.address, &[one.holder, next]);
+}
+
+fn cut() {
+    let mut one = One::new();
+    let probe = one.field.probe(&[one.address]);
+    sleep(SOME);
+    let begin = Instant::now();
+    one.field.cut(one.holder, true);
+    let next = one.taken_over(begin, TAKEOVER + Duration::from_secs(5));
+    // It is back, and takes nothing back.
+    one.field.cut(one.holder, false);
+    sleep(Duration::from_secs(10));
+    assert_eq!(one.field.holder(one.address), Some(next));
+    one_at_a_time(&one.field, probe, one.address, &[one.holder, next]);
+}
+
+fn hung() {
+    let mut one = One::new();
+    let probe = one.field.probe(&[one.address]);
+    sleep(SOME);
+    let begin = Instant::now();
+    one.field.signal(one.holder, Signal::SIGSTOP);
+    let next = one.taken_over(begin, TAKEOVER);
+    sleep(Duration::from_secs(60).saturating_sub(begin.elapsed()));
+    one.field.signal(one.holder, Signal::SIGCONT);
+    sleep(Duration::from_secs(10));
+    assert_eq!(one.field.holder(one.address), Some(next));
+    one_at_a_time(&one.field, probe, one.address, &[one.holder, next]);
+}
+
+fn spread() {
+    const COUNT: u8 = 200;
+    let field = Field::new();
+    let all: BTreeSet<IpAddr> = (10..10 + COUNT).filter(|last| *last != 200).map(address).collect();
+    for address in &all {
+        field.serve(&format!("web-{}", address.to_string().replace('.', "-")), *address);
+    }
+    let complete = |held: &[BTreeSet<IpAddr>]| held.iter().map(BTreeSet::len).sum::<usize>() == all.len();
+    let before = within(Duration::from_secs(60), "all addresses to be held", || {
+        Some(field.held()).filter(|held| complete(held))
+    });
+    let even = all.len() as f64 / 3.0;
+    let sizes: Vec<usize> = before.iter().map(BTreeSet::len).collect();
+    assert!(sizes.iter().all(|size| (*size as f64 - even).abs() <= 0.2 * even), "{sizes:?}");
+    field.signal(0, Signal::SIGKILL);
+    let after = within(TAKEOVER + Duration::from_secs(10), "the others to hold all", || {
+        let held = field.held();
+        (held[0].is_empty() && complete(&held)).then_some(held)
+    });
+    assert!((1..3).all(|index| after[index].is_superset(&before[index])), "those who live keep what they have");
+    let gained: Vec<usize> = (1..3).map(|index| after[index].len() - before[index].len()).collect();
+    let half = before[0].len() as f64 / 2.0;
+    assert!(gained.iter().all(|gained| (*gained as f64 - half).abs() <= 0.2 * half + 1.0), "{gained:?} of {half}");
+}
