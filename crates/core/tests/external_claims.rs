@@ -267,6 +267,13 @@ fn both_decisions_are_carried_out_or_neither() {
     expected["audit_annotations"]["external"] = "denied".into();
     assert_eq!(answer_to(&claiming, &FakeCluster::default()), expected);
 
+    // Its new ClusterIP tells the family.
+    let unsaid = balancer_of(json!({"clusterIP": ""}), &[]);
+    settings["services"]["pools"][0]["cidrs"] = json!(["fd00:96::/120"]);
+    let answer = external_answer_listing(&unsaid, &settings, &FakeCluster::default());
+    assert_eq!(answer["mutated_object"]["spec"]["clusterIP"], "fd00:96::1");
+    assert_eq!(answer["audit_annotations"]["external-addresses"], "fd00::9:9b");
+
     settings["services"]["pools"][0]["cidrs"] = json!(["10.96.0.0/30"]);
     let full = FakeCluster::default().service("a/a", "10.96.0.1").service("a/b", "10.96.0.2");
     let answer = external_answer_listing(&claiming, &settings, &full);
