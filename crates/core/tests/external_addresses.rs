@@ -285,7 +285,7 @@ fn an_update_keeps_what_it_can_and_is_never_refused_for_what_was_there() {
     let all: Vec<String> = (9..15).map(|last| format!("10.0.9.{last}")).collect();
     let all: Vec<(&str, &str)> = all.iter().map(|address| (address.as_str(), "other/db")).collect();
     let lost = "10.0.9.10 of pool \"edge\" is held by other/db: the Service can't have it";
-    let full = "pool \"edge\" (10.0.9.8/29) is full: 5 of 5 external addresses used; the Service stays pending: add a range to the pool, or delete Services that are not needed";
+    let full = "pool \"edge\" (10.0.9.8/29) is full: all 5 external addresses are used; the Service waits for one";
     let two = balancer_of(json!({"ipFamilies": ["IPv4", "IPv6"]}), &[(RECORD, "10.0.9.10")]);
     check(vec![
         ("nothing changes", updated(with("10.0.9.10"), with("10.0.9.10")), NOBODY, kept("edge", "10.0.9.10").with(&[])),
@@ -378,7 +378,7 @@ fn a_service_without_an_address_to_have_waits_for_one() {
     let full: Vec<String> = (9..15).map(|last| format!("10.0.9.{last}")).collect();
     let full: Vec<(&str, &str)> = full.iter().map(|address| (address.as_str(), "other/db")).collect();
     let both = balancer_of(json!({"ipFamilies": ["IPv4", "IPv6"]}), &[]);
-    let warning = "pool \"edge\" (10.0.9.8/29) is full: 5 of 5 external addresses used; the Service stays pending: add a range to the pool, or delete Services that are not needed";
+    let warning = "pool \"edge\" (10.0.9.8/29) is full: all 5 external addresses are used; the Service waits for one";
     let record = balancer(&[(RECORD, "10.0.7.7")]);
     check(vec![
         ("no pool", created(elsewhere(balancer(&[]))), NOBODY, now("left").because("no pool of external addresses of IPv4 is for this Service").with(&[])),

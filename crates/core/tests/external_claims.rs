@@ -13,7 +13,8 @@ use support::{
     with_record, with_spec,
 };
 
-const DEPRECATED: &str = "spec.externalIPs is deprecated (KEP-5707, since Kubernetes 1.36): use type: LoadBalancer with loadBalancerClass: clusterip-policy/external instead";
+const DEPRECATED: &str =
+    "spec.externalIPs is deprecated (KEP-5707): use type LoadBalancer, loadBalancerClass clusterip-policy/external";
 const WAY_OUT: &str = "take an address of a pool that is for this Service, or let one be chosen: type: LoadBalancer with loadBalancerClass: clusterip-policy/external";
 const CILIUM: &str = "annotation lbipam.cilium.io/ips";
 

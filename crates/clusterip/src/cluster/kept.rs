@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use clusterip_core::evidence::NODE_SELECTOR_ANNOTATION;
+use clusterip_core::external::claim::FOREIGN_ANNOTATIONS;
 use kube::api::DynamicObject;
 use serde_json::{Map, Value};
 
@@ -14,10 +15,23 @@ use crate::controller::ownership::of_address;
 /// What is kept of an object: the fields that somebody reads. Nothing where it has no name.
 pub fn kept(kind: &Kind, object: DynamicObject) -> Option<Value> {
     const POD_SPEC: [&str; 5] = ["affinity.nodeAffinity", "nodeName", "nodeSelector", "os", "runtimeClassName"];
+    const SERVICE_SPEC: [&str; 10] = [
+        "type",
+        "externalName",
+        "clusterIP",
+        "clusterIPs",
+        "selector",
+        "ipFamilies",
+        "ipFamilyPolicy",
+        "externalIPs",
+        "loadBalancerIP",
+        "loadBalancerClass",
+    ];
     let paths: Vec<String> = match own_name(kind) {
-        "Service" => ["type", "externalName", "clusterIP", "clusterIPs", "selector", "ipFamilies", "ipFamilyPolicy"]
-            .map(|field| format!("spec.{field}"))
-            .into(),
+        "Service" => {
+            let fields = SERVICE_SPEC.iter().map(|field| format!("spec.{field}"));
+            fields.chain(["status.loadBalancer.ingress".to_owned()]).collect()
+        }
         "ServiceCIDR" => vec!["spec.cidrs".to_owned()],
         "RuntimeClass" => vec!["scheduling.nodeSelector".to_owned()],
         "EndpointSlice" => vec!["endpoints.conditions.ready".to_owned(), "endpoints.nodeName".to_owned()],
@@ -63,7 +77,11 @@ fn kept_metadata(kind: &Kind, object: &DynamicObject) -> Option<Value> {
     if let Some(labels) = from.labels.as_ref().filter(|_| own_labels).and_then(|labels| strings(labels, &|_| true)) {
         metadata.insert("labels".to_owned(), labels);
     }
-    let ours = |key: &str| key.starts_with("clusterip-policy/") || key == NODE_SELECTOR_ANNOTATION;
+    let ours = |key: &str| {
+        key.starts_with("clusterip-policy/")
+            || key == NODE_SELECTOR_ANNOTATION
+            || (own_name(kind) == "Service" && FOREIGN_ANNOTATIONS.contains(&key))
+    };
     if let Some(annotations) = from.annotations.as_ref().and_then(|annotations| strings(annotations, &ours)) {
         metadata.insert("annotations".to_owned(), annotations);
     }
@@ -101,21 +119,24 @@ mod tests {
         });
         let template = json!({"metadata": {"labels": {"app": "web"}, "annotations": {"a": "b"}}, "spec": pod});
         let mut spec = json!({
-            "type": "LoadBalancer",
-            "externalName": "x",
-            "clusterIP": "10.0.0.1",
-            "clusterIPs": ["10.0.0.1"],
-            "selector": {"app": "web"},
-            "ipFamilies": ["IPv4"],
-            "ipFamilyPolicy": "SingleStack",
-            "ports": [{"port": 80}],
-            "cidrs": ["10.0.0.0/24"],
-            "podCIDR": "10.1.0.0/24",
-            "podCIDRs": ["10.1.0.0/24"],
-            "providerID": "p",
-            "template": template,
-            "jobTemplate": {"spec": {"template": template}},
-        });
+                   "type": "LoadBalancer",
+                   "externalName": "x",
+                   "clusterIP": "10.0.0.1",
+                   "clusterIPs": ["10.0.0.1"],
+                   "selector": {"app": "web"},
+                   "ipFamilies": ["IPv4"],
+        "ipFamilyPolicy": "SingleStack",
+                   "externalIPs": ["10.0.9.1"],
+                   "loadBalancerIP": "10.0.9.2",
+                   "loadBalancerClass": "a/b",
+                   "ports": [{"port": 80}],
+                   "cidrs": ["10.0.0.0/24"],
+                   "podCIDR": "10.1.0.0/24",
+                   "podCIDRs": ["10.1.0.0/24"],
+                   "providerID": "p",
+                   "template": template,
+                   "jobTemplate": {"spec": {"template": template}},
+               });
         spec.as_object_mut().unwrap().extend(pod.as_object().unwrap().clone());
         json!({
             "metadata": {
@@ -127,6 +148,7 @@ mod tests {
                 "annotations": {
                     "clusterip-policy/os": "windows",
                     "scheduler.alpha.kubernetes.io/node-selector": "a=b",
+                    "metallb.io/loadBalancerIPs": "10.0.9.3",
                     "other": "x",
                 },
                 "managedFields": [{"manager": "author"}],
@@ -134,7 +156,7 @@ mod tests {
             "spec": spec,
             "scheduling": {"nodeSelector": {"a": "b"}, "tolerations": []},
             "endpoints": [{"addresses": ["10.1.0.1"], "conditions": {"ready": true, "serving": true}, "nodeName": "n"}],
-            "status": {"loadBalancer": {}},
+            "status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.2", "ipMode": "VIP"}]}, "conditions": []},
         })
     }
 
@@ -147,6 +169,7 @@ mod tests {
         labelled["labels"] = json!({"app": "web"});
         let mut service = labelled.clone();
         service["uid"] = json!("u");
+        service["annotations"]["metallb.io/loadBalancerIPs"] = json!("10.0.9.3");
         service["deletionTimestamp"] = json!(true);
         service["managedFields"] = json!([{}]);
         let pod = json!({
@@ -164,7 +187,8 @@ mod tests {
                 json!({"metadata": service, "spec": {
                     "type": "LoadBalancer", "externalName": "x", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
                     "selector": {"app": "web"}, "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
-                }}),
+                    "externalIPs": ["10.0.9.1"], "loadBalancerIP": "10.0.9.2", "loadBalancerClass": "a/b",
+                }, "status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.2", "ipMode": "VIP"}]}}}),
             ),
             ("v1", "Namespace", json!({"metadata": labelled})),
             (
