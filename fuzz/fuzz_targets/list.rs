@@ -3,7 +3,7 @@
 #![no_main]
 
 use clusterip_core::workload::TemplateAt;
-use clusterip_policy::list::{node_blocks, service_addresses, workloads};
+use clusterip_policy::list::{external_addresses, node_blocks, service_addresses, workloads};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -16,6 +16,8 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let mut addresses = Vec::new();
     let read = service_addresses(bytes, &mut |_, _, address| addresses.push(address));
+    assert!(read.is_err() || serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok());
+    let read = external_addresses(bytes, &mut |_, _, address| assert_eq!(address, address.to_canonical()));
     assert!(read.is_err() || serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok());
     let read = node_blocks(bytes, &mut |_, block| assert_eq!(block, block.trunc(), "host bits"));
     assert!(read.is_err() || serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok());

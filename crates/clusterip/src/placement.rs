@@ -8,6 +8,8 @@ use std::net::IpAddr;
 use clusterip_core::address::Family;
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::{ASSUMPTION, Report};
+use clusterip_core::external::RECORD_ANNOTATION;
+use clusterip_core::external::claim::FOREIGN_ANNOTATIONS;
 use clusterip_core::pod_spec::OS_LABEL;
 use clusterip_core::service::MOVING_ANNOTATION;
 use clusterip_core::settings::{Pool, Settings};
@@ -82,11 +84,14 @@ pub fn unasked(settings: &Settings, service: &Value) -> Option<Unasked> {
 pub fn as_if_created(service: &Value) -> Value {
     let mut object = service.clone();
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
-        for field in ["clusterIP", "clusterIPs", "externalName"] {
+        // Without its type: on the move it is an ExternalName and is not meant to be, and its external
+        // addresses are not asked about.
+        for field in ["clusterIP", "clusterIPs", "externalName", "type", "externalIPs", "loadBalancerIP"] {
             spec.remove(field);
         }
-        // On the move it is one, and is not meant to be.
-        spec.retain(|field, value| field != "type" || *value != "ExternalName");
+    }
+    if let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        annotations.retain(|key, _| key != RECORD_ANNOTATION && !FOREIGN_ANNOTATIONS.contains(&key.as_str()));
     }
     let uid = text(service, &["metadata", "uid"]);
     ServiceRequest { uid, username: "clusterip", object: &object, old: None, dry_run: false }.to_value()
@@ -151,5 +156,31 @@ fn in_words(evidence: &Report) -> String {
         (true, true) => "by its namespace and labels".to_owned(),
         (true, false) => evidence.source.clone(),
         _ => format!("{} ({})", labels.join(", "), evidence.source),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn nothing_that_is_not_about_its_cluster_ip_is_asked_of_a_service() {
+        let service = json!({
+            "metadata": {"name": "web", "namespace": "shop", "uid": "u", "labels": {"app": "web"}, "annotations": {
+                "clusterip-policy/os": "windows",
+                "clusterip-policy/external-addresses": "10.0.9.20",
+                "metallb.io/loadBalancerIPs": "10.0.9.20",
+            }},
+            "spec": {
+                "type": "LoadBalancer", "clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7"], "externalName": "",
+                "externalIPs": ["10.0.9.20"], "loadBalancerIP": "10.0.9.20", "selector": {"app": "web"},
+            },
+        });
+        let mut bare = service.clone();
+        bare["metadata"]["annotations"] = json!({"clusterip-policy/os": "windows"});
+        bare["spec"] = json!({"selector": {"app": "web"}});
+        assert_eq!(as_if_created(&service)["object"], bare);
     }
 }

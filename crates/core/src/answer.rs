@@ -9,8 +9,9 @@ use serde_json::{Map, Value};
 
 use crate::decide::{Decision, Denial, Verdict};
 use crate::evidence::Report;
-use crate::external::claim::{RECORD_ANNOTATION, addresses, in_record};
+use crate::external::claim::{addresses, in_record};
 use crate::external::{self, External};
+use crate::json::field_mut;
 
 /// The answer of a Kubewarden policy. The same decision gives the same bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,12 +133,7 @@ impl Answer {
             Verdict::Left(reason) => (Outcome::Left, Some(reason.clone())),
             Verdict::Denied(denial) => (Outcome::Denied, Some(denial.message.clone())),
         };
-        let record = external.as_ref().and_then(|external| match external.outcome {
-            external::Outcome::Recorded => Some(Some(in_record(&external.addresses))),
-            external::Outcome::Removed => Some(None),
-            external::Outcome::Left | external::Outcome::Denied => None,
-        });
-        let audit = Audit { outcome, pool, evidence, reason, external }.to_annotations();
+        let audit = Audit { outcome, pool, evidence, reason, external: external.clone() }.to_annotations();
         let mut answer = Self {
             accepted: true,
             audit_annotations: Some(audit),
@@ -153,17 +149,15 @@ impl Answer {
                 set_blocks(&mut object, &blocks);
                 answer.mutated_object = Some(object);
             }
-            Verdict::Left(_) => {
-                answer.mutated_object = record.is_some().then_some(object);
-            }
+            Verdict::Left(_) => answer.mutated_object = external.as_ref().filter(|it| it.changes()).map(|_| object),
             Verdict::Denied(Denial { code, message }) => {
                 answer.accepted = false;
                 answer.code = Some(code);
                 answer.message = Some(message);
             }
         }
-        if let (Some(object), Some(record)) = (&mut answer.mutated_object, record) {
-            set_record(object, record);
+        if let (Some(object), Some(external)) = (&mut answer.mutated_object, external) {
+            external.carry_out(object);
         }
         answer
     }
@@ -214,29 +208,9 @@ fn set_blocks(object: &mut Value, blocks: &[IpNet]) {
     spec.insert("podCIDRs".to_owned(), blocks.iter().map(ToString::to_string).collect());
 }
 
-/// Sets the annotation that records external addresses, or takes it away.
-fn set_record(object: &mut Value, record: Option<String>) {
-    let metadata = object.as_object_mut().and_then(|object| field(object, "metadata"));
-    let Some(annotations) = metadata.and_then(|metadata| field(metadata, "annotations")) else { return };
-    match record {
-        Some(record) => annotations.insert(RECORD_ANNOTATION.to_owned(), record.into()),
-        None => annotations.remove(RECORD_ANNOTATION),
-    };
-}
-
 /// The `spec` of an object, made where it is absent.
 fn spec(object: &mut Value) -> Option<&mut Map<String, Value>> {
-    field(object.as_object_mut()?, "spec")
-}
-
-/// A field that is an object, made where it is absent.
-fn field<'o>(object: &'o mut Map<String, Value>, key: &str) -> Option<&'o mut Map<String, Value>> {
-    let field = object.entry(key).or_insert(Value::Null);
-    if !field.is_object() {
-        // `null` is what an absent one is.
-        *field = Value::Object(Map::new());
-    }
-    field.as_object_mut()
+    field_mut(object.as_object_mut()?, "spec")
 }
 
 /// Cuts a warning where the API server might.

@@ -145,6 +145,16 @@ impl<'v> At<'v> {
     }
 }
 
+/// A field that is an object, made where it is absent.
+pub fn field_mut<'o>(object: &'o mut Map<String, Value>, key: &str) -> Option<&'o mut Map<String, Value>> {
+    let field = object.entry(key).or_insert(Value::Null);
+    if !field.is_object() {
+        // `null` is what an absent one is.
+        *field = Value::Object(Map::new());
+    }
+    field.as_object_mut()
+}
+
 /// A short description of a value, long ones cut.
 pub fn describe(value: &Value) -> String {
     match value {

@@ -194,6 +194,12 @@ fn what_is_asked_for_is_given_or_the_request_is_refused() {
             NOBODY,
             given(&unknown("fd00::9:2"), "edge", "fd00::9:2").with(&[]),
         ),
+        (
+            "both families, and it will be of one",
+            unknown("fd00::9:2,10.0.9.9"),
+            NOBODY,
+            given(&unknown("fd00::9:2,10.0.9.9"), "edge", "fd00::9:2").with(&[]),
+        ),
         ("empty", asking(""), NOBODY, given(&asking(""), "edge", "10.0.9.14").with(&[])),
         ("by its record: restored", recorded("10.0.9.10"), NOBODY, kept("edge", "10.0.9.10").with(&[])),
         (
@@ -257,6 +263,11 @@ fn an_update_keeps_what_it_can_and_is_never_refused_for_what_was_there() {
     let plain = || balancer(&[]);
     let with = |record: &str| balancer(&[(RECORD, record)]);
     let asking = |asked: &str, record: &str| balancer(&[(ASKED, asked), (RECORD, record)]);
+    let field = |address: &str, record: &str| {
+        balancer_of(json!({"ipFamilies": ["IPv4"], "loadBalancerIP": address}), &[(RECORD, record)])
+    };
+    let six_with = |record: &str| balancer_of(json!({"ipFamilies": ["IPv6"]}), &[(RECORD, record)]);
+    let unsaid = balancer_of(json!({"clusterIP": ""}), &[]);
     let labelled = |mut object: Value| {
         object["metadata"]["labels"] = json!({"changed": "yes"});
         object
@@ -274,7 +285,7 @@ fn an_update_keeps_what_it_can_and_is_never_refused_for_what_was_there() {
     let all: Vec<String> = (9..15).map(|last| format!("10.0.9.{last}")).collect();
     let all: Vec<(&str, &str)> = all.iter().map(|address| (address.as_str(), "other/db")).collect();
     let lost = "10.0.9.10 of pool \"edge\" is held by other/db: the Service can't have it";
-    let full = "pool \"edge\" (10.0.9.8/29) is full: 5 of 5 external addresses used; the Service stays pending: add a range to the pool, or delete Services that are not needed";
+    let full = "pool \"edge\" (10.0.9.8/29) is full: all 5 external addresses are used; the Service waits for one";
     let two = balancer_of(json!({"ipFamilies": ["IPv4", "IPv6"]}), &[(RECORD, "10.0.9.10")]);
     check(vec![
         ("nothing changes", updated(with("10.0.9.10"), with("10.0.9.10")), NOBODY, kept("edge", "10.0.9.10").with(&[])),
@@ -330,6 +341,30 @@ fn an_update_keeps_what_it_can_and_is_never_refused_for_what_was_there() {
         ("ours no more, and nobody says what is held", updated(with("10.0.9.10"), cluster_ip("10.0.9.10")), None, removed(&cluster_ip("10.0.9.10"))),
         ("never ours", created(cluster_ip("10.0.9.10")), NOBODY, removed(&cluster_ip("10.0.9.10"))),
         ("ours only now", updated(with_spec(plain(), json!({"type": "ClusterIP", "loadBalancerClass": null})), plain()), NOBODY, given(&plain(), "edge", "10.0.9.14").with(&[])),
+        (
+            "its families are told by what it was",
+            updated(six_with(""), unsaid.clone()),
+            NOBODY,
+            given(&unsaid, "edge", "fd00::9:1").with(&[]),
+        ),
+        (
+            "another by the field",
+            updated(field("10.0.9.10", "10.0.9.10"), field("10.0.9.11", "10.0.9.10")),
+            NOBODY,
+            given(&field("10.0.9.11", ""), "edge", "10.0.9.11").with(&[]),
+        ),
+        (
+            "the field is as it was, and so is the record",
+            updated(field("10.0.9.11", "10.0.9.10"), field("10.0.9.11", "10.0.9.10")),
+            NOBODY,
+            kept("edge", "10.0.9.10").with(&[]),
+        ),
+        (
+            "the field is as it was, and nothing is recorded",
+            updated(field("10.0.9.11", ""), field("10.0.9.11", "")),
+            NOBODY,
+            given(&field("10.0.9.11", ""), "edge", "10.0.9.11").with(&[]),
+        ),
         ("being deleted", updated(with("10.0.9.10"), deleting(plain())), NOBODY, now("left").because("being deleted").with(&[])),
     ]);
 }
@@ -343,7 +378,7 @@ fn a_service_without_an_address_to_have_waits_for_one() {
     let full: Vec<String> = (9..15).map(|last| format!("10.0.9.{last}")).collect();
     let full: Vec<(&str, &str)> = full.iter().map(|address| (address.as_str(), "other/db")).collect();
     let both = balancer_of(json!({"ipFamilies": ["IPv4", "IPv6"]}), &[]);
-    let warning = "pool \"edge\" (10.0.9.8/29) is full: 5 of 5 external addresses used; the Service stays pending: add a range to the pool, or delete Services that are not needed";
+    let warning = "pool \"edge\" (10.0.9.8/29) is full: all 5 external addresses are used; the Service waits for one";
     let record = balancer(&[(RECORD, "10.0.7.7")]);
     check(vec![
         ("no pool", created(elsewhere(balancer(&[]))), NOBODY, now("left").because("no pool of external addresses of IPv4 is for this Service").with(&[])),

@@ -13,7 +13,8 @@ use support::{
     with_record, with_spec,
 };
 
-const DEPRECATED: &str = "spec.externalIPs is deprecated (KEP-5707, since Kubernetes 1.36): use type: LoadBalancer with loadBalancerClass: clusterip-policy/external instead";
+const DEPRECATED: &str =
+    "spec.externalIPs is deprecated (KEP-5707): use type LoadBalancer, loadBalancerClass clusterip-policy/external";
 const WAY_OUT: &str = "take an address of a pool that is for this Service, or let one be chosen: type: LoadBalancer with loadBalancerClass: clusterip-policy/external";
 const CILIUM: &str = "annotation lbipam.cilium.io/ips";
 
@@ -266,6 +267,13 @@ fn both_decisions_are_carried_out_or_neither() {
     let mut expected = denied(403, &held, why, &[DEPRECATED]);
     expected["audit_annotations"]["external"] = "denied".into();
     assert_eq!(answer_to(&claiming, &FakeCluster::default()), expected);
+
+    // Its new ClusterIP tells the family.
+    let unsaid = balancer_of(json!({"clusterIP": ""}), &[]);
+    settings["services"]["pools"][0]["cidrs"] = json!(["fd00:96::/120"]);
+    let answer = external_answer_listing(&unsaid, &settings, &FakeCluster::default());
+    assert_eq!(answer["mutated_object"]["spec"]["clusterIP"], "fd00:96::1");
+    assert_eq!(answer["audit_annotations"]["external-addresses"], "fd00::9:9b");
 
     settings["services"]["pools"][0]["cidrs"] = json!(["10.96.0.0/30"]);
     let full = FakeCluster::default().service("a/a", "10.96.0.1").service("a/b", "10.96.0.2");

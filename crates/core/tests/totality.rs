@@ -8,6 +8,7 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 mod support;
 
 use clusterip_core::answer::Outcome;
+use clusterip_core::external;
 use clusterip_core::{validate, validate_settings};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -41,7 +42,11 @@ fn is_an_answer(payload: &[u8]) -> Result<(), TestCaseError> {
     prop_assert_eq!(answer.accepted, answer.message.is_none());
     prop_assert!(answer.accepted || answer.mutated_object.is_none());
     let audit = answer.audit().expect("audit annotations that can be read");
-    prop_assert_eq!(audit.outcome == Outcome::Allocated, answer.mutated_object.is_some());
+    let external = audit.external.as_ref().map(|external| external.outcome);
+    let is_recorded = matches!(external, Some(external::Outcome::Recorded | external::Outcome::Removed));
+    prop_assert_eq!(audit.outcome == Outcome::Allocated || is_recorded, answer.mutated_object.is_some());
+    prop_assert!(answer.accepted || matches!(external, None | Some(external::Outcome::Denied)), "{:?}", answer);
+    prop_assert_eq!(Some(audit.to_annotations()), answer.audit_annotations.clone());
     prop_assert_eq!(serde_json::to_vec(&validate(payload, &cluster)).unwrap(), serde_json::to_vec(&answer).unwrap());
     Ok(())
 }
@@ -51,6 +56,7 @@ fn is_an_answer(payload: &[u8]) -> Result<(), TestCaseError> {
 fn rich_cluster() -> FakeCluster {
     let pod_spec = json!({"nodeSelector": {"a": "b"}});
     let cluster = FakeCluster::default().node_block("w2", "10.0.7.0/24").node_block("w2", "fd00::/64");
+    let cluster = cluster.external("shop/other", "10.9.0.12").external("shop/web", "10.9.0.14");
     cluster.namespace("shop", &[("a", "b")], &[]).workload("Pod", "shop/web", pod_spec)
 }
 
@@ -106,6 +112,35 @@ fn rich_payload() -> Value {
             "assumeOS": "linux", "order": "lowest", "explicit": "deny", "whenFull": "unmanaged",
             "exemptNamespaces": ["kube-system"], "serviceCIDRs": ["10.0.0.0/8", "fd00::/64"],
         }},
+    })
+}
+
+/// The same about external addresses: a Service that claims some in every way, and gets two.
+fn rich_external_payload() -> Value {
+    let object = |record: &str| {
+        json!({
+            "metadata": {"name": "web", "namespace": "shop", "labels": {"a": "b"}, "annotations": {
+                "clusterip-policy/external-address": "10.9.0.11",
+                "clusterip-policy/external-addresses": record,
+                "metallb.io/loadBalancerIPs": "10.9.0.13, 192.0.2.1",
+            }},
+            "spec": {"type": "LoadBalancer", "loadBalancerClass": "a/b", "clusterIP": "10.96.0.7", "loadBalancerIP": "10.9.0.13",
+                     "externalIPs": ["10.9.0.14", "::ffff:10.9.0.13"], "ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack"},
+        })
+    };
+    json!({
+        "request": updated(object("fd09::1"), object("10.9.0.10")),
+        "settings": {"external": {
+            "pools": [
+                {"name": "edge", "cidrs": ["10.9.0.10-10.9.0.20", "fd09::/120"], "exclude": ["10.9.0.15", "10.9.0.16-10.9.0.17"],
+                 "match": {"namespaces": ["shop"], "namespaceSelector": {"matchLabels": {"a": "b"}},
+                           "serviceSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}},
+                 "nodes": {"matchLabels": {"a": "b"}}},
+                {"name": "rest", "cidrs": ["10.8.0.0/24"]},
+            ],
+            "loadBalancerClass": "a/b", "default": true,
+        }},
+        "external": {"held": [{"address": "10.9.0.12", "by": "shop/other"}, {"address": "fd09::1", "by": "shop/other"}]},
     })
 }
 
@@ -167,6 +202,27 @@ proptest! {
     }
 
     #[test]
+    fn a_good_payload_about_external_addresses_with_anything_in_the_place_of_one_value_is_answered(
+        path in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
+        value in some_json(),
+        told: bool,
+        create: bool,
+    ) {
+        let mut payload = rich_external_payload();
+        if create {
+            payload["request"]["operation"] = "CREATE".into();
+            payload["request"]["oldObject"] = Value::Null;
+        }
+        if !told {
+            payload["external"] = Value::Null;
+        }
+        graft(&mut payload, &path, value);
+        is_an_answer(payload.to_string().as_bytes())?;
+        let answer = validate_settings(payload["settings"].to_string().as_bytes());
+        prop_assert_eq!(answer.valid, answer.message.is_none());
+    }
+
+    #[test]
     fn any_node_and_anything_that_is_held_is_answered(object in some_json(), spec in some_json(), allocation in some_json()) {
         let mut payload = rich_node_payload(false);
         payload["allocation"] = allocation;
@@ -203,4 +259,15 @@ fn the_payload_that_is_spoilt_is_good_before() {
     let why = (Some("windows"), Some(("Pod shop/web, annotation clusterip-policy/os", evidence)));
     let answer = answer_of(&payload["request"], &payload["settings"], &rich_cluster());
     assert_eq!(answer, left("set by hand", why, &[]));
+}
+
+#[test]
+fn the_payload_about_external_addresses_that_is_spoilt_is_good_before() {
+    let payload = rich_external_payload();
+    assert!(validate_settings(payload["settings"].to_string().as_bytes()).valid);
+    let answer = validate(payload.to_string().as_bytes(), &rich_cluster());
+    let record = answer
+        .mutated_object
+        .map(|object| object["metadata"]["annotations"]["clusterip-policy/external-addresses"].clone());
+    assert_eq!((record, answer.message), (Some(json!("10.9.0.11,fd09::9b")), None));
 }

@@ -34,7 +34,7 @@ impl Keeper {
             "spec.ports.protocol",
             "spec.selector",
             "spec.type",
-            "status.loadBalancer.ingress.ip",
+            "status.loadBalancer.ingress",
         ];
         const POD_SPEC: [&str; 5] = ["affinity.nodeAffinity", "nodeName", "nodeSelector", "os", "runtimeClassName"];
         let paths: Vec<String> = match own_name(kind) {
@@ -93,8 +93,11 @@ fn kept_metadata(kind: &Kind, object: &Watched) -> Option<Value> {
     if let Some(labels) = from.labels.as_ref().filter(|_| own_labels).and_then(|labels| strings(labels, &|_| true)) {
         metadata.insert("labels".to_owned(), labels);
     }
+    let foreign = own_name(kind) == "Service";
     let ours = |key: &str| {
-        key.starts_with("clusterip-policy/") || key == NODE_SELECTOR_ANNOTATION || FOREIGN_ANNOTATIONS.contains(&key)
+        key.starts_with("clusterip-policy/")
+            || key == NODE_SELECTOR_ANNOTATION
+            || foreign && FOREIGN_ANNOTATIONS.contains(&key)
     };
     if let Some(annotations) = from.annotations.as_ref().and_then(|annotations| strings(annotations, &ours)) {
         metadata.insert("annotations".to_owned(), annotations);
@@ -137,7 +140,10 @@ mod tests {
             "selector": {"app": "web"},
             "ipFamilies": ["IPv4"],
             "ipFamilyPolicy": "SingleStack",
-            "ports": [{"port": 80}],
+            "externalIPs": ["10.0.9.1"],
+            "loadBalancerIP": "10.0.9.2",
+            "loadBalancerClass": "a/b",
+            "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
             "cidrs": ["10.0.0.0/24"],
             "podCIDR": "10.1.0.0/24",
             "podCIDRs": ["10.1.0.0/24"],
@@ -156,6 +162,7 @@ mod tests {
                 "annotations": {
                     "clusterip-policy/os": "windows",
                     "scheduler.alpha.kubernetes.io/node-selector": "a=b",
+                    "metallb.io/loadBalancerIPs": "10.0.9.3",
                     "other": "x",
                 },
                 "managedFields": [{"manager": "author"}],
@@ -163,7 +170,10 @@ mod tests {
             "spec": spec,
             "scheduling": {"nodeSelector": {"a": "b"}, "tolerations": []},
             "endpoints": [{"addresses": ["10.1.0.1"], "conditions": {"ready": true, "serving": true}, "nodeName": "n"}],
-            "status": {"loadBalancer": {}},
+            "status": {
+                "loadBalancer": {"ingress": [{"ip": "10.0.9.2", "ipMode": "VIP"}]},
+                "conditions": [{"type": "Ready", "status": "True", "reason": "r"}],
+            },
         })
     }
 
@@ -176,6 +186,7 @@ mod tests {
         labelled["labels"] = json!({"app": "web"});
         let mut service = labelled.clone();
         service["uid"] = json!("u");
+        service["annotations"]["metallb.io/loadBalancerIPs"] = json!("10.0.9.3");
         service["deletionTimestamp"] = json!(true);
         service["managedFields"] = json!([{}]);
         let pod = json!({
@@ -192,14 +203,18 @@ mod tests {
                 "Service",
                 json!({"metadata": service, "spec": {
                     "type": "LoadBalancer", "externalName": "x", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
-                    "selector": {"app": "web"}, "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
-                }}),
+                    "selector": {"app": "web"}, "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "externalIPs": ["10.0.9.1"],
+                    "loadBalancerIP": "10.0.9.2", "loadBalancerClass": "a/b", "ports": [{"port": 80, "protocol": "TCP"}],
+                }, "status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.2", "ipMode": "VIP"}]}}}),
             ),
             ("v1", "Namespace", json!({"metadata": labelled})),
             (
                 "v1",
                 "Node",
-                json!({"metadata": labelled, "spec": {"podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24"]}}),
+                json!({
+                    "metadata": labelled, "spec": {"podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24"]},
+                    "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+                }),
             ),
             ("v1", "Pod", json!({"metadata": labelled, "spec": pod})),
             ("node.k8s.io/v1", "RuntimeClass", json!({"metadata": bare, "scheduling": {"nodeSelector": {"a": "b"}}})),

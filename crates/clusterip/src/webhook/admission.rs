@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clusterip_core::answer::{Answer, Audit};
+use clusterip_core::answer::{Answer, Audit, Outcome};
+use clusterip_core::external::External;
 use clusterip_core::settings::Settings;
 use serde_json::Value;
 
@@ -71,7 +72,7 @@ impl Admission {
             let answer = evaluation.answer.clone();
             let used = answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
             evaluation.settle(&used);
-            if answer.accepted && answer.mutated_object.is_none() && !dry_run {
+            if answer.outcome() == Outcome::Left && !dry_run {
                 let new = given.into_iter().filter(|address| !had(request).contains(address));
                 new.for_each(|address| self.evaluator.ledger().note_chosen_by_hand(address, &owner));
             }
@@ -98,7 +99,12 @@ impl Admission {
         let fits = count == Some(given.len())
             && audit.as_ref().is_some_and(|audit| lies_in_pool(&look.settings.settings, audit, given));
         if fits {
-            return Ok(Answer { mutated_object: None, ..look.answer.clone() });
+            let external = audit.and_then(|audit| audit.external).filter(External::changes);
+            let mut mutated_object = request.get("object").filter(|_| external.is_some()).cloned();
+            if let (Some(object), Some(external)) = (&mut mutated_object, external) {
+                external.carry_out(object);
+            }
+            return Ok(Answer { mutated_object, ..look.answer.clone() });
         }
         let evaluation = evaluate(&subject)?;
         let mut answer = evaluation.answer.clone();

@@ -14,10 +14,12 @@ const ROLLOUT: &str = "list argoproj.io/v1alpha1/Rollout";
 const RUNTIME_CLASS: &str = "get node.k8s.io/v1/RuntimeClass";
 /// The only one that is about Nodes themselves.
 const LIST_OF_NODES: &str = "list v1/Node";
+/// The same list as of ClusterIPs, with other fields.
+const LIST_OF_EXTERNAL_ADDRESSES: &str = "list external addresses v1/Service";
 const IP_ADDRESS: &str = "get networking.k8s.io/v1/IPAddress";
 
 /// Every look-up that an evaluation can make; a custom kind stands for all of them.
-const LOOKUPS: [&str; 16] = [
+const LOOKUPS: [&str; 17] = [
     DEPLOYMENT,
     "list apps/v1/StatefulSet",
     "list apps/v1/DaemonSet",
@@ -29,6 +31,7 @@ const LOOKUPS: [&str; 16] = [
     ROLLOUT,
     "list in one namespace apps/v1/Deployment",
     "list v1/Service",
+    LIST_OF_EXTERNAL_ADDRESSES,
     LIST_OF_NODES,
     "get v1/Namespace",
     "get v1/Node",
@@ -104,7 +107,11 @@ impl Outcome {
 
 fn lookup(call: &HostCall) -> String {
     match call {
-        HostCall::ListAll { api_version, kind, .. } => format!("list {api_version}/{kind}"),
+        HostCall::ListAll { api_version, kind, field_masks, .. } => {
+            let is_external = field_masks.iter().flatten().any(|mask| mask == "spec.externalIPs");
+            let what = if is_external { "external addresses " } else { "" };
+            format!("list {what}{api_version}/{kind}")
+        }
         HostCall::ListNamespace { api_version, kind, .. } => format!("list in one namespace {api_version}/{kind}"),
         HostCall::Get { api_version, kind, .. } => format!("get {api_version}/{kind}"),
     }
@@ -182,9 +189,10 @@ fn nothing_there_is_a_normal_answer() {
     for session in recorded::all().into_iter().filter(|session| session.name.starts_with("lookup-")) {
         if session.exchanges.iter().all(is_normal) {
             assert_eq!(session.response["allowed"], true, "{}", session.name);
-            // The blocks of Nodes are checked, and never set.
-            let about_a_node = session.exchanges.iter().any(|exchange| lookup(&exchange.call) == LIST_OF_NODES);
-            let operations = if about_a_node { None } else { Some(1) };
+            // The blocks of Nodes and external addresses are checked here, and never given.
+            let only_checks = [LIST_OF_NODES, LIST_OF_EXTERNAL_ADDRESSES];
+            let is_a_check = |exchange: &Exchange| only_checks.contains(&lookup(&exchange.call).as_str());
+            let operations = if session.exchanges.iter().any(is_a_check) { None } else { Some(1) };
             assert_eq!(session.response["patch"].as_array().map(Vec::len), operations, "{}", session.name);
             seen += 1;
         }

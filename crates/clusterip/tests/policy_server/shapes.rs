@@ -301,3 +301,50 @@ fn nodes_are_listed_by_one_query_whatever_the_node() {
         assert_eq!(seen.into_inner().iter().map(String::as_str).collect::<Vec<_>>(), expected, "{explicit}");
     }
 }
+
+/// A Service that claims addresses in some way, and one that has some.
+fn claiming() -> impl Strategy<Value = Value> {
+    let address = || text(&["10.0.9.10", "10.0.9.20", "10.0.8.7", "fd00::9:20", "192.0.2.1", "10.0.9.10,fd00::9:20"]);
+    let key = text(&[
+        "clusterip-policy/external-address",
+        "clusterip-policy/external-addresses",
+        "metallb.io/loadBalancerIPs",
+        "lbipam.cilium.io/ips",
+    ]);
+    let annotations = proptest::collection::btree_map(key, address(), 0..3);
+    let class = proptest::option::of(select(vec!["clusterip-policy/external", "example.com/other"]));
+    let spec = (class, address(), proptest::collection::vec(address(), 0..2)).prop_map(|(class, ip, ips)| {
+        json!({"type": "LoadBalancer", "loadBalancerClass": class, "clusterIP": "10.96.0.7", "loadBalancerIP": ip, "externalIPs": ips})
+    });
+    (select(&NAMESPACES[..]), annotations, spec).prop_map(|(namespace, annotations, spec)| {
+        let metadata = json!({"name": "web", "namespace": namespace, "annotations": annotations});
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
+    })
+}
+
+#[test]
+fn external_addresses_are_listed_by_one_query_whatever_is_claimed() {
+    let settings = json!({"external": {"pools": [
+        {"name": "edge", "cidrs": ["10.0.9.0/24", "fd00::9:0/120"], "match": {"namespaces": ["shop", "team-a"]}},
+        {"name": "team", "cidrs": ["10.0.8.0/24"], "match": {"namespaceSelector": {"matchLabels": {"team": "a"}}}},
+    ]}});
+    let seen = RefCell::new(BTreeSet::new());
+    let mut runner = TestRunner::new_with_rng(
+        Config { cases: 1000, failure_persistence: None, ..Config::default() },
+        proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
+    );
+    let outcome = runner.run(&claiming(), |object| {
+        let (_, exchanges) = evaluate(&create(&object), &settings, &CLUSTER);
+        let shapes: Vec<String> = exchanges.iter().map(|exchange| shape(&exchange.call)).collect();
+        let lists = shapes.iter().filter(|shape| shape.starts_with("list")).count();
+        prop_assert!(lists <= 1 && shapes.len() <= 2, "{shapes:?}");
+        seen.borrow_mut().extend(shapes);
+        Ok(())
+    });
+    outcome.unwrap_or_else(|error| panic!("{error}"));
+    let expected = [
+        "get v1/Namespace: metadata",
+        "list v1/Service: spec.externalIPs spec.loadBalancerIP status.loadBalancer.ingress",
+    ];
+    assert_eq!(seen.into_inner().iter().map(String::as_str).collect::<Vec<_>>(), expected);
+}

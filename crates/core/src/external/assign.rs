@@ -118,8 +118,7 @@ fn pick(
     let ranges = pool.ranges.iter().filter(|range| range.family() == family).map(ToString::to_string);
     let (ranges, count) = (ranges.collect::<Vec<_>>().join(", "), candidates.count());
     warnings.push(format!(
-        "pool {:?} ({ranges}) is full: {count} of {count} external addresses used; the Service stays pending: add a \
-         range to the pool, or delete Services that are not needed",
+        "pool {:?} ({ranges}) is full: all {count} external addresses are used; the Service waits for one",
         pool.name
     ));
     Ok(None)

@@ -3,15 +3,18 @@
 use std::cell::OnceCell;
 use std::net::IpAddr;
 
+use serde_json::Value;
+
 use super::assign::assign;
 use super::check::{check_asked, check_claims};
-use super::claim::{EXTERNAL_IPS, RECORD_ANNOTATION, addresses, claims};
+use super::claim::{EXTERNAL_IPS, RECORD_ANNOTATION, addresses, claims, in_record};
 use super::held::{Held, Holders};
 use super::pool::Claimant;
 use crate::address::Family;
 use crate::cluster::{Cluster, LookupError};
 use crate::decide::Denial;
 use crate::families::second;
+use crate::json::field_mut;
 use crate::namespace::NamespaceOnce;
 use crate::request::{About, Change, Request};
 use crate::service::Service;
@@ -59,6 +62,26 @@ impl Outcome {
 }
 
 impl External {
+    /// Whether the record is to change.
+    pub fn changes(&self) -> bool {
+        matches!(self.outcome, Outcome::Recorded | Outcome::Removed)
+    }
+
+    /// Changes the record of `object`, a Service, as it is decided.
+    pub fn carry_out(&self, object: &mut Value) {
+        let metadata = object.as_object_mut().and_then(|object| field_mut(object, "metadata"));
+        let annotations = metadata.filter(|_| self.changes()).and_then(|metadata| field_mut(metadata, "annotations"));
+        match (annotations, self.outcome) {
+            (Some(annotations), Outcome::Recorded) => {
+                annotations.insert(RECORD_ANNOTATION.to_owned(), in_record(&self.addresses).into());
+            }
+            (Some(annotations), _) => {
+                annotations.remove(RECORD_ANNOTATION);
+            }
+            (None, _) => {}
+        }
+    }
+
     fn new(outcome: Outcome, reason: &str) -> Self {
         Self { outcome, pool: None, addresses: Vec::new(), reason: Some(reason.to_owned()) }
     }
@@ -110,8 +133,7 @@ pub fn decide(
     }
     if new.iter().any(|(place, _)| *place == EXTERNAL_IPS) {
         warnings.push(format!(
-            "spec.externalIPs is deprecated (KEP-5707, since Kubernetes 1.36): use type: LoadBalancer with \
-             loadBalancerClass: {} instead",
+            "spec.externalIPs is deprecated (KEP-5707): use type LoadBalancer, loadBalancerClass {}",
             external.load_balancer_class
         ));
     }
