@@ -59,9 +59,9 @@ mod tests {
     }
 
     const GOLDEN: [(&str, [&str; 4]); 3] = [
-        ("10.0.9.10", ["node-1", "node-2", "node-3", "node-4"]),
-        ("10.0.9.11", ["node-1", "node-2", "node-3", "node-4"]),
-        ("fd00::1", ["node-1", "node-2", "node-3", "node-4"]),
+        ("10.0.9.10", ["node-4", "node-3", "node-2", "node-1"]),
+        ("10.0.9.11", ["node-2", "node-4", "node-3", "node-1"]),
+        ("fd00::1", ["node-3", "node-1", "node-2", "node-4"]),
     ];
 
     proptest! {
