@@ -19,6 +19,7 @@ mod deploy_nodes;
 mod deploy_webhook;
 mod evaluate;
 mod evidence;
+mod external_admission;
 mod families;
 mod faults;
 mod leader;

@@ -1,7 +1,7 @@
 //! The policy on a live cluster: the module, the settings in force, the watched stores and the ledger.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use clusterip_core::answer::Answer;
@@ -13,6 +13,7 @@ use crate::cluster::ledger::Ledger;
 use crate::cluster::lookups::{Lookups, Subject};
 use crate::cluster::snapshot::map;
 use crate::cluster::stores::Stores;
+use crate::external::placing;
 use crate::live_settings::LiveSettings;
 use crate::metrics::Metrics;
 use crate::policy::module::{Module, ModuleError};
@@ -35,7 +36,12 @@ pub struct Evaluation {
     /// The settings that it was made by.
     pub settings: Arc<LiveSettings>,
     lookups: Arc<Lookups>,
+    /// External addresses that it brings.
+    external: Vec<IpAddr>,
 }
+
+/// How often a decision about external addresses is made anew, when somebody else was faster each time.
+const TRIES: usize = 32;
 
 impl Evaluator {
     /// Evaluates with `module`, by the settings in force at the moment of each request.
@@ -95,16 +101,53 @@ impl Evaluator {
         let selector = request.get("object").map(|object| map(object, &["spec", "selector"])).unwrap_or_default();
         let lookups = Arc::new(Lookups::new(&self.stores, &self.ledger, self.claims.as_ref(), subject, selector));
         let begin = Instant::now();
-        let answer = self.module.validate(request, &settings.document, lookups.clone());
+        let answered = if placing::concerns(&settings.settings.external, request) {
+            self.place(request, subject, &settings, &lookups)
+        } else {
+            self.module.validate(request, &settings.document, lookups.clone()).map(|answer| (answer, Vec::new()))
+        };
         self.metrics.evaluation(begin.elapsed());
-        let answer = answer.inspect_err(|_| self.metrics.evaluation_error())?;
-        Ok(Evaluation { answer, settings, lookups })
+        let (answer, external) = answered.inspect_err(|_| self.metrics.evaluation_error())?;
+        Ok(Evaluation { answer, settings, lookups, external })
+    }
+
+    /// The same, of a Service that may get external addresses: what it gets is held for it, or decided anew.
+    fn place(
+        &self,
+        request: &Value,
+        subject: &Subject,
+        settings: &LiveSettings,
+        lookups: &Arc<Lookups>,
+    ) -> Result<(Answer, Vec<IpAddr>), ModuleError> {
+        let external = &settings.settings.external;
+        for _ in 0..TRIES {
+            let held = {
+                let snapshot = self.stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
+                placing::held(external, &snapshot, &self.ledger)
+            };
+            let answer = self.module.place(request, &settings.document, &held, lookups.clone())?;
+            let object = answer.mutated_object.as_ref().or_else(|| request.get("object"));
+            let brought = object.map(|object| placing::brought(external, request, object)).unwrap_or_default();
+            if !answer.accepted || subject.dry_run {
+                return Ok((answer, Vec::new()));
+            }
+            let mut all = true;
+            for address in &brought {
+                all &= lookups.hold_external(*address).map_err(ModuleError::Call)?;
+            }
+            if all {
+                return Ok((answer, brought));
+            }
+            // Another request was faster.
+            lookups.settle(&[]);
+        }
+        Err(ModuleError::Call("others were faster with external addresses again and again".to_owned()))
     }
 }
 
 impl Evaluation {
     /// Keeps these addresses held until they are seen, and lets go of all others.
     pub fn settle(self, used: &[IpAddr]) {
-        self.lookups.settle(used);
+        self.lookups.settle(&[used, &self.external].concat());
     }
 }

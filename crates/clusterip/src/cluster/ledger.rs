@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 pub const HELD_FOR: Duration = Duration::from_secs(65);
 
 /// How many addresses of one family are held for one Service at most. A client that tries again and
-/// again must not eat a pool; but of two requests under way neither must lose what it was given.
-const MOST_OF_ONE_NAME: usize = 2;
+/// again must not eat a pool; but of two requests under way neither must lose what it was given, inside of the
+/// cluster and outside.
+const MOST_OF_ONE_NAME: usize = 4;
 
 /// Whom an address is held for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -53,6 +53,19 @@ impl Lookups {
         }
     }
 
+    /// Holds an external address, if nobody else does. One that was given to this Service before is its own.
+    ///
+    /// # Errors
+    /// Where other replicas can't be told.
+    pub fn hold_external(&self, address: IpAddr) -> Result<bool, String> {
+        let (namespace, name) = self.subject.owner.id();
+        let claimed = || self.claims.as_ref().is_some_and(|claims| claims.is_claimed_for(address, namespace, name));
+        if self.ledger.is_ours(address, namespace, name) || claimed() {
+            return Ok(true);
+        }
+        self.hold(address, || false)
+    }
+
     /// Holds an address, here and where others could take it, if it is free.
     fn hold(&self, address: IpAddr, is_used: impl FnOnce() -> bool) -> Result<bool, String> {
         if !self.ledger.hold(address, &self.subject.owner, is_used) {

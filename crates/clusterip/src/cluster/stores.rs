@@ -25,6 +25,7 @@ use super::object::{self, Packed};
 use super::pauses::{LONGEST_PAUSE, Pauses};
 use super::snapshot::{Snapshot, addresses};
 use super::watched::Watched;
+use crate::external::mentioned::mentioned;
 use crate::metrics::Metrics;
 
 /// How many objects are listed at a time: what is not kept of them takes memory until it is dropped.
@@ -355,7 +356,9 @@ impl Inner {
             before
         };
         match own_name(kind) {
-            "Service" => addresses(&object).into_iter().for_each(|address| (self.seen)(address)),
+            "Service" => {
+                addresses(&object).into_iter().chain(mentioned(&object)).for_each(|address| (self.seen)(address))
+            }
             "IPAddress" => {
                 if let Ok(address) = id.1.parse() {
                     (self.seen)(address);

@@ -3,9 +3,13 @@
 //!
 //! [`recorded`] reads a Service, [`admitted`] asks the policy about it, [`eligible`] reads the Nodes;
 //! [`assignments`] puts together what the agents are to hold, and [`follow`] keeps that up to date.
+//!
+//! [`mentioned`] reads what any Service has or claims; [`placing`] is what admission needs of all of them.
 
 pub mod admitted;
 pub mod assignments;
 pub mod eligible;
 pub mod follow;
+pub mod mentioned;
+pub mod placing;
 pub mod recorded;

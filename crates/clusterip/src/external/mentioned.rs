@@ -1,0 +1,31 @@
+//! Which external addresses a Service has, or claims.
+
+use std::net::IpAddr;
+
+use clusterip_core::external::RECORD_ANNOTATION;
+use clusterip_core::external::claim::{addresses, claims};
+use clusterip_core::service::Service;
+use serde_json::Value;
+
+use super::recorded::shown;
+use crate::cluster::object::text;
+
+/// The addresses that a Service has recorded or claims, none twice; none where it can't be read.
+pub fn claimed(service: &Value) -> Vec<IpAddr> {
+    let mut found = addresses(text(service, &["metadata", "annotations", RECORD_ANNOTATION]));
+    if let Ok(service) = Service::read(service, "object") {
+        found.extend(claims(&service).into_iter().map(|(_, address)| address));
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// The same, and those that its status shows.
+pub fn mentioned(service: &Value) -> Vec<IpAddr> {
+    let mut found = claimed(service);
+    found.extend(shown(service));
+    found.sort_unstable();
+    found.dedup();
+    found
+}

@@ -1,0 +1,152 @@
+//! External addresses, given and judged by `clusterip serve` as the webhook of a real API server.
+
+use std::collections::BTreeSet;
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::eventually::eventually;
+use crate::support::host::{Host, HostBuilder};
+
+const SETTINGS: &str = "
+services:
+  serviceCIDRs: [172.21.0.0/16]
+external:
+  pools:
+  - name: shop
+    cidrs: [10.0.9.10-10.0.9.209]
+    match: {namespaces: [shop]}
+  - name: bank
+    cidrs: [10.0.10.0/29]
+    match: {namespaces: [bank]}
+";
+
+struct Placed {
+    client: Client,
+    plane: ControlPlane,
+    _host: Host,
+}
+
+impl Placed {
+    async fn new() -> Self {
+        let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+        for name in ["shop", "bank"] {
+            plane.kubectl(&["create", "namespace", name]).await.ok();
+        }
+        let host = HostBuilder::new(&plane).settings(SETTINGS).registered().start().await;
+        let placed = Self { client: plane.client(), plane, _host: host };
+        eventually("the webhook to be asked", async || {
+            let created = placed.create("shop", "trial", json!({})).await.unwrap();
+            placed.plane.kubectl(&["delete", "service", "--namespace", "shop", "trial"]).await.ok();
+            record(&created)
+        })
+        .await;
+        placed
+    }
+
+    /// Creates a Service of our class: what became of it, or what the API server says against it.
+    async fn create(&self, namespace: &str, name: &str, more: Value) -> Result<Value, String> {
+        let mut service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+            "spec": {
+                "type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external",
+                "allocateLoadBalancerNodePorts": false, "ports": [{"port": 80}],
+            },
+        });
+        json_patch::merge(&mut service, &more);
+        let services: Api<Service> = Api::namespaced(self.client.clone(), namespace);
+        match services.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await {
+            Ok(created) => Ok(serde_json::to_value(created).unwrap()),
+            Err(kube::Error::Api(status)) => Err(status.message),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// The external addresses that a Service has recorded.
+fn record(service: &Value) -> Option<String> {
+    let record = service.pointer("/metadata/annotations/clusterip-policy~1external-addresses")?;
+    Some(record.as_str().unwrap().to_owned())
+}
+
+fn asking(address: &str) -> Value {
+    json!({"metadata": {"annotations": {"clusterip-policy/external-address": address}}})
+}
+
+#[tokio::test]
+async fn each_gets_an_address_of_its_own_and_keeps_it() {
+    let placed = Placed::new().await;
+    let names: Vec<String> = (0..100).map(|number| format!("web-{number}")).collect();
+    let created = join_all(names.iter().map(|name| placed.create("shop", name, json!({})))).await;
+    let records: Vec<String> = created.iter().map(|created| record(created.as_ref().unwrap()).unwrap()).collect();
+    let different: BTreeSet<&String> = records.iter().collect();
+    assert_eq!(different.len(), names.len(), "{records:?}");
+    assert!(records.iter().all(|record| record.starts_with("10.0.9.")), "{records:?}");
+    // The same Service again gets the same address.
+    placed.plane.kubectl(&["delete", "service", "--namespace", "shop", "web-7"]).await.ok();
+    eventually("the address to be free", async || {
+        let again = placed.create("shop", "web-7", json!({})).await.unwrap();
+        let same = record(&again).as_ref() == Some(&records[7]);
+        if !same {
+            placed.plane.kubectl(&["delete", "service", "--namespace", "shop", "web-7"]).await.ok();
+        }
+        same.then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn of_those_who_ask_for_one_address_one_gets_it_and_the_others_are_told_who() {
+    let placed = Placed::new().await;
+    let names: Vec<String> = (0..100).map(|number| format!("web-{number}")).collect();
+    let created = join_all(names.iter().map(|name| placed.create("shop", name, asking("10.0.9.77")))).await;
+    let holders: Vec<&Value> = created.iter().filter_map(|created| created.as_ref().ok()).collect();
+    assert_eq!(holders.len(), 1, "{created:?}");
+    assert_eq!(record(holders[0]).as_deref(), Some("10.0.9.77"));
+    let holder = format!("shop/{}", holders[0]["metadata"]["name"].as_str().unwrap());
+    for refused in created.iter().filter_map(|created| created.as_ref().err()) {
+        assert!(refused.contains("10.0.9.77") && refused.contains(&holder), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_takes_an_address_of_a_pool_behind_its_back() {
+    let placed = Placed::new().await;
+    let holder = placed.create("shop", "web", asking("10.0.9.77")).await.unwrap();
+    assert_eq!(record(&holder).as_deref(), Some("10.0.9.77"));
+    let plain = |more: Value| {
+        let mut spec =
+            json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null, "allocateLoadBalancerNodePorts": null}});
+        json_patch::merge(&mut spec, &more);
+        spec
+    };
+    let rows = [
+        ("external-ips-taken", "shop", plain(json!({"spec": {"externalIPs": ["10.0.9.77"]}})), Some("shop/web")),
+        (
+            "external-ips-of-others",
+            "bank",
+            plain(json!({"spec": {"externalIPs": ["10.0.9.78"]}})),
+            Some("does not admit"),
+        ),
+        ("external-ips-outside", "bank", plain(json!({"spec": {"externalIPs": ["10.0.77.1"]}})), None),
+        (
+            "metallb",
+            "shop",
+            plain(json!({"metadata": {"annotations": {"metallb.io/loadBalancerIPs": "10.0.9.77"}}})),
+            Some("shop/web"),
+        ),
+        ("asked-of-others", "bank", asking("10.0.9.79"), Some("does not admit")),
+        ("of-its-own-pool", "bank", asking("10.0.10.3"), None),
+    ];
+    for (name, namespace, more, refused) in rows {
+        match (placed.create(namespace, name, more).await, refused) {
+            (Ok(_), None) => {}
+            (Err(message), Some(text)) => assert!(message.contains(text), "{name}: {message}"),
+            (created, _) => panic!("{name}: {created:?}"),
+        }
+    }
+}
