@@ -6,6 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use serde_json::json;
 
 use super::field::{Answers, Field, Probe, within};
 use super::network::Inside;
@@ -19,7 +20,9 @@ const BEGIN: Duration = Duration::from_secs(30);
 const SOME: Duration = Duration::from_secs(1);
 
 /// All of them, by name.
-pub const CASES: [(&str, fn()); 6] = [
+pub const CASES: [(&str, fn()); 8] = [
+    ("a_service_gets_an_address_and_its_status_shows_whether_it_is_held", controlled),
+    ("an_api_server_that_is_away_moves_nothing", away),
     ("a_client_reaches_an_address_by_its_ports_alone", reached),
     ("a_holder_that_is_killed", killed),
     ("a_holder_that_is_stopped", stopped),
@@ -180,4 +183,46 @@ fn spread() {
     let gained: Vec<usize> = (1..3).map(|index| after[index].len() - before[index].len()).collect();
     let half = before[0].len() as f64 / 2.0;
     assert!(gained.iter().all(|gained| (*gained as f64 - half).abs() <= 0.2 * half + 1.0), "{gained:?} of {half}");
+}
+
+fn controlled() {
+    let mut field = Field::new();
+    field.control();
+    field.create_service("web", &json!({}));
+    let shown = |field: &Field| {
+        let service = field.service("web");
+        let ingress = service["status"]["loadBalancer"]["ingress"].as_array().cloned().unwrap_or_default();
+        let record =
+            service["metadata"]["annotations"]["clusterip-policy/external-addresses"].as_str().map(str::to_owned);
+        (record, ingress)
+    };
+    let address: IpAddr = within(BEGIN, "an address", || shown(&field).0).parse().unwrap();
+    let expected = vec![json!({"ip": address, "ipMode": "VIP"})];
+    within(BEGIN, "the status to show it", || (shown(&field).1 == expected).then_some(()));
+    let holder = field.holder(address).unwrap();
+    // Nobody is left to hold it.
+    for index in (0..3).filter(|index| *index != holder).chain([holder]) {
+        field.signal(index, Signal::SIGTERM);
+        assert!(field.ended(index).success());
+    }
+    within(BEGIN, "the status to show it no more", || shown(&field).1.is_empty().then_some(()));
+    field.start(holder);
+    within(BEGIN, "the status to show it again", || (shown(&field).1 == expected).then_some(()));
+    assert_eq!(shown(&field).0, Some(address.to_string()));
+}
+
+fn away() {
+    let mut one = One::new();
+    let probe = one.field.probe(&[one.address]);
+    for index in 0..3 {
+        one.field.cut(index, true);
+    }
+    sleep(Duration::from_secs(8));
+    for index in 0..3 {
+        one.field.cut(index, false);
+    }
+    sleep(Duration::from_secs(15));
+    assert_eq!(one.field.holder(one.address), Some(one.holder));
+    assert!(one.answers());
+    one_at_a_time(&one.field, probe, one.address, &[one.holder]);
 }

@@ -19,8 +19,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
 use super::PROBE;
-use super::network::{Host, Network, run};
+use super::network::{Host as Machine, Network, run};
 use super::support::control_plane::ControlPlane;
+use super::support::host::{Host, HostBuilder};
 use super::support::moving::send;
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
@@ -35,6 +36,7 @@ pub struct Field {
     links: Vec<String>,
     kubeconfigs: Vec<std::path::PathBuf>,
     folder: tempfile::TempDir,
+    _host: Option<Host>,
 }
 
 /// `clusterip agent` on a node.
@@ -80,6 +82,7 @@ impl Field {
             links: vec![],
             kubeconfigs: vec![],
             folder,
+            _host: None,
         };
         for index in 0..3_u8 {
             let name = format!("{}-node-{}", field.namespace, index + 1);
@@ -165,11 +168,28 @@ impl Field {
         run("ip", &["link", "set", &self.links[index], if cut { "down" } else { "up" }]);
     }
 
+    /// Starts the controller.
+    pub fn control(&mut self) {
+        let host = HostBuilder::new(ControlPlane::shared()).arg("--no-webhook").args(&["--namespace", &self.namespace]);
+        let host = host.arg("--settings").arg(self.folder.path().join("settings.yaml"));
+        self._host = Some(RUNTIME.block_on(host.start()));
+    }
+
+    /// A Service as it is now.
+    pub fn service(&self, name: &str) -> Value {
+        let path = format!("/api/v1/namespaces/{}/services/{name}", self.namespace);
+        RUNTIME.block_on(send(&self.client, Method::GET, &path, None)).unwrap()
+    }
+
     /// A Service that has recorded this address, and serves TCP port 80.
     pub fn serve(&self, name: &str, address: IpAddr) {
+        self.create_service(name, &json!({"clusterip-policy/external-addresses": address}));
+    }
+
+    /// A Service of our class that serves TCP port 80.
+    pub fn create_service(&self, name: &str, annotations: &Value) {
         let object = json!({
-            "apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": name, "annotations": {"clusterip-policy/external-addresses": address}},
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "annotations": annotations},
             "spec": {
                 "type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external",
                 "allocateLoadBalancerNodePorts": false, "ports": [{"port": 80}],
@@ -188,7 +208,7 @@ impl Field {
 
     /// The external addresses on each node.
     pub fn held(&self) -> Vec<BTreeSet<IpAddr>> {
-        let of = |host: &Host| {
+        let of = |host: &Machine| {
             let addresses = host.addresses();
             let single =
                 addresses.iter().filter_map(|line| line.split_whitespace().find_map(|word| word.strip_suffix("/32")));

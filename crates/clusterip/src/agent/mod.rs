@@ -38,6 +38,7 @@ pub mod heartbeat;
 pub mod linux;
 mod members;
 pub mod network;
+pub mod observer;
 pub mod rendezvous;
 pub mod run;
 pub mod shares;

@@ -31,6 +31,7 @@ use crate::controller::replicas::Replicas;
 use crate::controller::rival::Rival;
 use crate::controller::run::Controller;
 use crate::evaluator::Evaluator;
+use crate::external;
 use crate::live_settings::{Follower, LiveSettings, SettingsError, Source, judge};
 use crate::logging::Logging;
 use crate::metrics::{FamilyFill, Metrics, PoolFill};
@@ -234,6 +235,18 @@ impl Serve {
         let end = until(&stopped);
         tasks.spawn(async move {
             assigner.run(end).await;
+            Ok(())
+        });
+        let external = external::controller::Controller {
+            evaluator: evaluator.clone(),
+            client: client.clone(),
+            namespace: namespace.clone(),
+            settings: settings.clone(),
+            leadership: leadership.clone(),
+        };
+        let end = until(&stopped);
+        tasks.spawn(async move {
+            external.run(end).await;
             Ok(())
         });
         let reconciler = Arc::new(reconciler);

@@ -5,9 +5,11 @@
 //! [`assignments`] puts together what the agents are to hold, and [`follow`] keeps that up to date.
 //!
 //! [`mentioned`] reads what any Service has or claims; [`placing`] is what admission needs of all of them.
+//! [`controller`] looks after those that admission did not see, and after what their status shows.
 
 pub mod admitted;
 pub mod assignments;
+pub mod controller;
 pub mod eligible;
 pub mod follow;
 pub mod mentioned;

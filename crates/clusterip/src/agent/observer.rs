@@ -1,0 +1,66 @@
+//! Who holds which address, for those who only look.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use tokio::time::Instant;
+
+use super::claims::{Claim, EXTERNAL};
+use super::heartbeat::HEARTBEAT;
+use super::members::{Members, Standing};
+use crate::cluster::claim_lease::LABEL;
+
+/// The Leases of agents, as they were observed.
+#[derive(Default)]
+pub struct Observer {
+    members: Members,
+    claims: BTreeMap<IpAddr, Claim>,
+}
+
+impl Observer {
+    /// The labels of the Leases that have to be watched.
+    pub fn labels() -> String {
+        format!("{LABEL} in ({EXTERNAL},{HEARTBEAT})")
+    }
+
+    /// One was seen.
+    pub fn see(&mut self, lease: &Lease, now: Instant) {
+        self.members.see(lease, now);
+        if let Some(claim) = Claim::of(lease) {
+            self.claims.insert(claim.address, claim);
+        }
+    }
+
+    /// One was deleted.
+    pub fn gone(&mut self, lease: &Lease, now: Instant) {
+        self.members.gone(lease, now);
+        if let Some(claim) = Claim::of(lease) {
+            self.claims.remove(&claim.address);
+        }
+    }
+
+    /// These are all that there are.
+    pub fn only(&mut self, leases: &[Lease], now: Instant) {
+        self.members.only(leases, now);
+        self.claims = leases.iter().filter_map(Claim::of).map(|claim| (claim.address, claim)).collect();
+    }
+
+    /// The node that holds an address, if its agent lives.
+    pub fn holder(&self, address: IpAddr, now: Instant) -> Option<&str> {
+        let claim = self.claims.get(&address)?;
+        let (node, identity) = (claim.node()?, claim.holder.as_ref()?);
+        (self.members.standing(node, identity, now) == Standing::Alive).then_some(node)
+    }
+
+    /// Every address that is held, and the node that holds it.
+    pub fn holders(&self, now: Instant) -> BTreeMap<IpAddr, String> {
+        let holder = |address: &IpAddr| Some((*address, self.holder(*address, now)?.to_owned()));
+        self.claims.keys().filter_map(holder).collect()
+    }
+
+    /// When an agent falls silent next, if nothing is heard of it.
+    pub fn next_change(&self, now: Instant) -> Option<Instant> {
+        self.members.next_change(now)
+    }
+}

@@ -1,0 +1,366 @@
+//! The loop that looks after external addresses, while this process leads: it gives Services what admission
+//! did not, and shows in their status who is held.
+//!
+//! # Promises
+//! - A Service that gets external addresses from us has them recorded, also when no webhook saw it.
+//! - Its status shows those of them that a living agent holds, and no others; the status of any other Service
+//!   is left alone.
+//! - It asks the policy, like everybody else, and writes for the version that it asked about.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use clusterip_core::external::RECORD_ANNOTATION;
+use futures::StreamExt;
+use http::Request;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, watch};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::admitted::refusal;
+use super::assignments::assignments;
+use super::recorded::{is_served, recorded, shown};
+use crate::agent::assignments::Assignments;
+use crate::agent::observer::Observer;
+use crate::cluster::failure::{chain, words};
+use crate::cluster::ledger::Owner;
+use crate::cluster::lookups::Subject;
+use crate::cluster::object::{name, namespace, service_path, text};
+use crate::cluster::pauses::Pauses;
+use crate::cluster::watched::Watched;
+use crate::controller::events::{CONTROLLER, Told, tell_about};
+use crate::controller::leader::Leadership;
+use crate::evaluator::Evaluator;
+use crate::live_settings::LiveSettings;
+use crate::policy::service_request::ServiceRequest;
+
+/// For how long changes are gathered: many Services may come at once.
+const GATHERED: Duration = Duration::from_millis(300);
+/// After how long a Service that got no address is asked about again, if nothing of it changes.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// Looks after external addresses.
+pub struct Controller {
+    /// Asks the policy.
+    pub evaluator: Evaluator,
+    /// Reads and writes Services.
+    pub client: Client,
+    /// Where the agents have their Leases.
+    pub namespace: String,
+    /// The settings in force.
+    pub settings: watch::Receiver<Arc<LiveSettings>>,
+    /// Whether this process is the one to do so.
+    pub leadership: watch::Receiver<Leadership>,
+}
+
+/// What is known in one term.
+#[derive(Default)]
+struct Term {
+    observer: Observer,
+    /// What a new list of Leases has shown so far.
+    listing: Vec<Lease>,
+    /// Whether all Leases are known.
+    complete: bool,
+    /// Who holds what, as it was looked at last.
+    holders: BTreeMap<IpAddr, String>,
+    /// Who got no address: when to ask again, and what was said.
+    waiting: BTreeMap<Id, (Instant, String)>,
+}
+
+type Id = (String, String);
+
+impl Controller {
+    /// Works until `shutdown`.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = pin!(shutdown);
+        loop {
+            tokio::select! {
+                () = &mut shutdown => return,
+                called = self.called() => if !called { return },
+            }
+            if self.term(shutdown.as_mut()).await {
+                return;
+            }
+        }
+    }
+
+    /// Comes back when there is something to do here. `false`: there never will be.
+    async fn called(&mut self) -> bool {
+        loop {
+            if has_pools(&self.settings.borrow_and_update()) && self.leadership.borrow_and_update().leads() {
+                return true;
+            }
+            let changed = tokio::select! {
+                changed = self.settings.changed() => changed,
+                changed = self.leadership.changed() => changed,
+            };
+            if changed.is_err() {
+                return false;
+            }
+        }
+    }
+
+    /// Works as long as this process leads and there are pools. Whether it is to stop for ever.
+    async fn term(&mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> bool {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        let labels = watcher::Config::default().labels(&Observer::labels());
+        let mut leases = pin!(watcher(leases, labels).backoff(Pauses::default()));
+        let changed = Arc::new(Notify::new());
+        self.listen(&changed);
+        let mut term = Term::default();
+        loop {
+            let now = Instant::now();
+            let due = term.waiting.values().map(|(due, _)| *due).chain(term.observer.next_change(now)).min();
+            tokio::select! {
+                () = shutdown.as_mut() => return true,
+                changed = self.leadership.changed() => {
+                    if changed.is_err() || !self.leadership.borrow_and_update().leads() {
+                        return changed.is_err();
+                    }
+                }
+                Ok(()) = self.settings.changed() => {
+                    if !has_pools(&self.settings.borrow_and_update()) {
+                        return false;
+                    }
+                    term.waiting.clear();
+                }
+                Some(event) = leases.next() => {
+                    if !term.hear(event) {
+                        continue;
+                    }
+                }
+                () = changed.notified() => {}
+                () = sleep_until(due.unwrap_or(now)), if due.is_some() => {}
+            }
+            sleep(GATHERED).await;
+            if term.complete {
+                term.holders = term.observer.holders(Instant::now());
+                self.look(&mut term).await;
+            }
+        }
+    }
+
+    /// Notifies whenever a Service changes that may have to do with external addresses.
+    fn listen(&self, changed: &Arc<Notify>) {
+        let changed = Arc::downgrade(changed);
+        let matters = |service: &Watched| {
+            let annotations = service.metadata.annotations.as_ref();
+            let spec = service.data.get("spec").and_then(|spec| spec.get("type"));
+            spec.is_some_and(|kind| kind == "LoadBalancer")
+                || annotations.is_some_and(|annotations| annotations.contains_key(RECORD_ANNOTATION))
+        };
+        let listener = move |event: &Event<Watched>| {
+            let Some(changed) = changed.upgrade() else { return false };
+            match event {
+                Event::Init => {}
+                Event::InitDone => changed.notify_one(),
+                Event::InitApply(service) | Event::Apply(service) | Event::Delete(service) => {
+                    if matters(service) {
+                        changed.notify_one();
+                    }
+                }
+            }
+            true
+        };
+        self.evaluator.stores().listen(&("v1".to_owned(), "Service".to_owned()), Box::new(listener));
+    }
+
+    /// Looks at all Services, and does what is to be done.
+    async fn look(&self, term: &mut Term) {
+        let settings = Arc::clone(&self.settings.borrow());
+        let external = &settings.settings.external;
+        let Some((services, assigned)) = self.known(&settings).await else { return };
+        let ids: BTreeSet<Id> = services.iter().map(id).collect();
+        term.waiting.retain(|id, _| ids.contains(id));
+        for service in services {
+            let has = recorded(&service, external);
+            if is_served(&service, external) {
+                self.show(&service, &has, &assigned, term).await;
+            }
+            let unserved = !is_served(&service, external) && !record(&service).is_empty();
+            let due = term.waiting.get(&id(&service)).is_none_or(|(due, _)| *due <= Instant::now());
+            if (unserved || has.is_empty()) && due {
+                self.assign(&service, term).await;
+            }
+        }
+    }
+
+    /// The Services that have to do with external addresses, and what of them is to be held.
+    async fn known(&self, settings: &Arc<LiveSettings>) -> Option<(Vec<Value>, Assignments)> {
+        let (evaluator, settings) = (self.evaluator.clone(), Arc::clone(settings));
+        let known = spawn_blocking(move || {
+            let external = &settings.settings.external;
+            let snapshot = evaluator.stores().snapshot();
+            let (services, nodes): (Vec<Value>, Vec<Value>) = {
+                let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
+                let concerned = |service: &Value| is_served(service, external) || !record(service).is_empty();
+                (snapshot.all("v1", "Service").filter(concerned).collect(), snapshot.all("v1", "Node").collect())
+            };
+            let admits = &mut |service: &Value| {
+                let refusal = refusal(evaluator.module(), &settings, snapshot, service);
+                refusal.unwrap_or_else(|error| Some(error.to_string()))
+            };
+            let (assigned, _) = assignments(external, services.iter().cloned(), &nodes, admits);
+            (services, assigned)
+        });
+        known.await.inspect_err(|error| tracing::error!(%error, "external addresses are not known")).ok()
+    }
+
+    /// Has the status of a Service show which of its addresses are held.
+    async fn show(&self, service: &Value, has: &[IpAddr], assigned: &Assignments, term: &Term) {
+        let id = id(service);
+        let own = |address: &IpAddr| assigned.get(address).is_some_and(|assigned| assigned.service == id);
+        let held: Vec<IpAddr> =
+            has.iter().copied().filter(|address| own(address) && term.holders.contains_key(address)).collect();
+        if shown(service) == held.iter().copied().collect() {
+            return;
+        }
+        let ingress: Vec<Value> = held.iter().map(|address| json!({"ip": address, "ipMode": "VIP"})).collect();
+        let uid = text(service, &["metadata", "uid"]);
+        let patch = json!({"metadata": {"uid": uid}, "status": {"loadBalancer": {"ingress": ingress}}});
+        let addresses = listed(&held);
+        match self.patch(&format!("{}/status", service_path(&id.0, &id.1)), &patch).await {
+            Ok(_) => tracing::info!(namespace = id.0, name = id.1, addresses, "external addresses are held"),
+            Err(error) => {
+                let reason = words(&error);
+                tracing::warn!(namespace = id.0, name = id.1, addresses, reason, "the status can't be written");
+            }
+        }
+    }
+
+    /// Gives a Service the record that it should have.
+    async fn assign(&self, service: &Value, term: &mut Term) {
+        let id = id(service);
+        let (said, about) = match self.decide(&id).await {
+            Ok(None) => {
+                term.waiting.remove(&id);
+                return;
+            }
+            Ok(Some((reason, about))) => (reason, Some(about)),
+            Err(reason) => (reason, None),
+        };
+        let before = term.waiting.insert(id.clone(), (Instant::now() + AGAIN, said.clone()));
+        if before.is_some_and(|(_, before)| before == said) {
+            return;
+        }
+        tracing::warn!(namespace = id.0, name = id.1, reason = said, "no external address");
+        if let Some(uid) = about {
+            let about = k8s_openapi::api::core::v1::ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Service".to_owned()),
+                namespace: Some(id.0),
+                name: Some(id.1),
+                uid: Some(uid.clone()),
+                ..Default::default()
+            };
+            let told = Told { uid: &uid, warning: true, reason: "ExternalAddressNotAvailable", note: said };
+            tell_about(&self.client, about, "Assign", told).await;
+        }
+    }
+
+    /// Asks the policy, and writes what it says. Why nothing is written, with the UID of the Service; nothing
+    /// where it was, or where there is nothing to do.
+    async fn decide(&self, id: &Id) -> Result<Option<(String, String)>, String> {
+        let path = service_path(&id.0, &id.1);
+        let request = Request::get(&path).body(Vec::new()).map_err(|error| error.to_string())?;
+        let service: Value = match self.client.request(request).await {
+            Ok(service) => service,
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
+            Err(error) => return Err(words(&error)),
+        };
+        let (evaluator, owner) = (self.evaluator.clone(), Owner::new(&id.0, &id.1, ""));
+        let object = service.clone();
+        let evaluated = spawn_blocking(move || {
+            let request = ServiceRequest {
+                uid: "external",
+                username: CONTROLLER,
+                object: &object,
+                old: Some(&object),
+                dry_run: false,
+            };
+            evaluator.evaluate(&request.to_value(), &Subject { owner, own: Vec::new(), dry_run: false })
+        });
+        let evaluation = evaluated.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        let uid = text(&service, &["metadata", "uid"]).to_owned();
+        let answer = &evaluation.answer;
+        let after = answer.mutated_object.as_ref().map(record).filter(|after| *after != record(&service));
+        let Some(after) = after else {
+            if !record(&service).is_empty() {
+                return Ok(None);
+            }
+            let warnings = answer.warnings.iter().flatten().cloned().collect::<Vec<_>>().join("; ");
+            let message = answer.message.clone().filter(|message| !message.is_empty());
+            let reason = message.or(Some(warnings).filter(|warnings| !warnings.is_empty()));
+            return Ok(Some((reason.unwrap_or_else(|| "the policy gives it none".to_owned()), uid)));
+        };
+        let version = text(&service, &["metadata", "resourceVersion"]);
+        let value = if after.is_empty() { Value::Null } else { after.clone().into() };
+        let annotations = json!({RECORD_ANNOTATION: value});
+        let patch = json!({"metadata": {"uid": uid, "resourceVersion": version, "annotations": annotations}});
+        match self.patch(&path, &patch).await {
+            Ok(_) => {
+                evaluation.settle(&[]);
+                tracing::info!(namespace = id.0, name = id.1, addresses = after, "external addresses recorded");
+                Ok(None)
+            }
+            // Somebody else was faster: what he wrote is seen next.
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+            Err(error) => Err(words(&error)),
+        }
+    }
+
+    async fn patch(&self, path: &str, patch: &Value) -> Result<Value, kube::Error> {
+        let request = Request::patch(format!("{path}?fieldManager={CONTROLLER}"))
+            .header("content-type", "application/merge-patch+json")
+            .body(patch.to_string().into_bytes())
+            .map_err(kube::Error::HttpError)?;
+        self.client.request(request).await
+    }
+}
+
+impl Term {
+    /// Whether somebody holds what he did not before, or not any more.
+    fn hear(&mut self, event: Result<Event<Lease>, watcher::Error>) -> bool {
+        let now = Instant::now();
+        match event {
+            Ok(Event::Init) => self.listing.clear(),
+            Ok(Event::InitApply(lease)) => self.listing.push(lease),
+            Ok(Event::InitDone) => {
+                self.observer.only(&std::mem::take(&mut self.listing), now);
+                self.complete = true;
+            }
+            Ok(Event::Apply(lease)) => self.observer.see(&lease, now),
+            Ok(Event::Delete(lease)) => self.observer.gone(&lease, now),
+            Err(error) => {
+                tracing::warn!(reason = chain(&error), "the leases of agents can't be followed, trying again");
+                return false;
+            }
+        }
+        self.complete && self.observer.holders(now) != self.holders
+    }
+}
+
+fn has_pools(settings: &LiveSettings) -> bool {
+    !settings.settings.external.pools.is_empty()
+}
+
+fn record(service: &Value) -> String {
+    text(service, &["metadata", "annotations", RECORD_ANNOTATION]).to_owned()
+}
+
+fn id(service: &Value) -> Id {
+    (namespace(service).to_owned(), name(service).to_owned())
+}
+
+fn listed(addresses: &[IpAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
