@@ -18,6 +18,7 @@ mod deploy_nodes;
 mod deploy_webhook;
 mod evaluate;
 mod evidence;
+mod external_claims;
 mod families;
 mod faults;
 mod leader;
