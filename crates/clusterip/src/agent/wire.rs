@@ -235,7 +235,9 @@ mod tests {
         let (long, longer) = (Instant::now() + Duration::from_secs(600), Instant::now() + Duration::from_secs(601));
         let nothing = |number| (Wanted { number, ..Wanted::default() }, "release", 1);
         let once = || vec![(wanted(1, 80, long), "announce", 1), nothing(2)];
-        let rows: [(&str, Vec<(Wanted, &str, usize)>, &[&str], &[&str]); 7] = [
+        // The plans; what fails; what is asked for.
+        type Row<'a> = (&'a str, Vec<(Wanted, &'a str, usize)>, &'a [&'static str], &'a [&'a str]);
+        let rows: [Row<'_>; 7] = [
             ("it comes and goes", once(), &[], &["hold [80]", "announce", "release"]),
             (
                 "it is renewed, and its ports change",
