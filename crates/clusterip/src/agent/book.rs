@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::assignments::{Assignments, Protocol};
 use super::claims::{Claim, lease, node_of as node_of_identity};
-use super::heart::{Term, ended, given_back};
-use super::members::{Members, Observed, Standing, node_of};
+use super::heart::{Term, given_back, put_back};
+use super::members::{Members, Missing, Observed, Standing, node_of};
 use super::rendezvous::order_for;
 use super::shares::turns;
 use super::timing::{AGAIN, AT_ONCE, ENDING_TURN, HEARTBEAT, LEFT_BEHIND, REMOVING_TURN, SETTLE, TURN, TURNS};
@@ -69,6 +69,8 @@ pub(super) enum What {
     Remove,
     /// A heartbeat that is silent is ended.
     End,
+    /// One that is missing is put back.
+    PutBack,
 }
 
 /// What came of an order.
@@ -292,7 +294,7 @@ impl Book {
     pub(super) fn done(&mut self, order: &Order, outcome: Outcome, now: Instant) {
         self.busy.remove(&order.subject);
         match (order.what, outcome) {
-            (What::Claim | What::GiveBack | What::End, Outcome::Written(lease)) => {
+            (What::Claim | What::GiveBack | What::End | What::PutBack, Outcome::Written(lease)) => {
                 self.see(&lease, now);
                 if let (What::Claim, Subject::Address(address)) = (order.what, &order.subject)
                     // It may have been written in a term that is over meanwhile.
@@ -424,8 +426,19 @@ impl Book {
             }
             let due = since + ENDING_TURN * self.turn(&node, wake.now);
             if wake.is_due(self.again.get(&node).map_or(due, |again| due.max(*again))) {
-                let lease = lease.map_or_else(|| ended(&node, clock), |lease| given_back(&lease, clock));
-                orders.push(Order { subject, what: What::End, lease: Box::new(lease) });
+                let lease = Box::new(given_back(&lease, clock));
+                orders.push(Order { subject, what: What::End, lease });
+            }
+        }
+        for Missing { node, since } in self.members.missing(wake.now) {
+            let subject = Subject::Node(node.clone());
+            if node == self.node || self.busy.contains(&subject) {
+                continue;
+            }
+            let due = since + ENDING_TURN * self.turn(&node, wake.now);
+            if wake.is_due(self.again.get(&node).map_or(due, |again| due.max(*again))) {
+                let lease = Box::new(put_back(&node, clock));
+                orders.push(Order { subject, what: What::PutBack, lease });
             }
         }
     }
@@ -535,9 +548,7 @@ impl Book {
                 continue;
             }
             let due = since + REMOVING_TURN * self.turn(&node, wake.now);
-            if wake.is_due(self.again.get(&node).map_or(due, |again| due.max(*again)))
-                && let Some(lease) = lease
-            {
+            if wake.is_due(self.again.get(&node).map_or(due, |again| due.max(*again))) {
                 orders.push(Order { subject, what: What::Remove, lease });
             }
         }
@@ -558,6 +569,275 @@ impl Claimed {
         match self {
             Self::There { holder, .. } => holder.as_ref().and_then(node_of_identity),
             Self::Deleted { holder, .. } => node_of_identity(holder),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::assignments::Assignment;
+    use super::super::claims::EXTERNAL;
+    use super::super::rendezvous::order;
+    use super::*;
+    use crate::cluster::claim_lease::LABEL;
+    use crate::controller::identity::Role;
+
+    const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 9, 10));
+
+    fn identity(node: &str) -> Identity {
+        Identity::with(node, Role::Agent, 1)
+    }
+
+    /// As the API server gives it back.
+    fn stored(mut lease: Lease, version: u64) -> Lease {
+        lease.metadata.uid.get_or_insert_with(|| format!("uid-{version}"));
+        lease.metadata.resource_version = Some(version.to_string());
+        lease
+    }
+
+    fn heartbeat(node: &str, version: u64) -> Lease {
+        let mut lease = put_back(node, Timestamp::UNIX_EPOCH);
+        if let Some(spec) = &mut lease.spec {
+            spec.holder_identity = Some(identity(node).to_string());
+        }
+        stored(lease, version)
+    }
+
+    /// An agent that knows that it and another live, and who of the two should rather hold the address.
+    struct Test {
+        book: Book,
+        begin: Instant,
+        version: u64,
+        me: &'static str,
+        other: &'static str,
+    }
+
+    impl Test {
+        fn new(first: bool) -> Self {
+            let order = order(ADDRESS, ["a", "b"]);
+            let (one, two) = if order == ["a", "b"] { ("a", "b") } else { ("b", "a") };
+            let (me, other) = if first { (one, two) } else { (two, one) };
+            let begin = Instant::now();
+            let mut book = Book::new(me, begin);
+            book.only(&[heartbeat(me, 1), heartbeat(other, 2)], begin);
+            let mut test = Self { book, begin, version: 10, me, other };
+            test.assign(&[me, other]);
+            test.renew(0);
+            test
+        }
+
+        fn at(&self, millis: u64) -> Instant {
+            self.begin + Duration::from_millis(millis)
+        }
+
+        fn assign(&mut self, nodes: &[&str]) {
+            let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+            let assignment = Assignment { nodes, ..Assignment::default() };
+            self.book.assign(Arc::new([(ADDRESS, assignment)].into()));
+        }
+
+        /// Both live on.
+        fn renew(&mut self, at: u64) {
+            self.version += 1;
+            let until = self.at(at) + HEARTBEAT.deadline;
+            self.book.set_term(Some(Term { identity: identity(self.me), until }));
+            let lease =
+                stored(Lease { metadata: heartbeat(self.other, 2).metadata, ..heartbeat(self.other, 2) }, self.version);
+            self.book.see(&lease, self.at(at));
+        }
+
+        fn see_claim(&mut self, holder: Option<&str>, at: u64) {
+            self.version += 1;
+            let holder = holder.map(identity);
+            let mut lease = stored(lease(ADDRESS, holder.as_ref(), None, Timestamp::UNIX_EPOCH), self.version);
+            lease.metadata.uid = Some("uid".to_owned());
+            self.book.see(&lease, self.at(at));
+        }
+
+        fn plan(&mut self, at: u64) -> Plan {
+            self.book.plan(self.at(at), Timestamp::UNIX_EPOCH)
+        }
+
+        /// What is ordered, and whether it is held.
+        fn ordered(&mut self, at: u64) -> (Vec<What>, bool) {
+            let plan = self.plan(at);
+            (plan.orders.iter().map(|order| order.what).collect(), plan.wanted.held.contains_key(&ADDRESS))
+        }
+
+        /// Orders one thing, and has it carried out.
+        fn carried_out(&mut self, at: u64) -> What {
+            let plan = self.plan(at);
+            assert_eq!(plan.orders.len(), 1, "{:?}", plan.orders);
+            let order = &plan.orders[0];
+            self.version += 1;
+            let written = Box::new(stored((*order.lease).clone(), self.version));
+            self.book.done(order, Outcome::Written(written), self.at(at));
+            order.what
+        }
+
+        fn network_did(&mut self, number: u64, addresses: &[IpAddr]) {
+            self.book.set_present(Present { number, addresses: addresses.iter().copied().collect() });
+        }
+    }
+
+    #[test]
+    fn when_an_address_is_claimed() {
+        type Case = fn(&mut Test);
+        let never = None;
+        // Whether it is the first choice; when it claims, in milliseconds.
+        let rows: [(&str, bool, Case, Option<u64>); 12] = [
+            ("the first choice, when it has settled", true, |_| {}, Some(3000)),
+            ("the second leaves it some time", false, |_| {}, Some(5000)),
+            (
+                "more, where the first is at work",
+                false,
+                |test| {
+                    let busy =
+                        lease(IpAddr::from([10, 0, 9, 99]), Some(&identity(test.other)), None, Timestamp::UNIX_EPOCH);
+                    test.book.see(&stored(busy, 50), test.at(4000));
+                },
+                Some(6000),
+            ),
+            ("not what another holds", true, |test| test.see_claim(Some(test.other), 0), never),
+            ("what was given back", true, |test| test.see_claim(None, 0), Some(3000)),
+            (
+                "what it held in another term",
+                true,
+                |test| {
+                    test.see_claim(Some(test.me), 0);
+                    let until = test.at(0) + HEARTBEAT.deadline;
+                    test.book.set_term(Some(Term { identity: Identity::with(test.me, Role::Agent, 2), until }));
+                },
+                Some(3000),
+            ),
+            (
+                "what none of ours holds",
+                true,
+                |test| {
+                    let lease = lease(ADDRESS, Some(&Identity::of("somebody")), None, Timestamp::UNIX_EPOCH);
+                    test.book.see(&stored(lease, 50), test.at(0));
+                },
+                Some(3000),
+            ),
+            ("what it claimed without hearing so", false, |test| test.see_claim(Some(test.me), 0), Some(0)),
+            (
+                "not what was deleted by hand",
+                true,
+                |test| {
+                    test.see_claim(Some(test.other), 0);
+                    let gone = stored(lease(ADDRESS, None, None, Timestamp::UNIX_EPOCH), 99);
+                    let gone = Lease {
+                        metadata: kube::api::ObjectMeta { uid: Some("uid".to_owned()), ..gone.metadata },
+                        ..gone
+                    };
+                    test.book.gone(&gone, test.at(0));
+                },
+                never,
+            ),
+            ("not where it may not hold it", true, |test| test.assign(&[test.other]), never),
+            ("not without a term", true, |test| test.book.set_term(None), never),
+            ("not when it stops", true, |test| test.book.stop(), never),
+        ];
+        for (name, first, case, expected) in rows {
+            let mut test = Test::new(first);
+            case(&mut test);
+            let claims = (0..100).map(|step| step * 100).find(|at| test.ordered(*at).0 == [What::Claim]);
+            assert_eq!(claims, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn it_is_held_when_the_claim_was_answered_in_its_term() {
+        let mut test = Test::new(true);
+        let plan = test.plan(3000);
+        let order = plan.orders[0].clone();
+        let labels = order.lease.metadata.labels.clone().unwrap();
+        assert_eq!(labels, [(LABEL.to_owned(), EXTERNAL.to_owned())].into());
+        assert_eq!(test.ordered(3100), (vec![], false), "not before there is an answer");
+        let written = || Outcome::Written(Box::new(stored((*order.lease).clone(), 100)));
+        for (name, outcome, at, held) in [
+            ("carried out", written(), 3200, true),
+            ("too late", written(), 17_000, false),
+            ("another was faster", Outcome::Changed, 3200, false),
+            ("without an answer", Outcome::Unclear, 3200, false),
+        ] {
+            let mut test = Test::new(true);
+            test.plan(3000);
+            test.book.done(&order, outcome, test.at(at));
+            assert_eq!(test.ordered(at).1, held, "{name}");
+            assert!(!test.ordered(17_000).1, "{name}: the term is over");
+        }
+    }
+
+    #[test]
+    fn it_is_given_back_when_it_is_off_the_network() {
+        let mut test = Test::new(true);
+        assert_eq!(test.carried_out(3000), What::Claim);
+        let held = test.plan(3100).wanted.number;
+        test.network_did(held, &[ADDRESS]);
+        test.assign(&[test.other]);
+        let after = test.plan(3200).wanted.number;
+        assert_eq!(test.ordered(3200), (vec![], false), "it may still come");
+        test.network_did(held, &[]);
+        assert_eq!(test.ordered(3300), (vec![], false), "the network has not heard of it");
+        test.network_did(after, &[ADDRESS]);
+        assert_eq!(test.ordered(3400), (vec![], false), "it is still there");
+        test.network_did(after, &[]);
+        assert_eq!(test.carried_out(3500), What::GiveBack);
+        assert_eq!(test.ordered(3600), (vec![], false), "it is the other's to take");
+        // And where it is nobody's any more, its claim goes.
+        test.book.assign(Arc::default());
+        assert_eq!(test.carried_out(3700), What::Remove);
+        assert_eq!(test.ordered(3800), (vec![], false));
+    }
+
+    #[test]
+    fn what_a_silent_agent_held_is_taken_after_its_heartbeat_was_ended() {
+        let mut test = Test::new(true);
+        test.see_claim(Some(test.other), 0);
+        for at in [5000, 10_000, 15_000] {
+            // It alone lives on.
+            let until = test.at(at) + HEARTBEAT.deadline;
+            test.book.set_term(Some(Term { identity: identity(test.me), until }));
+            assert_eq!(test.ordered(at), (vec![], false), "{at}");
+        }
+        assert_eq!(test.ordered(19_999), (vec![], false));
+        let plan = test.plan(20_000);
+        let (order, at) = (plan.orders[0].clone(), test.at(20_000));
+        assert_eq!((order.what, plan.orders.len()), (What::End, 1));
+        let mut renewed = Test::new(true);
+        std::mem::swap(&mut renewed.book, &mut test.book);
+        (renewed.begin, renewed.version) = (test.begin, 1000);
+        // It was renewed meanwhile, and this agent does not know yet: nothing is taken.
+        renewed.book.done(&order, Outcome::Changed, at);
+        assert_eq!(renewed.ordered(20_500), (vec![], false));
+        let again = renewed.plan(21_000).orders.remove(0);
+        assert_eq!(again.what, What::End);
+        // It is over.
+        let ended = Box::new(stored((*again.lease).clone(), 500));
+        renewed.book.done(&again, Outcome::Written(ended), renewed.at(21_100));
+        assert_eq!(renewed.carried_out(21_200), What::Claim);
+        assert!(renewed.ordered(21_300).1);
+    }
+
+    #[test]
+    fn what_is_held_and_changed_by_others_is_let_go() {
+        type Case = fn(&mut Test);
+        let rows: [(&str, Case); 3] = [
+            ("taken", |test| test.see_claim(Some(test.other), 3200)),
+            ("given back", |test| test.see_claim(None, 3200)),
+            ("deleted", |test| test.book.only(&[], test.at(3200))),
+        ];
+        for (name, case) in rows {
+            let mut test = Test::new(true);
+            test.carried_out(3000);
+            assert!(test.ordered(3100).1, "{name}");
+            test.version = 1000;
+            case(&mut test);
+            assert!(!test.ordered(3200).1, "{name}");
         }
     }
 }

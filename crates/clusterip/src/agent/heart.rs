@@ -111,7 +111,8 @@ impl Heart {
     pub(super) fn read(&mut self, lease: Option<Lease>, now: Instant) {
         self.lapse_if_over(now);
         // Whoever took it, or ended it, has found this agent silent for as long as it lasts.
-        if self.until.is_some() && lease.as_ref().is_some_and(|lease| holder(lease) != Some(self.identity.as_str())) {
+        let ours = |holder: Option<&str>| holder.is_some_and(|holder| self.may_renew(holder));
+        if self.until.is_some() && lease.as_ref().is_some_and(|lease| !ours(holder(lease))) {
             self.lapse();
         }
         self.found(lease, now);
@@ -120,6 +121,7 @@ impl Heart {
     /// Nothing is relied on any more.
     pub(super) fn lapse(&mut self) {
         self.until = None;
+        self.other = None;
         let identity = std::mem::replace(&mut self.identity, Identity::on(&self.node, Role::Agent));
         self.former.insert(0, identity);
         self.former.truncate(FORMER);
@@ -144,6 +146,11 @@ impl Heart {
         }
     }
 
+    /// Whether whoever lives on this node finds his heartbeat like this.
+    fn may_renew(&self, holder: &str) -> bool {
+        holder == self.identity.as_str() || holder == unknown(&self.node).as_str()
+    }
+
     fn is_ours(&self, holder: &str) -> bool {
         holder == self.identity.as_str() || self.former.iter().any(|former| former.as_str() == holder)
     }
@@ -155,11 +162,9 @@ impl Heart {
             return;
         };
         let mut spec = lease.spec.clone().unwrap_or_default();
-        // What this process held before is nobody's.
-        if spec
-            .holder_identity
-            .as_deref()
-            .is_some_and(|holder| holder != self.identity.as_str() && self.is_ours(holder))
+        // What this process held before is nobody's; and so is what was put back for whoever lives.
+        let holder = spec.holder_identity.as_deref().unwrap_or_default();
+        if holder != self.identity.as_str() && (self.is_ours(holder) || self.until.is_some() && self.may_renew(holder))
         {
             spec.holder_identity = None;
         }
@@ -192,11 +197,17 @@ pub(super) fn given_back(lease: &Lease, clock: Timestamp) -> Lease {
     Lease { spec: Some(spec), ..lease.clone() }
 }
 
-/// The heartbeat of a node without one: from here on it must not be made as if nothing had been.
-pub(super) fn ended(node: &str, clock: Timestamp) -> Lease {
+/// Who keeps a heartbeat that was put back: whoever lives on this node. It names none of those that were, for
+/// that would say of all others that they are over.
+pub(super) fn unknown(node: &str) -> Identity {
+    Identity::with(node, Role::Agent, 0)
+}
+
+/// A heartbeat that was missing.
+pub(super) fn put_back(node: &str, clock: Timestamp) -> Lease {
     let spec = LeaseSpec {
-        holder_identity: Some(String::new()),
-        lease_duration_seconds: Some(1),
+        holder_identity: Some(unknown(node).to_string()),
+        lease_duration_seconds: i32::try_from(HEARTBEAT.lease.as_secs()).ok(),
         renew_time: Some(MicroTime(clock)),
         ..LeaseSpec::default()
     };
@@ -209,5 +220,159 @@ fn metadata(node: &str) -> ObjectMeta {
         labels: Some(BTreeMap::from([(LABEL.to_owned(), LABEL_VALUE.to_owned())])),
         annotations: Some(BTreeMap::from([(NODE_ANNOTATION.to_owned(), node.to_owned())])),
         ..ObjectMeta::default()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn identity(number: u64) -> Identity {
+        Identity::with("node-1", Role::Agent, number)
+    }
+
+    /// As the API server gives it back.
+    fn stored(mut lease: Lease, version: u64) -> Lease {
+        lease.metadata.uid = Some("uid".to_owned());
+        lease.metadata.resource_version = Some(version.to_string());
+        lease
+    }
+
+    fn kept_by(holder: &str, version: u64) -> Lease {
+        let spec = LeaseSpec {
+            holder_identity: Some(holder.to_owned()),
+            lease_duration_seconds: Some(20),
+            ..LeaseSpec::default()
+        };
+        stored(Lease { metadata: metadata("node-1"), spec: Some(spec) }, version)
+    }
+
+    struct Test {
+        heart: Heart,
+        begin: Instant,
+        version: u64,
+    }
+
+    impl Test {
+        /// A term that was begun by a write sent at 0 s.
+        fn running() -> Self {
+            let mut test = Self { heart: Heart::with("node-1", identity(1)), begin: Instant::now(), version: 0 };
+            assert_eq!(test.next(0), Beat::Read);
+            test.heart.read(None, test.at(0));
+            test.write(0, 0);
+            assert_eq!(test.term(0), Some((identity(1), 17)));
+            test
+        }
+
+        fn at(&self, seconds: u32) -> Instant {
+            self.begin + seconds * SECOND
+        }
+
+        fn next(&mut self, seconds: u32) -> Beat {
+            self.heart.next(self.at(seconds), Timestamp::UNIX_EPOCH)
+        }
+
+        /// Writes what is to be written, with an answer so much later.
+        fn write(&mut self, sent: u32, answered: u32) {
+            let Beat::Write(lease) = self.next(sent) else { panic!("nothing to write") };
+            self.version += 1;
+            self.heart.forget();
+            self.heart.wrote(stored(*lease, self.version), self.at(sent), self.at(answered));
+        }
+
+        fn term(&self, seconds: u32) -> Option<(Identity, u64)> {
+            let term = self.heart.term(self.at(seconds))?;
+            Some((term.identity, term.until.duration_since(self.begin).as_secs()))
+        }
+    }
+
+    #[test]
+    fn a_term_lasts_from_when_its_last_renewal_was_sent() {
+        let mut test = Test::running();
+        test.write(5, 8);
+        assert_eq!(test.term(21), Some((identity(1), 22)));
+        assert_eq!(test.term(22), None);
+    }
+
+    #[test]
+    fn what_ends_a_term() {
+        type Case = fn(&mut Test);
+        let rows: [(&str, u32, Case); 5] = [
+            ("an answer that comes too late", 18, |test| test.write(16, 18)),
+            ("it was ended", 5, |test| test.heart.read(Some(kept_by("", 9)), test.at(5))),
+            ("another took it", 5, |test| test.heart.read(Some(kept_by("node-1_agent_2", 9)), test.at(5))),
+            ("time", 17, |test| test.heart.lapse_if_over(test.at(17))),
+            ("it is given back", 5, |test| test.heart.lapse()),
+        ];
+        for (name, at, case) in rows {
+            let mut test = Test::running();
+            case(&mut test);
+            assert_eq!(test.term(at), None, "{name}");
+            // Whatever it knows to be its own is at once its own again; in another name.
+            let waits = test.next(at) == Beat::Wait;
+            assert_eq!(waits, name == "another took it", "{name}");
+            if !waits {
+                if test.next(at) == Beat::Read {
+                    test.heart.read(Some(kept_by(identity(1).as_str(), 9)), test.at(at));
+                }
+                test.write(at, at);
+                let (next, until) = test.term(at).unwrap();
+                assert_ne!(next, identity(1), "{name}");
+                assert_eq!(until, u64::from(at) + 17, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_end_a_term() {
+        type Case = fn(&mut Test);
+        let rows: [(&str, Case); 4] = [
+            ("it was put back by others", |test| {
+                test.heart.read(Some(stored(put_back("node-1", Timestamp::UNIX_EPOCH), 9)), test.at(5))
+            }),
+            ("a write without an answer", |test| test.heart.forget()),
+            ("it was deleted", |test| test.heart.read(None, test.at(5))),
+            ("it was put back", |test| test.heart.read(Some(kept_by(identity(1).as_str(), 9)), test.at(5))),
+        ];
+        for (name, case) in rows {
+            let mut test = Test::running();
+            case(&mut test);
+            assert_eq!(test.term(16), Some((identity(1), 17)), "{name}");
+            if test.next(6) == Beat::Read {
+                test.heart.read(Some(kept_by(identity(1).as_str(), 9)), test.at(6));
+            }
+            test.write(6, 6);
+            assert_eq!(test.term(16), Some((identity(1), 23)), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_heartbeat_of_another_process_of_this_node_is_waited_for() {
+        let mut test = Test { heart: Heart::with("node-1", identity(1)), begin: Instant::now(), version: 9 };
+        for (seconds, expected) in [(0, true), (19, true), (20, false)] {
+            test.heart.forget();
+            assert_eq!(test.next(seconds), Beat::Read);
+            test.heart.read(Some(kept_by("node-1_agent_2", 9)), test.at(seconds));
+            assert_eq!(test.next(seconds) == Beat::Wait, expected, "{seconds} s");
+        }
+        test.write(20, 20);
+        assert_eq!(test.term(20), Some((identity(1), 37)));
+    }
+
+    #[test]
+    fn only_what_is_its_own_is_given_back() {
+        let mut test = Test::running();
+        let given = test.heart.give_back(Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(holder(&given), None);
+        assert_eq!(given.metadata.resource_version.as_deref(), Some("1"));
+        test.heart.read(Some(kept_by("node-1_agent_2", 9)), test.at(1));
+        assert_eq!(test.heart.give_back(Timestamp::UNIX_EPOCH), None);
+        test.heart.read(None, test.at(1));
+        assert_eq!(test.heart.give_back(Timestamp::UNIX_EPOCH), None);
     }
 }

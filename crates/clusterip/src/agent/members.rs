@@ -6,9 +6,9 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
-use super::heart::holder;
+use super::heart::{holder, unknown};
 use super::heartbeat::NODE_ANNOTATION;
-use super::timing::{FORGOTTEN, HEARTBEAT};
+use super::timing::{FORGOTTEN, HEARTBEAT, MISSING};
 use super::version::Version;
 use crate::controller::identity::Identity;
 
@@ -29,8 +29,11 @@ enum Keeper {
     Kept(Identity),
     /// It was given back, or ended.
     Nobody,
-    /// There is no Lease. It may have been deleted by hand, and come again.
+    /// There is no Lease. It may have been deleted by hand, and come again: as long as nobody has seen one
+    /// version of it for its whole duration, this one may live.
     Absent,
+    /// There was none, and it was put back: it is whoever's that lives, if he does.
+    Unknown,
 }
 
 #[derive(Clone, Debug)]
@@ -53,9 +56,16 @@ impl Member {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Observed {
     pub(super) node: String,
-    /// None where there is none.
-    pub(super) lease: Option<Box<Lease>>,
+    pub(super) lease: Box<Lease>,
     /// Since when this could be done.
+    pub(super) since: Instant,
+}
+
+/// A heartbeat that is missing.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Missing {
+    pub(super) node: String,
+    /// Since when it should have come again by itself.
     pub(super) since: Instant,
 }
 
@@ -79,7 +89,11 @@ impl Members {
         let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
         let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let member = Member {
-            keeper: holder(lease).map_or(Keeper::Nobody, |holder| Keeper::Kept(Identity::of(holder))),
+            keeper: match holder(lease) {
+                None => Keeper::Nobody,
+                Some(holder) if holder == unknown(node).as_str() => Keeper::Unknown,
+                Some(holder) => Keeper::Kept(Identity::of(holder)),
+            },
             lease: Some(Box::new(lease.clone())),
             duration: seconds.map_or(HEARTBEAT.lease, Duration::from_secs),
             since: now,
@@ -112,7 +126,7 @@ impl Members {
     /// Somebody claims an address who has no heartbeat: it is waited for from now on.
     pub(super) fn expect(&mut self, node: &str, now: Instant) {
         if !self.by_node.contains_key(node) {
-            let member = Member { keeper: Keeper::Absent, lease: None, duration: HEARTBEAT.lease, since: now };
+            let member = Member { keeper: Keeper::Absent, lease: None, duration: MISSING, since: now };
             self.by_node.insert(node.to_owned(), member);
         }
     }
@@ -128,8 +142,8 @@ impl Members {
         match &member.keeper {
             Keeper::Kept(keeper) if keeper != identity => Standing::Over,
             Keeper::Nobody => Standing::Over,
-            Keeper::Kept(_) | Keeper::Absent if now < member.silent_from() => Standing::Alive,
-            Keeper::Kept(_) | Keeper::Absent => Standing::Silent,
+            Keeper::Kept(_) | Keeper::Absent | Keeper::Unknown if now < member.silent_from() => Standing::Alive,
+            Keeper::Kept(_) | Keeper::Absent | Keeper::Unknown => Standing::Silent,
         }
     }
 
@@ -141,13 +155,23 @@ impl Members {
 
     /// Those that are silent, and not ended yet.
     pub(super) fn silent(&self, now: Instant) -> impl Iterator<Item = Observed> {
-        let silent = move |member: &Member| member.keeper != Keeper::Nobody && now >= member.silent_from();
+        let silent = move |member: &Member| {
+            matches!(member.keeper, Keeper::Kept(_) | Keeper::Unknown) && now >= member.silent_from()
+        };
         self.observed(silent, Member::silent_from)
+    }
+
+    /// Those that are missing, and should have come again. To make one as it was ends nothing: whoever keeps it
+    /// goes on, and whoever does not is seen to be silent.
+    pub(super) fn missing(&self, now: Instant) -> impl Iterator<Item = Missing> {
+        let missing = move |member: &Member| member.keeper == Keeper::Absent && now >= member.silent_from();
+        let these = self.by_node.iter().filter(move |(_, member)| missing(member));
+        these.map(|(node, member)| Missing { node: node.clone(), since: member.silent_from() })
     }
 
     /// Those that nobody has kept for so long that nobody is likely to.
     pub(super) fn forgotten(&self, now: Instant) -> impl Iterator<Item = Observed> {
-        let old = move |member: &Member| member.lease.is_some() && now >= member.since + FORGOTTEN;
+        let old = move |member: &Member| now >= member.since + FORGOTTEN;
         let forgotten = move |member: &Member| member.keeper == Keeper::Nobody && old(member);
         self.observed(forgotten, |member| member.since + FORGOTTEN)
     }
@@ -158,10 +182,8 @@ impl Members {
         since: impl Fn(&Member) -> Instant,
     ) -> impl Iterator<Item = Observed> {
         let these = self.by_node.iter().filter(move |(_, member)| which(member));
-        these.map(move |(node, member)| Observed {
-            node: node.clone(),
-            lease: member.lease.clone(),
-            since: since(member),
+        these.filter_map(move |(node, member)| {
+            Some(Observed { node: node.clone(), lease: member.lease.clone()?, since: since(member) })
         })
     }
 
@@ -169,7 +191,7 @@ impl Members {
     pub(super) fn next_change(&self, now: Instant) -> Option<Instant> {
         let change = |member: &Member| match member.keeper {
             Keeper::Nobody => member.since + FORGOTTEN,
-            Keeper::Kept(_) | Keeper::Absent => member.silent_from(),
+            Keeper::Kept(_) | Keeper::Absent | Keeper::Unknown => member.silent_from(),
         };
         self.by_node.values().map(change).filter(|change| *change > now).min()
     }
@@ -179,9 +201,10 @@ impl Member {
     fn go(&mut self, now: Instant) {
         self.lease = None;
         // What was given back before is over, whether it is there or not.
-        if self.keeper != Keeper::Nobody {
+        if matches!(self.keeper, Keeper::Kept(_) | Keeper::Unknown) {
             self.keeper = Keeper::Absent;
             self.since = now;
+            self.duration = MISSING;
         }
     }
 }
@@ -190,4 +213,150 @@ impl Member {
 pub(super) fn node_of(lease: &Lease) -> Option<&str> {
     let node = lease.metadata.annotations.as_ref()?.get(NODE_ANNOTATION)?;
     (lease.metadata.name.as_deref()? == super::heartbeat::name(node)).then_some(node)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use k8s_openapi::api::coordination::v1::LeaseSpec;
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::super::heart::put_back;
+    use super::*;
+    use crate::controller::identity::Role;
+
+    fn identity(number: u64) -> Identity {
+        Identity::with("a", Role::Agent, number)
+    }
+
+    const NOBODY: u64 = 0;
+    const UNKNOWN: u64 = 99;
+
+    /// The heartbeat of node `a`.
+    fn lease(keeper: u64, version: u64) -> Lease {
+        let mut lease = put_back("a", Timestamp::UNIX_EPOCH);
+        lease.metadata.uid = Some("uid".to_owned());
+        lease.metadata.resource_version = Some(version.to_string());
+        let holder = match keeper {
+            NOBODY => String::new(),
+            UNKNOWN => unknown("a").to_string(),
+            keeper => identity(keeper).to_string(),
+        };
+        lease.spec = lease.spec.map(|spec| LeaseSpec { holder_identity: Some(holder), ..spec });
+        lease
+    }
+
+    #[test]
+    fn what_is_known_of_a_term() {
+        use Standing::{Alive, Over, Silent};
+        type Step = (u64, fn(&mut Members, Instant));
+        let first: Step = (0, |members, now| members.see(&lease(1, 1), now));
+        let gone: Step = (5, |members, now| members.gone(&lease(1, 1), now));
+        // At 19 s and at 20 s: of the first term, whether the node lives, is to be ended, or to be put back.
+        type Seen = (Standing, bool, bool, bool);
+        let rows: [(&str, Vec<Step>, Seen, Seen); 11] = [
+            ("nothing", vec![], (Silent, false, false, false), (Silent, false, false, false)),
+            ("first seen", vec![first], (Alive, true, false, false), (Silent, false, true, false)),
+            (
+                "renewed",
+                vec![first, (5, |members, now| members.see(&lease(1, 2), now))],
+                (Alive, true, false, false),
+                (Alive, true, false, false),
+            ),
+            (
+                "seen again as it was",
+                vec![first, (5, |members, now| members.only(&[lease(1, 1)], now))],
+                (Alive, true, false, false),
+                (Silent, false, true, false),
+            ),
+            (
+                "given back",
+                vec![first, (5, |members, now| members.see(&lease(NOBODY, 2), now))],
+                (Over, false, false, false),
+                (Over, false, false, false),
+            ),
+            (
+                "an old version after a new one",
+                vec![
+                    (0, |members, now| members.see(&lease(NOBODY, 2), now)),
+                    (5, |members, now| members.see(&lease(1, 1), now)),
+                ],
+                (Over, false, false, false),
+                (Over, false, false, false),
+            ),
+            (
+                "another term",
+                vec![first, (5, |members, now| members.see(&lease(2, 2), now))],
+                (Over, true, false, false),
+                (Over, true, false, false),
+            ),
+            ("deleted", vec![first, gone], (Silent, false, false, true), (Silent, false, false, true)),
+            (
+                "put back",
+                vec![first, gone, (15, |members, now| members.see(&lease(UNKNOWN, 3), now))],
+                (Alive, false, false, false),
+                (Alive, false, false, false),
+            ),
+            (
+                "put back, and silent",
+                vec![first, (0, |members, now| members.see(&lease(UNKNOWN, 3), now))],
+                (Alive, false, false, false),
+                (Silent, false, true, false),
+            ),
+            (
+                "given back, and removed",
+                vec![
+                    first,
+                    (5, |members, now| members.see(&lease(NOBODY, 2), now)),
+                    (6, |members, now| members.only(&[], now)),
+                ],
+                (Over, false, false, false),
+                (Over, false, false, false),
+            ),
+        ];
+        for (name, steps, early, late) in rows {
+            let begin = Instant::now();
+            let at = |seconds| begin + Duration::from_secs(seconds);
+            let mut members = Members::default();
+            for (seconds, step) in steps {
+                step(&mut members, at(seconds));
+            }
+            for (seconds, expected) in [(19, early), (20, late)] {
+                let now = at(seconds);
+                let found = (
+                    members.standing("a", &identity(1), now),
+                    members.live(now).eq(["a"]),
+                    members.silent(now).count() == 1,
+                    members.missing(now).count() == 1,
+                );
+                assert_eq!(found, expected, "{name}, {seconds} s");
+            }
+        }
+    }
+
+    #[test]
+    fn who_has_no_heartbeat_is_waited_for_as_long_as_somebody_asks() {
+        let begin = Instant::now();
+        let mut members = Members::default();
+        members.expect("a", begin);
+        let missing = Missing { node: "a".to_owned(), since: begin + MISSING };
+        assert_eq!(members.missing(begin).collect::<Vec<_>>(), vec![]);
+        assert_eq!(members.next_change(begin), Some(begin + MISSING));
+        members.expect("a", begin + MISSING);
+        assert_eq!(members.missing(begin + MISSING).collect::<Vec<_>>(), vec![missing]);
+        members.forget_absent_but(|_| false);
+        assert_eq!(members.missing(begin + MISSING).collect::<Vec<_>>(), vec![]);
+    }
+
+    #[test]
+    fn a_heartbeat_that_nobody_keeps_is_forgotten() {
+        let begin = Instant::now();
+        let mut members = Members::default();
+        members.see(&lease(NOBODY, 2), begin);
+        assert_eq!(members.next_change(begin), Some(begin + FORGOTTEN));
+        assert_eq!(members.forgotten(begin + FORGOTTEN - Duration::from_secs(1)).count(), 0);
+        let lease = Box::new(lease(NOBODY, 2));
+        let expected = vec![Observed { node: "a".to_owned(), lease, since: begin + FORGOTTEN }];
+        assert_eq!(members.forgotten(begin + FORGOTTEN).collect::<Vec<_>>(), expected);
+    }
 }

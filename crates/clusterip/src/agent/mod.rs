@@ -19,15 +19,22 @@
 //!   and no watch needs to be up to date; all writes name the version that they replace.
 //! - A living holder keeps what it holds, as long as it may: nothing moves because a node joins. New addresses
 //!   go to who has the fewest.
+//! - Leases that are deleted by hand are made again by who holds the address, and nobody takes that for a
+//!   death: a heartbeat that does not come again is put back by others, and then ended if it stays silent.
 //!
 //! What it can't promise: a machine that is suspended stops this process and its clock together. Whoever
-//! wakes up holds what it held until its next renewal, which is refused. And who deletes a claim by hand is
-//! taken at his word after the duration of a heartbeat, by agents that start meanwhile at once.
+//! wakes up holds what it held until its next renewal, which is refused. And a claim that is deleted by hand is
+//! nobody's to an agent that starts before its holder has made it again.
+//!
+//! # What it costs
+//! At rest an agent sends its renewal every 5 s, and nothing else, however many addresses there are. Every
+//! agent watches the heartbeats of all: what the API server sends grows with the square of their number, so
+//! in a large cluster agents should run where addresses may be held, and nowhere else.
 //!
 //! # The rooms
-//! [`heart`] and [`book`] decide, without a clock and without requests: the one about the own heartbeat, the
-//! other about everything else, with [`members`] as what is known of others. [`run`] is the loop around
-//! them, [`wire`] does to the [`network`] what they say.
+//! `heart` and `book` decide, without a clock and without requests: the one about the own heartbeat, the
+//! other about everything else, with `members` as what is known of others. [`run`] is the loop around
+//! them, `wire` does to the [`network`] what they say.
 
 pub mod assignments;
 mod book;

@@ -266,6 +266,7 @@ fn tell(order: &Order) {
         What::Claim => tracing::info!(lease, "claimed"),
         What::GiveBack => tracing::info!(lease, "gave back"),
         What::End => tracing::warn!(lease, "nothing was heard of this agent: its heartbeat was ended"),
+        What::PutBack => tracing::warn!(lease, "the heartbeat of an agent that holds addresses was missing: put back"),
         What::Remove => tracing::debug!(lease, "removed"),
     }
 }

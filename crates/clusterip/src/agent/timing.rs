@@ -22,6 +22,8 @@ pub(super) const SETTLE: Duration = Duration::from_secs(3);
 pub(super) const TURN: Duration = Duration::from_secs(2);
 /// How many turns are waited for at most: the first nodes may have died together.
 pub(super) const TURNS: u32 = 2;
+/// For how long a heartbeat may be missing before others put it back: its owner does within a renewal.
+pub(super) const MISSING: Duration = Duration::from_secs(10);
 /// How long ending a silent heartbeat is left to each agent that comes before.
 pub(super) const ENDING_TURN: Duration = Duration::from_millis(500);
 /// After how long without an assignment a claim that nobody gave back is removed.

@@ -147,3 +147,139 @@ async fn tried<E: fmt::Display>(what: &str, address: IpAddr, step: impl Future<O
     tracing::warn!(%address, reason, "the address can't be {what}, and is tried again");
     false
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+
+    use super::super::assignments::Protocol;
+    use super::*;
+
+    /// Writes down what it is asked for; fails as it is told.
+    #[derive(Default)]
+    struct Paper {
+        asked: Mutex<Vec<String>>,
+        failures: Mutex<VecDeque<&'static str>>,
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("on purpose")]
+    struct OnPurpose;
+
+    impl Paper {
+        async fn note(&self, what: &'static str, more: String) -> Result<(), OnPurpose> {
+            self.asked.lock().unwrap().push(format!("{what}{more}"));
+            let mut failures = self.failures.lock().unwrap();
+            if failures.front() == Some(&what) {
+                failures.pop_front();
+                return Err(OnPurpose);
+            }
+            Ok(())
+        }
+    }
+
+    impl Network for Paper {
+        type Error = OnPurpose;
+
+        async fn hold(&self, _: IpAddr, ports: &BTreeSet<(Protocol, u16)>, _: Instant) -> Result<(), OnPurpose> {
+            self.note("hold", format!(" {:?}", ports.iter().map(|(_, port)| *port).collect::<Vec<_>>())).await
+        }
+
+        async fn release(&self, _: IpAddr) -> Result<(), OnPurpose> {
+            self.note("release", String::new()).await
+        }
+
+        async fn announce(&self, _: IpAddr) -> Result<(), OnPurpose> {
+            self.note("announce", String::new()).await
+        }
+    }
+
+    const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 9, 10));
+
+    /// Wants it with this port for so long.
+    fn wanted(number: u64, port: u16, until: Instant) -> Wanted {
+        let hold = Hold { ports: [(Protocol::Tcp, port)].into(), until };
+        Wanted { number, held: [(ADDRESS, hold)].into() }
+    }
+
+    /// What is asked of a network for these plans, the last of which wants nothing; each is waited for until the
+    /// network is as it wants, and until this was asked for so many times.
+    async fn asked(plans: Vec<(Wanted, &str, usize)>, failures: &[&'static str]) -> Vec<String> {
+        let network = Paper { failures: Mutex::new(failures.iter().copied().collect()), ..Paper::default() };
+        let (sender, receiver) = watch::channel(Wanted::default());
+        let (present, mut seen) = watch::channel(Present::default());
+        let mut wire = Wire::new(&network, receiver, present);
+        let work = async {
+            for (plan, what, times) in plans {
+                let number = plan.number;
+                sender.send_replace(plan);
+                seen.wait_for(|present| present.number == number).await.unwrap();
+                let count = || network.asked.lock().unwrap().iter().filter(|asked| asked.starts_with(what)).count();
+                while count() < times {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
+            seen.wait_for(|present| present.addresses.is_empty()).await.unwrap();
+        };
+        tokio::select! {
+            () = wire.work() => {}
+            () = work => {}
+        }
+        network.asked.into_inner().unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_of_a_network() {
+        let (long, longer) = (Instant::now() + Duration::from_secs(600), Instant::now() + Duration::from_secs(601));
+        let nothing = |number| (Wanted { number, ..Wanted::default() }, "release", 1);
+        let once = || vec![(wanted(1, 80, long), "announce", 1), nothing(2)];
+        // The plans; what fails; what is asked for.
+        type Row<'a> = (&'a str, Vec<(Wanted, &'a str, usize)>, &'a [&'static str], &'a [&'a str]);
+        let rows: [Row<'_>; 7] = [
+            ("it comes and goes", once(), &[], &["hold [80]", "announce", "release"]),
+            (
+                "it is renewed, and its ports change",
+                vec![
+                    (wanted(1, 80, long), "announce", 1),
+                    (wanted(2, 80, longer), "hold [80]", 2),
+                    (wanted(3, 81, longer), "hold [81]", 1),
+                    nothing(4),
+                ],
+                &[],
+                &["hold [80]", "announce", "hold [80]", "hold [81]", "release"],
+            ),
+            ("it does not come", once(), &["hold"], &["hold [80]", "hold [80]", "announce", "release"]),
+            (
+                "it is not announced",
+                once()
+                    .into_iter()
+                    .map(|(plan, what, times)| (plan, what, if what == "announce" { 2 } else { times }))
+                    .collect(),
+                &["announce"],
+                &["hold [80]", "announce", "hold [80]", "announce", "release"],
+            ),
+            ("it does not go", once(), &["release"], &["hold [80]", "announce", "release", "release"]),
+            (
+                "it does not come, and is not wanted any more",
+                vec![(wanted(1, 80, long), "hold", 1), nothing(2)],
+                &["hold"],
+                &["hold [80]", "release"],
+            ),
+            ("its time was over before it came", vec![(wanted(1, 80, Instant::now()), "", 0)], &[], &[]),
+        ];
+        for (name, plans, failures, expected) in rows {
+            let asked = timeout(Duration::from_secs(60), asked(plans, failures)).await;
+            assert_eq!(asked.ok(), Some(expected.iter().map(|asked| (*asked).to_owned()).collect()), "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_has_an_end_goes_though_nobody_says_so() {
+        let soon = Instant::now() + Duration::from_secs(2);
+        let asked = timeout(Duration::from_secs(60), asked(vec![(wanted(1, 80, soon), "announce", 1)], &[])).await;
+        let expected = ["hold [80]", "announce", "release"].map(str::to_owned).to_vec();
+        assert_eq!(asked.ok(), Some(expected));
+    }
+}
