@@ -7,6 +7,14 @@ COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/source/target \
     WASM_TOOLCHAIN=rustup make build && cp target/release/clusterip /clusterip
 
+# For the agents of deploy/external, with nft: docker build --target agent \
+#   --tag ghcr.io/clusterip-policy/clusterip-agent:v0.1.0 .
+FROM debian:12-slim AS agent
+RUN apt-get update && apt-get install --yes --no-install-recommends ca-certificates nftables \
+    && rm -rf /var/lib/apt/lists/*
+COPY --from=build /clusterip /usr/local/bin/clusterip
+ENTRYPOINT ["/usr/local/bin/clusterip"]
+
 # The C library that Rust's standard library needs, certificates, an unprivileged user, and no shell.
 FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /clusterip /usr/local/bin/clusterip

@@ -102,6 +102,16 @@ e2e-tests: policy.wasm control-plane $(HELM_USED) ## Test on a real control plan
 		echo "skipped: e2e-tests/sessions.bats needs kwctl; \`cargo test\` replayed the same sessions"; \
 	fi
 
+# Root has what it needs installed; anybody else is told what is missing, and the tests are counted as ignored.
+.PHONY: test-external
+test-external: policy.wasm control-plane ## Test external addresses with real packets, between network namespaces
+	@if test "$$(id -u)" = 0 && ! { command -v ip && command -v nft; } >/dev/null; then \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends iproute2 nftables; \
+	fi
+	cargo test $(HOSTED) --test packets
+	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
+		cargo test $(HOSTED) --test external
+
 # How many times the program is killed at work.
 CHAOS ?= 100
 
