@@ -22,9 +22,12 @@ pub enum What {
     Released { in_time: bool },
 }
 
+/// Until when a node has an address, and with which ports.
+type Hold = (Instant, BTreeSet<(Protocol, u16)>);
+
 #[derive(Default)]
 struct Inner {
-    held: BTreeMap<IpAddr, BTreeMap<String, (Instant, BTreeSet<(Protocol, u16)>)>>,
+    held: BTreeMap<IpAddr, BTreeMap<String, Hold>>,
     log: Vec<(IpAddr, String, What)>,
     twice: Vec<String>,
 }
