@@ -9,14 +9,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::thread;
 
 use clusterip_core::answer::Outcome as Answered;
 use clusterip_core::node::Allocation;
 use kube::Client;
 use kube::runtime::watcher::Event;
-use tokio::sync::{mpsc, watch};
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
@@ -33,6 +36,7 @@ use crate::controller::leader::Leadership;
 use crate::live_settings::LiveSettings;
 use crate::metrics::Metrics;
 use crate::metrics::nodes::{Assignment, Misplaced};
+use crate::policy::module::Module;
 use crate::policy::node_request::node_request;
 
 /// How many Nodes are written at once: each more is a connection more, and takes the API server from others.
@@ -40,8 +44,8 @@ const AT_ONCE: usize = 10;
 
 /// Gives Nodes their blocks.
 pub struct Assigner {
-    /// Asks the policy.
-    pub asker: Asker,
+    /// The policy.
+    pub module: Arc<Module>,
     /// Where the Nodes are watched.
     pub stores: Stores,
     /// Writes to the API server.
@@ -57,8 +61,26 @@ pub struct Assigner {
 }
 
 impl Assigner {
+    /// Works until `shutdown`, in a thread of its own: what it asks the policy keeps nobody else waiting, and
+    /// nothing has to change threads for each Node. Comes back when it has ended.
+    ///
+    /// # Errors
+    /// Where the system has no room for another thread.
+    pub fn start(
+        self,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> io::Result<impl Future<Output = Result<(), oneshot::error::RecvError>> + Send> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (done, ended) = oneshot::channel();
+        thread::Builder::new().name("nodes".to_owned()).spawn(move || {
+            runtime.block_on(self.run(shutdown));
+            let _ = done.send(());
+        })?;
+        Ok(ended)
+    }
+
     /// Works until `shutdown`; then what is being written is awaited.
-    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
+    async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         loop {
             tokio::select! {
@@ -101,6 +123,7 @@ impl Assigner {
             writer: Writer::new(self.client.clone(), self.term.clone()),
             teller: Teller::start(self.client.clone()),
             metrics: Arc::clone(&self.metrics),
+            asker: Asker::new(Arc::clone(&self.module), Arc::clone(&self.metrics)),
         };
         let mut writes: JoinSet<(Order, Outcome)> = JoinSet::new();
         let stop = loop {
@@ -131,7 +154,7 @@ impl Assigner {
                 Some(event) = watch.recv() => term.take(event),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => term.book.wake(Instant::now()),
                 () = std::future::ready(()), if free => {
-                    if let Some(order) = self.turn(&mut term, &settings).await {
+                    if let Some(order) = self.turn(&mut term, &settings) {
                         let writer = term.writer.clone();
                         writes.spawn(async move {
                             let outcome = writer.write(&order).await;
@@ -140,7 +163,7 @@ impl Assigner {
                     }
                 }
                 () = std::future::ready(()), if term.complete && term.book.has_unjudged() => {
-                    self.judge(&mut term.book, &settings).await;
+                    self.judge(&mut term, &settings);
                 }
             }
         };
@@ -165,12 +188,12 @@ impl Assigner {
     }
 
     /// Decides about the next Node: what is to be written then.
-    async fn turn(&self, term: &mut Term, settings: &Arc<LiveSettings>) -> Option<Box<Order>> {
+    fn turn(&self, term: &mut Term, settings: &Arc<LiveSettings>) -> Option<Box<Order>> {
         let node = match term.book.next_turn()? {
             Turn::Write(order) => return Some(order),
             Turn::Ask(node) => node,
         };
-        let decision = self.ask(&node, term.book.held().allocation(), settings).await;
+        let decision = ask(&mut term.asker, &node, &term.book.held().allocation(), settings);
         let decision = match decision {
             Decision::Blocks(blocks) if !blocks.iter().all(|block| term.book.held().is_free(*block)) => {
                 Decision::Failed(format!("the policy gives blocks that are held: {blocks:?}"))
@@ -182,40 +205,41 @@ impl Assigner {
         order
     }
 
-    async fn ask(&self, node: &Seen, allocation: Allocation, settings: &Arc<LiveSettings>) -> Decision {
-        let request = node_request("clusterip", &node.without_blocks());
-        let answer = match self.asker.ask(request, settings, allocation).await {
-            Ok(answer) => answer,
-            Err(error) => return Decision::Failed(error.to_string()),
-        };
-        let Some(audit) = answer.audit() else {
-            return Decision::Failed("the policy's answer says nothing".to_owned());
-        };
-        let reason = || audit.reason.clone().unwrap_or_default();
-        match audit.outcome {
-            Answered::Allocated => match answer.mutated_object.as_ref().map(blocks_of) {
-                Some(blocks) if !blocks.is_empty() => Decision::Blocks(blocks),
-                _ => Decision::Failed("the policy's answer has no blocks".to_owned()),
-            },
-            Answered::Left => Decision::Nobodys(reason()),
-            Answered::Denied => match &audit.pool {
-                Some(pool) => Decision::Full { pool: pool.clone(), message: reason() },
-                None => Decision::Failed(reason()),
-            },
-        }
-    }
-
     /// Holds the blocks of the next Node against its pool.
-    async fn judge(&self, book: &mut Book, settings: &Arc<LiveSettings>) {
-        let Some(seen) = book.next_to_judge() else { return };
+    fn judge(&self, term: &mut Term, settings: &Arc<LiveSettings>) {
+        let Some(seen) = term.book.next_to_judge() else { return };
         let node = seen.with_blocks();
-        let answer = match self.asker.ask(as_if_created(&node), settings, Allocation::default()).await {
+        let answer = match term.asker.ask(&as_if_created(&node), settings, &Allocation::default()) {
             Ok(answer) => answer,
             Err(error) => return tracing::error!(node = seen.name, %error, "the policy did not answer"),
         };
-        let placement = Belonging::of(&answer).held_against(&settings.settings, &node, book.held());
+        let placement = Belonging::of(&answer).held_against(&settings.settings, &node, term.book.held());
         let standings: Vec<_> = placement.blocks.into_iter().map(|(_, standing)| standing).collect();
-        book.judged(&seen.name, &standings);
+        term.book.judged(&seen.name, &standings);
+    }
+}
+
+/// Asks the policy about a Node: what comes of its answer.
+fn ask(asker: &mut Asker, node: &Seen, allocation: &Allocation, settings: &Arc<LiveSettings>) -> Decision {
+    let request = node_request("clusterip", &node.without_blocks());
+    let answer = match asker.ask(&request, settings, allocation) {
+        Ok(answer) => answer,
+        Err(error) => return Decision::Failed(error.to_string()),
+    };
+    let Some(audit) = answer.audit() else {
+        return Decision::Failed("the policy's answer says nothing".to_owned());
+    };
+    let reason = || audit.reason.clone().unwrap_or_default();
+    match audit.outcome {
+        Answered::Allocated => match answer.mutated_object.as_ref().map(blocks_of) {
+            Some(blocks) if !blocks.is_empty() => Decision::Blocks(blocks),
+            _ => Decision::Failed("the policy's answer has no blocks".to_owned()),
+        },
+        Answered::Left => Decision::Nobodys(reason()),
+        Answered::Denied => match &audit.pool {
+            Some(pool) => Decision::Full { pool: pool.clone(), message: reason() },
+            None => Decision::Failed(reason()),
+        },
     }
 }
 
@@ -236,6 +260,7 @@ fn has_pools(settings: &LiveSettings) -> bool {
 
 /// One term, from taking the Lease to losing it.
 struct Term {
+    asker: Asker,
     book: Book,
     /// What a new list has shown so far; nothing between two lists.
     listed: Option<BTreeSet<String>>,
