@@ -20,7 +20,7 @@ use kube::Client;
 use kube::runtime::watcher::Event;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep_until};
 
 use super::asker::Asker;
@@ -154,7 +154,7 @@ impl Assigner {
                 Some(event) = watch.recv() => term.take(event),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => term.book.wake(Instant::now()),
                 () = std::future::ready(()), if free => {
-                    if let Some(order) = self.turn(&mut term, &settings) {
+                    if let Some(order) = term.turn(&settings) {
                         let writer = term.writer.clone();
                         writes.spawn(async move {
                             let outcome = writer.write(&order).await;
@@ -163,9 +163,11 @@ impl Assigner {
                     }
                 }
                 () = std::future::ready(()), if term.complete && term.book.has_unjudged() => {
-                    self.judge(&mut term, &settings);
+                    term.judge(&settings);
                 }
             }
+            // What was just begun shares this thread, and evaluations may follow one another for long.
+            yield_now().await;
         };
         // Each of them ends soon: see `patch`.
         while let Some(joined) = writes.join_next().await {
@@ -185,61 +187,6 @@ impl Assigner {
         };
         self.stores.listen(&("v1".to_owned(), "Node".to_owned()), Box::new(listener));
         receiver
-    }
-
-    /// Decides about the next Node: what is to be written then.
-    fn turn(&self, term: &mut Term, settings: &Arc<LiveSettings>) -> Option<Box<Order>> {
-        let node = match term.book.next_turn()? {
-            Turn::Write(order) => return Some(order),
-            Turn::Ask(node) => node,
-        };
-        let decision = ask(&mut term.asker, &node, &term.book.held().allocation(), settings);
-        let decision = match decision {
-            Decision::Blocks(blocks) if !blocks.iter().all(|block| term.book.held().is_free(*block)) => {
-                Decision::Failed(format!("the policy gives blocks that are held: {blocks:?}"))
-            }
-            decision => decision,
-        };
-        let order = term.book.decided(&node.name, &decision, &settings.settings.nodes, Instant::now());
-        term.tell(&node, &decision);
-        order
-    }
-
-    /// Holds the blocks of the next Node against its pool.
-    fn judge(&self, term: &mut Term, settings: &Arc<LiveSettings>) {
-        let Some(seen) = term.book.next_to_judge() else { return };
-        let node = seen.with_blocks();
-        let answer = match term.asker.ask(&as_if_created(&node), settings, &Allocation::default()) {
-            Ok(answer) => answer,
-            Err(error) => return tracing::error!(node = seen.name, %error, "the policy did not answer"),
-        };
-        let placement = Belonging::of(&answer).held_against(&settings.settings, &node, term.book.held());
-        let standings: Vec<_> = placement.blocks.into_iter().map(|(_, standing)| standing).collect();
-        term.book.judged(&seen.name, &standings);
-    }
-}
-
-/// Asks the policy about a Node: what comes of its answer.
-fn ask(asker: &mut Asker, node: &Seen, allocation: &Allocation, settings: &Arc<LiveSettings>) -> Decision {
-    let request = node_request("clusterip", &node.without_blocks());
-    let answer = match asker.ask(&request, settings, allocation) {
-        Ok(answer) => answer,
-        Err(error) => return Decision::Failed(error.to_string()),
-    };
-    let Some(audit) = answer.audit() else {
-        return Decision::Failed("the policy's answer says nothing".to_owned());
-    };
-    let reason = || audit.reason.clone().unwrap_or_default();
-    match audit.outcome {
-        Answered::Allocated => match answer.mutated_object.as_ref().map(blocks_of) {
-            Some(blocks) if !blocks.is_empty() => Decision::Blocks(blocks),
-            _ => Decision::Failed("the policy's answer has no blocks".to_owned()),
-        },
-        Answered::Left => Decision::Nobodys(reason()),
-        Answered::Denied => match &audit.pool {
-            Some(pool) => Decision::Full { pool: pool.clone(), message: reason() },
-            None => Decision::Failed(reason()),
-        },
     }
 }
 
@@ -274,6 +221,61 @@ struct Term {
 }
 
 impl Term {
+    /// Decides about the next Node: what is to be written then.
+    fn turn(&mut self, settings: &LiveSettings) -> Option<Box<Order>> {
+        let node = match self.book.next_turn()? {
+            Turn::Write(order) => return Some(order),
+            Turn::Ask(node) => node,
+        };
+        let decision = self.ask(&node, settings);
+        let decision = match decision {
+            Decision::Blocks(blocks) if !blocks.iter().all(|block| self.book.held().is_free(*block)) => {
+                Decision::Failed(format!("the policy gives blocks that are held: {blocks:?}"))
+            }
+            decision => decision,
+        };
+        let order = self.book.decided(&node.name, &decision, &settings.settings.nodes, Instant::now());
+        self.tell(&node, &decision);
+        order
+    }
+
+    /// Holds the blocks of the next Node against its pool.
+    fn judge(&mut self, settings: &LiveSettings) {
+        let Some(seen) = self.book.next_to_judge() else { return };
+        let node = seen.with_blocks();
+        let answer = match self.asker.ask(&as_if_created(&node), settings, &Allocation::default()) {
+            Ok(answer) => answer,
+            Err(error) => return tracing::error!(node = seen.name, %error, "the policy did not answer"),
+        };
+        let placement = Belonging::of(&answer).held_against(&settings.settings, &node, self.book.held());
+        let standings: Vec<_> = placement.blocks.into_iter().map(|(_, standing)| standing).collect();
+        self.book.judged(&seen.name, &standings);
+    }
+
+    /// Asks the policy about a Node: what comes of its answer.
+    fn ask(&mut self, node: &Seen, settings: &LiveSettings) -> Decision {
+        let request = node_request("clusterip", &node.without_blocks());
+        let answer = match self.asker.ask(&request, settings, &self.book.held().allocation()) {
+            Ok(answer) => answer,
+            Err(error) => return Decision::Failed(error.to_string()),
+        };
+        let Some(audit) = answer.audit() else {
+            return Decision::Failed("the policy's answer says nothing".to_owned());
+        };
+        let reason = || audit.reason.clone().unwrap_or_default();
+        match audit.outcome {
+            Answered::Allocated => match answer.mutated_object.as_ref().map(blocks_of) {
+                Some(blocks) if !blocks.is_empty() => Decision::Blocks(blocks),
+                _ => Decision::Failed("the policy's answer has no blocks".to_owned()),
+            },
+            Answered::Left => Decision::Nobodys(reason()),
+            Answered::Denied => match &audit.pool {
+                Some(pool) => Decision::Full { pool: pool.clone(), message: reason() },
+                None => Decision::Failed(reason()),
+            },
+        }
+    }
+
     fn take(&mut self, event: Event<Seen>) {
         match event {
             Event::Init => self.listed = Some(BTreeSet::new()),
