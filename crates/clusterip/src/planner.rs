@@ -115,8 +115,9 @@ impl<'m> Planner<'m> {
         let mut nodes = has_pools.then(|| NodePlanner::new(self.module, &document, &settings, &snapshot));
         for manifest in manifests {
             // A Service that is there keeps its address, whatever its manifest says of it.
-            if !manifest.is_service() || !self.has(&manifest.object.value()) {
-                self.snapshot.write().unwrap_or_else(PoisonError::into_inner).share(&manifest.object);
+            let object = manifest.object.value();
+            if !manifest.is_service() || !self.has(&object) {
+                self.snapshot.write().unwrap_or_else(PoisonError::into_inner).share(&object, manifest.object.clone());
             }
         }
         if let Some(nodes) = &mut nodes {

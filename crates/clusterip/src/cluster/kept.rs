@@ -8,7 +8,7 @@ use clusterip_core::external::claim::FOREIGN_ANNOTATIONS;
 use serde_json::{Map, Value};
 
 use super::kinds::{Kind, own_name};
-use super::masked::{Mask, Masked};
+use super::masked::Mask;
 use super::watched::Watched;
 use crate::controller::ownership::of_address;
 
@@ -65,11 +65,11 @@ impl Keeper {
     pub fn keep(&self, object: Watched) -> Option<Value> {
         let metadata = kept_metadata(&self.kind, &object)?;
         let mut fields = object.data;
+        self.mask.prune(&mut fields);
         fields.insert("apiVersion".to_owned(), self.kind.0.clone().into());
         fields.insert("kind".to_owned(), self.kind.1.clone().into());
         fields.insert("metadata".to_owned(), metadata);
-        let whole = Value::Object(fields);
-        serde_json::to_value(Masked { object: &whole, mask: Some(&self.mask), cached: false }).ok()
+        Some(Value::Object(fields))
     }
 }
 

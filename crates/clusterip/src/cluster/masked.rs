@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Field masks as a tree: a field is kept where the tree has it, with everything below where the tree
 /// ends.
@@ -18,6 +18,24 @@ impl Mask {
             path.split('.').fold(&mut root, |mask, part| mask.0.entry(part.to_owned()).or_default());
         }
         root
+    }
+
+    /// Takes out of an object's fields what the mask does not have.
+    pub fn prune(&self, fields: &mut Map<String, Value>) {
+        fields.retain(|key, value| {
+            let mask = self.0.get(key);
+            mask.inspect(|mask| mask.prune_value(value)).is_some()
+        });
+    }
+
+    fn prune_value(&self, value: &mut Value) {
+        match value {
+            _ if self.0.is_empty() => {}
+            Value::Object(fields) => self.prune(fields),
+            // A path goes through lists as if they were not there.
+            Value::Array(items) => items.iter_mut().for_each(|item| self.prune_value(item)),
+            _ => {}
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -13,8 +14,8 @@ pub struct Packed(Arc<RawValue>);
 
 impl Packed {
     /// Packs an object.
-    pub fn new(object: &Value) -> Self {
-        // A value can always be written: its keys are strings, and its numbers finite.
+    pub fn new(object: &impl Serialize) -> Self {
+        // An object can always be written: its keys are strings, and its numbers finite.
         Self(to_raw_value(object).unwrap_or_default().into())
     }
 

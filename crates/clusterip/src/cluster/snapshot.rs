@@ -68,24 +68,20 @@ impl Object {
 impl Snapshot {
     /// Adds an object, in place of one of the same kind, namespace and name.
     pub fn insert(&mut self, object: Value) {
-        self.add(&object, Packed::new(&object));
+        self.share(&object, Packed::new(&object));
     }
 
-    /// As [`Self::insert`]: an object that others keep too.
-    pub fn share(&mut self, packed: &Packed) {
-        self.add(&packed.value(), packed.clone());
-    }
-
-    fn add(&mut self, object: &Value, whole: Packed) {
+    /// As [`Self::insert`], for an object that others keep packed too. Gives back the one before it.
+    pub fn share(&mut self, object: &Value, whole: Packed) -> Option<Value> {
         let kind = Kind::new(object::api_version(object), object::kind(object));
         let id = (object::namespace(object).to_owned(), object::name(object).to_owned());
         self.revise(&kind.kind, &id.0);
         let objects = self.kinds.entry(kind).or_default();
         let replaced = objects.by_name.insert(id.clone(), Object { whole, listed: OnceLock::new() });
-        if let Some(replaced) = replaced {
-            let replaced = replaced.value();
-            objects.forget(&id, &replaced);
-            forget_addresses(&mut self.addresses, &id, &replaced);
+        let replaced = replaced.map(|replaced| replaced.value());
+        if let Some(replaced) = &replaced {
+            objects.forget(&id, replaced);
+            forget_addresses(&mut self.addresses, &id, replaced);
         }
         for label in index_labels(object) {
             objects.by_label.entry(id.0.clone()).or_default().entry(label).or_default().insert(id.1.clone());
@@ -95,6 +91,7 @@ impl Snapshot {
                 self.addresses.entry(address).or_default().insert(id.clone());
             }
         }
+        replaced
     }
 
     /// Takes an object out, and gives it back.

@@ -15,6 +15,7 @@ use kube::api::{ApiResource, ListParams};
 use kube::runtime::utils::Backoff as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
+use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use super::failure::chain;
@@ -43,9 +44,9 @@ pub struct Change {
     /// Its name.
     pub name: String,
     /// As it was; nothing where it is new.
-    pub before: Option<Packed>,
+    pub before: Option<Value>,
     /// As it is; nothing where it is gone.
-    pub after: Option<Packed>,
+    pub after: Option<Value>,
 }
 
 /// How the watch of a kind does.
@@ -348,12 +349,10 @@ impl Inner {
         let after = Packed::new(&object);
         let before = {
             let mut snapshot = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
-            let before = snapshot.packed(&kind.0, &kind.1, &id.0, &id.1).cloned();
-            if before.as_ref() == Some(&after) {
+            if snapshot.packed(&kind.0, &kind.1, &id.0, &id.1) == Some(&after) {
                 return Some(id);
             }
-            snapshot.share(&after);
-            before
+            snapshot.share(&object, after)
         };
         match own_name(kind) {
             "Service" => {
@@ -369,7 +368,7 @@ impl Inner {
             _ => {}
         }
         if tell {
-            self.tell(kind, &id, before, Some(after));
+            self.tell(kind, &id, before, Some(object));
         }
         Some(id)
     }
@@ -383,7 +382,7 @@ impl Inner {
             self.learn_service_cidrs();
         }
         if let Some(removed) = removed {
-            self.tell(kind, &(namespace.to_owned(), name.to_owned()), Some(Packed::new(&removed)), None);
+            self.tell(kind, &(namespace.to_owned(), name.to_owned()), Some(removed), None);
         }
     }
 
@@ -395,7 +394,7 @@ impl Inner {
         }
     }
 
-    fn tell(&self, kind: &Kind, id: &(String, String), before: Option<Packed>, after: Option<Packed>) {
+    fn tell(&self, kind: &Kind, id: &(String, String), before: Option<Value>, after: Option<Value>) {
         let (namespace, name) = id.clone();
         // Nobody listens where no controller runs.
         let _ = self.changes.send(Change { kind: kind.clone(), namespace, name, before, after });

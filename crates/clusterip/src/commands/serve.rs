@@ -35,7 +35,6 @@ use crate::external;
 use crate::live_settings::{Follower, LiveSettings, SettingsError, Source, judge};
 use crate::logging::Logging;
 use crate::metrics::{FamilyFill, Metrics, PoolFill};
-use crate::nodes::asker::Asker;
 use crate::nodes::assigner::Assigner;
 use crate::nodes::held::blocks_of;
 use crate::nodes::pool_blocks;
@@ -224,19 +223,17 @@ impl Serve {
             });
         }
         let assigner = Assigner {
-            asker: Asker::start(Arc::clone(&module), Arc::clone(&metrics)),
+            module,
             stores: stores.clone(),
-            client: client.clone(),
+            // Its connections live in its own thread.
+            client: connect::client(self.kubeconfig.as_deref()).await?,
             settings: settings.clone(),
             leadership: leadership.clone(),
             term,
             metrics: Arc::clone(&metrics),
         };
-        let end = until(&stopped);
-        tasks.spawn(async move {
-            assigner.run(end).await;
-            Ok(())
-        });
+        let assigned = assigner.start(until(&stopped))?;
+        tasks.spawn(async move { assigned.await.context("the part that gives nodes their pod cidrs") });
         let external = external::controller::Controller {
             evaluator: evaluator.clone(),
             client: client.clone(),

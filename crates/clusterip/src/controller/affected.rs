@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use clusterip_core::label_selector::Labels;
 use serde_json::Value;
 
-use crate::cluster::object::{Packed, text};
+use crate::cluster::object::text;
 use crate::cluster::snapshot::{SERVICE_NAME_LABEL, Snapshot, addresses, map, pod_labels};
 use crate::cluster::stores::Change;
 
@@ -15,7 +15,7 @@ pub type Id = (String, String);
 
 /// The Services that are to be looked at after a change.
 pub fn by(snapshot: &Snapshot, change: &Change) -> BTreeSet<Id> {
-    let versions: Vec<Value> = [&change.before, &change.after].into_iter().flatten().map(|seen| seen.value()).collect();
+    let versions: Vec<&Value> = [&change.before, &change.after].into_iter().flatten().collect();
     let in_namespace = |name: String| (change.namespace.clone(), name);
     match (change.kind.0.as_str(), change.kind.1.as_str()) {
         ("v1", "Service") => BTreeSet::from([in_namespace(change.name.clone())]),
@@ -32,7 +32,7 @@ pub fn by(snapshot: &Snapshot, change: &Change) -> BTreeSet<Id> {
             names.filter(|name| !name.is_empty()).map(|name| in_namespace(name.to_owned())).collect()
         }
         _ => {
-            let selecting = |workload: &Value| snapshot.services_selecting(&change.namespace, &pod_labels(workload));
+            let selecting = |workload: &&Value| snapshot.services_selecting(&change.namespace, &pod_labels(workload));
             versions.iter().flat_map(selecting).map(in_namespace).collect()
         }
     }
@@ -40,13 +40,12 @@ pub fn by(snapshot: &Snapshot, change: &Change) -> BTreeSet<Id> {
 
 /// Whether a Service had an address that it does not have any more.
 pub fn frees_an_address(change: &Change) -> bool {
-    let of =
-        |seen: &Option<Packed>| -> BTreeSet<IpAddr> { seen.iter().flat_map(|seen| addresses(&seen.value())).collect() };
+    let of = |seen: &Option<Value>| -> BTreeSet<IpAddr> { seen.iter().flat_map(addresses).collect() };
     change.kind.1 == "Service" && !of(&change.before).is_subset(&of(&change.after))
 }
 
 /// Whether an object was there before, and still is, with the labels that it had.
-fn same_labels(versions: &[Value]) -> bool {
+fn same_labels(versions: &[&Value]) -> bool {
     matches!(versions, [before, after] if before.pointer("/metadata/labels") == after.pointer("/metadata/labels"))
 }
 

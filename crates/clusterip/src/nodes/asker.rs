@@ -1,74 +1,58 @@
 //! Asks the policy for the blocks of Nodes, one after the other.
 //!
-//! One instance of the module answers a whole row of questions, in a thread of its own: with an instance for
-//! each, thousands of Nodes at once take half as long again.
+//! One instance of the module answers a whole row of questions: with an instance for each, thousands of Nodes
+//! at once take half as much processor time again.
 
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::Arc;
 
 use clusterip_core::answer::Answer;
 use clusterip_core::node::Allocation;
 use serde_json::Value;
-use tokio::sync::oneshot;
 
 use crate::live_settings::LiveSettings;
 use crate::metrics::Metrics;
 use crate::policy::module::{Instance, Module, ModuleError};
 
-/// Asks the policy. Its thread ends when this goes.
+/// Asks the policy. It stays in its thread, as the instance of a module does.
 pub struct Asker {
-    questions: mpsc::Sender<Question>,
-}
-
-struct Question {
-    request: Value,
-    settings: Arc<LiveSettings>,
-    allocation: Allocation,
-    answer: oneshot::Sender<Result<Answer, ModuleError>>,
+    module: Arc<Module>,
+    metrics: Arc<Metrics>,
+    kept: Option<Instance>,
 }
 
 impl Asker {
-    /// Begins its thread. What goes wrong is counted in `metrics`.
-    pub fn start(module: Arc<Module>, metrics: Arc<Metrics>) -> Self {
-        let (questions, asked) = mpsc::channel::<Question>();
-        thread::spawn(move || {
-            let mut kept = None;
-            for question in asked {
-                let answer = answer(&module, &mut kept, &question);
-                if answer.is_err() {
-                    metrics.evaluation_error();
-                }
-                // Whoever asked may not wait any more.
-                let _ = question.answer.send(answer);
-            }
-        });
-        Self { questions }
+    /// Asks this module. What goes wrong is counted in `metrics`.
+    pub fn new(module: Arc<Module>, metrics: Arc<Metrics>) -> Self {
+        Self { module, metrics, kept: None }
     }
 
-    /// Asks for the blocks of a Node, by these settings, where this is held.
+    /// Asks for the blocks of a Node, by these settings, where this is held. It blocks for as long as the policy
+    /// takes.
     ///
     /// # Errors
     /// [`ModuleError`] where the policy does not answer.
-    pub async fn ask(
-        &self,
-        request: Value,
-        settings: &Arc<LiveSettings>,
-        allocation: Allocation,
+    pub fn ask(
+        &mut self,
+        request: &Value,
+        settings: &LiveSettings,
+        allocation: &Allocation,
     ) -> Result<Answer, ModuleError> {
-        let (sender, answer) = oneshot::channel();
-        // Where the thread has ended, so has the other end of `sender`.
-        let _ = self.questions.send(Question { request, settings: Arc::clone(settings), allocation, answer: sender });
-        answer.await.unwrap_or_else(|_| Err(ModuleError::Call("nobody asks it any more".to_owned())))
+        self.answer(request, settings, allocation).inspect_err(|_| self.metrics.evaluation_error())
     }
-}
 
-/// Asks the instance that is kept, or a new one. One that failed may have been stopped halfway: it is not kept.
-fn answer(module: &Module, kept: &mut Option<Instance>, question: &Question) -> Result<Answer, ModuleError> {
-    let instance = match kept.take() {
-        Some(instance) => instance,
-        None => module.assigning()?,
-    };
-    let answer = instance.assign(&question.request, &question.settings.document, &question.allocation)?;
-    *kept = Some(instance);
-    Ok(answer)
+    /// One that failed may have been stopped halfway: it is not kept.
+    fn answer(
+        &mut self,
+        request: &Value,
+        settings: &LiveSettings,
+        allocation: &Allocation,
+    ) -> Result<Answer, ModuleError> {
+        let instance = match self.kept.take() {
+            Some(instance) => instance,
+            None => self.module.assigning()?,
+        };
+        let answer = instance.assign(request, &settings.document, allocation)?;
+        self.kept = Some(instance);
+        Ok(answer)
+    }
 }

@@ -9,15 +9,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::thread;
 
 use clusterip_core::answer::Outcome as Answered;
 use clusterip_core::node::Allocation;
 use kube::Client;
 use kube::runtime::watcher::Event;
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep_until};
 
 use super::asker::Asker;
@@ -33,6 +36,7 @@ use crate::controller::leader::Leadership;
 use crate::live_settings::LiveSettings;
 use crate::metrics::Metrics;
 use crate::metrics::nodes::{Assignment, Misplaced};
+use crate::policy::module::Module;
 use crate::policy::node_request::node_request;
 
 /// How many Nodes are written at once: each more is a connection more, and takes the API server from others.
@@ -40,8 +44,8 @@ const AT_ONCE: usize = 10;
 
 /// Gives Nodes their blocks.
 pub struct Assigner {
-    /// Asks the policy.
-    pub asker: Asker,
+    /// The policy.
+    pub module: Arc<Module>,
     /// Where the Nodes are watched.
     pub stores: Stores,
     /// Writes to the API server.
@@ -57,8 +61,26 @@ pub struct Assigner {
 }
 
 impl Assigner {
+    /// Works until `shutdown`, in a thread of its own: what it asks the policy keeps nobody else waiting, and
+    /// nothing has to change threads for each Node. Comes back when it has ended.
+    ///
+    /// # Errors
+    /// Where the system has no room for another thread.
+    pub fn start(
+        self,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> io::Result<impl Future<Output = Result<(), oneshot::error::RecvError>> + Send> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (done, ended) = oneshot::channel();
+        thread::Builder::new().name("nodes".to_owned()).spawn(move || {
+            runtime.block_on(self.run(shutdown));
+            let _ = done.send(());
+        })?;
+        Ok(ended)
+    }
+
     /// Works until `shutdown`; then what is being written is awaited.
-    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
+    async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         loop {
             tokio::select! {
@@ -101,6 +123,7 @@ impl Assigner {
             writer: Writer::new(self.client.clone(), self.term.clone()),
             teller: Teller::start(self.client.clone()),
             metrics: Arc::clone(&self.metrics),
+            asker: Asker::new(Arc::clone(&self.module), Arc::clone(&self.metrics)),
         };
         let mut writes: JoinSet<(Order, Outcome)> = JoinSet::new();
         let stop = loop {
@@ -131,7 +154,7 @@ impl Assigner {
                 Some(event) = watch.recv() => term.take(event),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => term.book.wake(Instant::now()),
                 () = std::future::ready(()), if free => {
-                    if let Some(order) = self.turn(&mut term, &settings).await {
+                    if let Some(order) = term.turn(&settings) {
                         let writer = term.writer.clone();
                         writes.spawn(async move {
                             let outcome = writer.write(&order).await;
@@ -140,9 +163,11 @@ impl Assigner {
                     }
                 }
                 () = std::future::ready(()), if term.complete && term.book.has_unjudged() => {
-                    self.judge(&mut term.book, &settings).await;
+                    term.judge(&settings);
                 }
             }
+            // What was just begun shares this thread, and evaluations may follow one another for long.
+            yield_now().await;
         };
         // Each of them ends soon: see `patch`.
         while let Some(joined) = writes.join_next().await {
@@ -163,28 +188,74 @@ impl Assigner {
         self.stores.listen(&("v1".to_owned(), "Node".to_owned()), Box::new(listener));
         receiver
     }
+}
 
+/// What the assigner has to know of an event; nothing of a Node without a name.
+fn seen(event: &Event<Watched>) -> Option<Event<Seen>> {
+    Some(match event {
+        Event::Init => Event::Init,
+        Event::InitApply(node) => Event::InitApply(Seen::of(node)?),
+        Event::InitDone => Event::InitDone,
+        Event::Apply(node) => Event::Apply(Seen::of(node)?),
+        Event::Delete(node) => Event::Delete(Seen::of(node)?),
+    })
+}
+
+fn has_pools(settings: &LiveSettings) -> bool {
+    !settings.settings.nodes.pools.is_empty()
+}
+
+/// One term, from taking the Lease to losing it.
+struct Term {
+    asker: Asker,
+    book: Book,
+    /// What a new list has shown so far; nothing between two lists.
+    listed: Option<BTreeSet<String>>,
+    /// Whether all Nodes are known.
+    complete: bool,
+    /// What was told last of those who wait, and of those who are misplaced.
+    counted: Option<(usize, BTreeMap<Misplaced, u64>)>,
+    writer: Writer,
+    teller: Teller,
+    metrics: Arc<Metrics>,
+}
+
+impl Term {
     /// Decides about the next Node: what is to be written then.
-    async fn turn(&self, term: &mut Term, settings: &Arc<LiveSettings>) -> Option<Box<Order>> {
-        let node = match term.book.next_turn()? {
+    fn turn(&mut self, settings: &LiveSettings) -> Option<Box<Order>> {
+        let node = match self.book.next_turn()? {
             Turn::Write(order) => return Some(order),
             Turn::Ask(node) => node,
         };
-        let decision = self.ask(&node, term.book.held().allocation(), settings).await;
+        let decision = self.ask(&node, settings);
         let decision = match decision {
-            Decision::Blocks(blocks) if !blocks.iter().all(|block| term.book.held().is_free(*block)) => {
+            Decision::Blocks(blocks) if !blocks.iter().all(|block| self.book.held().is_free(*block)) => {
                 Decision::Failed(format!("the policy gives blocks that are held: {blocks:?}"))
             }
             decision => decision,
         };
-        let order = term.book.decided(&node.name, &decision, &settings.settings.nodes, Instant::now());
-        term.tell(&node, &decision);
+        let order = self.book.decided(&node.name, &decision, &settings.settings.nodes, Instant::now());
+        self.tell(&node, &decision);
         order
     }
 
-    async fn ask(&self, node: &Seen, allocation: Allocation, settings: &Arc<LiveSettings>) -> Decision {
+    /// Holds the blocks of the next Node against its pool.
+    fn judge(&mut self, settings: &LiveSettings) {
+        let Some(seen) = self.book.next_to_judge() else { return };
+        let node = seen.with_blocks();
+        let answer = match self.asker.ask(&as_if_created(&node), settings, &Allocation::default()) {
+            Ok(answer) => answer,
+            Err(error) => return tracing::error!(node = seen.name, %error, "the policy did not answer"),
+        };
+        let placement = Belonging::of(&answer).held_against(&settings.settings, &node, self.book.held());
+        let standings: Vec<_> = placement.blocks.into_iter().map(|(_, standing)| standing).collect();
+        self.book.judged(&seen.name, &standings);
+    }
+
+    /// Asks the policy about a Node: what comes of its answer.
+    fn ask(&mut self, node: &Seen, settings: &LiveSettings) -> Decision {
         let request = node_request("clusterip", &node.without_blocks());
-        let answer = match self.asker.ask(request, settings, allocation).await {
+        let answer = match self.asker.ask(&request, settings, &self.book.held().allocation()) {
             Ok(answer) => answer,
             Err(error) => return Decision::Failed(error.to_string()),
         };
@@ -205,50 +276,6 @@ impl Assigner {
         }
     }
 
-    /// Holds the blocks of the next Node against its pool.
-    async fn judge(&self, book: &mut Book, settings: &Arc<LiveSettings>) {
-        let Some(seen) = book.next_to_judge() else { return };
-        let node = seen.with_blocks();
-        let answer = match self.asker.ask(as_if_created(&node), settings, Allocation::default()).await {
-            Ok(answer) => answer,
-            Err(error) => return tracing::error!(node = seen.name, %error, "the policy did not answer"),
-        };
-        let placement = Belonging::of(&answer).held_against(&settings.settings, &node, book.held());
-        let standings: Vec<_> = placement.blocks.into_iter().map(|(_, standing)| standing).collect();
-        book.judged(&seen.name, &standings);
-    }
-}
-
-/// What the assigner has to know of an event; nothing of a Node without a name.
-fn seen(event: &Event<Watched>) -> Option<Event<Seen>> {
-    Some(match event {
-        Event::Init => Event::Init,
-        Event::InitApply(node) => Event::InitApply(Seen::of(node)?),
-        Event::InitDone => Event::InitDone,
-        Event::Apply(node) => Event::Apply(Seen::of(node)?),
-        Event::Delete(node) => Event::Delete(Seen::of(node)?),
-    })
-}
-
-fn has_pools(settings: &LiveSettings) -> bool {
-    !settings.settings.nodes.pools.is_empty()
-}
-
-/// One term, from taking the Lease to losing it.
-struct Term {
-    book: Book,
-    /// What a new list has shown so far; nothing between two lists.
-    listed: Option<BTreeSet<String>>,
-    /// Whether all Nodes are known.
-    complete: bool,
-    /// What was told last of those who wait, and of those who are misplaced.
-    counted: Option<(usize, BTreeMap<Misplaced, u64>)>,
-    writer: Writer,
-    teller: Teller,
-    metrics: Arc<Metrics>,
-}
-
-impl Term {
     fn take(&mut self, event: Event<Seen>) {
         match event {
             Event::Init => self.listed = Some(BTreeSet::new()),

@@ -1,11 +1,29 @@
 //! A Node, as the API server shows it: what the assigner has to know of it.
 
+use std::collections::BTreeMap;
+
 use ipnet::IpNet;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::held::{blocks_in, fields_of};
 use crate::cluster::object::Packed;
 use crate::cluster::watched::Watched;
+
+/// A Node as the policy is shown it. Written at once: thousands of Nodes may come together.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown<'n> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: ShownMetadata<'n>,
+}
+
+#[derive(Serialize)]
+struct ShownMetadata<'n> {
+    labels: &'n BTreeMap<String, String>,
+    name: &'n str,
+}
 
 /// A Node.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,16 +47,19 @@ impl Seen {
     pub fn of(object: &Watched) -> Option<Self> {
         let Watched { metadata, data, .. } = object;
         let name = metadata.name.clone()?;
-        let labels = metadata.labels.iter().flatten();
-        let labels: Map<String, Value> = labels.map(|(key, value)| (key.clone(), value.as_str().into())).collect();
-        let shown = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
+        let none = BTreeMap::new();
+        let shown = Shown {
+            api_version: "v1",
+            kind: "Node",
+            metadata: ShownMetadata { labels: metadata.labels.as_ref().unwrap_or(&none), name: &name },
+        };
         Some(Self {
+            shown: Packed::new(&shown),
             name,
             uid: metadata.uid.clone().unwrap_or_default(),
             version: metadata.resource_version.clone().unwrap_or_default(),
             deleting: metadata.deletion_timestamp.is_some(),
             blocks: blocks_in(data.get("spec")),
-            shown: Packed::new(&shown),
         })
     }
 

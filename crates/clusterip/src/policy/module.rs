@@ -1,5 +1,6 @@
 //! The WebAssembly module: compiled once, instantiated for each evaluation, or for a row of them.
 
+use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,7 +73,7 @@ impl Module {
     /// # Errors
     /// [`ModuleError::Load`] where it is not valid, or imports something else than waPC.
     pub fn new(bytes: &[u8]) -> Result<Self, ModuleError> {
-        let load = |error: &dyn std::fmt::Display| ModuleError::Load(error.to_string());
+        let load = |error: &dyn Display| ModuleError::Load(error.to_string());
         let mut config = Config::new();
         config.epoch_interruption(true);
         // waPC passes on the outermost words of an error alone: they are to be the trap, not its backtrace.
@@ -169,15 +170,14 @@ impl Module {
     }
 
     fn instance(&self, calls: Option<Arc<dyn HostCalls>>) -> Result<Instance, ModuleError> {
-        let failed = |error: &dyn std::fmt::Display| ModuleError::Call(error.to_string());
-        let engine = self.instances.rehydrate(Some(self.deadlines)).map_err(|error| failed(&error))?;
+        let engine = self.instances.rehydrate(Some(self.deadlines)).map_err(failed)?;
         let callback = move |_: u64, binding: &str, namespace: &str, operation: &str, payload: &[u8]| {
             let calls = calls.as_ref().ok_or("no look-ups here")?;
             let call = HostCall::read(binding, namespace, operation, payload)?;
             // As policy-server words it: a denial says the same in every host.
             calls.answer(&call).map_err(|text| format!("Callback evaluation failure: {text}").into())
         };
-        WapcHost::new(Box::new(engine), Some(Box::new(callback))).map(Instance).map_err(|error| failed(&error))
+        WapcHost::new(Box::new(engine), Some(Box::new(callback))).map(Instance).map_err(failed)
     }
 }
 
@@ -191,14 +191,17 @@ impl Instance {
     }
 
     fn call<T: DeserializeOwned>(&self, operation: &str, payload: &impl Serialize) -> Result<T, ModuleError> {
-        let failed = |error: &dyn std::fmt::Display| ModuleError::Call(error.to_string());
         let payload = serde_json::to_vec(payload).map_err(ModuleError::Answer)?;
         // The provider panics where a guest hands it an address outside of the guest's memory.
         let answer = catch_unwind(AssertUnwindSafe(|| self.0.call(operation, &payload)))
-            .map_err(|_| failed(&"it misused the waPC interface"))?
-            .map_err(|error| failed(&error))?;
+            .map_err(|_| failed("it misused the waPC interface"))?
+            .map_err(failed)?;
         serde_json::from_slice(&answer).map_err(ModuleError::Answer)
     }
+}
+
+fn failed(error: impl Display) -> ModuleError {
+    ModuleError::Call(error.to_string())
 }
 
 impl Drop for Module {
