@@ -16,7 +16,7 @@ use super::assignments::{Refusal, assignments};
 use super::recorded::recorded;
 use crate::agent::assignments::Assignments;
 use crate::cluster::kinds::own_name;
-use crate::cluster::object::{Packed, text};
+use crate::cluster::object::text;
 use crate::cluster::stores::{Change, Stores};
 use crate::live_settings::LiveSettings;
 use crate::policy::module::Module;
@@ -93,10 +93,8 @@ impl Follower {
 
 /// Whether a change may have to do with external addresses.
 fn matters(change: &Change) -> bool {
-    let recorded = |object: &Option<Packed>| {
-        object
-            .as_ref()
-            .is_some_and(|object| !text(&object.value(), &["metadata", "annotations", RECORD_ANNOTATION]).is_empty())
+    let recorded = |object: &Option<Value>| {
+        object.as_ref().is_some_and(|object| !text(object, &["metadata", "annotations", RECORD_ANNOTATION]).is_empty())
     };
     own_name(&change.kind) != "Service" || recorded(&change.before) || recorded(&change.after)
 }
