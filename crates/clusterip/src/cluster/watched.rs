@@ -205,6 +205,10 @@ mod tests {
             data: Map::from_iter([
                 ("spec".to_owned(), json!({"podCIDR": "10.0.0.0/24"})),
                 ("other".to_owned(), json!([1, null])),
+                (
+                    "status".to_owned(),
+                    json!({"conditions": [{"type": "Ready", "status": "True"}], "loadBalancer": {"ingress": []}}),
+                ),
             ]),
         };
         assert_eq!(read(&whole), expected);
