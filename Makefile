@@ -52,7 +52,7 @@ demo: build ## Place the Services of examples/shop
 	$(CLUSTERIP) plan examples/shop --settings examples/settings/k2s.yaml
 
 .PHONY: test
-test: test-native test-wasm test-map e2e-tests ## Run all tests
+test: test-native test-wasm test-map e2e-tests test-external ## Run all tests
 
 # Packages that are named together share the features of their dependencies, and others than alone: whoever
 # names these in another way builds most of the dependencies anew.
