@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 /// us, in other webhooks and in the API server's own work; then its Service has to be seen, too.
 pub const HELD_FOR: Duration = Duration::from_secs(65);
 
-/// How many addresses of one family are held for one Service at most. A client that tries again and
-/// again must not eat a pool; but of two requests under way neither must lose what it was given, inside of the
-/// cluster and outside.
-const MOST_OF_ONE_NAME: usize = 4;
+/// How many addresses of one family are held for one Service at most, inside of the cluster, and as many
+/// outside. A client that tries again and again must not eat a pool; but of two requests under way neither must
+/// lose what it was given.
+const MOST_OF_ONE_NAME: usize = 2;
 
 /// Whom an address is held for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -78,6 +78,8 @@ struct Hold {
     owner: Owner,
     since: Instant,
     chosen: Chosen,
+    /// Whether it is an external address.
+    external: bool,
     /// Whether an evaluation is still at work on it.
     open: bool,
     /// For how long it is held.
@@ -107,6 +109,17 @@ impl Ledger {
             return false;
         }
         held.insert(address, Hold::new(owner, now, Chosen::ByPolicy, true));
+        true
+    }
+
+    /// As [`Self::hold`], for an external address: what uses it is known to whoever asks.
+    pub fn hold_external(&self, address: IpAddr, owner: &Owner) -> bool {
+        let now = (self.clock)();
+        let mut held = self.lock();
+        if held.get(&address).is_some_and(|hold| hold.lives(now)) {
+            return false;
+        }
+        held.insert(address, Hold { external: true, ..Hold::new(owner, now, Chosen::ByPolicy, true) });
         true
     }
 
@@ -155,7 +168,7 @@ impl Ledger {
             }
         }
         for address in used {
-            drop_oldest(&mut ledger, owner, address.is_ipv4());
+            drop_oldest(&mut ledger, owner, *address);
         }
     }
 
@@ -166,7 +179,7 @@ impl Ledger {
         let mut ledger = self.lock();
         if !ledger.get(&address).is_some_and(|hold| hold.lives(now)) {
             ledger.insert(address, Hold::new(owner, now, Chosen::ByHand, false));
-            drop_oldest(&mut ledger, owner, address.is_ipv4());
+            drop_oldest(&mut ledger, owner, address);
         }
     }
 
@@ -229,7 +242,7 @@ impl Ledger {
 
 impl Hold {
     fn new(owner: &Owner, since: Instant, chosen: Chosen, open: bool) -> Self {
-        Self { owner: owner.clone(), since, chosen, open, lasts: HELD_FOR, elsewhere: false }
+        Self { owner: owner.clone(), since, chosen, external: false, open, lasts: HELD_FOR, elsewhere: false }
     }
 
     fn lives(&self, now: Instant) -> bool {
@@ -237,11 +250,14 @@ impl Hold {
     }
 }
 
-/// Keeps the newest holds of an owner in a family; those of open evaluations don't count.
-fn drop_oldest(ledger: &mut HashMap<IpAddr, Hold>, owner: &Owner, is_v4: bool) {
+/// Keeps the newest holds of an owner that are like that of `address`: of its family, and external or not. Those
+/// of open evaluations don't count.
+fn drop_oldest(ledger: &mut HashMap<IpAddr, Hold>, owner: &Owner, address: IpAddr) {
+    let Some(external) = ledger.get(&address).map(|hold| hold.external) else { return };
+    let is_alike = |other: &IpAddr, hold: &Hold| other.is_ipv4() == address.is_ipv4() && hold.external == external;
     let mut its: Vec<(Instant, IpAddr)> = ledger
         .iter()
-        .filter(|(address, hold)| address.is_ipv4() == is_v4 && !hold.open && !hold.elsewhere && hold.owner == *owner)
+        .filter(|(other, hold)| is_alike(other, hold) && !hold.open && !hold.elsewhere && hold.owner == *owner)
         .map(|(address, hold)| (hold.since, *address))
         .collect();
     its.sort_unstable_by(|a, b| b.cmp(a));
@@ -321,16 +337,22 @@ mod tests {
     }
 
     #[test]
-    fn one_name_holds_four_of_a_family() {
+    fn one_name_holds_two_of_a_family_and_two_outside() {
         let (ledger, seconds) = ledger();
         let second_family: IpAddr = "fd00::1".parse().unwrap();
-        for (second, address) in [(0, ip(9)), (1, second_family), (2, ip(3)), (3, ip(5)), (4, ip(1)), (5, ip(4))] {
+        for (second, address) in [(0, ip(9)), (1, second_family), (2, ip(3)), (3, ip(5))] {
             seconds.store(second, Ordering::Relaxed);
             assert!(ledger.hold(address, &web(), || false));
             ledger.settle(&web(), &[address], &[address]);
         }
-        let latest =
-            ["10.0.0.1", "10.0.0.3", "10.0.0.4", "10.0.0.5", "fd00::1"].map(|address| format!("{address} shop/web"));
+        for last in [12, 11, 10] {
+            seconds.fetch_add(1, Ordering::Relaxed);
+            assert!(ledger.hold_external(ip(last), &web()));
+            assert!(!ledger.hold_external(ip(last), &web()), "held");
+            ledger.settle(&web(), &[ip(last)], &[ip(last)]);
+        }
+        let latest = ["10.0.0.3", "10.0.0.5", "10.0.0.10", "10.0.0.11", "fd00::1"];
+        let latest = latest.map(|address| format!("{address} shop/web"));
         assert_eq!(shown(&ledger), latest);
         // Requests without a name are as many Services as there are requests.
         for last in 20..30 {

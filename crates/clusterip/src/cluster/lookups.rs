@@ -63,14 +63,14 @@ impl Lookups {
         if self.ledger.is_ours(address, namespace, name) || claimed() {
             return Ok(true);
         }
-        self.hold(address, || false)
-    }
-
-    /// Holds an address, here and where others could take it, if it is free.
-    fn hold(&self, address: IpAddr, is_used: impl FnOnce() -> bool) -> Result<bool, String> {
-        if !self.ledger.hold(address, &self.subject.owner, is_used) {
+        if !self.ledger.hold_external(address, &self.subject.owner) {
             return Ok(false);
         }
+        self.claim(address)
+    }
+
+    /// Holds an address that the ledger holds where others could take it, too. Where they did, it is let go.
+    fn claim(&self, address: IpAddr) -> Result<bool, String> {
         let claimed = match &self.claims {
             Some(claims) => claims.claim(address, &self.subject.owner).map_err(|error| error.to_string()),
             None => Ok(true),
@@ -94,7 +94,13 @@ impl Lookups {
             let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
             snapshot.has_ip_address(address)
         };
-        if self.subject.dry_run { Ok(self.ledger.is_free(address, is_used)) } else { self.hold(address, is_used) }
+        if self.subject.dry_run {
+            return Ok(self.ledger.is_free(address, is_used));
+        }
+        if !self.ledger.hold(address, &self.subject.owner, is_used) {
+            return Ok(false);
+        }
+        self.claim(address)
     }
 
     fn services(&self, call: &HostCall) -> Result<Vec<u8>, String> {
