@@ -587,7 +587,11 @@ async fn changes_of_others_meanwhile_win() {
                 assert_eq!(after["spec"], left["spec"], "{name}");
             }
             ("rebuilt", Outcome::Rebuilt { to, notes }, Some(after)) => {
-                assert_eq!((to, notes.len()), (addresses(after), 1), "{name}");
+                assert_eq!(to, addresses(after), "{name}");
+                // The API server may still count as taken what it gave back with the write that came too late.
+                let (unknown, others) = notes.split_first().unwrap();
+                assert_eq!(unknown, "what it was before is not known: its annotation was taken off");
+                assert!(others.iter().all(|note| note.contains(" can't be had: ")), "{name}: {others:?}");
                 assert_eq!(
                     (&after["spec"]["type"], &after["spec"]["externalName"]),
                     (&json!("ClusterIP"), &Value::Null)
