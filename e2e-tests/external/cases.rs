@@ -8,19 +8,20 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
+use super::deployed;
 use super::field::{Answers, Field, Probe, within};
 use super::network::Inside;
 
 /// How long another may take to hold what a dead node held: its heartbeat's 20 s, and its own.
 const TAKEOVER: Duration = Duration::from_secs(25);
 /// How long the first holder may take to be found.
-const BEGIN: Duration = Duration::from_secs(30);
+pub const BEGIN: Duration = Duration::from_secs(30);
 
 /// For how long it is asked who answers, before and after.
 const SOME: Duration = Duration::from_secs(1);
 
 /// All of them, by name.
-pub const CASES: [(&str, fn()); 8] = [
+pub const CASES: [(&str, fn()); 9] = [
     ("a_service_gets_an_address_and_its_status_shows_whether_it_is_held", controlled),
     ("an_api_server_that_is_away_moves_nothing", away),
     ("a_client_reaches_an_address_by_its_ports_alone", reached),
@@ -29,6 +30,7 @@ pub const CASES: [(&str, fn()); 8] = [
     ("a_holder_that_is_cut_from_the_api_server", cut),
     ("an_agent_that_hangs", hung),
     ("many_addresses_are_spread_and_shared", spread),
+    ("what_is_deployed_works_with_exactly_its_rights", deployed::works_with_its_rights),
 ];
 
 fn address(last: u8) -> IpAddr {
