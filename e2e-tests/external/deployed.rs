@@ -2,6 +2,7 @@
 //! that it gives them.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use clusterip::agent::claims::name;
@@ -12,18 +13,11 @@ use super::field::{Field, RUNTIME, Way, within};
 use super::support::control_plane::{ControlPlane, Options};
 use super::support::host::{Host, HostBuilder, free_port};
 use super::support::proxy::{Fault, Proxy, Seen};
-use super::support::runbook::{Operator, Step};
+use super::support::runbook::{Operator, Step, steps_of, types};
 
 const NAMESPACE: &str = "clusterip-policy";
 const SERVER: &str = "clusterip";
 const AGENT: &str = "clusterip-agent";
-
-/// What the network of the field has room for.
-const SETTINGS: &str = "
-external:
-  pools:
-  - {name: all, cidrs: [10.0.9.10-10.0.9.240]}
-";
 
 /// What an account asks for: `VERB RESOURCE`, with the group behind the resource unless it is the core's.
 struct Heard {
@@ -136,7 +130,7 @@ fn of_our_class() -> Value {
 }
 
 /// What the status of a Service shows, as soon as it shows something.
-fn shown(plane: &ControlPlane, namespace: &str, name: &str) -> std::net::IpAddr {
+fn shown(plane: &ControlPlane, namespace: &str, name: &str) -> IpAddr {
     within(BEGIN, &format!("an address of {name}"), || {
         let path = "jsonpath={.status.loadBalancer.ingress[0].ip}";
         let service = format!("service/{name}");
@@ -144,14 +138,34 @@ fn shown(plane: &ControlPlane, namespace: &str, name: &str) -> std::net::IpAddr 
     })
 }
 
+/// The steps below a heading of `docs/external.md`.
+fn steps(heading: &str) -> Vec<Step> {
+    steps_of("external.md", heading)
+}
+
+/// What is recorded, with the addresses that the status shows.
+fn has(plane: &ControlPlane, name: &str) -> (String, String) {
+    let path =
+        "jsonpath={.metadata.annotations.clusterip-policy/external-addresses} {.status.loadBalancer.ingress[*].ip}";
+    let told = plane_says(plane, &["get", "service", name, "--output", path]);
+    let (record, shown) = told.split_once(' ').unwrap();
+    (record.to_owned(), shown.to_owned())
+}
+
+/// `docs/external.md`, done as it is written there, by the accounts that `deploy/external` makes.
 pub fn works_with_its_rights() {
     let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
     let port = free_port();
     let operator = Operator::new(&plane, &format!("https://127.0.0.1:{port}"));
-    operator.write("deploy/external/settings.yaml", SETTINGS);
-    let apply = Step::Type("kubectl apply -k deploy/external".to_owned());
-    RUNTIME.block_on(operator.does(&apply));
-    plane_says(&plane, &["create", "namespace", "shop"]);
+    let does = |step: &Step| RUNTIME.block_on(operator.does(step));
+    let quick = steps("Quick start");
+    let [settings, apply, begun, agents_begun, manifest, create_it, waited, shown_it, holders] = &quick[..] else {
+        panic!("{quick:?}")
+    };
+    // Nobody here makes Pods of Deployments: they are started below.
+    assert!(types(begun, "rollout status") && types(agents_begun, "rollout status"));
+    does(settings);
+    does(apply);
 
     let (by_server, by_agents) = (Heard::begin(&plane), Heard::begin(&plane));
     let mut server = serve(&plane, &by_server, port);
@@ -168,61 +182,86 @@ pub fn works_with_its_rights() {
 
     // Placed in admission, and held.
     within(BEGIN, "the API server to ask the webhook", || {
-        let trial = create(&plane, "shop", "trial", &json!({"type": "ClusterIP", "externalIPs": ["10.0.9.0.1"]}));
+        let trial = create(&plane, "default", "trial", &json!({"type": "ClusterIP", "externalIPs": ["10.0.9.0.1"]}));
         trial.is_err_and(|said| !said.contains("failed calling webhook")).then_some(())
     });
-    create(&plane, "shop", "web", &of_our_class()).unwrap();
-    let address = shown(&plane, "shop", "web");
+    does(manifest);
+    does(create_it);
+    let (record, _) = has(&plane, "web");
+    let address: IpAddr = record.parse().unwrap();
+    does(waited);
+    assert!(does(shown_it).contains(&record));
+    let holder = field.holder(address).unwrap();
+    let told = does(holders);
+    let words: Vec<Vec<&str>> = told.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    let [line] = &words[..] else { panic!("{told}") };
+    assert!(line[0] == record && line[1].starts_with(field.name(holder)), "{told}");
     let mut client = field.network.client.inside();
     within(BEGIN, "an answer", || (client.ask(&format!("tcp {address} 80 1")) == "answered").then_some(()));
+    let looks: Vec<Step> = steps("On the node");
+    let [Step::Type(addresses), Step::Type(table)] = &looks[..] else { panic!("{looks:?}") };
+    for look in [addresses, table] {
+        let seen = field.network.nodes[holder].namespace.exec(&["bash", "-c", look]);
+        assert!(seen.contains(&record), "{look}: {seen}");
+    }
+
+    // Another can't have it.
+    let refused = create(&plane, "default", "hijack", &json!({"externalIPs": [address]})).unwrap_err();
+    assert!(refused.contains(&format!("{address} of pool \"lan\" is held by default/web")), "{refused}");
     // Nobody is asked about the own namespace: the controller gives this one its address.
     create(&plane, NAMESPACE, "late", &of_our_class()).unwrap();
     let late = shown(&plane, NAMESPACE, "late");
     assert_ne!(late, address);
-    // Another can't have it.
-    let hijack = json!({"externalIPs": [address]});
-    let refused = create(&plane, "default", "hijack", &hijack).unwrap_err();
-    assert!(refused.contains(&format!("{address} of pool \"all\" is held by shop/web")), "{refused}");
 
-    // The agents follow the settings, and take away what nobody has any more.
-    operator.write("deploy/external/settings.yaml", &SETTINGS.replace("10.0.9.240", "10.0.9.241"));
-    RUNTIME.block_on(operator.does(&apply));
-    within(BEGIN, "all agents to follow the settings", || {
-        let taken = field.log().iter().filter(|line| line.contains("settings in use")).count();
-        (taken >= 6).then_some(())
+    // Another one, and another one still when that is of no pool any more.
+    let asks = steps("Ask for an address");
+    let [ask, ask_no_more] = &asks[..] else { panic!("{asks:?}") };
+    does(ask);
+    within(BEGIN, "the address that was asked for", || {
+        (has(&plane, "web") == ("10.0.9.20".to_owned(), "10.0.9.20".to_owned())).then_some(())
     });
-    plane_says(&plane, &["delete", "service", "web", "--namespace", "shop"]);
-    within(BEGIN, "nobody to hold it", || field.holder(address).is_none().then_some(()));
-    let lease = format!("lease.coordination.k8s.io/{}", name(address));
+    within(BEGIN, "the former address to be let go", || field.holder(address).is_none().then_some(()));
     within(BEGIN, "its claim to go", || {
         let leases = plane_says(&plane, &["get", "leases", "--namespace", NAMESPACE, "--output", "name"]);
+        let lease = format!("lease.coordination.k8s.io/{}", name(address));
         leases.lines().all(|other| other != lease).then_some(())
     });
+    let file = "deploy/external/settings.yaml";
+    operator.write(file, &operator.read(file).replace("[10.0.9.10-", "[10.0.9.41-10.0.9.240, 10.0.9.21-"));
+    does(apply);
+    let none = ("10.0.9.20".to_owned(), String::new());
+    within(BEGIN, "nobody to hold it", || (has(&plane, "web") == none).then_some(()));
+    does(ask_no_more);
+    let other = shown(&plane, "default", "web");
+    assert_ne!(other.to_string(), "10.0.9.20");
 
-    // Whoever is told to end gives back, and comes back.
-    let holder = field.holder(late).unwrap();
+    // Whoever is told to end gives back.
+    let holder = within(BEGIN, "a holder", || field.holder(other));
     field.signal(holder, nix::sys::signal::Signal::SIGTERM);
     assert!(field.ended(holder).success());
-    within(BEGIN, "another holder", || field.holder(late).filter(|next| *next != holder));
+    within(BEGIN, "another holder", || field.holder(other).filter(|next| *next != holder));
 
     // Without the server nobody claims an address; Services of our class wait for theirs.
-    RUNTIME.block_on(server.terminate());
-    let refused = create(&plane, "default", "hijack", &hijack).unwrap_err();
+    assert_eq!(RUNTIME.block_on(server.terminate()), 0);
+    let refused = create(&plane, "default", "hijack", &json!({"externalIPs": [other]})).unwrap_err();
     assert!(refused.contains(r#"failed calling webhook "external.clusterip-policy.io""#), "{refused}");
-    create(&plane, "shop", "waits", &of_our_class()).unwrap();
+    create(&plane, "default", "waits", &of_our_class()).unwrap();
     let _server = serve(&plane, &by_server, port);
-    shown(&plane, "shop", "waits");
+    shown(&plane, "default", "waits");
 
     // Nothing was asked for that is not granted, and nothing granted that was not asked for.
     assert_eq!(by_agents.asked(), granted(&plane, AGENT));
-    let more = [
-        "list leases.coordination.k8s.io",
-        "patch services",
-        "patch services/status",
-        "watch leases.coordination.k8s.io",
-    ];
-    let more: BTreeSet<String> = more.map(str::to_owned).into();
+    let leases = ["list leases.coordination.k8s.io", "watch leases.coordination.k8s.io"];
+    let more: BTreeSet<String> =
+        leases.into_iter().chain(["patch services", "patch services/status"]).map(str::to_owned).collect();
     let (asked, granted) = (by_server.asked(), granted(&plane, SERVER));
     assert_eq!(asked.difference(&granted).collect::<Vec<_>>(), Vec::<&String>::new());
     assert!(asked.is_superset(&more), "{asked:?}");
+
+    // And off again.
+    for step in steps("Take it off") {
+        does(&step);
+    }
+    let names = ["get", "mutatingwebhookconfiguration", "clusterip-policy", "--output", "jsonpath={.webhooks[*].name}"];
+    assert_eq!(plane_says(&plane, &names), "services.clusterip-policy.io");
 }

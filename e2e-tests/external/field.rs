@@ -202,6 +202,11 @@ impl Field {
         self._host = Some(RUNTIME.block_on(host.start()));
     }
 
+    /// The name of the Node that a node is.
+    pub fn name(&self, index: usize) -> &str {
+        &self.names[index]
+    }
+
     /// What the agents log.
     pub fn log(&self) -> Vec<String> {
         let of = |agent: &Agent| agent.log.lock().unwrap_or_else(PoisonError::into_inner).clone();
