@@ -21,9 +21,11 @@ pub const BEGIN: Duration = Duration::from_secs(30);
 const SOME: Duration = Duration::from_secs(1);
 
 /// All of them, by name.
-pub const CASES: [(&str, fn()); 9] = [
+pub const CASES: [(&str, fn()); 11] = [
     ("a_service_gets_an_address_and_its_status_shows_whether_it_is_held", controlled),
     ("an_api_server_that_is_away_moves_nothing", away),
+    ("an_api_server_that_is_away_for_long", away_for_long),
+    ("a_holder_that_is_not_ready", not_ready),
     ("a_client_reaches_an_address_by_its_ports_alone", reached),
     ("a_holder_that_is_killed", killed),
     ("a_holder_that_is_stopped", stopped),
@@ -227,4 +229,40 @@ fn away() {
     assert_eq!(one.field.holder(one.address), Some(one.holder));
     assert!(one.answers());
     one_at_a_time(&one.field, probe, one.address, &[one.holder]);
+}
+
+/// Nobody can know what the others do.
+fn away_for_long() {
+    let mut one = One::new();
+    let probe = one.field.probe(&[one.address]);
+    sleep(SOME);
+    for index in 0..3 {
+        one.field.cut(index, true);
+    }
+    within(Duration::from_secs(20), "all to let go", || one.field.holder(one.address).is_none().then_some(()));
+    sleep(Duration::from_secs(10));
+    assert_eq!(one.field.holder(one.address), None);
+    for index in 0..3 {
+        one.field.cut(index, false);
+    }
+    let next = within(Duration::from_secs(15), "a holder again", || one.field.holder(one.address));
+    within(Duration::from_secs(5), "an answer", || one.answers().then_some(()));
+    one_at_a_time(
+        &one.field,
+        probe,
+        one.address,
+        &if next == one.holder { vec![next] } else { vec![one.holder, next] },
+    );
+}
+
+fn not_ready() {
+    let mut one = One::new();
+    let probe = one.field.probe(&[one.address]);
+    sleep(SOME);
+    one.field.ready(one.holder, false);
+    let next = one.taken_over(Instant::now(), Duration::from_secs(5));
+    // It is ready again, and takes nothing back.
+    one.field.ready(one.holder, true);
+    sleep(Duration::from_secs(5));
+    one_at_a_time(&one.field, probe, one.address, &[one.holder, next]);
 }

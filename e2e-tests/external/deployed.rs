@@ -154,7 +154,7 @@ fn has(plane: &ControlPlane, name: &str) -> (String, String) {
 
 /// `docs/external.md`, done as it is written there, by the accounts that `deploy/external` makes.
 pub fn works_with_its_rights() {
-    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+    let plane = ControlPlane::start(Options { audit: false, ..Options::dual_stack() });
     let port = free_port();
     let operator = Operator::new(&plane, &format!("https://127.0.0.1:{port}"));
     let does = |step: &Step| RUNTIME.block_on(operator.does(step));
@@ -227,13 +227,25 @@ pub fn works_with_its_rights() {
         leases.lines().all(|other| other != lease).then_some(())
     });
     let file = "deploy/external/settings.yaml";
-    operator.write(file, &operator.read(file).replace("[10.0.9.10-", "[10.0.9.41-10.0.9.240, 10.0.9.21-"));
+    operator.write(file, &operator.read(file).replace("[10.0.9.10-", "[fd00:9::100-fd00:9::1ff, 10.0.9.21-"));
     does(apply);
     let none = ("10.0.9.20".to_owned(), String::new());
     within(BEGIN, "nobody to hold it", || (has(&plane, "web") == none).then_some(()));
     does(ask_no_more);
     let other = shown(&plane, "default", "web");
     assert_ne!(other.to_string(), "10.0.9.20");
+
+    // One of each family.
+    let mut both = of_our_class();
+    both["ipFamilyPolicy"] = json!("RequireDualStack");
+    create(&plane, "default", "both", &both).unwrap();
+    let all = within(BEGIN, "two addresses", || {
+        let (record, shown) = has(&plane, "both");
+        (record.contains(',') && record.replace(',', " ") == shown).then_some(shown)
+    });
+    for address in all.split(' ') {
+        within(BEGIN, "an answer", || (client.ask(&format!("tcp {address} 80 1")) == "answered").then_some(()));
+    }
 
     // Whoever is told to end gives back.
     let holder = within(BEGIN, "a holder", || field.holder(other));

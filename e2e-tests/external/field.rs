@@ -109,9 +109,8 @@ impl Field {
         for index in 0..3_u8 {
             let name = format!("{}-node-{}", field.namespace, index + 1);
             field.create("/api/v1/nodes", &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
-            let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-            field.patch(&format!("/api/v1/nodes/{name}/status"), &ready);
             field.names.push(name);
+            field.ready(index.into(), true);
             field.connect(way, number, index);
             field.agents.push(None);
             field.start(index.into());
@@ -149,6 +148,13 @@ impl Field {
         std::fs::write(&file, kubeconfig.to_string()).unwrap();
         self.kubeconfigs.push(file);
         self.links.push(link);
+    }
+
+    /// Says of a Node whether it is ready.
+    pub fn ready(&self, index: usize, ready: bool) {
+        let status = if ready { "True" } else { "Unknown" };
+        let status = json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
+        self.patch(&format!("/api/v1/nodes/{}/status", self.names[index]), &status);
     }
 
     /// Starts the agent of a node.
