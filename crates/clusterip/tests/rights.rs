@@ -57,6 +57,7 @@ fn needed(claims: bool, nodes: bool) -> BTreeSet<Right> {
         authority: Some("clusterip-authority".to_owned()),
         registration: Some(Registration { name: "clusterip-policy".to_owned(), own: false }),
         settings: Some("clusterip-settings".to_owned()),
+        ..Duties::default()
     };
     let right = |need: Need| {
         let resource = match need.subresource {
