@@ -8,21 +8,24 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
+use super::deployed;
 use super::field::{Answers, Field, Probe, within};
 use super::network::Inside;
 
 /// How long another may take to hold what a dead node held: its heartbeat's 20 s, and its own.
 const TAKEOVER: Duration = Duration::from_secs(25);
 /// How long the first holder may take to be found.
-const BEGIN: Duration = Duration::from_secs(30);
+pub const BEGIN: Duration = Duration::from_secs(30);
 
 /// For how long it is asked who answers, before and after.
 const SOME: Duration = Duration::from_secs(1);
 
 /// All of them, by name.
-pub const CASES: [(&str, fn()); 14] = [
+pub const CASES: [(&str, fn()); 17] = [
     ("a_service_gets_an_address_and_its_status_shows_whether_it_is_held", controlled),
     ("an_api_server_that_is_away_moves_nothing", away),
+    ("an_api_server_that_is_away_for_long", away_for_long),
+    ("a_holder_that_is_not_ready", not_ready),
     ("a_client_reaches_an_address_by_its_ports_alone", reached),
     ("a_holder_that_is_killed", killed),
     ("a_holder_that_is_stopped", stopped),
@@ -35,6 +38,7 @@ pub const CASES: [(&str, fn()); 14] = [
     ("an_agent_tells_how_it_is", told),
     ("an_agent_without_rights_names_them_all", without_rights),
     ("the_address_of_a_service_that_goes_is_free", freed),
+    ("what_is_deployed_works_with_exactly_its_rights", deployed::works_with_its_rights),
 ];
 
 fn address(last: u8) -> IpAddr {
@@ -379,4 +383,40 @@ fn away() {
     assert_eq!(one.field.holder(one.address), Some(one.holder));
     assert!(one.answers());
     one_at_a_time(&one.field, probe, one.address, &[one.holder]);
+}
+
+/// Nobody can know what the others do.
+fn away_for_long() {
+    let mut one = One::new();
+    let probe = one.field.probe(&[one.address]);
+    sleep(SOME);
+    for index in 0..3 {
+        one.field.cut(index, true);
+    }
+    within(Duration::from_secs(20), "all to let go", || one.field.holder(one.address).is_none().then_some(()));
+    sleep(Duration::from_secs(10));
+    assert_eq!(one.field.holder(one.address), None);
+    for index in 0..3 {
+        one.field.cut(index, false);
+    }
+    let next = within(Duration::from_secs(15), "a holder again", || one.field.holder(one.address));
+    within(Duration::from_secs(5), "an answer", || one.answers().then_some(()));
+    one_at_a_time(
+        &one.field,
+        probe,
+        one.address,
+        &if next == one.holder { vec![next] } else { vec![one.holder, next] },
+    );
+}
+
+fn not_ready() {
+    let mut one = One::new();
+    let probe = one.field.probe(&[one.address]);
+    sleep(SOME);
+    one.field.ready(one.holder, false);
+    let next = one.taken_over(Instant::now(), Duration::from_secs(5));
+    // It is ready again, and takes nothing back.
+    one.field.ready(one.holder, true);
+    sleep(Duration::from_secs(5));
+    one_at_a_time(&one.field, probe, one.address, &[one.holder, next]);
 }
