@@ -24,6 +24,9 @@ use super::support::control_plane::ControlPlane;
 use super::support::host::{Host, HostBuilder};
 use super::support::moving::send;
 
+/// The port where an agent tells how it is.
+const STATUS: u16 = 9634;
+
 /// Where everything of a field that waits for others runs.
 pub static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
@@ -35,10 +38,12 @@ pub struct Field {
     agents: Vec<Option<Agent>>,
     names: Vec<String>,
     links: Vec<String>,
+    /// Where the nodes are reached from the tests.
+    far: Vec<Ipv4Addr>,
     kubeconfigs: Vec<std::path::PathBuf>,
     arguments: Vec<String>,
     folder: tempfile::TempDir,
-    _host: Option<Host>,
+    host: Option<Host>,
 }
 
 /// How agents are started, and who they are to the API server.
@@ -82,9 +87,10 @@ impl Field {
         ]}});
         let file = folder.path().join("settings.yaml");
         std::fs::write(&file, settings.to_string()).unwrap();
-        let arguments =
-            ["agent", "--interface", "eth0", "--node", "$(NODE_NAME)", "--settings", file.to_str().unwrap()];
-        let arguments = arguments.map(str::to_owned).to_vec();
+        let listen = format!("0.0.0.0:{STATUS}");
+        let arguments = ["agent", "--interface", "eth0", "--node", "$(NODE_NAME)", "--listen", &listen];
+        let arguments = arguments.into_iter().chain(["--settings", file.to_str().unwrap()]);
+        let arguments = arguments.map(str::to_owned).collect();
         let way = Way { plane, server: plane.server(), token: plane.admin_token(), arguments };
         Self::with(&way, namespace, folder)
     }
@@ -101,10 +107,11 @@ impl Field {
             agents: vec![],
             names: vec![],
             links: vec![],
+            far: vec![],
             kubeconfigs: vec![],
             arguments: way.arguments.clone(),
             folder,
-            _host: None,
+            host: None,
         };
         for index in 0..3_u8 {
             let name = format!("{}-node-{}", field.namespace, index + 1);
@@ -148,6 +155,79 @@ impl Field {
         std::fs::write(&file, kubeconfig.to_string()).unwrap();
         self.kubeconfigs.push(file);
         self.links.push(link);
+        self.far.push(far);
+    }
+
+    /// What the agent of a node says at a path: the status and the body; nothing where it does not answer.
+    pub fn told(&self, index: usize, path: &str) -> Option<(u16, String)> {
+        RUNTIME.block_on(async {
+            let url = format!("http://{}:{STATUS}{path}", self.far[index]);
+            let client = reqwest::Client::builder().timeout(Duration::from_secs(5)).build().unwrap();
+            let answer = client.get(url).send().await.ok()?;
+            Some((answer.status().as_u16(), answer.text().await.ok()?))
+        })
+    }
+
+    /// What is measured, by the agent of a node, or by the controller: lines without comments that begin like this.
+    pub fn measured(&self, agent: Option<usize>, prefix: &str) -> Vec<String> {
+        let told = match (agent, &self.host) {
+            (Some(index), _) => self.told(index, "/metrics"),
+            (None, Some(host)) => RUNTIME.block_on(host.get("/metrics")),
+            (None, None) => None,
+        };
+        let Some((200, text)) = told else { return vec![] };
+        let mut lines: Vec<String> = text.lines().filter(|line| line.starts_with(prefix)).map(str::to_owned).collect();
+        lines.sort();
+        lines
+    }
+
+    /// The notes of the Events about a Service with this reason, by time.
+    pub fn events(&self, service: &str, reason: &str) -> Vec<String> {
+        let path = format!("/apis/events.k8s.io/v1/namespaces/{}/events", self.namespace);
+        let events = RUNTIME.block_on(send(&self.client, Method::GET, &path, None)).unwrap();
+        let about = |event: &&Value| {
+            event["reason"] == reason
+                && event["regarding"]["name"] == service
+                && event["regarding"]["kind"] == "Service"
+        };
+        let mut events: Vec<&Value> = events["items"].as_array().unwrap().iter().filter(about).collect();
+        events.sort_by_key(|event| event["eventTime"].as_str().unwrap_or_default().to_owned());
+        events.iter().map(|event| event["note"].as_str().unwrap().replace(&self.namespace, "")).collect()
+    }
+
+    /// Whether there is a claim of an address.
+    pub fn is_claimed(&self, address: IpAddr) -> bool {
+        let name = clusterip::agent::claims::name(address);
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/{name}", self.namespace);
+        RUNTIME.block_on(send(&self.client, Method::GET, &path, None)).is_some()
+    }
+
+    /// Deletes a Service.
+    pub fn delete_service(&self, name: &str) {
+        let path = format!("/api/v1/namespaces/{}/services/{name}", self.namespace);
+        RUNTIME.block_on(send(&self.client, Method::DELETE, &path, None)).unwrap();
+    }
+
+    /// How an agent ends that has no right to anything: its exit status, and what it says.
+    pub fn run_without_rights(&self, index: usize) -> (Option<i32>, String) {
+        let plane = ControlPlane::shared();
+        let token = RUNTIME.block_on(async {
+            let args = ["create", "serviceaccount", "nobody", "--namespace", &self.namespace];
+            plane.kubectl(&args).await.ok();
+            plane.token(&self.namespace, "nobody").await
+        });
+        let file = self.folder.path().join("nobody.kubeconfig");
+        let mut kubeconfig: Value = serde_json::from_slice(&std::fs::read(&self.kubeconfigs[index]).unwrap()).unwrap();
+        kubeconfig["users"][0]["user"] = json!({"token": token});
+        std::fs::write(&file, kubeconfig.to_string()).unwrap();
+        let output = Command::new("ip")
+            .args(["netns", "exec", &self.network.nodes[index].namespace.0, env!("CARGO_BIN_EXE_clusterip")])
+            .args(["agent", "--interface", "eth0", "--node", &self.names[index], "--namespace", &self.namespace])
+            .args(["--settings-configmap", "clusterip-settings", "--listen", "127.0.0.1:9635", "--kubeconfig"])
+            .arg(&file)
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).replace(&self.namespace, ""))
     }
 
     /// Says of a Node whether it is ready.
@@ -205,7 +285,7 @@ impl Field {
     pub fn control(&mut self) {
         let host = HostBuilder::new(ControlPlane::shared()).arg("--no-webhook").args(&["--namespace", &self.namespace]);
         let host = host.arg("--settings").arg(self.folder.path().join("settings.yaml"));
-        self._host = Some(RUNTIME.block_on(host.start()));
+        self.host = Some(RUNTIME.block_on(host.start()));
     }
 
     /// The name of the Node that a node is.
