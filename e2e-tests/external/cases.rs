@@ -32,13 +32,13 @@ pub const CASES: [(&str, fn()); 17] = [
     ("a_holder_that_is_cut_from_the_api_server", cut),
     ("an_agent_that_hangs", hung),
     ("many_addresses_are_spread_and_shared", spread),
+    ("what_is_deployed_works_with_exactly_its_rights", deployed::works_with_its_rights),
     ("what_is_removed_by_hand_is_put_back", put_back),
     ("an_interface_that_is_made_anew_is_found_again", made_anew),
     ("a_holder_whose_cable_is_pulled", unplugged),
     ("an_agent_tells_how_it_is", told),
     ("an_agent_without_rights_names_them_all", without_rights),
     ("the_address_of_a_service_that_goes_is_free", freed),
-    ("what_is_deployed_works_with_exactly_its_rights", deployed::works_with_its_rights),
 ];
 
 fn address(last: u8) -> IpAddr {

@@ -19,6 +19,14 @@ const NAMESPACE: &str = "clusterip-policy";
 const SERVER: &str = "clusterip";
 const AGENT: &str = "clusterip-agent";
 
+/// What a kubelet asks by HTTP.
+#[derive(serde::Deserialize)]
+struct Probe {
+    host: String,
+    port: u16,
+    path: String,
+}
+
 /// What an account asks for: `VERB RESOURCE`, with the group behind the resource unless it is the core's.
 struct Heard {
     proxy: Proxy,
@@ -203,6 +211,17 @@ pub fn works_with_its_rights() {
     for look in [addresses, table] {
         let seen = field.network.nodes[holder].namespace.exec(&["bash", "-c", look]);
         assert!(seen.contains(&record), "{look}: {seen}");
+    }
+
+    // What the kubelet of the node asks, from there.
+    let probes = "{.startupProbe.httpGet}{.livenessProbe.httpGet}{.readinessProbe.httpGet}";
+    let probes = format!("jsonpath={{range .spec.template.spec.containers[0]}}{probes}{{end}}");
+    let probes = plane_says(&plane, &["get", "daemonset/clusterip-agent", "-n", NAMESPACE, "--output", &probes]);
+    let probes: Vec<Value> = serde_json::Deserializer::from_str(&probes).into_iter().map(Result::unwrap).collect();
+    assert_eq!(probes.len(), 3);
+    let mut kubelet = field.network.nodes[holder].inside();
+    for Probe { host, port, path } in probes.into_iter().map(|probe| serde_json::from_value(probe).unwrap()) {
+        assert_eq!(kubelet.ask(&format!("http {host} {port} {path}")), "HTTP/1.1 200 OK", "{path}");
     }
 
     // Another can't have it.

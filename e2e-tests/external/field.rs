@@ -88,8 +88,9 @@ impl Field {
         let file = folder.path().join("settings.yaml");
         std::fs::write(&file, settings.to_string()).unwrap();
         let listen = format!("0.0.0.0:{STATUS}");
-        let arguments = ["agent", "--interface", "eth0", "--node", "$(NODE_NAME)", "--listen", &listen, "--settings"];
-        let arguments = arguments.into_iter().chain(file.to_str()).map(str::to_owned).collect();
+        let arguments = ["agent", "--interface", "eth0", "--node", "$(NODE_NAME)", "--listen", &listen];
+        let arguments = arguments.into_iter().chain(["--settings", file.to_str().unwrap()]);
+        let arguments = arguments.map(str::to_owned).collect();
         let way = Way { plane, server: plane.server(), token: plane.admin_token(), arguments };
         Self::with(&way, namespace, folder)
     }

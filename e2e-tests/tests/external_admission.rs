@@ -148,6 +148,13 @@ async fn nobody_takes_an_address_of_a_pool_behind_its_back() {
         ),
         ("asked-of-others", "bank", asking("10.0.9.79"), Some("does not admit")),
         ("of-its-own-pool", "bank", asking("10.0.10.3"), None),
+        ("load-balancer-ip", "shop", json!({"spec": {"loadBalancerIP": "10.0.9.78"}}), None),
+        (
+            "load-balancer-ip-taken",
+            "shop",
+            json!({"spec": {"loadBalancerIP": "10.0.9.78"}}),
+            Some("shop/load-balancer-ip"),
+        ),
     ];
     for (name, namespace, more, refused) in rows {
         match (placed.create(namespace, name, more).await, refused) {
@@ -156,6 +163,33 @@ async fn nobody_takes_an_address_of_a_pool_behind_its_back() {
             (created, _) => panic!("{name}: {created:?}"),
         }
     }
+}
+
+/// Two webhooks of ours are asked about what claims an address.
+#[tokio::test]
+async fn what_is_judged_twice_is_placed_once() {
+    let placed = Placed::new().await;
+    let pools = "services:\n  pools: [{name: small, cidrs: [172.21.64.0/29]}]";
+    let settings = SETTINGS.replacen("services:", pools, 1);
+    std::fs::write(placed.host.folder().join("settings.yaml"), settings).unwrap();
+    placed.host.logged("settings in use").await;
+    // Six addresses in all, each of which is given away once.
+    for number in 0..6 {
+        let name = format!("web-{number}");
+        let claims = json!({"spec": {"externalIPs": [format!("10.0.9.1{number}")]}});
+        let created = eventually("the new settings", async || {
+            let created = placed.create("shop", &name, merged(&plain(), &claims)).await.unwrap();
+            let address = created["spec"]["clusterIP"].as_str().unwrap();
+            let of_pool = address.starts_with("172.21.64.");
+            if !of_pool {
+                placed.plane.kubectl(&["delete", "service", "--namespace", "shop", &name]).await.ok();
+            }
+            of_pool.then_some(created)
+        });
+        created.await;
+    }
+    let full = placed.create("shop", "one-more", plain()).await.unwrap_err();
+    assert!(full.contains("is full") && full.contains("all 6 addresses are used"), "{full}");
 }
 
 #[tokio::test]
