@@ -8,27 +8,37 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
+use super::deployed;
 use super::field::{Answers, Field, Probe, within};
 use super::network::Inside;
 
 /// How long another may take to hold what a dead node held: its heartbeat's 20 s, and its own.
 const TAKEOVER: Duration = Duration::from_secs(25);
 /// How long the first holder may take to be found.
-const BEGIN: Duration = Duration::from_secs(30);
+pub const BEGIN: Duration = Duration::from_secs(30);
 
 /// For how long it is asked who answers, before and after.
 const SOME: Duration = Duration::from_secs(1);
 
 /// All of them, by name.
-pub const CASES: [(&str, fn()); 8] = [
+pub const CASES: [(&str, fn()); 17] = [
     ("a_service_gets_an_address_and_its_status_shows_whether_it_is_held", controlled),
     ("an_api_server_that_is_away_moves_nothing", away),
+    ("an_api_server_that_is_away_for_long", away_for_long),
+    ("a_holder_that_is_not_ready", not_ready),
     ("a_client_reaches_an_address_by_its_ports_alone", reached),
     ("a_holder_that_is_killed", killed),
     ("a_holder_that_is_stopped", stopped),
     ("a_holder_that_is_cut_from_the_api_server", cut),
     ("an_agent_that_hangs", hung),
     ("many_addresses_are_spread_and_shared", spread),
+    ("what_is_deployed_works_with_exactly_its_rights", deployed::works_with_its_rights),
+    ("what_is_removed_by_hand_is_put_back", put_back),
+    ("an_interface_that_is_made_anew_is_found_again", made_anew),
+    ("a_holder_whose_cable_is_pulled", unplugged),
+    ("an_agent_tells_how_it_is", told),
+    ("an_agent_without_rights_names_them_all", without_rights),
+    ("the_address_of_a_service_that_goes_is_free", freed),
 ];
 
 fn address(last: u8) -> IpAddr {
@@ -185,30 +195,184 @@ fn spread() {
     assert!(gained.iter().all(|gained| (*gained as f64 - half).abs() <= 0.2 * half + 1.0), "{gained:?} of {half}");
 }
 
+/// What of a Service shows its addresses: the record, and the status.
+fn shown(field: &Field) -> (Option<String>, Vec<serde_json::Value>) {
+    let service = field.service("web");
+    let ingress = service["status"]["loadBalancer"]["ingress"].as_array().cloned().unwrap_or_default();
+    let record = service["metadata"]["annotations"]["clusterip-policy/external-addresses"].as_str().map(str::to_owned);
+    (record, ingress)
+}
+
 fn controlled() {
     let mut field = Field::new();
     field.control();
     field.create_service("web", &json!({}));
-    let shown = |field: &Field| {
-        let service = field.service("web");
-        let ingress = service["status"]["loadBalancer"]["ingress"].as_array().cloned().unwrap_or_default();
-        let record =
-            service["metadata"]["annotations"]["clusterip-policy/external-addresses"].as_str().map(str::to_owned);
-        (record, ingress)
-    };
     let address: IpAddr = within(BEGIN, "an address", || shown(&field).0).parse().unwrap();
     let expected = vec![json!({"ip": address, "ipMode": "VIP"})];
     within(BEGIN, "the status to show it", || (shown(&field).1 == expected).then_some(()));
     let holder = field.holder(address).unwrap();
+    let held_by = |index: usize| format!("{address} is held by node -node-{}", index + 1);
+    let told = |field: &Field| field.events("web", "ExternalAddressHeld");
+    within(BEGIN, "an event", || (told(&field) == [held_by(holder)]).then_some(()));
+    let measured = |field: &Field| {
+        field.measured(None, "clusterip_external_").into_iter().filter(|line| !line.ends_with(" 0")).collect::<Vec<_>>()
+    };
+    let pools = |held: u8| {
+        let pool = |state: &str, count: u8| {
+            format!("clusterip_external_pool_addresses{{pool=\"all\",family=\"IPv4\",state=\"{state}\"}} {count}.0")
+        };
+        [pool("assigned", 1), pool("held", held), pool("usable", 231)]
+    };
+    let assigned = "clusterip_external_assignments_total{result=\"assigned\"} 1".to_owned();
+    let now = [vec![assigned.clone()], pools(1).to_vec()].concat();
+    within(BEGIN, "what is measured", || (measured(&field) == now).then_some(()));
+
+    // Another takes it over.
+    field.signal(holder, Signal::SIGTERM);
+    assert!(field.ended(holder).success());
+    let next = within(BEGIN, "another holder", || field.holder(address));
+    let took = format!("{}, which took it over from node -node-{}", held_by(next), holder + 1);
+    within(BEGIN, "another event", || (told(&field) == [held_by(holder), took.clone()]).then_some(()));
+    let takeover = "clusterip_external_takeovers_total 1".to_owned();
+    let now = [vec![assigned.clone()], pools(1).to_vec(), vec![takeover.clone()]].concat();
+    within(BEGIN, "a takeover", || (measured(&field) == now).then_some(()));
+
     // Nobody is left to hold it.
-    for index in (0..3).filter(|index| *index != holder).chain([holder]) {
+    for index in (0..3).filter(|index| ![holder, next].contains(index)).chain([next]) {
         field.signal(index, Signal::SIGTERM);
         assert!(field.ended(index).success());
     }
     within(BEGIN, "the status to show it no more", || shown(&field).1.is_empty().then_some(()));
+    let now = [vec![assigned], pools(0).to_vec(), vec![takeover]].concat();
+    within(BEGIN, "nobody to hold it", || (measured(&field) == now).then_some(()));
+    let unheld = within(Duration::from_secs(75), "an event that nobody holds it", || {
+        Some(field.events("web", "ExternalAddressNotHeld")).filter(|notes| !notes.is_empty())
+    });
+    assert!(unheld.len() == 1 && unheld[0].starts_with(&format!("{address} has been held by no node")), "{unheld:?}");
     field.start(holder);
     within(BEGIN, "the status to show it again", || (shown(&field).1 == expected).then_some(()));
     assert_eq!(shown(&field).0, Some(address.to_string()));
+    let events = within(BEGIN, "a third event", || Some(told(&field)).filter(|notes| notes.len() == 3));
+    assert!(events[2].starts_with(&held_by(holder)), "{events:?}");
+}
+
+fn freed() {
+    let mut field = Field::new();
+    field.control();
+    let wish = json!({"clusterip-policy/external-address": "10.0.9.77"});
+    field.create_service("web", &wish);
+    let address = address(77);
+    within(BEGIN, "a holder", || field.holder(address));
+    assert!(field.is_claimed(address));
+    // Whom no webhook saw gets another, and is told who has this one.
+    field.create_service("late", &wish);
+    let notes = within(BEGIN, "an event", || {
+        Some(field.events("late", "ExternalAddressNotAvailable")).filter(|notes| !notes.is_empty())
+    });
+    assert_eq!(notes, ["10.0.9.77 of pool \"all\" is held by /web: the Service can't have it"]);
+    field.delete_service("web");
+    within(BEGIN, "nobody to hold it", || field.holder(address).is_none().then_some(()));
+    within(BEGIN, "its claim to go", || (!field.is_claimed(address)).then_some(()));
+    field.create_service("other", &wish);
+    within(BEGIN, "another holder", || field.holder(address));
+}
+
+fn put_back() {
+    let mut one = One::new();
+    let (address, node) = (one.address, one.holder);
+    within(BEGIN, "an answer", || one.answers().then_some(()));
+    let namespace = &one.field.network.nodes[node].namespace;
+    namespace.ip(&format!("address delete {address}/32 dev eth0"));
+    namespace.exec(&["nft", "delete", "table", "inet", "clusterip_external"]);
+    // With the next renewal of the heartbeat, or the one after that.
+    within(Duration::from_secs(15), "the address to be back", || one.field.holder(address));
+    within(BEGIN, "an answer", || one.answers().then_some(()));
+    assert_eq!(one.field.holder(address), Some(node));
+    within(Duration::from_secs(40), "the firewall to be back", || {
+        let closed = one.client.ask(&format!("tcp {address} 81 1")) == "TimedOut";
+        closed.then_some(())
+    });
+    assert!(one.answers());
+}
+
+fn made_anew() {
+    let mut one = One::new();
+    let (address, node) = (one.address, one.holder);
+    within(BEGIN, "an answer", || one.answers().then_some(()));
+    one.field.network.plug_anew(node);
+    within(Duration::from_secs(15), "the address to be back", || one.field.holder(address));
+    within(BEGIN, "an answer", || one.answers().then_some(()));
+    assert_eq!(one.field.holder(address), Some(node));
+    let measured = one.field.measured(Some(node), "clusterip_agent_given_up");
+    assert_eq!(measured, ["clusterip_agent_given_up_addresses_total 0"]);
+}
+
+fn unplugged() {
+    let mut one = One::new();
+    let begin = Instant::now();
+    // The way to the API server is another one: its heartbeat goes on.
+    one.field.network.unplug(one.holder);
+    let next = one.taken_over(begin, Duration::from_secs(30));
+    assert_eq!(one.field.told(one.holder, "/readyz"), Some((200, "ready\n".to_owned())));
+    let measured = one.field.measured(Some(one.holder), "clusterip_agent_given_up");
+    assert_eq!(measured, ["clusterip_agent_given_up_addresses_total 1"]);
+    // It is back, and takes nothing back.
+    one.field.network.plug_in(one.holder);
+    sleep(Duration::from_secs(10));
+    assert_eq!(one.field.holder(one.address), Some(next));
+    assert!(one.answers());
+}
+
+fn told() {
+    let one = One::new();
+    let field = &one.field;
+    for index in 0..3 {
+        let ready = || field.told(index, "/readyz").filter(|told| told.0 == 200);
+        assert_eq!(within(BEGIN, "to be ready", ready), (200, "ready\n".to_owned()));
+        assert_eq!(field.told(index, "/healthz"), Some((200, "ok\n".to_owned())));
+    }
+    // The first and three more.
+    within(BEGIN, "all announcements", || {
+        let measured = field.measured(Some(one.holder), "clusterip_agent_announcements_total");
+        (measured == ["clusterip_agent_announcements_total 4"]).then_some(())
+    });
+    let expected = [
+        "clusterip_agent_held_addresses 1",
+        "clusterip_agent_network_failures_total{step=\"announce\"} 0",
+        "clusterip_agent_network_failures_total{step=\"hold\"} 0",
+        "clusterip_agent_network_failures_total{step=\"release\"} 0",
+    ];
+    let mut measured = field.measured(Some(one.holder), "clusterip_agent_held");
+    measured.extend(field.measured(Some(one.holder), "clusterip_agent_network_failures"));
+    assert_eq!(measured, expected);
+    // Nothing of a server is told.
+    assert_eq!(field.measured(Some(one.holder), "clusterip_moves"), Vec::<String>::new());
+    assert_eq!(field.measured(Some(one.holder), "clusterip_agent_alive"), ["clusterip_agent_alive 1"]);
+    // By another way than the one that is cut.
+    let mut client = field.network.client.inside();
+    field.cut(one.holder, true);
+    let mut ask = |path: &str| client.ask(&format!("http 10.0.9.{} 9634 {path}", one.holder + 1));
+    within(Duration::from_secs(40), "not to be ready", || {
+        (ask("/readyz") == "HTTP/1.1 503 Service Unavailable").then_some(())
+    });
+    assert_eq!(ask("/healthz"), "HTTP/1.1 200 OK");
+}
+
+fn without_rights() {
+    let field = Field::new();
+    let (code, said) = field.run_without_rights(0);
+    assert_eq!(code, Some(2), "{said}");
+    let rules = [
+        "lacks permissions; these rules grant what is missing:",
+        "in a ClusterRole:",
+        "resources: [\"services\"], verbs: [\"list\", \"watch\"]",
+        "resources: [\"namespaces\"], verbs: [\"list\", \"watch\"]",
+        "resources: [\"nodes\"], verbs: [\"list\", \"watch\"]",
+        "resources: [\"leases\"], verbs: [\"get\", \"list\", \"watch\", \"create\", \"update\", \"delete\"]",
+        "resources: [\"configmaps\"], resourceNames: [\"clusterip-settings\"], verbs: [\"get\", \"list\", \"watch\"]",
+    ];
+    let unsaid: Vec<_> = rules.iter().filter(|rule| !said.contains(**rule)).collect();
+    assert_eq!(unsaid, Vec::<&&str>::new(), "{said}");
 }
 
 fn away() {
@@ -225,4 +389,40 @@ fn away() {
     assert_eq!(one.field.holder(one.address), Some(one.holder));
     assert!(one.answers());
     one_at_a_time(&one.field, probe, one.address, &[one.holder]);
+}
+
+/// Nobody can know what the others do.
+fn away_for_long() {
+    let mut one = One::new();
+    let probe = one.field.probe(&[one.address]);
+    sleep(SOME);
+    for index in 0..3 {
+        one.field.cut(index, true);
+    }
+    within(Duration::from_secs(20), "all to let go", || one.field.holder(one.address).is_none().then_some(()));
+    sleep(Duration::from_secs(10));
+    assert_eq!(one.field.holder(one.address), None);
+    for index in 0..3 {
+        one.field.cut(index, false);
+    }
+    let next = within(Duration::from_secs(15), "a holder again", || one.field.holder(one.address));
+    within(Duration::from_secs(5), "an answer", || one.answers().then_some(()));
+    one_at_a_time(
+        &one.field,
+        probe,
+        one.address,
+        &if next == one.holder { vec![next] } else { vec![one.holder, next] },
+    );
+}
+
+fn not_ready() {
+    let mut one = One::new();
+    let probe = one.field.probe(&[one.address]);
+    sleep(SOME);
+    one.field.ready(one.holder, false);
+    let next = one.taken_over(Instant::now(), Duration::from_secs(5));
+    // It is ready again, and takes nothing back.
+    one.field.ready(one.holder, true);
+    sleep(Duration::from_secs(5));
+    one_at_a_time(&one.field, probe, one.address, &[one.holder, next]);
 }

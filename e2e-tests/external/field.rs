@@ -24,7 +24,11 @@ use super::support::control_plane::ControlPlane;
 use super::support::host::{Host, HostBuilder};
 use super::support::moving::send;
 
-static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+/// The port where an agent tells how it is.
+const STATUS: u16 = 9634;
+
+/// Where everything of a field that waits for others runs.
+pub static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
 /// Three nodes with an agent each, and a client.
 pub struct Field {
@@ -34,9 +38,22 @@ pub struct Field {
     agents: Vec<Option<Agent>>,
     names: Vec<String>,
     links: Vec<String>,
+    /// Where the nodes are reached from the tests.
+    far: Vec<Ipv4Addr>,
     kubeconfigs: Vec<std::path::PathBuf>,
+    arguments: Vec<String>,
     folder: tempfile::TempDir,
-    _host: Option<Host>,
+    host: Option<Host>,
+}
+
+/// How agents are started, and who they are to the API server.
+pub struct Way<'w> {
+    pub plane: &'w ControlPlane,
+    /// The URL of the API server, or of something in front of it.
+    pub server: &'w str,
+    pub token: &'w str,
+    /// Their arguments, with `$(NODE_NAME)` for the name of the node.
+    pub arguments: Vec<String>,
 }
 
 /// `clusterip agent` on a node.
@@ -62,35 +79,46 @@ impl Field {
     /// Agents on three nodes, for the addresses in `10.0.9.0/24` from 10.0.9.10 to 10.0.9.240, which is what the
     /// bridge has. Each field has Nodes and a namespace of its own.
     pub fn new() -> Self {
-        static NUMBER: AtomicU8 = AtomicU8::new(1);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let plane = ControlPlane::shared();
-        let client = RUNTIME.block_on(async { plane.client() });
-        let network = Network::new(3);
         let namespace = RUNTIME.block_on(plane.namespace("external"));
         let folder = tempfile::tempdir().unwrap();
         let settings = json!({"external": {"pools": [
             {"name": "all", "cidrs": ["10.0.9.10-10.0.9.240"], "match": {"namespaces": [namespace]}},
         ]}});
-        std::fs::write(folder.path().join("settings.yaml"), settings.to_string()).unwrap();
+        let file = folder.path().join("settings.yaml");
+        std::fs::write(&file, settings.to_string()).unwrap();
+        let listen = format!("0.0.0.0:{STATUS}");
+        let arguments = ["agent", "--interface", "eth0", "--node", "$(NODE_NAME)", "--listen", &listen];
+        let arguments = arguments.into_iter().chain(["--settings", file.to_str().unwrap()]);
+        let arguments = arguments.map(str::to_owned).collect();
+        let way = Way { plane, server: plane.server(), token: plane.admin_token(), arguments };
+        Self::with(&way, namespace, folder)
+    }
+
+    /// Agents on three nodes, which are started like this, with this namespace as their own.
+    pub fn with(way: &Way<'_>, namespace: String, folder: tempfile::TempDir) -> Self {
+        static NUMBER: AtomicU8 = AtomicU8::new(1);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let client = RUNTIME.block_on(async { way.plane.client() });
         let mut field = Self {
-            network,
+            network: Network::new(3),
             client,
             namespace,
             agents: vec![],
             names: vec![],
             links: vec![],
+            far: vec![],
             kubeconfigs: vec![],
+            arguments: way.arguments.clone(),
             folder,
-            _host: None,
+            host: None,
         };
         for index in 0..3_u8 {
             let name = format!("{}-node-{}", field.namespace, index + 1);
             field.create("/api/v1/nodes", &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
-            let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-            field.patch(&format!("/api/v1/nodes/{name}/status"), &ready);
             field.names.push(name);
-            field.connect(plane, number, index);
+            field.ready(index.into(), true);
+            field.connect(way, number, index);
             field.agents.push(None);
             field.start(index.into());
         }
@@ -98,7 +126,7 @@ impl Field {
     }
 
     /// A way of its own from a node to the API server.
-    fn connect(&mut self, plane: &ControlPlane, number: u8, index: u8) {
+    fn connect(&mut self, way: &Way<'_>, number: u8, index: u8) {
         let (link, node) = (format!("m{number}-{index}"), &self.network.nodes[usize::from(index)].namespace);
         run("ip", &["link", "add", &link, "type", "veth", "peer", "name", "mgmt", "netns", &node.0]);
         let (near, far) =
@@ -107,9 +135,12 @@ impl Field {
         run("ip", &["link", "set", &link, "up"]);
         node.ip(&format!("address add {far}/30 dev mgmt"));
         node.ip("link set mgmt up");
-        let server: SocketAddr = plane.server().strip_prefix("https://").unwrap().parse().unwrap();
+        // Nobody is there. It says where the addresses belong.
+        node.ip("route add default via 10.0.9.254 dev eth0");
+        let (scheme, server) = way.server.split_once("://").unwrap();
+        let server: SocketAddr = server.parse().unwrap();
         let listener = RUNTIME.block_on(TcpListener::bind((near, 0))).unwrap();
-        let url = format!("https://{}", listener.local_addr().unwrap());
+        let url = format!("{scheme}://{}", listener.local_addr().unwrap());
         RUNTIME.spawn(async move {
             while let Ok((mut from, _)) = listener.accept().await {
                 tokio::spawn(async move {
@@ -118,22 +149,104 @@ impl Field {
                 });
             }
         });
-        let file = plane.write_kubeconfig(&format!("{link}.kubeconfig"), &url, plane.admin_token());
+        let file = way.plane.write_kubeconfig(&format!("{link}.kubeconfig"), &url, way.token);
         let mut kubeconfig: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         kubeconfig["clusters"][0]["cluster"]["tls-server-name"] = server.ip().to_string().into();
         std::fs::write(&file, kubeconfig.to_string()).unwrap();
         self.kubeconfigs.push(file);
         self.links.push(link);
+        self.far.push(far);
+    }
+
+    /// What the agent of a node says at a path: the status and the body; nothing where it does not answer.
+    pub fn told(&self, index: usize, path: &str) -> Option<(u16, String)> {
+        RUNTIME.block_on(async {
+            let url = format!("http://{}:{STATUS}{path}", self.far[index]);
+            let client = reqwest::Client::builder().timeout(Duration::from_secs(5)).build().unwrap();
+            let answer = client.get(url).send().await.ok()?;
+            Some((answer.status().as_u16(), answer.text().await.ok()?))
+        })
+    }
+
+    /// What is measured, by the agent of a node, or by the controller: lines without comments that begin like this.
+    pub fn measured(&self, agent: Option<usize>, prefix: &str) -> Vec<String> {
+        let told = match (agent, &self.host) {
+            (Some(index), _) => self.told(index, "/metrics"),
+            (None, Some(host)) => RUNTIME.block_on(host.get("/metrics")),
+            (None, None) => None,
+        };
+        let Some((200, text)) = told else { return vec![] };
+        let mut lines: Vec<String> = text.lines().filter(|line| line.starts_with(prefix)).map(str::to_owned).collect();
+        lines.sort();
+        lines
+    }
+
+    /// The notes of the Events about a Service with this reason, by time.
+    pub fn events(&self, service: &str, reason: &str) -> Vec<String> {
+        let path = format!("/apis/events.k8s.io/v1/namespaces/{}/events", self.namespace);
+        let events = RUNTIME.block_on(send(&self.client, Method::GET, &path, None)).unwrap();
+        let about = |event: &&Value| {
+            event["reason"] == reason
+                && event["regarding"]["name"] == service
+                && event["regarding"]["kind"] == "Service"
+        };
+        let mut events: Vec<&Value> = events["items"].as_array().unwrap().iter().filter(about).collect();
+        events.sort_by_key(|event| event["eventTime"].as_str().unwrap_or_default().to_owned());
+        events.iter().map(|event| event["note"].as_str().unwrap().replace(&self.namespace, "")).collect()
+    }
+
+    /// Whether there is a claim of an address.
+    pub fn is_claimed(&self, address: IpAddr) -> bool {
+        let name = clusterip::agent::claims::name(address);
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/{name}", self.namespace);
+        RUNTIME.block_on(send(&self.client, Method::GET, &path, None)).is_some()
+    }
+
+    /// Deletes a Service.
+    pub fn delete_service(&self, name: &str) {
+        let path = format!("/api/v1/namespaces/{}/services/{name}", self.namespace);
+        RUNTIME.block_on(send(&self.client, Method::DELETE, &path, None)).unwrap();
+    }
+
+    /// How an agent ends that has no right to anything: its exit status, and what it says.
+    pub fn run_without_rights(&self, index: usize) -> (Option<i32>, String) {
+        let plane = ControlPlane::shared();
+        let token = RUNTIME.block_on(async {
+            let args = ["create", "serviceaccount", "nobody", "--namespace", &self.namespace];
+            plane.kubectl(&args).await.ok();
+            plane.token(&self.namespace, "nobody").await
+        });
+        let file = self.folder.path().join("nobody.kubeconfig");
+        let mut kubeconfig: Value = serde_json::from_slice(&std::fs::read(&self.kubeconfigs[index]).unwrap()).unwrap();
+        kubeconfig["users"][0]["user"] = json!({"token": token});
+        std::fs::write(&file, kubeconfig.to_string()).unwrap();
+        let output = Command::new("ip")
+            .args(["netns", "exec", &self.network.nodes[index].namespace.0, env!("CARGO_BIN_EXE_clusterip")])
+            .args(["agent", "--interface", "eth0", "--node", &self.names[index], "--namespace", &self.namespace])
+            .args(["--settings-configmap", "clusterip-settings", "--listen", "127.0.0.1:9635", "--kubeconfig"])
+            .arg(&file)
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).replace(&self.namespace, ""))
+    }
+
+    /// Says of a Node whether it is ready.
+    pub fn ready(&self, index: usize, ready: bool) {
+        let status = if ready { "True" } else { "Unknown" };
+        let status = json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
+        self.patch(&format!("/api/v1/nodes/{}/status", self.names[index]), &status);
     }
 
     /// Starts the agent of a node.
     pub fn start(&mut self, index: usize) {
-        let namespace = &self.network.nodes[index].namespace.0;
+        let (namespace, name) = (&self.network.nodes[index].namespace.0, &self.names[index]);
         let mut child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "--", "ip", "netns", "exec", namespace, env!("CARGO_BIN_EXE_clusterip")])
-            .args(["agent", "--interface", "eth0", "--node", &self.names[index], "--namespace", &self.namespace])
-            .arg("--settings")
-            .arg(self.folder.path().join("settings.yaml"))
+            .args(["--pdeathsig", "KILL", "--", "ip", "netns", "exec", namespace])
+            // As root with these capabilities alone.
+            .args(["setpriv", "--bounding-set=-all,+net_admin,+net_raw", "--inh-caps=-all", "--no-new-privs", "--"])
+            .arg(env!("CARGO_BIN_EXE_clusterip"))
+            .args(self.arguments.iter().map(|argument| argument.replace("$(NODE_NAME)", name)))
+            .args(["--namespace", &self.namespace])
             .arg("--kubeconfig")
             .arg(&self.kubeconfigs[index])
             .stdin(Stdio::null())
@@ -172,7 +285,18 @@ impl Field {
     pub fn control(&mut self) {
         let host = HostBuilder::new(ControlPlane::shared()).arg("--no-webhook").args(&["--namespace", &self.namespace]);
         let host = host.arg("--settings").arg(self.folder.path().join("settings.yaml"));
-        self._host = Some(RUNTIME.block_on(host.start()));
+        self.host = Some(RUNTIME.block_on(host.start()));
+    }
+
+    /// The name of the Node that a node is.
+    pub fn name(&self, index: usize) -> &str {
+        &self.names[index]
+    }
+
+    /// What the agents log.
+    pub fn log(&self) -> Vec<String> {
+        let of = |agent: &Agent| agent.log.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.agents.iter().flatten().flat_map(of).collect()
     }
 
     /// A Service as it is now.
@@ -249,12 +373,12 @@ impl Drop for Field {
             let _ = agent.child.wait();
         }
         if thread::panicking() {
-            let mut lines: Vec<String> = Vec::new();
-            for agent in self.agents.iter().flatten() {
-                lines.extend(agent.log.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned());
-            }
-            eprintln!("{}", lines.join("\n"));
+            eprintln!("{}", self.log().join("\n"));
         }
+        // Other fields have the same addresses.
+        let path = format!("/api/v1/namespaces/{}/services", self.namespace);
+        let request = http::Request::delete(path).body(Vec::new()).unwrap();
+        let _ = RUNTIME.block_on(self.client.request::<Value>(request));
     }
 }
 

@@ -7,6 +7,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod cases;
+mod deployed;
 mod field;
 #[path = "../../crates/node-network/tests/packets/inside.rs"]
 mod inside;

@@ -100,6 +100,8 @@ async fn is_uninstalled_when_no_move_is_open() {
     // Somebody must delete what belongs to the Deployment, and to the namespace.
     let plane = ControlPlane::start(Options { controller_manager: true, ..Options::default() });
     plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
+    // What builds on it goes with it.
+    plane.kubectl(&["apply", "-k", &format!("{FOLDER}/../external")]).await.ok();
     let namespace = plane.namespace("uninstall").await;
     let services = services(plane.client(), &namespace);
     let mut open = service("half-moved", json!({ "type": "ExternalName", "externalName": "moving.invalid" }));
@@ -118,7 +120,7 @@ async fn is_uninstalled_when_no_move_is_open() {
     };
     let left = async || {
         let kinds = "namespaces,clusterroles,clusterrolebindings,mutatingwebhookconfigurations";
-        let label = "app.kubernetes.io/name=clusterip";
+        let label = "app.kubernetes.io/name in (clusterip,clusterip-agent)";
         plane.kubectl(&["get", kinds, "--selector", label, "--output", "name"]).await.ok()
     };
 

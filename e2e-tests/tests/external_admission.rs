@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use clusterip::webhook::registration;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::PostParams;
@@ -28,7 +29,7 @@ external:
 struct Placed {
     client: Client,
     plane: ControlPlane,
-    _host: Host,
+    host: Host,
 }
 
 impl Placed {
@@ -38,7 +39,7 @@ impl Placed {
             plane.kubectl(&["create", "namespace", name]).await.ok();
         }
         let host = HostBuilder::new(&plane).settings(SETTINGS).registered().start().await;
-        let placed = Self { client: plane.client(), plane, _host: host };
+        let placed = Self { client: plane.client(), plane, host };
         eventually("the webhook to be asked", async || {
             let created = placed.create("shop", "trial", json!({})).await.unwrap();
             placed.plane.kubectl(&["delete", "service", "--namespace", "shop", "trial"]).await.ok();
@@ -75,6 +76,17 @@ fn record(service: &Value) -> Option<String> {
 
 fn asking(address: &str) -> Value {
     json!({"metadata": {"annotations": {"clusterip-policy/external-address": address}}})
+}
+
+/// What makes of a Service of our class one of none.
+fn plain() -> Value {
+    json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null, "allocateLoadBalancerNodePorts": null}})
+}
+
+fn merged(one: &Value, other: &Value) -> Value {
+    let mut merged = one.clone();
+    json_patch::merge(&mut merged, other);
+    merged
 }
 
 #[tokio::test]
@@ -118,12 +130,7 @@ async fn nobody_takes_an_address_of_a_pool_behind_its_back() {
     let placed = Placed::new().await;
     let holder = placed.create("shop", "web", asking("10.0.9.77")).await.unwrap();
     assert_eq!(record(&holder).as_deref(), Some("10.0.9.77"));
-    let plain = |more: Value| {
-        let mut spec =
-            json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null, "allocateLoadBalancerNodePorts": null}});
-        json_patch::merge(&mut spec, &more);
-        spec
-    };
+    let plain = |more: Value| merged(&plain(), &more);
     let rows = [
         ("external-ips-taken", "shop", plain(json!({"spec": {"externalIPs": ["10.0.9.77"]}})), Some("shop/web")),
         (
@@ -141,6 +148,13 @@ async fn nobody_takes_an_address_of_a_pool_behind_its_back() {
         ),
         ("asked-of-others", "bank", asking("10.0.9.79"), Some("does not admit")),
         ("of-its-own-pool", "bank", asking("10.0.10.3"), None),
+        ("load-balancer-ip", "shop", json!({"spec": {"loadBalancerIP": "10.0.9.78"}}), None),
+        (
+            "load-balancer-ip-taken",
+            "shop",
+            json!({"spec": {"loadBalancerIP": "10.0.9.78"}}),
+            Some("shop/load-balancer-ip"),
+        ),
     ];
     for (name, namespace, more, refused) in rows {
         match (placed.create(namespace, name, more).await, refused) {
@@ -149,4 +163,64 @@ async fn nobody_takes_an_address_of_a_pool_behind_its_back() {
             (created, _) => panic!("{name}: {created:?}"),
         }
     }
+}
+
+/// Two webhooks of ours are asked about what claims an address.
+#[tokio::test]
+async fn what_is_judged_twice_is_placed_once() {
+    let placed = Placed::new().await;
+    let pools = "services:\n  pools: [{name: small, cidrs: [172.21.64.0/29]}]";
+    let settings = SETTINGS.replacen("services:", pools, 1);
+    std::fs::write(placed.host.folder().join("settings.yaml"), settings).unwrap();
+    placed.host.logged("settings in use").await;
+    // Six addresses in all, each of which is given away once.
+    for number in 0..6 {
+        let name = format!("web-{number}");
+        let claims = json!({"spec": {"externalIPs": [format!("10.0.9.1{number}")]}});
+        let created = eventually("the new settings", async || {
+            let created = placed.create("shop", &name, merged(&plain(), &claims)).await.unwrap();
+            let address = created["spec"]["clusterIP"].as_str().unwrap();
+            let of_pool = address.starts_with("172.21.64.");
+            if !of_pool {
+                placed.plane.kubectl(&["delete", "service", "--namespace", "shop", &name]).await.ok();
+            }
+            of_pool.then_some(created)
+        });
+        created.await;
+    }
+    let full = placed.create("shop", "one-more", plain()).await.unwrap_err();
+    assert!(full.contains("is full") && full.contains("all 6 addresses are used"), "{full}");
+}
+
+#[tokio::test]
+async fn claims_wait_for_the_server_as_long_as_the_settings_have_pools() {
+    const SERVICES: &str = "services.clusterip-policy.io";
+    const EXTERNAL: &str = "external.clusterip-policy.io";
+    let mut placed = Placed::new().await;
+    let is = async |placed: &Placed, expected: &[&str]| {
+        eventually("the webhook configuration to follow", async || {
+            let names = ["get", "mutatingwebhookconfiguration", registration::NAME, "--output"];
+            let names = placed.plane.kubectl(&[&names[..], &["jsonpath={.webhooks[*].name}"]].concat()).await.ok();
+            (names.split_whitespace().collect::<Vec<_>>() == expected).then_some(())
+        })
+        .await;
+    };
+    let settings = placed.host.folder().join("settings.yaml");
+    is(&placed, &[SERVICES, EXTERNAL]).await;
+    std::fs::write(
+        &settings,
+        "services: {serviceCIDRs: [172.21.0.0/16], pools: [{name: all, cidrs: [172.21.64.0/24]}]}",
+    )
+    .unwrap();
+    is(&placed, &[SERVICES]).await;
+    std::fs::write(&settings, SETTINGS).unwrap();
+    is(&placed, &[SERVICES, EXTERNAL]).await;
+
+    // Away, nobody can say who may have what; whatever claims nothing comes up.
+    placed.host.kill();
+    let claims = merged(&plain(), &json!({"spec": {"externalIPs": ["10.0.9.77"]}}));
+    let refused = placed.create("bank", "hijack", claims).await.unwrap_err();
+    assert!(refused.contains(&format!("failed calling webhook {EXTERNAL:?}")), "{refused}");
+    placed.create("bank", "plain", plain()).await.unwrap();
+    assert_eq!(record(&placed.create("bank", "waits", json!({})).await.unwrap()), None);
 }

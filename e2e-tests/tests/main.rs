@@ -14,6 +14,7 @@ mod claims;
 mod control_plane;
 mod controller;
 mod crashes;
+mod deploy_external;
 mod deploy_kubewarden;
 mod deploy_nodes;
 mod deploy_webhook;

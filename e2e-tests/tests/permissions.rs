@@ -25,6 +25,7 @@ fn everything(namespace: &str) -> Duties {
         authority: Some("clusterip-authority".to_owned()),
         registration: Some(Registration { name: format!("{namespace}-webhook"), own: true }),
         settings: Some("clusterip-settings".to_owned()),
+        ..Duties::default()
     }
 }
 
@@ -117,6 +118,67 @@ async fn an_administrator_lacks_nothing() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("permissions-all").await;
     assert_eq!(missing(&plane.client(), &everything(&namespace)).await, None);
+}
+
+#[tokio::test]
+async fn agents_need_no_more_than_they_say() {
+    let plane = ControlPlane::shared();
+    let namespace = plane.namespace("permissions-agent").await;
+    let client = nobody(plane, &namespace).await;
+    let settings = Some("clusterip-settings".to_owned());
+    let duties = Duties { namespace: namespace.clone(), agent: true, settings, ..Duties::default() };
+    let found = missing(&client, &duties).await.unwrap();
+    let expected = format!(
+        "system:serviceaccount:{namespace}:clusterip lacks permissions; these rules grant what is missing:\n\
+         in a ClusterRole:\n\
+         - {{apiGroups: [\"\"], resources: [\"services\"], verbs: [\"list\", \"watch\"]}}\n\
+         - {{apiGroups: [\"\"], resources: [\"namespaces\"], verbs: [\"list\", \"watch\"]}}\n\
+         - {{apiGroups: [\"\"], resources: [\"nodes\"], verbs: [\"list\", \"watch\"]}}\n\
+         in a Role of namespace {namespace}:\n\
+         - {{apiGroups: [\"coordination.k8s.io\"], resources: [\"leases\"], \
+         verbs: [\"get\", \"list\", \"watch\", \"create\", \"update\", \"delete\"]}}\n\
+         - {{apiGroups: [\"\"], resources: [\"configmaps\"], resourceNames: [\"clusterip-settings\"], \
+         verbs: [\"get\", \"list\", \"watch\"]}}"
+    );
+    assert_eq!(found.to_string(), expected);
+    grant(plane, &namespace, &found.to_string()).await;
+    eventually("all rights", async || missing(&client, &duties).await.is_none().then_some(())).await;
+}
+
+#[tokio::test]
+async fn what_external_addresses_need_is_asked_where_there_are_pools() {
+    let plane = ControlPlane::shared();
+    let namespace = plane.namespace("permissions-external").await;
+    let (client, plain) = (nobody(plane, &namespace).await, everything(&namespace));
+    let before = missing(&client, &plain).await.unwrap();
+    let duties = Duties { external: true, ..plain };
+    assert_eq!(missing(&client, &duties).await.unwrap(), before, "there is no pool");
+
+    let pools = json!({"external": {"pools": [{"name": "edge", "cidrs": ["10.0.9.0/24"]}]}});
+    let settings = Settings::from_value(&pools).unwrap();
+    let lacks = async || match permissions::check(&client, &settings, &duties).await {
+        Ok(_) => vec![],
+        Err(PermissionsError::Missing(missing)) => missing.needs,
+        Err(error) => panic!("{error}"),
+    };
+    grant(plane, &namespace, &before.to_string()).await;
+    let more = [
+        ("", "services", None, None, "patch"),
+        ("", "services", Some("status"), None, "patch"),
+        ("coordination.k8s.io", "leases", None, Some(namespace.as_str()), "list"),
+        ("coordination.k8s.io", "leases", None, Some(namespace.as_str()), "watch"),
+    ];
+    eventually("no more than that", async || {
+        let lacks = lacks().await;
+        let lacks: Vec<_> = lacks
+            .iter()
+            .map(|need| {
+                (need.group.as_str(), need.resource.as_str(), need.subresource, need.namespace.as_deref(), need.verb)
+            })
+            .collect();
+        (lacks == more).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

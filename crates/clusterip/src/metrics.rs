@@ -16,9 +16,13 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+pub mod agent;
+pub mod external;
 mod labels;
 pub mod nodes;
 
+use self::agent::{AgentMetrics, Renewal, Step};
+use self::external::{ExternalFill, ExternalMetrics, Given};
 pub use self::labels::{About, ClaimResult, Decision, Misplaced, MoveResult};
 use self::labels::{
     AdmissionLabels, ClaimLabels, HashLabels, KindLabels, MisplacedLabels, MoveLabels, PoolFamilyLabels, PoolLabels,
@@ -87,6 +91,8 @@ pub struct Metrics {
     certificate_expiry: Number,
     last_contact: Number,
     nodes: NodeMetrics,
+    external: ExternalMetrics,
+    agent: AgentMetrics,
 }
 
 impl Default for Metrics {
@@ -96,14 +102,29 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// All of them, at zero.
+    /// All of a server, at zero.
     pub fn new() -> Self {
-        let mut registry = Registry::with_prefix("clusterip");
+        let mut metrics = Self::unregistered();
+        metrics.register();
+        metrics.begin_at_zero();
+        metrics
+    }
+
+    /// Those of an agent, at zero. What only a server has can be measured, and is not exposed: nobody is to take
+    /// an agent for one.
+    pub fn of_agent() -> Self {
+        let mut metrics = Self::unregistered();
+        metrics.register_settings_and_stores();
+        metrics.agent.register(&mut metrics.registry);
+        for result in ["accepted", "refused"] {
+            drop(metrics.settings_versions.get_or_create(&ResultLabels { result }));
+        }
+        metrics
+    }
+
+    fn unregistered() -> Self {
         let latencies = || Histogram::new(LATENCIES);
-        let build: Labelled<VersionLabels, Gauge> = Labelled::default();
-        build.get_or_create(&VersionLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
-        registry.register("build_info", "The version that runs; always 1", build);
-        let mut metrics = Self {
+        Self {
             admissions: Labelled::default(),
             admission_duration: latencies(),
             evaluation_duration: latencies(),
@@ -126,15 +147,18 @@ impl Metrics {
             certificate_expiry: Number::default(),
             last_contact: Number::default(),
             nodes: NodeMetrics::default(),
+            external: ExternalMetrics::default(),
+            agent: AgentMetrics::default(),
             together: Mutex::default(),
-            registry,
-        };
-        metrics.register();
-        metrics.begin_at_zero();
-        metrics
+            registry: Registry::with_prefix("clusterip"),
+        }
     }
 
     fn register(&mut self) {
+        let build: Labelled<VersionLabels, Gauge> = Labelled::default();
+        build.get_or_create(&VersionLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
+        self.registry.register("build_info", "The version that runs; always 1", build);
+        self.register_settings_and_stores();
         let registry = &mut self.registry;
         registry.register(
             "admissions",
@@ -195,6 +219,20 @@ impl Metrics {
             "Services outside of their pool, by what is done about it and why",
             self.misplaced.clone(),
         );
+        registry.register("leader", "Whether this process moves Services", self.leader.clone());
+        registry.register_with_unit(
+            "certificate_expiry_timestamp",
+            "When the certificate that is served ends; 0: there is none",
+            Unit::Seconds,
+            self.certificate_expiry.clone(),
+        );
+        self.nodes.register(registry);
+        self.external.register(registry);
+    }
+
+    /// What every process has that follows a cluster and its settings.
+    fn register_settings_and_stores(&mut self) {
+        let registry = &mut self.registry;
         registry.register(
             "settings_valid",
             "Whether the latest version of the settings is in use; 0: it was refused, and an older one is",
@@ -206,22 +244,14 @@ impl Metrics {
             "Versions of the settings that were taken, or refused",
             self.settings_versions.clone(),
         );
-        registry.register("leader", "Whether this process moves Services", self.leader.clone());
         registry.register("store_synced", "Whether the objects of this kind are known", self.synced.clone());
         registry.register("watch_errors", "Watches that failed; they are begun again", self.watch_errors.clone());
-        registry.register_with_unit(
-            "certificate_expiry_timestamp",
-            "When the certificate that is served ends; 0: there is none",
-            Unit::Seconds,
-            self.certificate_expiry.clone(),
-        );
         registry.register_with_unit(
             "api_server_last_contact_timestamp",
             "When the API server last answered; 0: never",
             Unit::Seconds,
             self.last_contact.clone(),
         );
-        self.nodes.register(registry);
     }
 
     /// A rate or an alert needs a value before the first event.
@@ -374,6 +404,57 @@ impl Metrics {
         self.misplaced_nodes(&BTreeMap::new());
     }
 
+    /// How many addresses of the external pools there are. A pool that is not among them is gone.
+    pub fn external_pools(&self, pools: &[ExternalFill]) {
+        let _together = self.together();
+        self.external.pools(pools);
+    }
+
+    /// A Service was to get external addresses.
+    pub fn external_given(&self, result: Given) {
+        self.external.given(result);
+    }
+
+    /// Another node holds an external address than before.
+    pub fn external_taken_over(&self) {
+        self.external.taken_over();
+    }
+
+    /// How many Services wait for an external address.
+    pub fn external_waiting(&self, services: usize) {
+        self.external.waiting(services);
+    }
+
+    /// How many addresses may be on the network of this agent's node.
+    pub fn agent_holds(&self, addresses: usize) {
+        self.agent.held(addresses);
+    }
+
+    /// Whether this agent may hold addresses.
+    pub fn agent_alive(&self, alive: bool) {
+        self.agent.alive(alive);
+    }
+
+    /// This agent's heartbeat was to be renewed.
+    pub fn agent_renewal(&self, result: Renewal) {
+        self.agent.renewal(result);
+    }
+
+    /// A step on the network of this agent's node failed.
+    pub fn agent_network_failed(&self, step: Step) {
+        self.agent.failed(step);
+    }
+
+    /// An address was announced.
+    pub fn agent_announced(&self) {
+        self.agent.announced();
+    }
+
+    /// An address was left to other nodes, because this one can't hold it.
+    pub fn agent_gave_up(&self) {
+        self.agent.given_up();
+    }
+
     /// Whether this process leads.
     pub fn leader(&self, leads: bool) {
         self.leader.set(i64::from(leads));
@@ -481,6 +562,32 @@ mod tests {
         metrics.no_nodes_waiting();
         metrics.nodes_waiting(3);
         metrics.misplaced_nodes(&[(MisplacedNodes::Shared, 2)].into());
+        let external =
+            |pool: &str, family| ExternalFill { pool: pool.into(), family, usable: 31, assigned: 3, held: 2 };
+        metrics.external_pools(&[external("gone", Family::V4)]);
+        metrics.external_pools(&[external("edge", Family::V4), external("edge", Family::V6)]);
+        metrics.external_given(Given::Refused);
+        metrics.external_taken_over();
+        metrics.external_waiting(1);
+        metrics
+    }
+
+    /// Everything that there is of an agent.
+    fn filled_of_agent() -> Metrics {
+        let metrics = Metrics::of_agent();
+        metrics.settings_in_use("11", true);
+        metrics.store_synced("Service", true);
+        metrics.watch_error("Node");
+        metrics.api_server_contact(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
+        metrics.agent_holds(7);
+        metrics.agent_alive(true);
+        metrics.agent_renewal(Renewal::Renewed);
+        metrics.agent_network_failed(Step::Hold);
+        metrics.agent_announced();
+        metrics.agent_gave_up();
+        // What a server measures is none of it.
+        metrics.moved(MoveResult::Moved);
+        metrics.external_taken_over();
         metrics
     }
 
@@ -520,6 +627,18 @@ clusterip_claims_total{{result="taken_over"}} 0
 clusterip_evaluation_duration_seconds_count 1
 clusterip_evaluation_duration_seconds_sum 0.0006
 clusterip_evaluation_errors_total 1
+clusterip_external_assignments_total{{result="assigned"}} 0
+clusterip_external_assignments_total{{result="conflict"}} 0
+clusterip_external_assignments_total{{result="failed"}} 0
+clusterip_external_assignments_total{{result="refused"}} 1
+clusterip_external_pool_addresses{{pool="edge",family="IPv4",state="assigned"}} 3.0
+clusterip_external_pool_addresses{{pool="edge",family="IPv4",state="held"}} 2.0
+clusterip_external_pool_addresses{{pool="edge",family="IPv4",state="usable"}} 31.0
+clusterip_external_pool_addresses{{pool="edge",family="IPv6",state="assigned"}} 3.0
+clusterip_external_pool_addresses{{pool="edge",family="IPv6",state="held"}} 2.0
+clusterip_external_pool_addresses{{pool="edge",family="IPv6",state="usable"}} 31.0
+clusterip_external_services_waiting 1
+clusterip_external_takeovers_total 1
 clusterip_leader 1
 clusterip_ledger_addresses 3
 clusterip_misplaced_nodes{{reason="outside"}} 0
@@ -572,6 +691,31 @@ clusterip_watch_errors_total{{kind="Node"}} 1"#
     }
 
     #[test]
+    fn what_an_agent_exposes() {
+        let version = env!("CARGO_PKG_VERSION");
+        let expected = format!(
+            r#"clusterip_agent_alive 1
+clusterip_agent_announcements_total 1
+clusterip_agent_given_up_addresses_total 1
+clusterip_agent_heartbeats_total{{result="failed"}} 0
+clusterip_agent_heartbeats_total{{result="renewed"}} 1
+clusterip_agent_held_addresses 7
+clusterip_agent_info{{version="{version}"}} 1
+clusterip_agent_network_failures_total{{step="announce"}} 0
+clusterip_agent_network_failures_total{{step="hold"}} 1
+clusterip_agent_network_failures_total{{step="release"}} 0
+clusterip_api_server_last_contact_timestamp_seconds 1700000000.5
+clusterip_settings_info{{hash="11"}} 1
+clusterip_settings_valid 1
+clusterip_settings_versions_total{{result="accepted"}} 1
+clusterip_settings_versions_total{{result="refused"}} 0
+clusterip_store_synced{{kind="Service"}} 1
+clusterip_watch_errors_total{{kind="Node"}} 1"#
+        );
+        assert_eq!(samples(&filled_of_agent().encode()), expected);
+    }
+
+    #[test]
     fn a_duration_is_counted_where_it_belongs() {
         let exposed = filled().encode();
         let buckets: Vec<_> = exposed
@@ -609,9 +753,11 @@ clusterip_watch_errors_total{{kind="Node"}} 1"#
 
     #[test]
     fn the_documentation_lists_what_is_exposed() {
-        let exposed = filled().encode();
+        let (exposed, of_agent) = (filled().encode(), filled_of_agent().encode());
+        let mut all = described(&of_agent);
+        all.extend(described(&exposed));
         let mut table = String::from("| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n");
-        for (name, about) in described(&exposed) {
+        for (name, about) in all {
             let Described { kind, help, labels } = about;
             let shown = if kind == "counter" { format!("{name}_total") } else { name };
             let label = |(label, values): (&&str, &BTreeSet<&str>)| match *label {

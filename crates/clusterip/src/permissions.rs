@@ -48,6 +48,10 @@ pub struct Duties {
     pub moves: bool,
     /// It gives Nodes their blocks, when it leads, where the settings have pools for them.
     pub nodes: bool,
+    /// It looks after external addresses, when it leads, where the settings have pools of them.
+    pub external: bool,
+    /// It is an agent, which holds external addresses on a node and does nothing else: the others are not asked.
+    pub agent: bool,
     /// It claims addresses, as one of several replicas.
     pub claims: bool,
     /// The Secret of its certificate authority, where it has one.
@@ -180,6 +184,18 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
     const EVENTS: (&str, &str) = ("events.k8s.io", "events");
     let own = Some(duties.namespace.as_str());
     let mut needs = Needs(Vec::new());
+    if duties.agent {
+        for resource in kinds::of_agent().map(|kind| kinds::regular(&kind)) {
+            needs.cluster(&resource.group, &resource.plural, WATCHED);
+        }
+        // Named after nodes, and after addresses: no name is known before.
+        let verbs = ["get", "list", "watch", "create", "update", "delete"];
+        needs.add("coordination.k8s.io", "leases", None, own, None, &verbs);
+        if let Some(config_map) = &duties.settings {
+            needs.add("", "configmaps", None, own, Some(config_map), &["get", "list", "watch"]);
+        }
+        return needs.0;
+    }
     for resource in kinds::always().map(|kind| kinds::regular(&kind)).chain(workloads.iter().cloned()) {
         needs.cluster(&resource.group, &resource.plural, WATCHED);
     }
@@ -197,6 +213,17 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
     if duties.nodes {
         // Those that it watches anyway; read again where a write got no answer.
         needs.cluster("", "nodes", &["get", "patch"]);
+    }
+    if duties.external {
+        // The record of what a Service has, and its status; and who holds what.
+        needs.cluster("", "services", &["patch"]).add("", "services", Some("status"), None, None, &["patch"]).add(
+            "coordination.k8s.io",
+            "leases",
+            None,
+            own,
+            None,
+            &["list", "watch"],
+        );
     }
     if duties.claims {
         // Named after addresses, and after replicas: no name is known before.
@@ -299,8 +326,12 @@ fn review(need: &Need) -> SelfSubjectAccessReview {
 /// [`PermissionsError::Missing`] with everything that it may not; the others where that can't be found
 /// out.
 pub async fn check(client: &Client, settings: &Settings, duties: &Duties) -> Result<Workloads, PermissionsError> {
-    let workloads = workloads(client, &settings.kinds).await?;
-    let duties = Duties { nodes: duties.nodes && !settings.nodes.pools.is_empty(), ..duties.clone() };
+    let workloads = if duties.agent { Workloads::default() } else { workloads(client, &settings.kinds).await? };
+    let duties = Duties {
+        nodes: duties.nodes && !settings.nodes.pools.is_empty(),
+        external: duties.external && !settings.external.pools.is_empty(),
+        ..duties.clone()
+    };
     let needs = missing(client, &needs(&workloads.served, &duties)).await?;
     if needs.is_empty() {
         return Ok(workloads);
@@ -348,13 +379,15 @@ mod tests {
             namespace: "clusterip-policy".into(),
             moves: true,
             nodes: true,
+            external: true,
+            agent: false,
             claims: false,
             authority: Some("clusterip-authority".into()),
             registration: Some(Registration { name: "clusterip-policy".into(), own: true }),
             settings: Some("clusterip-settings".into()),
         };
         let expected = r#"in a ClusterRole:
-- {apiGroups: [""], resources: ["services"], verbs: ["list", "watch", "get", "update"]}
+- {apiGroups: [""], resources: ["services"], verbs: ["list", "watch", "get", "update", "patch"]}
 - {apiGroups: [""], resources: ["namespaces"], verbs: ["list", "watch"]}
 - {apiGroups: [""], resources: ["nodes"], verbs: ["list", "watch", "get", "patch"]}
 - {apiGroups: ["node.k8s.io"], resources: ["runtimeclasses"], verbs: ["list", "watch"]}
@@ -369,12 +402,12 @@ mod tests {
 - {apiGroups: ["batch"], resources: ["cronjobs"], verbs: ["list", "watch"]}
 - {apiGroups: [""], resources: ["pods"], verbs: ["list", "watch"]}
 - {apiGroups: ["discovery.k8s.io"], resources: ["endpointslices"], verbs: ["list", "watch"]}
-- {apiGroups: [""], resources: ["services/status"], verbs: ["update"]}
+- {apiGroups: [""], resources: ["services/status"], verbs: ["update", "patch"]}
 - {apiGroups: ["events.k8s.io"], resources: ["events"], verbs: ["create", "patch"]}
 - {apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], resourceNames: ["clusterip-policy"], verbs: ["get", "list", "watch", "update", "delete"]}
 - {apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], verbs: ["create"]}
 in a Role of namespace clusterip-policy:
-- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["create"]}
+- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["create", "list", "watch"]}
 - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], resourceNames: ["clusterip-leader"], verbs: ["get", "update"]}
 - {apiGroups: [""], resources: ["secrets"], verbs: ["create"]}
 - {apiGroups: [""], resources: ["secrets"], resourceNames: ["clusterip-authority"], verbs: ["get", "update"]}
@@ -391,6 +424,46 @@ in a Role of namespace clusterip-policy:
         let expected = r#"- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["create", "get", "list", "watch", "update", "delete"]}
 - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], resourceNames: ["clusterip-leader"], verbs: ["get", "update"]}"#;
         assert_eq!(own, expected);
+    }
+
+    #[test]
+    fn who_holds_addresses_on_a_node() {
+        let agent = || Duties { namespace: "own".into(), agent: true, ..Duties::default() };
+        let expected = r#"in a ClusterRole:
+- {apiGroups: [""], resources: ["services"], verbs: ["list", "watch"]}
+- {apiGroups: [""], resources: ["namespaces"], verbs: ["list", "watch"]}
+- {apiGroups: [""], resources: ["nodes"], verbs: ["list", "watch"]}
+in a Role of namespace own:
+- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["get", "list", "watch", "create", "update", "delete"]}"#;
+        let settings = "\n- {apiGroups: [\"\"], resources: [\"configmaps\"], resourceNames: [\"on\"], \
+                        verbs: [\"get\", \"list\", \"watch\"]}";
+        let rows = [
+            ("with a file", agent(), expected.to_owned()),
+            ("with a configmap", Duties { settings: Some("on".into()), ..agent() }, format!("{expected}{settings}")),
+            (
+                "whatever a server would do besides",
+                Duties { moves: true, nodes: true, external: true, claims: true, ..agent() },
+                expected.to_owned(),
+            ),
+        ];
+        for (name, duties, expected) in rows {
+            assert_eq!(rules(&known(), &duties), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn who_looks_after_external_addresses() {
+        let moves = Duties { namespace: "own".into(), moves: true, ..Duties::default() };
+        let before = needs(&[], &moves);
+        let more: Vec<Need> =
+            needs(&[], &Duties { external: true, ..moves }).into_iter().filter(|need| !before.contains(need)).collect();
+        let told = Missing { user: None, needs: more }.to_string();
+        let expected = r#"in a ClusterRole:
+- {apiGroups: [""], resources: ["services"], verbs: ["patch"]}
+- {apiGroups: [""], resources: ["services/status"], verbs: ["patch"]}
+in a Role of namespace own:
+- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["list", "watch"]}"#;
+        assert_eq!(told.split_once('\n').expect("rules").1, expected);
     }
 
     #[test]
@@ -413,14 +486,14 @@ in a Role of namespace own:
 
     #[test]
     fn no_need_is_asked_about_twice_and_none_creates_or_deletes_services() {
-        let duties = Duties { moves: true, ..Duties::default() };
+        let duties = Duties { moves: true, external: true, ..Duties::default() };
         let mut workloads = known();
         workloads.extend(known());
         let needs = needs(&workloads, &duties);
         for (index, need) in needs.iter().enumerate() {
             assert!(!needs[..index].contains(need), "{need:?}");
             let services = need.resource == "services";
-            assert!(!services || matches!(need.verb, "get" | "list" | "watch" | "update"), "{need:?}");
+            assert!(!services || matches!(need.verb, "get" | "list" | "watch" | "update" | "patch"), "{need:?}");
         }
     }
 

@@ -17,13 +17,19 @@ fn strings(value: &Value) -> Vec<String> {
     value.as_array().into_iter().flatten().map(|item| item.as_str().unwrap().to_owned()).collect()
 }
 
+/// The namespace of everything that is deployed.
+const NAMESPACE: &str = "clusterip-policy";
+
 fn granted(file: &str) -> BTreeSet<Right> {
+    // A patch does not say where it belongs: the file does.
+    let patched = file.ends_with("own-rights.yaml").then(|| NAMESPACE.to_owned());
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file);
     let text = fs::read_to_string(file).unwrap();
     let mut rights = BTreeSet::new();
     for document in yaml::documents(&text) {
         let object = document.unwrap().to_value();
         let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
+        let namespace = if object.is_array() { patched.clone() } else { namespace };
         // A rule of a patch is added to those of another file.
         let added = object.as_array().into_iter().flatten().map(|operation| &operation["value"]);
         for rule in object["rules"].as_array().into_iter().flatten().chain(added) {
@@ -45,19 +51,22 @@ fn granted(file: &str) -> BTreeSet<Right> {
     rights
 }
 
-/// What the program asks for at its start, in the deployments.
-fn needed(claims: bool, nodes: bool) -> BTreeSet<Right> {
-    let known = WorkloadKind::known();
-    let workloads: Vec<_> = known.iter().map(|kind| kinds::regular(&kinds::of_workload(kind))).collect();
-    let duties = Duties {
-        namespace: "clusterip-policy".to_owned(),
+/// The duties of every server that is deployed.
+fn served() -> Duties {
+    Duties {
+        namespace: NAMESPACE.to_owned(),
         moves: true,
-        nodes,
-        claims,
         authority: Some("clusterip-authority".to_owned()),
         registration: Some(Registration { name: "clusterip-policy".to_owned(), own: false }),
         settings: Some("clusterip-settings".to_owned()),
-    };
+        ..Duties::default()
+    }
+}
+
+/// What the program asks for at its start, in the deployments.
+fn needed(duties: &Duties) -> BTreeSet<Right> {
+    let known = WorkloadKind::known();
+    let workloads: Vec<_> = known.iter().map(|kind| kinds::regular(&kinds::of_workload(kind))).collect();
     let right = |need: Need| {
         let resource = match need.subresource {
             Some(subresource) => format!("{}/{subresource}", need.resource),
@@ -65,20 +74,34 @@ fn needed(claims: bool, nodes: bool) -> BTreeSet<Right> {
         };
         (need.namespace, need.group, resource, need.name, need.verb.to_owned())
     };
-    needs(&workloads, &duties).into_iter().map(right).collect()
+    needs(&workloads, duties).into_iter().map(right).collect()
 }
 
 #[test]
 fn the_deployments_grant_what_is_needed_and_nothing_else() {
     let one = ["webhook/cluster-rights.yaml", "webhook/own-rights.yaml"];
-    let several = [&one[..], &["replicas/claim-rights.yaml"]].concat();
-    let nodes = [&one[..], &["nodes/component/node-rights.yaml"]].concat();
-    let rows =
-        [("one replica", false, false, one.to_vec()), ("several", true, false, several), ("Nodes", false, true, nodes)];
-    for (name, claims, nodes, files) in rows {
+    let more = |files: &[&'static str]| [&one[..], files].concat();
+    let agent = Duties {
+        namespace: NAMESPACE.to_owned(),
+        agent: true,
+        settings: Some("clusterip-settings".to_owned()),
+        ..Duties::default()
+    };
+    let rows = [
+        ("one replica", served(), one.to_vec()),
+        ("several", Duties { claims: true, ..served() }, more(&["replicas/claim-rights.yaml"])),
+        ("Nodes", Duties { nodes: true, ..served() }, more(&["nodes/component/node-rights.yaml"])),
+        (
+            "external addresses",
+            Duties { external: true, ..served() },
+            more(&["external/component/cluster-rights.yaml", "external/component/own-rights.yaml"]),
+        ),
+        ("an agent", agent, vec!["external/component/agent-account.yaml"]),
+    ];
+    for (name, duties, files) in rows {
         let granted_rights: BTreeSet<Right> = files.into_iter().flat_map(granted).collect();
         assert!(!granted_rights.is_empty());
-        let needed = needed(claims, nodes);
+        let needed = needed(&duties);
         let lacking: Vec<_> = needed.difference(&granted_rights).collect();
         let idle: Vec<_> = granted_rights.difference(&needed).collect();
         assert_eq!((lacking, idle), (vec![], vec![]), "{name}: lacking, and granted without need");

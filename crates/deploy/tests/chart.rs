@@ -84,12 +84,16 @@ fn pairs() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     let mut nodes = document(&read("deploy/nodes/settings.yaml").unwrap()).unwrap();
     // The namespace of the release is added.
     nodes["services"]["exemptNamespaces"] = json!(["kube-system"]);
+    let mut external = document(&read("deploy/external/settings.yaml").unwrap()).unwrap();
+    // The exempt namespaces are those of nobody's settings.
+    external["services"] = Value::Null;
     let on = json!({ "enabled": true });
     let monitoring = json!({ "monitoring": { "podMonitor": on, "rules": on, "dashboard": on } });
     vec![
         ("as it is", vec!["deploy/webhook"], json!({})),
         ("several replicas", vec!["deploy/replicas"], json!({ "replicas": 3, "claims": "lease" })),
         ("with Nodes", vec!["deploy/nodes"], json!({ "settings": nodes })),
+        ("with external addresses", vec!["deploy/external"], json!({ "settings": external })),
         ("beside Kubewarden", vec!["deploy/kubewarden/moves"], moves),
         ("with what it is watched with", vec!["deploy/webhook", "deploy/monitoring"], monitoring),
     ]
@@ -155,7 +159,7 @@ fn values_are_where_they_belong() {
         "settings": { "services": {
             "pools": [{ "name": "all", "cidrs": ["10.96.0.0/12"], "reserved": 2_000_000 }],
             "exemptNamespaces": ["kube-system", "storage"],
-        } },
+        }, "external": { "pools": [{ "name": "edge", "cidrs": ["192.0.2.0/28"] }] } },
         "webhook": { "failurePolicy": "Fail", "timeoutSeconds": 9 },
         "extraArgs": ["--move", "never"],
         "resources": { "limits": { "memory": "1Gi" } },
@@ -165,9 +169,23 @@ fn values_are_where_they_belong() {
         "affinity": { "nodeAffinity": {} },
         "priorityClassName": "",
         "podAnnotations": { "example.com/team": "net" },
+        "agent": {
+            "image": { "repository": "registry.example.com/agent", "tag": "v8", "pullPolicy": "Always" },
+            "extraArgs": ["--interface", "eth1"],
+            "resources": { "limits": { "memory": "1Gi" } },
+            "nodeSelector": { "edge": "yes" },
+            "tolerations": [{ "key": "edge", "operator": "Exists" }],
+            "affinity": { "nodeAffinity": {} },
+            "priorityClassName": "",
+            "podAnnotations": { "example.com/team": "edge" },
+        },
         "monitoring": { "rules": { "enabled": true, "labels": { "release": "prometheus" } } },
     });
     let objects = rendered(NAMESPACE, &values).unwrap();
+    let agent = &objects["DaemonSet clusterip-policy/clusterip-agent"]["spec"]["template"];
+    let (agents, holds) = (&agent["spec"], &agent["spec"]["containers"][0]);
+    let agent_args =
+        ["agent", "--node", "$(NODE_NAME)", "--settings-configmap", "clusterip-settings", "--interface", "eth1"];
     let deployment = &objects["Deployment clusterip-policy/clusterip"]["spec"]["template"];
     let pod = &deployment["spec"];
     let webhook = &objects["MutatingWebhookConfiguration /clusterip-policy"]["webhooks"][0];
@@ -194,6 +212,20 @@ fn values_are_where_they_belong() {
         ("affinity", &pod["affinity"], json!({ "nodeAffinity": {} })),
         ("priority", &pod["priorityClassName"], Value::Null),
         ("annotations", &deployment["metadata"]["annotations"], json!({ "example.com/team": "net" })),
+        ("image of the agents", &holds["image"], json!("registry.example.com/agent:v8")),
+        ("how that is pulled", &holds["imagePullPolicy"], json!("Always")),
+        ("arguments of the agents", &holds["args"], json!(agent_args)),
+        (
+            "resources of the agents",
+            &holds["resources"],
+            json!({ "requests": { "cpu": "20m", "memory": "48Mi" }, "limits": { "memory": "1Gi" } }),
+        ),
+        ("nodes of the agents", &agents["nodeSelector"], json!({ "kubernetes.io/os": "linux", "edge": "yes" })),
+        ("tolerations of the agents", &agents["tolerations"], json!([{ "key": "edge", "operator": "Exists" }])),
+        ("affinity of the agents", &agents["affinity"], json!({ "nodeAffinity": {} })),
+        ("priority of the agents", &agents["priorityClassName"], Value::Null),
+        ("pull secrets of the agents", &agents["imagePullSecrets"], json!([{ "name": "pull" }])),
+        ("annotations of the agents", &agent["metadata"]["annotations"], json!({ "example.com/team": "edge" })),
         (
             "labels of the rules",
             &objects["PrometheusRule clusterip-policy/clusterip"]["metadata"]["labels"],
@@ -217,10 +249,32 @@ fn nodes_need_no_pools_of_services() {
     let objects =
         rendered(NAMESPACE, &json!({ "settings": { "services": null, "nodes": { "pools": pools } } })).unwrap();
     let settings = &objects["ConfigMap clusterip-policy/clusterip-settings"]["data"]["settings.yaml"];
-    assert_eq!(*settings, json!({ "services": { "exemptNamespaces": [NAMESPACE] }, "nodes": { "pools": pools } }));
+    assert_eq!(
+        *settings,
+        json!({ "services": { "exemptNamespaces": ["kube-system", NAMESPACE] }, "nodes": { "pools": pools } })
+    );
     let webhooks = objects["MutatingWebhookConfiguration /clusterip-policy"]["webhooks"].as_array().unwrap();
     let names: Vec<_> = webhooks.iter().map(|webhook| webhook["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["services.clusterip-policy.io", "nodes.clusterip-policy.io"]);
+}
+
+/// Beside Kubewarden, too: the agents hold what its controller gives.
+#[test]
+fn agents_need_no_webhook() {
+    let pools = json!([{ "name": "all", "cidrs": ["192.0.2.0/28"] }]);
+    let settings = json!({ "services": null, "external": { "pools": pools } });
+    let objects = rendered(NAMESPACE, &json!({ "settings": settings, "webhook": { "enabled": false } })).unwrap();
+    let kinds: Vec<&str> = objects.keys().map(|key| key.split(' ').next().unwrap()).collect();
+    assert_eq!(kinds.iter().filter(|kind| **kind == "DaemonSet").count(), 1, "{kinds:?}");
+    assert!(!kinds.contains(&"MutatingWebhookConfiguration"), "{kinds:?}");
+}
+
+#[test]
+fn nobody_is_exempt_where_the_settings_say_so() {
+    let settings = json!({ "services": { "exemptNamespaces": [] } });
+    let objects = rendered(NAMESPACE, &json!({ "settings": settings })).unwrap();
+    let settings = &objects["ConfigMap clusterip-policy/clusterip-settings"]["data"]["settings.yaml"];
+    assert_eq!(settings["services"]["exemptNamespaces"], json!([NAMESPACE]));
 }
 
 #[test]
@@ -233,6 +287,7 @@ fn what_cannot_work_is_refused() {
         ("an unknown failure policy", json!({ "webhook": { "failurePolicy": "Retry" } }), "/webhook/failurePolicy"),
         ("unknown claims", json!({ "claims": "etcd" }), "/claims"),
         ("no replica", json!({ "replicas": 0 }), "/replicas"),
+        ("a misspelt value of the agents", json!({ "agent": { "interface": "eth1" } }), "'interface' not allowed"),
         ("settings without their first key", json!({ "settings": { "pools": [] } }), "'pools' not allowed"),
     ];
     for (name, values, expected) in rows {

@@ -272,6 +272,9 @@ fn rules_ask_for_what_is_exposed() {
         "ClusteripClaimsFail",
         "ClusteripDenials",
         "ClusteripEvaluationErrors",
+        "ClusteripExternalAddressesNotHeld",
+        "ClusteripExternalPoolNearlyFull",
+        "ClusteripExternalServicesWaiting",
         "ClusteripLedgerGrows",
         "ClusteripMovesFail",
         "ClusteripMovesStuck",
@@ -321,6 +324,9 @@ fn the_dashboard_asks_for_what_is_exposed() {
         "clusterip_node_assignments_total",
         "clusterip_nodes_waiting",
         "clusterip_misplaced_nodes",
+        "clusterip_external_pool_addresses",
+        "clusterip_external_services_waiting",
+        "clusterip_external_takeovers_total",
     ]
     .into_iter()
     .filter(|metric| !shown.contains(*metric))

@@ -9,7 +9,7 @@
 //!   without it, a neighbour would take a router of its own off its list.
 //!
 //! Either is sent once a call. Frames get lost: RFC 5227 wants two announcements, RFC 4861 up to three
-//! advertisements, seconds apart, so a caller repeats it when it renews the address.
+//! advertisements, seconds apart, so a caller repeats it after a while.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -19,6 +19,9 @@ pub enum Error {
     /// There is no such interface, or it is gone.
     #[error("interface {0} is not there: name one of those that `ip link` shows")]
     NoInterface(String),
+    /// No frame comes or goes.
+    #[error("interface {0} is down, or what it is connected to: nobody is reached by it")]
+    Down(String),
     /// No interface is named, and no route says which it is.
     #[error("the main routing table has no default route, of IPv4 or IPv6: name the interface")]
     NoDefaultRoute,

@@ -15,7 +15,7 @@ use std::time::Duration;
 use futures::TryStreamExt;
 use nix::errno::Errno;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, CacheInfo};
-use rtnetlink::packet_route::link::{LinkAttribute, LinkLayerType, LinkMessage};
+use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage};
 use rtnetlink::packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteType};
 use rtnetlink::{Handle, RouteMessageBuilder, new_connection};
 
@@ -88,6 +88,28 @@ impl Interface {
     /// The number of the interface.
     pub(crate) fn index(&self) -> u32 {
         self.index
+    }
+
+    /// Whether it is this very interface, and not another one with its name.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.index == other.index
+    }
+
+    /// Whether frames come and go: it is up, and so is what it is connected to.
+    ///
+    /// # Errors
+    /// When it is down, or gone.
+    pub async fn check_up(&self) -> Result<()> {
+        let link = Wanted::Index(self.index).link(&self.handle).await;
+        let link = link.map_err(|error| match error {
+            Error::NoInterface(_) => Error::NoInterface(self.name.clone()),
+            error => error,
+        })?;
+        if link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp) {
+            return Ok(());
+        }
+        Err(Error::Down(self.name.clone()))
     }
 
     /// Has `address` on the interface for `valid` from now on, and no longer: the kernel removes it then,

@@ -209,7 +209,7 @@ fn known(settings: Value) -> Vec<String> {
 
 const NONSENSE: &str = "xxxxxxxxxxxxxxxxxxxxxxxx";
 
-/// The settings below `services` or `nodes`, as the README's tables name them.
+/// The settings below `services`, `nodes` or `external`, as the README's tables name them.
 fn settings(section: &str) -> Vec<String> {
     let mut settings = Vec::new();
     for key in known(json!({ section: {NONSENSE: 1} })) {
@@ -243,7 +243,7 @@ fn table(section: &str) -> Vec<(String, String, String)> {
 
 #[test]
 fn the_readme_has_the_settings_that_there_are() {
-    for section in ["services", "nodes"] {
+    for section in ["services", "nodes", "external"] {
         let named: BTreeSet<String> = table(section).into_iter().map(|(name, ..)| name).collect();
         assert_eq!(named, settings(section).into_iter().collect(), "{section}");
     }
@@ -270,6 +270,43 @@ fn the_readme_has_the_defaults_of_nodes() {
     for value in known(json!({"nodes": {"explicit": NONSENSE}})) {
         let (default, meaning) = &rows["explicit"];
         assert!([default, meaning].iter().any(|text| text.contains(&format!("`{value}`"))), "explicit: {value}");
+    }
+}
+
+#[test]
+fn the_readme_has_the_defaults_of_external_addresses() {
+    let rows: BTreeMap<String, (String, String)> =
+        table("external").into_iter().map(|(name, default, meaning)| (name, (default, meaning))).collect();
+    let with = |key: &str, value: Option<Value>| {
+        let mut document = json!({"external": {"pools": [{"name": "a", "cidrs": ["10.0.9.10-10.0.9.40"]}]}});
+        let (place, key) = match key.strip_prefix("pools[].") {
+            Some(key) => ("/external/pools/0", key),
+            None => ("/external", key),
+        };
+        if let Some(value) = value {
+            document.pointer_mut(place).unwrap()[key] = value;
+        }
+        Settings::from_value(&document).map_err(|invalid| invalid.to_string())
+    };
+    for key in ["pools[].exclude", "loadBalancerClass", "default"] {
+        let written = yaml::single(rows[key].0.trim_matches('`')).unwrap();
+        assert_eq!(with(key, Some(written)), with(key, None), "{key}");
+    }
+    for key in known(json!({"external": {"pools": [{"match": {NONSENSE: 1}}]}})) {
+        assert!(rows["pools[].match"].1.contains(&format!("`{key}`")), "match.{key}");
+    }
+    // The page about them has an example of every setting.
+    let page = read("docs/external.md");
+    let example =
+        page.split("```yaml\n").find(|block| block.contains("loadBalancerClass: clusterip-policy/external  "));
+    let example = yaml::single(example.unwrap().split("```").next().unwrap()).unwrap();
+    Settings::from_value(&example).unwrap();
+    for setting in settings("external") {
+        let shown = match setting.strip_prefix("pools[].") {
+            Some(key) => example["external"]["pools"][0].get(key),
+            None => example["external"].get(&setting),
+        };
+        assert!(shown.is_some() || setting == "pools", "docs/external.md: no {setting}");
     }
 }
 

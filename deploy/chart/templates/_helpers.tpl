@@ -3,9 +3,16 @@
 app.kubernetes.io/name: clusterip
 {{- end }}
 
+{{/* What the Pods of the agents are found by: no Service leads to them. */}}
+{{- define "clusterip.agent.labels" -}}
+app.kubernetes.io/name: clusterip-agent
+{{- end }}
+
+{{/* The name of an image, of a list: its values, and the chart's. */}}
 {{- define "clusterip.image" -}}
-{{- $tag := .Values.image.tag | default (printf "v%s" .Chart.AppVersion) -}}
-{{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ $tag }}{{ end }}
+{{- $image := index . 0 -}}
+{{- $tag := $image.tag | default (printf "v%s" (index . 1).AppVersion) -}}
+{{ $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $tag }}{{ end }}
 {{- end }}
 
 {{/* The settings as they are used: the webhook is not asked about its own namespace, so its Services stay where they are. */}}
@@ -13,7 +20,8 @@ app.kubernetes.io/name: clusterip
 {{- $settings := deepCopy .Values.settings -}}
 {{- if .Values.webhook.enabled -}}
 {{- $services := $settings.services | default dict -}}
-{{- $exempt := append ($services.exemptNamespaces | default list) .Release.Namespace | uniq -}}
+{{- $named := hasKey $services "exemptNamespaces" | ternary $services.exemptNamespaces (list "kube-system") -}}
+{{- $exempt := append ($named | default list) .Release.Namespace | uniq -}}
 {{- $_ := set $settings "services" (set $services "exemptNamespaces" $exempt) -}}
 {{- end -}}
 {{- toYaml $settings -}}
@@ -22,6 +30,11 @@ app.kubernetes.io/name: clusterip
 {{/* Something where the settings have pools of Nodes. */}}
 {{- define "clusterip.nodes" -}}
 {{- range (.Values.settings.nodes | default dict).pools }}{{ .name }} {{ end -}}
+{{- end }}
+
+{{/* The same for pools of external addresses. */}}
+{{- define "clusterip.external" -}}
+{{- range (.Values.settings.external | default dict).pools }}{{ .name }} {{ end -}}
 {{- end }}
 
 {{/* What can't work is refused before it is there. */}}

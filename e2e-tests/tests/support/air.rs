@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clusterip::agent::assignments::Protocol;
-use clusterip::agent::network::Network;
+use clusterip::agent::network::{Held, Network};
 use tokio::time::Instant;
 
 /// What happened to an address.
@@ -76,7 +76,12 @@ pub struct Node {
 impl Network for Node {
     type Error = Infallible;
 
-    async fn hold(&self, address: IpAddr, ports: &BTreeSet<(Protocol, u16)>, until: Instant) -> Result<(), Infallible> {
+    async fn hold(
+        &self,
+        address: IpAddr,
+        ports: &BTreeSet<(Protocol, u16)>,
+        until: Instant,
+    ) -> Result<Held, Infallible> {
         let now = Instant::now();
         let mut inner = self.air.lock();
         let nodes = inner.held.entry(address).or_default();
@@ -84,6 +89,7 @@ impl Network for Node {
         let other = other
             .map(|(node, (until, _))| format!("{address}: {} while {node} has it for {:?}", self.name, *until - now));
         let before = nodes.insert(self.name.clone(), (until, ports.clone())).filter(|(until, _)| now < *until);
+        let held = if before.is_some() { Held::Stayed } else { Held::Came };
         let what = match before {
             Some((_, known)) if known == *ports => None,
             Some(_) => Some(What::Ports(ports.clone())),
@@ -91,7 +97,7 @@ impl Network for Node {
         };
         inner.log.extend(what.map(|what| (address, self.name.clone(), what)));
         inner.twice.extend(other);
-        Ok(())
+        Ok(held)
     }
 
     async fn release(&self, address: IpAddr) -> Result<(), Infallible> {

@@ -93,9 +93,11 @@ impl<'p> Operator<'p> {
         let copied = Command::new("cp").args(["-r", DEPLOY]).arg(folder.path()).status().unwrap();
         assert!(copied.success());
         let operator = Self { plane, folder };
-        for (file, indent) in
-            [("deploy/webhook/webhook-configuration.yaml", "    "), ("deploy/nodes/component/webhook.yaml", "      ")]
-        {
+        for (file, indent) in [
+            ("deploy/webhook/webhook-configuration.yaml", "    "),
+            ("deploy/nodes/component/webhook.yaml", "      "),
+            ("deploy/external/component/webhook.yaml", "      "),
+        ] {
             let text = operator.read(file);
             let fields = ["namespace: clusterip-policy", "name: clusterip", "path: /mutate", "port: 443"];
             let fields: String = fields.iter().map(|field| format!("{indent}  {field}\n")).collect();

@@ -14,7 +14,9 @@ use super::heart::{Term, given_back, put_back};
 use super::members::{Members, Missing, Observed, Standing, node_of};
 use super::rendezvous::order_for;
 use super::shares::turns;
-use super::timing::{AGAIN, AT_ONCE, ENDING_TURN, HEARTBEAT, LEFT_BEHIND, REMOVING_TURN, SETTLE, TURN, TURNS};
+use super::timing::{
+    AGAIN, AT_ONCE, AWAY, ENDING_TURN, HEARTBEAT, LEFT_BEHIND, LONGEST_AWAY, REMOVING_TURN, SETTLE, TURN, TURNS,
+};
 use super::version::Version;
 use crate::controller::identity::Identity;
 
@@ -40,6 +42,8 @@ pub(super) struct Present {
     pub(super) number: u64,
     /// The addresses that may be there.
     pub(super) addresses: BTreeSet<IpAddr>,
+    /// Those that can't be held, as was tried often enough.
+    pub(super) failing: BTreeSet<IpAddr>,
 }
 
 /// What an order is about. There is one at a time about each.
@@ -91,6 +95,8 @@ pub(super) enum Outcome {
 pub(super) struct Plan {
     pub(super) wanted: Wanted,
     pub(super) orders: Vec<Order>,
+    /// The addresses that are left to other nodes from now on, because this one can't hold them.
+    pub(super) given_up: Vec<IpAddr>,
     /// When there will be more, if nothing happens before.
     pub(super) wake: Option<Instant>,
 }
@@ -121,6 +127,10 @@ struct Note {
     gave_back: bool,
     /// The last plan in which it was held.
     held_in: u64,
+    /// Before which it is left to other nodes: this one could not hold it.
+    away: Option<Instant>,
+    /// How often it could not, lately.
+    strikes: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -322,7 +332,8 @@ impl Book {
             self.mine.clear();
         }
         self.tidy(now);
-        self.hold();
+        let given_up = self.give_up(now);
+        self.hold(now);
         let mut wake = Wake { now, at: self.members.next_change(now) };
         let mut orders = Vec::new();
         if let Some(term) = self.term.clone().filter(|term| now < term.until && !self.stopping) {
@@ -343,7 +354,7 @@ impl Book {
                 self.notes.entry(*address).or_default().gave_back = true;
             }
         }
-        Plan { wanted: self.wanted.clone(), orders, wake: wake.at }
+        Plan { wanted: self.wanted.clone(), orders, given_up, wake: wake.at }
     }
 
     /// Forgets what does not matter any more, and waits for everybody who holds something, also where he has
@@ -369,14 +380,56 @@ impl Book {
         });
     }
 
-    fn is_wanted(&self, address: IpAddr) -> bool {
-        !self.stopping && self.assignments.get(&address).is_some_and(|assigned| assigned.nodes.contains(&self.node))
+    /// Leaves to others, for a while, what the network of this node can't hold. Where there is nobody else it is
+    /// tried on. Each time it is for longer: where nobody can hold an address, it does not go round and round.
+    fn give_up(&mut self, now: Instant) -> Vec<IpAddr> {
+        let failing = self.present.failing.iter().copied();
+        let failing = failing.filter(|address| self.wanted.held.contains_key(address) && self.is_wanted(*address, now));
+        let given_up: Vec<IpAddr> = failing.filter(|address| self.has_others(*address, now)).collect();
+        for address in &given_up {
+            let note = self.notes.entry(*address).or_default();
+            if note.away.is_none_or(|away| now >= away + LONGEST_AWAY) {
+                note.strikes = 0;
+            }
+            let away = AWAY.saturating_mul(2_u32.saturating_pow(note.strikes)).min(LONGEST_AWAY);
+            note.away = Some(now + away);
+            note.strikes = note.strikes.saturating_add(1);
+        }
+        given_up
     }
 
-    fn hold(&mut self) {
+    /// Whether another node that lives may hold it.
+    fn has_others(&self, address: IpAddr, now: Instant) -> bool {
+        let Some(assigned) = self.assignments.get(&address) else { return false };
+        self.members.live(now).any(|node| node != self.node && assigned.nodes.contains(node))
+    }
+
+    /// Until when it is left to others, as long as there are any.
+    fn away(&self, address: IpAddr, now: Instant) -> Option<Instant> {
+        let away = self.notes.get(&address).and_then(|note| note.away).filter(|away| now < *away);
+        away.filter(|_| self.has_others(address, now))
+    }
+
+    /// Until when an address had better be claimed by others: this node could not hold it, or could not hold
+    /// another and holds none.
+    fn left_to_others(&self, address: IpAddr, now: Instant) -> Option<Instant> {
+        let of_node = || {
+            let some = self.mine.is_empty() && self.has_others(address, now);
+            let away = self.notes.values().filter_map(|note| note.away).filter(|away| now < *away).max();
+            away.filter(|_| some)
+        };
+        self.away(address, now).or_else(of_node)
+    }
+
+    fn is_wanted(&self, address: IpAddr, now: Instant) -> bool {
+        let assigned = self.assignments.get(&address).is_some_and(|assigned| assigned.nodes.contains(&self.node));
+        !self.stopping && assigned && self.away(address, now).is_none()
+    }
+
+    fn hold(&mut self, now: Instant) {
         let mut held = BTreeMap::new();
         if let Some(term) = &self.term {
-            for address in self.mine.iter().filter(|address| self.is_wanted(**address)) {
+            for address in self.mine.iter().filter(|address| self.is_wanted(**address, now)) {
                 if let Some(assignment) = self.assignments.get(address) {
                     held.insert(*address, Hold { ports: assignment.ports.clone(), until: term.until });
                 }
@@ -407,7 +460,7 @@ impl Book {
         for (address, claimed) in &self.claims {
             if let Claimed::There { lease: before, holder: Some(holder) } = claimed
                 && *holder == term.identity
-                && !self.is_wanted(*address)
+                && !self.is_wanted(*address, wake.now)
                 && self.is_off(*address)
                 && self.may_write(*address, wake)
             {
@@ -510,7 +563,11 @@ impl Book {
             }
         }
         for address in due {
-            if self.is_wanted(address) && self.may_write(address, wake) {
+            if let Some(away) = self.left_to_others(address, wake.now) {
+                wake.at(away);
+                continue;
+            }
+            if self.is_wanted(address, wake.now) && self.may_write(address, wake) {
                 let before = self.claims.get(&address).and_then(Claimed::lease);
                 let lease = Box::new(lease(address, Some(&term.identity), before, clock));
                 orders.push(Order { subject: Subject::Address(address), what: What::Claim, lease });
@@ -679,7 +736,8 @@ mod tests {
         }
 
         fn network_did(&mut self, number: u64, addresses: &[IpAddr]) {
-            self.book.set_present(Present { number, addresses: addresses.iter().copied().collect() });
+            let addresses = addresses.iter().copied().collect();
+            self.book.set_present(Present { number, addresses, ..Present::default() });
         }
     }
 
@@ -792,6 +850,64 @@ mod tests {
         test.book.assign(Arc::default());
         assert_eq!(test.carried_out(3700), What::Remove);
         assert_eq!(test.ordered(3800), (vec![], false));
+    }
+
+    #[test]
+    fn what_can_t_be_held_is_left_to_others_for_longer_and_longer() {
+        let mut test = Test::new(true);
+        let mut at = 3000;
+        for away in [60_000, 120_000, 240_000, 480_000, 600_000, 600_000] {
+            test.renew(at);
+            assert_eq!(test.carried_out(at), What::Claim);
+            let number = test.plan(at).wanted.number;
+            let (addresses, failing) = ([ADDRESS].into(), [ADDRESS].into());
+            test.book.set_present(Present { number, addresses, failing });
+            let plan = test.plan(at);
+            assert_eq!((plan.given_up, plan.wanted.held.len(), plan.orders), (vec![ADDRESS], 0, vec![]));
+            test.network_did(plan.wanted.number, &[]);
+            assert_eq!(test.carried_out(at), What::GiveBack);
+            test.renew(at + away - 1);
+            assert_eq!(test.ordered(at + away - 1), (vec![], false), "{away}");
+            at += away;
+        }
+        // Long after, that does not count any more.
+        at += 600_000;
+        test.renew(at);
+        assert_eq!(test.carried_out(at), What::Claim);
+        let number = test.plan(at).wanted.number;
+        test.book.set_present(Present { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() });
+        let number = test.plan(at).wanted.number;
+        test.network_did(number, &[]);
+        assert_eq!(test.carried_out(at), What::GiveBack);
+        test.renew(at + 60_000);
+        assert_eq!(test.carried_out(at + 60_000), What::Claim);
+    }
+
+    #[test]
+    fn what_can_t_be_held_is_tried_on_where_there_is_nobody_else() {
+        type Case = fn(&mut Test);
+        let rows: [(&str, Case, usize); 3] = [
+            ("another may hold it", |_| {}, 1),
+            ("no other may", |test| test.assign(&[test.me]), 0),
+            (
+                "the other is silent",
+                |test| {
+                    let until = test.at(30_000) + HEARTBEAT.deadline;
+                    test.book.set_term(Some(Term { identity: identity(test.me), until }));
+                },
+                0,
+            ),
+        ];
+        for (name, case, given_up) in rows {
+            let mut test = Test::new(true);
+            assert_eq!(test.carried_out(3000), What::Claim, "{name}");
+            let number = test.plan(3100).wanted.number;
+            case(&mut test);
+            let at = if name == "the other is silent" { 30_000 } else { 3200 };
+            test.book.set_present(Present { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() });
+            let plan = test.plan(at);
+            assert_eq!((plan.given_up.len(), plan.wanted.held.len()), (given_up, 1 - given_up), "{name}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -16,8 +17,11 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 pub use super::heart::Term;
 use super::heart::{Beat, Heart};
+use super::signs::Signs;
 use super::timing::{AGAIN, HEARTBEAT as TIMING, JITTER, PATIENCE};
 use crate::cluster::failure::words;
+use crate::metrics::Metrics;
+use crate::metrics::agent::Renewal;
 
 /// The value of the label of these Leases.
 pub const HEARTBEAT: &str = "agent";
@@ -48,11 +52,14 @@ pub(super) struct Heartbeat {
     name: String,
     heart: Heart,
     term: watch::Sender<Option<Term>>,
+    signs: watch::Sender<Signs>,
+    metrics: Arc<Metrics>,
 }
 
 impl Heartbeat {
-    pub(super) fn new(leases: Api<Lease>, node: &str) -> Self {
-        Self { leases, name: name(node), heart: Heart::new(node), term: watch::Sender::new(None) }
+    pub(super) fn new(leases: Api<Lease>, node: &str, signs: watch::Sender<Signs>, metrics: Arc<Metrics>) -> Self {
+        let term = watch::Sender::new(None);
+        Self { leases, name: name(node), heart: Heart::new(node), term, signs, metrics }
     }
 
     /// Tells of the term, whenever it is renewed or over.
@@ -64,6 +71,7 @@ impl Heartbeat {
     pub(super) async fn keep(&mut self) {
         loop {
             let begin = Instant::now();
+            self.signs.send_modify(|signs| signs.beat = begin);
             self.heart.lapse_if_over(begin);
             let renewed = match self.heart.until() {
                 // Whatever is under way then comes too late.
@@ -74,6 +82,8 @@ impl Heartbeat {
                 None => self.renew().await,
             };
             self.publish();
+            let result = if renewed == Ok(true) { Renewal::Renewed } else { Renewal::Failed };
+            self.metrics.agent_renewal(result);
             let next = match renewed {
                 Ok(true) => begin + TIMING.retry.saturating_sub(jitter()),
                 Ok(false) => begin + AGAIN,
@@ -172,6 +182,12 @@ impl Heartbeat {
             }
             known.clone_from(&term);
             true
+        });
+        self.metrics.agent_alive(term.is_some());
+        self.signs.send_if_modified(|signs| {
+            let other = signs.alive != term.is_some();
+            signs.alive = term.is_some();
+            other
         });
     }
 }

@@ -1,35 +1,24 @@
 //! The network of a Linux node: addresses on an interface, told to the neighbours, and their ports let through.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use node_network::{Announcer, Error, Firewall, Interface, Port, lenient_arp};
+use node_network::{Announcer, Error, Held as Found, Interface, Port, lenient_arp};
 use tokio::time::Instant;
 
 use super::assignments::Protocol;
-use super::network::Network;
-
-/// The table of nftables that is this program's alone.
-const TABLE: &str = "clusterip_external";
+use super::filter::Filter;
+use super::network::{Held, Network};
 
 /// The network of this node.
 pub struct LinuxNetwork {
-    interface: Interface,
+    /// The name of the interface, where one is given.
+    named: Option<String>,
+    /// As it was found last: it may go, and come again as another.
+    interface: Mutex<Interface>,
     announcer: Announcer,
-    firewall: Firewall,
-    open: Mutex<Open>,
-    /// The last change that the firewall shows. Who waits for it finds his own change done together with those
-    /// of others.
-    shown: tokio::sync::Mutex<u64>,
-}
-
-/// Which ports are to be open.
-#[derive(Clone, Default)]
-struct Open {
-    ports: BTreeMap<IpAddr, BTreeSet<Port>>,
-    /// How often that has changed.
-    changes: u64,
+    filter: Arc<Filter>,
 }
 
 impl LinuxNetwork {
@@ -38,53 +27,42 @@ impl LinuxNetwork {
     ///
     /// # Errors
     /// Where there is no such interface, or a right is missing.
-    pub async fn begin(interface: Option<&str>) -> Result<Self, Error> {
-        let interface = Interface::find(interface).await?;
+    pub async fn begin(named: Option<&str>) -> Result<Self, Error> {
+        let interface = Interface::find(named).await?;
         let left = interface.held().await?;
         for address in &left {
             interface.release(*address).await?;
         }
-        let firewall = Firewall::new(TABLE);
-        firewall.remove().await?;
+        let filter = Filter::begin().await?;
         tracing::info!(interface = interface.name(), removed = left.len(), "external addresses are held here");
         match lenient_arp(interface.name()) {
             Ok(Some(lenient)) => tracing::warn!(reason = %lenient, "not the holder alone answers for an address"),
             Ok(None) => {}
             Err(error) => tracing::warn!(%error, "whether kube-proxy needs strictARP is not known"),
         }
-        let (open, shown) = (Mutex::default(), tokio::sync::Mutex::default());
-        Ok(Self { interface, announcer: Announcer::open()?, firewall, open, shown })
+        let (announcer, interface) = (Announcer::open()?, Mutex::new(interface));
+        Ok(Self { named: named.map(str::to_owned), interface, announcer, filter: Arc::new(filter) })
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn interface(&self) -> Interface {
+        self.interface.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Opens these ports of an address, and no others; with `None` the address is none of ours.
-    async fn filter(&self, address: IpAddr, ports: Option<BTreeSet<Port>>) -> Result<(), Error> {
-        let own = {
-            let mut open = self.open();
-            if open.ports.get(&address) != ports.as_ref() {
-                match ports {
-                    Some(ports) => drop(open.ports.insert(address, ports)),
-                    None => drop(open.ports.remove(&address)),
-                }
-                open.changes += 1;
-            }
-            open.changes
-        };
-        let mut shown = self.shown.lock().await;
-        if *shown >= own {
-            return Ok(());
+    /// The interface that is there in the place of one that is gone.
+    async fn found_again(&self, gone: &Interface) -> Result<Interface, Error> {
+        let found = Interface::find(self.named.as_deref()).await?;
+        let mut known = self.interface.lock().unwrap_or_else(PoisonError::into_inner);
+        // Others, for other addresses, find it at the same time.
+        if known.is_same(gone) && !found.is_same(gone) {
+            tracing::warn!(interface = found.name(), "the interface was gone, and is another one now");
+            *known = found.clone();
         }
-        let Open { ports, changes } = self.open().clone();
-        if ports.is_empty() {
-            self.firewall.remove().await?
-        } else {
-            self.firewall.replace(&ports).await?
-        }
-        *shown = changes;
-        Ok(())
+        Ok(found)
+    }
+
+    async fn put(&self, interface: &Interface, address: IpAddr, until: Instant) -> Result<Found, Error> {
+        interface.check_up().await?;
+        interface.hold(address, until.saturating_duration_since(Instant::now())).await
     }
 }
 
@@ -96,19 +74,36 @@ impl Network for LinuxNetwork {
         address: IpAddr,
         ports: &BTreeSet<(Protocol, u16)>,
         until: Instant,
-    ) -> Result<(), Self::Error> {
+    ) -> Result<Held, Self::Error> {
         // First the firewall: no port is open for a moment that is not to be.
-        self.filter(address, Some(ports.iter().copied().map(port).collect())).await?;
-        self.interface.hold(address, until.saturating_duration_since(Instant::now())).await.map(drop)
+        self.filter.set(address, Some(ports.iter().copied().map(port).collect())).await?;
+        let interface = self.interface();
+        let found = match self.put(&interface, address, until).await {
+            Err(Error::NoInterface(_)) => self.put(&self.found_again(&interface).await?, address, until).await,
+            found => found,
+        };
+        Ok(match found? {
+            Found::Added => Held::Came,
+            Found::Renewed => Held::Stayed,
+        })
     }
 
     async fn release(&self, address: IpAddr) -> Result<(), Self::Error> {
-        self.interface.release(address).await?;
-        self.filter(address, None).await
+        match self.interface().release(address).await {
+            // All that was on it has gone with it.
+            Ok(()) | Err(Error::NoInterface(_)) => {}
+            Err(error) => return Err(error),
+        }
+        // It is not here any more, whatever becomes of the firewall: others must not wait for that.
+        if let Err(error) = self.filter.set(address, None).await {
+            tracing::warn!(%address, %error, "the firewall still knows an address that is not here any more");
+            Arc::clone(&self.filter).catch_up();
+        }
+        Ok(())
     }
 
     async fn announce(&self, address: IpAddr) -> Result<(), Self::Error> {
-        self.announcer.announce(&self.interface, address)
+        self.announcer.announce(&self.interface(), address)
     }
 }
 

@@ -19,6 +19,8 @@
 //!   and no watch needs to be up to date; all writes name the version that they replace.
 //! - A living holder keeps what it holds, as long as it may: nothing moves because a node joins. New addresses
 //!   go to who has the fewest.
+//! - What the network of a node can't hold is left to others for a while, if there are any; where nobody can hold
+//!   it, it changes hands ever more seldom.
 //! - Leases that are deleted by hand are made again by who holds the address, and nobody takes that for a
 //!   death: a heartbeat that does not come again is put back by others, and then ended if it stays silent.
 //!
@@ -39,6 +41,8 @@
 pub mod assignments;
 mod book;
 pub mod claims;
+#[cfg(target_os = "linux")]
+mod filter;
 mod heart;
 pub mod heartbeat;
 #[cfg(target_os = "linux")]
@@ -49,8 +53,10 @@ pub mod observer;
 pub mod rendezvous;
 pub mod run;
 pub mod shares;
+pub mod signs;
 #[cfg(test)]
 mod simulation;
+pub mod status;
 mod timing;
 mod version;
 mod wire;

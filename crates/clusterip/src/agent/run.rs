@@ -1,8 +1,6 @@
 //! The loop of an agent: what is seen goes into the book, what it orders goes out.
 
-use std::collections::BTreeSet;
 use std::future::Future;
-use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
@@ -22,12 +20,14 @@ use super::book::{Book, Order, Outcome, Present, Wanted, What};
 use super::claims::EXTERNAL;
 use super::heartbeat::{HEARTBEAT as HEARTBEAT_LABEL, Heartbeat, name as heartbeat_name};
 use super::network::Network;
+use super::signs::Signs;
 use super::timing::{DEAF, PATIENCE, STOP};
 use super::version::Version;
 use super::wire::Wire;
 use crate::cluster::claim_lease::LABEL;
 use crate::cluster::failure::{chain, words};
 use crate::cluster::pauses::Pauses;
+use crate::metrics::Metrics;
 
 /// An agent: what holds addresses on one node.
 pub struct Agent<N> {
@@ -44,19 +44,21 @@ pub struct Agent<N> {
     pub assignments: watch::Receiver<Arc<Assignments>>,
     /// The network of this node. Nothing is left on it of whoever was here before.
     pub network: N,
+    /// Where it is measured.
+    pub metrics: Arc<Metrics>,
 }
 
 impl<N: Network> Agent<N> {
     /// Works until `shutdown`; then everything is let go, so that others take it at once.
     ///
-    /// `holding` tells which addresses may be on the network of this node.
-    pub async fn run(self, holding: watch::Sender<BTreeSet<IpAddr>>, shutdown: impl Future<Output = ()>) {
+    /// `signs` tells how it is.
+    pub async fn run(self, signs: watch::Sender<Signs>, shutdown: impl Future<Output = ()>) {
         let leases: Api<Lease> = Api::namespaced(self.client, &self.namespace);
         let watched: Api<Lease> = Api::namespaced(self.heartbeat, &self.namespace);
-        let mut heartbeat = Heartbeat::new(watched.clone(), &self.node);
+        let mut heartbeat = Heartbeat::new(watched.clone(), &self.node, signs.clone(), Arc::clone(&self.metrics));
         let wanted = watch::Sender::new(Wanted::default());
         let (present, present_here) = watch::channel(Present::default());
-        let mut wire = Wire::new(&self.network, wanted.subscribe(), present);
+        let mut wire = Wire::new(&self.network, wanted.subscribe(), present, &self.metrics);
         let mut desk = Desk {
             own: heartbeat_name(&self.node),
             book: Book::new(&self.node, Instant::now()),
@@ -64,7 +66,8 @@ impl<N: Network> Agent<N> {
             assignments: self.assignments,
             present: present_here,
             wanted,
-            holding,
+            signs,
+            metrics: Arc::clone(&self.metrics),
             listing: Vec::new(),
             heard: Instant::now(),
             leases,
@@ -113,7 +116,8 @@ struct Desk {
     assignments: watch::Receiver<Arc<Assignments>>,
     present: watch::Receiver<Present>,
     wanted: watch::Sender<Wanted>,
-    holding: watch::Sender<BTreeSet<IpAddr>>,
+    signs: watch::Sender<Signs>,
+    metrics: Arc<Metrics>,
     /// What a list has shown so far.
     listing: Vec<Lease>,
     /// When the own heartbeat came by the watch last, or none was to be expected.
@@ -157,7 +161,8 @@ impl Desk {
         // It is told whatever is not there any more.
         let left = self.present.wait_for(|present| present.number >= number && present.addresses.is_empty()).await;
         drop(left);
-        self.holding.send_replace(BTreeSet::new());
+        self.signs.send_modify(|signs| signs.holding.clear());
+        self.metrics.agent_holds(0);
     }
 
     /// What is to be done now; when there is more.
@@ -169,9 +174,10 @@ impl Desk {
         self.book.set_term(term);
         self.book.assign(Arc::clone(&self.assignments.borrow_and_update()));
         let present = self.present.borrow_and_update().clone();
-        self.holding.send_if_modified(|known| {
-            let other = *known != present.addresses;
-            known.clone_from(&present.addresses);
+        self.metrics.agent_holds(present.addresses.len());
+        self.signs.send_if_modified(|signs| {
+            let other = signs.holding != present.addresses;
+            signs.holding.clone_from(&present.addresses);
             other
         });
         self.book.set_present(present);
@@ -181,6 +187,10 @@ impl Desk {
             *known = plan.wanted;
             other
         });
+        for address in plan.given_up {
+            self.metrics.agent_gave_up();
+            tracing::error!(%address, "the network of this node can't hold it: it is left to other nodes for a while");
+        }
         for order in plan.orders {
             writing.push(carry_out(self.leases.clone(), order).boxed());
         }

@@ -40,3 +40,16 @@ pub(super) const DEAF: Duration = Duration::from_secs(12);
 pub(super) const STEP: Duration = Duration::from_millis(800);
 /// How long it may take to let go of everything when the agent is stopped.
 pub(super) const STOP: Duration = Duration::from_millis(1500);
+/// After which pauses an address is announced again, once it has come: what is told once may be lost.
+pub(super) const ANNOUNCED_AGAIN: [Duration; 3] =
+    [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
+/// After how many tries in a row an address is left to other nodes, if this one can't hold it.
+pub(super) const TRIES: u32 = 5;
+/// For how long it is left to them then. Each time that it can't be held again it is twice as long.
+pub(super) const AWAY: Duration = Duration::from_secs(60);
+/// For how long it is at most, and how long after that the former times do not count any more.
+pub(super) const LONGEST_AWAY: Duration = Duration::from_secs(600);
+/// How long nothing may be heard from the loop of an agent before it is taken for dead.
+pub(super) const STILL: Duration = Duration::from_secs(60);
+/// How often the firewall is written anew though nothing has changed: others may have emptied it.
+pub(super) const REFILTERED: Duration = Duration::from_secs(20);

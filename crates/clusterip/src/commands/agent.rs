@@ -1,23 +1,31 @@
 //! `clusterip agent`: holds external addresses on one node.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::SystemTime;
 
+use anyhow::Context;
 use clap::Args;
+use serde_json::json;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::connect;
 use super::stop::{told_to_stop, until};
 use crate::agent::linux::LinuxNetwork;
 use crate::agent::run::Agent as Holder;
+use crate::agent::signs::Signs;
+use crate::agent::status::{Status, StatusServer};
 use crate::cluster::kinds;
-use crate::cluster::stores::Stores;
+use crate::cluster::stores::{State, Stores};
 use crate::external::follow::Follower as Assigned;
-use crate::live_settings::{Follower, Source};
+use crate::live_settings::{Follower, SettingsError, Source, judge};
 use crate::logging::Logging;
 use crate::metrics::Metrics;
+use crate::permissions::{self, Duties};
 use crate::policy::module::{EMBEDDED, Module};
 
 /// What `clusterip help agent` says at its end.
@@ -29,8 +37,9 @@ Examples:
     clusterip agent --node \"$NODE_NAME\" --settings-configmap clusterip-settings --interface eth1
 
 It needs CAP_NET_ADMIN, CAP_NET_RAW, the network of the node, and the program nft.
+It tells how it is at /healthz, /readyz and /metrics, over plain HTTP.
 
-Exit status: 0 after SIGTERM or SIGINT, when everything was given back; 2 where it can't begin.";
+Exit status: 0 after SIGTERM or SIGINT, when everything was given back; 2 where it can't begin or go on.";
 
 /// Arguments of `agent`.
 #[derive(Debug, Args)]
@@ -53,6 +62,9 @@ pub struct Agent {
     /// The own namespace, with the Leases [default: that of the service account or kubeconfig]
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
+    /// Where to tell how it is: probes and metrics, over plain HTTP
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9634")]
+    listen: SocketAddr,
     #[command(flatten)]
     logging: Logging,
 }
@@ -76,33 +88,95 @@ impl Agent {
         let network = LinuxNetwork::begin(self.interface.as_deref()).await?;
         let client = connect::client(self.kubeconfig.as_deref()).await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(Metrics::of_agent());
         let module = Arc::new(tokio::task::spawn_blocking(|| Module::new(EMBEDDED)).await??);
-        let (stores, changes) = Stores::new(client.clone(), Arc::clone(&metrics), |_| ());
-        stores.watch_kinds(kinds::of_agent());
-        // Whether Service ranges overlap with pools, the server says.
+        let status = StatusServer::bind(self.listen).await?;
+        // Whether Service ranges overlap with pools, the server says; and it writes the Events about settings.
         let (_unknown, ranges) = watch::channel(Vec::new());
         let (file, name) = (self.settings.as_deref(), self.settings_configmap.as_deref());
         let source = Source::chosen(file, name, &client, &namespace);
-        let follower = Follower::start(source, Arc::clone(&module), ranges, metrics).await?;
+        let follower = Follower::start(source, Arc::clone(&module), ranges, Arc::clone(&metrics)).await;
+        let follower = match follower {
+            Ok(follower) => follower.silently(),
+            Err(error) => {
+                if let SettingsError::Request { .. } = error {
+                    // Where a right is missing, others may be: all are named at once.
+                    let settings = judge(&module, json!({}), &[]).map_err(anyhow::Error::msg)?.settings;
+                    permissions::check(&client, &settings, &self.duties(&namespace)).await?;
+                }
+                return Err(error.into());
+            }
+        };
         let settings = follower.subscribe();
+        permissions::check(&client, &settings.borrow().settings.clone(), &self.duties(&namespace)).await?;
+        let (stores, changes) = Stores::new(client.clone(), Arc::clone(&metrics), |_| ());
+        stores.watch_kinds(kinds::of_agent());
         let (stop, stopped) = watch::channel(false);
+        let (signs, seen) = watch::channel(Signs::new());
+        tracing::info!(listen = %status.local_addr(), namespace, node = self.node, "telling how it is");
+        let told = tell_how_it_is(&seen, &stores, &metrics);
+        let mut served = tokio::spawn(status.run(told, until(stopped.clone())));
         let followed = tokio::spawn(follower.run(until(stopped.clone())));
-        stores.completed().await;
+        let mut told_to_stop = std::pin::pin!(told_to_stop());
+        tokio::select! {
+            () = stores.completed() => {}
+            // Nothing is held yet.
+            () = &mut told_to_stop => return Ok(()),
+        }
         let mut assigned = Assigned { module, settings, stores, changes, refused: BTreeSet::new() };
         let (tell, assignments) = watch::channel(Arc::new(assigned.look().await));
         let assigned = tokio::spawn(assigned.run(tell, until(stopped.clone())));
         let heartbeat = connect::client(self.kubeconfig.as_deref()).await?;
-        let holder = Holder { client, heartbeat, namespace, node: self.node.clone(), assignments, network };
-        let (holding, _) = watch::channel(BTreeSet::new());
-        let held = tokio::spawn(holder.run(holding, until(stopped)));
-        told_to_stop().await;
-        tracing::info!("stopping: everything is given back");
+        let node = self.node.clone();
+        signs.send_modify(|signs| signs.beat = Instant::now());
+        let holder = Holder { client, heartbeat, namespace, node, assignments, network, metrics };
+        let mut held = tokio::spawn(holder.run(signs, until(stopped)));
+        let failed = tokio::select! {
+            () = &mut told_to_stop => {
+                tracing::info!("stopping: everything is given back");
+                None
+            }
+            ended = &mut served => Some(ended.context("the server of probes").and_then(|ended| Ok(ended?))),
+            ended = &mut held => Some(ended.context("the part that holds addresses")),
+        };
         stop.send_replace(true);
-        for task in [held, assigned, followed] {
+        if !held.is_finished() {
+            held.await?;
+        }
+        for task in [assigned, followed] {
             task.await?;
         }
         tracing::info!("stopped");
-        Ok(())
+        failed.unwrap_or(Ok(()))
+    }
+
+    fn duties(&self, namespace: &str) -> Duties {
+        let settings = self.settings_configmap.clone();
+        Duties { namespace: namespace.to_owned(), agent: true, settings, ..Duties::default() }
+    }
+}
+
+/// What is answered to whoever asks how it is.
+fn tell_how_it_is(signs: &watch::Receiver<Signs>, stores: &Stores, metrics: &Arc<Metrics>) -> Status {
+    let (dead, ready) = (signs.clone(), signs.clone());
+    let (lagging, stores, metrics) = (stores.clone(), stores.clone(), Arc::clone(metrics));
+    Status {
+        // Before the first beat the cluster is waited for.
+        dead: Arc::new(move || {
+            let signs = dead.borrow();
+            signs.dead(Instant::now()).filter(|_| lagging.complete()).into_iter().collect()
+        }),
+        not_ready: Arc::new({
+            let stores = stores.clone();
+            move || stores.lagging().into_iter().chain(ready.borrow().not_ready()).collect()
+        }),
+        metrics: Arc::new(move || {
+            for ((_, kind), state) in stores.states().iter() {
+                metrics.store_synced(kind, matches!(state, State::Synced | State::Absent));
+            }
+            let blind = stores.stale_since().map(|since| since.elapsed()).unwrap_or_default();
+            metrics.api_server_contact(SystemTime::now() - blind);
+            metrics.encode()
+        }),
     }
 }

@@ -240,6 +240,7 @@ impl Serve {
             namespace: namespace.clone(),
             settings: settings.clone(),
             leadership: leadership.clone(),
+            metrics: Arc::clone(&metrics),
         };
         let end = until(&stopped);
         tasks.spawn(async move {
@@ -340,6 +341,8 @@ impl Serve {
             namespace: namespace.to_owned(),
             moves: true,
             nodes: true,
+            external: true,
+            agent: false,
             claims: self.claims == claims::Kept::Lease,
             authority: self.tls_cert.is_none().then(|| authority::SECRET.to_owned()),
             registration: registers.then(|| permissions::Registration {

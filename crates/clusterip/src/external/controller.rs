@@ -6,6 +6,8 @@
 //! - Its status shows those of them that a living agent holds, and no others; the status of any other Service
 //!   is left alone.
 //! - It asks the policy, like everybody else, and writes for the version that it asked about.
+//! - Events on the Service tell which node holds its addresses whenever that changes, and that nobody does when
+//!   that lasts. What changed while nobody led is not told.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -18,6 +20,7 @@ use clusterip_core::external::RECORD_ANNOTATION;
 use futures::StreamExt;
 use http::Request;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
@@ -28,6 +31,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::admitted::refusal;
 use super::assignments::assignments;
+use super::fill;
+use super::holdings::{Assigned, Holdings, News};
 use super::recorded::{is_served, recorded, shown};
 use crate::agent::assignments::Assignments;
 use crate::agent::observer::Observer;
@@ -41,6 +46,8 @@ use crate::controller::events::{CONTROLLER, Told, tell_about};
 use crate::controller::leader::Leadership;
 use crate::evaluator::Evaluator;
 use crate::live_settings::LiveSettings;
+use crate::metrics::Metrics;
+use crate::metrics::external::Given;
 use crate::policy::service_request::ServiceRequest;
 
 /// For how long changes are gathered: many Services may come at once.
@@ -60,6 +67,8 @@ pub struct Controller {
     pub settings: watch::Receiver<Arc<LiveSettings>>,
     /// Whether this process is the one to do so.
     pub leadership: watch::Receiver<Leadership>,
+    /// Where it is measured.
+    pub metrics: Arc<Metrics>,
 }
 
 /// What is known in one term.
@@ -74,6 +83,15 @@ struct Term {
     holders: BTreeMap<IpAddr, String>,
     /// Who got no address: when to ask again, and what was said.
     waiting: BTreeMap<Id, (Instant, String)>,
+    /// What people were told.
+    holdings: Holdings,
+}
+
+/// Why a Service gets no address, with its UID where the policy says so.
+struct Without {
+    uid: Option<String>,
+    reason: String,
+    result: Given,
 }
 
 type Id = (String, String);
@@ -87,7 +105,11 @@ impl Controller {
                 () = &mut shutdown => return,
                 called = self.called() => if !called { return },
             }
-            if self.term(shutdown.as_mut()).await {
+            let ended = self.term(shutdown.as_mut()).await;
+            // Whoever leads tells of them.
+            self.metrics.external_pools(&[]);
+            self.metrics.external_waiting(0);
+            if ended {
                 return;
             }
         }
@@ -117,9 +139,15 @@ impl Controller {
         let changed = Arc::new(Notify::new());
         self.listen(&changed);
         let mut term = Term::default();
+        // What the first look does not show would be news at the second.
+        tokio::select! {
+            () = shutdown.as_mut() => return true,
+            () = self.evaluator.stores().completed() => {}
+        }
         loop {
             let now = Instant::now();
-            let due = term.waiting.values().map(|(due, _)| *due).chain(term.observer.next_change(now)).min();
+            let due = term.waiting.values().map(|(due, _)| *due).chain(term.observer.next_change(now));
+            let due = due.chain(term.holdings.next()).min();
             tokio::select! {
                 () = shutdown.as_mut() => return true,
                 changed = self.leadership.changed() => {
@@ -181,16 +209,48 @@ impl Controller {
         let Some((services, assigned)) = self.known(&settings).await else { return };
         let ids: BTreeSet<Id> = services.iter().map(id).collect();
         term.waiting.retain(|id, _| ids.contains(id));
-        for service in services {
-            let has = recorded(&service, external);
-            if is_served(&service, external) {
-                self.show(&service, &has, &assigned, term).await;
+        let held = assigned.keys().map(|address| (*address, term.holders.contains_key(address))).collect();
+        self.metrics.external_pools(&fill::of(external, &held));
+        for service in &services {
+            let has = recorded(service, external);
+            if is_served(service, external) {
+                self.show(service, &has, &assigned, term).await;
             }
-            let unserved = !is_served(&service, external) && !record(&service).is_empty();
-            let due = term.waiting.get(&id(&service)).is_none_or(|(due, _)| *due <= Instant::now());
+            let unserved = !is_served(service, external) && !record(service).is_empty();
+            let due = term.waiting.get(&id(service)).is_none_or(|(due, _)| *due <= Instant::now());
             if (unserved || has.is_empty()) && due {
-                self.assign(&service, term).await;
+                self.assign(service, term).await;
             }
+        }
+        self.tell(&services, &assigned, term).await;
+        self.metrics.external_waiting(term.waiting.len());
+    }
+
+    /// Tells of each Service who holds what it has, where that is another than was told.
+    async fn tell(&self, services: &[Value], assigned: &Assignments, term: &mut Term) {
+        let by_id: BTreeMap<Id, &Value> = services.iter().map(|service| (id(service), service)).collect();
+        let seen = assigned.iter().filter_map(|(address, assignment)| {
+            let service = by_id.get(&assignment.service)?;
+            Some(Assigned {
+                address: *address,
+                uid: text(service, &["metadata", "uid"]).to_owned(),
+                shown: shown(service).contains(address),
+                holder: term.holders.get(address).cloned(),
+            })
+        });
+        for news in term.holdings.look(seen.collect(), Instant::now()) {
+            let Some(assignment) = assigned.get(&news.address()) else { continue };
+            if let News::Held { before: Some(_), .. } = news {
+                self.metrics.external_taken_over();
+            }
+            let (namespace, name) = &assignment.service;
+            let ((reason, warning), note) = (news.reason(), news.note());
+            match warning {
+                true => tracing::warn!(namespace, name, note, "an external address is not held"),
+                false => tracing::info!(namespace, name, note, "an external address is held"),
+            }
+            let about = about(&assignment.service, news.uid());
+            tell_about(&self.client, about, "Hold", Told { uid: news.uid(), warning, reason, note }).await;
         }
     }
 
@@ -240,42 +300,45 @@ impl Controller {
     /// Gives a Service the record that it should have.
     async fn assign(&self, service: &Value, term: &mut Term) {
         let id = id(service);
-        let (said, about) = match self.decide(&id).await {
-            Ok(None) => {
+        let Without { uid, reason, result } = match self.decide(&id).await {
+            Ok(result) => {
+                if let Some(result) = result {
+                    self.metrics.external_given(result);
+                }
                 term.waiting.remove(&id);
                 return;
             }
-            Ok(Some((reason, about))) => (reason, Some(about)),
-            Err(reason) => (reason, None),
+            Err(without) => without,
         };
-        let before = term.waiting.insert(id.clone(), (Instant::now() + AGAIN, said.clone()));
-        if before.is_some_and(|(_, before)| before == said) {
+        let before = term.waiting.insert(id.clone(), (Instant::now() + AGAIN, reason.clone()));
+        let said = before.is_some_and(|(_, before)| before == reason);
+        if !said || result == Given::Failed {
+            self.metrics.external_given(result);
+        }
+        if said {
             return;
         }
-        tracing::warn!(namespace = id.0, name = id.1, reason = said, "no external address");
-        if let Some(uid) = about {
-            let about = k8s_openapi::api::core::v1::ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Service".to_owned()),
-                namespace: Some(id.0),
-                name: Some(id.1),
-                uid: Some(uid.clone()),
-                ..Default::default()
-            };
-            let told = Told { uid: &uid, warning: true, reason: "ExternalAddressNotAvailable", note: said };
-            tell_about(&self.client, about, "Assign", told).await;
+        tracing::warn!(namespace = id.0, name = id.1, reason, "no external address");
+        if let Some(uid) = uid {
+            self.unavailable(&id, &uid, reason).await;
         }
     }
 
-    /// Asks the policy, and writes what it says. Why nothing is written, with the UID of the Service; nothing
-    /// where it was, or where there is nothing to do.
-    async fn decide(&self, id: &Id) -> Result<Option<(String, String)>, String> {
+    async fn unavailable(&self, id: &Id, uid: &str, note: String) {
+        let told = Told { uid, warning: true, reason: "ExternalAddressNotAvailable", note };
+        tell_about(&self.client, about(id, uid), "Assign", told).await;
+    }
+
+    /// Asks the policy, and writes what it says: what came of it, where there was something to do; or why the
+    /// Service gets nothing.
+    async fn decide(&self, id: &Id) -> Result<Option<Given>, Without> {
+        let failed = |reason: String| Without { uid: None, reason, result: Given::Failed };
         let path = service_path(&id.0, &id.1);
-        let request = Request::get(&path).body(Vec::new()).map_err(|error| error.to_string())?;
+        let request = Request::get(&path).body(Vec::new()).map_err(|error| failed(error.to_string()))?;
         let service: Value = match self.client.request(request).await {
             Ok(service) => service,
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
-            Err(error) => return Err(words(&error)),
+            Err(error) => return Err(failed(words(&error))),
         };
         let (evaluator, owner) = (self.evaluator.clone(), Owner::new(&id.0, &id.1, ""));
         let object = service.clone();
@@ -289,18 +352,20 @@ impl Controller {
             };
             evaluator.evaluate(&request.to_value(), &Subject { owner, own: Vec::new(), dry_run: false })
         });
-        let evaluation = evaluated.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        let evaluation = evaluated.await.map_err(|error| failed(error.to_string()))?;
+        let evaluation = evaluation.map_err(|error| failed(error.to_string()))?;
         let uid = text(&service, &["metadata", "uid"]).to_owned();
         let answer = &evaluation.answer;
+        let warnings = answer.warnings.iter().flatten().cloned().collect::<Vec<_>>().join("; ");
         let after = answer.mutated_object.as_ref().map(record).filter(|after| *after != record(&service));
         let Some(after) = after else {
             if !record(&service).is_empty() {
                 return Ok(None);
             }
-            let warnings = answer.warnings.iter().flatten().cloned().collect::<Vec<_>>().join("; ");
             let message = answer.message.clone().filter(|message| !message.is_empty());
             let reason = message.or(Some(warnings).filter(|warnings| !warnings.is_empty()));
-            return Ok(Some((reason.unwrap_or_else(|| "the policy gives it none".to_owned()), uid)));
+            let reason = reason.unwrap_or_else(|| "the policy gives it none".to_owned());
+            return Err(Without { uid: Some(uid), reason, result: Given::Refused });
         };
         let version = text(&service, &["metadata", "resourceVersion"]);
         let value = if after.is_empty() { Value::Null } else { after.clone().into() };
@@ -310,11 +375,17 @@ impl Controller {
             Ok(_) => {
                 evaluation.settle(&[]);
                 tracing::info!(namespace = id.0, name = id.1, addresses = after, "external addresses recorded");
-                Ok(None)
+                if !warnings.is_empty() {
+                    // It is not all that the Service asks for; in admission its author would have read it.
+                    tracing::warn!(namespace = id.0, name = id.1, warnings, "not as the service asks for");
+                    self.unavailable(id, &uid, warnings).await;
+                }
+                // What was taken from a Service that gets none was not given.
+                Ok((!after.is_empty()).then_some(Given::Assigned))
             }
             // Somebody else was faster: what he wrote is seen next.
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
-            Err(error) => Err(words(&error)),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Some(Given::Conflict)),
+            Err(error) => Err(failed(words(&error))),
         }
     }
 
@@ -359,6 +430,18 @@ fn record(service: &Value) -> String {
 
 fn id(service: &Value) -> Id {
     (namespace(service).to_owned(), name(service).to_owned())
+}
+
+/// The Service that an Event is about.
+fn about(id: &Id, uid: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Service".to_owned()),
+        namespace: Some(id.0.clone()),
+        name: Some(id.1.clone()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
+    }
 }
 
 fn listed(addresses: &[IpAddr]) -> String {

@@ -3,7 +3,7 @@
 //! # Promises
 //! - Only settings that the policy itself takes are ever published. A version with mistakes changes
 //!   nothing: the one before stays in use, and the log, the metrics and an Event on the ConfigMap say
-//!   so.
+//!   so. Where several follow the same ConfigMap, one kind of them writes Events ([`Follower::silently`]).
 //! - What is published differs from what was published before. So whoever compares hashes knows
 //!   whether decisions could be others.
 
@@ -89,6 +89,7 @@ pub struct Follower {
     refused: Option<String>,
     /// The ConfigMap as it was seen last: what Events are about.
     about: Option<ObjectReference>,
+    events: bool,
     state: watch::Sender<Arc<LiveSettings>>,
 }
 
@@ -121,8 +122,15 @@ impl Follower {
             used: written,
             refused: None,
             about,
+            events: true,
             state: watch::Sender::new(Arc::new(live)),
         })
+    }
+
+    /// Without Events: somebody else writes them, and this process has no right to.
+    #[must_use]
+    pub fn silently(self) -> Self {
+        Self { events: false, ..self }
     }
 
     /// The settings in use, now and whenever they change.
@@ -196,7 +204,7 @@ impl Follower {
         for mistake in mistakes.lines() {
             tracing::error!(source = %self.source, mistake, "settings refused, those before stay in use");
         }
-        if let (Source::ConfigMap { client, .. }, Some(about)) = (&self.source, &self.about) {
+        if let (true, Source::ConfigMap { client, .. }, Some(about)) = (self.events, &self.source, &self.about) {
             tokio::spawn(publish_events(client.clone(), about.clone(), mistakes.clone()));
         }
         self.refused = Some(mistakes);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use clusterip_core::settings::Settings;
 use futures::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
@@ -27,6 +28,8 @@ use crate::live_settings::LiveSettings;
 const DEPLOYED: &str = include_str!("../../../../deploy/webhook/webhook-configuration.yaml");
 /// What is added to it where the settings have pools of Nodes: the operations of a JSON Patch.
 const DEPLOYED_FOR_NODES: &str = include_str!("../../../../deploy/nodes/component/webhook.yaml");
+/// The same where they have pools of external addresses.
+const DEPLOYED_FOR_EXTERNAL: &str = include_str!("../../../../deploy/external/component/webhook.yaml");
 /// What the deployment calls the configuration, and its own namespace.
 pub const NAME: &str = "clusterip-policy";
 /// The user that moves Services there.
@@ -117,14 +120,17 @@ pub fn url_host(url: &str) -> Result<String, RegistrationError> {
     Ok(host.trim_start_matches('[').trim_end_matches(']').to_owned())
 }
 
+/// Whether a webhook is there by these settings.
+type Wanted = fn(&Settings) -> bool;
+
 /// A configuration of our own, for a URL.
 #[derive(Debug)]
 struct Own {
     /// What is asked about Services, without the trusted certificates.
     manifest: DynamicObject,
-    /// The webhooks that are asked about Nodes.
-    nodes: Vec<Value>,
-    /// They say whether Nodes are asked about; without them nobody asks.
+    /// The webhooks that are there for some settings alone, each with what tells for which.
+    more: Vec<(Wanted, Value)>,
+    /// They say which of these there are; without them there is none.
     settings: Option<watch::Receiver<Arc<LiveSettings>>>,
     url: String,
     /// Whether it stands in the cluster; before, what stands there is of an earlier run.
@@ -132,21 +138,23 @@ struct Own {
 }
 
 impl Own {
-    /// Lets the configuration ask about Nodes, or not any more, as the settings say; whether that changed
-    /// anything.
-    fn attend_nodes(&self, configuration: &mut Value) -> bool {
-        let wanted = self.settings.as_ref().is_some_and(|settings| !settings.borrow().settings.nodes.pools.is_empty());
+    /// Lets the configuration have the webhooks that the settings are for, and no longer those that they are
+    /// not for; whether that changed anything.
+    fn attend(&self, configuration: &mut Value) -> bool {
+        let settings = self.settings.as_ref().map(|settings| Arc::clone(&settings.borrow()));
         let Some(webhooks) = configuration.get_mut("webhooks").and_then(Value::as_array_mut) else { return false };
-        let before = webhooks.len();
-        for own in &self.nodes {
+        let mut changed = false;
+        for (wanted, own) in &self.more {
+            let wanted = settings.as_ref().is_some_and(|settings| wanted(&settings.settings));
             let there = webhooks.iter().position(|webhook| webhook.get("name") == own.get("name"));
             match there {
                 None if wanted => webhooks.push(own.clone()),
                 Some(at) if !wanted => drop(webhooks.remove(at)),
-                _ => {}
+                _ => continue,
             }
+            changed = true;
         }
-        webhooks.len() != before
+        changed
     }
 }
 
@@ -189,13 +197,14 @@ impl Registration {
             .await
             .map_err(|error| who(&error))?;
         let user = review.status.and_then(|status| status.user_info?.username).ok_or_else(|| who(&"no name"))?;
-        let (manifest, nodes) = (manifest(name, url, &user)?, node_webhooks(url, &user)?);
+        let (manifest, more) = (manifest(name, url, &user)?, more_webhooks(url, &user)?);
         let mut registration = Self::in_cluster(client, name, bundle);
-        registration.own = Some(Own { manifest, nodes, settings: None, url: url.to_owned(), written: false });
+        registration.own = Some(Own { manifest, more, settings: None, url: url.to_owned(), written: false });
         Ok(registration)
     }
 
-    /// The same. A configuration of our own asks about Nodes as long as these settings have pools for them.
+    /// The same. A configuration of our own asks about Nodes and external addresses as long as these settings
+    /// have pools for them.
     pub fn following(mut self, settings: watch::Receiver<Arc<LiveSettings>>) -> Self {
         if let Some(own) = &mut self.own {
             own.settings = Some(settings);
@@ -323,12 +332,12 @@ impl Registration {
         }
         match found {
             Some(mut found) if own.written => {
-                let attended = own.attend_nodes(&mut found.data);
+                let attended = own.attend(&mut found.data);
                 Ok((trust(&mut found.data, bundle) || attended).then_some(found))
             }
             found => {
                 let mut next = own.manifest.clone();
-                own.attend_nodes(&mut next.data);
+                own.attend(&mut next.data);
                 trust(&mut next.data, bundle);
                 next.metadata.resource_version = found.and_then(|found| found.metadata.resource_version);
                 Ok(Some(next))
@@ -392,12 +401,19 @@ fn manifest(name: &str, url: &str, user: &str) -> Result<DynamicObject, Registra
     Ok(manifest)
 }
 
-/// The webhooks of the deployment that are asked about Nodes, for such a server.
-fn node_webhooks(url: &str, user: &str) -> Result<Vec<Value>, RegistrationError> {
-    let mut added = yaml::single(DEPLOYED_FOR_NODES)?;
-    let added = added.as_array_mut().map(Vec::as_mut_slice).unwrap_or_default();
-    let mut webhooks: Vec<Value> = added.iter_mut().map(|operation| operation["value"].take()).collect();
-    webhooks.iter_mut().for_each(|webhook| lead_to(webhook, url, user));
+/// The webhooks of the deployment that are there for some settings alone, for such a server.
+fn more_webhooks(url: &str, user: &str) -> Result<Vec<(Wanted, Value)>, RegistrationError> {
+    let of_nodes: Wanted = |settings| !settings.nodes.pools.is_empty();
+    let of_external: Wanted = |settings| !settings.external.pools.is_empty();
+    let mut webhooks = Vec::new();
+    for (wanted, operations) in [(of_nodes, DEPLOYED_FOR_NODES), (of_external, DEPLOYED_FOR_EXTERNAL)] {
+        let mut operations = yaml::single(operations)?;
+        for operation in operations.as_array_mut().into_iter().flatten() {
+            let mut webhook = operation["value"].take();
+            lead_to(&mut webhook, url, user);
+            webhooks.push((wanted, webhook));
+        }
+    }
     Ok(webhooks)
 }
 

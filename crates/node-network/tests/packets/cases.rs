@@ -17,6 +17,7 @@ pub const CASES: &[(&str, fn())] = &[
     ("leftovers_are_told_from_others", leftovers_are_told_from_others),
     ("a_held_address_is_nobodys_source", a_held_address_is_nobodys_source),
     ("the_interface_is_found", the_interface_is_found),
+    ("an_interface_that_goes_is_missed", an_interface_that_goes_is_missed),
     ("refusals_say_why", refusals_say_why),
     ("rights_that_lack_are_named", rights_that_lack_are_named),
     ("lenient_arp_is_seen", lenient_arp_is_seen),
@@ -365,6 +366,34 @@ fn the_interface_is_found() {
     inside.expect("held", "[10.0.9.100]");
     inside.expect("release 10.0.9.100", "released");
     inside.expect("held", "[]");
+}
+
+fn an_interface_that_goes_is_missed() {
+    let network = Network::new(2);
+    let node = &network.nodes[0];
+    let mut inside = holder(&network, 0);
+    let down = "error: interface eth0 is down, or what it is connected to: nobody is reached by it";
+    inside.expect("up", "up");
+    node.namespace.ip("link set eth0 down");
+    inside.expect("up", down);
+    node.namespace.ip("link set eth0 up");
+    until("it to be up", || inside.ask("up"), |answer| answer == "up");
+    network.unplug(0);
+    until("it to be down", || inside.ask("up"), |answer| answer == down);
+    network.plug_in(0);
+    until("it to be up", || inside.ask("up"), |answer| answer == "up");
+    // One that is made anew is another one.
+    let gone = "error: interface eth0 is not there: name one of those that `ip link` shows";
+    network.plug_anew(0);
+    for command in ["up", "hold 10.0.9.100 600000", "announce 10.0.9.100"] {
+        inside.expect(command, gone);
+    }
+    // What was on it has gone with it.
+    inside.expect("release 10.0.9.100", "released");
+    inside.expect("find eth0", "eth0");
+    inside.expect("held", "[]");
+    inside.expect("hold 10.0.9.100 600000", "added");
+    until("it to be up", || inside.ask("up"), |answer| answer == "up");
 }
 
 fn refusals_say_why() {

@@ -64,6 +64,10 @@ impl Inside {
                 block_on.block_on(interface().release(address.parse()?))?;
                 "released".to_owned()
             }
+            ["up"] => {
+                block_on.block_on(interface().check_up())?;
+                "up".to_owned()
+            }
             ["held"] => format!("{:?}", block_on.block_on(interface().held())?),
             ["announce", address] => {
                 if self.announcer.is_none() {
@@ -95,6 +99,16 @@ impl Inside {
                     Ok(connection) => said(self.connection.insert(connection)),
                     Err(error) => format!("{:?}", error.kind()),
                 }
+            }
+            // The first line of what is answered.
+            ["http", address, port, path] => {
+                let to = SocketAddr::new(address.parse()?, port.parse()?);
+                let mut connection = TcpStream::connect_timeout(&to, Duration::from_secs(5))?;
+                connection.set_read_timeout(Some(Duration::from_secs(5)))?;
+                write!(connection, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+                let mut answer = Vec::new();
+                connection.read_to_end(&mut answer)?;
+                String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
             }
             // Over the last connection.
             ["again"] => said(self.connection.as_mut().unwrap()),

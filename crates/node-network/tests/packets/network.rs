@@ -141,7 +141,7 @@ pub struct Network {
     pub client: Host,
     /// 10.0.9.1, 10.0.9.2 and so on.
     pub nodes: Vec<Host>,
-    _bridge: Namespace,
+    bridge: Namespace,
 }
 
 impl Network {
@@ -151,20 +151,41 @@ impl Network {
         bridge.ip("link set bridge up");
         let host = |name: &str, number: u8| {
             let host = Host { namespace: Namespace::new(name), number };
-            let (end, hardware) = (&host.namespace, host.hardware());
-            bridge.ip(&format!("link add {name} type veth peer name eth0 netns {} address {hardware}", end.0));
-            bridge.ip(&format!("link set {name} master bridge up"));
-            end.ip("link set eth0 up");
-            end.ip(&format!("address add 10.0.9.{number}/24 dev eth0"));
-            end.ip(&format!("address add fd00:9::{number}/64 dev eth0 nodad"));
+            plug(&bridge, name, &host);
             host
         };
         Self {
             client: host("client", 200),
             nodes: (1..=nodes).map(|number| host(&format!("node-{number}"), number)).collect(),
-            _bridge: bridge,
+            bridge,
         }
     }
+
+    /// Takes the other end of a node's interface down, as who pulls a cable.
+    pub fn unplug(&self, node: usize) {
+        self.bridge.ip(&format!("link set node-{} down", node + 1));
+    }
+
+    /// Ends that.
+    pub fn plug_in(&self, node: usize) {
+        self.bridge.ip(&format!("link set node-{} up", node + 1));
+    }
+
+    /// Makes the interface of a node anew: nothing of what was on it is left.
+    pub fn plug_anew(&self, node: usize) {
+        self.bridge.ip(&format!("link delete node-{}", node + 1));
+        plug(&self.bridge, &format!("node-{}", node + 1), &self.nodes[node]);
+    }
+}
+
+/// Connects a host with the bridge.
+fn plug(bridge: &Namespace, name: &str, host: &Host) {
+    let (end, hardware, number) = (&host.namespace, host.hardware(), host.number);
+    bridge.ip(&format!("link add {name} type veth peer name eth0 netns {} address {hardware}", end.0));
+    bridge.ip(&format!("link set {name} master bridge up"));
+    end.ip("link set eth0 up");
+    end.ip(&format!("address add 10.0.9.{number}/24 dev eth0"));
+    end.ip(&format!("address add fd00:9::{number}/64 dev eth0 nodad"));
 }
 
 /// This program inside of a host. It is killed with this value.

@@ -1,0 +1,117 @@
+//! What is measured of external addresses, by the server that looks after them.
+
+use std::fmt::{self, Write as _};
+
+use clusterip_core::address::Family;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family as Labelled;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::Number;
+use super::labels::label_values;
+
+label_values! {
+    /// What came of giving a Service external addresses that admission did not give it.
+    Given {
+        /// It has them.
+        Assigned = "assigned",
+        /// Somebody else changed it meanwhile.
+        Conflict = "conflict",
+        /// The policy could not be asked, or they could not be written; it is tried again.
+        Failed = "failed",
+        /// The policy gives it none: counted once, until it says something else.
+        Refused = "refused",
+    }
+}
+
+/// How many addresses of a pool's ranges of one family there are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExternalFill {
+    /// The name of the pool.
+    pub pool: String,
+    /// Which family.
+    pub family: Family,
+    /// How many it may hand out, given or not.
+    pub usable: u128,
+    /// How many Services have.
+    pub assigned: u64,
+    /// How many of those a node holds.
+    pub held: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AddressLabels {
+    pool: String,
+    family: String,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct GivenLabels {
+    result: Given,
+}
+
+/// What is measured of external addresses.
+#[derive(Default)]
+pub(super) struct ExternalMetrics {
+    addresses: Labelled<AddressLabels, Number>,
+    given: Labelled<GivenLabels, Counter>,
+    takeovers: Counter,
+    waiting: Gauge,
+}
+
+impl ExternalMetrics {
+    /// Registers all of them, at zero.
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "external_pool_addresses",
+            "Addresses of the pool of external ones: those that it may hand out, that Services have, that a node \
+             holds; none where this process does not lead",
+            self.addresses.clone(),
+        );
+        registry.register(
+            "external_assignments",
+            "Services that were to get external addresses after their admission, by what came of it",
+            self.given.clone(),
+        );
+        registry.register(
+            "external_takeovers",
+            "External addresses that another node holds than before, as far as this process led meanwhile",
+            self.takeovers.clone(),
+        );
+        registry.register(
+            "external_services_waiting",
+            "Services that have no external address yet, and are to get one; none where this process does not lead",
+            self.waiting.clone(),
+        );
+        for &result in Given::ALL {
+            drop(self.given.get_or_create(&GivenLabels { result }));
+        }
+    }
+
+    pub(super) fn pools(&self, pools: &[ExternalFill]) {
+        self.addresses.clear();
+        for fill in pools {
+            let counts =
+                [("usable", fill.usable as f64), ("assigned", fill.assigned as f64), ("held", fill.held as f64)];
+            for (state, count) in counts {
+                let labels = AddressLabels { pool: fill.pool.clone(), family: fill.family.to_string(), state };
+                self.addresses.get_or_create(&labels).set(count);
+            }
+        }
+    }
+
+    pub(super) fn given(&self, result: Given) {
+        self.given.get_or_create(&GivenLabels { result }).inc();
+    }
+
+    pub(super) fn taken_over(&self) {
+        self.takeovers.inc();
+    }
+
+    pub(super) fn waiting(&self, services: usize) {
+        self.waiting.set(i64::try_from(services).unwrap_or(i64::MAX));
+    }
+}

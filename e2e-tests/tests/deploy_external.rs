@@ -1,0 +1,185 @@
+//! `deploy/external` as it stands: what it adds to `deploy/webhook`, who is let through to its webhook, and what
+//! server and agents may do. `make test-external` runs both with these rights.
+
+use std::collections::BTreeSet;
+
+use kube::Api;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::eventually::eventually;
+use crate::support::reach::{MOVING, outcome, service, services};
+use crate::support::runbook::{Operator, Step};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+const NAMESPACE: &str = "clusterip-policy";
+const WEBHOOK: &str = "external.clusterip-policy.io";
+
+/// A control plane with `deploy/external`; nobody answers at the Service of its webhooks.
+async fn deployed() -> &'static ControlPlane {
+    static DEPLOYED: OnceCell<ControlPlane> = OnceCell::const_new();
+    DEPLOYED
+        .get_or_init(async || {
+            let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+            let folder = format!("{ROOT}/deploy/external");
+            plane.kubectl(&["apply", "-k", &folder]).await.ok();
+            // Applied once more, it changes nothing.
+            let again = plane.kubectl(&["apply", "-k", &folder]).await.ok();
+            assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
+            plane
+        })
+        .await
+}
+
+/// The Services before, what they become, and whether the webhook that fails closed is asked.
+fn updates() -> [(&'static str, Value, Value, &'static str); 12] {
+    let ips = |ips: &[&str]| json!({ "spec": { "externalIPs": ips } });
+    let annotation = |key: &str, value: Option<&str>| json!({ "metadata": { "annotations": { key: value } } });
+    let metallb = || annotation("metallb.io/loadBalancerIPs", Some("192.0.2.10"));
+    let asked = |ip: Option<&str>| json!({ "spec": { "type": "LoadBalancer", "loadBalancerIP": ip } });
+    [
+        ("an external IP", json!({}), ips(&["192.0.2.10"]), "called"),
+        ("one more external IP", ips(&["192.0.2.10"]), ips(&["192.0.2.10", "192.0.2.11"]), "called"),
+        ("an external IP less", ips(&["192.0.2.10", "192.0.2.11"]), ips(&["192.0.2.11"]), "not called"),
+        ("no external IP", ips(&["192.0.2.10"]), json!({ "spec": { "externalIPs": null } }), "not called"),
+        (
+            "ports beside external IPs",
+            ips(&["192.0.2.10"]),
+            json!({ "spec": { "ports": [{ "port": 81 }] } }),
+            "not called",
+        ),
+        ("a load balancer IP", json!({}), asked(Some("192.0.2.10")), "called"),
+        ("another load balancer IP", asked(Some("192.0.2.10")), asked(Some("192.0.2.11")), "called"),
+        ("no load balancer IP", asked(Some("192.0.2.10")), asked(None), "not called"),
+        ("an annotation of MetalLB", json!({}), metallb(), "called"),
+        (
+            "a label beside an annotation of MetalLB",
+            metallb(),
+            json!({ "metadata": { "labels": { "team": "shop" } } }),
+            "not called",
+        ),
+        ("no annotation of MetalLB", metallb(), annotation("metallb.io/loadBalancerIPs", None), "not called"),
+        (
+            "our own annotation",
+            json!({}),
+            annotation("clusterip-policy/external-address", Some("192.0.2.10")),
+            "not called",
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn only_what_others_would_act_on_waits_for_the_webhook() {
+    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+    let namespace = plane.namespace("reach").await;
+    let own = services(plane.client(), &namespace);
+    let with = |name: &str, change: &Value| {
+        let mut whole = serde_json::to_value(service(name, json!({}))).unwrap();
+        json_patch::merge(&mut whole, change);
+        serde_json::from_value::<DynamicObject>(whole).unwrap()
+    };
+    for (row, (_, before, ..)) in updates().iter().enumerate() {
+        own.create(&PostParams::default(), &with(&format!("row-{row}"), before)).await.unwrap();
+    }
+    plane.kubectl(&["apply", "-k", &format!("{ROOT}/deploy/external")]).await.ok();
+    // As it stands, but with nobody to ask.
+    let mut configuration: Value = serde_json::from_str(
+        &plane.kubectl(&["get", "mutatingwebhookconfiguration", "clusterip-policy", "--output", "json"]).await.ok(),
+    )
+    .unwrap();
+    assert_eq!(configuration["webhooks"][1]["name"], WEBHOOK);
+    assert_eq!(configuration["webhooks"][1]["failurePolicy"], "Fail");
+    for webhook in configuration["webhooks"].as_array_mut().unwrap() {
+        webhook["clientConfig"] = json!({ "url": "https://127.0.0.1:1/mutate" });
+    }
+    plane.kubectl_with(&["replace", "-f", "-"], &configuration.to_string()).await.ok();
+
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let create = async |services: &Api<DynamicObject>, change: Value| {
+        outcome(WEBHOOK, services.create(&dry_run, &with("new", &change)).await)
+    };
+    let claims = || json!({ "spec": { "externalIPs": ["192.0.2.10"] } });
+    eventually("the API server to call the webhook", async || (create(&own, claims()).await == "called").then_some(()))
+        .await;
+    let ours = json!({ "spec": { "type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external" } });
+    let mut forged = claims();
+    forged["metadata"]["annotations"] = json!({ MOVING: "{}" });
+    let mut seen = vec![
+        ("create without any".to_owned(), create(&own, json!({})).await, "not called"),
+        ("create one of our class".to_owned(), create(&own, ours).await, "not called"),
+        ("create with the annotation of a move".to_owned(), create(&own, forged).await, "called"),
+        (
+            "create in an exempt namespace".to_owned(),
+            create(&services(plane.client(), "kube-system"), claims()).await,
+            "not called",
+        ),
+    ];
+    for key in clusterip_core::external::claim::FOREIGN_ANNOTATIONS {
+        let change = json!({ "metadata": { "annotations": { key: "192.0.2.10" } } });
+        seen.push((format!("create with {key}"), create(&own, change).await, "called"));
+    }
+    for (row, (name, _, change, expected)) in updates().into_iter().enumerate() {
+        let parameters = PatchParams { dry_run: true, ..PatchParams::default() };
+        let patched = own.patch(&format!("row-{row}"), &parameters, &Patch::Merge(change)).await;
+        seen.push((name.to_owned(), outcome(WEBHOOK, patched), expected));
+    }
+    let (seen, expected): (Vec<_>, Vec<_>) =
+        seen.into_iter().map(|(name, seen, expected)| ((name.clone(), seen), (name, expected.to_owned()))).unzip();
+    assert_eq!(seen, expected);
+}
+
+/// What an account may do in the own namespace beyond what every account may, as the API server answers.
+async fn rights(plane: &ControlPlane, account: &str) -> BTreeSet<String> {
+    let account = format!("--as=system:serviceaccount:{NAMESPACE}:{account}");
+    let list = plane.kubectl(&["auth", "can-i", "--list", "--no-headers", &account, "-n", NAMESPACE]).await.ok();
+    let lines = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines.filter(|line| !line.starts_with("[/") && !line.starts_with("selfsubject")).collect()
+}
+
+fn set(lines: &[&str]) -> BTreeSet<String> {
+    lines.iter().map(|line| (*line).to_owned()).collect()
+}
+
+#[tokio::test]
+async fn agents_have_these_rights_and_no_others() {
+    let expected = [
+        "configmaps [] [clusterip-settings] [get list watch]",
+        "leases.coordination.k8s.io [] [] [get list watch create update delete]",
+        "namespaces [] [] [list watch]",
+        "nodes [] [] [list watch]",
+        "services [] [] [list watch]",
+    ];
+    assert_eq!(rights(deployed().await, "clusterip-agent").await, set(&expected));
+}
+
+#[tokio::test]
+async fn the_server_has_these_rights_more_than_without_external_addresses() {
+    let without = ControlPlane::start(Options { audit: false, ..Options::default() });
+    without.kubectl(&["apply", "-k", &format!("{ROOT}/deploy/webhook")]).await.ok();
+    let (with, without) = (rights(deployed().await, "clusterip").await, rights(&without, "clusterip").await);
+    let more: BTreeSet<String> = with.difference(&without).cloned().collect();
+    let expected = [
+        "leases.coordination.k8s.io [] [] [create list watch]",
+        "services [] [] [get list watch update patch]",
+        "services/status [] [] [update patch]",
+    ];
+    assert_eq!(more, set(&expected));
+}
+
+/// On several replicas, too.
+#[tokio::test]
+async fn several_replicas_take_the_same_component() {
+    let plane = deployed().await;
+    let operator = Operator::new(plane, "https://127.0.0.1:1");
+    std::fs::create_dir(operator.folder().join("deploy/own")).unwrap();
+    operator.write(
+        "deploy/own/kustomization.yaml",
+        "resources: [../replicas]\ncomponents: [../nodes/component, ../external/component]\n",
+    );
+    let built = "kubectl kustomize deploy/own | grep -e '^  name: [a-z]*.clusterip-policy.io' -e '^kind: DaemonSet' -e 'pod-security'";
+    let expected = "    pod-security.kubernetes.io/enforce: privileged\nkind: DaemonSet\n  name: services.clusterip-policy.io\n  \
+                    name: nodes.clusterip-policy.io\n  name: external.clusterip-policy.io\n";
+    assert_eq!(operator.does(&Step::Type(built.to_owned())).await, expected);
+}
