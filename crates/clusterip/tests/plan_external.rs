@@ -79,7 +79,12 @@ fn services_get_the_external_addresses_of_their_pool() {
             vec![],
             vec![service("a", json!({})), service("b", json!({})), service("c", json!({})), service("d", json!({}))],
             0,
-            vec![],
+            vec![
+                "a recorded lan 10.0.9.10 | -",
+                "b recorded lan 10.0.9.12 | -",
+                "c recorded lan 10.0.9.11 | -",
+                "d left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all 3 external addresses are used; the Service waits for one",
+            ],
         ),
         (
             "what is asked for further down is kept for it",
@@ -87,7 +92,12 @@ fn services_get_the_external_addresses_of_their_pool() {
             vec![],
             vec![service("a", json!({})), service("b", json!({})), asks("c", "10.0.9.10"), has("d", "10.0.9.12")],
             0,
-            vec![],
+            vec![
+                "a recorded lan 10.0.9.11 | -",
+                "b left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all 3 external addresses are used; the Service waits for one",
+                "c recorded lan 10.0.9.10 | -",
+                "d left lan 10.0.9.12 | recorded already",
+            ],
         ),
         (
             "who comes first has it, whatever others are called",
@@ -95,7 +105,11 @@ fn services_get_the_external_addresses_of_their_pool() {
             vec![],
             vec![asks("b", "10.0.9.10"), asks("a", "10.0.9.10"), claims("0", "10.0.9.10")],
             1,
-            vec![],
+            vec![
+                "b recorded lan 10.0.9.10 | -",
+                "a denied -  | Service shop/a: annotation clusterip-policy/external-address: 10.0.9.10 of pool \"lan\" is held by shop/b",
+                "0 denied -  | Service shop/0: spec.externalIPs: 10.0.9.10 of pool \"lan\" is held by shop/b",
+            ],
         ),
         (
             "who is refused keeps nothing from others",
@@ -106,7 +120,10 @@ fn services_get_the_external_addresses_of_their_pool() {
                 in_bank(json!({"metadata": {"annotations": {"clusterip-policy/external-address": "10.0.10.1"}}})),
             ],
             1,
-            vec![],
+            vec![
+                "b denied -  | Service shop/b: spec.externalIPs: 10.0.10.1 lies in pool \"bank\", which does not admit this Service: namespaces does not match",
+                "web recorded bank 10.0.10.1 | -",
+            ],
         ),
         (
             "both families, and a pool of its namespace",
@@ -114,7 +131,10 @@ fn services_get_the_external_addresses_of_their_pool() {
             vec![],
             vec![in_bank(dual.clone()), in_bank(json!({"metadata": {"name": "other"}, "spec": dual["spec"]}))],
             0,
-            vec![],
+            vec![
+                "web recorded bank 10.0.10.1,fd00:10::1 | -",
+                "other recorded bank 10.0.10.2 | -; pool \"bank\" (fd00:10::1) is full: all 1 external addresses are used; the Service waits for one",
+            ],
         ),
         (
             "what the cluster has stays where it is",
@@ -122,7 +142,11 @@ fn services_get_the_external_addresses_of_their_pool() {
             vec![has("a", "10.0.9.12"), claims("old", "10.0.9.10"), service("shown", shown)],
             vec![service("b", json!({})), service("a", json!({})), asks("c", "10.0.9.12")],
             1,
-            vec![],
+            vec![
+                "b left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all 3 external addresses are used; the Service waits for one",
+                "a recorded lan 10.0.9.12 | -",
+                "c denied -  | Service shop/c: annotation clusterip-policy/external-address: 10.0.9.12 of pool \"lan\" is held by shop/a",
+            ],
         ),
         (
             "what a Service of the cluster no longer claims is free",
@@ -133,7 +157,7 @@ fn services_get_the_external_addresses_of_their_pool() {
                 asks("b", "10.0.9.10"),
             ],
             0,
-            vec![],
+            vec!["a - -  | -", "b recorded lan 10.0.9.10 | -"],
         ),
         (
             "the same Service twice",
@@ -141,7 +165,11 @@ fn services_get_the_external_addresses_of_their_pool() {
             vec![],
             vec![asks("a", "10.0.9.10"), service("a", json!({})), asks("a", "10.0.9.11")],
             0,
-            vec![],
+            vec![
+                "a recorded lan 10.0.9.10 | -",
+                "a recorded lan 10.0.9.10 | -; the same Service as in in.yaml: document 1, line 1",
+                "a recorded lan 10.0.9.11 | -; the same Service as in in.yaml: document 1, line 1",
+            ],
         ),
         (
             "names that are yet to be generated",
@@ -149,7 +177,10 @@ fn services_get_the_external_addresses_of_their_pool() {
             vec![],
             vec![service("", nameless.clone()), service("", nameless)],
             1,
-            vec![],
+            vec![
+                "web-… recorded lan 10.0.9.11 | -",
+                "web-… denied -  | Service shop/(name yet to be generated): annotation clusterip-policy/external-address: 10.0.9.11 of pool \"lan\" is held by shop/web-…/0",
+            ],
         ),
         (
             "without a class, and of another",
@@ -161,9 +192,18 @@ fn services_get_the_external_addresses_of_their_pool() {
                 service("c", json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}})),
             ],
             0,
-            vec![],
+            vec!["a recorded lan 10.0.9.10 | -", "b - -  | -", "c - -  | -"],
         ),
-        ("annotations of others", SETTINGS, vec![has("a", "10.0.9.10")], vec![service("b", metallb)], 1, vec![]),
+        (
+            "annotations of others",
+            SETTINGS,
+            vec![has("a", "10.0.9.10")],
+            vec![service("b", metallb)],
+            1,
+            vec![
+                "b denied -  | Service shop/b: annotation metallb.io/loadBalancerIPs: 10.0.9.10 of pool \"lan\" is held by shop/a",
+            ],
+        ),
         (
             "a record of who gets none",
             SETTINGS,
@@ -173,7 +213,7 @@ fn services_get_the_external_addresses_of_their_pool() {
                 json!({"metadata": {"annotations": {"clusterip-policy/external-addresses": "10.0.9.10"}}, "spec": {"loadBalancerClass": "example.com/cloud"}}),
             )],
             0,
-            vec![],
+            vec!["a removed -  | not of type LoadBalancer with the class of external addresses"],
         ),
     ];
     let mut wrong = Vec::new();

@@ -41,6 +41,7 @@ mod book;
 pub mod claims;
 mod heart;
 pub mod heartbeat;
+pub mod holdings;
 #[cfg(target_os = "linux")]
 pub mod linux;
 mod members;
