@@ -279,6 +279,94 @@ describe("blocks of Nodes", () => {
   });
 });
 
+describe("external addresses", () => {
+  it("have a cell each, in the smallest block around their range", async () => {
+    await open("external");
+    assert.deepEqual(await drawn(0), ["xxxxxxxxxx..........!*....uu!....", ".........xxxxxxxxxxxxxxxxxxxxxxx"]);
+    assert.deepEqual(await drawn(1), ["x.>."]);
+    assert.deepEqual(await grid(2).locator(".cell").evaluateAll((cells) => cells.map((cell) => cell.getAttribute("aria-label"))), [
+      "fd00:10:: to fd00:10::fff, outside of the range",
+      "fd00:10::1234, used, factory/line-1, Node edge-1",
+    ]);
+    assert.deepEqual(
+      await page.locator("#external-pools-title ~ table tbody tr").evaluateAll((rows) => rows.map((row) => [...row.children].map((cell) => cell.textContent.trim()).join(" "))),
+      [
+        "lan 10.0.9.10-10.0.9.40 10 % 3 1 0 27 30 1 2",
+        "lan 10.0.9.45-10.0.9.47 33 % 0 0 1 2 3 0 0",
+        "factory fd00:10::1000-fd00:10::3fff:ffff < 1 % 1 1 0 1,073,737,727 1,073,737,728 0 0",
+      ],
+    );
+    assert.equal(await grid(0).locator(".summary").textContent(), "31 addresses, 2 used, 2 misplaced");
+    assert.equal(await page.title(), "Addresses of Services, external addresses");
+  });
+
+  const FOUND = "Service shop/twin-a: 10.0.9.27 is its own (record), and that of Service shop/twin-b (record); take one away";
+  for (const [name, wanted, facts] of [
+    ["one that is held", "10.0.9.25, used, shop/cart, Node edge-1", ["Address", "10.0.9.25", "Pool", "lan", "State", "used", "Service", "shop/cart", "Held by", "Node edge-1"]],
+    ["one whose holder is silent", "10.0.9.26, used, shop/orders, Node edge-2", [
+      "Address", "10.0.9.26", "Pool", "lan", "State", "used", "Service", "shop/orders", "Held by", "Node edge-2, whose agent does not renew its heartbeat",
+      "Finding", "Service shop/orders: 10.0.9.26 is held by node edge-2, and its agent has no heartbeat",
+    ]],
+    ["one that several have", "10.0.9.27, misplaced, shop/twin-a, shop/twin-b", [
+      "Address", "10.0.9.27", "Pool", "lan", "State", "misplaced", "Service", "shop/twin-a", "Service", "shop/twin-b", "Held by", "no node",
+      "Finding", FOUND, "Finding", FOUND.replace(/twin-[ab]/g, (twin) => (twin === "twin-a" ? "twin-b" : "twin-a")),
+    ]],
+    ["one that is used by other means", "10.0.9.20, misplaced, among the excluded ones, shop/old", [
+      "Address", "10.0.9.20", "Pool", "lan", "State", "misplaced, among the excluded ones", "Service", "shop/old, by spec.externalIPs", "Held by", "no node",
+    ]],
+    ["one that is held for nobody", "10.0.9.40, free", [
+      "Address", "10.0.9.40", "Pool", "lan", "State", "free", "Finding", "Node edge-1: 10.0.9.40 is held by it, and given to no Service",
+    ]],
+    ["one outside of the range", "10.0.9.5, outside of the range", ["Address", "10.0.9.5", "Pool", "lan", "State", "outside of the range"]],
+  ]) {
+    it(`have a card that tells all that is known: ${name}`, async () => {
+      await open("external");
+      await cell(`${facts[1]},`).focus();
+      assert.deepEqual([await label(), await page.locator("#card dl > *").allTextContents()], [wanted, facts]);
+    });
+  }
+
+  for (const [what, query, count, hits] of [
+    ["the node that holds them", "edge-1", "2 matches", ["10.0.9.25, used, shop/cart, Node edge-1, a match", "fd00:10::1234, used, factory/line-1, Node edge-1, a match"]],
+    ["one of several Services", "twin-b", "1 match", ["10.0.9.27, misplaced, shop/twin-a, shop/twin-b, a match"]],
+    ["an address, in the range that has it", "10.0.9.46", "1 match", ["10.0.9.46, in flight, shop/soon, a match"]],
+    ["an address that nobody has", "10.0.9.30", "1 match", []],
+    ["an address between the ranges", "10.0.9.42", "no match", []],
+  ]) {
+    it(`are found by ${what}`, async () => {
+      await open("external");
+      await page.fill("#search", query);
+      assert.deepEqual([await page.locator("#matches").textContent(), await marked()], [count, hits]);
+    });
+  }
+
+  it("are gone to, each in its range, and a reload keeps the place", async () => {
+    await open("external", "#at=10.0.9.46");
+    const chosen = () => page.locator("[aria-selected=true]").getAttribute("aria-label");
+    assert.equal(await chosen(), "10.0.9.46, in flight, shop/soon");
+    assert.equal(await grid(1).locator("[aria-selected=true]").count(), 1);
+    await page.locator("details[data-kind=idle-claim] summary").click();
+    await page.locator("details[data-kind=idle-claim] a").click();
+    assert.deepEqual([await chosen(), await hash()], ["10.0.9.40, free", "#at=10.0.9.40"]);
+    await page.reload();
+    await page.waitForSelector("html[data-drawn=all]");
+    assert.equal(await chosen(), "10.0.9.40, free");
+    assert.deepEqual(await page.locator("#findings summary").allTextContents(), [
+      "External addresses that several Services have 2",
+      "External addresses that no living node holds 1",
+      "External addresses held for no Service 1",
+    ]);
+  });
+
+  it("are named for a screen reader", async () => {
+    await open("external");
+    const tree = await page.locator("body").ariaSnapshot();
+    for (const part of ['grid "External addresses of 10.0.9.0/26":', 'gridcell "10.0.9.25, used, shop/cart, Node edge-1"', 'heading "lan: external addresses"', 'heading "Pools of external addresses"']) {
+      assert.ok(tree.includes(part), `${part} is missing in:\n${tree.slice(0, 3000)}`);
+    }
+  });
+});
+
 describe("the card", () => {
   const CARDS = [
     ["a used address", "172.21.0.99", {

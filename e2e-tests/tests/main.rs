@@ -21,6 +21,7 @@ mod deploy_webhook;
 mod evaluate;
 mod evidence;
 mod external_admission;
+mod external_audit;
 mod external_claims;
 mod families;
 mod faults;

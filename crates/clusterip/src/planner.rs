@@ -1,5 +1,6 @@
-//! Places every Service of some manifests, one after the other, as if they were created now, and gives
-//! blocks to their Nodes where the settings have pools for them.
+//! Places every Service of some manifests, one after the other, as if they were created now, gives them
+//! external addresses where the settings have pools of them, and blocks to their Nodes where there are pools
+//! for those.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,15 +8,18 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
+use clusterip_core::external::{self, External};
 use clusterip_core::label_selector::Labels;
 use clusterip_core::settings::Settings;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::cluster::manifests::{Manifest, Origin};
 use crate::cluster::object;
 use crate::cluster::snapshot::{Snapshot, SnapshotCalls, addresses};
+use crate::external::placing::concerns;
+use crate::external::planned::Planned;
 use crate::nodes::planner::{NodePlan, NodePlanner};
 use crate::policy::module::{Module, ModuleError};
 use crate::policy::service_request::ServiceRequest;
@@ -42,6 +46,34 @@ pub struct Row {
     pub warnings: Vec<String>,
     /// Why it is left or denied.
     pub message: Option<String>,
+    /// What happens to its external addresses, where it is about any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub external: Option<ExternalRow>,
+}
+
+/// What happens to the external addresses of a Service.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExternalRow {
+    /// What is decided: `recorded`, `removed`, `left` or `denied`.
+    #[serde(serialize_with = "by_name")]
+    pub decision: external::Outcome,
+    /// The pool that they are of.
+    pub pool: Option<String>,
+    /// Those that it has then.
+    pub addresses: Vec<IpAddr>,
+    /// Why nothing happens, or why they are taken away.
+    pub message: Option<String>,
+}
+
+fn by_name<S: Serializer>(outcome: &external::Outcome, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(outcome.name())
+}
+
+impl From<External> for ExternalRow {
+    fn from(External { outcome, pool, addresses, reason }: External) -> Self {
+        Self { decision: outcome, pool, addresses, message: reason }
+    }
 }
 
 /// A plan.
@@ -52,6 +84,8 @@ pub struct Plan {
     pub manifests: Vec<usize>,
     /// How full each pool is, afterwards.
     pub pools: Vec<PoolUse>,
+    /// How full each pool of external addresses is, afterwards; nothing where the settings have none.
+    pub external: Option<Vec<PoolUse>>,
     /// The same of Nodes; nothing where the settings have no pools for them.
     pub nodes: Option<NodePlan>,
 }
@@ -82,6 +116,8 @@ pub struct Planner<'m> {
     snapshot: Arc<RwLock<Snapshot>>,
     /// The Services that are there, by namespace and name, and where they came from.
     there: BTreeMap<(String, String), Option<Origin>>,
+    /// Who has which external address; nothing where the settings have no pools of them.
+    external: Option<Planned>,
     /// Whether look-ups may leave out what the Service at hand does not select.
     narrow: bool,
 }
@@ -98,7 +134,14 @@ impl<'m> Planner<'m> {
             }
             snapshot.insert(object);
         }
-        Self { module, document, settings, snapshot: Arc::new(RwLock::new(snapshot)), there, narrow }
+        let has_external = !settings.external.pools.is_empty();
+        let mut external = has_external.then(|| Planned::new(&settings.external));
+        if let Some(external) = &mut external {
+            for service in snapshot.all("v1", "Service") {
+                external.is_there(&owner(&id(&service)), &service);
+            }
+        }
+        Self { module, document, settings, snapshot: Arc::new(RwLock::new(snapshot)), there, external, narrow }
     }
 
     /// Places the Services among `manifests`, and then the Nodes. All other objects are known before the
@@ -123,14 +166,23 @@ impl<'m> Planner<'m> {
         if let Some(nodes) = &mut nodes {
             nodes.learn(manifests);
         }
-        let mut plan = Plan { rows: Vec::new(), manifests: Vec::new(), pools: Vec::new(), nodes: None };
-        for (index, manifest) in manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_service()) {
+        let services = || manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_service());
+        if let Some(external) = &mut self.external {
+            for (index, manifest) in services() {
+                let object = manifest.object.value();
+                external.is_wanted(index, &owner(&key(&id(&object), &object, index)), &object);
+            }
+        }
+        let mut plan = Plan { rows: Vec::new(), manifests: Vec::new(), pools: Vec::new(), external: None, nodes: None };
+        for (index, manifest) in services() {
             plan.rows.push(self.place(index, manifest)?);
             plan.manifests.push(index);
             progress(plan.rows.len() as u64);
         }
         let used: Vec<IpAddr> = self.snapshot.read().unwrap_or_else(PoisonError::into_inner).addresses().collect();
         plan.pools = pool_use::of(&self.settings, &used);
+        plan.external =
+            self.external.as_ref().map(|external| pool_use::of_external(&self.settings.external, &external.used()));
         let mut done = plan.rows.len() as u64;
         let planned = nodes.map(|nodes| {
             nodes.plan(manifests, || {
@@ -166,15 +218,25 @@ impl<'m> Planner<'m> {
             Some(selector) => calls.for_selector(selector),
             None => calls,
         };
-        let answer = self.module.validate(&request.to_value(), &self.document, Arc::new(calls)).map_err(|error| {
-            PlanError { origin: manifest.origin.clone(), subject: format!("Service {}/{}", id.0, id.1), error }
+        let request = request.to_value();
+        let answer = match self.external.as_ref().filter(|_| concerns(&self.settings.external, &request)) {
+            Some(external) => self.module.place(&request, &self.document, &external.held(&object), Arc::new(calls)),
+            None => self.module.validate(&request, &self.document, Arc::new(calls)),
+        };
+        let answer = answer.map_err(|error| PlanError {
+            origin: manifest.origin.clone(),
+            subject: format!("Service {}/{}", id.0, id.1),
+            error,
         })?;
         let row = row(&id, &object, &answer, warnings);
-        if answer.accepted {
-            let mut placed = answer.mutated_object.unwrap_or(object);
+        let key = key(&id, &object, index);
+        let placed = answer.accepted.then(|| answer.mutated_object.unwrap_or(object));
+        if let Some(external) = &mut self.external {
+            external.is_planned(index, &owner(&key), placed.as_ref(), old.as_ref());
+        }
+        if let Some(mut placed) = placed {
             if generated {
-                // The name that it is going to have is not known: any other will do.
-                placed["metadata"]["name"] = json!(format!("{}/{index}", row.name));
+                placed["metadata"]["name"] = json!(key.1);
             } else {
                 self.there.entry(id).or_insert_with(|| Some(manifest.origin.clone()));
             }
@@ -201,6 +263,22 @@ fn id(object: &Value) -> (String, String) {
     (object::namespace(object).to_owned(), object::name(object).to_owned())
 }
 
+/// Namespace and name; where that is yet to be generated, any other will do that no Service can have.
+fn key(id: &(String, String), object: &Value, index: usize) -> (String, String) {
+    let name = if id.1.is_empty() { format!("{}/{index}", name(id, object)) } else { id.1.clone() };
+    (id.0.clone(), name)
+}
+
+/// As a row shows it.
+fn name(id: &(String, String), object: &Value) -> String {
+    if id.1.is_empty() { format!("{}…", object::text(object, &["metadata", "generateName"])) } else { id.1.clone() }
+}
+
+/// As the policy names who has an external address.
+fn owner((namespace, name): &(String, String)) -> String {
+    format!("{namespace}/{name}")
+}
+
 fn selector(service: &Value) -> Option<Labels> {
     let selector = service.get("spec")?.get("selector")?.as_object()?;
     selector.iter().map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
@@ -223,19 +301,15 @@ fn keep_addresses(object: &mut Value, old: &Value) {
 }
 
 fn row(id: &(String, String), object: &Value, answer: &Answer, mut warnings: Vec<String>) -> Row {
-    let name = if id.1.is_empty() {
-        format!("{}…", object::text(object, &["metadata", "generateName"]))
-    } else {
-        id.1.clone()
-    };
     warnings.extend(answer.warnings.iter().flatten().cloned());
     let audit = answer.audit();
     let reason = audit.as_ref().and_then(|audit| audit.reason.clone());
     Row {
         namespace: id.0.clone(),
-        name,
+        name: name(id, object),
         decision: answer.outcome(),
         pool: audit.as_ref().and_then(|audit| audit.pool.clone()),
+        external: audit.as_ref().and_then(|audit| audit.external.clone()).map(ExternalRow::from),
         evidence: audit.and_then(|audit| audit.evidence),
         cluster_ips: if answer.accepted {
             addresses(answer.mutated_object.as_ref().unwrap_or(object))

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use clusterip_core::address::Family;
-use clusterip_core::settings::Settings;
+use clusterip_core::settings::{ExternalSettings, Settings};
 
 /// How full the ranges of a pool are, of one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,26 @@ pub fn of(settings: &Settings, used: &[IpAddr]) -> Vec<PoolUse> {
     for pool in &settings.pools {
         for family in [Family::V4, Family::V6].into_iter().filter(|family| pool.has(*family)) {
             let candidates = settings.candidates(pool, family);
+            let inside = used.iter().filter(|address| Family::of(**address) == family && pool.contains(**address));
+            let inside: Vec<&IpAddr> = inside.collect();
+            pools.push(PoolUse {
+                name: pool.name.clone(),
+                family,
+                used: inside.iter().filter(|address| candidates.contains(***address)).count() as u128,
+                usable: candidates.count(),
+                occupied: inside.len() as u128,
+            });
+        }
+    }
+    pools
+}
+
+/// The same of the pools of external addresses.
+pub fn of_external(settings: &ExternalSettings, used: &[IpAddr]) -> Vec<PoolUse> {
+    let mut pools = Vec::new();
+    for pool in &settings.pools {
+        for family in [Family::V4, Family::V6].into_iter().filter(|family| pool.has(*family)) {
+            let candidates = pool.candidates(family);
             let inside = used.iter().filter(|address| Family::of(**address) == family && pool.contains(**address));
             let inside: Vec<&IpAddr> = inside.collect();
             pools.push(PoolUse {

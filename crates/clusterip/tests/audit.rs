@@ -20,6 +20,10 @@ const EXAMPLE: [&str; 5] =
 const NODES: [&str; 5] =
     ["audit", "--snapshot", "examples/nodes/nodes.yaml", "--settings", "examples/settings/nodes.yaml"];
 
+/// External addresses, with a `plan` of the same cluster.
+const EXTERNAL: [&str; 5] =
+    ["audit", "--snapshot", "examples/external/cluster.yaml", "--settings", "examples/settings/external.yaml"];
+
 /// Two pools; the cluster's range is 172.21.0.0/16.
 const SETTINGS: &str = "
 services:
@@ -67,7 +71,7 @@ fn audit(folder: &Folder, items: Vec<Value>, args: &[&str]) -> Done {
 fn the_example_is_audited_as_its_golden_files_say() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let one = |name: &'static str| vec!["--service", name];
-    let rows: [(&str, [&str; 5], Vec<&str>); 9] = [
+    let rows: [(&str, [&str; 5], Vec<&str>); 11] = [
         ("audit.txt", EXAMPLE, vec![]),
         ("audit.json", EXAMPLE, vec!["-o", "json"]),
         ("audit-checkout.txt", EXAMPLE, one("shop/checkout")),
@@ -77,6 +81,8 @@ fn the_example_is_audited_as_its_golden_files_say() {
         ("audit-dns.txt", EXAMPLE, one("kube-system/dns")),
         ("audit-nodes.txt", NODES, vec![]),
         ("audit-nodes.json", NODES, vec!["-o", "json"]),
+        ("audit-external.txt", EXTERNAL, vec![]),
+        ("audit-external.json", EXTERNAL, vec!["-o", "json"]),
     ];
     let mut wrong = Vec::new();
     for (file, example, args) in rows {
@@ -322,7 +328,7 @@ fn bad_input_is_refused_and_says_where() {
         (
             "no kind",
             more(&["--fail-on", "sloppy"]),
-            "error: invalid value 'sloppy' for '--fail-on <KIND>'\n  [possible values: any, half-moved, misplaced, by-hand, no-pool, squatter, denied, mixed-nodes, full, outside-ranges, over-kubernetes, lowest-order, shared-block, wrong-node-pool, outside-node-pool, withheld-block, no-block, full-node-pool]\n",
+            "error: invalid value 'sloppy' for '--fail-on <KIND>'\n  [possible values: any, half-moved, misplaced, by-hand, no-pool, squatter, denied, mixed-nodes, full, outside-ranges, over-kubernetes, lowest-order, shared-block, wrong-node-pool, outside-node-pool, withheld-block, no-block, full-node-pool, shared-external, refused-external, foreign-external, not-held, no-external, wrong-ingress, idle-claim, full-external-pool]\n",
         ),
         (
             "two clusters",

@@ -296,6 +296,125 @@ fn blocks_find_their_place_in_every_way_to_write_a_node() {
 }
 
 #[test]
+fn a_record_finds_its_place_in_every_way_to_write_metadata() {
+    // One address of each family.
+    let mut settings = settings();
+    settings["external"] = json!({"pools": [{"name": "lan", "cidrs": ["10.9.0.1-10.9.0.1", "fd09::1-fd09::1"]}]});
+    const SPEC: &str =
+        "spec: {type: LoadBalancer, loadBalancerClass: clusterip-policy/external, clusterIP: 10.0.0.9}\n";
+    const BOTH: &str = "spec: {type: LoadBalancer, loadBalancerClass: clusterip-policy/external, clusterIP: 10.0.0.9, \
+                        clusterIPs: [10.0.0.9, 'fd00::9'], ipFamilies: [IPv4, IPv6], ipFamilyPolicy: RequireDualStack}\n";
+    let key = "clusterip-policy/external-addresses";
+    let rows = [
+        (
+            "a block without annotations",
+            "metadata:\n  name: web\n",
+            format!("metadata:\n  annotations:\n    {key}: 10.9.0.1\n  name: web\n"),
+        ),
+        (
+            "a block with annotations, and comments",
+            "metadata: # what it is\n  name: web\n  annotations: # «notes»\n      # the first\n      a: b\n",
+            format!(
+                "metadata: # what it is\n  name: web\n  annotations: # «notes»\n      # the first\n      {key}: 10.9.0.1\n      a: b\n"
+            ),
+        ),
+        (
+            "braces",
+            "metadata: {name: web}\n",
+            format!("metadata: {{\"annotations\": {{\"{key}\": \"10.9.0.1\"}}, name: web}}\n"),
+        ),
+        (
+            "annotations in braces",
+            "metadata: {name: web, annotations: {a: b}}\n",
+            format!("metadata: {{name: web, annotations: {{\"{key}\": \"10.9.0.1\", a: b}}}}\n"),
+        ),
+        (
+            "none in braces",
+            "metadata: {name: web, annotations: {}}\n",
+            format!("metadata: {{name: web, annotations: {{\"{key}\": \"10.9.0.1\"}}}}\n"),
+        ),
+        (
+            "null",
+            "metadata:\n  annotations: null # none\n  name: web\n",
+            format!("metadata:\n  annotations: {{\"{key}\": \"10.9.0.1\"}} # none\n  name: web\n"),
+        ),
+        (
+            "not written out",
+            "metadata:\n  annotations:\n  name: web\n",
+            format!("metadata:\n  annotations: {{\"{key}\": \"10.9.0.1\"}}\n  name: web\n"),
+        ),
+        (
+            "an empty record",
+            "metadata:\n  name: web\n  annotations:\n    clusterip-policy/external-addresses: \"\" # any\n",
+            format!("metadata:\n  name: web\n  annotations:\n    {key}: 10.9.0.1 # any\n"),
+        ),
+        (
+            "a record that is written in another way",
+            "metadata:\n  name: web\n  annotations:\n    clusterip-policy/external-addresses: ' 10.9.0.1 ' # any\n    a: b\n",
+            format!("metadata:\n  name: web\n  annotations:\n    {key}: 10.9.0.1 # any\n    a: b\n"),
+        ),
+        (
+            "a record without quotes",
+            "metadata:\n  name: web\n  annotations:\n    clusterip-policy/external-addresses: 10.9.0.001 # any\n",
+            format!("metadata:\n  name: web\n  annotations:\n    {key}: 10.9.0.1 # any\n"),
+        ),
+        (
+            "the right record",
+            "metadata: {name: web, annotations: {clusterip-policy/external-addresses: 10.9.0.1}}\n",
+            "metadata: {name: web, annotations: {clusterip-policy/external-addresses: 10.9.0.1}}\n".to_owned(),
+        ),
+        (
+            "Windows line ends",
+            "metadata:\r\n  name: web\r\n",
+            format!("metadata:\r\n  annotations:\r\n    {key}: 10.9.0.1\r\n  name: web\r\n"),
+        ),
+        (
+            "beside what a merge key brings",
+            "metadata:\n  annotations:\n    <<: {a: b}\n    c: d\n  name: web\n",
+            format!("metadata:\n  annotations:\n    <<: {{a: b}}\n    {key}: 10.9.0.1\n    c: d\n  name: web\n"),
+        ),
+    ];
+    const HEAD: &str = "apiVersion: v1\nkind: Service\n";
+    let fill = |text: &str| plan_with(settings.clone(), &[source("in.yaml", text)]).1;
+    for (name, metadata, expected) in rows {
+        let text = format!("{HEAD}{metadata}{SPEC}");
+        // Line ends are taken over from the whole text.
+        let (text, end) = if name == "Windows line ends" {
+            (text.replace("\r\n", "\n").replace('\n', "\r\n"), "\r\n")
+        } else {
+            (text, "\n")
+        };
+        let expected = format!("{HEAD}{expected}{SPEC}").replace("\r\n", "\n").replace('\n', end);
+        assert_eq!(fill(&text), Ok(expected), "{name}");
+    }
+    let both = fill(&format!("{HEAD}metadata:\n  name: web\n{BOTH}"));
+    let expected = format!("{HEAD}metadata:\n  annotations:\n    {key}: \"10.9.0.1,fd09::1\"\n  name: web\n{BOTH}");
+    assert_eq!(both, Ok(expected), "two families");
+    let json = r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},"spec":{"type":"LoadBalancer","loadBalancerClass":"clusterip-policy/external"}}"#;
+    let expected = r#"{"apiVersion":"v1","kind":"Service","metadata":{"annotations": {"clusterip-policy/external-addresses": "10.9.0.1"}, "name":"web"},"spec":{"clusterIP": "10.0.0.2", "type":"LoadBalancer","loadBalancerClass":"clusterip-policy/external"}}"#;
+    assert_eq!(fill(json).as_deref(), Ok(expected), "JSON, with a ClusterIP");
+    let plain = format!("{HEAD}metadata: {{name: web}}\nspec: {{type: LoadBalancer, clusterIP: 10.0.0.9}}\n");
+    assert_eq!(fill(&plain), Ok(plain), "of another class");
+
+    let refused = [
+        (
+            "an alias for its annotations",
+            format!("base: &base {{a: b}}\n{HEAD}metadata: {{name: web, annotations: *base}}\n{SPEC}"),
+            "an alias or merge key brings its metadata or annotations in; write them out",
+        ),
+        (
+            "a text over several lines",
+            format!("{HEAD}metadata:\n  name: web\n  annotations:\n    {key}: \"\\x310.9.0.01\"\n{SPEC}"),
+            "the text around it is too unusual; set the annotation by hand",
+        ),
+    ];
+    for (name, text, reason) in refused {
+        let expected = format!("in.yaml: document 1, line 1: the external address can't be filled in: {reason}");
+        assert_eq!(fill(&text), Err(expected), "{name}");
+    }
+}
+
+#[test]
 fn several_files_become_one_stream() {
     const A: &str = "kind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {}\n";
     const FILLED: &str = "kind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {\"clusterIP\": \"10.0.0.2\"}\n";

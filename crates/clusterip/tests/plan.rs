@@ -14,7 +14,7 @@ use command::{Done, Folder};
 use serde_json::{Value, json};
 
 /// The examples: name, arguments, exit status.
-const EXAMPLES: [(&str, &[&str], i32); 7] = [
+const EXAMPLES: [(&str, &[&str], i32); 9] = [
     ("shop", &["examples/shop", "--settings", "examples/settings/k2s.yaml"], 0),
     ("teams", &["examples/teams", "--settings", "examples/settings/teams.yaml"], 0),
     ("teams-denied", &["examples/teams-denied", "--settings", "examples/settings/teams.yaml"], 1),
@@ -22,6 +22,28 @@ const EXAMPLES: [(&str, &[&str], i32); 7] = [
     ("dual-stack-denied", &["examples/dual-stack-denied", "--settings", "examples/settings/dual-stack.yaml"], 1),
     ("static-band", &["examples/static-band", "--settings", "examples/settings/static-band.yaml"], 0),
     ("nodes", &["examples/nodes", "--settings", "examples/settings/nodes.yaml"], 0),
+    (
+        "external",
+        &[
+            "examples/external/services.yaml",
+            "--settings",
+            "examples/settings/external.yaml",
+            "--snapshot",
+            "examples/external/cluster.yaml",
+        ],
+        0,
+    ),
+    (
+        "external-denied",
+        &[
+            "examples/external-denied",
+            "--settings",
+            "examples/settings/external.yaml",
+            "--snapshot",
+            "examples/external/cluster.yaml",
+        ],
+        1,
+    ),
 ];
 
 /// The ways to print a plan: `--output`, the end of the golden file's name.

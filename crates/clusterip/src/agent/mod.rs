@@ -45,6 +45,7 @@ pub mod claims;
 mod filter;
 mod heart;
 pub mod heartbeat;
+pub mod holdings;
 #[cfg(target_os = "linux")]
 pub mod linux;
 mod members;

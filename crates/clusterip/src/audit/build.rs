@@ -6,10 +6,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use clusterip_core::settings::Settings;
 use ipnet::IpNet;
+use serde_json::Value;
 
 use super::judge::{self, JudgeError, Judged, Judgement, Memory};
 use super::model::{Address, Audit, Finding, Kind, Pool, State};
-use super::{findings, nodes, ranges};
+use super::{external, findings, nodes, ranges};
+use crate::agent::holdings::Holdings;
 use crate::cluster::ledger::Owner;
 use crate::cluster::object::name;
 use crate::cluster::snapshot::{Snapshot, addresses};
@@ -31,6 +33,8 @@ pub struct Matter<'m> {
     pub snapshot: &'m Arc<RwLock<Snapshot>>,
     /// Addresses in flight, and for whom.
     pub in_flight: Vec<(IpAddr, Owner)>,
+    /// Who holds which external address, or why that is not known.
+    pub holdings: Result<Holdings, String>,
     /// Whether all that is in flight is known.
     pub ledger: bool,
     /// What could not be found out.
@@ -61,11 +65,17 @@ impl Matter<'_> {
         let kubernetes = self.kubernetes();
         findings::of_pools(settings, &pools, &self.ranges, &kubernetes, self.ledger, &mut findings);
         let nodes = nodes::audit(self.module, self.settings, self.snapshot, memory, &mut findings)?;
-        sort(settings, &mut findings);
         let mut notes = self.notes.clone();
+        let external = external::audit(self, memory, &mut findings, &mut notes)?;
+        sort(settings, &mut findings);
         notes.extend(unknown_owners(&judged));
         let services = judged.iter().filter(|judged| has_address(judged)).count();
-        Ok(Audit { pools, nodes, findings, services, notes })
+        Ok(Audit { pools, nodes, external, findings, services, notes })
+    }
+
+    /// All objects of a kind.
+    pub(super) fn objects(&self, api_version: &str, kind: &str) -> Vec<Value> {
+        self.snapshot.read().unwrap_or_else(PoisonError::into_inner).all(api_version, kind).collect()
     }
 
     /// Every address that is used or in flight. A Service tells more than what is in flight, and that more
@@ -158,11 +168,13 @@ fn has_address(judged: &Judged) -> bool {
 fn sort(settings: &Settings, findings: &mut [Finding]) {
     let place = |finding: &Finding| {
         let of_nodes = || settings.nodes.pools.iter().position(|pool| Some(&pool.name) == finding.pool.as_ref());
+        let external = || settings.external.pools.iter().position(|pool| Some(&pool.name) == finding.pool.as_ref());
         let of_services = || settings.pools.iter().position(|pool| Some(&pool.name) == finding.pool.as_ref());
         // About pools first: a Service's or a Node's pool does not count.
         match finding.kind {
             _ if finding.name.is_some() || finding.node.is_some() => None,
             Kind::FullNodePool => of_nodes(),
+            Kind::FullExternalPool => external(),
             _ => of_services(),
         }
     };

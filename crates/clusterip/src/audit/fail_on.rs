@@ -26,7 +26,7 @@ impl FailOn {
 
 impl ValueEnum for FailOn {
     fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [FailOn; 18] = [
+        const ALL: [FailOn; 26] = [
             FailOn::Any,
             FailOn::Kind(Kind::HalfMoved),
             FailOn::Kind(Kind::Misplaced),
@@ -45,6 +45,14 @@ impl ValueEnum for FailOn {
             FailOn::Kind(Kind::WithheldBlock),
             FailOn::Kind(Kind::NoBlock),
             FailOn::Kind(Kind::FullNodePool),
+            FailOn::Kind(Kind::SharedExternal),
+            FailOn::Kind(Kind::RefusedExternal),
+            FailOn::Kind(Kind::ForeignExternal),
+            FailOn::Kind(Kind::NotHeld),
+            FailOn::Kind(Kind::NoExternal),
+            FailOn::Kind(Kind::WrongIngress),
+            FailOn::Kind(Kind::IdleClaim),
+            FailOn::Kind(Kind::FullExternalPool),
         ];
         &ALL
     }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::calls::{Calls, Free};
+use super::external_judge;
 use crate::cluster::object::Packed;
 use crate::cluster::snapshot::Snapshot;
 use crate::live_settings::LiveSettings;
@@ -73,6 +74,8 @@ pub struct Memory {
     known: HashMap<(String, String), Known>,
     /// Of Nodes, by name: what it was said of, and what.
     pub(super) nodes: HashMap<String, (Packed, Belonging)>,
+    /// Of Services with external addresses, by namespace and name.
+    pub(super) external: HashMap<(String, String), external_judge::Known>,
 }
 
 struct Known {

@@ -2,9 +2,18 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use tokio::runtime::Handle;
+
 use super::build::Matter;
 use super::judge::{JudgeError, Memory};
 use super::model::Audit;
+use crate::agent::holdings::Holdings;
+use crate::agent::observer::Observer;
+use crate::cluster::failure::words;
 use crate::evaluator::Evaluator;
 
 /// Audits what a server watches. Cheap to clone: all clones remember the same.
@@ -15,15 +24,23 @@ use crate::evaluator::Evaluator;
 pub struct LiveAudit {
     evaluator: Evaluator,
     memory: Arc<Mutex<Memory>>,
+    leases: Option<Api<Lease>>,
 }
 
 impl LiveAudit {
     /// Audits with the policy, the settings, the stores and the ledger of `evaluator`.
     pub fn new(evaluator: Evaluator) -> Self {
-        Self { evaluator, memory: Arc::default() }
+        Self { evaluator, memory: Arc::default(), leases: None }
     }
 
-    /// The audit of this moment. It blocks for as long as that takes.
+    /// The same, that tells which nodes hold external addresses, too: where the settings have pools of them, the
+    /// Leases of this namespace are read for each audit.
+    pub fn reading_leases(self, client: Client, namespace: &str) -> Self {
+        Self { leases: Some(Api::namespaced(client, namespace)), ..self }
+    }
+
+    /// The audit of this moment. It blocks for as long as that takes, so where Leases are read, it has to be asked for
+    /// where a runtime lets it block.
     ///
     /// # Errors
     /// [`JudgeError`] where the policy has no answer.
@@ -37,10 +54,25 @@ impl LiveAudit {
             ranges,
             snapshot: stores.snapshot(),
             in_flight: self.evaluator.ledger().held(),
+            holdings: if settings.settings.external.pools.is_empty() {
+                Ok(Holdings::default())
+            } else {
+                self.holdings()
+            },
             ledger: true,
             notes: stores.lagging(),
         };
         // Whoever panicked left what it had not put in yet out: that is asked for again.
         matter.audit(&mut self.memory.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+    /// What the Leases say now, or why they say nothing.
+    fn holdings(&self) -> Result<Holdings, String> {
+        let Some(leases) = &self.leases else { return Err("Leases are not read here".to_owned()) };
+        let runtime = Handle::try_current().map_err(|error| error.to_string())?;
+        let of_agents = ListParams::default().labels(&Observer::labels());
+        let leases = runtime.block_on(leases.list(&of_agents)).map_err(|error| words(&error))?;
+        let mut holdings = Holdings::new(Some(Timestamp::now()));
+        leases.items.iter().for_each(|lease| holdings.see(lease));
+        Ok(holdings)
     }
 }

@@ -17,6 +17,9 @@ pub struct Audit {
     /// The pools of Nodes; nothing where the settings have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Nodes>,
+    /// The pools of external addresses; nothing where the settings have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub external: Option<External>,
     /// What is not as it should be: by kind, then about pools in their order, then about Services by
     /// namespace and name, or about Nodes by name.
     pub findings: Vec<Finding>,
@@ -175,6 +178,102 @@ pub struct Block {
     pub evidence: Option<String>,
 }
 
+/// What there is to tell of external addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct External {
+    /// Their pools, in the order of the settings.
+    pub pools: Vec<ExternalPool>,
+    /// How many Services have recorded some.
+    pub count: usize,
+}
+
+/// A pool of external addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExternalPool {
+    /// Its name.
+    pub name: String,
+    /// Its ranges, in the order of the settings.
+    pub ranges: Vec<ExternalRange>,
+}
+
+/// A range of a pool of external addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExternalRange {
+    /// The range, as the settings write it: a CIDR, or its first and last address.
+    pub range: String,
+    /// Its first address.
+    pub first: IpAddr,
+    /// Its last address.
+    pub last: IpAddr,
+    /// The smallest CIDR around it.
+    pub around: IpNet,
+    /// How its addresses are used.
+    pub counts: ExternalCounts,
+    /// Addresses that are never handed out, in order, as few spans as there can be.
+    pub kept: Vec<Span>,
+    /// Every address that is used or in flight, in order.
+    pub addresses: Vec<ExternalAddress>,
+}
+
+/// How many addresses of a range are what. `usable` is `used`, `claimed` and `free` together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExternalCounts {
+    /// May be handed out.
+    pub usable: u128,
+    /// Of the usable ones: some Service has it.
+    pub used: u128,
+    /// Of the usable ones: are in flight.
+    pub claimed: u128,
+    /// Of the usable ones: may be handed out now.
+    pub free: u128,
+    /// Are never handed out.
+    pub excluded: u128,
+    /// Of these: some Service has it all the same.
+    pub beside: u128,
+    /// Are held by a node whose agent renews its heartbeat; nothing where no Leases were read.
+    pub held: Option<u128>,
+}
+
+/// An external address that is used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExternalAddress {
+    /// It.
+    pub address: IpAddr,
+    /// How.
+    pub state: State,
+    /// The Services that have it: one, where all is as it should be.
+    pub services: Vec<ExternalUse>,
+    /// The node that holds it, by its claim.
+    pub holder: Option<Holder>,
+}
+
+/// A Service that has an external address.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExternalUse {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Where it says so: `record`, a field, or the annotation of somebody else.
+    pub by: String,
+}
+
+/// A node that holds an external address, by its claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Holder {
+    /// Its name.
+    pub node: String,
+    /// Whether its agent renews its heartbeat, as far as one look can tell.
+    pub renewed: bool,
+}
+
 /// Something that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -222,8 +321,8 @@ impl Finding {
     }
 }
 
-/// The kinds of findings, those about Services and their pools first, then those about Nodes; of each the
-/// worst first. The names are those of `--fail-on`.
+/// The kinds of findings, those about Services and their pools first, then those about Nodes, then those about
+/// external addresses; of each the worst first. The names are those of `--fail-on`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -261,4 +360,20 @@ pub enum Kind {
     NoBlock,
     /// A pool of Nodes has no free block
     FullNodePool,
+    /// Several Services have an external address
+    SharedExternal,
+    /// A Service has recorded or claims an external address that the policy refuses it
+    RefusedExternal,
+    /// A Service uses an address of a pool of external addresses without being given it
+    ForeignExternal,
+    /// No living node holds the external address of a Service
+    NotHeld,
+    /// A Service has no external address, though it is to have one
+    NoExternal,
+    /// The status of a Service shows another external address than it has recorded
+    WrongIngress,
+    /// A node holds an external address that no Service has
+    IdleClaim,
+    /// A pool of external addresses has no free address
+    FullExternalPool,
 }

@@ -9,10 +9,14 @@ use std::sync::{Arc, RwLock};
 use anyhow::Context;
 use clusterip_core::settings::Settings;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::Value;
 
+use crate::agent::claims::EXTERNAL;
+use crate::agent::heartbeat::HEARTBEAT;
+use crate::agent::holdings::Holdings;
 use crate::cluster::claim_lease::{CLAIM, Claim, LABEL};
 use crate::cluster::failure::words;
 use crate::cluster::json_list;
@@ -26,7 +30,6 @@ use crate::cluster::snapshot::Snapshot;
 use crate::cluster::watched::Watched;
 
 /// A cluster at one moment.
-#[derive(Default)]
 pub struct Source {
     /// Its objects, as far as they are read.
     pub snapshot: Arc<RwLock<Snapshot>>,
@@ -34,6 +37,8 @@ pub struct Source {
     pub ranges: Vec<String>,
     /// What replicas of a server claim.
     pub in_flight: Vec<(IpAddr, Owner)>,
+    /// Who holds which external address, or why that is not known.
+    pub holdings: Result<Holdings, String>,
     /// What could not be found out.
     pub notes: Vec<String>,
 }
@@ -43,12 +48,13 @@ struct Collector {
     keepers: BTreeMap<Kind, Keeper>,
     snapshot: Snapshot,
     in_flight: Vec<(IpAddr, Owner)>,
+    holdings: Option<Holdings>,
 }
 
 impl Collector {
     fn new(settings: &Settings) -> Self {
         let keepers = kinds::asked(settings).map(|kind| (kind.clone(), Keeper::new(&kind))).collect();
-        Self { keepers, snapshot: Snapshot::default(), in_flight: Vec::new() }
+        Self { keepers, snapshot: Snapshot::default(), in_flight: Vec::new(), holdings: None }
     }
 
     fn take(&mut self, kind: &Kind, object: Watched) {
@@ -58,7 +64,10 @@ impl Collector {
     }
 
     /// What is claimed for a Service whose name is yet to be generated has no name.
-    fn claim(&mut self, lease: &Lease) {
+    fn lease(&mut self, lease: &Lease) {
+        if let Some(holdings) = &mut self.holdings {
+            holdings.see(lease);
+        }
         let label = lease.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL));
         if let Some(claim) = Claim::of(lease).filter(|_| label.is_some_and(|label| label == CLAIM)) {
             self.in_flight.push((claim.address, claim.owner));
@@ -66,10 +75,11 @@ impl Collector {
     }
 
     fn end(mut self, notes: Vec<String>) -> Source {
+        let holdings = self.holdings.ok_or_else(|| "no Leases were read".to_owned());
         self.in_flight.sort_by_key(|(address, _)| *address);
         let ranges = service_cidrs(self.snapshot.all("networking.k8s.io/v1", "ServiceCIDR"));
         let snapshot = Arc::new(RwLock::new(self.snapshot));
-        Source { snapshot, ranges, in_flight: self.in_flight, notes }
+        Source { snapshot, ranges, in_flight: self.in_flight, holdings, notes }
     }
 }
 
@@ -107,7 +117,9 @@ fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::E
     if kind == ("coordination.k8s.io/v1".to_owned(), "Lease".to_owned()) {
         // Leases of others may be as they like.
         if let Ok(lease) = serde_json::from_value(object) {
-            collector.claim(&lease);
+            // What time it was when the snapshot was taken, its Leases tell.
+            collector.holdings.get_or_insert_with(|| Holdings::new(None));
+            collector.lease(&lease);
         }
         return Ok(());
     }
@@ -126,14 +138,17 @@ pub async fn of_cluster(client: &Client, settings: &Settings, namespace: &str) -
     for kind in kinds::asked(settings) {
         live::each(client, &kind, &mut |object| collector.take(&kind, object)).await?;
     }
-    let claims = ListParams::default().labels(&format!("{LABEL}={CLAIM}"));
+    let claims = ListParams::default().labels(&format!("{LABEL} in ({CLAIM},{EXTERNAL},{HEARTBEAT})"));
     let mut leases = Api::<Lease>::all(client.clone()).list(&claims).await;
     if matches!(&leases, Err(kube::Error::Api(status)) if status.code == 403) {
         leases = Api::<Lease>::namespaced(client.clone(), namespace).list(&claims).await;
     }
     let mut notes = Vec::new();
     match leases {
-        Ok(leases) => leases.items.iter().for_each(|lease| collector.claim(lease)),
+        Ok(leases) => {
+            collector.holdings = Some(Holdings::new(Some(Timestamp::now())));
+            leases.items.iter().for_each(|lease| collector.lease(lease));
+        }
         Err(error) => notes.push(format!(
             "what servers have in flight is not known: leases can't be listed: {}; --server-namespace says where \
              their own are",

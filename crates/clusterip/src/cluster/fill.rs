@@ -1,7 +1,9 @@
-//! Filling addresses and blocks into manifests: the text stays as it is, comments and all, but for them.
+//! Filling addresses and blocks into manifests: the text stays as it is, comments and all, but for them. External
+//! addresses are filled in as the annotation that records them.
 
 use std::fmt::Display;
 
+use clusterip_core::external::RECORD_ANNOTATION;
 use serde_json::Value;
 
 use super::yaml::{Data, Key, Node};
@@ -21,6 +23,18 @@ pub struct Slot {
     /// What goes there.
     pub fields: Fields,
     place: Option<Spot>,
+    record: Option<Annotations>,
+}
+
+/// Where the record of the external addresses of a Service goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Annotations {
+    /// Among its annotations: in the place of what is recorded already, or before this character.
+    Among { at: usize, layout: Layout, record: Option<Place> },
+    /// Its annotations are written out as nothing.
+    Null(Place),
+    /// It has none: they go before this character of its `metadata`.
+    Missing { at: usize, layout: Layout },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +113,32 @@ impl Slot {
             }
             _ => None,
         };
-        Self { fields, place }
+        let record = if fields == Fields::ClusterIps { Annotations::of(object) } else { None };
+        Self { fields, place, record }
+    }
+
+    /// The edits that record external addresses; nothing where the text has no place for them.
+    pub fn record_edits(&self, record: &str, line_end: &str) -> Option<Vec<Edit>> {
+        let braces = || format!("{{\"{RECORD_ANNOTATION}\": {}}}", quoted(record));
+        Some(vec![match self.record? {
+            Annotations::Among { layout, record: Some(place), .. } => place.set(&layout.value(record)),
+            Annotations::Among { at, layout, record: None } => {
+                let field = format!("{}: {}", layout.key(RECORD_ANNOTATION), layout.value(record));
+                Edit { start: at, end: at, text: layout.join(&[field], line_end) }
+            }
+            Annotations::Null(place) => place.set(&braces()),
+            Annotations::Missing { at, layout } => {
+                let value = match layout {
+                    Layout::Block { indent } => {
+                        let indent = " ".repeat(indent + 2);
+                        format!("{line_end}{indent}{RECORD_ANNOTATION}: {}", layout.value(record))
+                    }
+                    _ => format!(" {}", braces()),
+                };
+                let field = format!("{}:{value}", layout.key("annotations"));
+                Edit { start: at, end: at, text: layout.join(&[field], line_end) }
+            }
+        }])
     }
 
     /// The edits that set the addresses or blocks; nothing where the text has no place for them.
@@ -138,24 +177,39 @@ impl Slot {
 
 impl Spec {
     fn of(spec: &Node, filled: Fields) -> Option<Self> {
-        let Data::Mapping(fields) = &spec.data else { return None };
-        let mut own = fields.iter().filter(|(key, _)| !key.merged);
-        let place = |name: &str| {
-            let (key, value) = own.clone().find(|(key, _)| key.name == name)?;
-            // Where a quoted text ends, the parser does not tell to the character; this one is empty.
-            let empty = matches!(&value.data, Data::Scalar(Value::String(text)) if text.is_empty());
-            let value_end = if empty { value.end.min(value.start + 2) } else { value.end };
-            Some(Place { key_end: key.end, value: value.start, value_end })
-        };
         let (first_name, all_name) = filled.names();
-        let (first, all) = (place(first_name), place(all_name));
-        let (at, layout) = match own.next() {
-            Some((key, _)) => (key.start, Layout::of(spec, key)),
-            // Before the brace that closes.
-            None if fields.is_empty() => (spec.end - 1, Layout::Empty),
-            None => return None,
-        };
-        Some(Self { at, layout, first, all })
+        let (at, layout) = room(spec)?;
+        Some(Self { at, layout, first: Place::of(spec, first_name), all: Place::of(spec, all_name) })
+    }
+}
+
+impl Annotations {
+    /// Those of the object that stands at `object`.
+    fn of(object: &Node) -> Option<Self> {
+        let own = |field: &(&Key, &Node)| !field.0.merged && !field.1.aliased;
+        let (_, metadata) = object.field("metadata").filter(|field| own(field) && !object.aliased)?;
+        match metadata.field("annotations") {
+            Some((key, Node { data: Data::Scalar(Value::Null), start, end, aliased: false, .. })) if !key.merged => {
+                Some(Self::Null(Place { key_end: key.end, value: *start, value_end: *end }))
+            }
+            Some(field) => {
+                let annotations = Some(field).filter(own)?.1;
+                let (at, layout) = room(annotations)?;
+                Some(Self::Among { at, layout, record: Place::of(annotations, RECORD_ANNOTATION) })
+            }
+            None => room(metadata).map(|(at, layout)| Self::Missing { at, layout }),
+        }
+    }
+}
+
+/// Before which character of a mapping there is room for fields, and how they are written there.
+fn room(mapping: &Node) -> Option<(usize, Layout)> {
+    let Data::Mapping(fields) = &mapping.data else { return None };
+    match fields.iter().find(|(key, _)| !key.merged) {
+        Some((key, _)) => Some((key.start, Layout::of(mapping, key))),
+        // Before the brace that closes.
+        None if fields.is_empty() => Some((mapping.end - 1, Layout::Empty)),
+        None => None,
     }
 }
 
@@ -196,6 +250,21 @@ impl Layout {
 }
 
 impl Place {
+    /// Where a field of a mapping stands.
+    fn of(mapping: &Node, name: &str) -> Option<Self> {
+        let (key, value) = mapping.field(name).filter(|(key, _)| !key.merged)?;
+        // Where a quoted text ends, the parser does not tell to the character. What is longer than its text is
+        // taken for quoted; another way to write it is found out when all is read again.
+        let value_end = match &value.data {
+            Data::Scalar(Value::String(text)) => match text.chars().count() {
+                plain if value.end == value.start + plain => value.end,
+                quoted => value.end.min(value.start + quoted + 2),
+            },
+            _ => value.end,
+        };
+        Some(Self { key_end: key.end, value: value.start, value_end })
+    }
+
     fn set(self, value: &str) -> Edit {
         // A value that is not written out has no place of its own: it goes behind the colon.
         if self.value == self.value_end {

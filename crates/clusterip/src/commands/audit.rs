@@ -106,6 +106,7 @@ impl Audit {
             ranges,
             snapshot: &source.snapshot,
             in_flight: source.in_flight,
+            holdings: source.holdings,
             ledger: false,
             notes: source.notes,
         };

@@ -21,7 +21,8 @@ use crate::settings;
 pub const HELP: &str = "\
 Workloads, Pods, Nodes and Namespaces anywhere among the manifests are evidence, and addresses set by \
 hand anywhere among them are used. Addresses are a forecast, unless they are filled in (-o yaml). Where the \
-settings have pools of Nodes, Nodes get their pod CIDRs, too.
+settings have pools of Nodes, Nodes get their pod CIDRs, too; where they have pools of external addresses, Services \
+get those as `clusterip serve` would give them.
 
 Exit status: 0; 1 when a Service or Node is denied; 2 for bad input or settings.";
 

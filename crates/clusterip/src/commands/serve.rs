@@ -267,8 +267,8 @@ impl Serve {
             limits.reviews = limits.reviews.max(CLAIMING_THREADS);
         }
         if let Some(address) = self.ui {
-            let (ui, audit) =
-                (UiServer::bind(address, ui::server::Limits::default()).await?, LiveAudit::new(evaluator.clone()));
+            let ui = UiServer::bind(address, ui::server::Limits::default()).await?;
+            let audit = LiveAudit::new(evaluator.clone()).reading_leases(client.clone(), &namespace);
             tracing::info!(url = %format_args!("http://{}/", ui.local_addr()), "showing the map");
             let end = until(&stopped);
             tasks.spawn(async move { Ok(ui.run(Arc::new(move || Ok(audit.audit()?)), end).await?) });

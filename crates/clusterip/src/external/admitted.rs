@@ -5,6 +5,8 @@
 
 use std::sync::{Arc, RwLock};
 
+use clusterip_core::answer::Answer;
+use clusterip_core::external::claim::FOREIGN_ANNOTATIONS;
 use clusterip_core::external::{Held, RECORD_ANNOTATION};
 use serde_json::{Map, Value, json};
 
@@ -23,13 +25,8 @@ pub fn refusal(
     snapshot: &Arc<RwLock<Snapshot>>,
     service: &Value,
 ) -> Result<Option<String>, ModuleError> {
-    let object = &bare(service);
-    let request =
-        ServiceRequest { uid: "external", username: "clusterip", object, old: None, dry_run: true }.to_value();
-    // About its other addresses others have decided.
-    let document = json!({"external": settings.document.get("external").unwrap_or(&Value::Null)});
-    let calls = Arc::new(SnapshotCalls::new(Arc::clone(snapshot)));
-    let answer = module.place(&request, &document, &Held::default(), calls)?;
+    let object = &bare(service, &[], &[RECORD_ANNOTATION]);
+    let answer = asked(module, settings, snapshot, object)?;
     if !answer.accepted {
         return Ok(Some(answer.message.unwrap_or_default()));
     }
@@ -41,15 +38,46 @@ pub fn refusal(
     Ok(changed.map(|_| "the policy would give it other addresses".to_owned()))
 }
 
-/// Of a Service what says which addresses it may have, and its record.
-fn bare(service: &Value) -> Value {
+/// Why a Service may not claim what it claims beside its record; nothing where it may. What others have is no
+/// matter here.
+///
+/// # Errors
+/// [`ModuleError`] where the policy does not answer.
+pub fn claim_refusal(
+    module: &Module,
+    settings: &LiveSettings,
+    snapshot: &Arc<RwLock<Snapshot>>,
+    service: &Value,
+) -> Result<Option<String>, ModuleError> {
+    let object = bare(service, &["externalIPs", "loadBalancerIP"], &FOREIGN_ANNOTATIONS);
+    let answer = asked(module, settings, snapshot, &object)?;
+    Ok((!answer.accepted).then(|| answer.message.unwrap_or_default()))
+}
+
+fn asked(
+    module: &Module,
+    settings: &LiveSettings,
+    snapshot: &Arc<RwLock<Snapshot>>,
+    object: &Value,
+) -> Result<Answer, ModuleError> {
+    let request =
+        ServiceRequest { uid: "external", username: "clusterip", object, old: None, dry_run: true }.to_value();
+    // About its other addresses others have decided.
+    let document = json!({"external": settings.document.get("external").unwrap_or(&Value::Null)});
+    let calls = Arc::new(SnapshotCalls::new(Arc::clone(snapshot)));
+    module.place(&request, &document, &Held::default(), calls)
+}
+
+/// Of a Service what says which addresses it may have, these fields of its `spec` and these annotations.
+fn bare(service: &Value, fields: &[&str], annotations: &[&str]) -> Value {
     let of = |path: &str, keys: &[&str]| -> Map<String, Value> {
         let fields = service.pointer(path).and_then(Value::as_object).into_iter().flatten();
         let kept = fields.filter(|(key, _)| keys.contains(&key.as_str()));
         kept.map(|(key, value)| (key.clone(), value.clone())).collect()
     };
     let mut metadata = of("/metadata", &["namespace", "name", "labels"]);
-    metadata.insert("annotations".to_owned(), of("/metadata/annotations", &[RECORD_ANNOTATION]).into());
-    let spec = of("/spec", &["type", "loadBalancerClass", "ipFamilies", "ipFamilyPolicy", "clusterIP", "clusterIPs"]);
+    metadata.insert("annotations".to_owned(), of("/metadata/annotations", annotations).into());
+    const SPEC: [&str; 6] = ["type", "loadBalancerClass", "ipFamilies", "ipFamilyPolicy", "clusterIP", "clusterIPs"];
+    let spec = of("/spec", &[&SPEC, fields].concat());
     json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
 }

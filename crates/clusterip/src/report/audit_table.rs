@@ -9,7 +9,9 @@ use super::moves::listed;
 use super::style;
 use super::table::count;
 use super::terminal::harmless;
-use crate::audit::model::{Audit, BlockRange, Counts, Finding, Kind, NodePool, Pool, Range};
+use crate::audit::model::{
+    Audit, BlockRange, Counts, ExternalCounts, ExternalPool, ExternalRange, Finding, Kind, NodePool, Pool, Range,
+};
 use crate::nodes::fill;
 
 /// How long a bar of fill is.
@@ -24,8 +26,8 @@ const NEARLY_FULL: u128 = 90;
 /// Where the table can't be laid out.
 pub fn audit(audit: &Audit) -> Result<String, std::io::Error> {
     let mut table = String::new();
-    // Where there are pools of Nodes alone, nothing need be said of Services.
-    if audit.nodes.is_none() || !audit.pools.is_empty() {
+    // Where there are pools of Nodes or of external addresses alone, nothing need be said of those of Services.
+    if (audit.nodes.is_none() && audit.external.is_none()) || !audit.pools.is_empty() {
         let titles = ["POOL", "RANGE", "USABLE", "USED", "CLAIMED", "FREE", "RESERVED", "BESIDE", "FILL"];
         put(
             &mut table,
@@ -39,6 +41,15 @@ pub fn audit(audit: &Audit) -> Result<String, std::io::Error> {
         }
         let titles = ["NODE POOL", "RANGE", "BLOCKS", "USABLE", "USED", "FREE", "WITHHELD", "BESIDE", "FILL"];
         let ranges = nodes.pools.iter().flat_map(|pool| pool.ranges.iter().map(|range| node_cells(pool, range)));
+        put(&mut table, &titles, ranges)?;
+    }
+    if let Some(external) = &audit.external {
+        if !table.is_empty() {
+            table.push('\n');
+        }
+        let titles =
+            ["EXTERNAL POOL", "RANGE", "USABLE", "USED", "HELD", "CLAIMED", "FREE", "EXCLUDED", "BESIDE", "FILL"];
+        let ranges = external.pools.iter().flat_map(|pool| pool.ranges.iter().map(|range| external_cells(pool, range)));
         put(&mut table, &titles, ranges)?;
     }
     let mut findings = audit.findings.as_slice();
@@ -79,6 +90,24 @@ fn node_cells(pool: &NodePool, range: &BlockRange) -> Vec<String> {
         quiet(withheld),
         quiet(beside),
         fill(used, free, usable),
+    ]
+}
+
+fn external_cells(pool: &ExternalPool, range: &ExternalRange) -> Vec<String> {
+    let ExternalCounts { usable, used, claimed, free, excluded, beside, held } = range.counts;
+    let left = if free == 0 { paint(style::ERROR, "0") } else { count(free) };
+    vec![
+        harmless(&pool.name),
+        range.range.clone(),
+        count(usable),
+        count(used),
+        // Where nobody knows, that is not none.
+        held.map_or_else(|| paint(style::FAINT, "?"), count),
+        quiet(claimed),
+        left,
+        quiet(excluded),
+        quiet(beside),
+        fill(used.saturating_add(claimed), free, usable),
     ]
 }
 
@@ -154,7 +183,9 @@ fn group(kind: Kind, findings: &[Finding]) -> Result<String, std::io::Error> {
 fn row(finding: &Finding) -> Vec<String> {
     if let Some(node) = &finding.node {
         let message = finding.message.strip_prefix(&format!("Node {node}: ")).unwrap_or(&finding.message);
-        let blocks = finding.blocks.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let blocks = finding.blocks.iter().map(ToString::to_string);
+        let addresses = finding.addresses.iter().map(ToString::to_string);
+        let blocks = blocks.chain(addresses).collect::<Vec<_>>().join(",");
         let message = message.strip_prefix(&format!("{blocks} ")).unwrap_or(message);
         return vec![harmless(node), if blocks.is_empty() { "-".to_owned() } else { blocks }, harmless(message)];
     }
@@ -163,7 +194,7 @@ fn row(finding: &Finding) -> Vec<String> {
     };
     let subject = format!("Service {namespace}/{name}: ");
     let message = finding.message.strip_prefix(&subject).unwrap_or(&finding.message);
-    let addresses = listed(&finding.addresses);
+    let addresses = if finding.addresses.is_empty() { "-".to_owned() } else { listed(&finding.addresses) };
     let message = message.strip_prefix(&format!("{addresses} ")).unwrap_or(message);
     vec![harmless(&format!("{namespace}/{name}")), addresses, harmless(message)]
 }
@@ -176,6 +207,10 @@ fn style(kind: Kind) -> anstyle::Style {
         Kind::ByHand | Kind::Squatter | Kind::MixedNodes | Kind::OverKubernetes | Kind::LowestOrder => style::WARNING,
         Kind::SharedBlock | Kind::WithheldBlock | Kind::NoBlock | Kind::FullNodePool => style::ERROR,
         Kind::WrongNodePool | Kind::OutsideNodePool => style::WARNING,
+        Kind::SharedExternal | Kind::RefusedExternal | Kind::NotHeld | Kind::NoExternal | Kind::FullExternalPool => {
+            style::ERROR
+        }
+        Kind::ForeignExternal | Kind::WrongIngress | Kind::IdleClaim => style::WARNING,
     }
 }
 
@@ -184,6 +219,9 @@ fn totals(audit: &Audit) -> String {
     let mut services = several(audit.services, "Service");
     if let Some(nodes) = &audit.nodes {
         let _ = write!(services, ", {}", several(nodes.count, "Node"));
+    }
+    if let Some(external) = &audit.external {
+        let _ = write!(services, ", {} with external addresses", external.count);
     }
     if audit.findings.is_empty() {
         return format!("{services}, {}", paint(style::GOOD, "nothing found"));

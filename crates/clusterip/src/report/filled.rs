@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::slice;
 
 use clusterip_core::answer::Outcome;
+use clusterip_core::external::claim::in_record;
+use clusterip_core::external::{self, RECORD_ANNOTATION};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -23,11 +25,14 @@ pub struct FillError {
 /// What goes into a manifest.
 struct Filling {
     fields: Fields,
+    /// Addresses or blocks, if it gets any.
     values: Vec<String>,
+    /// The record of its external addresses, if that changes.
+    record: Option<String>,
 }
 
-/// The texts of `sources`, one document stream, untouched but for the addresses of allocated Services and
-/// the blocks of such Nodes.
+/// The texts of `sources`, one document stream, untouched but for the addresses of allocated Services, the record
+/// of their external ones, and the blocks of such Nodes. A record that admission is going to take away stays.
 ///
 /// # Errors
 /// [`FillError`] for an object whose `spec` stands elsewhere (anchors, merge keys), or for a Service without
@@ -37,12 +42,19 @@ pub fn manifests(sources: &[Source], manifests: &[Manifest], plan: &Plan) -> Res
     let line_ends = sources.iter().map(|source| if source.text.contains("\r\n") { "\r\n" } else { "\n" });
     let line_ends: Vec<&str> = line_ends.collect();
     let filled = fillings(plan);
-    for (&index, Filling { values, .. }) in &filled {
+    for (&index, Filling { values, record, .. }) in &filled {
         let manifest = &manifests[index];
-        let reason = "its spec is missing, or an alias or merge key brings it in; write it out";
         let line_end = line_ends[manifest.origin.source];
-        let found = manifest.slot.as_ref().and_then(|slot| slot.edits(values, line_end));
-        edits[manifest.origin.source].extend(found.ok_or_else(|| FillError::of(manifest, reason))?);
+        let edits = &mut edits[manifest.origin.source];
+        if !values.is_empty() {
+            let reason = "its spec is missing, or an alias or merge key brings it in; write it out";
+            let found = manifest.slot.as_ref().and_then(|slot| slot.edits(values, line_end));
+            edits.extend(found.ok_or_else(|| FillError::of(manifest, reason))?);
+        }
+        if let Some(record) = record {
+            let found = manifest.slot.as_ref().and_then(|slot| slot.record_edits(record, line_end));
+            edits.extend(found.ok_or_else(|| FillError::of_record(manifest))?);
+        }
     }
     let mut stream = String::new();
     for (source, edits) in sources.iter().zip(edits) {
@@ -59,15 +71,18 @@ pub fn manifests(sources: &[Source], manifests: &[Manifest], plan: &Plan) -> Res
 
 /// What goes into which manifest.
 fn fillings(plan: &Plan) -> BTreeMap<usize, Filling> {
-    let services = plan.rows.iter().zip(&plan.manifests).filter(|(row, _)| row.decision == Outcome::Allocated);
-    let services = services.map(|(row, index)| {
-        let values = row.cluster_ips.iter().map(ToString::to_string).collect();
-        (*index, Filling { fields: Fields::ClusterIps, values })
+    let services = plan.rows.iter().zip(&plan.manifests).filter_map(|(row, index)| {
+        let given = row.cluster_ips.iter().filter(|_| row.decision == Outcome::Allocated);
+        let values: Vec<String> = given.map(ToString::to_string).collect();
+        let external = row.external.as_ref().filter(|external| external.decision == external::Outcome::Recorded);
+        let record = external.map(|external| in_record(&external.addresses));
+        let changes = !values.is_empty() || record.is_some();
+        changes.then_some((*index, Filling { fields: Fields::ClusterIps, values, record }))
     });
     let nodes = plan.nodes.iter().flat_map(|nodes| nodes.rows.iter().zip(&nodes.manifests));
     let nodes = nodes.filter(|(row, _)| row.decision == Outcome::Allocated).map(|(row, index)| {
         let values = row.pod_cidrs.iter().map(ToString::to_string).collect();
-        (*index, Filling { fields: Fields::PodCidrs, values })
+        (*index, Filling { fields: Fields::PodCidrs, values, record: None })
     });
     services.chain(nodes).collect()
 }
@@ -76,6 +91,11 @@ impl FillError {
     fn of(manifest: &Manifest, reason: &'static str) -> Self {
         let what = if manifest.is_node() { "block" } else { "address" };
         Self { origin: manifest.origin.clone(), what, reason }
+    }
+
+    fn of_record(manifest: &Manifest) -> Self {
+        let reason = "an alias or merge key brings its metadata or annotations in; write them out";
+        Self { what: "external address", ..Self::of(manifest, reason) }
     }
 }
 
@@ -90,16 +110,18 @@ fn verify(stream: &Source, manifests: &[Manifest], filled: &BTreeMap<usize, Fill
         next += 1;
     });
     let unlike = if read.is_ok() { unlike.unwrap_or(next) } else { 0 };
-    match manifests.get(unlike) {
-        Some(manifest) => {
-            let reason = match manifest.is_node() {
-                true => "the text around it is too unusual; set podCIDR and podCIDRs by hand",
-                false => "the text around it is too unusual; set clusterIP by hand",
-            };
-            Err(FillError::of(manifest, reason))
+    let Some(manifest) = manifests.get(unlike) else { return Ok(()) };
+    let alone = |filling: &&Filling| filling.values.is_empty() && filling.record.is_some();
+    Err(match filled.get(&unlike).filter(alone) {
+        Some(_) => FillError {
+            what: "external address",
+            ..FillError::of(manifest, "the text around it is too unusual; set the annotation by hand")
+        },
+        None if manifest.is_node() => {
+            FillError::of(manifest, "the text around it is too unusual; set podCIDR and podCIDRs by hand")
         }
-        None => Ok(()),
-    }
+        None => FillError::of(manifest, "the text around it is too unusual; set clusterIP by hand"),
+    })
 }
 
 /// Whether what was written is the manifest, with its addresses or blocks if it got any.
@@ -118,9 +140,22 @@ fn same(written: &Manifest, manifest: &Manifest, filling: Option<&Filling>) -> b
     written == object
 }
 
-fn set(object: &mut Value, Filling { fields, values }: &Filling) {
+fn set(object: &mut Value, Filling { fields, values, record }: &Filling) {
     let (first, all) = fields.names();
     let Some(object) = object.as_object_mut() else { return };
+    let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
+    if let (Some(metadata), Some(record)) = (metadata, record) {
+        let annotations = metadata.entry("annotations").or_insert(Value::Null);
+        if annotations.is_null() {
+            *annotations = Value::Object(Map::new());
+        }
+        if let Some(annotations) = annotations.as_object_mut() {
+            annotations.insert(RECORD_ANNOTATION.to_owned(), record.clone().into());
+        }
+    }
+    if values.is_empty() {
+        return;
+    }
     let spec = object.entry("spec").or_insert_with(|| Value::Object(Map::new()));
     let Some(spec) = spec.as_object_mut() else { return };
     let had_list = spec.contains_key(all);

@@ -1,6 +1,7 @@
 //! A plan as JSON.
 
 use clusterip_core::answer::Outcome;
+use clusterip_core::external;
 use serde::Serialize;
 
 use crate::nodes::planner::NodeRow;
@@ -11,14 +12,16 @@ struct Document<'p> {
     services: &'p [Row],
     #[serde(skip_serializing_if = "Option::is_none")]
     nodes: Option<&'p [NodeRow]>,
-    summary: Both,
+    summary: All,
 }
 
-/// Of the Services, and below a key of their own of the Nodes.
+/// Of the Services, and below keys of their own of external addresses and of Nodes.
 #[derive(Serialize)]
-struct Both {
+struct All {
     #[serde(flatten)]
     services: Summary,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    external: Option<ExternalSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
     nodes: Option<Summary>,
 }
@@ -51,13 +54,49 @@ impl Summary {
     }
 }
 
+/// How many Services have which decision about their external addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ExternalSummary {
+    /// Those that get addresses.
+    pub recorded: usize,
+    /// Those that lose them.
+    pub removed: usize,
+    /// Those that stay as they are.
+    pub left: usize,
+    /// Those that are refused for what they claim.
+    pub denied: usize,
+}
+
+impl ExternalSummary {
+    /// Counts rows that are about external addresses.
+    pub fn of(rows: &[Row]) -> Self {
+        let decisions = || rows.iter().filter_map(|row| Some(row.external.as_ref()?.decision));
+        let count = |wanted| decisions().filter(|decision| *decision == wanted).count();
+        Self {
+            recorded: count(external::Outcome::Recorded),
+            removed: count(external::Outcome::Removed),
+            left: count(external::Outcome::Left),
+            denied: count(external::Outcome::Denied),
+        }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> usize {
+        self.recorded + self.removed + self.left + self.denied
+    }
+}
+
 /// The plan, indented, with a line end.
 ///
 /// # Errors
 /// Where it can't be written as JSON.
 pub fn plan(plan: &Plan) -> Result<String, serde_json::Error> {
     let nodes = plan.nodes.as_ref().map(|nodes| nodes.rows.as_slice());
-    let summary = Both { services: Summary::of(&plan.rows), nodes: nodes.map(Summary::of_nodes) };
+    let summary = All {
+        services: Summary::of(&plan.rows),
+        external: plan.external.as_ref().map(|_| ExternalSummary::of(&plan.rows)),
+        nodes: nodes.map(Summary::of_nodes),
+    };
     let document = Document { services: &plan.rows, nodes, summary };
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }

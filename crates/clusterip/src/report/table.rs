@@ -5,17 +5,19 @@ use std::fmt::Write as _;
 use clusterip_core::address::Family;
 use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
+use clusterip_core::external;
+use clusterip_core::external::claim::in_record;
 
 use super::columns::{self, paint};
-use super::json::Summary;
+use super::json::{ExternalSummary, Summary};
 use super::style;
 use super::terminal::harmless;
 use crate::nodes::planner::{NodePlan, NodeRow, RangeUse};
-use crate::planner::{Plan, Row};
+use crate::planner::{ExternalRow, Plan, Row};
 use crate::pool_use::PoolUse;
 
-/// The table: a row for each Service and below it one for each Node, their warnings below them, and at the
-/// end a line with the totals of each. Coloured; whoever prints it takes the colours out where they don't
+/// The table: a row for each Service, below it one for each that gets external addresses, and then one for each
+/// Node, their warnings below them, and at the end a line with the totals of each. Coloured; whoever prints it takes the colours out where they don't
 /// belong.
 ///
 /// # Errors
@@ -29,6 +31,17 @@ pub fn plan(plan: &Plan) -> Result<String, std::io::Error> {
         let head = ["NAMESPACE", "SERVICE", "POOL", "CLUSTER-IP", "EVIDENCE"];
         put(&mut table, &head, plan.rows.iter().map(|row| (line(row).to_vec(), Remarks::of(row))))?;
         sums.push(totals(plan));
+    }
+    if let Some(pools) = &plan.external {
+        let rows = plan.rows.iter().filter_map(|row| Some((row, row.external.as_ref()?)));
+        // Why one is denied stands above, where its Service is.
+        let mut rows = rows.filter(|(row, _)| row.decision != Outcome::Denied).peekable();
+        if rows.peek().is_some() {
+            table.push('\n');
+            let head = ["NAMESPACE", "SERVICE", "EXTERNAL POOL", "EXTERNAL-IP", "REASON"];
+            put(&mut table, &head, rows.map(|(row, external)| (external_line(row, external).to_vec(), Remarks::NONE)))?;
+        }
+        sums.extend((!plan.rows.is_empty()).then(|| external_totals(plan, pools)));
     }
     if let Some(nodes) = nodes.filter(|nodes| !nodes.rows.is_empty()) {
         if !table.is_empty() {
@@ -51,6 +64,8 @@ struct Remarks<'r> {
 }
 
 impl<'r> Remarks<'r> {
+    const NONE: Self = Self { denied: None, warnings: &[] };
+
     fn of(row: &'r Row) -> Self {
         let denied = row.message.as_deref().filter(|_| row.decision == Outcome::Denied);
         Self { denied, warnings: &row.warnings }
@@ -94,6 +109,19 @@ fn node_line(row: &NodeRow) -> [String; 4] {
     let Common { pool, given, evidence } =
         common(row.decision, row.pool.as_deref(), &row.pod_cidrs, row.evidence.as_ref(), row.message.as_deref());
     [harmless(&row.name), pool, given, evidence]
+}
+
+fn external_line(row: &Row, ExternalRow { decision, pool, addresses, message }: &ExternalRow) -> [String; 5] {
+    let given = if addresses.is_empty() { "-".to_owned() } else { in_record(addresses) };
+    let style = if *decision == external::Outcome::Recorded { style::GOOD } else { style::FAINT };
+    let reason = match (message, decision) {
+        (Some(message), external::Outcome::Left) => format!("left: {}", harmless(message)),
+        (Some(message), decision) => format!("{}: {}", decision.name(), harmless(message)),
+        (None, _) => "-".to_owned(),
+    };
+    let [namespace, name] = [&row.namespace, &row.name].map(|text| harmless(text));
+    let pool = harmless(pool.as_deref().unwrap_or("-"));
+    [namespace, name, pool, paint(style, &given), paint(style::FAINT, &reason)]
 }
 
 /// The cells that Services and Nodes have in common.
@@ -144,12 +172,30 @@ fn evidence(report: &Report) -> String {
 
 fn totals(plan: &Plan) -> String {
     let mut line = decisions(plan.rows.len(), "Service", Summary::of(&plan.rows));
-    for PoolUse { name, family, used, usable, .. } in &plan.pools {
-        let several = plan.pools.iter().filter(|pool| pool.name == *name).count() > 1 || *family == Family::V6;
+    put_pools(&mut line, &plan.pools);
+    line
+}
+
+fn put_pools(line: &mut String, pools: &[PoolUse]) {
+    for PoolUse { name, family, used, usable, .. } in pools {
+        let several = pools.iter().filter(|pool| pool.name == *name).count() > 1 || *family == Family::V6;
         let family = if several { format!(" {family}") } else { String::new() };
         // Writing to a string can't fail.
         let _ = write!(line, "; {name}{family} {used} of {} used", count(*usable));
     }
+}
+
+fn external_totals(plan: &Plan, pools: &[PoolUse]) -> String {
+    let summary = ExternalSummary::of(&plan.rows);
+    let ExternalSummary { recorded, removed, left, denied } = summary;
+    let services = if summary.all() == 1 { "Service" } else { "Services" };
+    let removed = if removed == 0 { String::new() } else { format!(", {removed} removed") };
+    let denied_text = format!("{denied} denied");
+    let denied = if denied == 0 { denied_text } else { paint(style::ERROR, &denied_text) };
+    let all = summary.all();
+    let mut line =
+        format!("{all} {services} about external addresses: {recorded} recorded{removed}, {left} left, {denied}");
+    put_pools(&mut line, pools);
     line
 }
 

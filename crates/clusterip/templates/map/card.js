@@ -7,7 +7,10 @@ function addressFacts(range, item) {
   const { entry } = item;
   if (range.root.family.of) return blockFacts(range, item, address);
   const facts = [["Address", address], ["Pool", range.pool], ["State", stateInWords(item)]];
-  if (entry) {
+  if (entry?.services) {
+    for (const { namespace, name, by } of entry.services) facts.push(["Service", `${namespace}/${name}${by === "record" ? "" : `, by ${by}`}`]);
+    facts.push(["Held by", holderInWords(entry.holder)]);
+  } else if (entry) {
     facts.push(["Service", entry.name], ["Namespace", entry.namespace]);
     facts.push(["Belongs to", entry.pool === null ? "no pool" : `pool ${entry.pool}`]);
     facts.push(["Evidence", entry.evidence ?? "none"]);
@@ -15,6 +18,12 @@ function addressFacts(range, item) {
   }
   for (const finding of findingsAt(address)) facts.push(["Finding", sentenceOf(finding)]);
   return facts;
+}
+
+// Who holds an external address, as far as the audit could tell.
+function holderInWords(holder) {
+  if (!holder) return audit.external.pools.some((pool) => pool.ranges.some(({ counts }) => counts.held !== null)) ? "no node" : "not known";
+  return holder.renewed ? `Node ${holder.node}` : `Node ${holder.node}, whose agent does not renew its heartbeat`;
 }
 
 // Of a block of a Node, or of several that share it.

@@ -18,7 +18,7 @@ function addressLink(address) {
   return element("a", "address", address, { href: `#at=${address}`, "data-at": address });
 }
 
-// What a finding is about: addresses of a Service, or blocks of a Node.
+// What a finding is about: addresses of a Service, blocks of a Node, or what a Node holds.
 function placesOf(finding) {
   return [...(finding.addresses ?? []), ...(finding.blocks ?? [])];
 }

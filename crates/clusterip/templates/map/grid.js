@@ -73,7 +73,7 @@ class RangeMap {
     const entries = entriesIn(this.range, this.block.first, lastOf(this.block));
     const count = (state) => entries.filter((entry) => entry.state === state).length;
     const { one, many, cell } = this.range.words;
-    const words = [plural(sizeOf(this.block), one, many), `${formatNumber(count("used"))} used`];
+    const words = [plural(countIn(this.range, this.block), one, many), `${formatNumber(count("used"))} used`];
     for (const state of ["misplaced", "inFlight"]) {
       if (count(state) > 0) words.push(`${formatNumber(count(state))} ${STATES[state].word}`);
     }

@@ -3,7 +3,11 @@
 const audit = JSON.parse(document.getElementById("audit").textContent);
 
 const rangesOf = (pools, read) => pools.flatMap((pool) => pool.ranges.map((range) => (number) => read(pool, range, number)));
-const ranges = [...rangesOf(audit.pools, readRange), ...rangesOf(audit.nodes?.pools ?? [], readBlockRange)].map((read, number) => read(number));
+const ranges = [
+  ...rangesOf(audit.pools, readRange),
+  ...rangesOf(audit.nodes?.pools ?? [], readBlockRange),
+  ...rangesOf(audit.external?.pools ?? [], readExternalRange),
+].map((read, number) => read(number));
 const maps = ranges.map((range) => new RangeMap(range, document.querySelector(`[data-range="${range.number}"]`)));
 const homeless = drawFindings(audit.findings, ranges);
 const search = new Search(ranges, maps, homeless);

@@ -26,7 +26,8 @@ function hashOf({ query, at, open }) {
 // Whether a block is one that a range may be opened at.
 function isOpen(range, block) {
   const part = partOf(range, block);
-  return part !== null && part.bits < range.root.bits && numberIn(range, { family: block.family, value: block.first }) !== null;
+  const [from, to] = numbersIn(range, block);
+  return part !== null && part.bits < range.root.bits && from <= to;
 }
 
 // The range of an address or block, and its number there. An address in several is that of a Service.

@@ -45,21 +45,46 @@ function readBlockRange(pool, range, number) {
   return { number, pool: pool.name, root, entries: inOrder, kept, words: COUNTED.blocks };
 }
 
+// A range of a pool of external addresses: shown as the smallest block around it, of which it may be a part.
+function readExternalRange(pool, range, number) {
+  const root = parseBlock(range.around);
+  const [first, last] = [parseAddress(range.first).value, parseAddress(range.last).value];
+  const entries = range.addresses.map((address) => ({ ...address, value: parseAddress(address.address).value, range: number }));
+  const kept = range.kept.map((span) => ({
+    first: parseAddress(span.first).value,
+    last: parseAddress(span.last).value,
+    why: span.why,
+  }));
+  if (first > root.first) kept.unshift({ first: root.first, last: first - 1n, why: "outside" });
+  if (last < lastOf(root)) kept.push({ first: last + 1n, last: lastOf(root), why: "outside" });
+  return { number, pool: pool.name, root, within: { first, last }, title: range.range, entries, kept, words: COUNTED.external };
+}
+
 // By which number a range knows an address, or the first one of a block; none where it lies elsewhere.
 function numberIn(range, { family, value }) {
   const own = range.root.family;
   if ((own.of ?? own) !== family) return null;
   const number = value >> own.shift;
+  const { within } = range;
+  if (within && (number < within.first || number > within.last)) return null;
   return contains(range.root, own, number) ? number : null;
 }
 
 // The first and the last number of a range that has addresses of a block; the first behind the last where
 // none has.
-function numbersIn({ root }, block) {
-  const { family, first } = root;
+function numbersIn({ root, within }, block) {
+  const { family } = root;
   if ((family.of ?? family) !== block.family) return [1n, 0n];
+  const { first, last } = within ?? { first: root.first, last: lastOf(root) };
   const [from, to] = [block.first >> family.shift, lastOf(block) >> family.shift];
-  return [from > first ? from : first, to < lastOf(root) ? to : lastOf(root)];
+  return [from > first ? from : first, to < last ? to : last];
+}
+
+// How many addresses or blocks of a range lie in a part of it.
+function countIn({ within }, block) {
+  if (!within) return sizeOf(block);
+  const [from, to] = [block.first > within.first ? block.first : within.first, lastOf(block) < within.last ? lastOf(block) : within.last];
+  return to < from ? 0n : to - from + 1n;
 }
 
 // What is written as a block of addresses, as a part of a range; none where it is smaller than what is

@@ -7,11 +7,12 @@ const STATES = {
   inFlight: { class: "in-flight", word: "in flight" },
   reserved: { class: "reserved", word: "reserved", among: "among the reserved ones" },
   excluded: { class: "excluded", word: "excluded", among: "among the excluded ones" },
+  outside: { class: "excluded", word: "outside of the range", among: "outside of the range" },
   serviceRange: { class: "excluded", word: "withheld: in a Service range", among: "in a Service range" },
   servicePool: { class: "excluded", word: "withheld: in a pool of Services", among: "in a pool of Services" },
 };
 
-// What is counted in a range: addresses of Services, or blocks of Nodes.
+// What is counted in a range: addresses of Services, blocks of Nodes, or external addresses.
 const COUNTED = {
   addresses: {
     one: "address",
@@ -35,6 +36,17 @@ const COUNTED = {
     keptState: "excluded",
     unused: "used by no Node",
   },
+  external: {
+    one: "address",
+    many: "addresses",
+    title: "External addresses",
+    part: "Block",
+    parts: "Blocks",
+    cell: (count) => `a block of ${count}`,
+    kept: "excluded or outside of the range",
+    keptState: "excluded",
+    unused: "used by no Service",
+  },
 };
 
 const KINDS = {
@@ -55,6 +67,14 @@ const KINDS = {
   "withheld-block": "Nodes with blocks that are never handed out",
   "no-block": "Nodes without a block",
   "full-node-pool": "Full pools of Nodes",
+  "shared-external": "External addresses that several Services have",
+  "refused-external": "External addresses that the policy refuses",
+  "foreign-external": "External addresses used by other means",
+  "not-held": "External addresses that no living node holds",
+  "no-external": "Services without an external address",
+  "wrong-ingress": "Other external addresses in the status than are recorded",
+  "idle-claim": "External addresses held for no Service",
+  "full-external-pool": "Full pools of external addresses",
 };
 
 // From here on a number is written as a power of ten: nobody compares longer ones.
@@ -72,6 +92,7 @@ function plural(number, one, many) {
 // Who has something, or what a finding is about.
 function ownerOf(what) {
   if (what.holders) return what.holders.map((held) => `Node ${held.node}`).join(", ");
+  if (what.services) return [...what.services.map(({ namespace, name }) => `${namespace}/${name}`), ...(what.holder ? [`Node ${what.holder.node}`] : [])].join(", ");
   return what.node ? `Node ${what.node}` : `${what.namespace}/${what.name}`;
 }
 

@@ -70,7 +70,12 @@ pub fn page(audit: &Audit) -> Result<String, PageError> {
         policy: content_security_policy(),
         style: assets::STYLE,
         script: assets::SCRIPT,
-        title: if with_nodes { "Addresses of Services, blocks of Nodes" } else { "Addresses of Services" },
+        title: match (with_nodes, audit.external.is_some()) {
+            (false, false) => "Addresses of Services",
+            (true, false) => "Addresses of Services, blocks of Nodes",
+            (false, true) => "Addresses of Services, external addresses",
+            (true, true) => "Addresses of Services, blocks of Nodes, external addresses",
+        },
         states: &states(if with_nodes { "excluded or withheld" } else { "excluded" }),
         pools: pools::pools(audit),
         findings,

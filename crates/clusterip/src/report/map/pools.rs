@@ -1,7 +1,5 @@
 //! The pools as the tables at the head of the page show them.
 
-use ipnet::IpNet;
-
 use super::number::{grouped, thousandths};
 use crate::audit::model::{self, Audit, State};
 
@@ -13,25 +11,28 @@ pub(super) struct Pool<'a> {
     pub(super) ranges: Vec<Range>,
 }
 
-/// All pools: those of Services, and those of Nodes, if the settings have any.
+/// All pools: those of Services, and those of Nodes and of external addresses, if the settings have any.
 pub(super) struct Pools<'a> {
     pub(super) services: Vec<Pool<'a>>,
     pub(super) nodes: Option<Vec<Pool<'a>>>,
+    pub(super) external: Option<Vec<Pool<'a>>>,
 }
 
 /// A range: a row of the table.
 pub(super) struct Range {
     /// Its place among all ranges of all pools: the script finds it by that.
     pub(super) number: usize,
-    pub(super) cidr: IpNet,
+    pub(super) cidr: String,
     /// The prefix length of the blocks of a range for Nodes.
     pub(super) block_length: Option<u8>,
     pub(super) used: String,
     pub(super) claimed: String,
     pub(super) free: String,
     pub(super) usable: String,
-    /// Reserved, or withheld.
+    /// Reserved, withheld, or excluded.
     pub(super) kept: String,
+    /// How many a living node holds, where that is known.
+    pub(super) held: String,
     pub(super) misplaced: String,
     /// How much of what is usable is taken, in words.
     pub(super) share: String,
@@ -58,13 +59,21 @@ pub(super) fn pools(audit: &Audit) -> Pools<'_> {
         });
         pools.collect()
     });
-    Pools { services, nodes }
+    let external = audit.external.as_ref().map(|external| {
+        let pools = external.pools.iter().map(|pool| Pool {
+            name: &pool.name,
+            title: format!("{}: external addresses", pool.name),
+            ranges: pool.ranges.iter().map(|range| Range::of_external(number(), range)).collect(),
+        });
+        pools.collect()
+    });
+    Pools { services, nodes, external }
 }
 
 impl<'a> Pools<'a> {
     /// All of them, as the sections of the page come.
     pub(super) fn all(&self) -> impl Iterator<Item = &Pool<'a>> {
-        self.services.iter().chain(self.nodes.iter().flatten())
+        self.services.iter().chain(self.nodes.iter().flatten()).chain(self.external.iter().flatten())
     }
 }
 
@@ -75,13 +84,14 @@ impl Range {
         let fill = Fill::of(counts.used, counts.claimed, counts.usable);
         Self {
             number,
-            cidr: range.cidr,
+            cidr: range.cidr.to_string(),
             block_length: None,
             used: grouped(counts.used),
             claimed: grouped(counts.claimed),
             free: grouped(counts.free),
             usable: grouped(counts.usable),
             kept: grouped(counts.reserved),
+            held: String::new(),
             misplaced: grouped(misplaced as u128),
             share: fill.share,
             used_width: fill.used,
@@ -95,13 +105,35 @@ impl Range {
         let fill = Fill::of(counts.used, 0, counts.usable);
         Self {
             number,
-            cidr: range.cidr,
+            cidr: range.cidr.to_string(),
             block_length: Some(range.block_length),
             used: grouped(counts.used),
             claimed: grouped(0),
             free: grouped(counts.free),
             usable: grouped(counts.usable),
             kept: grouped(counts.withheld),
+            held: String::new(),
+            misplaced: grouped(misplaced as u128),
+            share: fill.share,
+            used_width: fill.used,
+            claimed_width: fill.claimed,
+        }
+    }
+
+    fn of_external(number: usize, range: &model::ExternalRange) -> Self {
+        let counts = range.counts;
+        let misplaced = range.addresses.iter().filter(|address| address.state == State::Misplaced).count();
+        let fill = Fill::of(counts.used, counts.claimed, counts.usable);
+        Self {
+            number,
+            cidr: range.range.clone(),
+            block_length: None,
+            used: grouped(counts.used),
+            claimed: grouped(counts.claimed),
+            free: grouped(counts.free),
+            usable: grouped(counts.usable),
+            kept: grouped(counts.excluded),
+            held: counts.held.map_or_else(|| "not known".to_owned(), grouped),
             misplaced: grouped(misplaced as u128),
             share: fill.share,
             used_width: fill.used,

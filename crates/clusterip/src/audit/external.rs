@@ -1,0 +1,194 @@
+//! How the pools of external addresses are used, by which Services, and which nodes hold their addresses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use clusterip_core::settings::ExternalSettings;
+use serde_json::Value;
+
+use super::build::Matter;
+use super::external_findings as findings;
+use super::external_judge::{self, Judged};
+use super::external_ranges;
+use super::judge::{JudgeError, Memory};
+use super::model::{External, ExternalAddress, ExternalPool, ExternalUse, Finding, Holder, State};
+use crate::agent::assignments::Assignments;
+use crate::agent::holdings;
+use crate::cluster::ledger::Owner;
+use crate::cluster::object::{name, namespace};
+use crate::external::assignments::assignments;
+
+/// What there is to tell of external addresses, and in `findings` what is wrong with them; nothing where the
+/// settings have no pools of them. What is in `memory` and still holds is not asked for again.
+///
+/// # Errors
+/// [`JudgeError`] for the first Service that the policy has no answer for.
+pub fn audit(
+    matter: &Matter<'_>,
+    memory: &mut Memory,
+    findings: &mut Vec<Finding>,
+    notes: &mut Vec<String>,
+) -> Result<Option<External>, JudgeError> {
+    let settings = &matter.settings.settings.external;
+    if settings.pools.is_empty() {
+        return Ok(None);
+    }
+    let judged = external_judge::all(matter.module, matter.settings, matter.snapshot, memory)?;
+    let nodes = matter.objects("v1", "Node");
+    let by_id: BTreeMap<&(String, String), &Judged> = judged.iter().map(|one| (&one.id, one)).collect();
+    let refusal = &mut |service: &Value| {
+        let id = (namespace(service).to_owned(), name(service).to_owned());
+        by_id.get(&id).and_then(|one| one.refused.record.clone())
+    };
+    let services = judged.iter().map(|one| one.service.clone());
+    let (assigned, _) = assignments(settings, services, &nodes, refusal);
+    let uses = uses(settings, &judged);
+    for one in &judged {
+        findings::of_service(settings, one, findings);
+    }
+    findings::of_shared(settings, &uses, findings);
+    match &matter.holdings {
+        Ok(holdings) => findings::of_holders(settings, &assigned, holdings, !nodes.is_empty(), findings),
+        Err(reason) => notes.push(format!("which nodes hold external addresses is not known: {reason}")),
+    }
+    let used = used(&judged, uses, &matter.in_flight, matter.holdings.as_ref().ok());
+    let held = matter.holdings.as_ref().ok().map(|holdings| held(&assigned, holdings));
+    let range = |pool, range| external_ranges::range(pool, range, &used, held.as_ref());
+    let pools = settings.pools.iter().map(|pool| ExternalPool {
+        name: pool.name.clone(),
+        ranges: pool.ranges.iter().map(|span| range(pool, span)).collect(),
+    });
+    let pools: Vec<ExternalPool> = pools.collect();
+    findings::of_pools(settings, &pools, findings);
+    let count = judged.iter().filter(|one| !one.recorded.is_empty()).count();
+    Ok(Some(External { pools, count }))
+}
+
+/// The Services that have each address of the pools, in their order, and where each of them says so.
+fn uses(settings: &ExternalSettings, judged: &[Judged]) -> BTreeMap<IpAddr, Vec<ExternalUse>> {
+    let mut uses: BTreeMap<IpAddr, Vec<ExternalUse>> = BTreeMap::new();
+    for one in judged {
+        let recorded = one.recorded.iter().map(|address| ("record", *address));
+        for (by, address) in recorded.chain(one.claims.iter().copied()) {
+            let uses = uses.entry(address).or_default();
+            // A place says it once.
+            let (namespace, name) = one.id.clone();
+            if !uses.iter().any(|other| (&other.namespace, &other.name) == (&namespace, &name)) {
+                uses.push(ExternalUse { namespace, name, by: by.to_owned() });
+            }
+        }
+    }
+    uses.retain(|address, _| settings.pool_of(*address).is_some());
+    uses
+}
+
+/// Every address that is used or in flight.
+fn used(
+    judged: &[Judged],
+    uses: BTreeMap<IpAddr, Vec<ExternalUse>>,
+    in_flight: &[(IpAddr, Owner)],
+    holdings: Option<&holdings::Holdings>,
+) -> BTreeMap<IpAddr, ExternalAddress> {
+    let wrong = judged.iter().flat_map(|one| {
+        let recorded = one.recorded.iter().filter(|_| one.refused.record.is_some());
+        recorded.chain(one.claims.iter().map(|(_, address)| address))
+    });
+    let wrong: BTreeSet<IpAddr> = wrong.copied().collect();
+    let holder = |address| {
+        let holder = holdings.and_then(|holdings| holdings.holder(address));
+        holder.map(|holder| Holder { renewed: holder.renewal.problem().is_none(), node: holder.node })
+    };
+    let mut used: BTreeMap<IpAddr, ExternalAddress> = BTreeMap::new();
+    for (address, services) in uses {
+        let state = if services.len() > 1 || wrong.contains(&address) { State::Misplaced } else { State::Used };
+        used.insert(address, ExternalAddress { address, state, services, holder: holder(address) });
+    }
+    for (address, owner) in in_flight {
+        let (namespace, name) = owner.id();
+        let service =
+            || ExternalUse { namespace: namespace.to_owned(), name: name.to_owned(), by: "record".to_owned() };
+        used.entry(*address).or_insert_with(|| ExternalAddress {
+            address: *address,
+            state: State::InFlight,
+            services: vec![service()],
+            holder: holder(*address),
+        });
+    }
+    used
+}
+
+/// The addresses of Services that a living node holds.
+fn held(assigned: &Assignments, holdings: &holdings::Holdings) -> BTreeSet<IpAddr> {
+    let living = holdings.all().filter(|(_, holder)| holder.renewal.problem().is_none());
+    living.map(|(address, _)| address).filter(|address| assigned.contains_key(address)).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::{Arc, RwLock};
+
+    use serde_json::json;
+
+    use super::super::model::Kind;
+    use super::*;
+    use crate::cluster::snapshot::Snapshot;
+    use crate::live_settings::{LiveSettings, judge};
+    use crate::policy::module::{EMBEDDED, Module};
+
+    fn live(module: &Module, range: &str) -> LiveSettings {
+        let matches = json!({"namespaceSelector": {"matchLabels": {"team": "web"}}});
+        let pools = json!([{"name": "lan", "cidrs": [range], "match": matches}]);
+        judge(module, json!({"external": {"pools": pools}}), &[]).unwrap()
+    }
+
+    fn service(record: &str, address: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"namespace": "shop", "name": "web", "annotations": {"clusterip-policy/external-addresses": record}},
+            "spec": {"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external", "clusterIP": address},
+        })
+    }
+
+    #[test]
+    fn what_is_remembered_never_outlives_what_it_was_said_of() {
+        let module = Module::new(EMBEDDED).unwrap();
+        let snapshot = Arc::new(RwLock::new(Snapshot::default()));
+        let mut memory = Memory::default();
+        let mut found = |live: &LiveSettings, change: &dyn Fn(&mut Snapshot)| {
+            change(&mut snapshot.write().unwrap());
+            let matter = Matter {
+                module: &module,
+                settings: live,
+                ranges: Vec::new(),
+                snapshot: &snapshot,
+                in_flight: Vec::new(),
+                holdings: Err("nobody looked".to_owned()),
+                ledger: false,
+                notes: Vec::new(),
+            };
+            let audit = matter.audit(&mut memory).unwrap();
+            audit.findings.iter().map(|finding| finding.kind).collect::<Vec<_>>()
+        };
+        let team = |team: &'static str| {
+            move |all: &mut Snapshot| {
+                let metadata = json!({"name": "shop", "labels": {"team": team}});
+                all.insert(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
+            }
+        };
+        let (first, other) = (live(&module, "10.0.9.0/24"), live(&module, "10.0.8.0/24"));
+        let refused = [Kind::RefusedExternal];
+        team("web")(&mut snapshot.write().unwrap());
+        assert_eq!(found(&first, &|all| all.insert(service("10.0.9.10", "None"))), []);
+        assert_eq!(found(&first, &|_| ()), [], "the same again");
+        assert_eq!(found(&first, &|all| all.insert(service("10.0.9.0", "None"))), refused, "another record");
+        assert_eq!(found(&first, &|_| ()), refused, "the same again");
+        assert_eq!(found(&first, &|all| all.insert(service("10.0.9.10", "None"))), [], "its record of before");
+        assert_eq!(found(&first, &team("db")), refused, "another label of its namespace");
+        assert_eq!(found(&first, &team("web")), [], "its label of before");
+        assert_eq!(found(&other, &|_| ()), refused, "other settings");
+        let gone = |all: &mut Snapshot| assert!(all.remove("v1", "Service", "shop", "web").is_some());
+        assert_eq!(found(&first, &gone), [], "it is gone");
+        assert!(memory.external.is_empty());
+    }
+}

@@ -1,0 +1,178 @@
+//! What is not as it should be about external addresses, in words.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use clusterip_core::address::Family;
+use clusterip_core::settings::ExternalSettings;
+
+use super::external_judge::Judged;
+use super::model::{ExternalPool, ExternalUse, Finding, Kind};
+use crate::agent::assignments::Assignments;
+use crate::agent::claims;
+use crate::agent::holdings::Holdings;
+
+/// What is wrong with a Service.
+pub fn of_service(settings: &ExternalSettings, one: &Judged, findings: &mut Vec<Finding>) {
+    let mut found = |kind, addresses: Vec<IpAddr>, message: String, way_out: &str| {
+        findings.push(about(settings, kind, (&one.id.0, &one.id.1), addresses, message, way_out));
+    };
+    if let Some(reason) = &one.refused.record {
+        let message =
+            format!("{} is recorded, and the policy refuses it: {}", listed(&one.recorded), bare(one, reason));
+        let way_out = "no agent holds it: take the annotation clusterip-policy/external-addresses away, and \
+                       `clusterip serve` gives the Service another, if it is to have one";
+        found(Kind::RefusedExternal, one.recorded.clone(), message, way_out);
+    }
+    let claimed: Vec<IpAddr> = one.claims.iter().map(|(_, address)| *address).collect();
+    match &one.refused.claims {
+        Some(reason) => {
+            let message = format!("{} is claimed, and the policy refuses it: {}", listed(&claimed), bare(one, reason));
+            let way_out = "take the claim away: the policy did not see it, or it is older than the pool";
+            found(Kind::RefusedExternal, claimed, message, way_out);
+        }
+        None => {
+            for (place, address) in &one.claims {
+                let message =
+                    format!("{address} {}, and is used by {place}: no agent holds it", lies(settings, *address));
+                let way_out = "let the Service be given an address (type: LoadBalancer with the loadBalancerClass of the \
+                               settings), or exclude this one from the pool";
+                found(Kind::ForeignExternal, vec![*address], message, way_out);
+            }
+        }
+    }
+    if one.served && one.recorded.is_empty() {
+        let message = "it has no external address, and is to have one".to_owned();
+        let way_out = "`clusterip serve` gives it one; where it can't, its log and the Events of the Service say why";
+        found(Kind::NoExternal, Vec::new(), message, way_out);
+    }
+    let strange: Vec<IpAddr> = one.shown.iter().copied().filter(|address| !one.recorded.contains(address)).collect();
+    if one.served && !strange.is_empty() {
+        let recorded = if one.recorded.is_empty() { "nothing".to_owned() } else { listed(&one.recorded) };
+        let message = format!("{} is shown in its status, and it has recorded {recorded}", listed(&strange));
+        let way_out = "`clusterip serve` writes the status of these Services: let nothing else do so";
+        found(Kind::WrongIngress, strange, message, way_out);
+    }
+}
+
+/// Which addresses several Services have.
+pub fn of_shared(settings: &ExternalSettings, uses: &BTreeMap<IpAddr, Vec<ExternalUse>>, findings: &mut Vec<Finding>) {
+    // Of many the first few: each of them has a finding of its own.
+    const SHOWN: usize = 3;
+    for (address, services) in uses.iter().filter(|(_, services)| services.len() > 1) {
+        for (index, one) in services.iter().enumerate() {
+            let others = services.iter().enumerate().filter(|(other, _)| *other != index);
+            let others =
+                others.map(|(_, ExternalUse { namespace, name, by })| format!("Service {namespace}/{name} ({by})"));
+            let mut words: Vec<String> = others.take(SHOWN).collect();
+            if services.len() - 1 > SHOWN {
+                words.push(format!("{} more", services.len() - 1 - SHOWN));
+            }
+            let message = format!("{address} is its own ({}), and that of {}", one.by, words.join(", "));
+            let way_out = "take the address away from all but one of them: agents hold it for the one whose status shows it, \
+                           or else for the first by namespace and name";
+            let subject = (&one.namespace, &one.name);
+            findings.push(about(settings, Kind::SharedExternal, subject, vec![*address], message, way_out));
+        }
+    }
+}
+
+/// Which addresses nobody holds, and which are held for nobody. `nodes` says whether any Node is known.
+pub fn of_holders(
+    settings: &ExternalSettings,
+    assigned: &Assignments,
+    holdings: &Holdings,
+    nodes: bool,
+    findings: &mut Vec<Finding>,
+) {
+    for (address, assignment) in assigned {
+        let message = match holdings.holder(*address) {
+            Some(holder) => match holder.renewal.problem() {
+                None => continue,
+                Some(problem) => format!("{address} is held by node {}, and {problem}", holder.node),
+            },
+            None => format!("{address} is held by no node"),
+        };
+        let nobody_may = nodes && assignment.nodes.is_empty();
+        let message = if nobody_may { format!("{message}, and none may hold it") } else { message };
+        let way_out = match nobody_may {
+            true => "look after the nodes: none is ready and matches `nodes` of the pool",
+            false => {
+                "another node takes it over within half a minute, if `clusterip agent` runs there: its log says what \
+                 keeps it"
+            }
+        };
+        let subject = (&assignment.service.0, &assignment.service.1);
+        findings.push(about(settings, Kind::NotHeld, subject, vec![*address], message, way_out));
+    }
+    for (address, holder) in holdings.all().filter(|(address, _)| !assigned.contains_key(address)) {
+        let lease = claims::name(address);
+        let message = format!("Node {}: {address} is held by it (Lease {lease}), and given to no Service", holder.node);
+        let way_out = "agents give it back within a minute; where none runs any more, delete the Lease";
+        findings.push(Finding {
+            node: Some(holder.node),
+            addresses: vec![address],
+            pool: pool(settings, address),
+            ..Finding::new(Kind::IdleClaim, message, way_out)
+        });
+    }
+}
+
+/// What is wrong with the pools.
+pub fn of_pools(settings: &ExternalSettings, pools: &[ExternalPool], findings: &mut Vec<Finding>) {
+    for (pool, used) in settings.pools.iter().zip(pools) {
+        for family in [Family::V4, Family::V6].into_iter().filter(|family| pool.has(*family)) {
+            let ranges: Vec<_> = used.ranges.iter().filter(|range| Family::of(range.first) == family).collect();
+            if ranges.iter().any(|range| range.counts.free > 0) {
+                continue;
+            }
+            let usable = ranges.iter().fold(0_u128, |sum, range| sum.saturating_add(range.counts.usable));
+            let ranges = ranges.iter().map(|range| range.range.as_str()).collect::<Vec<_>>().join(", ");
+            let message = format!("external pool {} ({ranges}) is full: all {usable} addresses are used", pool.name);
+            let way_out = "add a range to the pool, or delete Services that are not needed";
+            let found = Finding::new(Kind::FullExternalPool, message, way_out);
+            findings.push(Finding { pool: Some(pool.name.clone()), ..found });
+        }
+    }
+}
+
+fn about(
+    settings: &ExternalSettings,
+    kind: Kind,
+    (namespace, name): (&String, &String),
+    addresses: Vec<IpAddr>,
+    message: String,
+    way_out: &str,
+) -> Finding {
+    Finding {
+        namespace: Some(namespace.clone()),
+        name: Some(name.clone()),
+        pool: addresses.iter().find_map(|address| pool(settings, *address)),
+        addresses,
+        ..Finding::new(kind, format!("Service {namespace}/{name}: {message}"), way_out)
+    }
+}
+
+/// What the policy says, without the name of the Service.
+fn bare<'r>(one: &Judged, reason: &'r str) -> &'r str {
+    let subject = format!("Service {}/{}: ", one.id.0, one.id.1);
+    reason.strip_prefix(&subject).unwrap_or(reason)
+}
+
+fn pool(settings: &ExternalSettings, address: IpAddr) -> Option<String> {
+    settings.pool_of(address).map(|pool| pool.name.clone())
+}
+
+/// `lies in pool lan (10.0.9.10-10.0.9.40)`
+fn lies(settings: &ExternalSettings, address: IpAddr) -> String {
+    let pool = settings.pool_of(address);
+    let range = pool.and_then(|pool| pool.ranges.iter().find(|range| range.contains(address)));
+    match (pool, range) {
+        (Some(pool), Some(range)) => format!("lies in pool {} ({range})", pool.name),
+        _ => "lies in no pool".to_owned(),
+    }
+}
+
+fn listed(addresses: &[IpAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,137 @@
+//! What Services have of external addresses, and what the policy says of it.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use clusterip_core::external::RECORD_ANNOTATION;
+use clusterip_core::external::claim::{addresses, claims};
+use clusterip_core::service::Service;
+use clusterip_core::settings::ExternalSettings;
+use serde_json::Value;
+
+use super::judge::{JudgeError, Memory};
+use crate::cluster::object::{Packed, text};
+use crate::cluster::snapshot::Snapshot;
+use crate::external::admitted::{claim_refusal, refusal};
+use crate::external::recorded::{is_served, shown};
+use crate::live_settings::LiveSettings;
+use crate::policy::module::{Module, ModuleError};
+
+/// The place of an address that only the status of a Service shows.
+const STATUS: &str = "status.loadBalancer.ingress";
+
+/// A Service that has to do with external addresses.
+pub struct Judged {
+    /// Its namespace and name.
+    pub id: (String, String),
+    /// It.
+    pub service: Value,
+    /// Whether it is one of those that get external addresses.
+    pub served: bool,
+    /// What it has recorded, in pools and outside of them.
+    pub recorded: Vec<IpAddr>,
+    /// What it has of the pools by other means, each with its place.
+    pub claims: Vec<(&'static str, IpAddr)>,
+    /// What its status shows.
+    pub shown: BTreeSet<IpAddr>,
+    /// What the policy has against it.
+    pub refused: Refused,
+}
+
+/// What the policy has against a Service, in its words; nothing where it has nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Refused {
+    /// Against what is recorded.
+    pub record: Option<String>,
+    /// Against what is claimed otherwise.
+    pub claims: Option<String>,
+}
+
+/// What was said of a Service before, and of which one.
+pub(super) struct Known {
+    service: Packed,
+    revision: (u64, u64),
+    refused: Refused,
+}
+
+/// Asks about every Service that has recorded external addresses or claims some of the pools, in the order of
+/// their namespaces and names; those that are to have some are told, too. What is in `memory` and still holds is
+/// not asked for again.
+///
+/// # Errors
+/// [`JudgeError`] for the first Service that the policy has no answer for.
+pub fn all(
+    module: &Module,
+    live: &LiveSettings,
+    snapshot: &Arc<RwLock<Snapshot>>,
+    memory: &mut Memory,
+) -> Result<Vec<Judged>, JudgeError> {
+    let external = &live.settings.external;
+    // What is said afterwards is at least as new as these revisions.
+    let services: Vec<((String, String), Packed, (u64, u64))> = {
+        let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
+        let service = |id: (String, String)| {
+            let service = snapshot.packed("v1", "Service", &id.0, &id.1)?.clone();
+            let revision = snapshot.revision(&id.0);
+            Some((id, service, revision))
+        };
+        snapshot.names("v1", "Service", None).into_iter().filter_map(service).collect()
+    };
+    let mut known = std::mem::take(&mut memory.external);
+    let mut judged = Vec::new();
+    for (id, packed, revision) in services {
+        let Some(mut one) = seen(external, id, packed.value()) else { continue };
+        one.refused = match known.remove(&one.id) {
+            Some(known) if known.service == packed && known.revision == revision => known.refused,
+            _ => refused(module, live, snapshot, &one)
+                .map_err(|error| JudgeError::of_service(&one.id.0, &one.id.1, error))?,
+        };
+        let refused = one.refused.clone();
+        memory.external.insert(one.id.clone(), Known { service: packed, revision, refused });
+        judged.push(one);
+    }
+    Ok(judged)
+}
+
+/// What a Service says; nothing where it has nothing to do with external addresses, or is going.
+fn seen(external: &ExternalSettings, id: (String, String), service: Value) -> Option<Judged> {
+    let served = is_served(&service, external);
+    let recorded = addresses(text(&service, &["metadata", "annotations", RECORD_ANNOTATION]));
+    let shown = shown(&service);
+    let mut claims = Service::read(&service, "object").map(|service| claims(&service)).unwrap_or_default();
+    // By that field ours ask, too.
+    claims.retain(|(place, _)| !served || *place != "spec.loadBalancerIP");
+    // What the status of ours shows is ours to say.
+    let by_others =
+        shown.iter().filter(|_| !served).filter(|address| !claims.iter().any(|(_, other)| other == *address));
+    let by_others: Vec<_> = by_others.map(|address| (STATUS, *address)).collect();
+    claims.extend(by_others);
+    claims.retain(|(_, address)| external.pool_of(*address).is_some() && !recorded.contains(address));
+    let going = service.pointer("/metadata/deletionTimestamp").is_some_and(|going| !going.is_null());
+    let concerned = served || !recorded.is_empty() || !claims.is_empty();
+    let refused = Refused::default();
+    (concerned && !going).then_some(Judged { id, service, served, recorded, claims, shown, refused })
+}
+
+fn refused(
+    module: &Module,
+    live: &LiveSettings,
+    snapshot: &Arc<RwLock<Snapshot>>,
+    one: &Judged,
+) -> Result<Refused, ModuleError> {
+    let mut refused = Refused::default();
+    if !one.recorded.is_empty() {
+        refused.record = match one.served {
+            true => refusal(module, live, snapshot, &one.service)?,
+            false => Some(format!(
+                "it is not one of those that get external addresses: type LoadBalancer with loadBalancerClass {}",
+                live.settings.external.load_balancer_class
+            )),
+        };
+    }
+    if !one.claims.is_empty() {
+        refused.claims = claim_refusal(module, live, snapshot, &one.service)?;
+    }
+    Ok(refused)
+}

@@ -1,0 +1,397 @@
+//! `clusterip audit` of external addresses, run as a user runs it, on snapshots. The whole output for the example is
+//! in `audit.rs`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod command;
+
+use command::{Done, Folder};
+use serde_json::{Value, json};
+
+/// A pool for one namespace, a small one for everybody that only some nodes may hold, and none for Services.
+const SETTINGS: &str = "
+services: {serviceCIDRs: [172.21.0.0/16]}
+external:
+  pools:
+  - {name: bank, cidrs: [10.0.10.0/30], match: {namespaces: [bank]}}
+  - {name: lan, cidrs: [10.0.9.10-10.0.9.12], nodes: {matchLabels: {edge: 'yes'}}}
+";
+
+const CLASS: &str = "clusterip-policy/external";
+
+fn service(name: &str, more: Value) -> Value {
+    let mut service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "shop", "managedFields": [{"manager": "helm"}]},
+        "spec": {"type": "LoadBalancer", "loadBalancerClass": CLASS, "clusterIP": "172.21.0.9", "ipFamilies": ["IPv4"]},
+    });
+    json_patch::merge(&mut service, &more);
+    service
+}
+
+fn has(name: &str, record: &str) -> Value {
+    service(name, json!({"metadata": {"annotations": {"clusterip-policy/external-addresses": record}}}))
+}
+
+fn shows(mut service: Value, address: &str) -> Value {
+    service["status"] = json!({"loadBalancer": {"ingress": [{"ip": address}]}});
+    service
+}
+
+fn plain(name: &str, more: Value) -> Value {
+    let mut service = service(name, json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}}));
+    json_patch::merge(&mut service, &more);
+    service
+}
+
+fn node(name: &str, ready: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"edge": "yes"}},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]},
+    })
+}
+
+fn lease(name: &str, of: &str, note: (&str, &str), spec: Value) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": spec,
+        "metadata": {"name": name, "namespace": "own", "labels": {"clusterip-policy/lease": of}, "annotations": {note.0: note.1}},
+    })
+}
+
+/// The heartbeat of an agent, renewed so many seconds before the newest.
+fn heartbeat(node: &str, holder: &str, before: u8) -> Value {
+    let renewed = format!("2026-03-01T10:00:{:02}.000000Z", 59 - before);
+    let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 20, "renewTime": renewed});
+    lease(&format!("clusterip-agent-{node}"), "agent", ("clusterip-policy/node", node), spec)
+}
+
+fn claim(address: &str, holder: &str) -> Value {
+    let name = format!("clusterip-external-{}", address.replace('.', "-"));
+    lease(&name, "external", ("clusterip-policy/address", address), json!({"holderIdentity": holder}))
+}
+
+fn audit(folder: &Folder, objects: &[Value], args: &[&str]) -> Done {
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
+    folder.write("snapshot.json", list).write("settings.yaml", SETTINGS);
+    let base = ["audit", "--snapshot", "snapshot.json", "--settings", "settings.yaml"];
+    folder.run(&[&base[..], args].concat())
+}
+
+/// Each finding as its kind, its Node, its addresses and pool, and what it says.
+fn findings(done: &Done) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let line = |finding: &Value| {
+        let addresses: Vec<String> = finding["addresses"].as_array().into_iter().flatten().map(text).collect();
+        let [kind, node, pool, message] = ["kind", "node", "pool", "message"].map(|key| text(&finding[key]));
+        let message = message.split("; take an address").next().unwrap();
+        format!("{kind} | {node} | {} | {pool} | {message}", addresses.join(","))
+    };
+    done.json()["findings"].as_array().unwrap().iter().map(line).collect()
+}
+
+const A1: &str = "a_agent_00000000000000a1";
+
+#[test]
+fn what_is_found() {
+    let folder = Folder::new("audit-external-found");
+    let in_bank = |mut service: Value| {
+        service["metadata"]["namespace"] = json!("bank");
+        service
+    };
+    let ips = |address: &str| json!({"spec": {"externalIPs": [address]}});
+    let metallb = json!({"metadata": {"annotations": {"metallb.io/loadBalancerIPs": "10.0.9.10"}}, "spec": {"type": "LoadBalancer", "loadBalancerClass": "metallb"}});
+    let going = json!({"metadata": {"deletionTimestamp": "2026-03-01T10:00:00Z"}});
+    let live = |services: Vec<Value>| {
+        let agents = [node("a", "True"), heartbeat("a", A1, 0), claim("10.0.9.10", A1)];
+        services.into_iter().chain(agents).collect::<Vec<_>>()
+    };
+    let held_by = |agents: Vec<Value>| {
+        let newest = heartbeat("newest", "newest_agent_0000000000000001", 0);
+        [has("web", "10.0.9.10"), node("a", "True"), claim("10.0.9.10", A1), newest]
+            .into_iter()
+            .chain(agents)
+            .collect::<Vec<_>>()
+    };
+    let rows: Vec<(&str, Vec<Value>, Vec<&str>)> = vec![
+        ("all as it should be", live(vec![shows(has("web", "10.0.9.10"), "10.0.9.10")]), vec![]),
+        ("nothing shown yet", live(vec![has("web", "10.0.9.10")]), vec![]),
+        ("claims outside of every pool", live(vec![has("web", "10.0.9.10"), plain("old", ips("192.0.2.1"))]), vec![]),
+        (
+            "two with the same record",
+            live(vec![has("b", "10.0.9.10"), has("a", "10.0.9.10")]),
+            vec![
+                "shared-external | - | 10.0.9.10 | lan | Service shop/a: 10.0.9.10 is its own (record), and that of Service shop/b (record)",
+                "shared-external | - | 10.0.9.10 | lan | Service shop/b: 10.0.9.10 is its own (record), and that of Service shop/a (record)",
+            ],
+        ),
+        (
+            "a record and a claim",
+            live(vec![has("web", "10.0.9.10"), plain("old", ips("10.0.9.10"))]),
+            vec![
+                "shared-external | - | 10.0.9.10 | lan | Service shop/old: 10.0.9.10 is its own (spec.externalIPs), and that of Service shop/web (record)",
+                "shared-external | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is its own (record), and that of Service shop/old (spec.externalIPs)",
+                "foreign-external | - | 10.0.9.10 | lan | Service shop/old: 10.0.9.10 lies in pool lan (10.0.9.10-10.0.9.12), and is used by spec.externalIPs: no agent holds it",
+            ],
+        ),
+        (
+            "a record and a claim of one Service",
+            live(vec![{
+                let mut both = has("web", "10.0.9.10");
+                both["spec"]["loadBalancerIP"] = json!("10.0.9.10");
+                both["metadata"]["annotations"]["metallb.io/loadBalancerIPs"] = json!("10.0.9.10");
+                both
+            }]),
+            vec![],
+        ),
+        (
+            "a pool for others",
+            live(vec![has("web", "10.0.10.1"), has("ours", "10.0.9.10")]),
+            vec![
+                "refused-external | - | 10.0.10.1 | bank | Service shop/web: 10.0.10.1 is recorded, and the policy refuses it: annotation clusterip-policy/external-addresses: 10.0.10.1 lies in pool \"bank\", which does not admit this Service: namespaces does not match",
+            ],
+        ),
+        (
+            "outside of every pool",
+            live(vec![has("web", "10.7.7.7"), has("ours", "10.0.9.10")]),
+            vec![
+                "refused-external | - | 10.7.7.7 | - | Service shop/web: 10.7.7.7 is recorded, and the policy refuses it: annotation clusterip-policy/external-addresses: 10.7.7.7 lies in no pool of external addresses",
+            ],
+        ),
+        (
+            "of the wrong family",
+            live(vec![has("web", "fd00::7"), has("ours", "10.0.9.10")]),
+            vec![
+                "refused-external | - | fd00::7 | - | Service shop/web: fd00::7 is recorded, and the policy refuses it: annotation clusterip-policy/external-addresses: fd00::7 is of IPv6: the Service is not",
+            ],
+        ),
+        (
+            "of no class of ours",
+            live(vec![
+                {
+                    let mut other = has("web", "10.0.9.11");
+                    other["spec"]["loadBalancerClass"] = json!("metallb");
+                    other
+                },
+                has("ours", "10.0.9.10"),
+            ]),
+            vec![
+                "refused-external | - | 10.0.9.11 | lan | Service shop/web: 10.0.9.11 is recorded, and the policy refuses it: it is not one of those that get external addresses: type LoadBalancer with loadBalancerClass clusterip-policy/external",
+            ],
+        ),
+        (
+            "by externalIPs, with a right to it",
+            live(vec![in_bank(plain("old", ips("10.0.10.1"))), has("ours", "10.0.9.10")]),
+            vec![
+                "foreign-external | - | 10.0.10.1 | bank | Service bank/old: 10.0.10.1 lies in pool bank (10.0.10.0/30), and is used by spec.externalIPs: no agent holds it",
+            ],
+        ),
+        (
+            "by externalIPs, without",
+            live(vec![plain("old", ips("10.0.10.1")), has("ours", "10.0.9.10")]),
+            vec![
+                "refused-external | - | 10.0.10.1 | bank | Service shop/old: 10.0.10.1 is claimed, and the policy refuses it: spec.externalIPs: 10.0.10.1 lies in pool \"bank\", which does not admit this Service: namespaces does not match",
+            ],
+        ),
+        (
+            "by an annotation of others",
+            live(vec![plain("old", metallb), has("ours", "10.0.9.11"), claim("10.0.9.11", A1)]),
+            vec![
+                "foreign-external | - | 10.0.9.10 | lan | Service shop/old: 10.0.9.10 lies in pool lan (10.0.9.10-10.0.9.12), and is used by metallb.io/loadBalancerIPs: no agent holds it",
+                "idle-claim | a | 10.0.9.10 | lan | Node a: 10.0.9.10 is held by it (Lease clusterip-external-10-0-9-10), and given to no Service",
+            ],
+        ),
+        (
+            "by its status alone",
+            live(vec![shows(plain("old", json!({})), "10.0.9.11"), has("ours", "10.0.9.10")]),
+            vec![
+                "foreign-external | - | 10.0.9.11 | lan | Service shop/old: 10.0.9.11 lies in pool lan (10.0.9.10-10.0.9.12), and is used by status.loadBalancer.ingress: no agent holds it",
+            ],
+        ),
+        (
+            "waiting for one",
+            live(vec![service("new", json!({})), has("ours", "10.0.9.10")]),
+            vec!["no-external | - |  | - | Service shop/new: it has no external address, and is to have one"],
+        ),
+        (
+            "another in its status",
+            live(vec![shows(has("web", "10.0.9.10"), "10.0.9.12")]),
+            vec![
+                "wrong-ingress | - | 10.0.9.12 | lan | Service shop/web: 10.0.9.12 is shown in its status, and it has recorded 10.0.9.10",
+            ],
+        ),
+        (
+            "nothing but its status",
+            live(vec![has("ours", "10.0.9.10"), shows(service("new", json!({})), "10.0.9.12")]),
+            vec![
+                "no-external | - |  | - | Service shop/new: it has no external address, and is to have one",
+                "wrong-ingress | - | 10.0.9.12 | lan | Service shop/new: 10.0.9.12 is shown in its status, and it has recorded nothing",
+            ],
+        ),
+        ("going", live(vec![has("ours", "10.0.9.10"), service("new", going)]), vec![]),
+        (
+            "a full pool",
+            live(vec![
+                in_bank(has("a", "10.0.10.1")),
+                in_bank(has("b", "10.0.10.2")),
+                has("ours", "10.0.9.10"),
+                claim("10.0.10.1", A1),
+                claim("10.0.10.2", A1),
+            ]),
+            vec![
+                "full-external-pool | - |  | bank | external pool bank (10.0.10.0/30) is full: all 2 addresses are used",
+            ],
+        ),
+        (
+            "a claim for nobody",
+            live(vec![]),
+            vec![
+                "idle-claim | a | 10.0.9.10 | lan | Node a: 10.0.9.10 is held by it (Lease clusterip-external-10-0-9-10), and given to no Service",
+            ],
+        ),
+        (
+            "no claim",
+            vec![has("web", "10.0.9.10"), node("a", "True"), heartbeat("a", A1, 0)],
+            vec!["not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by no node"],
+        ),
+        (
+            "no claim, and no node that may",
+            vec![has("web", "10.0.9.10"), node("a", "False"), heartbeat("a", A1, 0)],
+            vec![
+                "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by no node, and none may hold it",
+            ],
+        ),
+        (
+            "given back",
+            vec![has("web", "10.0.9.10"), node("a", "True"), heartbeat("a", A1, 0), claim("10.0.9.10", "")],
+            vec!["not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by no node"],
+        ),
+        (
+            "no heartbeat",
+            held_by(vec![]),
+            vec![
+                "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by node a, and its agent has no heartbeat",
+            ],
+        ),
+        (
+            "a heartbeat that was given back",
+            held_by(vec![heartbeat("a", "", 0)]),
+            vec![
+                "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by node a, and its agent has given its heartbeat back",
+            ],
+        ),
+        (
+            "a heartbeat of another term",
+            held_by(vec![heartbeat("a", "a_agent_00000000000000a2", 0)]),
+            vec![
+                "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by node a, and its agent has begun anew since",
+            ],
+        ),
+        (
+            "a heartbeat that is too old",
+            held_by(vec![heartbeat("a", A1, 21)]),
+            vec![
+                "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by node a, and its agent has not renewed its heartbeat in time",
+            ],
+        ),
+        ("a heartbeat that is just not too old", held_by(vec![heartbeat("a", A1, 20)]), vec![]),
+    ];
+    let mut wrong = Vec::new();
+    for (name, objects, expected) in rows {
+        let done = audit(&folder, &objects, &["-o", "json"]);
+        assert_eq!(done.status, 0, "{name}: {}", done.stderr);
+        assert_eq!(done.json()["notes"], json!([]), "{name}");
+        let found = findings(&done);
+        if found != expected {
+            wrong.push(format!("{name}: {found:#?}, expected {expected:#?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_is_counted_and_listed() {
+    let folder = Folder::new("audit-external-counted");
+    let services =
+        [has("a", "10.0.9.10"), has("b", "10.0.9.11"), plain("old", json!({"spec": {"externalIPs": ["10.0.10.0"]}}))];
+    let leases = [
+        node("a", "True"),
+        heartbeat("a", A1, 0),
+        claim("10.0.9.10", A1),
+        claim("10.0.9.11", "b_agent_0000000000000001"),
+    ];
+    let used = |service: &str, by: &str| json!([{"namespace": "shop", "name": service, "by": by}]);
+    let ranges = |held: [Value; 2], holders: [Value; 2]| {
+        json!({"count": 2, "pools": [
+            {"name": "bank", "ranges": [{
+                "range": "10.0.10.0/30", "first": "10.0.10.0", "last": "10.0.10.3", "around": "10.0.10.0/30",
+                "counts": {"usable": 2, "used": 0, "claimed": 0, "free": 2, "excluded": 2, "beside": 1, "held": held[0]},
+                "kept": [
+                    {"first": "10.0.10.0", "last": "10.0.10.0", "why": "excluded"},
+                    {"first": "10.0.10.3", "last": "10.0.10.3", "why": "excluded"},
+                ],
+                "addresses": [{"address": "10.0.10.0", "state": "misplaced", "services": used("old", "spec.externalIPs"), "holder": null}],
+            }]},
+            {"name": "lan", "ranges": [{
+                "range": "10.0.9.10-10.0.9.12", "first": "10.0.9.10", "last": "10.0.9.12", "around": "10.0.9.8/29",
+                "counts": {"usable": 3, "used": 2, "claimed": 0, "free": 1, "excluded": 0, "beside": 0, "held": held[1]},
+                "kept": [],
+                "addresses": [
+                    {"address": "10.0.9.10", "state": "used", "services": used("a", "record"), "holder": holders[0]},
+                    {"address": "10.0.9.11", "state": "used", "services": used("b", "record"), "holder": holders[1]},
+                ],
+            }]},
+        ]})
+    };
+    let known = audit(&folder, &[&services[..], &leases].concat(), &["-o", "json"]).json();
+    let holders = [json!({"node": "a", "renewed": true}), json!({"node": "b", "renewed": false})];
+    assert_eq!(known["external"], ranges([json!(0), json!(1)], holders));
+    let unknown = audit(&folder, &services, &["-o", "json"]).json();
+    assert_eq!(unknown["external"], ranges([json!(null), json!(null)], [json!(null), json!(null)]), "without Leases");
+    assert_eq!(unknown["notes"], json!(["which nodes hold external addresses is not known: no Leases were read"]));
+    assert!(!unknown.to_string().contains("not-held"), "{unknown}");
+    let table = audit(&folder, &services, &[]).stdout;
+    let expected = "EXTERNAL POOL  RANGE                USABLE  USED  HELD  CLAIMED  FREE  EXCLUDED  BESIDE  FILL\n";
+    assert!(table.starts_with(expected), "{table}");
+}
+
+#[test]
+fn an_audit_fails_for_what_it_is_to_fail_for() {
+    let folder = Folder::new("audit-external-fails");
+    let leases = [node("a", "True"), heartbeat("a", A1, 0)];
+    let bank = |name: &str, record: &str| {
+        let mut service = has(name, record);
+        service["metadata"]["namespace"] = json!("bank");
+        vec![service, claim(record, A1)]
+    };
+    let shown = shows(has("a", "10.0.9.10"), "10.0.9.12");
+    let foreign = plain("old", json!({"spec": {"externalIPs": ["10.0.9.10"]}}));
+    let rows = [
+        ("shared-external", vec![has("a", "10.0.9.10"), has("b", "10.0.9.10"), claim("10.0.9.10", A1)]),
+        ("refused-external", vec![has("a", "10.7.7.7")]),
+        ("foreign-external", vec![foreign]),
+        ("not-held", vec![has("a", "10.0.9.10")]),
+        ("no-external", vec![service("a", json!({}))]),
+        ("wrong-ingress", vec![shown, claim("10.0.9.10", A1)]),
+        ("idle-claim", vec![claim("10.0.9.10", A1)]),
+        ("full-external-pool", [bank("a", "10.0.10.1"), bank("b", "10.0.10.2")].concat()),
+    ];
+    for (kind, objects) in &rows {
+        let objects = [&objects[..], &leases].concat();
+        for (other, _) in &rows {
+            let status = audit(&folder, &objects, &["--fail-on", other]).status;
+            assert_eq!(status, i32::from(kind == other), "{kind}, on {other}");
+        }
+        assert_eq!(audit(&folder, &objects, &["--fail-on", "any"]).status, 1, "{kind}");
+    }
+}
+
+#[test]
+fn without_pools_nothing_is_said_of_external_addresses() {
+    let folder = Folder::new("audit-external-none");
+    let some = [has("a", "10.0.9.10"), has("b", "10.0.9.10"), claim("10.0.9.10", A1), service("c", json!({}))];
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": some}).to_string();
+    folder.write("snapshot.json", list);
+    for output in ["table", "json", "html"] {
+        let done = folder.run(&["audit", "--snapshot", "snapshot.json", "-o", output]);
+        assert_eq!(done.status, 0, "{done:?}");
+        assert!(!done.stdout.contains("\"external\":") && !done.stdout.contains("EXTERNAL"), "-o {output}");
+    }
+}

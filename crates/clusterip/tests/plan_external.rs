@@ -1,0 +1,248 @@
+//! `clusterip plan` of external addresses, run as a user runs it. The whole outputs for the example are in
+//! `plan.rs`, and what is filled in is in `fill.rs`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod command;
+
+use command::{Done, Folder};
+use serde_json::{Value, json};
+
+/// A pool for one namespace, a small one for everybody, and none for Services.
+const SETTINGS: &str = "
+services: {serviceCIDRs: [172.21.0.0/16]}
+external:
+  pools:
+  - {name: bank, cidrs: [10.0.10.0/30, 'fd00:10::1-fd00:10::1'], match: {namespaces: [bank]}}
+  - {name: lan, cidrs: [10.0.9.10-10.0.9.12]}
+";
+
+fn service(name: &str, more: Value) -> Value {
+    let mut service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external", "clusterIP": "172.21.0.9"},
+    });
+    json_patch::merge(&mut service, &more);
+    service
+}
+
+fn noted(name: &str, key: &str, value: &str) -> Value {
+    service(name, json!({"metadata": {"annotations": {key: value}}}))
+}
+
+fn asks(name: &str, address: &str) -> Value {
+    noted(name, "clusterip-policy/external-address", address)
+}
+
+fn has(name: &str, address: &str) -> Value {
+    noted(name, "clusterip-policy/external-addresses", address)
+}
+
+fn claims(name: &str, address: &str) -> Value {
+    service(name, json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null, "externalIPs": [address]}}))
+}
+
+/// Each Service as its name, what is decided, its pool, its addresses, and what is said about them.
+fn told(done: &Done) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let list =
+        |value: &Value, with: &str| value.as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(with);
+    let line = |row: &Value| {
+        let external = &row["external"];
+        let [decision, pool, reason] = ["decision", "pool", "message"].map(|key| text(&external[key]));
+        let said = if row["decision"] == "denied" { text(&row["message"]) } else { reason };
+        let said = [said, list(&row["warnings"], "; ")].join("; ");
+        let said = said.split("; take an address").next().unwrap().trim_end_matches("; ").to_owned();
+        format!("{} {decision} {pool} {} | {said}", text(&row["name"]), list(&external["addresses"], ","))
+    };
+    done.json()["services"].as_array().unwrap().iter().map(line).collect()
+}
+
+#[test]
+fn services_get_the_external_addresses_of_their_pool() {
+    let folder = Folder::new("plan-external");
+    let nameless = json!({"metadata": {"name": null, "generateName": "web-", "annotations": {"clusterip-policy/external-address": "10.0.9.11"}}});
+    let in_bank = |more: Value| {
+        let mut service = service("web", json!({"metadata": {"namespace": "bank"}}));
+        json_patch::merge(&mut service, &more);
+        service
+    };
+    let dual = json!({"spec": {"clusterIPs": ["172.21.0.9", "fd00::9"], "ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack"}});
+    let shown = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.11"}]}}});
+    let metallb = json!({"metadata": {"annotations": {"metallb.io/loadBalancerIPs": "10.0.9.10"}}, "spec": {"loadBalancerClass": null}});
+    let default = SETTINGS.replace("external:\n", "external:\n  default: true\n");
+    // Settings, what the cluster has, the manifests, the exit status, and what is told.
+    type Row<'r> = (&'r str, &'r str, Vec<Value>, Vec<Value>, i32, Vec<&'r str>);
+    let rows: Vec<Row<'_>> = vec![
+        (
+            "no two get the same one, and the last gets none",
+            SETTINGS,
+            vec![],
+            vec![service("a", json!({})), service("b", json!({})), service("c", json!({})), service("d", json!({}))],
+            0,
+            vec![
+                "a recorded lan 10.0.9.10 | -",
+                "b recorded lan 10.0.9.12 | -",
+                "c recorded lan 10.0.9.11 | -",
+                "d left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all 3 external addresses are used; the Service waits for one",
+            ],
+        ),
+        (
+            "what is asked for further down is kept for it",
+            SETTINGS,
+            vec![],
+            vec![service("a", json!({})), service("b", json!({})), asks("c", "10.0.9.10"), has("d", "10.0.9.12")],
+            0,
+            vec![
+                "a recorded lan 10.0.9.11 | -",
+                "b left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all 3 external addresses are used; the Service waits for one",
+                "c recorded lan 10.0.9.10 | -",
+                "d left lan 10.0.9.12 | recorded already",
+            ],
+        ),
+        (
+            "who comes first has it, whatever others are called",
+            SETTINGS,
+            vec![],
+            vec![asks("b", "10.0.9.10"), asks("a", "10.0.9.10"), claims("0", "10.0.9.10")],
+            1,
+            vec![
+                "b recorded lan 10.0.9.10 | -",
+                "a denied -  | Service shop/a: annotation clusterip-policy/external-address: 10.0.9.10 of pool \"lan\" is held by shop/b",
+                "0 denied -  | Service shop/0: spec.externalIPs: 10.0.9.10 of pool \"lan\" is held by shop/b",
+            ],
+        ),
+        (
+            "who is refused keeps nothing from others",
+            SETTINGS,
+            vec![],
+            vec![
+                claims("b", "10.0.10.1"),
+                in_bank(json!({"metadata": {"annotations": {"clusterip-policy/external-address": "10.0.10.1"}}})),
+            ],
+            1,
+            vec![
+                "b denied -  | Service shop/b: spec.externalIPs: 10.0.10.1 lies in pool \"bank\", which does not admit this Service: namespaces does not match",
+                "web recorded bank 10.0.10.1 | -",
+            ],
+        ),
+        (
+            "both families, and a pool of its namespace",
+            SETTINGS,
+            vec![],
+            vec![in_bank(dual.clone()), in_bank(json!({"metadata": {"name": "other"}, "spec": dual["spec"]}))],
+            0,
+            vec![
+                "web recorded bank 10.0.10.1,fd00:10::1 | -",
+                "other recorded bank 10.0.10.2 | -; pool \"bank\" (fd00:10::1) is full: all 1 external addresses are used; the Service waits for one",
+            ],
+        ),
+        (
+            "what the cluster has stays where it is",
+            SETTINGS,
+            vec![has("a", "10.0.9.12"), claims("old", "10.0.9.10"), service("shown", shown)],
+            vec![service("b", json!({})), service("a", json!({})), asks("c", "10.0.9.12")],
+            1,
+            vec![
+                "b left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all 3 external addresses are used; the Service waits for one",
+                "a recorded lan 10.0.9.12 | -",
+                "c denied -  | Service shop/c: annotation clusterip-policy/external-address: 10.0.9.12 of pool \"lan\" is held by shop/a",
+            ],
+        ),
+        (
+            "what a Service of the cluster no longer claims is free",
+            SETTINGS,
+            vec![claims("a", "10.0.9.10")],
+            vec![
+                service("a", json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}})),
+                asks("b", "10.0.9.10"),
+            ],
+            0,
+            vec!["a - -  | -", "b recorded lan 10.0.9.10 | -"],
+        ),
+        (
+            "the same Service twice",
+            SETTINGS,
+            vec![],
+            vec![asks("a", "10.0.9.10"), service("a", json!({})), asks("a", "10.0.9.11")],
+            0,
+            vec![
+                "a recorded lan 10.0.9.10 | -",
+                "a recorded lan 10.0.9.10 | -; the same Service as in in.yaml: document 1, line 1",
+                "a recorded lan 10.0.9.11 | -; the same Service as in in.yaml: document 1, line 1",
+            ],
+        ),
+        (
+            "names that are yet to be generated",
+            SETTINGS,
+            vec![],
+            vec![service("", nameless.clone()), service("", nameless)],
+            1,
+            vec![
+                "web-… recorded lan 10.0.9.11 | -",
+                "web-… denied -  | Service shop/(name yet to be generated): annotation clusterip-policy/external-address: 10.0.9.11 of pool \"lan\" is held by shop/web-…/0",
+            ],
+        ),
+        (
+            "without a class, and of another",
+            &default,
+            vec![],
+            vec![
+                service("a", json!({"spec": {"loadBalancerClass": null}})),
+                service("b", json!({"spec": {"loadBalancerClass": "example.com/cloud"}})),
+                service("c", json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}})),
+            ],
+            0,
+            vec!["a recorded lan 10.0.9.10 | -", "b - -  | -", "c - -  | -"],
+        ),
+        (
+            "annotations of others",
+            SETTINGS,
+            vec![has("a", "10.0.9.10")],
+            vec![service("b", metallb)],
+            1,
+            vec![
+                "b denied -  | Service shop/b: annotation metallb.io/loadBalancerIPs: 10.0.9.10 of pool \"lan\" is held by shop/a",
+            ],
+        ),
+        (
+            "a record of who gets none",
+            SETTINGS,
+            vec![],
+            vec![service(
+                "a",
+                json!({"metadata": {"annotations": {"clusterip-policy/external-addresses": "10.0.9.10"}}, "spec": {"loadBalancerClass": "example.com/cloud"}}),
+            )],
+            0,
+            vec!["a removed -  | not of type LoadBalancer with the class of external addresses"],
+        ),
+    ];
+    let mut wrong = Vec::new();
+    for (name, settings, cluster, manifests, status, expected) in rows {
+        let items = json!({"apiVersion": "v1", "kind": "List", "items": cluster}).to_string();
+        let documents = manifests.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n");
+        folder.write("settings.yaml", settings).write("there.json", items).write("in.yaml", documents);
+        let args = ["plan", "in.yaml", "-s", "settings.yaml", "--snapshot", "there.json", "-o", "json"];
+        let done = folder.run(&args);
+        let found = told(&done);
+        if (&found, done.status) != (&expected.iter().map(ToString::to_string).collect(), status) {
+            wrong.push(format!("{name}: {} {found:#?}, expected {expected:#?}, {}", done.status, done.stderr));
+            continue;
+        }
+        let count = |decision: &str| expected.iter().filter(|line| line.split(' ').nth(1) == Some(decision)).count();
+        let [recorded, removed, left, denied] = ["recorded", "removed", "left", "denied"].map(count);
+        let summary = json!({"recorded": recorded, "removed": removed, "left": left, "denied": denied});
+        assert_eq!(done.json()["summary"]["external"], summary, "{name}");
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn without_pools_nothing_is_said_of_external_addresses() {
+    let folder = Folder::new("plan-external-none");
+    let some = [claims("a", "10.0.9.10"), service("b", json!({})), has("c", "10.0.9.10")];
+    folder.write("in.yaml", some.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n"));
+    let done = folder.run(&["plan", "in.yaml", "-o", "json"]);
+    assert_eq!(done.status, 0, "{done:?}");
+    assert!(!done.stdout.contains("\"external\""), "{done:?}");
+    assert!(!folder.run(&["plan", "in.yaml"]).stdout.contains("EXTERNAL"), "the table");
+}
