@@ -264,6 +264,12 @@ fn freed() {
     let address = address(77);
     within(BEGIN, "a holder", || field.holder(address));
     assert!(field.is_claimed(address));
+    // Whom no webhook saw gets another, and is told who has this one.
+    field.create_service("late", &wish);
+    let notes = within(BEGIN, "an event", || {
+        Some(field.events("late", "ExternalAddressNotAvailable")).filter(|notes| !notes.is_empty())
+    });
+    assert_eq!(notes, ["10.0.9.77 of pool \"all\" is held by /web: the Service can't have it"]);
     field.delete_service("web");
     within(BEGIN, "nobody to hold it", || field.holder(address).is_none().then_some(()));
     within(BEGIN, "its claim to go", || (!field.is_claimed(address)).then_some(()));

@@ -375,6 +375,10 @@ impl Drop for Field {
         if thread::panicking() {
             eprintln!("{}", self.log().join("\n"));
         }
+        // Other fields have the same addresses.
+        let path = format!("/api/v1/namespaces/{}/services", self.namespace);
+        let request = http::Request::delete(path).body(Vec::new()).unwrap();
+        let _ = RUNTIME.block_on(self.client.request::<Value>(request));
     }
 }
 

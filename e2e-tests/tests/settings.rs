@@ -32,10 +32,14 @@ struct Followed {
 
 impl Followed {
     async fn new(source: Source) -> Self {
+        Self::with(source, |follower| follower).await
+    }
+
+    async fn with(source: Source, how: impl Fn(Follower) -> Follower) -> Self {
         let metrics = Arc::new(Metrics::new());
         let (ranges, known) = watch::channel(vec![RANGE.to_owned()]);
         let follower = Follower::start(source, Arc::clone(&MODULE), known, Arc::clone(&metrics)).await;
-        let follower = follower.unwrap_or_else(|error| panic!("{error}"));
+        let follower = how(follower.unwrap_or_else(|error| panic!("{error}")));
         let (stop, stopped) = oneshot::channel();
         let live = follower.subscribe();
         let task = tokio::spawn(follower.run(async {
@@ -177,6 +181,28 @@ subjects: [{{kind: ServiceAccount, name: clusterip, namespace: {namespace}}}]
     followed.counted(1, 2, 3).await;
     assert!(!followed.live.has_changed().unwrap());
     followed.stop().await;
+}
+
+#[tokio::test]
+async fn of_those_who_follow_the_same_settings_the_server_alone_writes_events() {
+    let plane = ControlPlane::shared();
+    let (client, namespace) = (plane.client(), plane.namespace("settings-silently").await);
+    write(plane, &namespace, json!({ "settings.yaml": "{}" })).await;
+    let silent = Followed::with(config_map(&client, &namespace), Follower::silently).await;
+    let broken = |number: u8| json!({ "settings.yaml": format!("services: {{oder: {number}}}") });
+    write(plane, &namespace, broken(1)).await;
+    silent.counted(0, 1, 1).await;
+    write(plane, &namespace, json!({ "settings.yaml": "{}" })).await;
+    silent.counted(1, 1, 1).await;
+    let loud = Followed::new(config_map(&client, &namespace)).await;
+    write(plane, &namespace, broken(2)).await;
+    silent.counted(0, 1, 2).await;
+    loud.counted(0, 1, 1).await;
+    // One, and none of the mistake that the silent one alone has seen, long before.
+    eventually("an event", async || (!notes(&client, &namespace).await.is_empty()).then_some(())).await;
+    assert_eq!(notes(&client, &namespace).await.len(), 1);
+    silent.stop().await;
+    loud.stop().await;
 }
 
 #[tokio::test]

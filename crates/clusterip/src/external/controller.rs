@@ -320,9 +320,13 @@ impl Controller {
         }
         tracing::warn!(namespace = id.0, name = id.1, reason, "no external address");
         if let Some(uid) = uid {
-            let told = Told { uid: &uid, warning: true, reason: "ExternalAddressNotAvailable", note: reason };
-            tell_about(&self.client, about(&id, &uid), "Assign", told).await;
+            self.unavailable(&id, &uid, reason).await;
         }
+    }
+
+    async fn unavailable(&self, id: &Id, uid: &str, note: String) {
+        let told = Told { uid, warning: true, reason: "ExternalAddressNotAvailable", note };
+        tell_about(&self.client, about(id, uid), "Assign", told).await;
     }
 
     /// Asks the policy, and writes what it says: what came of it, where there was something to do; or why the
@@ -352,12 +356,12 @@ impl Controller {
         let evaluation = evaluation.map_err(|error| failed(error.to_string()))?;
         let uid = text(&service, &["metadata", "uid"]).to_owned();
         let answer = &evaluation.answer;
+        let warnings = answer.warnings.iter().flatten().cloned().collect::<Vec<_>>().join("; ");
         let after = answer.mutated_object.as_ref().map(record).filter(|after| *after != record(&service));
         let Some(after) = after else {
             if !record(&service).is_empty() {
                 return Ok(None);
             }
-            let warnings = answer.warnings.iter().flatten().cloned().collect::<Vec<_>>().join("; ");
             let message = answer.message.clone().filter(|message| !message.is_empty());
             let reason = message.or(Some(warnings).filter(|warnings| !warnings.is_empty()));
             let reason = reason.unwrap_or_else(|| "the policy gives it none".to_owned());
@@ -371,6 +375,11 @@ impl Controller {
             Ok(_) => {
                 evaluation.settle(&[]);
                 tracing::info!(namespace = id.0, name = id.1, addresses = after, "external addresses recorded");
+                if !warnings.is_empty() {
+                    // It is not all that the Service asks for; in admission its author would have read it.
+                    tracing::warn!(namespace = id.0, name = id.1, warnings, "not as the service asks for");
+                    self.unavailable(id, &uid, warnings).await;
+                }
                 // What was taken from a Service that gets none was not given.
                 Ok((!after.is_empty()).then_some(Given::Assigned))
             }

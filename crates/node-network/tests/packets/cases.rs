@@ -385,9 +385,11 @@ fn an_interface_that_goes_is_missed() {
     // One that is made anew is another one.
     let gone = "error: interface eth0 is not there: name one of those that `ip link` shows";
     network.plug_anew(0);
-    for command in ["up", "hold 10.0.9.100 600000", "held", "release 10.0.9.100"] {
+    for command in ["up", "hold 10.0.9.100 600000", "announce 10.0.9.100"] {
         inside.expect(command, gone);
     }
+    // What was on it has gone with it.
+    inside.expect("release 10.0.9.100", "released");
     inside.expect("find eth0", "eth0");
     inside.expect("held", "[]");
     inside.expect("hold 10.0.9.100 600000", "added");
