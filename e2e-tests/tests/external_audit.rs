@@ -196,7 +196,7 @@ async fn a_live_cluster_is_audited_planned_and_shown() {
 
     // A server, whose controller gives the one that waits an address, tells the same of the rest.
     let host = HostBuilder::new(&audited.plane).settings(SETTINGS);
-    let host = host.args(&["--no-webhook", "--namespace", "own", "--ui", "127.0.0.1:0"]).spawn();
+    let mut host = host.args(&["--no-webhook", "--namespace", "own", "--ui", "127.0.0.1:0"]).spawn();
     host.ready().await;
     let line = host.logged("showing the map").await;
     let url = line[line.find("http://127.0.0.1:").unwrap()..].split(['"', ' ']).next().unwrap().to_owned();

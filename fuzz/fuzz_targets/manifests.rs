@@ -21,13 +21,15 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let mut snapshot = Snapshot::default();
     for (index, manifest) in manifests.iter().enumerate() {
-        snapshot.share(&manifest.object);
+        snapshot.share(&manifest.object.value(), manifest.object.clone());
         let address = IpAddr::from([10, 0, 0, 1]);
-        let Some(edits) = manifest.slot.as_ref().and_then(|slot| slot.edits(&[address], "\n")) else { continue };
-        // Whether the text came out right is for the report to check; here it must come out.
-        let filled = [Source { name: "fuzz".to_owned(), text: apply(text, edits) }];
-        if let Some(written) = parse(&filled, "default").ok().as_ref().and_then(|written| written.get(index)) {
-            addresses(&written.object.value());
+        let Some(slot) = &manifest.slot else { continue };
+        for edits in [slot.edits(&[address], "\n"), slot.record_edits("10.0.9.1", "\n")].into_iter().flatten() {
+            // Whether the text came out right is for the report to check; here it must come out.
+            let filled = [Source { name: "fuzz".to_owned(), text: apply(text, edits) }];
+            if let Some(written) = parse(&filled, "default").ok().as_ref().and_then(|written| written.get(index)) {
+                addresses(&written.object.value());
+            }
         }
     }
 });

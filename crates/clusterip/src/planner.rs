@@ -8,7 +8,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
-use clusterip_core::external::{self, External};
+use clusterip_core::external::claim::addresses as named;
+use clusterip_core::external::{self, ASKED_ANNOTATION, External, RECORD_ANNOTATION};
 use clusterip_core::label_selector::Labels;
 use clusterip_core::settings::Settings;
 use serde::{Serialize, Serializer};
@@ -62,17 +63,50 @@ pub struct ExternalRow {
     pub pool: Option<String>,
     /// Those that it has then.
     pub addresses: Vec<IpAddr>,
+    /// Why these; nothing where it gets none.
+    pub source: Option<Source>,
     /// Why nothing happens, or why they are taken away.
     pub message: Option<String>,
+}
+
+/// Why a Service gets just these external addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Source {
+    /// It asks for one of them.
+    Asked,
+    /// It has had one of them before.
+    Kept,
+    /// They are free.
+    Free,
+}
+
+impl Source {
+    fn of(addresses: &[IpAddr], object: &Value, old: Option<&Value>) -> Option<Self> {
+        let names = |object: &Value, key: &str| {
+            let named = named(object::text(object, &["metadata", "annotations", key]));
+            named.iter().any(|address| addresses.contains(address))
+        };
+        let field = || object.pointer("/spec/loadBalancerIP").and_then(Value::as_str).unwrap_or_default();
+        let by_field = || named(field()).iter().any(|address| addresses.contains(address));
+        let had = |object: &Value| names(object, RECORD_ANNOTATION);
+        Some(match () {
+            () if addresses.is_empty() => return None,
+            () if names(object, ASKED_ANNOTATION) || by_field() => Self::Asked,
+            () if had(object) || old.is_some_and(had) => Self::Kept,
+            () => Self::Free,
+        })
+    }
 }
 
 fn by_name<S: Serializer>(outcome: &external::Outcome, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(outcome.name())
 }
 
-impl From<External> for ExternalRow {
-    fn from(External { outcome, pool, addresses, reason }: External) -> Self {
-        Self { decision: outcome, pool, addresses, message: reason }
+impl ExternalRow {
+    fn new(External { outcome, pool, addresses, reason }: External, object: &Value, old: Option<&Value>) -> Self {
+        let source = Source::of(&addresses, object, old);
+        Self { decision: outcome, pool, addresses, source, message: reason }
     }
 }
 
@@ -228,7 +262,7 @@ impl<'m> Planner<'m> {
             subject: format!("Service {}/{}", id.0, id.1),
             error,
         })?;
-        let row = row(&id, &object, &answer, warnings);
+        let row = row(&id, &object, old.as_ref(), &answer, warnings);
         let key = key(&id, &object, index);
         let placed = answer.accepted.then(|| answer.mutated_object.unwrap_or(object));
         if let Some(external) = &mut self.external {
@@ -300,7 +334,7 @@ fn keep_addresses(object: &mut Value, old: &Value) {
     }
 }
 
-fn row(id: &(String, String), object: &Value, answer: &Answer, mut warnings: Vec<String>) -> Row {
+fn row(id: &(String, String), object: &Value, old: Option<&Value>, answer: &Answer, mut warnings: Vec<String>) -> Row {
     warnings.extend(answer.warnings.iter().flatten().cloned());
     let audit = answer.audit();
     let reason = audit.as_ref().and_then(|audit| audit.reason.clone());
@@ -309,7 +343,10 @@ fn row(id: &(String, String), object: &Value, answer: &Answer, mut warnings: Vec
         name: name(id, object),
         decision: answer.outcome(),
         pool: audit.as_ref().and_then(|audit| audit.pool.clone()),
-        external: audit.as_ref().and_then(|audit| audit.external.clone()).map(ExternalRow::from),
+        external: audit
+            .as_ref()
+            .and_then(|audit| audit.external.clone())
+            .map(|external| ExternalRow::new(external, object, old)),
         evidence: audit.and_then(|audit| audit.evidence),
         cluster_ips: if answer.accepted {
             addresses(answer.mutated_object.as_ref().unwrap_or(object))

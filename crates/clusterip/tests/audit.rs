@@ -71,7 +71,7 @@ fn audit(folder: &Folder, items: Vec<Value>, args: &[&str]) -> Done {
 fn the_example_is_audited_as_its_golden_files_say() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let one = |name: &'static str| vec!["--service", name];
-    let rows: [(&str, [&str; 5], Vec<&str>); 11] = [
+    let rows: [(&str, [&str; 5], Vec<&str>); 12] = [
         ("audit.txt", EXAMPLE, vec![]),
         ("audit.json", EXAMPLE, vec!["-o", "json"]),
         ("audit-checkout.txt", EXAMPLE, one("shop/checkout")),
@@ -83,6 +83,7 @@ fn the_example_is_audited_as_its_golden_files_say() {
         ("audit-nodes.json", NODES, vec!["-o", "json"]),
         ("audit-external.txt", EXTERNAL, vec![]),
         ("audit-external.json", EXTERNAL, vec!["-o", "json"]),
+        ("audit-orders.txt", EXTERNAL, one("shop/orders")),
     ];
     let mut wrong = Vec::new();
     for (file, example, args) in rows {

@@ -48,7 +48,9 @@ fn told(done: &Done) -> Vec<String> {
         |value: &Value, with: &str| value.as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(with);
     let line = |row: &Value| {
         let external = &row["external"];
-        let [decision, pool, reason] = ["decision", "pool", "message"].map(|key| text(&external[key]));
+        let [decision, pool, reason, source] =
+            ["decision", "pool", "message", "source"].map(|key| text(&external[key]));
+        let pool = if source == "-" { pool } else { format!("{pool} {source}") };
         let said = if row["decision"] == "denied" { text(&row["message"]) } else { reason };
         let said = [said, list(&row["warnings"], "; ")].join("; ");
         let said = said.split("; take an address").next().unwrap().trim_end_matches("; ").to_owned();
@@ -80,9 +82,9 @@ fn services_get_the_external_addresses_of_their_pool() {
             vec![service("a", json!({})), service("b", json!({})), service("c", json!({})), service("d", json!({}))],
             0,
             vec![
-                "a recorded lan 10.0.9.10 | -",
-                "b recorded lan 10.0.9.12 | -",
-                "c recorded lan 10.0.9.11 | -",
+                "a recorded lan free 10.0.9.10 | -",
+                "b recorded lan free 10.0.9.12 | -",
+                "c recorded lan free 10.0.9.11 | -",
                 "d left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all 3 external addresses are used; the Service waits for one",
             ],
         ),
@@ -93,10 +95,10 @@ fn services_get_the_external_addresses_of_their_pool() {
             vec![service("a", json!({})), service("b", json!({})), asks("c", "10.0.9.10"), has("d", "10.0.9.12")],
             0,
             vec![
-                "a recorded lan 10.0.9.11 | -",
+                "a recorded lan free 10.0.9.11 | -",
                 "b left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all 3 external addresses are used; the Service waits for one",
-                "c recorded lan 10.0.9.10 | -",
-                "d left lan 10.0.9.12 | recorded already",
+                "c recorded lan asked 10.0.9.10 | -",
+                "d left lan kept 10.0.9.12 | recorded already",
             ],
         ),
         (
@@ -106,7 +108,7 @@ fn services_get_the_external_addresses_of_their_pool() {
             vec![asks("b", "10.0.9.10"), asks("a", "10.0.9.10"), claims("0", "10.0.9.10")],
             1,
             vec![
-                "b recorded lan 10.0.9.10 | -",
+                "b recorded lan asked 10.0.9.10 | -",
                 "a denied -  | Service shop/a: annotation clusterip-policy/external-address: 10.0.9.10 of pool \"lan\" is held by shop/b",
                 "0 denied -  | Service shop/0: spec.externalIPs: 10.0.9.10 of pool \"lan\" is held by shop/b",
             ],
@@ -122,7 +124,18 @@ fn services_get_the_external_addresses_of_their_pool() {
             1,
             vec![
                 "b denied -  | Service shop/b: spec.externalIPs: 10.0.10.1 lies in pool \"bank\", which does not admit this Service: namespaces does not match",
-                "web recorded bank 10.0.10.1 | -",
+                "web recorded bank asked 10.0.10.1 | -",
+            ],
+        ),
+        (
+            "nor from those who take what is free",
+            SETTINGS,
+            vec![],
+            vec![claims("b", "10.0.10.1"), in_bank(json!({}))],
+            1,
+            vec![
+                "b denied -  | Service shop/b: spec.externalIPs: 10.0.10.1 lies in pool \"bank\", which does not admit this Service: namespaces does not match",
+                "web recorded bank free 10.0.10.1 | -",
             ],
         ),
         (
@@ -132,8 +145,8 @@ fn services_get_the_external_addresses_of_their_pool() {
             vec![in_bank(dual.clone()), in_bank(json!({"metadata": {"name": "other"}, "spec": dual["spec"]}))],
             0,
             vec![
-                "web recorded bank 10.0.10.1,fd00:10::1 | -",
-                "other recorded bank 10.0.10.2 | -; pool \"bank\" (fd00:10::1) is full: all 1 external addresses are used; the Service waits for one",
+                "web recorded bank free 10.0.10.1,fd00:10::1 | -",
+                "other recorded bank free 10.0.10.2 | -; pool \"bank\" (fd00:10::1) is full: all 1 external addresses are used; the Service waits for one",
             ],
         ),
         (
@@ -144,7 +157,7 @@ fn services_get_the_external_addresses_of_their_pool() {
             1,
             vec![
                 "b left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all 3 external addresses are used; the Service waits for one",
-                "a recorded lan 10.0.9.12 | -",
+                "a recorded lan kept 10.0.9.12 | -",
                 "c denied -  | Service shop/c: annotation clusterip-policy/external-address: 10.0.9.12 of pool \"lan\" is held by shop/a",
             ],
         ),
@@ -157,7 +170,7 @@ fn services_get_the_external_addresses_of_their_pool() {
                 asks("b", "10.0.9.10"),
             ],
             0,
-            vec!["a - -  | -", "b recorded lan 10.0.9.10 | -"],
+            vec!["a - -  | -", "b recorded lan asked 10.0.9.10 | -"],
         ),
         (
             "the same Service twice",
@@ -166,9 +179,9 @@ fn services_get_the_external_addresses_of_their_pool() {
             vec![asks("a", "10.0.9.10"), service("a", json!({})), asks("a", "10.0.9.11")],
             0,
             vec![
-                "a recorded lan 10.0.9.10 | -",
-                "a recorded lan 10.0.9.10 | -; the same Service as in in.yaml: document 1, line 1",
-                "a recorded lan 10.0.9.11 | -; the same Service as in in.yaml: document 1, line 1",
+                "a recorded lan asked 10.0.9.10 | -",
+                "a recorded lan kept 10.0.9.10 | -; the same Service as in in.yaml: document 1, line 1",
+                "a recorded lan asked 10.0.9.11 | -; the same Service as in in.yaml: document 1, line 1",
             ],
         ),
         (
@@ -178,7 +191,7 @@ fn services_get_the_external_addresses_of_their_pool() {
             vec![service("", nameless.clone()), service("", nameless)],
             1,
             vec![
-                "web-… recorded lan 10.0.9.11 | -",
+                "web-… recorded lan asked 10.0.9.11 | -",
                 "web-… denied -  | Service shop/(name yet to be generated): annotation clusterip-policy/external-address: 10.0.9.11 of pool \"lan\" is held by shop/web-…/0",
             ],
         ),
@@ -192,7 +205,7 @@ fn services_get_the_external_addresses_of_their_pool() {
                 service("c", json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}})),
             ],
             0,
-            vec!["a recorded lan 10.0.9.10 | -", "b - -  | -", "c - -  | -"],
+            vec!["a recorded lan free 10.0.9.10 | -", "b - -  | -", "c - -  | -"],
         ),
         (
             "annotations of others",

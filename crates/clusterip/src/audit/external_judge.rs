@@ -69,7 +69,7 @@ pub fn all(
 ) -> Result<Vec<Judged>, JudgeError> {
     let external = &live.settings.external;
     // What is said afterwards is at least as new as these revisions.
-    let services: Vec<((String, String), Packed, (u64, u64))> = {
+    let services: Vec<_> = {
         let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
         let service = |id: (String, String)| {
             let service = snapshot.packed("v1", "Service", &id.0, &id.1)?.clone();

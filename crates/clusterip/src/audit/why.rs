@@ -13,9 +13,9 @@ use serde_json::Value;
 
 use super::build::Matter;
 use super::calls::{Calls, Free};
-use super::judge::{self, JudgeError, Judged};
-use super::model::{Finding, Kept};
-use super::{findings, ranges};
+use super::judge::{self, JudgeError, Judged, Memory};
+use super::model::{ExternalAddress, ExternalUse, Finding, Kept};
+use super::{external, findings, ranges};
 use crate::cluster::object::Packed;
 use crate::cluster::object::{name, namespace, text};
 use crate::cluster::snapshot::addresses;
@@ -52,6 +52,9 @@ pub struct Why {
     pub warnings: Vec<String>,
     /// Why it would be left or denied.
     pub reason: Option<String>,
+    /// Its external addresses of the pools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub external: Vec<ExternalAddress>,
     /// What is wrong with it.
     pub findings: Vec<Finding>,
     /// What `clusterip move` would do about it.
@@ -93,7 +96,18 @@ pub fn of(matter: &Matter<'_>, of: (&str, &str)) -> Result<Option<Why>, JudgeErr
     };
     let Some(service) = service else { return Ok(None) };
     let failed = |error| JudgeError::of_service(of.0, of.1, error);
-    why(matter, &service).map(Some).map_err(failed)
+    let mut why = why(matter, &service).map_err(failed)?;
+    // What is wrong with its external addresses depends on those of others.
+    let mut found = Vec::new();
+    let all = external::audit(matter, &mut Memory::default(), &mut found, &mut Vec::new())?;
+    let ranges = all.into_iter().flat_map(|all| all.pools).flat_map(|pool| pool.ranges);
+    let own = |one: &ExternalUse| (one.namespace.as_str(), one.name.as_str()) == of;
+    let addresses = ranges.flat_map(|range| range.addresses);
+    why.external = addresses.filter(|address| address.services.iter().any(own)).collect();
+    found.retain(|finding| finding.namespace.as_deref() == Some(of.0) && finding.name.as_deref() == Some(of.1));
+    why.findings.extend(found);
+    why.findings.sort_by_key(|finding| finding.kind);
+    Ok(Some(why))
 }
 
 fn why(matter: &Matter<'_>, service: &Value) -> Result<Why, ModuleError> {
@@ -119,7 +133,6 @@ fn why(matter: &Matter<'_>, service: &Value) -> Result<Why, ModuleError> {
     let judged = Judged { id, service: Packed::new(service), judgement: Arc::new(judgement) };
     let mut found = Vec::new();
     findings::of_service(settings, &judged, &mut found);
-    found.sort_by_key(|finding| finding.kind);
     let audit = answer.audit();
     let said = placement.reason.is_some().then(|| reason(service, &placement, "").to_owned());
     let moves = match unasked {
@@ -138,6 +151,7 @@ fn why(matter: &Matter<'_>, service: &Value) -> Result<Why, ModuleError> {
         asked: recorder.exchanges().iter().filter_map(asked).collect(),
         warnings: answer.warnings.unwrap_or_default(),
         reason: said,
+        external: Vec::new(),
         findings: found,
         moves,
     })

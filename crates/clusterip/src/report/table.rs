@@ -13,7 +13,7 @@ use super::json::{ExternalSummary, Summary};
 use super::style;
 use super::terminal::harmless;
 use crate::nodes::planner::{NodePlan, NodeRow, RangeUse};
-use crate::planner::{ExternalRow, Plan, Row};
+use crate::planner::{ExternalRow, Plan, Row, Source};
 use crate::pool_use::PoolUse;
 
 /// The table: a row for each Service, below it one for each that gets external addresses, and then one for each
@@ -111,13 +111,18 @@ fn node_line(row: &NodeRow) -> [String; 4] {
     [harmless(&row.name), pool, given, evidence]
 }
 
-fn external_line(row: &Row, ExternalRow { decision, pool, addresses, message }: &ExternalRow) -> [String; 5] {
+fn external_line(row: &Row, ExternalRow { decision, pool, addresses, source, message }: &ExternalRow) -> [String; 5] {
     let given = if addresses.is_empty() { "-".to_owned() } else { in_record(addresses) };
     let style = if *decision == external::Outcome::Recorded { style::GOOD } else { style::FAINT };
     let reason = match (message, decision) {
+        (None, _) => match source {
+            Some(Source::Asked) => "asked for".to_owned(),
+            Some(Source::Kept) => "it has had it before".to_owned(),
+            Some(Source::Free) => "free".to_owned(),
+            None => "-".to_owned(),
+        },
         (Some(message), external::Outcome::Left) => format!("left: {}", harmless(message)),
         (Some(message), decision) => format!("{}: {}", decision.name(), harmless(message)),
-        (None, _) => "-".to_owned(),
     };
     let [namespace, name] = [&row.namespace, &row.name].map(|text| harmless(text));
     let pool = harmless(pool.as_deref().unwrap_or("-"));

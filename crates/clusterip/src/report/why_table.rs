@@ -6,7 +6,7 @@ use clusterip_core::evidence::Report;
 use super::columns::{self, paint};
 use super::style;
 use super::terminal::harmless;
-use crate::audit::model::Kept;
+use crate::audit::model::{ExternalAddress, Holder, Kept};
 use crate::audit::why::{Place, Why};
 
 /// Lines of a key and what there is to say. Coloured; whoever prints it takes the colours out where they
@@ -36,6 +36,7 @@ pub fn why(why: &Why) -> Result<String, std::io::Error> {
         rows.push(("asked", format!("{}: {found}", harmless(&asked.what))));
     }
     rows.extend(why.warnings.iter().map(|warning| ("warning", paint(style::WARNING, &harmless(warning)))));
+    rows.extend(why.external.iter().map(|address| ("external", external(address))));
     for finding in &why.findings {
         rows.push(("finding", paint(style::ERROR, &harmless(&finding.message))));
         rows.push(("", paint(style::FAINT, &format!("=> {}", harmless(&finding.way_out)))));
@@ -61,6 +62,17 @@ fn place(place: &Place) -> String {
     match (&place.pool, place.range) {
         (Some(pool), Some(range)) => format!("{}, in pool {} ({range}){kept}", place.address, harmless(pool)),
         _ => format!("{}, in no pool", place.address),
+    }
+}
+
+/// An address, how it is used, and who holds it, as far as that is known.
+fn external(ExternalAddress { address, holder, .. }: &ExternalAddress) -> String {
+    match holder {
+        None => address.to_string(),
+        Some(Holder { node, renewed: true }) => format!("{address}, held by node {}", harmless(node)),
+        Some(Holder { node, renewed: false }) => {
+            format!("{address}, held by node {}, whose agent does not renew its heartbeat", harmless(node))
+        }
     }
 }
 
