@@ -259,9 +259,10 @@ fn controlled() {
 fn freed() {
     let mut field = Field::new();
     field.control();
-    let wish = json!({"clusterip-policy/external-address": "10.0.9.77"});
-    field.create_service("web", &wish);
-    let address = address(77);
+    // One that no Service of another field has.
+    field.create_service("web", &json!({}));
+    let address: IpAddr = within(BEGIN, "an address", || shown(&field).0).parse().unwrap();
+    let wish = json!({"clusterip-policy/external-address": address});
     within(BEGIN, "a holder", || field.holder(address));
     assert!(field.is_claimed(address));
     // Whom no webhook saw gets another, and is told who has this one.
@@ -269,7 +270,7 @@ fn freed() {
     let notes = within(BEGIN, "an event", || {
         Some(field.events("late", "ExternalAddressNotAvailable")).filter(|notes| !notes.is_empty())
     });
-    assert_eq!(notes, ["10.0.9.77 of pool \"all\" is held by /web: the Service can't have it"]);
+    assert_eq!(notes, [format!("{address} of pool \"all\" is held by /web: the Service can't have it")]);
     field.delete_service("web");
     within(BEGIN, "nobody to hold it", || field.holder(address).is_none().then_some(()));
     within(BEGIN, "its claim to go", || (!field.is_claimed(address)).then_some(()));

@@ -189,7 +189,7 @@ async fn what_is_judged_twice_is_placed_once() {
         created.await;
     }
     let full = placed.create("shop", "one-more", plain()).await.unwrap_err();
-    assert!(full.contains("is full") && full.contains("all 6 addresses are used"), "{full}");
+    assert!(full.contains("is full: 6 of 6 addresses used"), "{full}");
 }
 
 #[tokio::test]

@@ -128,6 +128,17 @@ fn services_get_the_external_addresses_of_their_pool() {
             ],
         ),
         (
+            "nor from those who take what is free",
+            SETTINGS,
+            vec![],
+            vec![claims("b", "10.0.10.1"), in_bank(json!({}))],
+            1,
+            vec![
+                "b denied -  | Service shop/b: spec.externalIPs: 10.0.10.1 lies in pool \"bank\", which does not admit this Service: namespaces does not match",
+                "web recorded bank free 10.0.10.1 | -",
+            ],
+        ),
+        (
             "both families, and a pool of its namespace",
             SETTINGS,
             vec![],
