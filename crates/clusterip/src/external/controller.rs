@@ -371,9 +371,11 @@ impl Controller {
         let value = if after.is_empty() { Value::Null } else { after.clone().into() };
         let annotations = json!({RECORD_ANNOTATION: value});
         let patch = json!({"metadata": {"uid": uid, "resourceVersion": version, "annotations": annotations}});
+        // Before the Service can be seen with them: what an evaluation is at work on stays held, whoever is seen, and
+        // that of a Service that soon goes would be nobody's for long.
+        evaluation.settle(&[]);
         match self.patch(&path, &patch).await {
             Ok(_) => {
-                evaluation.settle(&[]);
                 tracing::info!(namespace = id.0, name = id.1, addresses = after, "external addresses recorded");
                 if !warnings.is_empty() {
                     // It is not all that the Service asks for; in admission its author would have read it.
