@@ -9,13 +9,11 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::deployed;
-use super::field::{Answers, Field, Probe, within};
+use super::field::{Answers, BEGIN, Field, Probe, within};
 use super::network::Inside;
 
 /// How long another may take to hold what a dead node held: its heartbeat's 20 s, and its own.
 const TAKEOVER: Duration = Duration::from_secs(25);
-/// How long the first holder may take to be found.
-pub const BEGIN: Duration = Duration::from_secs(30);
 
 /// For how long it is asked who answers, before and after.
 const SOME: Duration = Duration::from_secs(1);

@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex};
 use clusterip::agent::claims::name;
 use serde_json::{Value, json};
 
-use super::cases::BEGIN;
-use super::field::{Field, RUNTIME, Way, within};
+use super::field::{BEGIN, Field, RUNTIME, Way, within};
 use super::support::control_plane::{ControlPlane, Options};
 use super::support::host::{Host, HostBuilder, free_port};
 use super::support::proxy::{Fault, Proxy, Seen};

@@ -24,6 +24,9 @@ use super::support::control_plane::ControlPlane;
 use super::support::host::{Host, HostBuilder};
 use super::support::moving::send;
 
+/// How long the first holder may take to be found.
+pub const BEGIN: Duration = Duration::from_secs(30);
+
 /// The port where an agent tells how it is.
 const STATUS: u16 = 9634;
 

@@ -7,7 +7,8 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::decide::{Decision, Denial, Verdict};
+use crate::decide::{Decision, Verdict};
+use crate::denial::Denial;
 use crate::evidence::Report;
 use crate::external::claim::{addresses, in_record};
 use crate::external::{self, External};

@@ -6,6 +6,7 @@ use ipnet::IpNet;
 
 use crate::address::Family;
 use crate::cluster::Cluster;
+use crate::denial::Denial;
 use crate::evidence::Report;
 use crate::external::{self, External, Held, Outcome};
 use crate::families::{Second, families, second};
@@ -43,15 +44,6 @@ pub enum Verdict {
     Left(String),
     /// It is refused.
     Denied(Denial),
-}
-
-/// A refusal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Denial {
-    /// The HTTP status that the API server answers with.
-    pub code: u16,
-    /// Object, range, evidence and the way out.
-    pub message: String,
 }
 
 /// Decides about one admission request, of a Service: about its ClusterIP, and where that is not refused,

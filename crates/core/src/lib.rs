@@ -16,6 +16,7 @@ pub mod address;
 pub mod answer;
 pub mod cluster;
 pub mod decide;
+pub mod denial;
 pub mod evidence;
 pub mod external;
 pub mod families;

@@ -1,21 +1,42 @@
 //! The own heartbeat: what is written next, and until when the term lasts. No clock, no requests.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ObjectMeta;
+use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use super::heartbeat::{HEARTBEAT as LABEL_VALUE, NODE_ANNOTATION, name};
 use super::timing::HEARTBEAT;
 use crate::cluster::claim_lease::LABEL;
 use crate::controller::identity::{Identity, Role};
 use crate::controller::lease::{Seen, Step, look, step};
 
+/// The value of the label of these Leases.
+pub const AGENT: &str = "agent";
+/// The annotation with the name of the Node.
+pub const NODE_ANNOTATION: &str = "clusterip-policy/node";
+/// How long the name of a Lease may be.
+const LONGEST_NAME: usize = 253;
 /// How many of its former identities a process knows. It needs those of which a write may be under way.
 const FORMER: usize = 8;
+
+/// The name of the Lease of the agent on this node.
+pub fn name(node: &str) -> String {
+    let name = format!("clusterip-agent-{node}");
+    if name.len() <= LONGEST_NAME {
+        return name;
+    }
+    let mut name = "clusterip-agent-".to_owned();
+    for byte in &Sha256::digest(node.as_bytes())[..16] {
+        // Writing to a string does not fail.
+        let _ = write!(name, "{byte:02x}");
+    }
+    name
+}
 
 /// One unbroken time in which this agent is surely alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,7 +238,7 @@ pub(super) fn put_back(node: &str, clock: Timestamp) -> Lease {
 fn metadata(node: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(name(node)),
-        labels: Some(BTreeMap::from([(LABEL.to_owned(), LABEL_VALUE.to_owned())])),
+        labels: Some(BTreeMap::from([(LABEL.to_owned(), AGENT.to_owned())])),
         annotations: Some(BTreeMap::from([(NODE_ANNOTATION.to_owned(), node.to_owned())])),
         ..ObjectMeta::default()
     }

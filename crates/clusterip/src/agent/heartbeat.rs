@@ -2,7 +2,6 @@
 //!
 //! What is written, and what it means, is the heart's to say: this is the loop that asks the API server.
 
-use std::fmt::Write as _;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,41 +10,19 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, PostParams};
 use kube::{Error as KubeError, ResourceExt};
-use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 pub use super::heart::Term;
-use super::heart::{Beat, Heart};
+use super::heart::{Beat, Heart, name};
 use super::signs::Signs;
-use super::timing::{AGAIN, HEARTBEAT as TIMING, JITTER, PATIENCE};
+use super::timing::{AGAIN, HEARTBEAT, JITTER, PATIENCE};
 use crate::cluster::failure::words;
 use crate::metrics::Metrics;
 use crate::metrics::agent::Renewal;
 
-/// The value of the label of these Leases.
-pub const HEARTBEAT: &str = "agent";
-/// The annotation with the name of the Node.
-pub const NODE_ANNOTATION: &str = "clusterip-policy/node";
 /// How many requests a renewal may take: a write that meets another is preceded by a look.
 const TRIES: usize = 4;
-/// How long the name of a Lease may be.
-const LONGEST_NAME: usize = 253;
-
-/// The name of the Lease of the agent on this node.
-pub fn name(node: &str) -> String {
-    let name = format!("clusterip-agent-{node}");
-    if name.len() <= LONGEST_NAME {
-        return name;
-    }
-    let mut name = "clusterip-agent-".to_owned();
-    for byte in &Sha256::digest(node.as_bytes())[..16] {
-        // Writing to a string does not fail.
-        let _ = write!(name, "{byte:02x}");
-    }
-    name
-}
-
 /// Keeps the heartbeat of this agent.
 pub(super) struct Heartbeat {
     leases: Api<Lease>,
@@ -85,7 +62,7 @@ impl Heartbeat {
             let result = if renewed == Ok(true) { Renewal::Renewed } else { Renewal::Failed };
             self.metrics.agent_renewal(result);
             let next = match renewed {
-                Ok(true) => begin + TIMING.retry.saturating_sub(jitter()),
+                Ok(true) => begin + HEARTBEAT.retry.saturating_sub(jitter()),
                 Ok(false) => begin + AGAIN,
                 Err(reason) => {
                     tracing::warn!(lease = self.name, reason, "the heartbeat of this agent can't be renewed");

@@ -11,8 +11,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::claims::{Claim, EXTERNAL};
+use super::heart::{AGENT, NODE_ANNOTATION};
 use super::heart::{holder, unknown};
-use super::heartbeat::{HEARTBEAT, NODE_ANNOTATION};
 use super::timing::HEARTBEAT as TIMING;
 use crate::cluster::claim_lease::LABEL;
 
@@ -80,7 +80,7 @@ impl Holdings {
                     self.claims.insert(claim.address, claim);
                 }
             }
-            Some(HEARTBEAT) => {
+            Some(AGENT) => {
                 let node = lease.metadata.annotations.as_ref().and_then(|annotations| annotations.get(NODE_ANNOTATION));
                 if let Some(node) = node {
                     self.heartbeats.insert(node.clone(), lease.clone());

@@ -6,8 +6,8 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
+use super::heart::{NODE_ANNOTATION, name};
 use super::heart::{holder, unknown};
-use super::heartbeat::NODE_ANNOTATION;
 use super::timing::{FORGOTTEN, HEARTBEAT, MISSING};
 use super::version::Version;
 use crate::controller::identity::Identity;
@@ -212,7 +212,7 @@ impl Member {
 /// The Node that a heartbeat is of; nothing where this program can't have written it.
 pub(super) fn node_of(lease: &Lease) -> Option<&str> {
     let node = lease.metadata.annotations.as_ref()?.get(NODE_ANNOTATION)?;
-    (lease.metadata.name.as_deref()? == super::heartbeat::name(node)).then_some(node)
+    (lease.metadata.name.as_deref()? == name(node)).then_some(node)
 }
 
 #[cfg(test)]

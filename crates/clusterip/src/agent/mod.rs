@@ -43,8 +43,8 @@ mod book;
 pub mod claims;
 #[cfg(target_os = "linux")]
 mod filter;
-mod heart;
-pub mod heartbeat;
+pub mod heart;
+mod heartbeat;
 pub mod holdings;
 #[cfg(target_os = "linux")]
 pub mod linux;

@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
 use super::claims::{Claim, EXTERNAL};
-use super::heartbeat::HEARTBEAT;
+use super::heart::AGENT;
 use super::members::{Members, Standing};
 use crate::cluster::claim_lease::LABEL;
 
@@ -21,7 +21,7 @@ pub struct Observer {
 impl Observer {
     /// The labels of the Leases that have to be watched.
     pub fn labels() -> String {
-        format!("{LABEL} in ({EXTERNAL},{HEARTBEAT})")
+        format!("{LABEL} in ({EXTERNAL},{AGENT})")
     }
 
     /// One was seen.

@@ -18,7 +18,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::assignments::Assignments;
 use super::book::{Book, Order, Outcome, Present, Wanted, What};
 use super::claims::EXTERNAL;
-use super::heartbeat::{HEARTBEAT as HEARTBEAT_LABEL, Heartbeat, name as heartbeat_name};
+use super::heart::{AGENT, name as heartbeat_name};
+use super::heartbeat::Heartbeat;
 use super::network::Network;
 use super::signs::Signs;
 use super::timing::{DEAF, PATIENCE, STOP};
@@ -204,7 +205,7 @@ impl Desk {
     }
 
     fn events(&self) -> Events {
-        let selector = format!("{LABEL} in ({HEARTBEAT_LABEL},{EXTERNAL})");
+        let selector = format!("{LABEL} in ({AGENT},{EXTERNAL})");
         let config = watcher::Config::default().labels(&selector);
         watcher(self.watched.clone(), config).backoff(Pauses::default()).boxed()
     }

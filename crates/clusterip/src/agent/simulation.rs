@@ -20,8 +20,7 @@ use tokio::time::Instant;
 use super::assignments::{Assignment, Assignments};
 use super::book::{Book, Order, Outcome, Present, Wanted, What};
 use super::claims::Claim;
-use super::heart::{Beat, Heart};
-use super::heartbeat;
+use super::heart::{self, Beat, Heart};
 use super::timing::{AGAIN, HEARTBEAT, JITTER, PATIENCE, TRIES};
 
 const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
@@ -463,7 +462,7 @@ impl World {
                 }
             }
             Fault::DeleteHeartbeat => {
-                self.store.delete(&heartbeat::name(NODES[agent]));
+                self.store.delete(&heart::name(NODES[agent]));
                 (0..NODES.len()).for_each(|agent| self.tell(agent));
             }
             Fault::Forbidden => {
@@ -573,7 +572,7 @@ impl World {
                 it.heart.forget();
                 return self.beat_after(agent, millis(AGAIN));
             }
-            Beat::Read => Request::Read(heartbeat::name(NODES[agent])),
+            Beat::Read => Request::Read(heart::name(NODES[agent])),
             Beat::Write(lease) => {
                 it.heart.forget();
                 Request::Write(lease)

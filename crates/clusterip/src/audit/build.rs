@@ -2,44 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::PoisonError;
 
 use clusterip_core::settings::Settings;
-use ipnet::IpNet;
 use serde_json::Value;
 
-use super::judge::{self, JudgeError, Judged, Judgement, Memory};
+use super::judge::{self, JudgeError, Judged, Judgement};
+use super::matter::Matter;
+use super::memory::Memory;
 use super::model::{Address, Audit, Finding, Kind, Pool, State};
 use super::{external, findings, nodes, ranges};
-use crate::agent::holdings::Holdings;
-use crate::cluster::ledger::Owner;
 use crate::cluster::object::name;
-use crate::cluster::snapshot::{Snapshot, addresses};
+use crate::cluster::snapshot::addresses;
 use crate::controller::journal::Journal;
 use crate::controller::ownership::chosen_by_hand;
-use crate::live_settings::LiveSettings;
 use crate::placement::{Placement, Standing, Unasked};
-use crate::policy::module::Module;
-
-/// What an audit is made from.
-pub struct Matter<'m> {
-    /// The policy.
-    pub module: &'m Module,
-    /// The settings in force.
-    pub settings: &'m LiveSettings,
-    /// The cluster's own Service ranges; none where they are not known.
-    pub ranges: Vec<IpNet>,
-    /// The cluster.
-    pub snapshot: &'m Arc<RwLock<Snapshot>>,
-    /// Addresses in flight, and for whom.
-    pub in_flight: Vec<(IpAddr, Owner)>,
-    /// Who holds which external address, or why that is not known.
-    pub holdings: Result<Holdings, String>,
-    /// Whether all that is in flight is known.
-    pub ledger: bool,
-    /// What could not be found out.
-    pub notes: Vec<String>,
-}
 
 impl Matter<'_> {
     /// The audit. What `memory` still knows is not asked for again.
@@ -47,7 +24,8 @@ impl Matter<'_> {
     /// # Errors
     /// [`JudgeError`] where the policy has no answer.
     pub fn audit(&self, memory: &mut Memory) -> Result<Audit, JudgeError> {
-        let judged = judge::all(self.module, self.settings, self.snapshot, memory)?;
+        memory.renew(&self.settings.hash);
+        let judged = judge::all(self.module, self.settings, self.snapshot, &mut memory.services)?;
         let settings = &self.settings.settings;
         let used = self.used(&judged);
         let pools: Vec<Pool> = settings

@@ -6,11 +6,12 @@ use std::net::IpAddr;
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
-use super::build::Matter;
 use super::external_findings as findings;
 use super::external_judge::{self, Judged};
 use super::external_ranges;
-use super::judge::{JudgeError, Memory};
+use super::judge::JudgeError;
+use super::matter::Matter;
+use super::memory::Memory;
 use super::model::{External, ExternalAddress, ExternalPool, ExternalUse, Finding, Holder, State};
 use crate::agent::assignments::Assignments;
 use crate::agent::holdings;
@@ -33,7 +34,7 @@ pub fn audit(
     if settings.pools.is_empty() {
         return Ok(None);
     }
-    let judged = external_judge::all(matter.module, matter.settings, matter.snapshot, memory)?;
+    let judged = external_judge::all(matter.module, matter.settings, matter.snapshot, &mut memory.external)?;
     let nodes = matter.objects("v1", "Node");
     let by_id: BTreeMap<&(String, String), &Judged> = judged.iter().map(|one| (&one.id, one)).collect();
     let refusal = &mut |service: &Value| {

@@ -1,6 +1,6 @@
 //! What Services have of external addresses, and what the policy says of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -10,7 +10,7 @@ use clusterip_core::service::Service;
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
-use super::judge::{JudgeError, Memory};
+use super::judge::JudgeError;
 use crate::cluster::object::{Packed, text};
 use crate::cluster::snapshot::Snapshot;
 use crate::external::admitted::{claim_refusal, refusal};
@@ -48,24 +48,26 @@ pub struct Refused {
     pub claims: Option<String>,
 }
 
-/// What was said of a Service before, and of which one.
-pub(super) struct Known {
+/// What was said of Services before, by namespace and name.
+pub(super) type Known = HashMap<(String, String), Said>;
+
+pub(super) struct Said {
     service: Packed,
     revision: (u64, u64),
     refused: Refused,
 }
 
 /// Asks about every Service that has recorded external addresses or claims some of the pools, in the order of
-/// their namespaces and names; those that are to have some are told, too. What is in `memory` and still holds is
+/// their namespaces and names; those that are to have some are told, too. What is `known` and still holds is
 /// not asked for again.
 ///
 /// # Errors
 /// [`JudgeError`] for the first Service that the policy has no answer for.
-pub fn all(
+pub(super) fn all(
     module: &Module,
     live: &LiveSettings,
     snapshot: &Arc<RwLock<Snapshot>>,
-    memory: &mut Memory,
+    known: &mut Known,
 ) -> Result<Vec<Judged>, JudgeError> {
     let external = &live.settings.external;
     // What is said afterwards is at least as new as these revisions.
@@ -78,17 +80,17 @@ pub fn all(
         };
         snapshot.names("v1", "Service", None).into_iter().filter_map(service).collect()
     };
-    let mut known = std::mem::take(&mut memory.external);
+    let mut before = std::mem::take(known);
     let mut judged = Vec::new();
     for (id, packed, revision) in services {
         let Some(mut one) = seen(external, id, packed.value()) else { continue };
-        one.refused = match known.remove(&one.id) {
-            Some(known) if known.service == packed && known.revision == revision => known.refused,
+        one.refused = match before.remove(&one.id) {
+            Some(said) if said.service == packed && said.revision == revision => said.refused,
             _ => refused(module, live, snapshot, &one)
                 .map_err(|error| JudgeError::of_service(&one.id.0, &one.id.1, error))?,
         };
         let refused = one.refused.clone();
-        memory.external.insert(one.id.clone(), Known { service: packed, revision, refused });
+        known.insert(one.id.clone(), Said { service: packed, revision, refused });
         judged.push(one);
     }
     Ok(judged)

@@ -10,11 +10,9 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::calls::{Calls, Free};
-use super::external_judge;
 use crate::cluster::object::Packed;
 use crate::cluster::snapshot::Snapshot;
 use crate::live_settings::LiveSettings;
-use crate::nodes::placement::Belonging;
 use crate::placement::{Placement, Unasked, as_if_created, unasked};
 use crate::policy::module::{Module, ModuleError};
 
@@ -67,18 +65,10 @@ pub struct Judged {
     pub judgement: Arc<Judgement>,
 }
 
-/// What was said of Services and Nodes before: it holds as long as nothing changed that was asked about.
-#[derive(Default)]
-pub struct Memory {
-    settings: String,
-    known: HashMap<(String, String), Known>,
-    /// Of Nodes, by name: what it was said of, and what.
-    pub(super) nodes: HashMap<String, (Packed, Belonging)>,
-    /// Of Services with external addresses, by namespace and name.
-    pub(super) external: HashMap<(String, String), external_judge::Known>,
-}
+/// What was said of Services before, by namespace and name.
+pub(super) type Known = HashMap<(String, String), Said>;
 
-struct Known {
+pub(super) struct Said {
     service: Packed,
     revision: (u64, u64),
     judgement: Arc<Judgement>,
@@ -92,20 +82,17 @@ struct Seen {
     revision: (u64, u64),
 }
 
-/// Judges every Service, in the order of their namespaces and names. What is in `memory` and still
+/// Judges every Service, in the order of their namespaces and names. What is `known` and still
 /// holds is not asked for again.
 ///
 /// # Errors
 /// [`JudgeError`] for the first Service that the policy has no answer for.
-pub fn all(
+pub(super) fn all(
     module: &Module,
     settings: &LiveSettings,
     snapshot: &Arc<RwLock<Snapshot>>,
-    memory: &mut Memory,
+    known: &mut Known,
 ) -> Result<Vec<Judged>, JudgeError> {
-    if memory.settings != settings.hash {
-        *memory = Memory { settings: settings.hash.clone(), ..Memory::default() };
-    }
     // What is said afterwards is at least as new as these revisions.
     let services: Vec<Seen> = {
         let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
@@ -117,12 +104,12 @@ pub fn all(
         };
         ids.into_iter().filter_map(service).collect()
     };
-    let mut known = std::mem::take(&mut memory.known);
+    let mut before = std::mem::take(known);
     let mut judgements: Vec<Option<Arc<Judgement>>> = services
         .iter()
         .map(|Seen { id, service, revision }| {
-            let known = known.remove(id)?;
-            (known.revision == *revision && known.service == *service).then_some(known.judgement)
+            let said = before.remove(id)?;
+            (said.revision == *revision && said.service == *service).then_some(said.judgement)
         })
         .collect();
 
@@ -161,8 +148,8 @@ pub fn all(
     }
     let judged = services.into_iter().zip(judgements).filter_map(|(Seen { id, service, revision }, judgement)| {
         let judgement = judgement?;
-        let known = Known { service: service.clone(), revision, judgement: Arc::clone(&judgement) };
-        memory.known.insert(id.clone(), known);
+        let said = Said { service: service.clone(), revision, judgement: Arc::clone(&judgement) };
+        known.insert(id.clone(), said);
         Some(Judged { id, service, judgement })
     });
     Ok(judged.collect())

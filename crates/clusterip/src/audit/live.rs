@@ -8,8 +8,9 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use tokio::runtime::Handle;
 
-use super::build::Matter;
-use super::judge::{JudgeError, Memory};
+use super::judge::JudgeError;
+use super::matter::Matter;
+use super::memory::Memory;
 use super::model::Audit;
 use crate::agent::holdings::Holdings;
 use crate::agent::observer::Observer;

@@ -3,7 +3,7 @@
 //! [`judge`] asks the policy about every Service, [`ranges`] counts addresses, [`findings`] says what is
 //! wrong; [`node_judge`], [`nodes`] and [`node_findings`] do the same for Nodes and their blocks, and
 //! [`external_judge`], [`external_ranges`], [`external`] and [`external_findings`] for external addresses; [`build`] puts
-//! all together to the [`model`]. [`source`] reads a cluster or a snapshot once; [`live`] looks at the watched
+//! all together, out of the [`matter`], to the [`model`]; [`memory`] is what was said before. [`source`] reads a cluster or a snapshot once; [`live`] looks at the watched
 //! stores again and again. [`why`] is about one Service.
 
 pub mod build;
@@ -16,6 +16,8 @@ pub mod fail_on;
 pub mod findings;
 pub mod judge;
 pub mod live;
+pub mod matter;
+pub mod memory;
 pub mod model;
 pub mod node_findings;
 pub mod node_judge;

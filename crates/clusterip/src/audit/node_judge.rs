@@ -1,15 +1,16 @@
 //! Asks the policy where each Node belongs.
 
+use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use serde_json::Value;
 
-use super::judge::{JudgeError, Memory};
+use super::judge::JudgeError;
 use crate::cluster::object::Packed;
 use crate::cluster::snapshot::Snapshot;
 use crate::live_settings::LiveSettings;
 use crate::nodes::held::{Held, blocks_of};
-use crate::nodes::placement::{self, Placement};
+use crate::nodes::placement::{self, Belonging, Placement};
 use crate::policy::module::Module;
 
 /// A Node, and where its blocks lie.
@@ -20,16 +21,19 @@ pub struct Judged {
     pub placement: Placement,
 }
 
-/// Asks about every Node, in the order of their names. What is in `memory` and still holds is not asked for
+/// What was said of Nodes before, by name, and of what.
+pub(super) type Known = HashMap<String, (Packed, Belonging)>;
+
+/// Asks about every Node, in the order of their names. What is `known` and still holds is not asked for
 /// again.
 ///
 /// # Errors
 /// [`JudgeError`] for the first Node that the policy has no answer for.
-pub fn all(
+pub(super) fn all(
     module: &Module,
     live: &LiveSettings,
     snapshot: &Arc<RwLock<Snapshot>>,
-    memory: &mut Memory,
+    known: &mut Known,
 ) -> Result<Vec<Judged>, JudgeError> {
     let nodes: Vec<(String, Packed)> = {
         let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
@@ -42,16 +46,16 @@ pub fn all(
     for (name, _, node) in &nodes {
         held.learn(name, blocks_of(node));
     }
-    let mut known = std::mem::take(&mut memory.nodes);
+    let mut before = std::mem::take(known);
     let mut judged = Vec::with_capacity(nodes.len());
     for (name, packed, node) in nodes {
-        let belonging = match known.remove(&name) {
+        let belonging = match before.remove(&name) {
             Some((same, belonging)) if same == packed => belonging,
             _ => placement::belonging(module, &live.document, &node)
                 .map_err(|error| JudgeError { subject: format!("node {name}"), error })?,
         };
         let placement = belonging.held_against(&live.settings, &node, &held);
-        memory.nodes.insert(name.clone(), (packed, belonging));
+        known.insert(name.clone(), (packed, belonging));
         judged.push(Judged { name, placement });
     }
     Ok(judged)

@@ -5,7 +5,8 @@ use std::sync::{Arc, RwLock};
 use clusterip_core::settings::{NodePool, Settings};
 use ipnet::IpNet;
 
-use super::judge::{JudgeError, Memory};
+use super::judge::JudgeError;
+use super::memory::Memory;
 use super::model::{self, Block, BlockRange, Finding, Nodes, State};
 use super::node_judge::Judged;
 use super::{node_findings, node_judge};
@@ -31,7 +32,7 @@ pub fn audit(
     if settings.nodes.pools.is_empty() {
         return Ok(None);
     }
-    let judged = node_judge::all(module, live, snapshot, memory)?;
+    let judged = node_judge::all(module, live, snapshot, &mut memory.nodes)?;
     let blocks: Vec<Block> = judged.iter().flat_map(blocks).collect();
     let pools = settings.nodes.pools.iter();
     let pools: Vec<model::NodePool> = pools.map(|pool| self::pool(settings, pool, &blocks)).collect();
@@ -79,7 +80,6 @@ fn range(settings: &Settings, pool: &NodePool, cidr: IpNet, blocks: &[Block]) ->
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::judge as services;
     use super::super::model::Kind;
     use super::*;
     use crate::live_settings::judge as checked;
@@ -105,7 +105,7 @@ mod tests {
         let mut found = |live: &LiveSettings, change: &dyn Fn(&mut Snapshot)| {
             change(&mut snapshot.write().unwrap());
             let mut findings = Vec::new();
-            services::all(&module, live, &snapshot, &mut memory).unwrap();
+            memory.renew(&live.hash);
             audit(&module, live, &snapshot, &mut memory, &mut findings).unwrap();
             assert_eq!(memory.nodes.len(), snapshot.read().unwrap().names("v1", "Node", None).len());
             findings.into_iter().map(|finding| (finding.kind, finding.node.unwrap_or_default())).collect::<Vec<_>>()

@@ -15,7 +15,7 @@ use kube::{Api, Client};
 use serde_json::Value;
 
 use crate::agent::claims::EXTERNAL;
-use crate::agent::heartbeat::HEARTBEAT;
+use crate::agent::heart::AGENT;
 use crate::agent::holdings::Holdings;
 use crate::cluster::claim_lease::{CLAIM, Claim, LABEL};
 use crate::cluster::failure::words;
@@ -138,7 +138,7 @@ pub async fn of_cluster(client: &Client, settings: &Settings, namespace: &str) -
     for kind in kinds::asked(settings) {
         live::each(client, &kind, &mut |object| collector.take(&kind, object)).await?;
     }
-    let claims = ListParams::default().labels(&format!("{LABEL} in ({CLAIM},{EXTERNAL},{HEARTBEAT})"));
+    let claims = ListParams::default().labels(&format!("{LABEL} in ({CLAIM},{EXTERNAL},{AGENT})"));
     let mut leases = Api::<Lease>::all(client.clone()).list(&claims).await;
     if matches!(&leases, Err(kube::Error::Api(status)) if status.code == 403) {
         leases = Api::<Lease>::namespaced(client.clone(), namespace).list(&claims).await;

@@ -11,9 +11,10 @@ use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::build::Matter;
 use super::calls::{Calls, Free};
-use super::judge::{self, JudgeError, Judged, Memory};
+use super::judge::{self, JudgeError, Judged};
+use super::matter::Matter;
+use super::memory::Memory;
 use super::model::{ExternalAddress, ExternalUse, Finding, Kept};
 use super::{external, findings, ranges};
 use crate::cluster::object::Packed;

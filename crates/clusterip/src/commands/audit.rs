@@ -9,9 +9,9 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use super::{connect, deployed};
-use crate::audit::build::Matter;
 use crate::audit::fail_on::FailOn;
-use crate::audit::judge::Memory;
+use crate::audit::matter::Matter;
+use crate::audit::memory::Memory;
 use crate::audit::source::{self, Source};
 use crate::audit::why;
 use crate::live_settings::{self, LiveSettings, judge};

@@ -9,6 +9,7 @@ pub mod alternatives;
 pub mod approved;
 mod attempt;
 pub mod brakes;
+pub mod called;
 pub mod endpoints;
 pub mod events;
 pub mod field_ownership;

@@ -42,6 +42,7 @@ use crate::cluster::lookups::Subject;
 use crate::cluster::object::{name, namespace, service_path, text};
 use crate::cluster::pauses::Pauses;
 use crate::cluster::watched::Watched;
+use crate::controller::called::called;
 use crate::controller::events::{CONTROLLER, Told, tell_about};
 use crate::controller::leader::Leadership;
 use crate::evaluator::Evaluator;
@@ -103,7 +104,7 @@ impl Controller {
         loop {
             tokio::select! {
                 () = &mut shutdown => return,
-                called = self.called() => if !called { return },
+                called = called(&mut self.settings, &mut self.leadership, has_pools) => if !called { return },
             }
             let ended = self.term(shutdown.as_mut()).await;
             // Whoever leads tells of them.
@@ -111,22 +112,6 @@ impl Controller {
             self.metrics.external_waiting(0);
             if ended {
                 return;
-            }
-        }
-    }
-
-    /// Comes back when there is something to do here. `false`: there never will be.
-    async fn called(&mut self) -> bool {
-        loop {
-            if has_pools(&self.settings.borrow_and_update()) && self.leadership.borrow_and_update().leads() {
-                return true;
-            }
-            let changed = tokio::select! {
-                changed = self.settings.changed() => changed,
-                changed = self.leadership.changed() => changed,
-            };
-            if changed.is_err() {
-                return false;
             }
         }
     }

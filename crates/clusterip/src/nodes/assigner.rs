@@ -32,6 +32,7 @@ use super::placement::{Belonging, as_if_created};
 use super::seen::Seen;
 use crate::cluster::stores::Stores;
 use crate::cluster::watched::Watched;
+use crate::controller::called::called;
 use crate::controller::leader::Leadership;
 use crate::live_settings::LiveSettings;
 use crate::metrics::Metrics;
@@ -85,28 +86,12 @@ impl Assigner {
         loop {
             tokio::select! {
                 () = &mut shutdown => return,
-                called = self.called() => if !called { return },
+                called = called(&mut self.settings, &mut self.leadership, has_pools) => if !called { return },
             }
             let stop = self.term(shutdown.as_mut()).await;
             self.metrics.no_nodes_waiting();
             if stop {
                 return;
-            }
-        }
-    }
-
-    /// Comes back when there is something to do here. `false`: there never will be.
-    async fn called(&mut self) -> bool {
-        loop {
-            if has_pools(&self.settings.borrow_and_update()) && self.leadership.borrow_and_update().leads() {
-                return true;
-            }
-            let changed = tokio::select! {
-                changed = self.settings.changed() => changed,
-                changed = self.leadership.changed() => changed,
-            };
-            if changed.is_err() {
-                return false;
             }
         }
     }

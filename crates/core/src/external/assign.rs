@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::claim::{ASKED_ANNOTATION, RECORD_ANNOTATION, addresses, in_record};
-use super::decide::{External, Outcome};
+use super::outcome::{External, Outcome};
 use super::pool::{Claimant, OUTSIDE, Right};
 use crate::address::{Family, Order};
 use crate::cluster::LookupError;

@@ -3,89 +3,20 @@
 use std::cell::OnceCell;
 use std::net::IpAddr;
 
-use serde_json::Value;
-
 use super::assign::assign;
 use super::check::{check_asked, check_claims};
-use super::claim::{EXTERNAL_IPS, RECORD_ANNOTATION, addresses, claims, in_record};
+use super::claim::{EXTERNAL_IPS, RECORD_ANNOTATION, addresses, claims};
 use super::held::{Held, Holders};
+use super::outcome::{External, Outcome};
 use super::pool::Claimant;
 use crate::address::Family;
 use crate::cluster::{Cluster, LookupError};
-use crate::decide::Denial;
+use crate::denial::Denial;
 use crate::families::second;
-use crate::json::field_mut;
 use crate::namespace::NamespaceOnce;
 use crate::request::{About, Change, Request};
 use crate::service::Service;
 use crate::settings::{ExternalSettings, Settings};
-
-/// What is decided about a Service's external addresses, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct External {
-    /// What happens.
-    pub outcome: Outcome,
-    /// The pool that they are of, where it is known.
-    pub pool: Option<String>,
-    /// Those that the Service has when the request is done, in the order of its families.
-    pub addresses: Vec<IpAddr>,
-    /// Why nothing happens, or why they are taken away.
-    pub reason: Option<String>,
-}
-
-/// What happens to the record of a Service's external addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It is written, as the Service gets other addresses than it has.
-    Recorded,
-    /// It is taken away.
-    Removed,
-    /// It stays as it is.
-    Left,
-    /// The request is refused.
-    Denied,
-}
-
-impl Outcome {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Recorded, Self::Removed, Self::Left, Self::Denied];
-
-    /// `recorded`, `removed`, `left` or `denied`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Recorded => "recorded",
-            Self::Removed => "removed",
-            Self::Left => "left",
-            Self::Denied => "denied",
-        }
-    }
-}
-
-impl External {
-    /// Whether the record is to change.
-    pub fn changes(&self) -> bool {
-        matches!(self.outcome, Outcome::Recorded | Outcome::Removed)
-    }
-
-    /// Changes the record of `object`, a Service, as it is decided.
-    pub fn carry_out(&self, object: &mut Value) {
-        let metadata = object.as_object_mut().and_then(|object| field_mut(object, "metadata"));
-        let annotations = metadata.filter(|_| self.changes()).and_then(|metadata| field_mut(metadata, "annotations"));
-        match (annotations, self.outcome) {
-            (Some(annotations), Outcome::Recorded) => {
-                annotations.insert(RECORD_ANNOTATION.to_owned(), in_record(&self.addresses).into());
-            }
-            (Some(annotations), _) => {
-                annotations.remove(RECORD_ANNOTATION);
-            }
-            (None, _) => {}
-        }
-    }
-
-    fn new(outcome: Outcome, reason: &str) -> Self {
-        Self { outcome, pool: None, addresses: Vec::new(), reason: Some(reason.to_owned()) }
-    }
-}
 
 impl ExternalSettings {
     /// Whether a Service is one that gets its external addresses from us.

@@ -6,7 +6,8 @@ use super::allocation::Allocation;
 use super::object::Node;
 use super::pool::{nobodys, report};
 use crate::address::Family;
-use crate::decide::{Denial, Verdict};
+use crate::decide::Verdict;
+use crate::denial::Denial;
 use crate::settings::{NodePool, Settings};
 
 /// One block of each family of the Node's pool, or none at all.

@@ -6,7 +6,8 @@ use super::object::Node;
 use super::pool::{nobodys, report};
 use crate::address::overlap;
 use crate::cluster::{Cluster, LookupError};
-use crate::decide::{Denial, Verdict};
+use crate::decide::Verdict;
+use crate::denial::Denial;
 use crate::settings::{Explicit, NodePool, Settings, Withheld};
 
 /// Refuses blocks that are not right, or warns of them, as `nodes.explicit` says.
