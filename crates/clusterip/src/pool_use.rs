@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use clusterip_core::address::Family;
+use clusterip_core::address::{Candidates, Family};
 use clusterip_core::settings::{ExternalSettings, Settings};
 
 /// How full the ranges of a pool are, of one family.
@@ -25,16 +25,8 @@ pub fn of(settings: &Settings, used: &[IpAddr]) -> Vec<PoolUse> {
     let mut pools = Vec::new();
     for pool in &settings.pools {
         for family in [Family::V4, Family::V6].into_iter().filter(|family| pool.has(*family)) {
-            let candidates = settings.candidates(pool, family);
-            let inside = used.iter().filter(|address| Family::of(**address) == family && pool.contains(**address));
-            let inside: Vec<&IpAddr> = inside.collect();
-            pools.push(PoolUse {
-                name: pool.name.clone(),
-                family,
-                used: inside.iter().filter(|address| candidates.contains(***address)).count() as u128,
-                usable: candidates.count(),
-                occupied: inside.len() as u128,
-            });
+            let inside = used.iter().filter(|address| pool.contains(**address));
+            pools.push(PoolUse::new(&pool.name, family, &settings.candidates(pool, family), inside));
         }
     }
     pools
@@ -45,17 +37,23 @@ pub fn of_external(settings: &ExternalSettings, used: &[IpAddr]) -> Vec<PoolUse>
     let mut pools = Vec::new();
     for pool in &settings.pools {
         for family in [Family::V4, Family::V6].into_iter().filter(|family| pool.has(*family)) {
-            let candidates = pool.candidates(family);
-            let inside = used.iter().filter(|address| Family::of(**address) == family && pool.contains(**address));
-            let inside: Vec<&IpAddr> = inside.collect();
-            pools.push(PoolUse {
-                name: pool.name.clone(),
-                family,
-                used: inside.iter().filter(|address| candidates.contains(***address)).count() as u128,
-                usable: candidates.count(),
-                occupied: inside.len() as u128,
-            });
+            let inside = used.iter().filter(|address| pool.contains(**address));
+            pools.push(PoolUse::new(&pool.name, family, &pool.candidates(family), inside));
         }
     }
     pools
+}
+
+impl PoolUse {
+    /// Of the addresses that are used `inside` of a pool, those of `family`.
+    fn new<'a>(name: &str, family: Family, candidates: &Candidates, inside: impl Iterator<Item = &'a IpAddr>) -> Self {
+        let inside: Vec<&IpAddr> = inside.filter(|address| Family::of(**address) == family).collect();
+        Self {
+            name: name.to_owned(),
+            family,
+            used: inside.iter().filter(|address| candidates.contains(***address)).count() as u128,
+            usable: candidates.count(),
+            occupied: inside.len() as u128,
+        }
+    }
 }

@@ -62,9 +62,7 @@ fn list(items: Vec<Value>) -> String {
 }
 
 fn audit(folder: &Folder, items: Vec<Value>, args: &[&str]) -> Done {
-    folder.write("snapshot.json", list(items)).write("settings.yaml", SETTINGS);
-    let base = ["audit", "--snapshot", "snapshot.json", "--settings", "settings.yaml"];
-    folder.run(&[&base[..], args].concat())
+    folder.audit(SETTINGS, &items, args)
 }
 
 #[test]

@@ -69,10 +69,7 @@ fn claim(address: &str, holder: &str) -> Value {
 }
 
 fn audit(folder: &Folder, objects: &[Value], args: &[&str]) -> Done {
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
-    folder.write("snapshot.json", list).write("settings.yaml", SETTINGS);
-    let base = ["audit", "--snapshot", "snapshot.json", "--settings", "settings.yaml"];
-    folder.run(&[&base[..], args].concat())
+    folder.audit(SETTINGS, objects, args)
 }
 
 /// Each finding as its kind, its Node, its addresses and pool, and what it says.

@@ -26,10 +26,7 @@ fn node(name: &str, os: &str, blocks: &[&str]) -> Value {
 }
 
 fn audit(folder: &Folder, nodes: Vec<Value>, args: &[&str]) -> Done {
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": nodes}).to_string();
-    folder.write("snapshot.json", list).write("settings.yaml", SETTINGS);
-    let base = ["audit", "--snapshot", "snapshot.json", "--settings", "settings.yaml"];
-    folder.run(&[&base[..], args].concat())
+    folder.audit(SETTINGS, &nodes, args)
 }
 
 /// Each finding as its kind, Node, blocks and pool, and what it says.

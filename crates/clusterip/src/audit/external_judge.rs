@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use clusterip_core::external::RECORD_ANNOTATION;
 use clusterip_core::external::claim::{addresses, claims};
@@ -10,7 +10,7 @@ use clusterip_core::service::Service;
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
-use super::judge::JudgeError;
+use super::judge::{JudgeError, Seen, seen};
 use crate::cluster::object::{Packed, text};
 use crate::cluster::snapshot::Snapshot;
 use crate::external::admitted::{claim_refusal, refusal};
@@ -70,20 +70,10 @@ pub(super) fn all(
     known: &mut Known,
 ) -> Result<Vec<Judged>, JudgeError> {
     let external = &live.settings.external;
-    // What is said afterwards is at least as new as these revisions.
-    let services: Vec<_> = {
-        let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
-        let service = |id: (String, String)| {
-            let service = snapshot.packed("v1", "Service", &id.0, &id.1)?.clone();
-            let revision = snapshot.revision(&id.0);
-            Some((id, service, revision))
-        };
-        snapshot.names("v1", "Service", None).into_iter().filter_map(service).collect()
-    };
     let mut before = std::mem::take(known);
     let mut judged = Vec::new();
-    for (id, packed, revision) in services {
-        let Some(mut one) = seen(external, id, packed.value()) else { continue };
+    for Seen { id, service: packed, revision } in seen(snapshot) {
+        let Some(mut one) = concerned(external, id, packed.value()) else { continue };
         one.refused = match before.remove(&one.id) {
             Some(said) if said.service == packed && said.revision == revision => said.refused,
             _ => refused(module, live, snapshot, &one)
@@ -97,7 +87,7 @@ pub(super) fn all(
 }
 
 /// What a Service says; nothing where it has nothing to do with external addresses, or is going.
-fn seen(external: &ExternalSettings, id: (String, String), service: Value) -> Option<Judged> {
+fn concerned(external: &ExternalSettings, id: (String, String), service: Value) -> Option<Judged> {
     let served = is_served(&service, external);
     let recorded = addresses(text(&service, &["metadata", "annotations", RECORD_ANNOTATION]));
     let shown = shown(&service);

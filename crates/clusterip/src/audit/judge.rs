@@ -75,11 +75,24 @@ pub(super) struct Said {
 }
 
 /// A Service as it was when the audit began.
-struct Seen {
-    id: (String, String),
-    service: Packed,
+pub(super) struct Seen {
+    /// Its namespace and name.
+    pub(super) id: (String, String),
+    pub(super) service: Packed,
     /// Of what is known about its namespace.
-    revision: (u64, u64),
+    pub(super) revision: (u64, u64),
+}
+
+/// All Services, in the order of their namespaces and names. What is said of them afterwards is at least as new
+/// as their revisions.
+pub(super) fn seen(snapshot: &RwLock<Snapshot>) -> Vec<Seen> {
+    let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
+    let service = |id: (String, String)| {
+        let service = snapshot.packed("v1", "Service", &id.0, &id.1)?.clone();
+        let revision = snapshot.revision(&id.0);
+        Some(Seen { id, service, revision })
+    };
+    snapshot.names("v1", "Service", None).into_iter().filter_map(service).collect()
 }
 
 /// Judges every Service, in the order of their namespaces and names. What is `known` and still
@@ -93,17 +106,7 @@ pub(super) fn all(
     snapshot: &Arc<RwLock<Snapshot>>,
     known: &mut Known,
 ) -> Result<Vec<Judged>, JudgeError> {
-    // What is said afterwards is at least as new as these revisions.
-    let services: Vec<Seen> = {
-        let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
-        let ids = snapshot.names("v1", "Service", None);
-        let service = |id: (String, String)| {
-            let service = snapshot.packed("v1", "Service", &id.0, &id.1)?.clone();
-            let revision = snapshot.revision(&id.0);
-            Some(Seen { id, service, revision })
-        };
-        ids.into_iter().filter_map(service).collect()
-    };
+    let services = seen(snapshot);
     let mut before = std::mem::take(known);
     let mut judgements: Vec<Option<Arc<Judgement>>> = services
         .iter()

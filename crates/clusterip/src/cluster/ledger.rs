@@ -103,23 +103,21 @@ impl Ledger {
     /// Holds an address for an evaluation, if nobody holds it and `is_used` says no. Both are asked in
     /// one step: nobody else can get the address in between.
     pub fn hold(&self, address: IpAddr, owner: &Owner, is_used: impl FnOnce() -> bool) -> bool {
+        self.begin(address, owner, false, is_used)
+    }
+
+    /// As [`Self::hold`], for an external address: what uses it is known to whoever asks.
+    pub fn hold_external(&self, address: IpAddr, owner: &Owner) -> bool {
+        self.begin(address, owner, true, || false)
+    }
+
+    fn begin(&self, address: IpAddr, owner: &Owner, external: bool, is_used: impl FnOnce() -> bool) -> bool {
         let now = (self.clock)();
         let mut held = self.lock();
         if held.get(&address).is_some_and(|hold| hold.lives(now)) || is_used() {
             return false;
         }
-        held.insert(address, Hold::new(owner, now, Chosen::ByPolicy, true));
-        true
-    }
-
-    /// As [`Self::hold`], for an external address: what uses it is known to whoever asks.
-    pub fn hold_external(&self, address: IpAddr, owner: &Owner) -> bool {
-        let now = (self.clock)();
-        let mut held = self.lock();
-        if held.get(&address).is_some_and(|hold| hold.lives(now)) {
-            return false;
-        }
-        held.insert(address, Hold { external: true, ..Hold::new(owner, now, Chosen::ByPolicy, true) });
+        held.insert(address, Hold { external, ..Hold::new(owner, now, Chosen::ByPolicy, true) });
         true
     }
 

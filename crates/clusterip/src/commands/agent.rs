@@ -9,11 +9,11 @@ use std::time::SystemTime;
 
 use anyhow::Context;
 use clap::Args;
-use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::connect;
+use super::in_force::followed;
 use super::stop::{told_to_stop, until};
 use crate::agent::linux::LinuxNetwork;
 use crate::agent::run::Agent as Holder;
@@ -22,10 +22,10 @@ use crate::agent::status::{Status, StatusServer};
 use crate::cluster::kinds;
 use crate::cluster::stores::{State, Stores};
 use crate::external::follow::Follower as Assigned;
-use crate::live_settings::{Follower, SettingsError, Source, judge};
+use crate::live_settings::Source;
 use crate::logging::Logging;
 use crate::metrics::Metrics;
-use crate::permissions::{self, Duties};
+use crate::permissions::Duties;
 use crate::policy::module::{EMBEDDED, Module};
 
 /// What `clusterip help agent` says at its end.
@@ -95,20 +95,9 @@ impl Agent {
         let (_unknown, ranges) = watch::channel(Vec::new());
         let (file, name) = (self.settings.as_deref(), self.settings_configmap.as_deref());
         let source = Source::chosen(file, name, &client, &namespace);
-        let follower = Follower::start(source, Arc::clone(&module), ranges, Arc::clone(&metrics)).await;
-        let follower = match follower {
-            Ok(follower) => follower.silently(),
-            Err(error) => {
-                if let SettingsError::Request { .. } = error {
-                    // Where a right is missing, others may be: all are named at once.
-                    let settings = judge(&module, json!({}), &[]).map_err(anyhow::Error::msg)?.settings;
-                    permissions::check(&client, &settings, &self.duties(&namespace)).await?;
-                }
-                return Err(error.into());
-            }
-        };
+        let duties = self.duties(&namespace);
+        let follower = followed(source, &module, ranges, &metrics, &client, &duties).await?.silently();
         let settings = follower.subscribe();
-        permissions::check(&client, &settings.borrow().settings.clone(), &self.duties(&namespace)).await?;
         let (stores, changes) = Stores::new(client.clone(), Arc::clone(&metrics), |_| ());
         stores.watch_kinds(kinds::of_agent());
         let (stop, stopped) = watch::channel(false);

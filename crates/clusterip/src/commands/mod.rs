@@ -6,6 +6,7 @@ pub mod audit;
 pub mod connect;
 pub mod deployed;
 pub mod evaluate;
+mod in_force;
 pub mod move_;
 pub mod plan;
 pub mod serve;

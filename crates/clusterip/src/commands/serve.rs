@@ -12,11 +12,11 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use kube::Client;
-use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::connect;
+use super::in_force::followed;
 use super::stop::{told_to_stop, until};
 use crate::audit::live::LiveAudit;
 use crate::cluster::claims::{self, Claims};
@@ -32,7 +32,7 @@ use crate::controller::rival::Rival;
 use crate::controller::run::Controller;
 use crate::evaluator::Evaluator;
 use crate::external;
-use crate::live_settings::{Follower, LiveSettings, SettingsError, Source, judge};
+use crate::live_settings::{LiveSettings, Source};
 use crate::logging::Logging;
 use crate::metrics::{FamilyFill, Metrics, PoolFill};
 use crate::nodes::assigner::Assigner;
@@ -169,21 +169,10 @@ impl Serve {
         stores.ask_for_service_cidrs().await;
         let (file, name) = (self.settings.as_deref(), self.settings_configmap.as_deref());
         let source = Source::chosen(file, name, &client, &namespace);
-        let follower = Follower::start(source, Arc::clone(&module), stores.service_cidrs(), Arc::clone(&metrics)).await;
-        let follower = match follower {
-            Ok(follower) => follower,
-            Err(error) => {
-                if let SettingsError::Request { .. } = error {
-                    // Where a right is missing, others may be: all are named at once.
-                    let settings = judge(&module, json!({}), &[]).map_err(anyhow::Error::msg)?.settings;
-                    permissions::check(&client, &settings, &self.duties(&namespace)).await?;
-                }
-                return Err(error.into());
-            }
-        };
+        let (ranges, duties) = (stores.service_cidrs(), self.duties(&namespace));
+        let follower = followed(source, &module, ranges, &metrics, &client, &duties).await?;
         let settings = follower.subscribe();
-        let followed = settings.clone();
-        permissions::check(&client, &settings.borrow().settings.clone(), &self.duties(&namespace)).await?;
+        let registered = settings.clone();
         stores.watch(&settings.borrow().settings);
         let claims = (self.claims == claims::Kept::Lease)
             .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), Arc::clone(&metrics)));
@@ -275,7 +264,8 @@ impl Serve {
         }
         let server = Server::bind(self.listen, limits).await?;
         tracing::info!(listen = %server.local_addr(), namespace, "serving");
-        let (certificate, registration) = self.certificate(&client, &namespace, followed, &stopped, &mut tasks).await?;
+        let (certificate, registration) =
+            self.certificate(&client, &namespace, registered, &stopped, &mut tasks).await?;
         let gauges = Gauges { metrics: Arc::clone(&metrics), reconciler, leadership, certificate: certificate.clone() };
         // Whoever claims what he hands out may be one of several, and whoever hands out nothing, too.
         let alone = (self.claims == claims::Kept::Memory && !self.no_webhook).then_some(rival);

@@ -6,6 +6,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use serde_json::{Value, json};
+
 /// What a run printed, and its exit status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
@@ -27,7 +29,7 @@ impl Done {
 
     /// The JSON that was printed.
     #[track_caller]
-    pub fn json(&self) -> serde_json::Value {
+    pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
@@ -59,6 +61,14 @@ impl Folder {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, content).unwrap();
         self
+    }
+
+    /// Runs `clusterip audit` of a snapshot with these objects, with more arguments.
+    pub fn audit(&self, settings: &str, objects: &[Value], args: &[&str]) -> Done {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
+        self.write("snapshot.json", list).write("settings.yaml", settings);
+        let base = ["audit", "--snapshot", "snapshot.json", "--settings", "settings.yaml"];
+        self.run(&[&base[..], args].concat())
     }
 
     /// Runs `clusterip` with these arguments.
