@@ -54,7 +54,7 @@ pub(super) fn all(
             _ => placement::belonging(module, &live.document, &node)
                 .map_err(|error| JudgeError { subject: format!("node {name}"), error })?,
         };
-        let placement = belonging.held_against(&live.settings, &node, &held);
+        let placement = belonging.held_against(&live.settings, &name, &blocks_of(&node), &held);
         known.insert(name.clone(), (packed, belonging));
         judged.push(Judged { name, placement });
     }

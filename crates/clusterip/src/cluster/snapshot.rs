@@ -1,8 +1,7 @@
 //! A cluster as it was at one moment, and Kubewarden's answers about it.
 
 use std::borrow::Cow;
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map, hash_map};
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
@@ -65,20 +64,35 @@ impl Object {
     }
 }
 
+/// What became of an object that is shared.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shared {
+    /// It was there already, just so.
+    Same,
+    /// It is there now; and what was there before, if anything was.
+    Changed(Option<Value>),
+}
+
 impl Snapshot {
     /// Adds an object, in place of one of the same kind, namespace and name.
     pub fn insert(&mut self, object: Value) {
         self.share(&object, Packed::new(&object));
     }
 
-    /// As [`Self::insert`], for an object that others keep packed too. Gives back the one before it.
-    pub fn share(&mut self, object: &Value, whole: Packed) -> Option<Value> {
+    /// As [`Self::insert`], for an object that others keep packed too.
+    pub fn share(&mut self, object: &Value, whole: Packed) -> Shared {
         let kind = Kind::new(object::api_version(object), object::kind(object));
         let id = (object::namespace(object).to_owned(), object::name(object).to_owned());
-        self.revise(&kind.kind, &id.0);
         let objects = self.kinds.entry(kind).or_default();
-        let replaced = objects.by_name.insert(id.clone(), Object { whole, listed: OnceLock::new() });
-        let replaced = replaced.map(|replaced| replaced.value());
+        let shared = Object { whole, listed: OnceLock::new() };
+        let replaced = match objects.by_name.entry(id.clone()) {
+            btree_map::Entry::Vacant(place) => {
+                place.insert(shared);
+                None
+            }
+            btree_map::Entry::Occupied(place) if place.get().whole == shared.whole => return Shared::Same,
+            btree_map::Entry::Occupied(mut place) => Some(place.insert(shared).value()),
+        };
         if let Some(replaced) = &replaced {
             objects.forget(&id, replaced);
             forget_addresses(&mut self.addresses, &id, replaced);
@@ -91,7 +105,8 @@ impl Snapshot {
                 self.addresses.entry(address).or_default().insert(id.clone());
             }
         }
-        replaced
+        self.revise(object::kind(object), &id.0);
+        Shared::Changed(replaced)
     }
 
     /// Takes an object out, and gives it back.
@@ -320,7 +335,7 @@ impl Objects {
     fn forget(&mut self, id: &(String, String), object: &Value) {
         let Some(index) = self.by_label.get_mut(&id.0) else { return };
         for label in index_labels(object) {
-            if let Entry::Occupied(mut names) = index.entry(label) {
+            if let hash_map::Entry::Occupied(mut names) = index.entry(label) {
                 names.get_mut().remove(&id.1);
                 if names.get().is_empty() {
                     names.remove();
@@ -342,7 +357,7 @@ fn forget_addresses(
         return;
     }
     for address in occupied(object) {
-        if let Entry::Occupied(mut owners) = addresses.entry(address) {
+        if let hash_map::Entry::Occupied(mut owners) = addresses.entry(address) {
             owners.get_mut().remove(id);
             if owners.get().is_empty() {
                 owners.remove();

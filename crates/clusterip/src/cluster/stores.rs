@@ -24,7 +24,7 @@ use super::kinds::{self, Kind, own_name};
 use super::listeners::{Listener, Listeners};
 use super::object::{self, Packed};
 use super::pauses::{LONGEST_PAUSE, Pauses};
-use super::snapshot::{Snapshot, addresses};
+use super::snapshot::{Shared, Snapshot, addresses};
 use super::watched::Watched;
 use crate::external::mentioned::mentioned;
 use crate::metrics::Metrics;
@@ -308,9 +308,13 @@ impl Inner {
     }
 
     fn is_synced(&self, kind: &Kind) {
-        let before = self.states().insert(kind.clone(), State::Synced);
+        let mut states = self.states();
+        if states.get(kind) == Some(&State::Synced) {
+            return;
+        }
+        let before = states.insert(kind.clone(), State::Synced);
+        drop(states);
         match before {
-            Some(State::Synced) => return,
             Some(State::Failing { .. }) => tracing::info!(api_version = kind.0, kind = kind.1, "followed again"),
             _ => tracing::debug!(api_version = kind.0, kind = kind.1, "listed"),
         }
@@ -347,13 +351,8 @@ impl Inner {
         let (kind, object) = (keeper.kind(), keeper.keep(object)?);
         let id = (object::namespace(&object).to_owned(), object::name(&object).to_owned());
         let after = Packed::new(&object);
-        let before = {
-            let mut snapshot = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
-            if snapshot.packed(&kind.0, &kind.1, &id.0, &id.1) == Some(&after) {
-                return Some(id);
-            }
-            snapshot.share(&object, after)
-        };
+        let shared = self.snapshot.write().unwrap_or_else(PoisonError::into_inner).share(&object, after);
+        let Shared::Changed(before) = shared else { return Some(id) };
         match own_name(kind) {
             "Service" => {
                 addresses(&object).into_iter().chain(mentioned(&object)).for_each(|address| (self.seen)(address))

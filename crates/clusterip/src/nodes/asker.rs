@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clusterip_core::answer::Answer;
 use clusterip_core::node::Allocation;
-use serde_json::Value;
+use serde::Serialize;
 
 use crate::live_settings::LiveSettings;
 use crate::metrics::Metrics;
@@ -33,7 +33,7 @@ impl Asker {
     /// [`ModuleError`] where the policy does not answer.
     pub fn ask(
         &mut self,
-        request: &Value,
+        request: &impl Serialize,
         settings: &LiveSettings,
         allocation: &Allocation,
     ) -> Result<Answer, ModuleError> {
@@ -43,7 +43,7 @@ impl Asker {
     /// One that failed may have been stopped halfway: it is not kept.
     fn answer(
         &mut self,
-        request: &Value,
+        request: &impl Serialize,
         settings: &LiveSettings,
         allocation: &Allocation,
     ) -> Result<Answer, ModuleError> {

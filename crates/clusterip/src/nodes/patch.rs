@@ -13,7 +13,6 @@ use http::Request;
 use ipnet::IpNet;
 use kube::api::ApiResource;
 use kube::{Api, Client};
-use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -153,7 +152,7 @@ impl Writer {
             .header("content-type", "application/strategic-merge-patch+json");
         let request = request.body(patch.to_string().into_bytes());
         let request = request.map_err(|error| Failure::Refused(error.to_string()))?;
-        match timeout(limit, self.client.request::<IgnoredAny>(request)).await {
+        match timeout(limit, self.client.request_text(request)).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(failure(&error)),
             Err(_) => Err(Failure::NoAnswer(format!("no answer within {limit:?}"))),

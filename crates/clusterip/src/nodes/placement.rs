@@ -10,10 +10,9 @@ use clusterip_core::settings::{NodePool, Settings};
 use ipnet::IpNet;
 use serde_json::Value;
 
-use super::held::{Held, blocks_of};
-use crate::cluster::object::name;
+use super::held::Held;
 use crate::policy::module::{Module, ModuleError};
-use crate::policy::node_request::node_request;
+use crate::policy::node_request::NodeRequest;
 
 /// Where a Node's blocks lie, and where they belong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,21 +60,17 @@ pub enum Standing {
 /// # Errors
 /// [`ModuleError`] where the policy has no answer.
 pub fn belonging(module: &Module, document: &Value, node: &Value) -> Result<Belonging, ModuleError> {
-    Ok(Belonging::of(&module.assign(&as_if_created(node), document, &Allocation::default())?))
-}
-
-/// A request to create the Node now, without blocks.
-pub fn as_if_created(node: &Value) -> Value {
-    let mut object = node.clone();
-    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+    let mut bare = node.clone();
+    if let Some(spec) = bare.get_mut("spec").and_then(Value::as_object_mut) {
         spec.remove("podCIDR");
         spec.remove("podCIDRs");
     }
-    node_request("clusterip", &object)
+    let request = NodeRequest::created(&bare);
+    Ok(Belonging::of(&module.assign(&request, document, &Allocation::default())?))
 }
 
 impl Belonging {
-    /// What the policy answers to [`as_if_created`].
+    /// What the policy answers about the Node without blocks.
     pub fn of(answer: &Answer) -> Self {
         let audit = answer.audit();
         Self {
@@ -85,17 +80,17 @@ impl Belonging {
         }
     }
 
-    /// Holds the blocks of the Node against its pool, and against what other Nodes have.
-    pub fn held_against(&self, settings: &Settings, node: &Value, held: &Held) -> Placement {
+    /// Holds the blocks of the Node of this name against its pool, and against what other Nodes have.
+    pub fn held_against(&self, settings: &Settings, name: &str, blocks: &[IpNet], held: &Held) -> Placement {
         let own = settings.nodes.pools.iter().find(|own| Some(&own.name) == self.pool.as_ref());
         let standing = |block: IpNet| {
-            let shared = held.sharing(name(node), block);
+            let shared = held.sharing(name, block);
             if shared.is_empty() { lies(block, own, settings) } else { Standing::Shared(shared) }
         };
         Placement {
             pool: self.pool.clone(),
             evidence: self.evidence.clone(),
-            blocks: blocks_of(node).into_iter().map(|block| (block, standing(block))).collect(),
+            blocks: blocks.iter().map(|block| (*block, standing(*block))).collect(),
             reason: self.reason.clone(),
         }
     }
@@ -182,7 +177,7 @@ mod tests {
                 held.forget("other");
             }
             held.learn("own", vec![net]);
-            let found = belonging(&MODULE, &document, &node).unwrap().held_against(&settings, &node, &held);
+            let found = belonging(&MODULE, &document, &node).unwrap().held_against(&settings, "own", &[net], &held);
             assert_eq!(found.blocks, [(net, expected)], "{name}");
             assert_eq!(found.pool.as_deref(), (os != "darwin").then_some(os), "{name}");
             let evidence = (os != "darwin").then(|| format!("kubernetes.io/os={os} (Node own)"));

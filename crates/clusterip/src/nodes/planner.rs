@@ -17,10 +17,7 @@ use crate::cluster::manifests::{Manifest, Origin};
 use crate::cluster::object::{self, Packed};
 use crate::cluster::snapshot::{Snapshot, SnapshotCalls};
 use crate::policy::module::{Module, ModuleError};
-use crate::policy::node_request::{node_request, node_update};
-
-/// Whoever sends the requests of a plan.
-const PLANNER: &str = "clusterip-plan";
+use crate::policy::node_request::NodeRequest;
 
 /// What happens to a Node.
 #[derive(Clone, Debug, Serialize)]
@@ -151,11 +148,11 @@ impl<'m> NodePlanner<'m> {
         }
         let answer = if blocks_of(&node).is_empty() {
             let allocation = self.held.allocation();
-            self.module.assign(&node_request(PLANNER, &node), self.document, &allocation)?
+            self.module.assign(&NodeRequest::created(&node), self.document, &allocation)?
         } else {
             let request = match &old {
-                Some(old) => node_update(PLANNER, &node, old),
-                None => node_request(PLANNER, &node),
+                Some(old) => NodeRequest::updated(&node, old),
+                None => NodeRequest::created(&node),
             };
             let calls = SnapshotCalls::new(Arc::clone(self.snapshot));
             self.module.validate(&request, self.document, Arc::new(calls))?

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use serde::Serialize;
-use serde_json::Value;
 
-use super::held::{blocks_in, fields_of};
+use super::held::blocks_in;
 use crate::cluster::object::Packed;
 use crate::cluster::watched::Watched;
 
@@ -61,17 +60,5 @@ impl Seen {
             deleting: metadata.deletion_timestamp.is_some(),
             blocks: blocks_in(data.get("spec")),
         })
-    }
-
-    /// The Node as the policy is asked about it: as it was before it had blocks.
-    pub fn without_blocks(&self) -> Value {
-        self.shown.value()
-    }
-
-    /// The Node with its blocks.
-    pub fn with_blocks(&self) -> Value {
-        let mut node = self.shown.value();
-        node["spec"] = fields_of(&self.blocks).into();
-        node
     }
 }

@@ -46,8 +46,8 @@ pub enum ModuleError {
 
 /// What the policy is asked, as it is sent.
 #[derive(Serialize)]
-struct Payload<'p> {
-    request: &'p Value,
+struct Payload<'p, R> {
+    request: &'p R,
     settings: &'p Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     allocation: Option<Value>,
@@ -112,7 +112,7 @@ impl Module {
     /// [`ModuleError`] where the policy traps, runs over its limits, or answers something else.
     pub fn validate(
         &self,
-        request: &Value,
+        request: &impl Serialize,
         settings: &Value,
         calls: Arc<dyn HostCalls>,
     ) -> Result<Answer, ModuleError> {
@@ -139,7 +139,12 @@ impl Module {
     ///
     /// # Errors
     /// As [`Self::validate`].
-    pub fn assign(&self, request: &Value, settings: &Value, allocation: &Allocation) -> Result<Answer, ModuleError> {
+    pub fn assign(
+        &self,
+        request: &impl Serialize,
+        settings: &Value,
+        allocation: &Allocation,
+    ) -> Result<Answer, ModuleError> {
         self.instance(None)?.assign(request, settings, allocation)
     }
 
@@ -186,7 +191,12 @@ impl Instance {
     ///
     /// # Errors
     /// As [`Module::assign`].
-    pub fn assign(&self, request: &Value, settings: &Value, allocation: &Allocation) -> Result<Answer, ModuleError> {
+    pub fn assign(
+        &self,
+        request: &impl Serialize,
+        settings: &Value,
+        allocation: &Allocation,
+    ) -> Result<Answer, ModuleError> {
         self.call("validate", &Payload { request, settings, allocation: Some(allocation.to_value()), external: None })
     }
 

@@ -1,33 +1,34 @@
 //! Admission requests about Nodes that nobody has sent: how the policy is asked for blocks.
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
-use crate::cluster::object;
-
-/// A request to create this Node, which is not there yet or has no blocks.
-pub fn node_request(username: &str, node: &Value) -> Value {
-    let kind = json!({"group": "", "version": "v1", "kind": "Node"});
-    let resource = json!({"group": "", "version": "v1", "resource": "nodes"});
-    json!({
-        "uid": "blocks",
-        "kind": kind,
-        "requestKind": kind,
-        "resource": resource,
-        "requestResource": resource,
-        "name": object::name(node),
-        "operation": "CREATE",
-        "userInfo": {"username": username},
-        "object": node,
-        "oldObject": null,
-        "dryRun": false,
-        "options": null,
-    })
+/// A request about a Node: what the policy reads of one. It may be asked about thousands of Nodes at once.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeRequest<'n, N> {
+    kind: Kind,
+    operation: &'static str,
+    object: &'n N,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    old_object: Option<&'n N>,
 }
 
-/// A request to update a Node that is there.
-pub fn node_update(username: &str, node: &Value, old: &Value) -> Value {
-    let mut request = node_request(username, node);
-    request["operation"] = "UPDATE".into();
-    request["oldObject"] = old.clone();
-    request
+#[derive(Clone, Debug, Serialize)]
+struct Kind {
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+}
+
+impl<'n, N: Serialize> NodeRequest<'n, N> {
+    /// A request to create a Node, which is not there yet or has no blocks.
+    pub fn created(node: &'n N) -> Self {
+        let kind = Kind { group: "", version: "v1", kind: "Node" };
+        Self { kind, operation: "CREATE", object: node, old_object: None }
+    }
+
+    /// A request to update a Node that is there.
+    pub fn updated(node: &'n N, old: &'n N) -> Self {
+        Self { operation: "UPDATE", old_object: Some(old), ..Self::created(node) }
+    }
 }
