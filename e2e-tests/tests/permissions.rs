@@ -7,8 +7,9 @@ use kube::Client;
 use kube::api::{ApiResource, GroupVersionKind};
 use serde_json::json;
 
-use crate::support::control_plane::ControlPlane;
+use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
+use crate::support::host::HostBuilder;
 
 /// A service account without any rights, and a client of its own.
 async fn nobody(plane: &ControlPlane, namespace: &str) -> Client {
@@ -179,6 +180,24 @@ async fn what_external_addresses_need_is_asked_where_there_are_pools() {
         (lacks == more).then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn settings_that_come_later_need_rights_too() {
+    let plane = ControlPlane::start(Options::default());
+    let namespace = plane.namespace("permissions-later").await;
+    let (client, plain) = (nobody(&plane, &namespace).await, everything(&namespace));
+    let duties = Duties { nodes: true, external: true, registration: None, settings: None, ..plain };
+    grant(&plane, &namespace, &missing(&client, &duties).await.unwrap().to_string()).await;
+    eventually("all rights", async || missing(&client, &duties).await.is_none().then_some(())).await;
+
+    let kubeconfig = plane.kubeconfig_of(&namespace, "clusterip").await;
+    let host = HostBuilder::as_user(&kubeconfig).args(&["--namespace", &namespace, "--no-webhook"]).settings("{}");
+    let host = host.start().await;
+    let settings = json!({"nodes": {"pools": [{"name": "all", "cidrs": ["10.64.0.0/16"]}]}});
+    std::fs::write(host.folder().join("settings.yaml"), settings.to_string()).unwrap();
+    host.logged("lacks permissions; these rules grant what is missing:").await;
+    host.logged(r#"- {apiGroups: [""], resources: ["nodes"], verbs: ["get", "patch"]}"#).await;
 }
 
 #[tokio::test]

@@ -3,103 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::assignments::{Assignments, Protocol};
+use super::assignments::Assignments;
 use super::claims::{Claim, lease, node_of as node_of_identity};
 use super::heart::{Term, given_back, put_back};
 use super::members::{Members, Missing, Observed, Standing, node_of};
+use super::plan::{Hold, Order, Outcome, Plan, Present, Subject, Wanted, What};
 use super::rendezvous::order_for;
 use super::shares::turns;
 use super::timing::{
     AGAIN, AT_ONCE, AWAY, ENDING_TURN, HEARTBEAT, LEFT_BEHIND, LONGEST_AWAY, REMOVING_TURN, SETTLE, TURN, TURNS,
 };
 use super::version::Version;
+use super::wake::Wake;
 use crate::controller::identity::Identity;
-
-/// An address that is held: the ports, and until when.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Hold {
-    pub(super) ports: BTreeSet<(Protocol, u16)>,
-    pub(super) until: Instant,
-}
-
-/// What the network is to be like. Nothing else is held.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wanted {
-    /// Which of the plans it is of.
-    pub(super) number: u64,
-    pub(super) held: BTreeMap<IpAddr, Hold>,
-}
-
-/// What the network is like.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Present {
-    /// The last plan that it knows of.
-    pub(super) number: u64,
-    /// The addresses that may be there.
-    pub(super) addresses: BTreeSet<IpAddr>,
-    /// Those that can't be held, as was tried often enough.
-    pub(super) failing: BTreeSet<IpAddr>,
-}
-
-/// What an order is about. There is one at a time about each.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Subject {
-    Address(IpAddr),
-    Node(String),
-}
-
-/// Something to be written.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Order {
-    pub(super) subject: Subject,
-    pub(super) what: What,
-    /// The Lease to be written: with a version in its place, without one created. Or to be removed.
-    pub(super) lease: Box<Lease>,
-}
-
-/// Why something is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
-    /// This agent takes an address.
-    Claim,
-    /// It gives one back.
-    GiveBack,
-    /// A claim, or a heartbeat, that is nobody's is deleted.
-    Remove,
-    /// A heartbeat that is silent is ended.
-    End,
-    /// One that is missing is put back.
-    PutBack,
-}
-
-/// What came of an order.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Outcome {
-    /// It was carried out.
-    Written(Box<Lease>),
-    /// The Lease is not there any more.
-    Gone,
-    /// It is another than it was seen as.
-    Changed,
-    /// It may not have been carried out.
-    Unclear,
-}
-
-/// What is to be done now.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Plan {
-    pub(super) wanted: Wanted,
-    pub(super) orders: Vec<Order>,
-    /// The addresses that are left to other nodes from now on, because this one can't hold them.
-    pub(super) given_up: Vec<IpAddr>,
-    /// When there will be more, if nothing happens before.
-    pub(super) wake: Option<Instant>,
-}
 
 #[derive(Clone, Debug)]
 enum Claimed {
@@ -141,26 +63,6 @@ enum State {
     Taken,
     /// It is claimed in this very term.
     Ours,
-}
-
-/// When there is something to do.
-struct Wake {
-    now: Instant,
-    at: Option<Instant>,
-}
-
-impl Wake {
-    fn at(&mut self, at: Instant) {
-        if at > self.now {
-            self.at = Some(self.at.map_or(at, |known| known.min(at)));
-        }
-    }
-
-    /// Whether it is time; if not, it will be.
-    fn is_due(&mut self, at: Instant) -> bool {
-        self.at(at);
-        self.now >= at
-    }
 }
 
 /// Everything that this agent knows.
@@ -473,27 +375,27 @@ impl Book {
     /// Ends the heartbeats that are silent: from then on their owners can't renew them.
     fn end_silent(&self, clock: Timestamp, wake: &mut Wake, orders: &mut Vec<Order>) {
         for Observed { node, lease, since } in self.members.silent(wake.now) {
-            let subject = Subject::Node(node.clone());
-            if node == self.node || self.busy.contains(&subject) {
-                continue;
-            }
-            let due = since + ENDING_TURN * self.turn(&node, wake.now);
-            if wake.is_due(self.again.get(&node).map_or(due, |again| due.max(*again))) {
+            if self.may_write_heartbeat(&node, since, ENDING_TURN, wake) {
                 let lease = Box::new(given_back(&lease, clock));
-                orders.push(Order { subject, what: What::End, lease });
+                orders.push(Order { subject: Subject::Node(node), what: What::End, lease });
             }
         }
         for Missing { node, since } in self.members.missing(wake.now) {
-            let subject = Subject::Node(node.clone());
-            if node == self.node || self.busy.contains(&subject) {
-                continue;
-            }
-            let due = since + ENDING_TURN * self.turn(&node, wake.now);
-            if wake.is_due(self.again.get(&node).map_or(due, |again| due.max(*again))) {
+            if self.may_write_heartbeat(&node, since, ENDING_TURN, wake) {
                 let lease = Box::new(put_back(&node, clock));
-                orders.push(Order { subject, what: What::PutBack, lease });
+                orders.push(Order { subject: Subject::Node(node), what: What::PutBack, lease });
             }
         }
+    }
+
+    /// Whether the heartbeat of another node, which has been as it is `since` then, may be written now. Each
+    /// agent before this one has a `pause` to do so.
+    fn may_write_heartbeat(&self, node: &str, since: Instant, pause: Duration, wake: &mut Wake) -> bool {
+        if node == self.node || self.busy.contains(&Subject::Node(node.to_owned())) {
+            return false;
+        }
+        let due = since + pause * self.turn(node, wake.now);
+        wake.is_due(self.again.get(node).map_or(due, |again| due.max(*again)))
     }
 
     /// How many others should rather look after what is everybody's.
@@ -600,13 +502,8 @@ impl Book {
         }
         let nodes: BTreeSet<&str> = self.claims.values().filter_map(Claimed::node).collect();
         for Observed { node, lease, since } in self.members.forgotten(wake.now) {
-            let subject = Subject::Node(node.clone());
-            if node == self.node || nodes.contains(node.as_str()) || self.busy.contains(&subject) {
-                continue;
-            }
-            let due = since + REMOVING_TURN * self.turn(&node, wake.now);
-            if wake.is_due(self.again.get(&node).map_or(due, |again| due.max(*again))) {
-                orders.push(Order { subject, what: What::Remove, lease });
+            if !nodes.contains(node.as_str()) && self.may_write_heartbeat(&node, since, REMOVING_TURN, wake) {
+                orders.push(Order { subject: Subject::Node(node), what: What::Remove, lease });
             }
         }
     }
@@ -633,8 +530,6 @@ impl Claimed {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::time::Duration;
-
     use super::super::assignments::Assignment;
     use super::super::claims::EXTERNAL;
     use super::super::rendezvous::order;

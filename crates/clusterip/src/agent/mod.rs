@@ -35,8 +35,8 @@
 //!
 //! # The rooms
 //! `heart` and `book` decide, without a clock and without requests: the one about the own heartbeat, the
-//! other about everything else, with `members` as what is known of others. [`run`] is the loop around
-//! them, `wire` does to the [`network`] what they say.
+//! other about everything else, with `members` as what is known of others; what comes of it is a `plan`.
+//! [`run`] is the loop around them, `wire` does to the [`network`] what they say.
 
 pub mod assignments;
 mod book;
@@ -51,6 +51,7 @@ pub mod linux;
 mod members;
 pub mod network;
 pub mod observer;
+mod plan;
 pub mod rendezvous;
 pub mod run;
 pub mod shares;
@@ -60,4 +61,5 @@ mod simulation;
 pub mod status;
 mod timing;
 mod version;
+mod wake;
 mod wire;

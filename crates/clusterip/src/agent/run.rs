@@ -16,11 +16,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::assignments::Assignments;
-use super::book::{Book, Order, Outcome, Present, Wanted, What};
+use super::book::Book;
 use super::claims::EXTERNAL;
 use super::heart::{AGENT, name as heartbeat_name};
 use super::heartbeat::Heartbeat;
 use super::network::Network;
+use super::plan::{Order, Outcome, Present, Wanted, What};
 use super::signs::Signs;
 use super::timing::{DEAF, PATIENCE, STOP};
 use super::version::Version;

@@ -18,9 +18,10 @@ use proptest::prelude::*;
 use tokio::time::Instant;
 
 use super::assignments::{Assignment, Assignments};
-use super::book::{Book, Order, Outcome, Present, Wanted, What};
+use super::book::Book;
 use super::claims::Claim;
 use super::heart::{self, Beat, Heart};
+use super::plan::{Order, Outcome, Present, Wanted, What};
 use super::timing::{AGAIN, HEARTBEAT, JITTER, PATIENCE, TRIES};
 
 const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];

@@ -14,8 +14,8 @@ use futures::stream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::book::{Hold, Present, Wanted};
 use super::network::{Held, Network};
+use super::plan::{Hold, Present, Wanted};
 use super::timing::{AGAIN, ANNOUNCED_AGAIN, STEP, TRIES};
 use crate::metrics::Metrics;
 use crate::metrics::agent::Step;

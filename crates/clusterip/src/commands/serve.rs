@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::connect;
-use super::in_force::followed;
+use super::in_force::{followed, say_what_is_missing};
 use super::stop::{told_to_stop, until};
 use crate::audit::live::LiveAudit;
 use crate::cluster::claims::{self, Claims};
@@ -188,6 +188,14 @@ impl Serve {
         let end = until(&stopped);
         tasks.spawn(async move {
             follower.run(end).await;
+            Ok(())
+        });
+        let (end, missing) = (until(&stopped), say_what_is_missing(client.clone(), settings.clone(), duties));
+        tasks.spawn(async move {
+            tokio::select! {
+                () = missing => {}
+                () = end => {}
+            }
             Ok(())
         });
         let allowed = Allowed {
