@@ -1,0 +1,44 @@
+//! Leases that anybody may have written: those of agents and of addresses in flight are read, all others are passed
+//! over, and nobody is said to hold what he has not claimed.
+
+#![no_main]
+
+use std::net::IpAddr;
+
+use clusterip::agent::claims::{self, Claim};
+use clusterip::agent::holdings::Holdings;
+use clusterip::agent::observer::Observer;
+use clusterip::cluster::claim_lease;
+use k8s_openapi::api::coordination::v1::Lease;
+use libfuzzer_sys::fuzz_target;
+use tokio::time::Instant;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(leases) = serde_json::from_slice::<Vec<Lease>>(bytes) else { return };
+    let (now, mut observer, mut holdings) = (Instant::now(), Observer::default(), Holdings::new(None));
+    for lease in &leases {
+        let name = lease.metadata.name.as_deref();
+        observer.see(lease, now);
+        holdings.see(lease);
+        if let Some(claim) = Claim::of(lease) {
+            assert_eq!(name, Some(claims::name(claim.address).as_str()));
+        }
+        if let Some(claim) = claim_lease::Claim::of(lease) {
+            assert_eq!(name, Some(claim_lease::name(claim.address).as_str()));
+        }
+    }
+    let claimed = |address: IpAddr, node: &str| {
+        leases.iter().filter_map(Claim::of).any(|claim| claim.address == address && claim.node() == Some(node))
+    };
+    for (address, node) in observer.holders(now) {
+        assert!(claimed(address, &node), "{address} is said to be held by {node}");
+    }
+    for (address, holder) in holdings.all() {
+        assert!(claimed(address, &holder.node), "{address} is said to be held by {}", holder.node);
+    }
+    for lease in &leases {
+        observer.gone(lease, now);
+    }
+    observer.only(&[], now);
+    assert!(observer.holders(now).is_empty());
+});
