@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use super::held::Held;
-use crate::policy::module::{Module, ModuleError};
+use crate::policy::module::{Instance, ModuleError};
 use crate::policy::node_request::NodeRequest;
 
 /// Where a Node's blocks lie, and where they belong.
@@ -58,15 +58,15 @@ pub enum Standing {
 /// Asks the policy for the pool of a Node.
 ///
 /// # Errors
-/// [`ModuleError`] where the policy has no answer.
-pub fn belonging(module: &Module, document: &Value, node: &Value) -> Result<Belonging, ModuleError> {
+/// [`ModuleError`] where the policy has no answer; it is not to be asked again then.
+pub fn belonging(policy: &Instance, document: &Value, node: &Value) -> Result<Belonging, ModuleError> {
     let mut bare = node.clone();
     if let Some(spec) = bare.get_mut("spec").and_then(Value::as_object_mut) {
         spec.remove("podCIDR");
         spec.remove("podCIDRs");
     }
     let request = NodeRequest::created(&bare);
-    Ok(Belonging::of(&module.assign(&request, document, &Allocation::default())?))
+    Ok(Belonging::of(&policy.assign(&request, document, &Allocation::default())?))
 }
 
 impl Belonging {
@@ -121,7 +121,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::policy::module::EMBEDDED;
+    use crate::policy::module::{EMBEDDED, Module};
 
     static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unwrap());
 
@@ -167,6 +167,7 @@ mod tests {
         ];
         let document = settings();
         let settings = Settings::from_value(&document).unwrap();
+        let policy = MODULE.assigning().unwrap();
         let mut held = Held::default();
         held.learn("other", vec![net("10.0.201.0/24")]);
         for (name, os, block, expected) in rows {
@@ -177,7 +178,7 @@ mod tests {
                 held.forget("other");
             }
             held.learn("own", vec![net]);
-            let found = belonging(&MODULE, &document, &node).unwrap().held_against(&settings, "own", &[net], &held);
+            let found = belonging(&policy, &document, &node).unwrap().held_against(&settings, "own", &[net], &held);
             assert_eq!(found.blocks, [(net, expected)], "{name}");
             assert_eq!(found.pool.as_deref(), (os != "darwin").then_some(os), "{name}");
             let evidence = (os != "darwin").then(|| format!("kubernetes.io/os={os} (Node own)"));

@@ -148,7 +148,7 @@ impl<'m> NodePlanner<'m> {
         }
         let answer = if blocks_of(&node).is_empty() {
             let allocation = self.held.allocation();
-            self.module.assign(&NodeRequest::created(&node), self.document, &allocation)?
+            self.module.assigning()?.assign(&NodeRequest::created(&node), self.document, &allocation)?
         } else {
             let request = match &old {
                 Some(old) => NodeRequest::updated(&node, old),

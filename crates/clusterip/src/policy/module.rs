@@ -135,21 +135,8 @@ impl Module {
         self.call("validate", &payload, Some(calls))
     }
 
-    /// Asks for the blocks of a Node, of which nothing need be looked up.
-    ///
-    /// # Errors
-    /// As [`Self::validate`].
-    pub fn assign(
-        &self,
-        request: &impl Serialize,
-        settings: &Value,
-        allocation: &Allocation,
-    ) -> Result<Answer, ModuleError> {
-        self.instance(None)?.assign(request, settings, allocation)
-    }
-
-    /// An instance for a row of questions, of which nothing need be looked up: to make one takes longer than
-    /// most answers do.
+    /// An instance for a row of questions about the blocks of Nodes, for which nothing need be looked up: to
+    /// make one takes longer than most answers do.
     ///
     /// # Errors
     /// [`ModuleError::Call`] where there is no room for it.
@@ -187,10 +174,11 @@ impl Module {
 }
 
 impl Instance {
-    /// As [`Module::assign`]. After an error it is not to be asked again: it may have been stopped halfway.
+    /// Asks for the blocks of a Node. After an error it is not to be asked again: it may have been stopped
+    /// halfway.
     ///
     /// # Errors
-    /// As [`Module::assign`].
+    /// As [`Module::validate`].
     pub fn assign(
         &self,
         request: &impl Serialize,
