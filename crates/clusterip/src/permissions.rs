@@ -1,7 +1,7 @@
 //! Whether this identity may do all that it has to.
 //!
-//! Asked at the start, and anew for settings that come later, so that whoever installs us learns of every missing right
-//! at once, and not of one after the other when it is needed.
+//! Asked at the start, and anew for settings that come later, so that whoever installs us learns of every
+//! missing right at once, and not of one after the other when it is needed.
 
 use std::fmt;
 
