@@ -42,6 +42,7 @@ mod proxy;
 mod reinvocation;
 mod replicas;
 mod settings;
+mod shares;
 mod takeover;
 mod tuned;
 mod upgrades;
