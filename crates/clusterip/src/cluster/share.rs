@@ -82,10 +82,10 @@ mod tests {
     fn an_address_counts_towards_its_pool_and_family() {
         let document = json!({
             "services": {"pools": [
-                {"name": "both", "cidrs": ["10.0.0.0/24", "10.0.2.0/24", "fd00::/120"], "reserved": 54},
                 {"name": "team", "cidrs": ["10.0.3.0/27"], "match": {"namespaces": ["shop"]}},
                 {"name": "teams", "cidrs": ["10.0.4.0/27"], "match": {"namespaces": ["shop", "bank"]}},
-                {"name": "other", "cidrs": ["10.0.1.0/24"]},
+                {"name": "other", "cidrs": ["10.0.1.0/24"], "match": {"os": "windows"}},
+                {"name": "both", "cidrs": ["10.0.0.0/24", "10.0.2.0/24", "fd00::/120"], "reserved": 54},
             ]},
             "external": {"pools": [{"name": "edge", "cidrs": ["192.0.2.10-192.0.2.29"]}]},
         });

@@ -173,7 +173,8 @@ mod tests {
             let taken = budget.take_within(bytes, background, SHORT);
             assert_eq!(taken.is_ok(), fits, "{name}: {taken:?}");
             drop((held, taken));
-            assert_eq!((budget.state().used, waiting(&budget)), (0, 0), "{name}: all is given back");
+            let used = budget.state().used;
+            assert_eq!((used, waiting(&budget)), (0, 0), "{name}: all is given back");
         }
     }
 
