@@ -206,6 +206,8 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
             .add("", "services", Some("status"), None, None, &["update"])
             .cluster("networking.k8s.io", "ipaddresses", &["get"])
             .cluster(EVENTS.0, EVENTS.1, &["create", "patch"])
+            // The records of moves, and what administrators ask for: named after Services.
+            .add("apps", "controllerrevisions", None, own, None, &["get", "list", "watch", "create", "delete"])
             // A name can't restrict `create`: the object has none before.
             .add("coordination.k8s.io", "leases", None, own, None, &["create"])
             .add("coordination.k8s.io", "leases", None, own, Some(LEASE), &["get", "update"]);

@@ -14,7 +14,6 @@ use super::model::{Address, Audit, Finding, Kind, Pool, State};
 use super::{external, findings, nodes, ranges};
 use crate::cluster::object::name;
 use crate::cluster::snapshot::addresses;
-use crate::controller::journal::Journal;
 use crate::controller::ownership::chosen_by_hand;
 use crate::placement::{Placement, Standing, Unasked};
 
@@ -88,7 +87,7 @@ impl Matter<'_> {
     }
 }
 
-/// The addresses that a Service has, or that a move of it keeps.
+/// The addresses that a Service has.
 fn of_service(judged: &Judged) -> Vec<Address> {
     let service = judged.service.value();
     let (namespace, name) = (&judged.id.0, &judged.id.1);
@@ -98,19 +97,12 @@ fn of_service(judged: &Judged) -> Vec<Address> {
         Judgement::Unasked(Unasked::Foreign) => {
             own.map(|address| Address { by_hand, ..bare(address, State::Used, namespace, name) }).collect()
         }
-        Judgement::Unasked(Unasked::HalfMoved) => {
-            let (from, to) = match Journal::of(&service) {
-                Ok(Some(journal)) => (journal.from, journal.to),
-                _ => (Vec::new(), Vec::new()),
-            };
-            let concerned = own.chain(from).chain(to);
-            concerned
-                .map(|address| Address {
-                    evidence: Some("a move of it has begun, and has not ended".to_owned()),
-                    ..bare(address, State::InFlight, namespace, name)
-                })
-                .collect()
-        }
+        Judgement::Unasked(Unasked::HalfMoved) => own
+            .map(|address| Address {
+                evidence: Some("it looks as if a move of it has begun, and has not ended".to_owned()),
+                ..bare(address, State::InFlight, namespace, name)
+            })
+            .collect(),
         Judgement::Placed(placement) => own
             .map(|address| Address {
                 state: state(placement),

@@ -11,7 +11,6 @@ use super::judge::{Judged, Judgement};
 use super::model::{Finding, Kind, Pool as Used};
 use crate::cluster::object::text;
 use crate::cluster::snapshot::addresses;
-use crate::controller::journal::Journal;
 use crate::controller::misplaced::MOVE_ANNOTATION;
 use crate::controller::ownership::chosen_by_hand;
 use crate::placement::{Placement, Standing, Unasked, fits};
@@ -179,25 +178,10 @@ pub fn way_out(service: &Value, by_hand: Option<bool>) -> &'static str {
 
 fn half_moved(judged: &Judged) -> Finding {
     let service = judged.service.value();
-    let mut concerned = addresses(&service);
-    let message = match Journal::of(&service) {
-        Ok(Some(journal)) => {
-            for address in journal.from.iter().chain(&journal.to) {
-                if !concerned.contains(address) {
-                    concerned.push(*address);
-                }
-            }
-            let (from, to) = (listed(&journal.from), listed(&journal.to));
-            let why = if journal.why.is_empty() { String::new() } else { format!(": {}", journal.why) };
-            format!("its move from {from} to {to} has begun, and has not ended (phase {}){why}", journal.phase.name())
-        }
-        Ok(None) => "a move of it has begun, and has not ended: what it was before is not known".to_owned(),
-        Err(error) => format!("a move of it has begun, and has not ended: {error}"),
-    };
-    Finding {
-        addresses: concerned,
-        ..about(Kind::HalfMoved, judged, message, "`clusterip serve` finishes it, and so does `clusterip move`")
-    }
+    let message = "it looks as if a move of it has begun, and has not ended".to_owned();
+    let remedy = "`clusterip serve` and `clusterip move` finish a move that is recorded; else remove the annotation \
+                  clusterip-policy/moving, and set spec.type back where it is ExternalName";
+    Finding { addresses: addresses(&service), ..about(Kind::HalfMoved, judged, message, remedy) }
 }
 
 fn full(pool: &Pool, family: Family, used: &Used) -> Option<Finding> {
@@ -252,13 +236,6 @@ fn ranges(pool: &Pool, addresses: &[IpAddr]) -> String {
 
 fn range_of(pool: &Pool, address: IpAddr) -> String {
     pool.cidrs.iter().find(|cidr| cidr.contains(&address)).map(ToString::to_string).unwrap_or_default()
-}
-
-fn listed(addresses: &[IpAddr]) -> String {
-    if addresses.is_empty() {
-        return "an address that is not known".to_owned();
-    }
-    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }
 
 fn lies(ranges: &[String]) -> String {

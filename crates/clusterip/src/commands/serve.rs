@@ -203,7 +203,7 @@ impl Serve {
             ready: self.moves == Moves::Always,
             load_balancers: self.move_load_balancers,
         };
-        let reconciler = Reconciler::new(evaluator.clone(), client.clone(), Arc::clone(&metrics), allowed);
+        let reconciler = Reconciler::new(evaluator.clone(), client.clone(), &namespace, Arc::clone(&metrics), allowed);
         let (last, unled) = watch::channel(false);
         let (leadership, rival, term) = (leader.subscribe(), leader.rival(), leader.term());
         let led = tokio::spawn(leader.run(until(&unled)));
