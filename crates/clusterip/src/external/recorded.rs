@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use clusterip_core::external::RECORD_ANNOTATION;
+use clusterip_core::annotations::{RECORD_ANNOTATION, recorded_addresses};
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
@@ -15,8 +15,7 @@ pub fn recorded(service: &Value, settings: &ExternalSettings) -> Vec<IpAddr> {
     if !is_served(service, settings) {
         return Vec::new();
     }
-    let record = text(service, &["metadata", "annotations", RECORD_ANNOTATION]);
-    record.split(',').filter_map(|address| address.trim().parse().ok()).collect()
+    recorded_addresses(text(service, &["metadata", "annotations", RECORD_ANNOTATION]))
 }
 
 /// Whether a Service is one of those that get external addresses: of type LoadBalancer, and of our class.

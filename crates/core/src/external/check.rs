@@ -2,9 +2,12 @@
 
 use std::net::IpAddr;
 
-use super::claim::{ASKED_ANNOTATION, RECORD_ANNOTATION, parse, texts};
+use super::claim::{Place, places};
 use super::pool::{Claimant, OUTSIDE, Right};
 use crate::address::Family;
+use crate::annotations::{
+    ASKED_ANNOTATION, RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, address, is_too_long_for_addresses, parts,
+};
 use crate::cluster::LookupError;
 use crate::json::quote;
 use crate::service::Service;
@@ -18,11 +21,27 @@ pub(super) fn check_claims(
     let mut wrong = Vec::new();
     for (place, address) in claims {
         if let Right::Refused(why) = claimant.right_to(*address)? {
-            let what = if place.contains('/') { "annotation " } else { "" };
-            wrong.push(format!("{what}{place}: {address} {why}"));
+            wrong.push(format!("{}: {address} {why}", words(place)));
         }
     }
     Ok(wrong)
+}
+
+/// What is wrong with addresses that the Service newly claims and that would not count as held: another Service
+/// could get them too. One is named of each place.
+pub(super) fn check_beyond(claimant: &Claimant<'_>, before: Option<&Service>) -> Vec<String> {
+    let had = before.map(places).unwrap_or_default();
+    let complaint = |place: Place<'_>| {
+        let (address, pool) =
+            place.beyond().find_map(|address| Some((address, claimant.external.pool_of(address)?)))?;
+        Some(format!("{}: {address} of pool {:?} is one too many: {}", words(place.name), pool.name, place.limit()))
+    };
+    places(claimant.service).into_iter().filter(|place| !had.contains(place)).filter_map(complaint).collect()
+}
+
+/// A place of claims as a message names it.
+fn words(place: &str) -> String {
+    if place.contains('/') { format!("annotation {place}") } else { place.to_owned() }
 }
 
 /// What is wrong with the addresses that the Service newly asks us for. `families` are its own, empty where
@@ -36,12 +55,19 @@ pub(super) fn check_asked(
     for key in [ASKED_ANNOTATION, RECORD_ANNOTATION] {
         let of = |service: &'_ Service| service.annotations.get(key).cloned().unwrap_or_default();
         let (now, old) = (of(claimant.service), before.map(of).unwrap_or_default());
+        if is_too_long_for_addresses(&now) {
+            // The part that is quoted is short.
+            let longest = TOO_LONG_FOR_ADDRESSES - 1;
+            let complaint = || format!("annotation {key}: {} is longer than {longest} characters", quote(&now));
+            wrong.extend((now != old).then(complaint));
+            continue;
+        }
         let mut seen: Vec<Family> = Vec::new();
-        for text in texts(&now) {
-            let address = parse(text);
+        for text in parts(&now) {
+            let address = address(text);
             let is_twin = address.is_some_and(|address| seen.contains(&Family::of(address)));
             seen.extend(address.map(Family::of));
-            if texts(&old).any(|other| other == text) {
+            if parts(&old).any(|other| other == text) {
                 continue;
             }
             let why = match address {

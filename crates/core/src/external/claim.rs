@@ -1,85 +1,78 @@
-//! What a Service says about external addresses, and how it is read.
+//! Which addresses a Service claims for other programs to give: MetalLB, Cilium, kube-vip, kube-proxy.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
+use crate::annotations::{address, claimed_addresses, is_too_long_for_addresses, parts};
 use crate::service::Service;
 
-/// The Service's annotation with the external addresses that it has, divided by commas.
-pub const RECORD_ANNOTATION: &str = "clusterip-policy/external-addresses";
-/// The Service's annotation that asks for an external address, or for one of each family.
-pub const ASKED_ANNOTATION: &str = "clusterip-policy/external-address";
-/// The annotations by which others are asked for addresses: MetalLB, Cilium and kube-vip, each by its present
-/// and its former name.
-pub const FOREIGN_ANNOTATIONS: [&str; 5] = [
-    "io.cilium/lb-ipam-ips",
-    "kube-vip.io/loadbalancerIPs",
-    "lbipam.cilium.io/ips",
-    "metallb.io/loadBalancerIPs",
-    "metallb.universe.tf/loadBalancerIPs",
-];
+pub use crate::annotations::{FOREIGN_ANNOTATIONS, in_record};
 
 /// `spec.externalIPs`, as a place of claims.
 pub const EXTERNAL_IPS: &str = "spec.externalIPs";
 
-/// What a Service claims beside its record: each address with its place, which is a field or one of
-/// [`FOREIGN_ANNOTATIONS`]. What can't be read is left out: whoever the place is for has to judge it.
-pub fn claims(service: &Service) -> Vec<(&'static str, IpAddr)> {
-    let mut claims = Vec::new();
-    let mut claim = |place: &'static str, text: &str| {
-        for address in addresses(text) {
-            if !claims.contains(&(place, address)) {
-                claims.push((place, address));
+/// This many items of `spec.externalIPs` count. Others may name one address for each node.
+pub const MOST_EXTERNAL_IPS: usize = 8;
+
+/// A field or an annotation of a Service that claims addresses.
+///
+/// Only its first addresses count as held, so that one Service can't use up a pool. [`Self::beyond`] are the
+/// others: a pool's addresses are refused there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place<'s> {
+    /// The path of the field, or one of [`FOREIGN_ANNOTATIONS`].
+    pub name: &'static str,
+    /// What the author wrote: the items of `spec.externalIPs`, otherwise one text.
+    pub texts: Vec<&'s str>,
+}
+
+impl Place<'_> {
+    /// The addresses that count as held, without repetition. What can't be read is left out: the program that
+    /// the place is for judges it.
+    pub fn counted(&self) -> Vec<IpAddr> {
+        let mut found: Vec<IpAddr> = Vec::new();
+        for address in self.texts.iter().take(MOST_EXTERNAL_IPS).flat_map(|text| claimed_addresses(text)) {
+            if !found.contains(&address) {
+                found.push(address);
             }
         }
-    };
-    for text in &service.external_ips {
-        claim(EXTERNAL_IPS, text);
+        found
     }
-    if let Some(text) = &service.load_balancer_ip {
-        claim("spec.loadBalancerIP", text);
+
+    /// The addresses that do not count, as there are too many, or as they stand in a text that is too long.
+    pub fn beyond(&self) -> impl Iterator<Item = IpAddr> {
+        let counted = self.counted();
+        let all = self.texts.iter().flat_map(|text| parts(text)).filter_map(address);
+        all.filter(move |address| !counted.contains(address))
     }
-    for key in FOREIGN_ANNOTATIONS {
-        if let Some(text) = service.annotations.get(key) {
-            claim(key, text);
+
+    /// How many addresses, or items, of the place count; in words.
+    pub fn limit(&self) -> String {
+        if self.name == EXTERNAL_IPS {
+            return format!("only the first {MOST_EXTERNAL_IPS} items are read");
         }
-    }
-    claims
-}
-
-/// The addresses in a text with commas between them, those that can't be read left out.
-pub fn addresses(text: &str) -> Vec<IpAddr> {
-    let mut addresses = Vec::new();
-    for text in texts(text) {
-        addresses.extend(parse(text));
-    }
-    addresses
-}
-
-/// Addresses as a Service records them.
-pub fn in_record(addresses: &[IpAddr]) -> String {
-    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-}
-
-/// The parts of a text with commas between them, without white space around them, none of them empty.
-pub(super) fn texts(text: &str) -> impl Iterator<Item = &str> {
-    text.split(',').map(str::trim).filter(|part| !part.is_empty())
-}
-
-/// Reads an address as everybody might who acts on it: Kubernetes takes leading zeros for decimal, and an
-/// IPv4 address inside of IPv6 is that IPv4 address. Otherwise one of ours could be claimed in disguise.
-pub(super) fn parse(text: &str) -> Option<IpAddr> {
-    let address = text.parse().ok().or_else(|| {
-        let (before, dotted) = text.split_at(text.rfind(':').map_or(0, |colon| colon + 1));
-        let mut octets = [0_u8; 4];
-        let mut parts = dotted.split('.');
-        for octet in &mut octets {
-            let part = parts.next()?;
-            let digits = part.trim_start_matches('0');
-            let is_number = !part.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-            *octet = if is_number && digits.is_empty() { 0 } else { digits.parse().ok().filter(|_| is_number)? };
+        if self.texts.iter().any(|text| is_too_long_for_addresses(text)) {
+            let longest = crate::annotations::TOO_LONG_FOR_ADDRESSES - 1;
+            return format!("only a text of at most {longest} characters is read");
         }
-        let is_all = parts.next().is_none();
-        format!("{before}{}", Ipv4Addr::from(octets)).parse::<IpAddr>().ok().filter(|_| is_all)
-    })?;
-    Some(address.to_canonical())
+        format!("only the first {} addresses are read", crate::annotations::MOST_ADDRESSES)
+    }
+}
+
+/// The places where a Service claims addresses.
+pub fn places(service: &Service) -> Vec<Place<'_>> {
+    let mut places = Vec::new();
+    places.push(Place { name: EXTERNAL_IPS, texts: service.external_ips.iter().map(String::as_str).collect() });
+    places
+        .push(Place { name: "spec.loadBalancerIP", texts: service.load_balancer_ip.as_deref().into_iter().collect() });
+    for name in FOREIGN_ANNOTATIONS {
+        places.push(Place { name, texts: service.annotations.get(name).map(String::as_str).into_iter().collect() });
+    }
+    places.retain(|place| !place.texts.is_empty());
+    places
+}
+
+/// What a Service claims beside its record and what counts as held: each address with its place.
+pub fn claims(service: &Service) -> Vec<(&'static str, IpAddr)> {
+    let of = |place: &Place<'_>| place.counted().into_iter().map(|address| (place.name, address)).collect::<Vec<_>>();
+    places(service).iter().flat_map(of).collect()
 }
