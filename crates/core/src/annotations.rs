@@ -179,13 +179,7 @@ impl Moving {
 /// The addresses in a value of [`RECORD_ANNOTATION`] or [`ASKED_ANNOTATION`]: the first of each family. What is
 /// not an address is ignored; a value that is too long has none.
 pub fn recorded_addresses(text: &str) -> Vec<IpAddr> {
-    let mut found: Vec<IpAddr> = Vec::new();
-    for address in addresses(text) {
-        if !found.iter().any(|other| Family::of(*other) == Family::of(address)) {
-            found.push(address);
-        }
-    }
-    found
+    addresses(text, true)
 }
 
 /// A value of [`RECORD_ANNOTATION`].
@@ -196,13 +190,7 @@ pub fn in_record(addresses: &[IpAddr]) -> String {
 /// The addresses in a value of one of [`FOREIGN_ANNOTATIONS`] or of `spec.loadBalancerIP`: the first
 /// [`MOST_ADDRESSES`]. What is not an address is ignored; a value that is too long has none.
 pub fn claimed_addresses(text: &str) -> Vec<IpAddr> {
-    let mut found: Vec<IpAddr> = Vec::new();
-    for address in addresses(text) {
-        if found.len() < MOST_ADDRESSES && !found.contains(&address) {
-            found.push(address);
-        }
-    }
-    found
+    addresses(text, false)
 }
 
 /// Whether a list of addresses is too long to be read.
@@ -210,9 +198,20 @@ pub(crate) fn is_too_long_for_addresses(text: &str) -> bool {
     is_too_long(text, TOO_LONG_FOR_ADDRESSES)
 }
 
-fn addresses(text: &str) -> impl Iterator<Item = IpAddr> {
-    let text = if is_too_long_for_addresses(text) { "" } else { text };
-    parts(text).filter_map(address)
+fn addresses(text: &str, one_of_each_family: bool) -> Vec<IpAddr> {
+    let mut found: Vec<IpAddr> = Vec::new();
+    if is_too_long_for_addresses(text) {
+        return found;
+    }
+    for address in parts(text).filter_map(address) {
+        let is_twin = |other: &IpAddr| {
+            if one_of_each_family { other.is_ipv4() == address.is_ipv4() } else { *other == address }
+        };
+        if found.len() < MOST_ADDRESSES && !found.iter().any(is_twin) {
+            found.push(address);
+        }
+    }
+    found
 }
 
 /// The parts of a text between its commas, without white space around them; none of them is empty.

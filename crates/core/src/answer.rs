@@ -7,12 +7,15 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::annotations::{in_record, recorded_addresses};
+use crate::annotations::{cut, in_record, recorded_addresses};
 use crate::decide::{Decision, Verdict};
 use crate::denial::Denial;
 use crate::evidence::Report;
 use crate::external::{self, External};
 use crate::json::field_mut;
+
+/// The API server may cut a warning that is longer.
+const LONGEST_WARNING: usize = 256;
 
 /// The answer of a Kubewarden policy. The same decision gives the same bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,7 +141,8 @@ impl Answer {
         let mut answer = Self {
             accepted: true,
             audit_annotations: Some(audit),
-            warnings: (!warnings.is_empty()).then(|| warnings.iter().map(|warning| cut(warning)).collect()),
+            warnings: (!warnings.is_empty())
+                .then(|| warnings.iter().map(|warning| cut(warning, LONGEST_WARNING).into_owned()).collect()),
             ..Self::default()
         };
         let disowned = disown && disown_addresses(&mut object);
@@ -243,13 +247,4 @@ fn set_blocks(object: &mut Value, blocks: &[IpNet]) {
 /// The `spec` of an object, made where it is absent.
 fn spec(object: &mut Value) -> Option<&mut Map<String, Value>> {
     field_mut(object.as_object_mut()?, "spec")
-}
-
-/// Cuts a warning where the API server might.
-fn cut(warning: &str) -> String {
-    const LONGEST: usize = 256;
-    if warning.chars().count() <= LONGEST {
-        return warning.to_owned();
-    }
-    warning.chars().take(LONGEST - 1).chain(['…']).collect()
 }

@@ -9,14 +9,6 @@ pub type Labels = BTreeMap<String, String>;
 /// not keep more. A Service that selects more labels selects no Pod.
 pub const MOST_LABELS: usize = 64;
 
-/// The first [`MOST_LABELS`] by key.
-pub fn bounded(mut labels: Labels) -> Labels {
-    while labels.len() > MOST_LABELS {
-        labels.pop_last();
-    }
-    labels
-}
-
 /// A Kubernetes `LabelSelector`. Every requirement must hold; one without any matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
@@ -98,7 +90,8 @@ impl Requirement {
 
 /// Whether a Service with this selector selects a Pod with these labels, of which the first [`MOST_LABELS`] count.
 pub fn selects(selector: &Labels, labels: &Labels) -> bool {
-    let counts = |key: &String| labels.len() <= MOST_LABELS || labels.range(..=key.clone()).count() <= MOST_LABELS;
+    let counts =
+        |key: &String| labels.len() <= MOST_LABELS || labels.keys().take(MOST_LABELS).any(|other| other == key);
     includes(labels, selector) && selector.keys().all(counts)
 }
 

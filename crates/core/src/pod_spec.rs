@@ -1,7 +1,7 @@
 //! What a Pod template says about the nodes its Pods may run on.
 
 use crate::json::{At, Mistyped};
-use crate::label_selector::{Labels, bounded};
+use crate::label_selector::{Labels, MOST_LABELS};
 
 /// Required node affinity with more terms, expressions and values of `In` than this, taken together, tells
 /// nothing about nodes: a cache need not keep it.
@@ -17,7 +17,7 @@ const OS_LABEL_BETA: &str = "beta.kubernetes.io/os";
 pub struct PodSpec {
     /// `spec.os.name`: `linux` or `windows`
     pub os: Option<String>,
-    /// `spec.nodeSelector`, see [`bounded`]
+    /// `spec.nodeSelector`: the first [`MOST_LABELS`] by key.
     pub node_selector: Labels,
     /// The terms of `spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution`: a node
     /// must match one of them. None where they are more than [`MOST_AFFINITY`].
@@ -55,7 +55,7 @@ impl PodSpec {
         let os = spec.get("os")?;
         Ok(Self {
             os: os.map_or(Ok(None), |os| os.text_of("name"))?.map(str::to_ascii_lowercase),
-            node_selector: bounded(spec.map_of("nodeSelector")?),
+            node_selector: spec.first_of("nodeSelector", MOST_LABELS)?,
             affinity,
             runtime_class: owned(spec.text_of("runtimeClassName")?),
             node: owned(spec.text_of("nodeName")?),

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::address::Family;
 use crate::json::{At, Mistyped};
-use crate::label_selector::{Labels, bounded};
+use crate::label_selector::{Labels, MOST_LABELS};
 
 pub use crate::annotations::{MOVING_ANNOTATION, OS_ANNOTATION, POOL_ANNOTATION};
 
@@ -27,7 +27,7 @@ pub enum FamilyPolicy {
 pub struct Service {
     /// `metadata.name`; empty where the API server is yet to generate it.
     pub name: String,
-    /// `metadata.labels`, see [`bounded`]
+    /// `metadata.labels`: the first [`MOST_LABELS`] by key.
     pub labels: Labels,
     /// `metadata.annotations`
     pub annotations: Labels,
@@ -85,7 +85,7 @@ impl Service {
         let owned = |text: Option<&str>| text.map(str::to_owned);
         Ok(Self {
             name: owned(metadata.text_of("name")?).unwrap_or_default(),
-            labels: bounded(metadata.map_of("labels")?),
+            labels: metadata.first_of("labels", MOST_LABELS)?,
             annotations: metadata.map_of("annotations")?,
             external_name: kind == Some("ExternalName"),
             load_balancer: kind == Some("LoadBalancer"),

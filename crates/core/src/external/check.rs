@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
-use super::claim::{Place, places};
+use super::claim::{EXTERNAL_IPS, MOST_EXTERNAL_IPS, places};
 use super::pool::{Claimant, OUTSIDE, Right};
 use crate::address::Family;
 use crate::annotations::{
-    ASKED_ANNOTATION, RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, address, is_too_long_for_addresses, parts,
+    ASKED_ANNOTATION, MOST_ADDRESSES, RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, address, is_too_long_for_addresses,
+    parts,
 };
 use crate::cluster::LookupError;
 use crate::json::quote;
@@ -31,12 +32,21 @@ pub(super) fn check_claims(
 /// could get them too. One is named of each place.
 pub(super) fn check_beyond(claimant: &Claimant<'_>, before: Option<&Service>) -> Vec<String> {
     let had = before.map(places).unwrap_or_default();
-    let complaint = |place: Place<'_>| {
-        let (address, pool) =
-            place.beyond().find_map(|address| Some((address, claimant.external.pool_of(address)?)))?;
-        Some(format!("{}: {address} of pool {:?} is one too many: {}", words(place.name), pool.name, place.limit()))
-    };
-    places(claimant.service).into_iter().filter(|place| !had.contains(place)).filter_map(complaint).collect()
+    let mut wrong = Vec::new();
+    for place in places(claimant.service) {
+        let in_a_pool = |address: IpAddr| claimant.external.pool_of(address).is_some();
+        if !had.contains(&place)
+            && let Some(address) = place.beyond(&in_a_pool)
+        {
+            let most = if place.name == EXTERNAL_IPS { MOST_EXTERNAL_IPS } else { MOST_ADDRESSES };
+            wrong.push(format!(
+                "{}: {address} is one too many: at most {most} addresses count, in a text of at most {} characters",
+                words(place.name),
+                TOO_LONG_FOR_ADDRESSES - 1
+            ));
+        }
+    }
+    wrong
 }
 
 /// A place of claims as a message names it.
@@ -58,8 +68,9 @@ pub(super) fn check_asked(
         if is_too_long_for_addresses(&now) {
             // The part that is quoted is short.
             let longest = TOO_LONG_FOR_ADDRESSES - 1;
-            let complaint = || format!("annotation {key}: {} is longer than {longest} characters", quote(&now));
-            wrong.extend((now != old).then(complaint));
+            if now != old {
+                wrong.push(format!("annotation {key}: {} is longer than {longest} characters", quote(&now)));
+            }
             continue;
         }
         let mut seen: Vec<Family> = Vec::new();
