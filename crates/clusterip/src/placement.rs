@@ -80,6 +80,10 @@ pub fn unasked(settings: &Settings, service: &Value) -> Option<Unasked> {
 /// A request to create the Service now, without an address.
 pub fn as_if_created(service: &Value) -> Value {
     let mut object = service.clone();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        // The request is to name no address: then the policy takes the field from its owners.
+        metadata.remove("managedFields");
+    }
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         // Without its type: on the move it is an ExternalName and is not meant to be, and its external
         // addresses are not asked about.

@@ -29,7 +29,11 @@ pub struct Decision {
     pub evidence: Option<Report>,
     /// What happens to its external addresses, where the request is about any.
     pub external: Option<External>,
-    /// For whoever sent the request.
+    /// Whether the Service has or gets an address that the request does not name. Then nobody may own the field
+    /// in `metadata.managedFields`: with server-side apply, the author of an empty `clusterIP` owns it before the
+    /// address is there, and the address would count as set by hand.
+    pub disown: bool,
+    /// Warnings for the author of the request.
     pub warnings: Vec<String>,
 }
 
@@ -59,11 +63,17 @@ pub fn decide(request: &Request, settings: &Settings, held: Option<&Held>, clust
             pool: None,
             evidence: None,
             external: None,
+            disown: false,
             warnings: Vec::new(),
         },
     };
-    let verdict = match triage(request, settings) {
+    let triage = triage(request, settings);
+    if let Triage::Allocate(service) | Triage::Keep(service) = triage {
+        case.decision.disown = service.cluster_ip.is_none() && service.cluster_ips.is_empty();
+    }
+    let verdict = match triage {
         Triage::Leave(reason) => Ok(Verdict::Left(reason)),
+        Triage::Keep(_) => Ok(Verdict::Left("no new address".to_owned())),
         Triage::Allocate(service) => case.allocate(service),
         Triage::AllocateSecond(service, address) => case.allocate_second(service, address),
         Triage::Check(service, addresses) => case.check(service, &addresses),

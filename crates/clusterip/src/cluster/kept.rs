@@ -3,12 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use clusterip_core::evidence::NODE_SELECTOR_ANNOTATION;
-use clusterip_core::external::claim::FOREIGN_ANNOTATIONS;
+use clusterip_core::annotations::{
+    ASKED_ANNOTATION, FOREIGN_ANNOTATIONS, MOVE_ANNOTATION, MOVING_ANNOTATION, NODE_SELECTOR_ANNOTATION, OS_ANNOTATION,
+    POOL_ANNOTATION, RECORD_ANNOTATION, shortened,
+};
 use serde_json::{Map, Value};
 
+use super::bounds;
 use super::kinds::{Kind, own_name};
 use super::masked::Mask;
+use super::snapshot::SERVICE_NAME_LABEL;
 use super::watched::Watched;
 use crate::controller::ownership::of_address;
 
@@ -36,7 +40,16 @@ impl Keeper {
             "spec.type",
             "status.loadBalancer.ingress",
         ];
-        const POD_SPEC: [&str; 5] = ["affinity.nodeAffinity", "nodeName", "nodeSelector", "os", "runtimeClassName"];
+        const POD_SPEC: [&str; 8] = [
+            "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchExpressions.key",
+            "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchExpressions.operator",
+            "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchExpressions.values",
+            "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchFields.key",
+            "nodeName",
+            "nodeSelector",
+            "os.name",
+            "runtimeClassName",
+        ];
         let paths: Vec<String> = match own_name(kind) {
             "Service" => SERVICE.map(str::to_owned).into(),
             "ServiceCIDR" => vec!["spec.cidrs".to_owned()],
@@ -66,6 +79,7 @@ impl Keeper {
         let metadata = kept_metadata(&self.kind, &object)?;
         let mut fields = object.data;
         self.mask.prune(&mut fields);
+        bounds::bound(&self.kind, &mut fields);
         fields.insert("apiVersion".to_owned(), self.kind.0.clone().into());
         fields.insert("kind".to_owned(), self.kind.1.clone().into());
         fields.insert("metadata".to_owned(), metadata);
@@ -83,24 +97,13 @@ fn kept_metadata(kind: &Kind, object: &Watched) -> Option<Value> {
     if own_name(kind) == "IPAddress" {
         return Some(metadata.into());
     }
-    let strings = |map: &BTreeMap<String, String>, keep: &dyn Fn(&str) -> bool| -> Option<Value> {
-        let kept = map.iter().filter(|(key, _)| keep(key));
-        let kept: Map<String, Value> = kept.map(|(key, value)| (key.clone(), value.clone().into())).collect();
-        (!kept.is_empty()).then_some(kept.into())
-    };
-    // Of workloads the labels of their Pods matter, not their own.
-    let own_labels = matches!(own_name(kind), "Service" | "Namespace" | "Node" | "Pod" | "EndpointSlice");
-    if let Some(labels) = from.labels.as_ref().filter(|_| own_labels).and_then(|labels| strings(labels, &|_| true)) {
-        metadata.insert("labels".to_owned(), labels);
+    let labels = kept_labels(kind, from.labels.as_ref());
+    if !labels.is_empty() {
+        metadata.insert("labels".to_owned(), labels.into());
     }
-    let foreign = own_name(kind) == "Service";
-    let ours = |key: &str| {
-        key.starts_with("clusterip-policy/")
-            || key == NODE_SELECTOR_ANNOTATION
-            || foreign && FOREIGN_ANNOTATIONS.contains(&key)
-    };
-    if let Some(annotations) = from.annotations.as_ref().and_then(|annotations| strings(annotations, &ours)) {
-        metadata.insert("annotations".to_owned(), annotations);
+    let annotations = kept_annotations(kind, from.annotations.as_ref());
+    if !annotations.is_empty() {
+        metadata.insert("annotations".to_owned(), annotations.into());
     }
     if own_name(kind) == "Service" {
         metadata.insert("uid".to_owned(), from.uid.clone().unwrap_or_default().into());
@@ -112,6 +115,35 @@ fn kept_metadata(kind: &Kind, object: &Watched) -> Option<Value> {
         }
     }
     Some(metadata.into())
+}
+
+fn kept_labels(kind: &Kind, labels: Option<&BTreeMap<String, String>>) -> Map<String, Value> {
+    let strings = labels.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone().into()));
+    let mut labels: Map<String, Value> = match own_name(kind) {
+        "Service" | "Namespace" | "Node" | "Pod" => strings.collect(),
+        "EndpointSlice" => strings.filter(|(key, _)| key == SERVICE_NAME_LABEL).collect(),
+        // Of workloads the labels of their Pods matter, not their own.
+        _ => Map::new(),
+    };
+    // Administrators label Namespaces and Nodes.
+    if matches!(own_name(kind), "Service" | "Pod") {
+        bounds::labels(&mut labels);
+    }
+    labels
+}
+
+/// The annotations that a parser of the core reads, each no longer than that parser reads it.
+fn kept_annotations(kind: &Kind, annotations: Option<&BTreeMap<String, String>>) -> Map<String, Value> {
+    const SERVICE: [&str; 6] =
+        [ASKED_ANNOTATION, MOVE_ANNOTATION, MOVING_ANNOTATION, OS_ANNOTATION, POOL_ANNOTATION, RECORD_ANNOTATION];
+    const NAMESPACE: [&str; 2] = [NODE_SELECTOR_ANNOTATION, OS_ANNOTATION];
+    let is_read = |key: &str| match own_name(kind) {
+        "Service" => SERVICE.contains(&key) || FOREIGN_ANNOTATIONS.contains(&key),
+        "Namespace" => NAMESPACE.contains(&key),
+        _ => false,
+    };
+    let kept = annotations.into_iter().flatten().filter(|(key, _)| is_read(key));
+    kept.filter_map(|(key, text)| Some((key.clone(), shortened(key, text)?.into_owned().into()))).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Where the answers to a policy's look-ups come from.
 
 pub mod answers;
+pub mod bounds;
 pub mod claim_lease;
 pub mod claims;
 pub mod failure;

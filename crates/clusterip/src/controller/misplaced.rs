@@ -21,7 +21,7 @@ use crate::policy::module::ModuleError;
 use crate::policy::service_request::ServiceRequest;
 
 /// The annotation of a Service that says when it may move: `never`, or `now`.
-pub const MOVE_ANNOTATION: &str = "clusterip-policy/move";
+pub use clusterip_core::annotations::MOVE_ANNOTATION;
 
 /// What may be moved beside what can't be reached anyway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
