@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use clusterip_core::settings::Settings;
 use serde_json::{Value, json};
 
+use crate::cluster::service_ranges::ServiceRanges;
 use crate::cluster::{manifests, yaml};
 use crate::policy::module::Module;
 use crate::report::style;
@@ -23,18 +24,19 @@ pub fn read(file: Option<&Path>) -> anyhow::Result<Value> {
 }
 
 /// What the native host adds where the settings say nothing: look-ups by namespace, which it answers
-/// from indexes, and the Service ranges of the cluster.
-pub fn complete(mut settings: Value, service_cidrs: &[String]) -> Value {
+/// from indexes, the Service ranges of the cluster, and which of them are not usable.
+pub fn complete(mut settings: Value, ranges: &ServiceRanges) -> Value {
     let Some(document) = settings.as_object_mut() else { return settings };
     let services = document.entry("services").or_insert(Value::Null);
     if services.is_null() {
         *services = json!({});
     }
     let Some(services) = services.as_object_mut() else { return settings };
-    if !service_cidrs.is_empty()
-        && services.get("serviceCIDRs").is_none_or(|cidrs| cidrs.is_null() || *cidrs == json!([]))
-    {
-        services.insert("serviceCIDRs".to_owned(), json!(service_cidrs));
+    let learned = [("serviceCIDRs", json!(ranges.all)), ("unusableServiceCIDRs", ranges.unusable_document())];
+    for (key, known) in learned {
+        if known != json!([]) && services.get(key).is_none_or(|written| written.is_null() || *written == json!([])) {
+            services.insert(key.to_owned(), known);
+        }
     }
     let evidence = services.entry("evidence").or_insert(Value::Null);
     if evidence.is_null() {

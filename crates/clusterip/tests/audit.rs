@@ -327,7 +327,7 @@ fn bad_input_is_refused_and_says_where() {
         (
             "no kind",
             more(&["--fail-on", "sloppy"]),
-            "error: invalid value 'sloppy' for '--fail-on <KIND>'\n  [possible values: any, half-moved, misplaced, by-hand, no-pool, squatter, denied, mixed-nodes, full, outside-ranges, over-kubernetes, lowest-order, shared-block, wrong-node-pool, outside-node-pool, withheld-block, no-block, full-node-pool, shared-external, refused-external, foreign-external, not-held, no-external, wrong-ingress, idle-claim, full-external-pool]\n",
+            "error: invalid value 'sloppy' for '--fail-on <KIND>'\n  [possible values: any, half-moved, misplaced, by-hand, no-pool, squatter, denied, mixed-nodes, full, outside-ranges, unusable-range, over-kubernetes, over-dns, lowest-order, shared-block, wrong-node-pool, outside-node-pool, withheld-block, no-block, full-node-pool, shared-external, refused-external, foreign-external, not-held, no-external, wrong-ingress, idle-claim, full-external-pool]\n",
         ),
         (
             "two clusters",

@@ -39,7 +39,7 @@ impl Keeper {
         const POD_SPEC: [&str; 5] = ["affinity.nodeAffinity", "nodeName", "nodeSelector", "os", "runtimeClassName"];
         let paths: Vec<String> = match own_name(kind) {
             "Service" => SERVICE.map(str::to_owned).into(),
-            "ServiceCIDR" => vec!["spec.cidrs".to_owned()],
+            "ServiceCIDR" => vec!["spec.cidrs".to_owned(), "status.conditions".to_owned()],
             "RuntimeClass" => vec!["scheduling.nodeSelector".to_owned()],
             "EndpointSlice" => vec!["endpoints.conditions.ready".to_owned(), "endpoints.nodeName".to_owned()],
             "Node" => ["spec.podCIDR", "spec.podCIDRs", "status.conditions"].map(str::to_owned).into(),
@@ -101,6 +101,9 @@ fn kept_metadata(kind: &Kind, object: &Watched) -> Option<Value> {
     };
     if let Some(annotations) = from.annotations.as_ref().and_then(|annotations| strings(annotations, &ours)) {
         metadata.insert("annotations".to_owned(), annotations);
+    }
+    if own_name(kind) == "ServiceCIDR" && from.deletion_timestamp.is_some() {
+        metadata.insert("deletionTimestamp".to_owned(), true.into());
     }
     if own_name(kind) == "Service" {
         metadata.insert("uid".to_owned(), from.uid.clone().unwrap_or_default().into());

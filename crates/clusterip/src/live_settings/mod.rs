@@ -27,6 +27,7 @@ pub use self::judge::judge;
 use self::refused::publish_events;
 pub use self::source::{KEY, Source, written};
 use self::source::{Written, read, versions};
+use crate::cluster::service_ranges::ServiceRanges;
 use crate::metrics::Metrics;
 use crate::policy::module::Module;
 
@@ -79,7 +80,7 @@ pub enum SettingsError {
 pub struct Follower {
     source: Source,
     judge: Judge,
-    ranges: watch::Receiver<Vec<String>>,
+    ranges: watch::Receiver<ServiceRanges>,
     metrics: Arc<Metrics>,
     /// As they were written last, good or bad.
     latest: Written,
@@ -94,15 +95,15 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Reads the settings, and checks them. `ranges` are the cluster's own Service ranges, the primary one
-    /// first; none: not known.
+    /// Reads the settings, and checks them. `ranges` are the cluster's own Service ranges, and which of them are
+    /// not usable.
     ///
     /// # Errors
     /// [`SettingsError`] where they can't be read, or have mistakes.
     pub async fn start(
         source: Source,
         module: Arc<Module>,
-        mut ranges: watch::Receiver<Vec<String>>,
+        mut ranges: watch::Receiver<ServiceRanges>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, SettingsError> {
         let (written, about) = read(&source).await?;
