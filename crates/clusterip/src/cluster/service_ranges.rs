@@ -19,6 +19,8 @@ pub struct ServiceRanges {
     /// All of them, those of the ServiceCIDR `kubernetes` first: the API server makes it from its own flag. Empty
     /// where they are not known.
     pub all: Vec<String>,
+    /// The ServiceCIDRs that name them, in the same order.
+    names: Vec<String>,
     /// The parts of them that the API server gives no address of.
     pub unusable: Vec<UnusableRange>,
 }
@@ -26,14 +28,14 @@ pub struct ServiceRanges {
 impl From<Vec<String>> for ServiceRanges {
     /// Ranges that are all usable.
     fn from(all: Vec<String>) -> Self {
-        Self { all, unusable: Vec::new() }
+        Self { all, ..Self::default() }
     }
 }
 
 impl ServiceRanges {
     /// The ranges that the `ServiceCIDR` objects among these name.
     pub fn of<O: Borrow<Value>>(objects: impl IntoIterator<Item = O>) -> Self {
-        let (mut primary, mut others): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+        let (mut primary, mut others): (Vec<(String, String)>, Vec<(String, String)>) = (Vec::new(), Vec::new());
         let (mut usable, mut refused): (Vec<IpNet>, Vec<UnusableRange>) = (Vec::new(), Vec::new());
         for object in objects {
             let object = object.borrow();
@@ -51,14 +53,36 @@ impl ServiceRanges {
                 })),
             }
             let list = if name(object) == "kubernetes" { &mut primary } else { &mut others };
-            list.extend(cidrs.into_iter().map(str::to_owned));
+            list.extend(cidrs.into_iter().map(|cidr| (cidr.to_owned(), name(object).to_owned())));
         }
         primary.append(&mut others);
+        let (all, names) = primary.into_iter().unzip();
         let parts = refused.into_iter().flat_map(|range| {
             let parts = without(range.cidr, &usable);
             parts.into_iter().map(move |cidr| UnusableRange { cidr, ..range.clone() })
         });
-        Self { all: primary, unusable: parts.collect() }
+        Self { all, names, unusable: parts.collect() }
+    }
+
+    /// The same, with the ranges that were there before and are gone: settings with pools in them stay valid, and
+    /// nothing is handed out of these ranges.
+    pub fn with_gone(mut self, before: &Self) -> Self {
+        let nets = self.nets();
+        for (place, cidr) in before.all.iter().enumerate() {
+            let Ok(net) = cidr.parse::<IpNet>() else { continue };
+            let parts = without(net.trunc(), &nets);
+            if parts.is_empty() {
+                continue;
+            }
+            let name = before.names.get(place).cloned().unwrap_or_default();
+            self.unusable.extend(parts.into_iter().map(|cidr| {
+                let (name, reason) = (name.clone(), "is gone".to_owned());
+                UnusableRange { name, cidr, reason }
+            }));
+            self.all.push(cidr.clone());
+            self.names.push(name);
+        }
+        self
     }
 
     /// The ranges that can be read.
@@ -116,6 +140,26 @@ mod tests {
 
     fn ready(status: &str) -> Value {
         json!({"status": {"conditions": [{"type": "Other", "status": "x"}, {"type": "Ready", "status": status}]}})
+    }
+
+    #[test]
+    fn ranges_that_are_gone() {
+        let kubernetes = || service_cidr("kubernetes", &["10.0.0.0/16"], ready("True"));
+        let team = |more: Value| service_cidr("team", &["10.2.0.0/16"], more);
+        let with_gone = |now: Vec<Value>, before: Vec<Value>| {
+            let ranges = ServiceRanges::of(now).with_gone(&ServiceRanges::of(before));
+            (ranges.all.join(" "), ranges.unusable.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+        };
+        let both = "10.0.0.0/16 10.2.0.0/16".to_owned();
+        let refused = "addresses of it are refused by the API server";
+        let gone = format!("ServiceCIDR team (10.2.0.0/16) is gone: {refused}");
+        assert_eq!(with_gone(vec![kubernetes()], vec![kubernetes(), team(json!({}))]), (both.clone(), gone.clone()));
+        assert_eq!(with_gone(vec![kubernetes()], vec![kubernetes(), team(deleted())]), (both.clone(), gone));
+        let still = format!("ServiceCIDR team (10.2.0.0/16) is being deleted: {refused}");
+        let there = || vec![kubernetes(), team(deleted())];
+        assert_eq!(with_gone(there(), there()), (both, still), "one that is still there");
+        let wider = service_cidr("wider", &["10.0.0.0/8"], json!({}));
+        assert_eq!(with_gone(vec![wider], there()), ("10.0.0.0/8".to_owned(), String::new()), "under another name");
     }
 
     #[test]

@@ -81,6 +81,8 @@ pub struct Follower {
     source: Source,
     judge: Judge,
     ranges: watch::Receiver<ServiceRanges>,
+    /// Those that the settings in use are valid with.
+    valid_with: ServiceRanges,
     metrics: Arc<Metrics>,
     /// As they were written last, good or bad.
     latest: Written,
@@ -111,13 +113,14 @@ impl Follower {
         let known = ranges.borrow_and_update().clone();
         let mistakes = |mistakes| SettingsError::Mistakes { origin: source.to_string(), mistakes };
         let written = written.map_err(mistakes)?;
-        let live = judge.judge(written.clone(), known).await.map_err(mistakes)?;
+        let live = judge.judge(written.clone(), known.clone()).await.map_err(mistakes)?;
         metrics.settings_in_use(&live.hash, true);
         tell(&source, &live);
         Ok(Self {
             source,
             judge,
             ranges,
+            valid_with: known,
             metrics,
             latest: Ok(written.clone()),
             used: written,
@@ -177,10 +180,18 @@ impl Follower {
                     self.metrics.settings_restored();
                     tracing::info!(source = %self.source, "the settings can be used again");
                 }
+                self.valid_with = ranges;
                 self.publish(live);
             }
             Err(mistakes) => {
                 self.refuse(mistakes);
+                if let Ok(live) = self.judge.judge(self.used.clone(), ranges.clone()).await {
+                    self.valid_with = ranges;
+                    self.publish(live);
+                    return;
+                }
+                // A pool lies in a range that is gone: nothing of that range is handed out any more.
+                let ranges = ranges.with_gone(&self.valid_with);
                 if let Ok(live) = self.judge.judge(self.used.clone(), ranges).await {
                     self.publish(live);
                 }
