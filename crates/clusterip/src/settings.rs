@@ -32,9 +32,14 @@ pub fn complete(mut settings: Value, ranges: &ServiceRanges) -> Value {
         *services = json!({});
     }
     let Some(services) = services.as_object_mut() else { return settings };
+    let is_empty = |value: &Value| match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        other => other.is_null(),
+    };
     let learned = [("serviceCIDRs", json!(ranges.all)), ("unusableServiceCIDRs", ranges.unusable_document())];
     for (key, known) in learned {
-        if known != json!([]) && services.get(key).is_none_or(|written| written.is_null() || *written == json!([])) {
+        if !is_empty(&known) && services.get(key).is_none_or(is_empty) {
             services.insert(key.to_owned(), known);
         }
     }
@@ -58,9 +63,11 @@ pub fn check(module: &Module, settings: &Value, file: Option<&Path>) -> anyhow::
     if !answer.valid {
         bail!("settings: {file}\n{}", answer.message.unwrap_or_default());
     }
-    for warning in &answer.warnings {
+    let settings = Settings::from_value(settings).map_err(|invalid| anyhow::anyhow!("settings: {file}\n{invalid}"))?;
+    let unusable = settings.unusable_warnings().into_iter().map(|warning| warning.to_string());
+    for warning in answer.warnings.into_iter().chain(unusable) {
         let warning = harmless(&format!("{file}: {warning}"));
         anstream::eprintln!("{}warning:{} {warning}", style::WARNING.render(), anstyle::Reset.render());
     }
-    Settings::from_value(settings).map_err(|invalid| anyhow::anyhow!("settings: {file}\n{invalid}"))
+    Ok(settings)
 }

@@ -175,7 +175,7 @@ impl<'a> Case<'a> {
         let mut in_a_pool: Vec<(IpAddr, &Pool)> = Vec::new();
         for &address in addresses {
             if let Some(range) = self.settings.unusable_range_of(address) {
-                wrong.push(format!("{address} can't be had: {range}"));
+                wrong.push(range.why.clone());
             }
             match self.settings.pool_of(address) {
                 _ if Some(address) == self.settings.kubernetes_address() => {

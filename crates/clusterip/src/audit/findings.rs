@@ -232,7 +232,7 @@ fn unusable(settings: &Settings, range: &UnusableRange) -> Finding {
     let pool = pools.first().map(|(pool, _)| pool.name.clone());
     let way_out = "wait until the ServiceCIDR is ready, create another one with its range, or take the range out of the \
                    pools";
-    Finding { pool, ..Finding::new(Kind::UnusableRange, format!("{range}{concerned}"), way_out) }
+    Finding { pool, ..Finding::new(Kind::UnusableRange, format!("{}{concerned}", range.why), way_out) }
 }
 
 /// The pool that may hand out the address that many installers give to the cluster's DNS, where nothing has it.

@@ -187,6 +187,8 @@ mod tests {
         let bare = json!({"name": "web", "namespace": "shop", "annotations": annotations});
         let mut labelled = bare.clone();
         labelled["labels"] = json!({"app": "web"});
+        let mut ended = bare.clone();
+        ended["deletionTimestamp"] = json!(true);
         let mut service = labelled.clone();
         service["uid"] = json!("u");
         service["annotations"]["metallb.io/loadBalancerIPs"] = json!("10.0.9.3");
@@ -222,7 +224,14 @@ mod tests {
             ("v1", "Pod", json!({"metadata": labelled, "spec": pod})),
             ("node.k8s.io/v1", "RuntimeClass", json!({"metadata": bare, "scheduling": {"nodeSelector": {"a": "b"}}})),
             ("networking.k8s.io/v1", "IPAddress", json!({"metadata": {"name": "web", "namespace": "shop"}})),
-            ("networking.k8s.io/v1", "ServiceCIDR", json!({"metadata": bare, "spec": {"cidrs": ["10.0.0.0/24"]}})),
+            (
+                "networking.k8s.io/v1",
+                "ServiceCIDR",
+                json!({
+                    "metadata": ended, "spec": {"cidrs": ["10.0.0.0/24"]},
+                    "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+                }),
+            ),
             (
                 "discovery.k8s.io/v1",
                 "EndpointSlice",

@@ -9,7 +9,7 @@ use std::borrow::Borrow;
 
 use clusterip_core::settings::UnusableRange;
 use ipnet::IpNet;
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 use super::object::{kind, name};
 
@@ -36,7 +36,7 @@ impl ServiceRanges {
     /// The ranges that the `ServiceCIDR` objects among these name.
     pub fn of<O: Borrow<Value>>(objects: impl IntoIterator<Item = O>) -> Self {
         let (mut primary, mut others): (Vec<(String, String)>, Vec<(String, String)>) = (Vec::new(), Vec::new());
-        let (mut usable, mut refused): (Vec<IpNet>, Vec<UnusableRange>) = (Vec::new(), Vec::new());
+        let (mut usable, mut refused): (Vec<IpNet>, Vec<Refused>) = (Vec::new(), Vec::new());
         for object in objects {
             let object = object.borrow();
             if kind(object) != "ServiceCIDR" {
@@ -47,21 +47,17 @@ impl ServiceRanges {
             let nets = cidrs.iter().filter_map(|cidr| cidr.parse().ok()).map(|net: IpNet| net.trunc());
             match why_unusable(object) {
                 None => usable.extend(nets),
-                Some(reason) => refused.extend(nets.map(|cidr| {
-                    let (name, reason) = (name(object).to_owned(), reason.to_owned());
-                    UnusableRange { name, cidr, reason }
-                })),
+                Some(reason) => {
+                    refused.extend(nets.map(|cidr| Refused { name: name(object).to_owned(), cidr, reason }))
+                }
             }
             let list = if name(object) == "kubernetes" { &mut primary } else { &mut others };
             list.extend(cidrs.into_iter().map(|cidr| (cidr.to_owned(), name(object).to_owned())));
         }
         primary.append(&mut others);
         let (all, names) = primary.into_iter().unzip();
-        let parts = refused.into_iter().flat_map(|range| {
-            let parts = without(range.cidr, &usable);
-            parts.into_iter().map(move |cidr| UnusableRange { cidr, ..range.clone() })
-        });
-        Self { all, names, unusable: parts.collect() }
+        let unusable = refused.iter().flat_map(|range| range.parts_beside(&usable));
+        Self { all, names, unusable: unusable.collect() }
     }
 
     /// The same, with the ranges that were there before and are gone: settings with pools in them stay valid, and
@@ -70,17 +66,13 @@ impl ServiceRanges {
         let nets = self.nets();
         for (place, cidr) in before.all.iter().enumerate() {
             let Ok(net) = cidr.parse::<IpNet>() else { continue };
-            let parts = without(net.trunc(), &nets);
-            if parts.is_empty() {
-                continue;
-            }
             let name = before.names.get(place).cloned().unwrap_or_default();
-            self.unusable.extend(parts.into_iter().map(|cidr| {
-                let (name, reason) = (name.clone(), "is gone".to_owned());
-                UnusableRange { name, cidr, reason }
-            }));
-            self.all.push(cidr.clone());
-            self.names.push(name);
+            let gone = Refused { name: name.clone(), cidr: net.trunc(), reason: "is gone" }.parts_beside(&nets);
+            if !gone.is_empty() {
+                self.unusable.extend(gone);
+                self.all.push(cidr.clone());
+                self.names.push(name);
+            }
         }
         self
     }
@@ -92,8 +84,30 @@ impl ServiceRanges {
 
     /// The unusable ranges as the settings have them.
     pub fn unusable_document(&self) -> Value {
-        let ranges = self.unusable.iter();
-        ranges.map(|range| json!({"name": range.name, "cidr": range.cidr, "reason": range.reason})).collect()
+        self.unusable
+            .iter()
+            .map(|range| (range.cidr.to_string(), range.why.clone().into()))
+            .collect::<Map<_, _>>()
+            .into()
+    }
+}
+
+/// A range of a ServiceCIDR that the API server gives no address of, whatever others have.
+struct Refused {
+    name: String,
+    cidr: IpNet,
+    reason: &'static str,
+}
+
+impl Refused {
+    /// The parts of it that none of these ranges has.
+    fn parts_beside(&self, usable: &[IpNet]) -> Vec<UnusableRange> {
+        let Self { name, reason, .. } = self;
+        let unusable = |cidr| {
+            let why = format!("ServiceCIDR {name} ({cidr}) {reason}: addresses of it are refused by the API server");
+            UnusableRange { cidr, why }
+        };
+        without(self.cidr, usable).into_iter().map(unusable).collect()
     }
 }
 
@@ -126,6 +140,8 @@ fn without(range: IpNet, others: &[IpNet]) -> Vec<IpNet> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn service_cidr(name: &str, cidrs: &[&str], more: Value) -> Value {
@@ -148,7 +164,7 @@ mod tests {
         let team = |more: Value| service_cidr("team", &["10.2.0.0/16"], more);
         let with_gone = |now: Vec<Value>, before: Vec<Value>| {
             let ranges = ServiceRanges::of(now).with_gone(&ServiceRanges::of(before));
-            (ranges.all.join(" "), ranges.unusable.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+            (ranges.all.join(" "), ranges.unusable.iter().map(|range| range.why.clone()).collect::<Vec<_>>().join("; "))
         };
         let both = "10.0.0.0/16 10.2.0.0/16".to_owned();
         let refused = "addresses of it are refused by the API server";
@@ -243,7 +259,7 @@ mod tests {
         for row in rows {
             let found = ServiceRanges::of(row.objects);
             assert_eq!(found.all, row.all, "{}", row.name);
-            let unusable: Vec<String> = found.unusable.iter().map(ToString::to_string).collect();
+            let unusable: Vec<String> = found.unusable.iter().map(|range| range.why.clone()).collect();
             assert_eq!(unusable, row.unusable, "{}", row.name);
         }
     }

@@ -37,6 +37,7 @@ pub fn judge(module: &Module, written: Value, ranges: &ServiceRanges) -> Result<
     }
     let settings = Settings::from_value(&document).map_err(|invalid| invalid.to_string())?;
     let mut warnings = answer.warnings;
+    warnings.extend(settings.unusable_warnings().iter().map(ToString::to_string));
     warnings.extend(contradiction(&settings.service_cidrs, &ranges.all));
     Ok(LiveSettings { hash: hash(&document), settings, document, warnings })
 }

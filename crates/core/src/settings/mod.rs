@@ -179,7 +179,6 @@ impl Settings {
     /// What is allowed, but probably not meant.
     pub fn warnings(&self) -> Vec<Mistake> {
         let mut warnings = check_services::warnings(self);
-        warnings.extend(unusable::warnings(self));
         warnings.extend(check_nodes::warnings(self));
         warnings
     }

@@ -57,7 +57,7 @@ impl Reader {
             settings.service_cidrs = self.list(at, Self::service_cidr);
         }
         if let Some(at) = fields.get("unusableServiceCIDRs") {
-            settings.unusable_service_cidrs = self.list(at, Self::unusable_range);
+            settings.unusable_service_cidrs = self.unusable_ranges(at);
         }
         origins
     }

@@ -3,7 +3,6 @@
 //! The API server refuses every address of a ServiceCIDR that is being deleted or is not ready. The pools keep
 //! such a range, so that the settings stay valid, and hand out addresses of their other ranges.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -16,35 +15,24 @@ use crate::json::At;
 /// A range of a ServiceCIDR that the API server gives no address of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnusableRange {
-    /// The name of the ServiceCIDR.
-    pub name: String,
     /// The range.
     pub cidr: IpNet,
-    /// What is the matter with the ServiceCIDR, as in `is being deleted`.
-    pub reason: String,
-}
-
-impl fmt::Display for UnusableRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, cidr, reason } = self;
-        write!(f, "ServiceCIDR {name} ({cidr}) {reason}: addresses of it are refused by the API server")
-    }
+    /// Why, in words that name the ServiceCIDR.
+    pub why: String,
 }
 
 impl Reader {
-    /// Reads an item of `unusableServiceCIDRs`.
-    pub(super) fn unusable_range(&mut self, at: &At<'_>) -> Option<UnusableRange> {
-        let fields = self.fields(at, &["name", "cidr", "reason"])?;
-        let Some(cidr) = fields.get("cidr") else {
-            self.mistake(at.key_path("cidr"), "missing: the range that the API server gives no address of");
-            return None;
-        };
-        let cidr = self.cidr(cidr)?;
-        let mut text = |key: &str, default: &str| match fields.get(key) {
-            Some(at) => self.ok(at.text()).map(str::to_owned),
-            None => Some(default.to_owned()),
-        };
-        Some(UnusableRange { name: text("name", "?")?, cidr, reason: text("reason", "is not ready")? })
+    /// Reads `unusableServiceCIDRs`: for each range the reason.
+    pub(super) fn unusable_ranges(&mut self, at: &At<'_>) -> Vec<UnusableRange> {
+        let mut ranges = Vec::new();
+        let Some(object) = self.ok(at.object()) else { return ranges };
+        for (key, why) in object {
+            let path = at.key_path(key);
+            let cidr = self.cidr(&At::new(&key.as_str().into(), path.clone()));
+            let why = self.ok(At::new(why, path).text());
+            ranges.extend(cidr.zip(why).map(|(cidr, why)| UnusableRange { cidr, why: why.to_owned() }));
+        }
+        ranges
     }
 }
 
@@ -58,23 +46,23 @@ impl Settings {
     pub(crate) fn unusable_ranges_of(&self, pool: &Pool, family: Family) -> String {
         let of_pool = |range: &&UnusableRange| pool.cidrs_of(family).any(|cidr| overlap(cidr, range.cidr));
         let unusable = self.unusable_service_cidrs.iter().filter(of_pool);
-        unusable.map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        unusable.map(|range| range.why.as_str()).collect::<Vec<_>>().join("; ")
     }
-}
 
-/// Names each range of a pool that the API server gives no address of, or not of all of it.
-pub(super) fn warnings(settings: &Settings) -> Vec<Mistake> {
-    let mut warnings = Vec::new();
-    for (number, pool) in settings.pools.iter().enumerate() {
-        for (place, cidr) in pool.cidrs.iter().enumerate() {
-            for range in settings.unusable_service_cidrs.iter().filter(|range| overlap(range.cidr, *cidr)) {
-                let path = format!("services.pools[{number}].cidrs[{place}]");
-                let reason = format!("none of them is handed out meanwhile to Services of pool {:?}", pool.name);
-                warnings.push(Mistake { path, reason: format!("{range}, and {reason}") });
+    /// Names each range of a pool that the API server gives no address of, or not of all of it.
+    pub fn unusable_warnings(&self) -> Vec<Mistake> {
+        let mut warnings = Vec::new();
+        for (number, pool) in self.pools.iter().enumerate() {
+            for (place, cidr) in pool.cidrs.iter().enumerate() {
+                for range in self.unusable_service_cidrs.iter().filter(|range| overlap(range.cidr, *cidr)) {
+                    let path = format!("services.pools[{number}].cidrs[{place}]");
+                    let reason = format!("{}, and pool {:?} hands none of them out meanwhile", range.why, pool.name);
+                    warnings.push(Mistake { path, reason });
+                }
             }
         }
+        warnings
     }
-    warnings
 }
 
 #[cfg(test)]
@@ -93,6 +81,8 @@ mod tests {
         .unwrap()
     }
 
+    const DELETED: &str = "ServiceCIDR team-a (10.2.0.0/16) is being deleted";
+
     #[test]
     fn an_unusable_range_has_no_candidates() {
         struct Row {
@@ -101,31 +91,28 @@ mod tests {
             candidates: u128,
             words: &'static str,
         }
-        let deleted = |cidr: &str| json!({"name": "team-a", "cidr": cidr, "reason": "is being deleted"});
         let rows = [
-            Row { name: "none", unusable: json!([]), candidates: 490, words: "" },
+            Row { name: "none", unusable: json!({}), candidates: 490, words: "" },
             Row { name: "null", unusable: json!(null), candidates: 490, words: "" },
             Row {
                 name: "around one range of the pool",
-                unusable: json!([deleted("10.2.0.0/16")]),
+                unusable: json!({"10.2.0.0/16": DELETED}),
                 candidates: 245,
-                words: "ServiceCIDR team-a (10.2.0.0/16) is being deleted: addresses of it are refused by the API server",
+                words: DELETED,
             },
             Row {
                 name: "a part of a range of the pool",
-                unusable: json!([{"name": "b", "cidr": "10.2.0.128/25"}]),
+                unusable: json!({"10.2.0.128/25": "b is not ready"}),
                 candidates: 245 + 118,
-                words: "ServiceCIDR b (10.2.0.128/25) is not ready: addresses of it are refused by the API server",
+                words: "b is not ready",
             },
-            Row { name: "elsewhere", unusable: json!([deleted("10.3.0.0/16")]), candidates: 490, words: "" },
-            Row { name: "another family", unusable: json!([deleted("fd00::/108")]), candidates: 490, words: "" },
+            Row { name: "elsewhere", unusable: json!({"10.3.0.0/16": DELETED}), candidates: 490, words: "" },
+            Row { name: "another family", unusable: json!({"fd00::/108": DELETED}), candidates: 490, words: "" },
             Row {
                 name: "all ranges of the pool",
-                unusable: json!([deleted("10.2.0.0/16"), {"name": "kubernetes", "cidr": "10.0.0.0/16"}]),
+                unusable: json!({"10.0.0.0/16": "kubernetes is not ready", "10.2.0.0/16": DELETED}),
                 candidates: 0,
-                words: "ServiceCIDR team-a (10.2.0.0/16) is being deleted: addresses of it are refused by the API \
-                        server; ServiceCIDR kubernetes (10.0.0.0/16) is not ready: addresses of it are refused by the \
-                        API server",
+                words: "kubernetes is not ready; ServiceCIDR team-a (10.2.0.0/16) is being deleted",
             },
         ];
         for row in rows {
@@ -138,22 +125,22 @@ mod tests {
 
     #[test]
     fn each_range_of_a_pool_gets_a_warning() {
-        let settings = settings(json!([{"name": "team-a", "cidr": "10.2.0.0/16", "reason": "is being deleted"}]));
-        let warnings: Vec<String> = settings.warnings().iter().map(ToString::to_string).collect();
-        let expected = "services.pools[0].cidrs[1]: ServiceCIDR team-a (10.2.0.0/16) is being deleted: addresses of it \
-                        are refused by the API server, and none of them is handed out meanwhile to Services of pool \
-                        \"team-a\"";
+        let settings = settings(json!({"10.2.0.0/16": DELETED}));
+        let warnings: Vec<String> = settings.unusable_warnings().iter().map(ToString::to_string).collect();
+        let expected = "services.pools[0].cidrs[1]: ServiceCIDR team-a (10.2.0.0/16) is being deleted, and pool \
+                        \"team-a\" hands none of them out meanwhile";
         assert_eq!(warnings, [expected]);
     }
 
     #[test]
     fn what_cannot_be_read_is_named() {
         let rows = [
-            (json!({"a": 1}), "services.unusableServiceCIDRs: expected a list"),
-            (json!([{"name": "a"}]), "services.unusableServiceCIDRs[0].cidr: missing"),
-            (json!([{"cidr": "10.0.0.1/24"}]), "services.unusableServiceCIDRs[0].cidr: 10.0.0.1/24 has host bits set"),
-            (json!([{"cidr": "10.0.0.0/24", "why": ""}]), "services.unusableServiceCIDRs[0].why: unknown key"),
-            (json!([{"cidr": "10.0.0.0/24", "name": 1}]), "services.unusableServiceCIDRs[0].name: expected"),
+            (json!([1]), "services.unusableServiceCIDRs: expected"),
+            (
+                json!({"10.0.0.1/24": "x"}),
+                "services.unusableServiceCIDRs[\"10.0.0.1/24\"]: 10.0.0.1/24 has host bits set",
+            ),
+            (json!({"10.0.0.0/24": 1}), "services.unusableServiceCIDRs[\"10.0.0.0/24\"]: expected a string"),
         ];
         for (unusable, expected) in rows {
             let document = json!({"services": {"unusableServiceCIDRs": unusable}});
