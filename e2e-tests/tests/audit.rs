@@ -242,7 +242,7 @@ async fn a_watched_cluster_is_audited_as_it_is_now() {
 
     let module = Arc::new(Module::new(EMBEDDED).unwrap());
     let written: Value = serde_json::from_str(&settings(&json!({}))).unwrap();
-    let live = judge(&module, written, &["172.21.0.0/16".to_owned()]).unwrap();
+    let live = judge(&module, written, &vec!["172.21.0.0/16".to_owned()].into()).unwrap();
     let (stores, _changes) = Stores::new(cluster.client.clone(), Arc::new(Metrics::new()), |_| ());
     stores.watch(&live.settings);
     stores.completed().await;
@@ -274,7 +274,7 @@ async fn a_watched_cluster_is_audited_as_it_is_now() {
 
     ledger.hold("172.21.0.90".parse().unwrap(), &Owner::new("shop", "soon", ""), || false);
     let all = json!({"services": {"pools": [{"name": "all", "cidrs": ["172.21.0.0/24"]}]}});
-    settings.send_replace(Arc::new(judge(&module, all, &["172.21.0.0/16".to_owned()]).unwrap()));
+    settings.send_replace(Arc::new(judge(&module, all, &vec!["172.21.0.0/16".to_owned()].into()).unwrap()));
     becomes("other settings to count", &[]).await;
     let audit = tokio::task::spawn_blocking(move || audits.audit()).await.unwrap().unwrap();
     let counts = audit.pools[0].ranges[0].counts;

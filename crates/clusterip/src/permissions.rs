@@ -200,6 +200,10 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
         needs.cluster(&resource.group, &resource.plural, WATCHED);
     }
     if duties.moves {
+        // What makes the control plane call Services: those are not moved.
+        for resource in kinds::callers().map(|kind| kinds::regular(&kind)) {
+            needs.cluster(&resource.group, &resource.plural, WATCHED);
+        }
         needs
             .cluster("discovery.k8s.io", "endpointslices", WATCHED)
             .cluster("", "services", &["get", "update"])
@@ -403,11 +407,14 @@ mod tests {
 - {apiGroups: ["batch"], resources: ["jobs"], verbs: ["list", "watch"]}
 - {apiGroups: ["batch"], resources: ["cronjobs"], verbs: ["list", "watch"]}
 - {apiGroups: [""], resources: ["pods"], verbs: ["list", "watch"]}
+- {apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], verbs: ["list", "watch", "create"]}
+- {apiGroups: ["admissionregistration.k8s.io"], resources: ["validatingwebhookconfigurations"], verbs: ["list", "watch"]}
+- {apiGroups: ["apiregistration.k8s.io"], resources: ["apiservices"], verbs: ["list", "watch"]}
+- {apiGroups: ["apiextensions.k8s.io"], resources: ["customresourcedefinitions"], verbs: ["list", "watch"]}
 - {apiGroups: ["discovery.k8s.io"], resources: ["endpointslices"], verbs: ["list", "watch"]}
 - {apiGroups: [""], resources: ["services/status"], verbs: ["update", "patch"]}
 - {apiGroups: ["events.k8s.io"], resources: ["events"], verbs: ["create", "patch"]}
 - {apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], resourceNames: ["clusterip-policy"], verbs: ["get", "list", "watch", "update", "delete"]}
-- {apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], verbs: ["create"]}
 in a Role of namespace clusterip-policy:
 - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["create", "list", "watch"]}
 - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], resourceNames: ["clusterip-leader"], verbs: ["get", "update"]}

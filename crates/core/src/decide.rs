@@ -184,6 +184,9 @@ impl<'a> Case<'a> {
         let mut wrong: Vec<String> = Vec::new();
         let mut in_a_pool: Vec<(IpAddr, &Pool)> = Vec::new();
         for &address in addresses {
+            if let Some(range) = self.settings.unusable_range_of(address) {
+                wrong.push(range.why.clone());
+            }
             match self.settings.pool_of(address) {
                 _ if Some(address) == self.settings.kubernetes_address() => {
                     wrong.push(format!("{address} is the address of default/kubernetes"));
@@ -266,9 +269,17 @@ impl<'a> Case<'a> {
     fn without(&mut self, pool: &Pool, family: Family, choice: &Choice<'_>) -> Verdict {
         let (why, way_out) = if pool.has(family) {
             let (ranges, count) = (pool.ranges(family), self.settings.candidates(pool, family).count());
-            let used = format!("{count} of {count} addresses used, the first {} of each range reserved", pool.reserved);
+            let unusable = self.settings.unusable_ranges_of(pool, family);
             let way_out = "add a range to the pool, delete Services that are not needed, or".to_owned();
-            (format!("pool {:?} ({ranges}) is full: {used}", pool.name), way_out)
+            if count == 0 && !unusable.is_empty() {
+                let way_out = "add a range to the pool that the API server accepts, or".to_owned();
+                (format!("pool {:?} ({ranges}) has no usable address: {unusable}", pool.name), way_out)
+            } else {
+                let used =
+                    format!("{count} of {count} addresses used, the first {} of each range reserved", pool.reserved);
+                let more = if unusable.is_empty() { String::new() } else { format!("; {unusable}") };
+                (format!("pool {:?} ({ranges}) is full: {used}{more}", pool.name), way_out)
+            }
         } else {
             (format!("pool {:?} has no {family} range", pool.name), format!("add an {family} range to the pool, or"))
         };

@@ -37,15 +37,17 @@ impl Matter<'_> {
             .collect();
         let mut findings = Vec::new();
         for judged in &judged {
-            findings::of_service(settings, judged, &mut findings);
+            findings::of_service(settings, judged, &self.called, &mut findings);
         }
         let kubernetes = self.kubernetes();
         findings::of_pools(settings, &pools, &self.ranges, &kubernetes, self.ledger, &mut findings);
+        findings.extend(findings::over_dns(settings, |address| used.contains_key(&address)));
         let nodes = nodes::audit(self.module, self.settings, self.snapshot, memory, &mut findings)?;
         let mut notes = self.notes.clone();
         let external = external::audit(self, memory, &mut findings, &mut notes)?;
         sort(settings, &mut findings);
         notes.extend(unknown_owners(&judged));
+        notes.extend(self.unknown_callers(&findings));
         let services = judged.iter().filter(|judged| has_address(judged)).count();
         Ok(Audit { pools, nodes, external, findings, services, notes })
     }
@@ -78,6 +80,17 @@ impl Matter<'_> {
             }
         }
         used
+    }
+
+    /// Where Services could move, and whether the control plane calls them is not known.
+    fn unknown_callers(&self, findings: &[Finding]) -> Option<String> {
+        let reason = self.called.missing()?;
+        let movable = |finding: &Finding| matches!(finding.kind, Kind::Misplaced | Kind::NoPool);
+        findings.iter().any(movable).then(|| {
+            format!(
+                "whether the control plane calls a misplaced Service, which then does not move, is not known: {reason}"
+            )
+        })
     }
 
     /// The addresses of `default/kubernetes`.

@@ -48,7 +48,7 @@ impl LiveAudit {
     pub fn audit(&self) -> Result<Audit, JudgeError> {
         let settings = self.evaluator.settings();
         let stores = self.evaluator.stores();
-        let ranges = stores.service_cidrs().borrow().iter().filter_map(|range| range.parse().ok()).collect();
+        let ranges = stores.service_cidrs().borrow().nets();
         let matter = Matter {
             module: self.evaluator.module(),
             settings: &settings,
@@ -60,6 +60,7 @@ impl LiveAudit {
             } else {
                 self.holdings()
             },
+            called: stores.control_plane_services().clone(),
             ledger: true,
             notes: stores.lagging(),
         };

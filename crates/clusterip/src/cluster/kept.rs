@@ -52,7 +52,7 @@ impl Keeper {
         ];
         let paths: Vec<String> = match own_name(kind) {
             "Service" => SERVICE.map(str::to_owned).into(),
-            "ServiceCIDR" => vec!["spec.cidrs".to_owned()],
+            "ServiceCIDR" => vec!["spec.cidrs".to_owned(), "status.conditions".to_owned()],
             "RuntimeClass" => vec!["scheduling.nodeSelector".to_owned()],
             "EndpointSlice" => vec!["endpoints.conditions.ready".to_owned(), "endpoints.nodeName".to_owned()],
             "Node" => ["spec.podCIDR", "spec.podCIDRs", "status.conditions"].map(str::to_owned).into(),
@@ -104,6 +104,9 @@ fn kept_metadata(kind: &Kind, object: &Watched) -> Option<Value> {
     let annotations = kept_annotations(kind, from.annotations.as_ref());
     if !annotations.is_empty() {
         metadata.insert("annotations".to_owned(), annotations.into());
+    }
+    if own_name(kind) == "ServiceCIDR" && from.deletion_timestamp.is_some() {
+        metadata.insert("deletionTimestamp".to_owned(), true.into());
     }
     if own_name(kind) == "Service" {
         metadata.insert("uid".to_owned(), from.uid.clone().unwrap_or_default().into());
@@ -216,6 +219,8 @@ mod tests {
         let bare = json!({"name": "web", "namespace": "shop", "annotations": annotations});
         let mut labelled = bare.clone();
         labelled["labels"] = json!({"app": "web"});
+        let mut ended = bare.clone();
+        ended["deletionTimestamp"] = json!(true);
         let mut service = labelled.clone();
         service["uid"] = json!("u");
         service["annotations"]["metallb.io/loadBalancerIPs"] = json!("10.0.9.3");
@@ -251,7 +256,14 @@ mod tests {
             ("v1", "Pod", json!({"metadata": labelled, "spec": pod})),
             ("node.k8s.io/v1", "RuntimeClass", json!({"metadata": bare, "scheduling": {"nodeSelector": {"a": "b"}}})),
             ("networking.k8s.io/v1", "IPAddress", json!({"metadata": {"name": "web", "namespace": "shop"}})),
-            ("networking.k8s.io/v1", "ServiceCIDR", json!({"metadata": bare, "spec": {"cidrs": ["10.0.0.0/24"]}})),
+            (
+                "networking.k8s.io/v1",
+                "ServiceCIDR",
+                json!({
+                    "metadata": ended, "spec": {"cidrs": ["10.0.0.0/24"]},
+                    "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+                }),
+            ),
             (
                 "discovery.k8s.io/v1",
                 "EndpointSlice",

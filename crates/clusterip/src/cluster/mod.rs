@@ -19,6 +19,7 @@ pub mod masked;
 pub mod object;
 pub mod pauses;
 pub mod selectors;
+pub mod service_ranges;
 pub mod snapshot;
 pub mod stores;
 pub mod watched;

@@ -20,6 +20,7 @@ use crate::agent::run::Agent as Holder;
 use crate::agent::signs::Signs;
 use crate::agent::status::{Status, StatusServer};
 use crate::cluster::kinds;
+use crate::cluster::service_ranges::ServiceRanges;
 use crate::cluster::stores::{State, Stores};
 use crate::external::follow::Follower as Assigned;
 use crate::live_settings::Source;
@@ -92,7 +93,7 @@ impl Agent {
         let module = Arc::new(tokio::task::spawn_blocking(|| Module::new(EMBEDDED)).await??);
         let status = StatusServer::bind(self.listen).await?;
         // Whether Service ranges overlap with pools, the server says; and it writes the Events about settings.
-        let (_unknown, ranges) = watch::channel(Vec::new());
+        let (_unknown, ranges) = watch::channel(ServiceRanges::default());
         let (file, name) = (self.settings.as_deref(), self.settings_configmap.as_deref());
         let source = Source::chosen(file, name, &client, &namespace);
         let duties = self.duties(&namespace);

@@ -30,6 +30,7 @@ use crate::controller::reconcile::Reconciler;
 use crate::controller::replicas::Replicas;
 use crate::controller::rival::Rival;
 use crate::controller::run::Controller;
+use crate::dns_address;
 use crate::evaluator::Evaluator;
 use crate::external;
 use crate::live_settings::{LiveSettings, Source};
@@ -194,6 +195,14 @@ impl Serve {
         tasks.spawn(async move {
             tokio::select! {
                 () = missing => {}
+                () = end => {}
+            }
+            Ok(())
+        });
+        let (end, warned) = (until(&stopped), dns_address::warn(stores.clone(), settings.clone()));
+        tasks.spawn(async move {
+            tokio::select! {
+                () = warned => {}
                 () = end => {}
             }
             Ok(())
@@ -457,6 +466,9 @@ impl Gauges {
         }
         for ((_, kind), state) in evaluator.stores().states().iter() {
             self.metrics.store_synced(kind, matches!(state, State::Synced | State::Absent));
+        }
+        for (kind, followed) in evaluator.stores().control_plane_services().followed() {
+            self.metrics.store_synced(&kind, followed);
         }
         self.metrics.certificate_expiry(self.certificate.not_after());
         let blind = evaluator.stores().stale_since().map(|since| since.elapsed()).unwrap_or_default();

@@ -11,6 +11,7 @@ pub mod approved;
 mod attempt;
 pub mod brakes;
 pub mod called;
+pub mod control_plane_services;
 pub mod endpoints;
 pub mod events;
 pub mod field_ownership;
