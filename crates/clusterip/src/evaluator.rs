@@ -9,8 +9,9 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::cluster::claims::Claims;
-use crate::cluster::ledger::Ledger;
+use crate::cluster::ledger::{Ledger, Owner};
 use crate::cluster::lookups::{Lookups, Subject};
+use crate::cluster::share;
 use crate::cluster::snapshot::map;
 use crate::cluster::stores::Stores;
 use crate::external::placing;
@@ -92,6 +93,16 @@ impl Evaluator {
         &self.ledger
     }
 
+    /// Holds an address that the author of a request chose for the Service of `owner`, unless it is held already.
+    pub fn note_chosen_by_hand(&self, address: IpAddr, owner: &Owner) {
+        let settings = self.settings();
+        let shares = |address| share::of(&settings.settings, address);
+        let released = self.ledger.note_chosen_by_hand(address, owner, &shares);
+        if let Some(claims) = &self.claims {
+            claims.release(&released);
+        }
+    }
+
     /// Evaluates a request. It blocks for as long as the policy takes.
     ///
     /// # Errors
@@ -139,15 +150,16 @@ impl Evaluator {
                 return Ok((answer, brought));
             }
             // Another request was faster.
-            lookups.settle(&[]);
+            lookups.release();
         }
         Err(ModuleError::Call("others were faster with external addresses again and again".to_owned()))
     }
 }
 
 impl Evaluation {
-    /// Keeps these addresses held until they are seen, and lets go of all others.
+    /// Keeps these addresses held until they are seen, and lets go of all others. A namespace that holds more than
+    /// its share of a pool then loses its oldest reservations there.
     pub fn settle(self, used: &[IpAddr]) {
-        self.lookups.settle(&[used, &self.external].concat());
+        self.lookups.settle(&[used, &self.external].concat(), &self.settings.settings);
     }
 }

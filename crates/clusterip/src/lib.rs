@@ -7,6 +7,7 @@
 
 pub mod agent;
 pub mod audit;
+pub mod background;
 pub mod cli;
 pub mod cluster;
 pub mod commands;

@@ -10,6 +10,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{StatusCode, Uri};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use hyper_util::rt::TokioTimer;
@@ -17,12 +18,11 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 
 use crate::metrics;
-use crate::webhook::connection::Door;
+use crate::webhook::connection::{ConnectionLimiter, ConnectionLimits, track};
 
-/// Connections at once; more are closed.
-const CONNECTIONS: usize = 32;
-/// A connection on which nothing moves.
-const SILENCE: Duration = Duration::from_secs(60);
+/// The connections that are kept; more are closed.
+const CONNECTIONS: ConnectionLimits =
+    ConnectionLimits { most: 32, per_peer: 16, silence: Duration::from_secs(60), idle: Duration::from_secs(180) };
 /// The head of a request.
 const HEAD: Duration = Duration::from_secs(10);
 
@@ -89,11 +89,13 @@ impl StatusServer {
     pub async fn run(self, status: Status, shutdown: impl Future<Output = ()> + Send) -> Result<(), StatusError> {
         let Self { listener, address } = self;
         let server: axum_server::Server<SocketAddr> = axum_server::Server::from_listener(listener);
-        let mut server = server.acceptor(Door::new(CONNECTIONS, SILENCE));
+        let connections = ConnectionLimiter::new(CONNECTIONS);
+        let mut server = server.acceptor(connections.clone());
         // Without a timer the time limit has no effect.
         server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(HEAD);
+        let router = router(status).layer(middleware::from_fn_with_state(connections, track));
         tokio::select! {
-            served = server.serve(router(status).into_make_service()) => {
+            served = server.serve(router.into_make_service_with_connect_info::<SocketAddr>()) => {
                 served.map_err(|reason| StatusError::Serve { address, reason })
             }
             () = shutdown => Ok(()),

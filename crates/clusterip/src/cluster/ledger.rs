@@ -18,6 +18,17 @@ pub const HELD_FOR: Duration = Duration::from_secs(65);
 /// lose what it was given.
 const MOST_OF_ONE_NAME: usize = 2;
 
+/// How many addresses one namespace may hold, and of which: see [`Ledger::settle`].
+pub struct Share<'a> {
+    /// How many.
+    pub most: usize,
+    /// Whether an address is one of those that are counted: the addresses of one pool and family.
+    pub counts: Box<dyn Fn(IpAddr) -> bool + 'a>,
+}
+
+/// The share that an address counts towards.
+pub type Shares<'a> = &'a (dyn Fn(IpAddr) -> Share<'a> + 'a);
+
 /// Whom an address is held for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
@@ -55,6 +66,10 @@ impl Owner {
             Self::Named { namespace, name } => (namespace, name),
             Self::Unnamed { namespace, .. } => (namespace, ""),
         }
+    }
+
+    fn namespace(&self) -> &str {
+        self.id().0
     }
 }
 
@@ -154,7 +169,11 @@ impl Ledger {
 
     /// Ends an evaluation that held the addresses `held`: those in `used` stay held until they are seen,
     /// the others are free again.
-    pub fn settle(&self, owner: &Owner, held: &[IpAddr], used: &[IpAddr]) {
+    ///
+    /// A namespace that now holds more than its share of a pool loses its oldest reservations there: these are
+    /// returned. The reservations of open evaluations and of other replicas count, but they are not released, and
+    /// neither are those in `used`.
+    pub fn settle(&self, owner: &Owner, held: &[IpAddr], used: &[IpAddr], shares: Shares<'_>) -> Vec<IpAddr> {
         let now = (self.clock)();
         let mut ledger = self.lock();
         for address in held {
@@ -165,20 +184,28 @@ impl Ledger {
                 hold.since = now;
             }
         }
+        let mut released = Vec::new();
         for address in used {
-            drop_oldest(&mut ledger, owner, *address);
+            released.extend(drop_oldest(&mut ledger, owner, *address));
+            if ledger.contains_key(address) {
+                released.extend(enforce_share(&mut ledger, owner.namespace(), used, &shares(*address), now));
+            }
         }
+        released
     }
 
     /// Holds an address that the author of a request chose, unless it is held already: nobody else is
-    /// given it meanwhile.
-    pub fn note_chosen_by_hand(&self, address: IpAddr, owner: &Owner) {
+    /// given it meanwhile. It counts towards the share of the namespace, as in [`Self::settle`].
+    pub fn note_chosen_by_hand(&self, address: IpAddr, owner: &Owner, shares: Shares<'_>) -> Vec<IpAddr> {
         let now = (self.clock)();
         let mut ledger = self.lock();
-        if !ledger.get(&address).is_some_and(|hold| hold.lives(now)) {
-            ledger.insert(address, Hold::new(owner, now, Chosen::ByHand, false));
-            drop_oldest(&mut ledger, owner, address);
+        if ledger.get(&address).is_some_and(|hold| hold.lives(now)) {
+            return Vec::new();
         }
+        ledger.insert(address, Hold::new(owner, now, Chosen::ByHand, false));
+        let mut released = drop_oldest(&mut ledger, owner, address);
+        released.extend(enforce_share(&mut ledger, owner.namespace(), &[address], &shares(address), now));
+        released
     }
 
     /// Whether the policy chose this address for the Service of this namespace and name. A request that
@@ -249,9 +276,9 @@ impl Hold {
 }
 
 /// Keeps the newest holds of an owner that are like that of `address`: of its family, and external or not. Those
-/// of open evaluations don't count.
-fn drop_oldest(ledger: &mut HashMap<IpAddr, Hold>, owner: &Owner, address: IpAddr) {
-    let Some(external) = ledger.get(&address).map(|hold| hold.external) else { return };
+/// of open evaluations don't count. The holds that were dropped.
+fn drop_oldest(ledger: &mut HashMap<IpAddr, Hold>, owner: &Owner, address: IpAddr) -> Vec<IpAddr> {
+    let Some(external) = ledger.get(&address).map(|hold| hold.external) else { return Vec::new() };
     let is_alike = |other: &IpAddr, hold: &Hold| other.is_ipv4() == address.is_ipv4() && hold.external == external;
     let mut its: Vec<(Instant, IpAddr)> = ledger
         .iter()
@@ -259,9 +286,42 @@ fn drop_oldest(ledger: &mut HashMap<IpAddr, Hold>, owner: &Owner, address: IpAdd
         .map(|(address, hold)| (hold.since, *address))
         .collect();
     its.sort_unstable_by(|a, b| b.cmp(a));
-    for (_, address) in its.into_iter().skip(MOST_OF_ONE_NAME) {
-        ledger.remove(&address);
+    let dropped: Vec<IpAddr> = its.into_iter().skip(MOST_OF_ONE_NAME).map(|(_, address)| address).collect();
+    for address in &dropped {
+        ledger.remove(address);
     }
+    dropped
+}
+
+/// Releases the oldest reservations of a namespace until it holds no more than its share, but never those in
+/// `kept`. The released ones.
+fn enforce_share(
+    ledger: &mut HashMap<IpAddr, Hold>,
+    namespace: &str,
+    kept: &[IpAddr],
+    share: &Share<'_>,
+    now: Instant,
+) -> Vec<IpAddr> {
+    let counts = |address: &IpAddr, hold: &Hold| {
+        hold.owner.namespace() == namespace && hold.lives(now) && (share.counts)(*address)
+    };
+    let held = ledger.iter().filter(|(address, hold)| counts(address, hold)).count();
+    let excess = held.saturating_sub(share.most);
+    if excess == 0 {
+        return Vec::new();
+    }
+    let is_releasable = |address: &IpAddr, hold: &Hold| !hold.open && !hold.elsewhere && !kept.contains(address);
+    let mut releasable: Vec<(Instant, IpAddr)> = ledger
+        .iter()
+        .filter(|(address, hold)| counts(address, hold) && is_releasable(address, hold))
+        .map(|(address, hold)| (hold.since, *address))
+        .collect();
+    releasable.sort_unstable();
+    let released: Vec<IpAddr> = releasable.into_iter().take(excess).map(|(_, address)| address).collect();
+    for address in &released {
+        ledger.remove(address);
+    }
+    released
 }
 
 #[cfg(test)]
@@ -283,6 +343,27 @@ mod tests {
         IpAddr::from([10, 0, 0, last])
     }
 
+    /// No limit.
+    fn any(_: IpAddr) -> Share<'static> {
+        share_of(usize::MAX, |_| true)
+    }
+
+    fn share_of(most: usize, counts: impl Fn(IpAddr) -> bool + 'static) -> Share<'static> {
+        Share { most, counts: Box::new(counts) }
+    }
+
+    /// Four addresses of 10.0.0.0/24 that are even, and as many that are odd: two pools.
+    fn four(address: IpAddr) -> Share<'static> {
+        let is_even = |address: IpAddr| matches!(address, IpAddr::V4(address) if address.octets()[3] % 2 == 0);
+        share_of(4, move |other| is_even(other) == is_even(address))
+    }
+
+    /// Holds an address for an evaluation, and settles it.
+    fn give(ledger: &Ledger, address: IpAddr, owner: &Owner, shares: Shares<'_>) -> Vec<IpAddr> {
+        assert!(ledger.hold(address, owner, || false));
+        ledger.settle(owner, &[address], &[address], shares)
+    }
+
     fn web() -> Owner {
         Owner::new("shop", "web", "uid-1")
     }
@@ -301,7 +382,7 @@ mod tests {
         assert!(!ledger.hold(ip(4), &web(), || true), "used in the cluster");
         assert!(!ledger.hold(ip(2), &Owner::new("shop", "db", "uid-2"), || false), "held for another");
         assert!(!ledger.hold(ip(2), &web(), || false), "held for another request of the same name");
-        ledger.settle(&web(), &[ip(1), ip(2), ip(3)], &[ip(2)]);
+        ledger.settle(&web(), &[ip(1), ip(2), ip(3)], &[ip(2)], &any);
         assert_eq!(shown(&ledger), ["10.0.0.2 shop/web"]);
         assert!(ledger.hold(ip(1), &Owner::new("shop", "db", "uid-2"), || false), "let go");
     }
@@ -324,7 +405,7 @@ mod tests {
         }
         ledger.seen(ip(1));
         assert_eq!(ledger.len(), 2, "an evaluation is at work: what is seen is not its Service");
-        ledger.settle(&web(), &[ip(1), ip(2)], &[ip(1), ip(2)]);
+        ledger.settle(&web(), &[ip(1), ip(2)], &[ip(1), ip(2)], &any);
         ledger.seen(ip(1));
         assert_eq!(shown(&ledger), ["10.0.0.2 shop/web"]);
         seconds.store(64, Ordering::Relaxed);
@@ -341,13 +422,13 @@ mod tests {
         for (second, address) in [(0, ip(9)), (1, second_family), (2, ip(3)), (3, ip(5))] {
             seconds.store(second, Ordering::Relaxed);
             assert!(ledger.hold(address, &web(), || false));
-            ledger.settle(&web(), &[address], &[address]);
+            ledger.settle(&web(), &[address], &[address], &any);
         }
         for last in [12, 11, 10] {
             seconds.fetch_add(1, Ordering::Relaxed);
             assert!(ledger.hold_external(ip(last), &web()));
             assert!(!ledger.hold_external(ip(last), &web()), "held");
-            ledger.settle(&web(), &[ip(last)], &[ip(last)]);
+            ledger.settle(&web(), &[ip(last)], &[ip(last)], &any);
         }
         let latest = ["10.0.0.3", "10.0.0.5", "10.0.0.10", "10.0.0.11", "fd00::1"];
         let latest = latest.map(|address| format!("{address} shop/web"));
@@ -356,9 +437,114 @@ mod tests {
         for last in 20..30 {
             let unnamed = Owner::new("shop", "", &format!("uid-{last}"));
             assert!(ledger.hold(ip(last), &unnamed, || false));
-            ledger.settle(&unnamed, &[ip(last)], &[ip(last)]);
+            ledger.settle(&unnamed, &[ip(last)], &[ip(last)], &any);
         }
         assert_eq!(ledger.len(), latest.len() + 10);
+    }
+
+    #[test]
+    fn a_namespace_holds_its_share_of_a_pool_at_most() {
+        let service = |namespace: &str, name: &str| Owner::new(namespace, name, "");
+        let unnamed = |uid: &str| Owner::new("shop", "", uid);
+        struct Row {
+            name: &'static str,
+            owner: Owner,
+            address: u8,
+            released: &'static [u8],
+        }
+        let row = |name, owner, address, released| Row { name, owner, address, released };
+        let (ledger, seconds) = ledger();
+        let rows = [
+            row("the first", service("shop", "a"), 10, &[]),
+            row("a generated name", unnamed("uid-1"), 12, &[]),
+            row("another generated name", unnamed("uid-2"), 14, &[]),
+            row("the last of its share", service("shop", "b"), 16, &[]),
+            row("another pool", service("shop", "c"), 11, &[]),
+            row("another namespace", service("bank", "a"), 18, &[]),
+            row("one more than the share", service("shop", "d"), 20, &[10]),
+            row("and one more, without a name", unnamed("uid-3"), 22, &[12]),
+            row("the freed address again", service("shop", "e"), 10, &[14]),
+            row("another namespace is not touched", service("bank", "b"), 14, &[]),
+        ];
+        for (second, Row { name, owner, address, released }) in (0..).zip(rows) {
+            seconds.store(second, Ordering::Relaxed);
+            let expected: Vec<IpAddr> = released.iter().map(|last| ip(*last)).collect();
+            assert_eq!(give(&ledger, ip(address), &owner, &four), expected, "{name}");
+        }
+        let expected = [10, 11, 14, 16, 18, 20, 22].map(ip);
+        assert_eq!(ledger.held().into_iter().map(|(address, _)| address).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn what_is_chosen_by_hand_counts_towards_the_share() {
+        let (ledger, seconds) = ledger();
+        let mut released = Vec::new();
+        for last in [2, 4, 6, 8, 10, 12] {
+            seconds.fetch_add(1, Ordering::Relaxed);
+            let owner = Owner::new("shop", &format!("web-{last}"), "");
+            released.extend(ledger.note_chosen_by_hand(ip(last), &owner, &four));
+        }
+        assert_eq!((released, ledger.len()), ([2, 4].map(ip).to_vec(), 4));
+    }
+
+    #[test]
+    fn open_evaluations_and_other_replicas_count_and_keep_their_addresses() {
+        let (ledger, seconds) = ledger();
+        give(&ledger, ip(2), &Owner::new("shop", "old", ""), &four);
+        seconds.store(1, Ordering::Relaxed);
+        assert!(ledger.hold(ip(4), &Owner::new("shop", "open", ""), || false));
+        ledger.note_claimed(ip(6), &Owner::new("shop", "elsewhere", ""), Duration::from_secs(70));
+        ledger.note_claimed(ip(8), &Owner::new("shop", "elsewhere-too", ""), Duration::from_secs(70));
+        assert_eq!(give(&ledger, ip(10), &web(), &four), [ip(2)]);
+        // Nothing is left that may be released: what was just given is kept all the same.
+        seconds.store(2, Ordering::Relaxed);
+        assert_eq!(give(&ledger, ip(12), &Owner::new("shop", "db", ""), &four), [ip(10)]);
+        assert_eq!(ledger.held().len(), 4);
+        assert!(ledger.holds(ip(12)) && ledger.holds(ip(4)));
+    }
+
+    #[test]
+    fn both_addresses_of_one_answer_are_kept() {
+        let (ledger, _) = ledger();
+        let none = |_: IpAddr| share_of(0, |_| true);
+        for address in [ip(2), ip(4)] {
+            assert!(ledger.hold(address, &web(), || false));
+        }
+        assert_eq!(ledger.settle(&web(), &[ip(2), ip(4)], &[ip(2), ip(4)], &none), Vec::<IpAddr>::new());
+        assert_eq!(ledger.len(), 2);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_namespace_ever_holds_more_than_its_share(
+            steps in proptest::collection::vec((0_u8..3, 0_u8..=255, 0_u8..3, 0_u64..20), 1..200),
+        ) {
+            let (ledger, seconds) = ledger();
+            for (number, (namespace, last, kind, pause)) in steps.into_iter().enumerate() {
+                seconds.fetch_add(pause, Ordering::Relaxed);
+                let name = if kind == 0 { String::new() } else { format!("web-{number}") };
+                let owner = Owner::new(&format!("ns-{namespace}"), &name, &format!("uid-{number}"));
+                let others = |ledger: &Ledger| -> Vec<(IpAddr, Owner)> {
+                    let is_other = |(_, holder): &(IpAddr, Owner)| holder.namespace() != owner.namespace();
+                    ledger.held().into_iter().filter(is_other).collect()
+                };
+                let before = others(&ledger);
+                if kind == 1 {
+                    ledger.note_chosen_by_hand(ip(last), &owner, &four);
+                } else if ledger.hold(ip(last), &owner, || false) {
+                    ledger.settle(&owner, &[ip(last)], &[ip(last)], &four);
+                }
+                proptest::prop_assert_eq!(others(&ledger), before, "others lose nothing");
+                for parity in [0, 1] {
+                    let held = ledger.held();
+                    let counts = four(ip(parity)).counts;
+                    let its = held.iter().filter(|(address, holder)| {
+                        holder.namespace() == owner.namespace() && counts(*address)
+                    });
+                    proptest::prop_assert!(its.count() <= 4);
+                }
+            }
+        }
     }
 
     #[test]
@@ -367,9 +553,9 @@ mod tests {
         let unnamed = Owner::new("shop", "", "uid-7");
         for (address, owner) in [(ip(1), web()), (ip(2), unnamed)] {
             assert!(ledger.hold(address, &owner, || false));
-            ledger.settle(&owner, &[address], &[address]);
+            ledger.settle(&owner, &[address], &[address], &any);
         }
-        ledger.note_chosen_by_hand(ip(3), &web());
+        ledger.note_chosen_by_hand(ip(3), &web(), &any);
         let rows = [
             ("ours", ip(1), "shop", "web", true),
             ("another namespace", ip(1), "bank", "web", false),
@@ -383,7 +569,7 @@ mod tests {
             assert_eq!(ledger.is_ours(address, namespace, service), expected, "{name}");
         }
         assert!(!ledger.hold(ip(3), &Owner::new("shop", "db", ""), || false), "chosen by hand, and held");
-        ledger.note_chosen_by_hand(ip(1), &Owner::new("shop", "db", ""));
+        ledger.note_chosen_by_hand(ip(1), &Owner::new("shop", "db", ""), &any);
         assert!(ledger.is_ours(ip(1), "shop", "web"), "what is held stays whose it was");
         ledger.release(&[ip(1)]);
         assert!(!ledger.is_ours(ip(1), "shop", "web"));

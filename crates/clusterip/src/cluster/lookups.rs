@@ -5,10 +5,12 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use clusterip_core::label_selector::Labels;
+use clusterip_core::settings::Settings;
 
 use super::answers;
 use super::claims::Claims;
-use super::ledger::{Ledger, Owner};
+use super::ledger::{Ledger, Owner, Share, Shares};
+use super::share;
 use super::snapshot::{Snapshot, SnapshotCalls};
 use super::stores::Stores;
 use crate::policy::host_calls::{HostCall, HostCalls};
@@ -43,13 +45,24 @@ impl Lookups {
         Self { snapshot, calls, ledger, claims, subject, held: Mutex::default() }
     }
 
-    /// Ends the evaluation: of what it held, the addresses in `used` stay held.
-    pub fn settle(&self, used: &[IpAddr]) {
+    /// Ends the evaluation: of what it held, the addresses in `used` stay held. A namespace that now holds more than
+    /// its share of a pool of `settings` loses its oldest reservations.
+    pub fn settle(&self, used: &[IpAddr], settings: &Settings) {
+        self.end(used, &|address| share::of(settings, address));
+    }
+
+    /// Ends the evaluation, and lets go of everything that it held.
+    pub fn release(&self) {
+        // No address is used, so no share is asked for.
+        self.end(&[], &|_| Share { most: usize::MAX, counts: Box::new(|_| false) });
+    }
+
+    fn end(&self, used: &[IpAddr], shares: Shares<'_>) {
         let held = std::mem::take(&mut *self.held.lock().unwrap_or_else(PoisonError::into_inner));
-        self.ledger.settle(&self.subject.owner, &held, used);
+        let mut free = self.ledger.settle(&self.subject.owner, &held, used, shares);
         if let Some(claims) = &self.claims {
-            let unused: Vec<IpAddr> = held.into_iter().filter(|address| !used.contains(address)).collect();
-            claims.release(&unused);
+            free.extend(held.into_iter().filter(|address| !used.contains(address)));
+            claims.release(&free);
         }
     }
 
@@ -114,7 +127,7 @@ impl Lookups {
 
 impl Drop for Lookups {
     fn drop(&mut self) {
-        self.settle(&[]);
+        self.release();
     }
 }
 

@@ -20,6 +20,7 @@ pub mod object;
 pub mod pauses;
 pub mod selectors;
 pub mod service_ranges;
+pub mod share;
 pub mod snapshot;
 pub mod stores;
 pub mod watched;

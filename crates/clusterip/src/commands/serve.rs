@@ -45,6 +45,7 @@ use crate::pool_use;
 use crate::ui::{self, server::UiServer};
 use crate::webhook::admission::{Admission, OnError};
 use crate::webhook::authority::{self, Authority};
+use crate::webhook::client_ca::ClientCaFile;
 use crate::webhook::registration::{self, Registration};
 use crate::webhook::server::{Backend, Limits, Server};
 use crate::webhook::tls::{Certificate, CertificateFiles};
@@ -100,6 +101,10 @@ pub struct Serve {
     /// Its key, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    /// Answer reviews only for clients with a certificate of this authority, in PEM; read again when the
+    /// file changes
+    #[arg(long, value_name = "FILE", conflicts_with = "no_webhook")]
+    client_ca: Option<PathBuf>,
     /// What becomes of a request that the policy has no answer for
     #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
     on_error: OnError,
@@ -283,6 +288,14 @@ impl Serve {
         tracing::info!(listen = %server.local_addr(), namespace, "serving");
         let (certificate, registration) =
             self.certificate(&client, &namespace, registered, &stopped, &mut tasks).await?;
+        if let Some(path) = &self.client_ca {
+            let file = ClientCaFile::open(path, &certificate)?;
+            let end = until(&stopped);
+            tasks.spawn(async move {
+                file.run(LOOK_AT_FILES, end).await;
+                Ok(())
+            });
+        }
         let gauges = Gauges { metrics: Arc::clone(&metrics), reconciler, leadership, certificate: certificate.clone() };
         // Whoever claims what he hands out may be one of several, and whoever hands out nothing, too.
         let alone = (self.claims == claims::Kept::Memory && !self.no_webhook).then_some(rival);

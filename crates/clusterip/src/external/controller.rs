@@ -26,7 +26,6 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
-use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::admitted::refusal;
@@ -36,6 +35,7 @@ use super::holdings::{Assigned, Holdings, News};
 use super::recorded::{is_served, recorded, shown};
 use crate::agent::assignments::Assignments;
 use crate::agent::observer::Observer;
+use crate::background;
 use crate::cluster::failure::{chain, words};
 use crate::cluster::ledger::Owner;
 use crate::cluster::lookups::Subject;
@@ -242,7 +242,7 @@ impl Controller {
     /// The Services that have to do with external addresses, and what of them is to be held.
     async fn known(&self, settings: &Arc<LiveSettings>) -> Option<(Vec<Value>, Assignments)> {
         let (evaluator, settings) = (self.evaluator.clone(), Arc::clone(settings));
-        let known = spawn_blocking(move || {
+        let known = background::run(move || {
             let external = &settings.settings.external;
             let snapshot = evaluator.stores().snapshot();
             let (services, nodes): (Vec<Value>, Vec<Value>) = {
@@ -327,7 +327,7 @@ impl Controller {
         };
         let (evaluator, owner) = (self.evaluator.clone(), Owner::new(&id.0, &id.1, ""));
         let object = service.clone();
-        let evaluated = spawn_blocking(move || {
+        let evaluated = background::run(move || {
             let request = ServiceRequest {
                 uid: "external",
                 username: CONTROLLER,

@@ -24,8 +24,9 @@ use tokio::time::timeout;
 
 use super::host;
 use crate::audit::model::Audit;
+use crate::background;
 use crate::report::map;
-use crate::webhook::connection::Door;
+use crate::webhook::connection::{ConnectionLimiter, ConnectionLimits, track};
 
 /// Tells what is in the cluster now. It may block.
 pub type Source = Arc<dyn Fn() -> Result<Audit, Box<dyn Error + Send + Sync>> + Send + Sync>;
@@ -34,7 +35,7 @@ pub type Source = Arc<dyn Fn() -> Result<Audit, Box<dyn Error + Send + Sync>> + 
 /// does.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once; more are closed.
+    /// Connections at once; more are closed. One IP address may have half of them.
     pub connections: usize,
     /// Audits that are made at once; others wait.
     pub audits: usize,
@@ -44,6 +45,8 @@ pub struct Limits {
     pub head: Duration,
     /// A connection on which nothing moves.
     pub silence: Duration,
+    /// A connection without a request.
+    pub idle: Duration,
     /// What is in flight, once the server was told to stop.
     pub drain: Duration,
 }
@@ -56,6 +59,7 @@ impl Default for Limits {
             time: Duration::from_secs(30),
             head: Duration::from_secs(10),
             silence: Duration::from_secs(60),
+            idle: Duration::from_secs(180),
             drain: Duration::from_secs(5),
         }
     }
@@ -115,13 +119,21 @@ impl UiServer {
     pub async fn run(self, source: Source, shutdown: impl Future<Output = ()> + Send) -> Result<(), UiError> {
         let Self { listener, address, limits } = self;
         let drain = limits.drain;
-        let door = Door::new(limits.connections, limits.silence);
+        let connections = ConnectionLimiter::new(ConnectionLimits {
+            most: limits.connections,
+            per_peer: limits.connections.div_ceil(2),
+            silence: limits.silence,
+            idle: limits.idle,
+        });
         let handle: axum_server::Handle<SocketAddr> = axum_server::Handle::new();
-        let mut server = axum_server::Server::from_listener(listener).acceptor(door).handle(handle.clone());
+        let mut server =
+            axum_server::Server::from_listener(listener).acceptor(connections.clone()).handle(handle.clone());
         // Without a timer the time limits have no effect.
         server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(limits.head);
-        let front = Arc::new(Front { source, address, turns: Semaphore::new(limits.audits), limits });
-        let serving = server.serve(router(front).into_make_service());
+        let turns = Semaphore::new(limits.audits);
+        let front = Arc::new(Front { source, address, turns, limits });
+        let router = router(front).layer(middleware::from_fn_with_state(connections, track));
+        let serving = server.serve(router.into_make_service_with_connect_info::<SocketAddr>());
         let stopping = async {
             shutdown.await;
             handle.graceful_shutdown(Some(drain));
@@ -218,7 +230,7 @@ async fn told(
     let making = async {
         let turn = front.turns.acquire().await.map_err(|error| error.to_string())?;
         let source = Arc::clone(&front.source);
-        let text = tokio::task::spawn_blocking(move || source().and_then(|audit| write(&audit)));
+        let text = background::run_long(move || source().and_then(|audit| write(&audit)));
         let text = text.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string());
         drop(turn);
         text

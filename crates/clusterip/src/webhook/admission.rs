@@ -74,7 +74,7 @@ impl Admission {
             evaluation.settle(&used);
             if answer.outcome() == Outcome::Left && !dry_run {
                 let new = given.into_iter().filter(|address| !had(request).contains(address));
-                new.for_each(|address| self.evaluator.ledger().note_chosen_by_hand(address, &owner));
+                new.for_each(|address| self.evaluator.note_chosen_by_hand(address, &owner));
             }
             answer
         };

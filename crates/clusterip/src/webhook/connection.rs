@@ -1,64 +1,209 @@
-//! TCP connections in front of TLS: so many at once, and none that has fallen silent.
+//! The TCP connections of a server: how many there may be, from one peer and in all, and when one that is silent or
+//! idle is closed.
 
+use std::collections::HashMap;
 use std::future::{Future, Ready, ready};
 use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::extract::{ConnectInfo, Request, State as Shared};
+use axum::middleware::Next;
+use axum::response::Response;
 use axum_server::accept::Accept;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Lets connections in while there is room, and turns others away at once: one that waits would take
-/// memory and a file descriptor all the same.
-#[derive(Clone, Debug)]
-pub struct Door {
-    room: Arc<Semaphore>,
-    silence: Duration,
+/// How many connections a server keeps, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// Connections at once.
+    pub most: usize,
+    /// Connections at once from one IP address.
+    pub per_peer: usize,
+    /// How long a connection may go without a byte read or written.
+    pub silence: Duration,
+    /// How long a connection may go without a request, whatever else its peer sends.
+    pub idle: Duration,
 }
 
-impl Door {
-    /// Room for `most` connections, each of which may be silent for `silence`.
-    pub fn new(most: usize, silence: Duration) -> Self {
-        Self { room: Arc::new(Semaphore::new(most)), silence }
+/// Accepts connections within limits, and closes the others at once: a connection that waits would take memory and
+/// a file descriptor all the same. Clones share the limits.
+#[derive(Clone, Debug)]
+pub struct ConnectionLimiter {
+    limits: ConnectionLimits,
+    /// The open connections, by the address and port of the peer.
+    open: Arc<Mutex<HashMap<SocketAddr, Arc<State>>>>,
+    /// When a refused connection was logged last.
+    logged: Arc<Mutex<Option<Instant>>>,
+}
+
+/// What is known of an open connection.
+#[derive(Debug)]
+struct State {
+    activity: Mutex<Activity>,
+    /// Whether its peer has shown a client certificate that was verified.
+    has_certificate: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Activity {
+    /// The requests that have no response yet.
+    requests: usize,
+    /// When the last request ended, or the connection began.
+    since: Instant,
+}
+
+/// A request that has no response yet. Its connection is not idle.
+#[derive(Debug)]
+struct OpenRequest(Option<Arc<State>>);
+
+/// How often refused connections are logged at most: a peer could fill the log.
+const LOGGED_EVERY: Duration = Duration::from_secs(10);
+
+impl ConnectionLimiter {
+    /// No connection is open yet.
+    pub fn new(limits: ConnectionLimits) -> Self {
+        Self { limits, open: Arc::default(), logged: Arc::default() }
+    }
+
+    /// Notes that a request has begun on the connection of this peer, until the result is dropped.
+    fn begin_request(&self, peer: SocketAddr) -> OpenRequest {
+        let state = self.open().get(&peer).cloned();
+        if let Some(state) = &state {
+            state.activity().requests += 1;
+        }
+        OpenRequest(state)
+    }
+
+    /// Whether the peer of this connection has shown a client certificate that was verified.
+    pub fn has_certificate(&self, peer: SocketAddr) -> bool {
+        self.open().get(&peer).is_some_and(|state| state.has_certificate.load(Ordering::Acquire))
+    }
+
+    fn enter(&self, stream: TcpStream) -> io::Result<Connection> {
+        stream.set_nodelay(true)?;
+        let peer = stream.peer_addr()?;
+        let now = Instant::now();
+        let mut open = self.open();
+        let of_peer = open.keys().filter(|other| host(**other) == host(peer)).count();
+        if open.len() >= self.limits.most || of_peer >= self.limits.per_peer {
+            let all = open.len();
+            drop(open);
+            self.log_refused(peer.ip(), of_peer, all, now);
+            return Err(ErrorKind::ConnectionRefused.into());
+        }
+        let activity = Mutex::new(Activity { requests: 0, since: now });
+        let state = Arc::new(State { activity, has_certificate: AtomicBool::new(false) });
+        open.insert(peer, Arc::clone(&state));
+        drop(open);
+        let (silent, idle) = (Box::pin(sleep(self.limits.silence)), Box::pin(sleep(self.limits.idle)));
+        Ok(Connection { stream, peer, state, limiter: self.clone(), silent, idle })
+    }
+
+    fn log_refused(&self, peer: IpAddr, of_peer: usize, all: usize, now: Instant) {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.is_none_or(|last| now.saturating_duration_since(last) >= LOGGED_EVERY) {
+            *logged = Some(now);
+            tracing::warn!(%peer, of_peer, all, "too many connections, closing new ones");
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<SocketAddr, Arc<State>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<S> Accept<TcpStream, S> for Door {
+/// Middleware that notes the requests under way, for a server with `into_make_service_with_connect_info`.
+pub async fn track(
+    Shared(connections): Shared<ConnectionLimiter>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let _request = connections.begin_request(peer);
+    next.run(request).await
+}
+
+/// The host of a peer: one IPv4 host is the same whether the socket is an IPv6 one or not.
+pub(super) fn host(peer: SocketAddr) -> IpAddr {
+    peer.ip().to_canonical()
+}
+
+impl<S> Accept<TcpStream, S> for ConnectionLimiter {
     type Stream = Connection;
     type Service = S;
     type Future = Ready<io::Result<(Connection, S)>>;
 
     fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
-        let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else {
-            tracing::warn!("a connection was turned away: there are too many");
-            return ready(Err(ErrorKind::ConnectionRefused.into()));
-        };
-        ready(stream.set_nodelay(true).map(|()| {
-            let silent = Box::pin(sleep(self.silence));
-            (Connection { stream, silence: self.silence, silent, _place: place }, service)
-        }))
+        ready(self.enter(stream).map(|connection| (connection, service)))
     }
 }
 
-/// A connection that fails once nothing was read or written for a while: its peer may be gone, or may
-/// never begin to speak.
+impl State {
+    fn activity(&self) -> MutexGuard<'_, Activity> {
+        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When the connection has been idle for so long, if no request comes; nothing if that moment has passed.
+    fn idle_at(&self, idle: Duration) -> Option<Instant> {
+        let now = Instant::now();
+        let activity = self.activity();
+        let end = if activity.requests > 0 { now + idle } else { activity.since + idle };
+        (end > now).then_some(end)
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        if let Some(state) = &self.0 {
+            let mut activity = state.activity();
+            activity.requests = activity.requests.saturating_sub(1);
+            activity.since = Instant::now();
+        }
+    }
+}
+
+/// A connection that fails once nothing was read or written for a while, or no request came: its peer may be gone,
+/// may never begin to speak, or may do nothing but answer pings.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
-    silence: Duration,
+    peer: SocketAddr,
+    state: Arc<State>,
+    limiter: ConnectionLimiter,
     silent: Pin<Box<Sleep>>,
-    _place: OwnedSemaphorePermit,
+    idle: Pin<Box<Sleep>>,
 }
 
 impl Connection {
+    /// Notes whether the peer has shown a client certificate that was verified.
+    pub(super) fn set_has_certificate(&self, has: bool) {
+        self.state.has_certificate.store(has, Ordering::Release);
+    }
+
+    /// Fails once the connection has been idle for too long.
+    fn check_idle(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        while self.idle.as_mut().poll(cx).is_ready() {
+            match self.state.idle_at(self.limiter.limits.idle) {
+                Some(end) => self.idle.as_mut().reset(end),
+                None => {
+                    tracing::debug!(peer = %self.peer, "closing an idle connection");
+                    return Err(ErrorKind::TimedOut.into());
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn watch<T>(&mut self, cx: &mut Context<'_>, progress: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if progress.is_ready() {
-            let end = Instant::now() + self.silence;
+            let end = Instant::now() + self.limiter.limits.silence;
             self.silent.as_mut().reset(end);
             return progress;
         }
@@ -66,8 +211,19 @@ impl Connection {
     }
 }
 
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let mut open = self.limiter.open();
+        // A new connection may have the same port already.
+        if open.get(&self.peer).is_some_and(|state| Arc::ptr_eq(state, &self.state)) {
+            open.remove(&self.peer);
+        }
+    }
+}
+
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.check_idle(cx)?;
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         self.watch(cx, read)
     }

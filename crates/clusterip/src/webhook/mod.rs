@@ -3,9 +3,11 @@
 
 pub mod admission;
 pub mod authority;
+pub mod client_ca;
 pub mod connection;
 pub mod issuing;
 pub mod node_review;
+mod peers;
 pub mod registration;
 pub mod review;
 pub mod server;

@@ -1,7 +1,9 @@
 //! The HTTPS server.
 
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
@@ -9,21 +11,24 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum_server::accept::Accept;
 use axum_server::tls_rustls::RustlsAcceptor;
 use futures::StreamExt;
 use hyper_util::rt::TokioTimer;
 use jiff::SignedDuration;
 use thiserror::Error;
-use tokio::net::TcpListener;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::connection::Door;
+use super::connection::{ConnectionLimiter, ConnectionLimits, host, track};
+use super::peers::{Peer, Peers};
 use super::review::{self, Reviewer};
 use super::tls::Certificate;
 
@@ -43,11 +48,18 @@ pub struct Backend {
 pub struct Limits {
     /// Connections at once; more are closed.
     pub connections: usize,
-    /// Reviews at once; others wait.
+    /// Connections at once from one IP address; more are closed. An API server needs a few: it sends many requests
+    /// on one. Several API servers may have one address, behind a proxy.
+    pub connections_per_peer: usize,
+    /// Reviews at once; others wait. One IP address may have three quarters of them.
     pub reviews: usize,
+    /// Reviews of large bodies at once; others wait. Reading JSON takes a multiple of its size.
+    pub large_reviews: usize,
+    /// The bytes from which on a body is large.
+    pub large_body: usize,
     /// The bytes of a body.
     pub body: usize,
-    /// The bytes of all bodies at once.
+    /// The bytes of all bodies at once. One IP address may have half of them.
     pub bodies: usize,
     /// A TLS handshake.
     pub handshake: Duration,
@@ -57,6 +69,8 @@ pub struct Limits {
     pub body_time: Duration,
     /// A connection on which nothing moves.
     pub silence: Duration,
+    /// A connection without a request, whatever else its peer sends. API servers close one after 90 seconds.
+    pub idle: Duration,
     /// A review that names no `timeout`, and the longest that one may name: the wait for its turn too.
     pub review: Duration,
     /// How long the server goes on after it was told to stop, so that nobody is sent to it any more.
@@ -69,14 +83,18 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 256,
-            // A review computes; more at once would only make each slower.
-            reviews: 2 * available_parallelism().map_or(1, usize::from),
+            connections_per_peer: 64,
+            // A review computes; more at once would only make each slower. But each takes memory.
+            reviews: (2 * available_parallelism().map_or(1, usize::from)).min(16),
+            large_reviews: 1,
+            large_body: 512 << 10,
             body: 3 << 20,
             bodies: 32 << 20,
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(10),
             body_time: Duration::from_secs(10),
             silence: Duration::from_secs(60),
+            idle: Duration::from_secs(180),
             // The longest that an API server waits.
             review: Duration::from_secs(30),
             linger: Duration::from_secs(3),
@@ -142,10 +160,17 @@ impl Server {
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServerError> {
         let Self { listener, address, limits } = self;
-        let front = Arc::new(Front::new(backend, limits.clone()));
+        let connections = ConnectionLimiter::new(ConnectionLimits {
+            most: limits.connections,
+            per_peer: limits.connections_per_peer,
+            silence: limits.silence,
+            idle: limits.idle,
+        });
+        let tls = RustlsAcceptor::new(certificate.config()).handshake_timeout(limits.handshake);
+        let tls = Identifier(tls.acceptor(connections.clone()));
+        let front = Front::new(backend, limits.clone(), connections, certificate.asks_for_clients());
+        let front = Arc::new(front);
         let router = router(Arc::clone(&front));
-        let door = Door::new(limits.connections, limits.silence);
-        let tls = RustlsAcceptor::new(certificate.config()).handshake_timeout(limits.handshake).acceptor(door);
         let handle: axum_server::Handle<SocketAddr> = axum_server::Handle::new();
         let mut server = axum_server::Server::from_listener(listener).acceptor(tls).handle(handle.clone());
         // Without a timer the time limits have no effect. The windows are what a peer may send unread.
@@ -159,7 +184,7 @@ impl Server {
             .initial_stream_window_size(64 << 10)
             .initial_connection_window_size(256 << 10)
             .max_concurrent_streams(250);
-        let serving = server.serve(router.into_make_service());
+        let serving = server.serve(router.into_make_service_with_connect_info::<SocketAddr>());
         let stopping = async {
             shutdown.await;
             front.stopping.store(true, Ordering::Release);
@@ -174,19 +199,53 @@ impl Server {
     }
 }
 
+/// Accepts TLS connections, and notes whether their peers have shown a client certificate.
+#[derive(Clone, Debug)]
+struct Identifier(RustlsAcceptor<ConnectionLimiter>);
+
+impl<S: Send + 'static> Accept<TcpStream, S> for Identifier {
+    type Stream = <RustlsAcceptor<ConnectionLimiter> as Accept<TcpStream, S>>::Stream;
+    type Service = S;
+    type Future = Pin<Box<dyn Future<Output = io::Result<(Self::Stream, S)>> + Send>>;
+
+    fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
+        let accepted = self.0.accept(stream, service);
+        Box::pin(async move {
+            let (stream, service) = accepted.await?;
+            let (connection, tls) = stream.get_ref();
+            // The handshake has failed where the certificate could not be verified.
+            connection.set_has_certificate(tls.peer_certificates().is_some_and(|chain| !chain.is_empty()));
+            Ok((stream, service))
+        })
+    }
+}
+
 struct Front {
     backend: Backend,
     limits: Limits,
+    connections: ConnectionLimiter,
+    /// Whether reviews are for clients with a certificate only.
+    clients_only: bool,
+    peers: Peers,
     reviews: Arc<Semaphore>,
+    large_reviews: Arc<Semaphore>,
     bodies: Arc<Semaphore>,
     stopping: AtomicBool,
 }
 
 impl Front {
-    fn new(backend: Backend, limits: Limits) -> Self {
-        let reviews = Arc::new(Semaphore::new(limits.reviews));
-        let bodies = Arc::new(Semaphore::new(limits.bodies));
-        Self { backend, limits, reviews, bodies, stopping: AtomicBool::new(false) }
+    fn new(backend: Backend, limits: Limits, connections: ConnectionLimiter, clients_only: bool) -> Self {
+        Self {
+            backend,
+            connections,
+            clients_only,
+            peers: Peers::new(limits.reviews, limits.bodies),
+            reviews: Arc::new(Semaphore::new(limits.reviews)),
+            large_reviews: Arc::new(Semaphore::new(limits.large_reviews)),
+            bodies: Arc::new(Semaphore::new(limits.bodies)),
+            stopping: AtomicBool::new(false),
+            limits,
+        }
     }
 }
 
@@ -198,6 +257,7 @@ fn router(front: Arc<Front>) -> Router {
         .route("/metrics", get(metrics))
         .fallback(unknown)
         .method_not_allowed_fallback(other_method)
+        .layer(middleware::from_fn_with_state(front.connections.clone(), track))
         .with_state(front)
 }
 
@@ -243,8 +303,12 @@ async fn metrics(State(front): State<Arc<Front>>) -> Response {
     ([(CONTENT_TYPE, content_type)], (front.backend.metrics)()).into_response()
 }
 
-async fn mutate(State(front): State<Arc<Front>>, request: Request) -> Response {
-    match reviewed(&front, request).await {
+async fn mutate(
+    State(front): State<Arc<Front>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+) -> Response {
+    match reviewed(&front, peer, request).await {
         Ok(answer) => ([(CONTENT_TYPE, "application/json")], answer).into_response(),
         Err(refusal) => {
             tracing::warn!(status = refusal.0.as_u16(), message = refusal.1, "an admission review was not answered");
@@ -253,20 +317,25 @@ async fn mutate(State(front): State<Arc<Front>>, request: Request) -> Response {
     }
 }
 
-async fn reviewed(front: &Front, request: Request) -> Result<Vec<u8>, Refusal> {
+async fn reviewed(front: &Front, peer: SocketAddr, request: Request) -> Result<Vec<u8>, Refusal> {
     let limits = &front.limits;
     let arrived = Instant::now();
+    if front.clients_only && !front.connections.has_certificate(peer) {
+        let message = "/mutate needs a client certificate of the authority in --client-ca";
+        return Err(Refusal(StatusCode::FORBIDDEN, message.to_owned()));
+    }
     let time = asked_time(request.uri()).map_or(limits.review, |asked| asked.min(limits.review));
     check_type(request.headers())?;
     if let Some(reason) = front.backend.reviewer.not_begun() {
         return Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, reason));
     }
-    let body = read(front, arrived, time.min(limits.body_time), request).await?;
+    let peer = front.peers.of(host(peer));
+    let body = read(front, &peer, arrived, time.min(limits.body_time), request).await?;
+    let turn = timeout_at(arrived + time, turn(front, peer, body.bytes.len()));
     let busy = |_| {
         let message = format!("busy: {} reviews are under way, and none ended within {time:?}", limits.reviews);
         Refusal(StatusCode::SERVICE_UNAVAILABLE, message)
     };
-    let turn = timeout_at(arrived + time, Arc::clone(&front.reviews).acquire_owned());
     let turn = turn.await.map_err(busy)?.map_err(|error| broken(&error))?;
     let reviewer = Arc::clone(&front.backend.reviewer);
     // The turn ends with the review, even where nobody waits for it any more.
@@ -281,6 +350,24 @@ async fn reviewed(front: &Front, request: Request) -> Result<Vec<u8>, Refusal> {
         review::ReviewError::Answer(_) => broken(&error),
         _ => Refusal(StatusCode::BAD_REQUEST, error.to_string()),
     })
+}
+
+/// The turn of a review.
+struct Turn {
+    _permits: Vec<OwnedSemaphorePermit>,
+    /// The peer is known as long as it has a turn.
+    _peer: Arc<Peer>,
+}
+
+/// Waits for the turn of a review. The peer's own turn comes first: the reviews that wait for the turns that all share
+/// are then of several peers, and those turns are given in order.
+async fn turn(front: &Front, peer: Arc<Peer>, length: usize) -> Result<Turn, AcquireError> {
+    let mut permits = vec![Arc::clone(&peer.reviews).acquire_owned().await?];
+    if length >= front.limits.large_body {
+        permits.push(Arc::clone(&front.large_reviews).acquire_owned().await?);
+    }
+    permits.push(Arc::clone(&front.reviews).acquire_owned().await?);
+    Ok(Turn { _permits: permits, _peer: peer })
 }
 
 fn broken(error: &dyn std::error::Error) -> Refusal {
@@ -308,10 +395,11 @@ fn check_type(headers: &HeaderMap) -> Result<(), Refusal> {
 /// A body, and its part of the memory that bodies may take.
 struct Held {
     bytes: Vec<u8>,
-    _memory: Option<OwnedSemaphorePermit>,
+    /// Of all bodies, and of those of its peer.
+    _memory: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
 }
 
-async fn read(front: &Front, arrived: Instant, time: Duration, request: Request) -> Result<Held, Refusal> {
+async fn read(front: &Front, peer: &Peer, arrived: Instant, time: Duration, request: Request) -> Result<Held, Refusal> {
     let limit = front.limits.body;
     let large = || Refusal(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {limit} bytes"));
     let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
@@ -319,12 +407,12 @@ async fn read(front: &Front, arrived: Instant, time: Duration, request: Request)
         return Err(large());
     }
     let slow = |_| Refusal(StatusCode::REQUEST_TIMEOUT, format!("the body was not there within {time:?}"));
-    timeout_at(arrived + time, collect(front, request.into_body(), large)).await.map_err(slow)?
+    timeout_at(arrived + time, collect(front, peer, request.into_body(), large)).await.map_err(slow)?
 }
 
 /// Memory is taken for what has arrived, not for what was announced: else a few slow clients could
 /// announce it all away.
-async fn collect(front: &Front, body: Body, large: impl Fn() -> Refusal) -> Result<Held, Refusal> {
+async fn collect(front: &Front, peer: &Peer, body: Body, large: impl Fn() -> Refusal) -> Result<Held, Refusal> {
     let mut held = Held { bytes: Vec::new(), _memory: None };
     let mut parts = body.into_data_stream();
     while let Some(part) = parts.next().await {
@@ -333,13 +421,20 @@ async fn collect(front: &Front, body: Body, large: impl Fn() -> Refusal) -> Resu
             return Err(large());
         }
         let size = u32::try_from(part.len()).map_err(|_| large())?;
-        let Ok(more) = Arc::clone(&front.bodies).try_acquire_many_owned(size) else {
-            let message = format!("busy: the bodies that wait have {} bytes already", front.limits.bodies);
-            return Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, message));
-        };
+        let busy = |message: String| Refusal(StatusCode::SERVICE_UNAVAILABLE, message);
+        let of_all = Arc::clone(&front.bodies)
+            .try_acquire_many_owned(size)
+            .map_err(|_| busy(format!("busy: the bodies that wait have {} bytes already", front.limits.bodies)))?;
+        let of_peer = Arc::clone(&peer.bodies).try_acquire_many_owned(size).map_err(|_| {
+            let most = front.limits.bodies.div_ceil(2);
+            busy(format!("busy: the bodies of this client that wait have {most} bytes already"))
+        })?;
         match &mut held._memory {
-            Some(memory) => memory.merge(more),
-            none => *none = Some(more),
+            Some((all, peer)) => {
+                all.merge(of_all);
+                peer.merge(of_peer);
+            }
+            none => *none = Some((of_all, of_peer)),
         }
         held.bytes.extend_from_slice(&part);
     }

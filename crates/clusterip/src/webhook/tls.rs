@@ -3,15 +3,18 @@
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use axum_server::tls_rustls::RustlsConfig;
 use jiff::Timestamp;
+use rustls::RootCertStore;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::version::{TLS12, TLS13};
 use thiserror::Error;
 use tokio::time::{MissedTickBehavior, interval};
@@ -37,6 +40,9 @@ pub enum CertificateError {
     /// They don't go with each other, or with TLS.
     #[error("certificate and key can't be served: {0}")]
     Unusable(#[from] rustls::Error),
+    /// There is no certificate authority for clients.
+    #[error("no certificate authority: {0}; it must be PEM")]
+    NoAuthority(String),
     /// Both are fine, and these files hold them.
     #[error("{} and {}: {reason}", certificate.display(), key.display())]
     Files {
@@ -54,6 +60,15 @@ pub enum CertificateError {
 pub struct Certificate {
     config: RustlsConfig,
     not_after: Arc<AtomicI64>,
+    served: Arc<Mutex<Served>>,
+}
+
+/// What the configuration is made of.
+#[derive(Debug)]
+struct Served {
+    pair: Pair,
+    /// Verifies the certificates of clients; without it they are not asked for any.
+    clients: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 impl Certificate {
@@ -64,7 +79,9 @@ impl Certificate {
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, CertificateError> {
         let pair = Pair::read(chain, key)?;
         let not_after = Arc::new(AtomicI64::new(pair.not_after));
-        Ok(Self { config: RustlsConfig::from_config(pair.config), not_after })
+        let served = Served { pair, clients: None };
+        let config = RustlsConfig::from_config(served.config()?);
+        Ok(Self { config, not_after, served: Arc::new(Mutex::new(served)) })
     }
 
     /// The next one. The old one stays where this one can't be served.
@@ -73,9 +90,49 @@ impl Certificate {
     /// Where it can't be served.
     pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<(), CertificateError> {
         let pair = Pair::read(chain, key)?;
-        self.config.reload_from_config(pair.config);
-        self.not_after.store(pair.not_after, Ordering::Release);
+        let not_after = pair.not_after;
+        self.change(|served| Served { pair, clients: served.clients.clone() })?;
+        self.not_after.store(not_after, Ordering::Release);
         Ok(())
+    }
+
+    /// Asks clients for certificates from now on, and trusts those that these authorities have signed. A client
+    /// without a certificate can connect, one with a certificate of another authority can't.
+    ///
+    /// # Errors
+    /// Where the text, which must be PEM, holds no certificate authority: then nothing changes.
+    pub fn trust_clients_of(&self, authorities: &[u8]) -> Result<(), CertificateError> {
+        let none = |reason: &dyn ToString| CertificateError::NoAuthority(reason.to_string());
+        let mut roots = RootCertStore::empty();
+        for authority in CertificateDer::pem_slice_iter(authorities) {
+            let authority = authority.map_err(|error| none(&error))?;
+            roots.add(authority).map_err(|error| none(&error))?;
+        }
+        if roots.is_empty() {
+            return Err(none(&"no items found"));
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(ring::default_provider()))
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| none(&error))?;
+        self.change(|served| Served { pair: served.pair.clone(), clients: Some(verifier) })
+    }
+
+    /// Whether clients are asked for certificates.
+    pub fn asks_for_clients(&self) -> bool {
+        self.served().clients.is_some()
+    }
+
+    fn change(&self, next: impl FnOnce(&Served) -> Served) -> Result<(), CertificateError> {
+        let mut served = self.served();
+        let next = next(&served);
+        self.config.reload_from_config(next.config()?);
+        *served = next;
+        Ok(())
+    }
+
+    fn served(&self) -> MutexGuard<'_, Served> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// When it ends.
@@ -96,9 +153,17 @@ impl Certificate {
     }
 }
 
+#[derive(Debug)]
 struct Pair {
-    config: Arc<rustls::ServerConfig>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
     not_after: i64,
+}
+
+impl Clone for Pair {
+    fn clone(&self) -> Self {
+        Self { chain: self.chain.clone(), key: self.key.clone_key(), not_after: self.not_after }
+    }
 }
 
 impl Pair {
@@ -110,12 +175,22 @@ impl Pair {
         let (_, own) = X509Certificate::from_der(own).map_err(|error| none(&error))?;
         let not_after = own.validity().not_after.timestamp();
         let key = PrivateKeyDer::from_pem_slice(key).map_err(CertificateError::NoKey)?;
-        let mut config = rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_protocol_versions(&[&TLS13, &TLS12])?
-            .with_no_client_auth()
-            .with_single_cert(chain, key)?;
+        Ok(Self { chain, key, not_after })
+    }
+}
+
+impl Served {
+    fn config(&self) -> Result<Arc<rustls::ServerConfig>, CertificateError> {
+        let config = rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(&[&TLS13, &TLS12])?;
+        let config = match &self.clients {
+            Some(verifier) => config.with_client_cert_verifier(Arc::clone(verifier)),
+            None => config.with_no_client_auth(),
+        };
+        let Pair { chain, key, .. } = self.pair.clone();
+        let mut config = config.with_single_cert(chain, key)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self { config: Arc::new(config), not_after })
+        Ok(Arc::new(config))
     }
 }
 
@@ -167,31 +242,44 @@ impl CertificateFiles {
     }
 
     /// Looks at the files every so often until `shutdown`.
-    pub async fn run(mut self, every: Duration, shutdown: impl Future<Output = ()>) {
-        let mut shutdown = pin!(shutdown);
-        let mut ticks = interval(every);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                () = &mut shutdown => return,
-                _ = ticks.tick() => {}
-            }
-            // Files may lie on a file system that hangs.
-            let looked = tokio::task::spawn_blocking(move || {
-                let done = self.reload();
-                (self, done)
-            });
-            let done;
-            match looked.await {
-                Ok(looked) => (self, done) = looked,
-                Err(error) => return tracing::error!(%error, "the certificate's files are not watched any more"),
-            }
-            match done {
-                Ok(true) => tracing::info!(certificate = %self.certificate.display(), "serving a new certificate"),
-                Ok(false) => {}
-                Err(error) => tracing::error!(%error, "the old certificate stays"),
-            }
+    pub async fn run(self, every: Duration, shutdown: impl Future<Output = ()>) {
+        let certificate = self.certificate.clone();
+        poll_files(self, every, shutdown, Self::reload, |done| match done {
+            Ok(true) => tracing::info!(certificate = %certificate.display(), "serving a new certificate"),
+            Ok(false) => {}
+            Err(error) => tracing::error!(%error, "the old certificate stays"),
+        })
+        .await;
+    }
+}
+
+/// Reloads files every so often until `shutdown`, and tells what came of it.
+pub(super) async fn poll_files<F: Send + 'static, E: Send + 'static>(
+    mut files: F,
+    every: Duration,
+    shutdown: impl Future<Output = ()>,
+    reload: fn(&mut F) -> Result<bool, E>,
+    tell: impl Fn(Result<bool, E>),
+) {
+    let mut shutdown = pin!(shutdown);
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = &mut shutdown => return,
+            _ = ticks.tick() => {}
         }
+        // Files may lie on a file system that hangs.
+        let looked = tokio::task::spawn_blocking(move || {
+            let done = reload(&mut files);
+            (files, done)
+        });
+        let done;
+        match looked.await {
+            Ok(looked) => (files, done) = looked,
+            Err(error) => return tracing::error!(%error, "files with certificates are not watched any more"),
+        }
+        tell(done);
     }
 }
 

@@ -1,0 +1,105 @@
+//! How many addresses in flight one namespace may hold of a pool.
+//!
+//! A reservation lasts until its Service is seen, or [`HELD_FOR`](super::ledger::HELD_FOR). Requests whose Services
+//! never come, because another webhook refuses them or because somebody sends reviews directly, must not use up a
+//! pool that other namespaces need.
+
+use std::net::IpAddr;
+
+use clusterip_core::address::Family;
+use clusterip_core::settings::Settings;
+
+use super::ledger::Share;
+
+/// A namespace may hold one of so many usable addresses of a pool and family,
+const PART: u128 = 4;
+/// and this many in a small pool, but not more than half of it.
+const FEWEST: u128 = 8;
+/// No share is larger: each reservation takes memory, and an IPv6 pool has addresses without end.
+const MOST: u128 = 1024;
+
+/// The share of a namespace that `address` counts towards: that of its pool and family. All addresses that lie in no
+/// pool count towards one share.
+pub fn of(settings: &Settings, address: IpAddr) -> Share<'_> {
+    let family = Family::of(address);
+    if let Some(pool) = settings.pool_of(address) {
+        let most = part(settings.candidates(pool, family).count());
+        return Share { most, counts: Box::new(move |other| Family::of(other) == family && pool.contains(other)) };
+    }
+    if let Some(pool) = settings.external.pool_of(address) {
+        let most = part(pool.candidates(family).count());
+        return Share { most, counts: Box::new(move |other| Family::of(other) == family && pool.contains(other)) };
+    }
+    let in_no_pool = |other: IpAddr| settings.pool_of(other).is_none() && settings.external.pool_of(other).is_none();
+    Share { most: part(u128::MAX), counts: Box::new(in_no_pool) }
+}
+
+fn part(usable: u128) -> usize {
+    let most = (usable / PART).max(FEWEST).min(usable.div_ceil(2)).clamp(1, MOST);
+    usize::try_from(most).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_share_is_a_quarter_of_the_usable_addresses_within_bounds() {
+        struct Row {
+            usable: u128,
+            most: usize,
+        }
+        let row = |usable, most| Row { usable, most };
+        let rows = [
+            row(0, 1),
+            row(1, 1),
+            row(2, 1),
+            row(3, 2),
+            row(14, 7),
+            row(16, 8),
+            row(32, 8),
+            row(40, 10),
+            row(204, 51),
+            row(65_534, 1024),
+            row(u128::MAX, 1024),
+        ];
+        for Row { usable, most } in rows {
+            assert_eq!(part(usable), most, "{usable} usable addresses");
+        }
+    }
+
+    #[test]
+    fn an_address_counts_towards_its_pool_and_family() {
+        let document = json!({
+            "services": {"pools": [
+                {"name": "both", "cidrs": ["10.0.0.0/24", "10.0.2.0/24", "fd00::/120"], "reserved": 54},
+                {"name": "other", "cidrs": ["10.0.1.0/24"]},
+            ]},
+            "external": {"pools": [{"name": "edge", "cidrs": ["192.0.2.10-192.0.2.29"]}]},
+        });
+        let settings = Settings::from_value(&document).unwrap();
+        struct Row {
+            name: &'static str,
+            address: &'static str,
+            most: usize,
+            counts: &'static [&'static str],
+        }
+        let row = |name, address, most, counts| Row { name, address, most, counts };
+        let all = ["10.0.0.7", "10.0.2.7", "10.0.1.7", "fd00::7", "192.0.2.17", "192.0.2.40", "fd01::1"];
+        let rows = [
+            row("two ranges of one family", "10.0.0.9", 100, &["10.0.0.7", "10.0.2.7"]),
+            row("the other family", "fd00::70", 50, &["fd00::7"]),
+            row("another pool", "10.0.1.9", 63, &["10.0.1.7"]),
+            row("external addresses", "192.0.2.11", 8, &["192.0.2.17"]),
+            row("no pool", "192.0.2.9", 1024, &["192.0.2.40", "fd01::1"]),
+        ];
+        for Row { name, address, most, counts } in rows {
+            let share = of(&settings, address.parse().unwrap());
+            let counted: Vec<&str> = all.into_iter().filter(|other| (share.counts)(other.parse().unwrap())).collect();
+            assert_eq!((share.most, counted), (most, counts.to_vec()), "{name}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What one peer may take of the reviews and of the memory for bodies: never all of it, so that the others are served
+//! whatever one peer sends.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::Semaphore;
+
+/// The peers that have requests under way.
+#[derive(Debug)]
+pub(super) struct Peers {
+    reviews: usize,
+    bodies: usize,
+    known: Mutex<HashMap<IpAddr, Weak<Peer>>>,
+}
+
+/// The share of one peer. It lives as long as anything holds it.
+#[derive(Debug)]
+pub(super) struct Peer {
+    /// The reviews that it may have under way at once.
+    pub reviews: Arc<Semaphore>,
+    /// The bytes of its bodies.
+    pub bodies: Arc<Semaphore>,
+}
+
+impl Peers {
+    /// Each peer may have three quarters of the reviews, and half of the memory for bodies. An API server is often
+    /// the only peer, and reviews compute: it loses little.
+    pub fn new(reviews: usize, bodies: usize) -> Self {
+        let reviews = (reviews - reviews / 4).min(reviews.saturating_sub(1)).max(1);
+        Self { reviews, bodies: bodies.div_ceil(2), known: Mutex::default() }
+    }
+
+    /// The peer of this address.
+    pub fn of(&self, address: IpAddr) -> Arc<Peer> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(peer) = known.get(&address).and_then(Weak::upgrade) {
+            return peer;
+        }
+        known.retain(|_, peer| peer.strong_count() > 0);
+        let (reviews, bodies) = (Arc::new(Semaphore::new(self.reviews)), Arc::new(Semaphore::new(self.bodies)));
+        let peer = Arc::new(Peer { reviews, bodies });
+        known.insert(address, Arc::downgrade(&peer));
+        peer
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_peer_leaves_something_for_others() {
+        for (reviews, of_peer) in [(1, 1), (2, 1), (3, 2), (4, 3), (8, 6), (16, 12), (128, 96)] {
+            let peers = Peers::new(reviews, 100);
+            let peer = peers.of(IpAddr::from([10, 0, 0, 1]));
+            assert_eq!((peer.reviews.available_permits(), peer.bodies.available_permits()), (of_peer, 50), "{reviews}");
+        }
+    }
+
+    #[test]
+    fn a_peer_is_known_as_long_as_it_has_something_under_way() {
+        let peers = Peers::new(4, 100);
+        let [first, second] = [1, 2].map(|last| IpAddr::from([10, 0, 0, last]));
+        let turn = peers.of(first);
+        let permit = Arc::clone(&turn.reviews).try_acquire_owned().unwrap();
+        assert_eq!(peers.of(first).reviews.available_permits(), 2);
+        assert_eq!(peers.of(second).reviews.available_permits(), 3);
+        drop((turn, permit));
+        assert_eq!(peers.of(first).reviews.available_permits(), 3);
+        assert_eq!(peers.known.lock().unwrap().len(), 1, "those that have nothing under way are forgotten");
+    }
+}
