@@ -477,11 +477,10 @@ in a Role of namespace own:
     fn who_looks_after_external_addresses() {
         let moves = Duties { namespace: "own".into(), moves: true, ..Duties::default() };
         let before = needs(&[], &moves);
-        let more: Vec<Need> =
-            needs(&[], &Duties { external: true, agents_namespace: Some("agents".into()), ..moves })
-                .into_iter()
-                .filter(|need| !before.contains(need))
-                .collect();
+        let more: Vec<Need> = needs(&[], &Duties { external: true, agents_namespace: Some("agents".into()), ..moves })
+            .into_iter()
+            .filter(|need| !before.contains(need))
+            .collect();
         let told = Missing { user: None, needs: more }.to_string();
         let expected = r#"in a ClusterRole:
 - {apiGroups: [""], resources: ["services"], verbs: ["patch"]}
