@@ -242,17 +242,9 @@ async fn the_server_moves_a_service_with_the_policies_installed() {
     assert!(!operator.does(&Step::Type(trusted.to_owned())).await.is_empty());
 }
 
-/// A client with the token of an agent that is bound to its Pod, on a node of this name, as a kubelet asks for it.
+/// A client of the agent on the node of this name.
 async fn agent_on(plane: &ControlPlane, node: &str) -> Client {
-    let pod = format!("{AGENT}-{node}");
-    let object = json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod, "namespace": AGENTS},
-        "spec": {"nodeName": node, "serviceAccountName": AGENT, "containers": [{"name": "agent", "image": "agent"}]},
-    });
-    plane.apply(&object.to_string()).await;
-    let bound = ["--bound-object-kind", "Pod", "--bound-object-name", &pod];
-    let token = plane.kubectl(&[&["create", "token", "--namespace", AGENTS, AGENT], &bound[..]].concat()).await.ok();
-    plane.client_with(token.trim())
+    plane.client_with(&plane.token_on(node, AGENTS, AGENT).await)
 }
 
 fn heartbeat(node: &str, holder: &str, second: u32) -> Value {

@@ -44,7 +44,9 @@ app.kubernetes.io/name: clusterip-agent
 
 {{/* Something where the API server has to show a certificate. */}}
 {{- define "clusterip.clientCA" -}}
+{{- if .Values.webhook.enabled -}}
 {{- with .Values.webhook.clientCA -}}{{ .configMap }}{{ .secret }}{{- end -}}
+{{- end -}}
 {{- end }}
 
 {{/* What can't work is refused before it is there. */}}
