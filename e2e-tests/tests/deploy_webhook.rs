@@ -63,13 +63,16 @@ async fn the_account_has_these_rights_and_no_others() {
         rights
     };
     let everywhere = [
+        "apiservices.apiregistration.k8s.io [] [] [list watch]",
         "cronjobs.batch [] [] [list watch]",
+        "customresourcedefinitions.apiextensions.k8s.io [] [] [list watch]",
         "daemonsets.apps [] [] [list watch]",
         "deployments.apps [] [] [list watch]",
         "endpointslices.discovery.k8s.io [] [] [list watch]",
         "events.events.k8s.io [] [] [create patch]",
         "ipaddresses.networking.k8s.io [] [] [get list watch]",
         "jobs.batch [] [] [list watch]",
+        "mutatingwebhookconfigurations.admissionregistration.k8s.io [] [] [list watch]",
         "mutatingwebhookconfigurations.admissionregistration.k8s.io [] [clusterip-policy] [get list watch update]",
         "namespaces [] [] [list watch]",
         "nodes [] [] [list watch]",
@@ -79,13 +82,14 @@ async fn the_account_has_these_rights_and_no_others() {
         "runtimeclasses.node.k8s.io [] [] [list watch]",
         "servicecidrs.networking.k8s.io [] [] [list watch]",
         "services [] [] [get list watch update]",
-        "services/status [] [] [update]",
         "statefulsets.apps [] [] [list watch]",
+        "validatingwebhookconfigurations.admissionregistration.k8s.io [] [] [list watch]",
     ];
     assert_eq!(rights("default").await, everywhere);
     let mut own: Vec<&str> = everywhere.to_vec();
     own.extend([
         "configmaps [] [clusterip-settings] [get list watch]",
+        "controllerrevisions.apps [] [] [get list watch create delete]",
         "leases.coordination.k8s.io [] [] [create]",
         "leases.coordination.k8s.io [] [clusterip-leader] [get update]",
         "secrets [] [] [create]",
@@ -119,7 +123,8 @@ async fn is_uninstalled_when_no_move_is_open() {
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
     let left = async || {
-        let kinds = "namespaces,clusterroles,clusterrolebindings,mutatingwebhookconfigurations";
+        let kinds = "namespaces,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,\
+                     validatingadmissionpolicies,validatingadmissionpolicybindings";
         let label = "app.kubernetes.io/name in (clusterip,clusterip-agent)";
         plane.kubectl(&["get", kinds, "--selector", label, "--output", "name"]).await.ok()
     };

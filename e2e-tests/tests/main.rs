@@ -39,6 +39,7 @@ mod ownership;
 mod parallel;
 mod permissions;
 mod plan_cluster;
+mod policies;
 mod proxy;
 mod reinvocation;
 mod replicas;

@@ -243,6 +243,23 @@ impl ControlPlane {
         self.kubectl(&["create", "token", "--namespace", namespace, service_account]).await.ok().trim().to_owned()
     }
 
+    /// A token of a service account that is bound to a Pod on the node of this name, as a kubelet asks for it. It
+    /// makes the Pod.
+    pub async fn token_on(&self, node: &str, namespace: &str, service_account: &str) -> String {
+        let pod = format!("{service_account}-{node}");
+        let object = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod, "namespace": namespace},
+            "spec": {
+                "nodeName": node, "serviceAccountName": service_account,
+                "containers": [{"name": "main", "image": "registry.example.com/main"}],
+            },
+        });
+        self.apply(&object.to_string()).await;
+        let bound = ["--bound-object-kind", "Pod", "--bound-object-name", &pod];
+        let token = ["create", "token", "--namespace", namespace, service_account];
+        self.kubectl(&[&token[..], &bound[..]].concat()).await.ok().trim().to_owned()
+    }
+
     /// Writes a kubeconfig for a service account: a program that is given it has the rights of a Pod.
     pub async fn kubeconfig_of(&self, namespace: &str, service_account: &str) -> PathBuf {
         let token = self.token(namespace, service_account).await;

@@ -35,7 +35,7 @@ impl LiveAudit {
     }
 
     /// The same, that tells which nodes hold external addresses, too: where the settings have pools of them, the
-    /// Leases of this namespace are read for each audit.
+    /// Leases of this namespace, that of the agents, are read for each audit.
     pub fn reading_leases(self, client: Client, namespace: &str) -> Self {
         Self { leases: Some(Api::namespaced(client, namespace)), ..self }
     }

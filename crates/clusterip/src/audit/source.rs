@@ -143,11 +143,17 @@ fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::E
     Ok(())
 }
 
-/// A live cluster. Claims that may not be listed everywhere are looked for in `namespace`.
+/// A live cluster. Where Leases may not be listed in the whole cluster, claims are looked for in `namespace`, and
+/// the Leases of agents in `agents_namespace`.
 ///
 /// # Errors
 /// [`LiveError`] where it refuses a list.
-pub async fn of_cluster(client: &Client, settings: &Settings, namespace: &str) -> Result<Source, LiveError> {
+pub async fn of_cluster(
+    client: &Client,
+    settings: &Settings,
+    namespace: &str,
+    agents_namespace: &str,
+) -> Result<Source, LiveError> {
     let mut collector = Collector::new(settings);
     for kind in kinds::asked(settings) {
         live::each(client, &kind, &mut |object| collector.take(&kind, object)).await?;
@@ -162,6 +168,12 @@ pub async fn of_cluster(client: &Client, settings: &Settings, namespace: &str) -
     let mut leases = Api::<Lease>::all(client.clone()).list(&claims).await;
     if matches!(&leases, Err(kube::Error::Api(status)) if status.code == 403) {
         leases = Api::<Lease>::namespaced(client.clone(), namespace).list(&claims).await;
+        if let (Ok(own), true) = (&mut leases, agents_namespace != namespace) {
+            match Api::<Lease>::namespaced(client.clone(), agents_namespace).list(&claims).await {
+                Ok(of_agents) => own.items.extend(of_agents.items),
+                Err(error) => leases = Err(error),
+            }
+        }
     }
     let mut notes = Vec::new();
     match leases {
@@ -170,8 +182,8 @@ pub async fn of_cluster(client: &Client, settings: &Settings, namespace: &str) -
             leases.items.iter().for_each(|lease| collector.lease(lease));
         }
         Err(error) => notes.push(format!(
-            "what servers have in flight is not known: leases can't be listed: {}; --server-namespace says where \
-             their own are",
+            "what servers have in flight is not known: leases can't be listed: {}; --server-namespace and \
+             --agents-namespace say where they are",
             words(&error)
         )),
     }

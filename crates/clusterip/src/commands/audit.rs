@@ -54,6 +54,9 @@ pub struct Audit {
     /// The namespace of `clusterip serve` [default: where its Lease is found]
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot")]
     server_namespace: Option<String>,
+    /// The namespace of the agents, where Leases may not be listed in the whole cluster [default: that of the server]
+    #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot")]
+    agents_namespace: Option<String>,
     /// How to print it
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
@@ -146,7 +149,8 @@ impl Audit {
         let written = live_settings::written(&from).await?;
         let module = Module::new(EMBEDDED)?;
         let checked = self.judge(&module, &written, &ServiceRanges::default())?;
-        let source = source::of_cluster(&client, &checked.settings, &namespace).await?;
+        let agents_namespace = self.agents_namespace.as_deref().unwrap_or(&namespace);
+        let source = source::of_cluster(&client, &checked.settings, &namespace, agents_namespace).await?;
         Ok((module, written, source))
     }
 

@@ -128,7 +128,8 @@ impl Move {
         let follower =
             Follower::start(source.clone(), Arc::clone(&module), stores.service_cidrs(), Arc::clone(&metrics)).await?;
         let settings = follower.subscribe();
-        let duties = Duties { namespace: namespace.clone(), moves: true, ..Duties::default() };
+        let load_balancers = self.load_balancers;
+        let duties = Duties { namespace: namespace.clone(), moves: true, load_balancers, ..Duties::default() };
         permissions::check(&client, &settings.borrow().settings.clone(), &duties).await?;
         stores.watch(&settings.borrow().settings);
         stores.completed().await;

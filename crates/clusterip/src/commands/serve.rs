@@ -86,6 +86,10 @@ pub struct Serve {
     /// The own namespace, with Lease and Secret [default: that of the service account or kubeconfig]
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
+    /// The namespace of the agents, with the Leases that say which node holds which external address
+    /// [default: the own namespace]
+    #[arg(long, value_name = "NAMESPACE")]
+    agents_namespace: Option<String>,
     /// The Service in front, for the names in the certificate
     #[arg(long, value_name = "NAME", default_value = "clusterip")]
     service: String,
@@ -160,6 +164,7 @@ impl Serve {
     async fn serve(self) -> anyhow::Result<()> {
         let client = connect::client(self.kubeconfig.as_deref()).await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+        let agents_namespace = self.agents_namespace.clone().unwrap_or_else(|| namespace.clone());
         let metrics = Arc::new(Metrics::new());
         let me = Identity::new(Role::Serve);
         let mut leader = Leader::new(client.clone(), &namespace, me.clone(), Timing::default());
@@ -248,7 +253,7 @@ impl Serve {
         let external = external::controller::Controller {
             evaluator: evaluator.clone(),
             client: client.clone(),
-            namespace: namespace.clone(),
+            namespace: agents_namespace.clone(),
             settings: settings.clone(),
             leadership: leadership.clone(),
             metrics: Arc::clone(&metrics),
@@ -279,7 +284,7 @@ impl Serve {
         }
         if let Some(address) = self.ui {
             let ui = UiServer::bind(address, ui::server::Limits::default()).await?;
-            let audit = LiveAudit::new(evaluator.clone()).reading_leases(client.clone(), &namespace);
+            let audit = LiveAudit::new(evaluator.clone()).reading_leases(client.clone(), &agents_namespace);
             tracing::info!(url = %format_args!("http://{}/", ui.local_addr()), "showing the map");
             let end = until(&stopped);
             tasks.spawn(async move { Ok(ui.run(Arc::new(move || Ok(audit.audit()?)), end).await?) });
@@ -360,8 +365,10 @@ impl Serve {
         Duties {
             namespace: namespace.to_owned(),
             moves: true,
+            load_balancers: self.move_load_balancers,
             nodes: true,
             external: true,
+            agents_namespace: self.agents_namespace.clone(),
             agent: false,
             claims: self.claims == claims::Kept::Lease,
             authority: self.tls_cert.is_none().then(|| authority::SECRET.to_owned()),
@@ -370,6 +377,7 @@ impl Serve {
                 own: self.register_url.is_some(),
             }),
             settings: self.settings_configmap.clone(),
+            settings_namespace: None,
         }
     }
 
