@@ -131,6 +131,7 @@ e2e-tests: policy.wasm control-plane $(HELM_USED) ## Test on a real control plan
 	@if command -v "$${KWCTL:-kwctl}" >/dev/null; then \
 		command -v bats >/dev/null || { echo "bats is missing: apt-get install bats" >&2; exit 1; }; \
 		command -v jq >/dev/null || { echo "jq is missing: apt-get install jq" >&2; exit 1; }; \
+		cargo build --quiet $(HOSTED) --bin clusterip; \
 		bats e2e-tests/sessions.bats; \
 	else \
 		scripts/skip kwctl "e2e-tests/sessions.bats needs kwctl; \`cargo test\` replayed the same sessions"; \

@@ -21,6 +21,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use serde_json::{Value, json};
 
+use crate::missing;
 use crate::support::bad_client;
 use crate::support::cluster::Place;
 use crate::support::control_plane::{ControlPlane, Options};
@@ -663,7 +664,7 @@ async fn faults() {
     if wanted("clock") {
         match a_clock_is_wrong(plane, count(300)).await {
             Some(row) => rows.push(row),
-            None => println!("skipped: a wrong clock needs libfaketime: sudo apt-get install faketime"),
+            None => missing::skip("faketime", "a wrong clock needs libfaketime: sudo apt-get install faketime"),
         }
     }
     if wanted("webhook") {
