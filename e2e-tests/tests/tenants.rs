@@ -56,7 +56,6 @@ const LOST: Duration = Duration::from_secs(20);
 /// A control plane with `deploy/external`, and the server that its Deployment runs.
 struct Scene {
     plane: ControlPlane,
-    client: Client,
     host: Option<Host>,
     port: u16,
 }
@@ -75,7 +74,7 @@ impl Scene {
         scene.host.as_mut().unwrap().ready().await;
         eventually("the webhook to be asked", async || {
             let unknown = annotated("trial", json!({"clusterip-policy/pool": "unknown"}), json!({}));
-            scene.create(&scene.client, "default", &unknown, "?dryRun=All").await.err()
+            scene.create(&scene.admin(), "default", &unknown, "?dryRun=All").await.err()
         })
         .await;
         scene.host.as_ref().unwrap().logged("leading").await;
@@ -83,8 +82,12 @@ impl Scene {
     }
 
     fn without_server() -> Self {
-        let plane = ControlPlane::start(Options::default());
-        Self { client: plane.client(), plane, host: None, port: free_port() }
+        Self { plane: ControlPlane::start(Options::default()), host: None, port: free_port() }
+    }
+
+    /// The administrator, for the test that asks.
+    fn admin(&self) -> Client {
+        self.plane.client()
     }
 
     /// Applies `deploy/external`, but for the policies of the API server, and with a webhook that this test can reach.
@@ -97,7 +100,7 @@ impl Scene {
     /// Starts the program of the Deployment, which may move load balancers, too, and does not wait.
     async fn serve(&mut self, settings: &str) {
         let path = "/apis/apps/v1/namespaces/clusterip-policy/deployments/clusterip";
-        let deployed: Value = self.client.request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
+        let deployed: Value = self.admin().request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
         let mut pod = deployed["spec"]["template"].clone();
         let args = pod.pointer_mut("/spec/containers/0/args").unwrap().as_array_mut().unwrap();
         let configmap = args.iter().position(|arg| *arg == "--settings-configmap").unwrap();
@@ -132,14 +135,15 @@ impl Scene {
     /// How long it takes until a Service of the namespace has followed its annotation to the Windows pool, from the
     /// request that changes it; at most [`LOST`].
     async fn time_to_move(&self, namespace: &str, name: &str) -> Duration {
+        let admin = self.admin();
         let linux = annotated(name, json!({"clusterip-policy/os": "linux"}), json!({}));
-        let created = self.create(&self.client, namespace, &linux, "").await.unwrap();
+        let created = self.create(&admin, namespace, &linux, "").await.unwrap();
         assert!(within(addresses(&created)[0], LINUX), "{created}");
         let begin = Instant::now();
         let windows = json!({"metadata": {"annotations": {"clusterip-policy/os": "windows"}}});
-        request(&self.client, Method::PATCH, &path(namespace, name), &windows).await.unwrap();
+        request(&admin, Method::PATCH, &path(namespace, name), &windows).await.unwrap();
         while begin.elapsed() < LOST {
-            let now = stored(&self.client, namespace, name).await.unwrap();
+            let now = stored(&admin, namespace, name).await.unwrap();
             if addresses(&now).first().is_some_and(|address| within(*address, WINDOWS)) {
                 break;
             }
@@ -165,10 +169,10 @@ impl Scene {
     /// Waits for an Event of this reason about a Service.
     async fn told(&self, namespace: &str, name: &str, reason: &str) {
         let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-        let mut last = Vec::new();
+        let (admin, mut last) = (self.admin(), Vec::new());
         let deadline = Instant::now() + LOST;
         while Instant::now() < deadline {
-            let list: Value = self.client.request(Request::get(&path).body(Vec::new()).unwrap()).await.unwrap();
+            let list: Value = admin.request(Request::get(&path).body(Vec::new()).unwrap()).await.unwrap();
             let events = list["items"].as_array().unwrap().iter();
             let about = events.filter(|event| event["regarding"]["name"] == name);
             last = about.map(|event| format!("{}: {}", event["reason"], event["note"])).collect();
@@ -182,9 +186,9 @@ impl Scene {
 
     /// Watches for [`BOUND`] that a Service stays as it should be: `wrong` says what is wrong with it.
     async fn stays(&self, namespace: &str, name: &str, wrong: impl Fn(&Value) -> Option<String>) {
-        let deadline = Instant::now() + BOUND;
+        let (admin, deadline) = (self.admin(), Instant::now() + BOUND);
         while Instant::now() < deadline {
-            let now = stored(&self.client, namespace, name).await.unwrap();
+            let now = stored(&admin, namespace, name).await.unwrap();
             if let Some(wrong) = wrong(&now) {
                 panic!("{namespace}/{name}: {wrong}: {now:#}");
             }
@@ -218,10 +222,14 @@ impl Tenant<'_> {
 
     /// Creates a Service in the state that a move leaves it in, with this journal.
     async fn forges(&self, name: &str, journal: &Value, more: Value) -> Value {
-        let mut annotations = json!({MOVING: journal.to_string()});
-        json_patch::merge(&mut annotations, &more);
         let half_moved = json!({"type": "ExternalName", "externalName": "moving.invalid"});
-        self.creates(&annotated(name, annotations, half_moved)).await
+        let mut service = annotated(name, more, half_moved);
+        // What the API server makes of the spec: a journal tells later changes apart by that.
+        let tried = self.scene.create(&self.client, &self.namespace, &service, "?dryRun=All").await.unwrap();
+        let mut journal = journal.clone();
+        journal["released"] = tried["spec"].clone();
+        service["metadata"]["annotations"][MOVING] = journal.to_string().into();
+        self.creates(&service).await
     }
 }
 
@@ -270,8 +278,9 @@ async fn a_forged_journal_writes_no_load_balancer_status() {
     let no_controller = json!({"type": "LoadBalancer", "loadBalancerClass": "example.com/none"});
     let plain = mallory.creates(&service("allowed", no_controller.clone())).await;
     let status = json!({"status": {"loadBalancer": {"ingress": ingress}}});
-    let forbidden = mallory.request(Method::PATCH, &format!("{}/status", path(&mallory.namespace, "allowed")), &status);
-    assert!(forbidden.await.unwrap_err().contains("forbidden"), "a tenant may write the status: {plain}");
+    let of_plain = format!("{}/status", path(&mallory.namespace, "allowed"));
+    let forbidden = mallory.request(Method::PATCH, &of_plain, &status).await;
+    assert!(forbidden.unwrap_err().contains("forbidden"), "a tenant may write the status: {plain}");
 
     let no_status = |service: &Value| {
         (!service["status"]["loadBalancer"]["ingress"].is_null())
@@ -329,7 +338,7 @@ async fn a_forged_journal_gets_no_address_of_another_pool() {
     // The addresses are the other team's still.
     scene.plane.namespace("blue").await;
     let blue = service("blue", json!({"clusterIP": "172.21.8.101"}));
-    scene.create(&scene.client, "blue", &blue, "").await.unwrap();
+    scene.create(&scene.admin(), "blue", &blue, "").await.unwrap();
 }
 
 /// The third row: the same with external addresses.
@@ -453,7 +462,7 @@ async fn addresses_in_an_annotation_fill_no_pool() {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let mut refused = Vec::new();
         for nth in 0..50 {
-            match scene.create(&scene.client, "narrow", &service(&format!("web-{nth}"), json!({})), "").await {
+            match scene.create(&scene.admin(), "narrow", &service(&format!("web-{nth}"), json!({})), "").await {
                 Ok(created) => assert!(within(addresses(&created)[0], NARROW), "{created}"),
                 Err(error) => refused.push(error),
             }
@@ -488,7 +497,7 @@ async fn an_empty_cluster_ip_pins_no_address() {
     let deployments = format!("/apis/apps/v1/namespaces/{namespace}/deployments/web");
     apply(deployment("web", on("windows")), deployments).await;
     let moved = async || {
-        let web = stored(&scene.client, namespace, "web").await.unwrap();
+        let web = stored(&scene.admin(), namespace, "web").await.unwrap();
         addresses(&web).first().is_some_and(|address| within(*address, WINDOWS)).then_some(())
     };
     eventually_within(LOST, "the Service to follow its Deployment", moved).await;
@@ -504,28 +513,30 @@ async fn no_create_is_refused_while_a_cluster_of_misplaced_services_is_surveyed(
     let mut scene = Scene::without_server();
     let others = scene.plane.namespace("others").await;
     let create = async |nth: usize| {
-        scene.create(&scene.client, &others, &service(&format!("other-{nth}"), json!({})), "").await.unwrap()
+        scene.create(&scene.admin(), &others, &service(&format!("other-{nth}"), json!({})), "").await.unwrap()
     };
     stream::iter((0..OTHERS).map(create)).buffer_unordered(40).collect::<Vec<_>>().await;
     scene.install().await;
     // Until the server answers, creates fail: all that succeed were placed by it.
     let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/clusterip-policy";
-    let mut webhooks: Value = scene.client.request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
+    let mut webhooks: Value = scene.admin().request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
     webhooks["webhooks"][0]["failurePolicy"] = "Fail".into();
     scene.plane.kubectl_with(&["replace", "-f", "-"], &webhooks.to_string()).await.ok();
     let shop = scene.plane.namespace("shop").await;
     let probe = service("probe", json!({}));
     let path = "?dryRun=All";
-    eventually("the webhook to be in force", async || scene.create(&scene.client, &shop, &probe, path).await.err())
+    eventually("the webhook to be in force", async || scene.create(&scene.admin(), &shop, &probe, path).await.err())
         .await;
 
-    scene.serve(SETTINGS).await;
+    // Hardly more addresses than are to be created.
+    let half = SETTINGS.replace(LINUX, "172.21.0.0/25");
+    scene.serve(&half).await;
     let first = creates_while_it_works(&scene, &shop, "first").await;
     assert_eq!(first, BTreeMap::from([(LINUX.to_owned(), 60)]));
 
     // The Linux pool is another range now: nothing lies in it.
     let file = scene.host.as_ref().unwrap().folder().join("settings.yaml");
-    std::fs::write(file, SETTINGS.replace(LINUX, "172.21.2.0/24")).unwrap();
+    std::fs::write(file, SETTINGS.replace(LINUX, "172.21.2.0/25")).unwrap();
     let second = creates_while_it_works(&scene, &shop, "second").await;
     assert_eq!(second.values().sum::<usize>(), 60, "{second:?}");
     let placed = |range: &str| second.get(range).copied().unwrap_or_default();
@@ -541,7 +552,7 @@ async fn creates_while_it_works(scene: &Scene, namespace: &str, names: &str) -> 
         tokio::time::sleep(Duration::from_millis(30 * nth + 250 * nth.saturating_sub(29))).await;
         let manifest = service(&format!("{names}-{nth}"), json!({}));
         // The server is not there yet, or not ready.
-        let there = async || match scene.create(&scene.client, namespace, &manifest, "").await {
+        let there = async || match scene.create(&scene.admin(), namespace, &manifest, "").await {
             Err(error) if error.contains("failed calling webhook") => None,
             done => Some(done),
         };
