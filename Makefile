@@ -13,6 +13,8 @@ XDG_CACHE_HOME ?=
 # The project cache: the tools, the control plane and helm that are built here. It lies outside of the tree,
 # so `make clean` keeps it.
 CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/clusterip-policy
+# Recipes change the folder.
+override CACHE := $(abspath $(CACHE))
 # A folder with the Kubernetes programs to test on, instead of those that are built here.
 KUBEBUILDER_ASSETS ?=
 # A helm to test deploy/chart with, instead of the one that is built here.
