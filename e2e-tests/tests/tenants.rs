@@ -22,7 +22,7 @@ use crate::support::host::{Host, free_port};
 use crate::support::moving::{path, stored};
 use crate::support::node::as_in_a_pod;
 use crate::support::runbook::{Operator, Step};
-use crate::support::served::{addresses, annotated, deployment, on, service, within};
+use crate::support::served::{addresses, annotated, deployment, on, service, with_ranges, within};
 
 const MALLORY: &str = "mallory";
 const LINUX: &str = "172.21.0.0/24";
@@ -112,7 +112,8 @@ impl Scene {
         args.drain(configmap..configmap + 2);
         args.retain(|arg| *arg != "--move-load-balancers");
         args.push("--move-load-balancers".into());
-        self.host = Some(as_in_a_pod(&self.plane, self.port, &pod).await.settings(settings).spawn());
+        let settings = with_ranges(&self.plane, settings);
+        self.host = Some(as_in_a_pod(&self.plane, self.port, &pod).await.settings(&settings).spawn());
     }
 
     /// A namespace in which the user of this name has the rights of `edit`, and a client of that user.
@@ -539,7 +540,8 @@ async fn no_create_is_refused_while_a_cluster_of_misplaced_services_is_surveyed(
     let first = creates_while_it_works(&scene, &shop, "first").await;
     // The Linux pool is another range now: nothing lies in it.
     let file = scene.host.as_ref().unwrap().folder().join("settings.yaml");
-    std::fs::write(file, SETTINGS.replace(LINUX, "172.21.2.0/25")).unwrap();
+    let other = SETTINGS.replace(LINUX, "172.21.2.0/25");
+    std::fs::write(file, with_ranges(&scene.plane, &other)).unwrap();
     let second = creates_while_it_works(&scene, &shop, "second").await;
     let placed = |range: &str| second.get(range).copied().unwrap_or_default();
     // The first ones may be placed by the old settings.

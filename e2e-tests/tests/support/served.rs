@@ -290,7 +290,7 @@ pub fn place(address: IpAddr) -> &'static str {
 }
 
 /// The settings, with the cluster's ranges where it does not tell them itself: an operator writes them then.
-fn with_ranges(plane: &ControlPlane, settings: &str) -> String {
+pub fn with_ranges(plane: &ControlPlane, settings: &str) -> String {
     if plane.tells_addresses() || settings.contains("serviceCIDRs") {
         return settings.to_owned();
     }
