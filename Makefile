@@ -34,7 +34,7 @@ HOSTED := --locked --release --workspace --exclude clusterip-core
 
 # Tools run for seconds: building them without optimisation saves minutes.
 INSTALL := CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=256 \
-	CARGO_PROFILE_RELEASE_DEBUG=false cargo install --quiet --locked --root $(TOOLS)
+	CARGO_PROFILE_RELEASE_DEBUG=false cargo install --quiet --root $(TOOLS)
 
 # The runner must be of the version that the tests are linked with.
 WASM_BINDGEN := $(shell awk '/^name = "wasm-bindgen"$$/ {getline; gsub(/"/, ""); print $$3}' Cargo.lock)
