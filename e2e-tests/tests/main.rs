@@ -1,6 +1,8 @@
 //! Tests against a real control plane: what the API server does is part of what is tested.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../missing.rs"]
+mod missing;
 mod support;
 
 mod admission;
@@ -46,5 +48,6 @@ mod replicas;
 mod service_ranges;
 mod settings;
 mod takeover;
+mod tenants;
 mod tuned;
 mod upgrades;
