@@ -217,12 +217,10 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
             .cluster("", "services", &["get", "update"])
             .cluster("networking.k8s.io", "ipaddresses", &["get"])
             .cluster(EVENTS.0, EVENTS.1, &["create", "patch"])
-            // The records of moves, and what administrators ask for: named after Services.
-            .add("apps", "controllerrevisions", None, own, None, &["get", "list", "watch", "create", "delete"])
             // A name can't restrict `create`: the object has none before.
             .add("coordination.k8s.io", "leases", None, own, None, &["create"])
             .add("coordination.k8s.io", "leases", None, own, Some(LEASE), &["get", "update"])
-            // The records of moves. Their names have the UIDs of Services in them.
+            // The records of moves, and what administrators ask for. Their names have the UIDs of Services in them.
             .add("apps", "controllerrevisions", None, own, None, &["get", "list", "watch", "create", "delete"]);
     }
     if duties.moves && duties.load_balancers {

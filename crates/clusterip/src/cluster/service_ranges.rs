@@ -35,7 +35,7 @@ impl From<Vec<String>> for ServiceRanges {
 impl ServiceRanges {
     /// The ranges that the `ServiceCIDR` objects among these name.
     pub fn of<O: Borrow<Value>>(objects: impl IntoIterator<Item = O>) -> Self {
-        let (mut primary, mut others): (Vec<(String, String)>, Vec<(String, String)>) = (Vec::new(), Vec::new());
+        let (mut primary, mut others) = (Vec::<(String, String)>::new(), Vec::new());
         let (mut usable, mut refused): (Vec<IpNet>, Vec<Refused>) = (Vec::new(), Vec::new());
         for object in objects {
             let object = object.borrow();

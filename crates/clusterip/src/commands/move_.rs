@@ -78,6 +78,10 @@ pub struct Move {
     /// Services of type LoadBalancer, too: their cloud may take the load balancer down meanwhile
     #[arg(long)]
     load_balancers: bool,
+    /// This Service, too, though the control plane calls it: a webhook, an aggregated API or a CRD conversion may fail
+    /// while it moves. May be given several times
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service_name)]
+    called_by_control_plane: Vec<Id>,
     /// Show what would move, and stop
     #[arg(long)]
     dry_run: bool,
@@ -133,6 +137,7 @@ impl Move {
         permissions::check(&client, &settings.borrow().settings.clone(), &duties).await?;
         stores.watch(&settings.borrow().settings);
         stores.completed().await;
+        stores.control_plane_services().settled().await;
         let evaluator = Evaluator::new(module, settings, stores, ledger, Arc::clone(&metrics));
         // Whoever calls this has seen the list: endpoints that are ready don't stand against it.
         let allowed = Allowed { any: true, ready: true, load_balancers: self.load_balancers };
@@ -183,7 +188,8 @@ impl Move {
             let Some(service) = stored(reconciler, &id) else { continue };
             let this = Arc::clone(reconciler);
             let (evaluator, at) = (this.evaluator().clone(), service.clone());
-            let look = move || misplaced::look(&evaluator, &at, this.allowed(), None);
+            let request = self.request(&id, text(&service, &["metadata", "uid"]));
+            let look = move || misplaced::look(&evaluator, &at, this.allowed(), Some(&request));
             let finding = tokio::task::spawn_blocking(look).await?;
             let finding = finding.with_context(|| format!("service {}/{}", id.0, id.1))?;
             let mut row = Row {
@@ -273,7 +279,7 @@ impl Move {
             async move {
                 let id = job.id();
                 let ended = if handed_over {
-                    hand_it_over(client, namespace, job).await
+                    self.hand_it_over(client, namespace, job).await
                 } else {
                     move_it(reconciler, job).await
                 };
@@ -291,6 +297,30 @@ impl Move {
         }
         ended.sort();
         Ok(ended.into_iter().filter_map(|(id, ended)| Some((id, ended.err()?))).collect())
+    }
+
+    /// What this command asks for a Service.
+    fn request(&self, id: &Id, uid: &str) -> Request {
+        Request {
+            namespace: id.0.clone(),
+            name: id.1.clone(),
+            uid: uid.to_owned(),
+            control_plane: self.called_by_control_plane.contains(id),
+        }
+    }
+
+    /// Has a running server move a Service: what happened, or why it was not moved.
+    async fn hand_it_over(&self, client: &Client, server_namespace: &str, job: Job) -> Result<String, String> {
+        let id = job.id();
+        let (from, uid) = match &job {
+            Job::Move { misplaced, .. } => (misplaced.from.clone(), misplaced.uid.clone()),
+            Job::Finish { journal, from } => (from.clone(), journal.uid.clone()),
+        };
+        // What this process holds for the Service would stand in the server's way.
+        drop(job);
+        let request = self.request(&id, &uid);
+        let now = hand_over::hand_over(client, server_namespace, &request, &from).await?;
+        Ok(format!("moved from {} to {}", listed(&from), listed(&now)))
     }
 }
 
@@ -312,18 +342,12 @@ async fn move_it(reconciler: &Reconciler, job: Job) -> Result<String, String> {
     }
 }
 
-/// Has a running server move a Service: what happened, or why it was not moved.
-async fn hand_it_over(client: &Client, server_namespace: &str, job: Job) -> Result<String, String> {
-    let (namespace, name) = job.id();
-    let (from, uid) = match &job {
-        Job::Move { misplaced, .. } => (misplaced.from.clone(), misplaced.uid.clone()),
-        Job::Finish { journal, from } => (from.clone(), journal.uid.clone()),
-    };
-    // What this process holds for the Service would stand in the server's way.
-    drop(job);
-    let request = Request { namespace, name, uid, control_plane: false };
-    let now = hand_over::hand_over(client, server_namespace, &request, &from).await?;
-    Ok(format!("moved from {} to {}", listed(&from), listed(&now)))
+/// Reads `NAMESPACE/NAME`.
+fn service_name(text: &str) -> Result<Id, String> {
+    match text.split('/').collect::<Vec<_>>()[..] {
+        [namespace, name] if !namespace.is_empty() && !name.is_empty() => Ok((namespace.to_owned(), name.to_owned())),
+        _ => Err("expected NAMESPACE/NAME".to_owned()),
+    }
 }
 
 /// Asks for confirmation.

@@ -7,6 +7,7 @@ use clusterip_core::settings::Pool;
 use serde_json::Value;
 use thiserror::Error;
 
+use super::control_plane_services::{MOVE_OPTION, called_by};
 use super::endpoints;
 use super::journal::Journal;
 use super::requests::Request;
@@ -149,6 +150,8 @@ pub fn look(
         report(Reason::Never, format!("annotation {MOVE_ANNOTATION}: never"))
     } else if text(service, &["spec", "type"]) == "LoadBalancer" && !allowed.load_balancers {
         report(Reason::LoadBalancer, "type LoadBalancer: a cloud might take its load balancer down".to_owned())
+    } else if let Some(detail) = control_plane(evaluator, namespace, name, request) {
+        report(Reason::ControlPlane, detail)
     } else if disturbed > 0 && !allowed.ready && asked_by == AskedBy::Nobody {
         report(Reason::ReadyEndpoints, format!("{disturbed} ready endpoints can be reached where it is"))
     } else if answer.mutated_object.is_none() {
@@ -167,6 +170,22 @@ pub fn look(
         asked_by,
         verdict,
     })))
+}
+
+/// Why a Service that the control plane calls stays; nothing for others, and where an administrator asks for it.
+fn control_plane(evaluator: &Evaluator, namespace: &str, name: &str, request: Option<&Request>) -> Option<String> {
+    if request.is_some_and(|request| request.control_plane) {
+        return None;
+    }
+    match evaluator.stores().control_plane_services().callers(namespace, name) {
+        Ok(callers) if callers.is_empty() => None,
+        Ok(callers) => Some(format!(
+            "{}: the API server could not call it while it moves; `clusterip move {MOVE_OPTION} {namespace}/{name}` moves \
+             it",
+            called_by(&callers)
+        )),
+        Err(unknown) => Some(unknown.to_string()),
+    }
 }
 
 /// Holds addresses for a Service that moves: all its addresses after the move, one that stays among them, and what

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use http::Request;
 use kube::Client;
 use serde_json::Value;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use super::affected::Id;
 use super::alternatives::Alternatives;
@@ -24,6 +23,7 @@ use super::records::RecordError;
 use super::replicas::Agreement;
 use super::requests::{self, Requests};
 use super::step;
+use crate::background;
 use crate::cluster::failure::words;
 use crate::cluster::ledger::Owner;
 use crate::cluster::object::{service_path, text};
@@ -80,8 +80,6 @@ pub struct Reconciler {
     allowed: Allowed,
     /// What the other replicas go by; none where there are no others.
     agreement: Option<watch::Receiver<Agreement>>,
-    /// A look computes: more at once would make none faster, and the webhook's answers slower.
-    looks: Arc<Semaphore>,
     brakes: Mutex<Brakes>,
     found: Mutex<Found>,
     /// Moves that another leader has left, by Service.
@@ -119,7 +117,6 @@ impl Reconciler {
             metrics,
             allowed,
             agreement: None,
-            looks: Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from))),
             brakes: Mutex::default(),
             found: Mutex::default(),
             left: Mutex::default(),
@@ -290,15 +287,12 @@ impl Reconciler {
 
     async fn look(self: &Arc<Self>, id: &Id, service: Value) -> Result<Finding, String> {
         let request = self.requests.of(id, text(&service, &["metadata", "uid"]));
-        let turn = Arc::clone(&self.looks).acquire_owned().await.map_err(|error| error.to_string())?;
         let this = Arc::clone(self);
         let look = move || {
-            let found = misplaced::look(&this.evaluator, &service, this.allowed, request.as_ref());
-            let found = found.map_err(|error| error.to_string());
-            drop(turn);
-            found
+            misplaced::look(&this.evaluator, &service, this.allowed, request.as_ref())
+                .map_err(|error| error.to_string())
         };
-        tokio::task::spawn_blocking(look).await.map_err(|error| error.to_string())?
+        background::run(look).await.map_err(|error| error.to_string())?
     }
 
     async fn misplaced(self: &Arc<Self>, id: &Id, service: &Value, misplaced: Misplaced) -> Next {
@@ -357,7 +351,7 @@ impl Reconciler {
     pub async fn hold_targets(self: &Arc<Self>, service: Value) -> Result<(Vec<IpAddr>, Box<Evaluation>), String> {
         let this = Arc::clone(self);
         let hold = move || misplaced::hold_targets(&this.evaluator, &service);
-        let held = tokio::task::spawn_blocking(hold).await.map_err(|error| error.to_string())?;
+        let held = background::run(hold).await.map_err(|error| error.to_string())?;
         held.map(|(to, evaluation)| (to, Box::new(evaluation))).map_err(|error: NoTarget| error.to_string())
     }
 
@@ -390,8 +384,7 @@ impl Reconciler {
         evaluation.settle(&to);
         // The old address is its way back, as long as the move lasts.
         let owner = Owner::new(&misplaced.namespace, &misplaced.name, "");
-        let ledger = self.evaluator.ledger();
-        misplaced.from.iter().for_each(|address| ledger.note_chosen_by_hand(*address, &owner));
+        misplaced.from.iter().for_each(|address| self.evaluator.note_chosen_by_hand(*address, &owner));
         let targets = Alternatives::new(&self.evaluator, &live);
         let order = Order {
             namespace: misplaced.namespace.clone(),
@@ -410,7 +403,7 @@ impl Reconciler {
             Ok(_) => to.into_iter().chain(misplaced.from.clone()).collect(),
             Err(_) => Vec::new(),
         };
-        ledger.release(&unused);
+        self.evaluator.ledger().release(&unused);
         self.tell_end(&(misplaced.namespace.clone(), misplaced.name.clone()), &misplaced.uid, &ended).await;
         ended
     }

@@ -22,6 +22,7 @@ use super::misplaced::{self, Finding, Verdict};
 use super::queue::FairQueue;
 use super::reconcile::{Next, Reconciler};
 use super::step::MOVING_NAME;
+use crate::background;
 use crate::cluster::object::{name, namespace, text};
 use crate::cluster::stores::Change;
 use crate::live_settings::LiveSettings;
@@ -69,7 +70,7 @@ impl Controller {
         let mut approval = tokio::time::interval(APPROVAL);
         tokio::select! {
             () = &mut shutdown => return,
-            () = self.reconciler.evaluator().stores().completed() => {}
+            () = self.all_is_known() => {}
         }
         self.leadership.mark_changed();
         loop {
@@ -138,6 +139,13 @@ impl Controller {
         while jobs.join_next().await.is_some() {}
     }
 
+    /// Waits until the cluster is known, and which Services the control plane calls, as far as that can be found out.
+    async fn all_is_known(&self) {
+        let stores = self.reconciler.evaluator().stores();
+        stores.completed().await;
+        stores.control_plane_services().settled().await;
+    }
+
     /// The Services whose moves other leaders have left. It is asked until the API server tells, since they may have
     /// no address.
     async fn left_moves(&self) -> Vec<Id> {
@@ -198,7 +206,7 @@ impl Controller {
         }
         let reconciler = Arc::clone(&self.reconciler);
         let ids = self.all();
-        let survey = tokio::task::spawn_blocking(move || survey(&reconciler, &ids));
+        let survey = background::run_long(move || survey(&reconciler, &ids));
         let Ok((misplaced, managed)) = survey.await else { return carried_out };
         let count = misplaced.len();
         if self.reconciler.brakes().settings_changed(misplaced, managed) {
