@@ -108,7 +108,8 @@ async fn tenants_do_not_write_the_annotation_of_a_move() {
         ("an administrator creates with it".to_owned(), outcome(admin.create(&dry_run, &new()).await), "allowed"),
     ];
     // Who, the annotation before and after, and what becomes of the update.
-    let rows: [(&str, &Api<DynamicObject>, Option<&str>, Option<&str>, &str); 9] = [
+    type Row<'a> = (&'a str, &'a Api<DynamicObject>, Option<&'a str>, Option<&'a str>, &'static str);
+    let rows: [Row<'_>; 9] = [
         ("mallory adds it", &mallory, None, Some(ONE), "refused"),
         ("mallory adds an empty one", &mallory, None, Some(""), "refused"),
         ("mallory changes it", &mallory, Some(ONE), Some(OTHER), "refused"),

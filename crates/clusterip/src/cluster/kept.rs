@@ -158,8 +158,19 @@ mod tests {
 
     /// Everything that is kept of some kind, and more.
     fn object() -> Value {
+        let expression = |operator: &str| json!({"key": "a", "operator": operator, "values": ["b"]});
+        let term = json!({
+            "matchExpressions": [expression("In"), expression("NotIn"), expression("Gt")],
+            "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}, {"key": "metadata.name"}],
+        });
         let pod = json!({
-            "affinity": {"nodeAffinity": {"a": 1}, "podAffinity": {"b": 2}},
+            "affinity": {
+                "nodeAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": term}],
+                    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]},
+                },
+                "podAffinity": {"b": 2},
+            },
             "containers": [{"name": "web"}],
             "nodeName": "n",
             "nodeSelector": {"kubernetes.io/os": "windows"},
@@ -193,11 +204,12 @@ mod tests {
                 "namespace": "shop",
                 "uid": "u",
                 "deletionTimestamp": "2026-01-01T00:00:00Z",
-                "labels": {"app": "web"},
+                "labels": {"app": "web", "kubernetes.io/service-name": "web"},
                 "annotations": {
                     "clusterip-policy/os": "windows",
                     "scheduler.alpha.kubernetes.io/node-selector": "a=b",
                     "metallb.io/loadBalancerIPs": "10.0.9.3",
+                    "clusterip-policy/other": "x",
                     "other": "x",
                 },
                 "managedFields": [{"manager": "author"}],
@@ -214,20 +226,29 @@ mod tests {
 
     #[test]
     fn fields_by_kind() {
-        let annotations =
-            json!({"clusterip-policy/os": "windows", "scheduler.alpha.kubernetes.io/node-selector": "a=b"});
-        let bare = json!({"name": "web", "namespace": "shop", "annotations": annotations});
+        let bare = json!({"name": "web", "namespace": "shop"});
         let mut labelled = bare.clone();
-        labelled["labels"] = json!({"app": "web"});
+        labelled["labels"] = json!({"app": "web", "kubernetes.io/service-name": "web"});
         let mut ended = bare.clone();
         ended["deletionTimestamp"] = json!(true);
+        let mut namespace = labelled.clone();
+        namespace["annotations"] =
+            json!({"clusterip-policy/os": "windows", "scheduler.alpha.kubernetes.io/node-selector": "a=b"});
+        let mut slice = bare.clone();
+        slice["labels"] = json!({"kubernetes.io/service-name": "web"});
         let mut service = labelled.clone();
         service["uid"] = json!("u");
-        service["annotations"]["metallb.io/loadBalancerIPs"] = json!("10.0.9.3");
+        service["annotations"] = json!({"clusterip-policy/os": "windows", "metallb.io/loadBalancerIPs": "10.0.9.3"});
         service["deletionTimestamp"] = json!(true);
         service["managedFields"] = json!([{}]);
         let pod = json!({
-            "affinity": {"nodeAffinity": {"a": 1}},
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{
+                "matchExpressions": [
+                    {"key": "a", "operator": "In", "values": ["b"]},
+                    {"key": "a", "operator": "NotIn"},
+                ],
+                "matchFields": [{"key": "metadata.name"}],
+            }]}}},
             "nodeName": "n",
             "nodeSelector": {"kubernetes.io/os": "windows"},
             "os": {"name": "windows"},
@@ -244,7 +265,7 @@ mod tests {
                     "loadBalancerIP": "10.0.9.2", "loadBalancerClass": "a/b", "ports": [{"port": 80, "protocol": "TCP"}],
                 }, "status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.2", "ipMode": "VIP"}]}}}),
             ),
-            ("v1", "Namespace", json!({"metadata": labelled})),
+            ("v1", "Namespace", json!({"metadata": namespace})),
             (
                 "v1",
                 "Node",
@@ -267,7 +288,7 @@ mod tests {
             (
                 "discovery.k8s.io/v1",
                 "EndpointSlice",
-                json!({"metadata": labelled, "endpoints": [{"conditions": {"ready": true}, "nodeName": "n"}]}),
+                json!({"metadata": slice, "endpoints": [{"conditions": {"ready": true}, "nodeName": "n"}]}),
             ),
             ("apps/v1", "Deployment", json!({"metadata": bare, "spec": {"template": template}})),
             (
@@ -286,5 +307,127 @@ mod tests {
         }
         let nameless = serde_json::from_value(json!({"metadata": {"namespace": "shop"}, "spec": {}})).unwrap();
         assert_eq!(Keeper::new(&("v1".to_owned(), "Service".to_owned())).keep(nameless), None);
+    }
+
+    fn kept(api_version: &str, kind: &str, object: &Value) -> Value {
+        let watched = serde_json::from_value(object.clone()).unwrap();
+        Keeper::new(&(api_version.to_owned(), kind.to_owned())).keep(watched).unwrap()
+    }
+
+    /// Numbered texts of about a kilobyte each, together a megabyte.
+    fn a_thousand<T>(item: impl Fn(usize, String) -> T) -> Vec<T> {
+        (0..1000).map(|number| item(number, format!("{number:01000}"))).collect()
+    }
+
+    /// A tenant can write objects of a megabyte, any number of them.
+    #[test]
+    fn an_object_of_a_megabyte_takes_little() {
+        let names = |prefix: &str| -> Value {
+            a_thousand(|number, text| (format!("{prefix}{number}"), text)).into_iter().collect()
+        };
+        let preferred = a_thousand(
+            |_, text| json!({"weight": 1, "preference": {"matchExpressions": [{"key": "a", "operator": "In", "values": [text]}]}}),
+        );
+        let required = |values: &dyn Fn(String) -> Value| {
+            let terms = a_thousand(
+                |_, text| json!({"matchExpressions": [{"key": "a", "operator": "In", "values": values(text)}]}),
+            );
+            json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}})
+        };
+        let deployment = |annotations: Value, labels: Value, spec: Value| {
+            json!({
+                "metadata": {"name": "web", "namespace": "shop", "annotations": annotations, "labels": annotations},
+                "spec": {"template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}},
+            })
+        };
+        let pod = |affinity: Value| json!({"affinity": {"nodeAffinity": affinity}, "nodeSelector": {"kubernetes.io/os": "windows"}});
+        let web = || json!({"app": "web"});
+        let service = |metadata: Value, spec: Value| {
+            let mut object = json!({"metadata": metadata, "spec": spec});
+            object["metadata"]["name"] = "web".into();
+            object["metadata"]["namespace"] = "shop".into();
+            object
+        };
+        let long = |key: &str| service(json!({"annotations": {(key): "x".repeat(1 << 20)}}), json!({}));
+        let owners = a_thousand(|_, text| json!({"manager": text, "fieldsV1": {"f:spec": {"f:clusterIP": {}}}}));
+        let ports = a_thousand(|number, text| json!({"port": number, "name": text}));
+        let moving: Vec<Value> = a_thousand(|_, _| json!("10.0.0.1"));
+        let moving = json!({"from": moving, "spec": "x".repeat(1 << 20)}).to_string();
+        let rows = [
+            ("apps/v1", "Deployment", "annotations of ours and of others", 2048, {
+                deployment(names("clusterip-policy/"), web(), pod(json!({})))
+            }),
+            ("apps/v1", "Deployment", "preferred affinity", 2048, {
+                let preferred = json!({"preferredDuringSchedulingIgnoredDuringExecution": preferred});
+                deployment(json!({}), web(), pod(preferred))
+            }),
+            ("apps/v1", "Deployment", "required affinity", 2048, {
+                deployment(json!({}), web(), pod(required(&|text| json!([text]))))
+            }),
+            ("apps/v1", "Deployment", "labels of Pods", 64 * 600, deployment(json!({}), names("a"), pod(json!({})))),
+            ("apps/v1", "Deployment", "a node selector", 64 * 600, {
+                deployment(json!({}), web(), json!({"nodeSelector": names("a")}))
+            }),
+            ("example.com/v1", "Rollout", "affinity of the wrong shape", 2048, {
+                deployment(json!({}), web(), pod(required(&|text| json!({"values": text}))))
+            }),
+            ("v1", "Service", "a long name of a pool", 2048, long("clusterip-policy/pool")),
+            ("v1", "Service", "a long record", 2048, long("clusterip-policy/external-addresses")),
+            ("v1", "Service", "a long claim", 2048, long("metallb.io/loadBalancerIPs")),
+            ("v1", "Service", "an annotation of no parser", 2048, long("clusterip-policy/other")),
+            ("v1", "Service", "a forged move", 2048, {
+                service(json!({"annotations": {"clusterip-policy/moving": moving}}), json!({}))
+            }),
+            ("v1", "Service", "owners of its address", 2048, service(json!({"managedFields": owners}), json!({}))),
+            (
+                "v1",
+                "Service",
+                "a load balancer IP",
+                2048,
+                service(json!({}), json!({"loadBalancerIP": "x".repeat(1 << 20)})),
+            ),
+            ("v1", "Service", "ports", 2048, service(json!({}), json!({"type": "ClusterIP", "ports": ports}))),
+        ];
+        for (api_version, kind, name, most, object) in rows {
+            assert!(object.to_string().len() > 500_000, "{name}: {}", object.to_string().len());
+            let kept = kept(api_version, kind, &object).to_string();
+            assert!(kept.len() < most, "{name}: {} bytes are kept", kept.len());
+        }
+    }
+
+    /// The policy reads the same of what is kept as of the whole object.
+    #[test]
+    fn what_is_kept_says_the_same_of_nodes() {
+        use clusterip_core::json::At;
+        use clusterip_core::pod_spec::PodSpec;
+        let among = |key: &str, operator: &str, values: usize| {
+            let values: Vec<String> = (0..values).map(|number| format!("v{number}")).collect();
+            json!({"key": key, "operator": operator, "values": values})
+        };
+        let term = |expressions: &[Value]| json!({ "matchExpressions": expressions });
+        let field = json!({"matchFields": [among("metadata.name", "In", 1), among("metadata.name", "In", 2)]});
+        let rows = [
+            ("one value", json!([term(&[among("os", "In", 1)])])),
+            (
+                "among other operators",
+                json!([term(&[among("a", "NotIn", 400), among("os", "In", 1), among("b", "Exists", 0)])]),
+            ),
+            ("another operator alone", json!([term(&[among("os", "NotIn", 1)]), term(&[among("os", "In", 1)])])),
+            ("fields", json!([field, term(&[among("os", "In", 1)])])),
+            ("an empty term", json!([{}, term(&[among("os", "In", 1)])])),
+            ("as much as is read", json!(vec![term(&[among("os", "In", 1)]); 85])),
+            ("more than is read", json!(vec![term(&[among("os", "In", 1)]); 86])),
+            ("too many values", json!([term(&[among("os", "In", 1), among("b", "In", 300)])])),
+        ];
+        for (name, terms) in rows {
+            let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+            let spec = json!({"affinity": {"nodeAffinity": required}});
+            let object = json!({"metadata": {"name": "web"}, "spec": {"template": {"spec": spec}}});
+            let kept = kept("apps/v1", "Deployment", &object);
+            let read = |object: &Value| PodSpec::read(&At::new(&object["spec"]["template"]["spec"], "")).unwrap();
+            for key in ["os", "a", "b"] {
+                assert_eq!(read(&kept).requires(key), read(&object).requires(key), "{name}: {key}");
+            }
+        }
     }
 }
