@@ -66,10 +66,13 @@ pub fn shortened<'t>(key: &str, text: &'t str) -> Option<Cow<'t, str>> {
 
 /// The text, or its beginning with an ellipsis: `limit` characters then.
 pub fn cut(text: &str, limit: usize) -> Cow<'_, str> {
-    if text.chars().nth(limit).is_none() {
-        return Cow::Borrowed(text);
+    match text.char_indices().nth(limit) {
+        None => Cow::Borrowed(text),
+        Some(_) => {
+            let end = text.char_indices().nth(limit - 1).map_or(0, |(end, _)| end);
+            Cow::Owned(text[..end].to_owned() + "…")
+        }
     }
-    Cow::Owned(text.chars().take(limit - 1).chain(['…']).collect())
 }
 
 fn is_too_long(text: &str, limit: usize) -> bool {

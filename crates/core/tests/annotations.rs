@@ -81,8 +81,8 @@ fn addresses_that_count() {
 #[test]
 fn labels_of_a_node_selector() {
     let long = format!("a=b,{}", "c=d,".repeat(2000));
-    type Row = (&'static str, &'static str, &'static [(&'static str, &'static str)], usize);
-    let rows: [Row; 4] = [
+    type Row<'a> = (&'static str, &'a str, &'static [(&'static str, &'static str)], usize);
+    let rows: [Row<'_>; 4] = [
         ("labels", "a=b, c==d ,e=", &[("a", "b"), ("c", "d"), ("e", "")], 0),
         ("a part without a value", "a=b,c", &[("a", "b")], 1),
         ("nothing", "", &[], 0),
