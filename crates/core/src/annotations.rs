@@ -66,17 +66,20 @@ pub fn shortened<'t>(key: &str, text: &'t str) -> Option<Cow<'t, str>> {
 
 /// The text, or its beginning with an ellipsis: `limit` characters then.
 pub fn cut(text: &str, limit: usize) -> Cow<'_, str> {
-    match text.char_indices().nth(limit) {
-        None => Cow::Borrowed(text),
-        Some(_) => {
-            let end = text.char_indices().nth(limit - 1).map_or(0, |(end, _)| end);
-            Cow::Owned(text[..end].to_owned() + "…")
-        }
+    match (place(text, limit), place(text, limit - 1)) {
+        (Some(_), Some(end)) => Cow::Owned(text[..end].to_owned() + "…"),
+        _ => Cow::Borrowed(text),
     }
 }
 
 fn is_too_long(text: &str, limit: usize) -> bool {
-    text.chars().nth(limit - 1).is_some()
+    place(text, limit - 1).is_some()
+}
+
+/// Where a character begins, counted from 0; nothing in a text that is shorter.
+#[inline(never)] // The module has room for one copy.
+fn place(text: &str, character: usize) -> Option<usize> {
+    text.char_indices().nth(character).map(|(place, _)| place)
 }
 
 /// The operating system that [`OS_ANNOTATION`] names. What is too long for one is cut: no pool is for it.
