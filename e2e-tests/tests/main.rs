@@ -47,6 +47,7 @@ mod reinvocation;
 mod replicas;
 mod service_ranges;
 mod settings;
+mod shares;
 mod takeover;
 mod tenants;
 mod tuned;

@@ -53,6 +53,10 @@ impl Calls {
 }
 
 impl HostCalls for Calls {
+    fn services(&self) -> usize {
+        self.calls.services()
+    }
+
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
         match call {
             HostCall::Get { api_version, kind, name, namespace, .. } if kind == "IPAddress" => {

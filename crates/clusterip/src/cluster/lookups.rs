@@ -132,6 +132,10 @@ impl Drop for Lookups {
 }
 
 impl HostCalls for Lookups {
+    fn services(&self) -> usize {
+        self.calls.services() + self.ledger.len()
+    }
+
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
         match call {
             HostCall::Get { api_version, kind, name, namespace, disable_cache: true, .. } if kind == "IPAddress" => {

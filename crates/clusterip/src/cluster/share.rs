@@ -13,8 +13,10 @@ use super::ledger::Share;
 
 /// A namespace may hold one of so many usable addresses of a pool and family,
 const PART: u128 = 4;
-/// and this many in a small pool, but not more than half of it.
+/// and this many in a small pool, but not more than half of it,
 const FEWEST: u128 = 8;
+/// and never fewer than this: of two requests for one Service neither may lose its address.
+const LEAST: u128 = 2;
 /// No share is larger: each reservation takes memory, and an IPv6 pool has addresses without end.
 const MOST: u128 = 1024;
 
@@ -23,7 +25,9 @@ const MOST: u128 = 1024;
 pub fn of(settings: &Settings, address: IpAddr) -> Share<'_> {
     let family = Family::of(address);
     if let Some(pool) = settings.pool_of(address) {
-        let most = part(settings.candidates(pool, family).count());
+        let usable = settings.candidates(pool, family).count();
+        // A pool for one namespace alone is nobody else's.
+        let most = if pool.matches.fence.namespaces.len() == 1 { bounded(usable) } else { part(usable) };
         return Share { most, counts: Box::new(move |other| Family::of(other) == family && pool.contains(other)) };
     }
     if let Some(pool) = settings.external.pool_of(address) {
@@ -35,8 +39,11 @@ pub fn of(settings: &Settings, address: IpAddr) -> Share<'_> {
 }
 
 fn part(usable: u128) -> usize {
-    let most = (usable / PART).max(FEWEST).min(usable.div_ceil(2)).clamp(1, MOST);
-    usize::try_from(most).unwrap_or(usize::MAX)
+    bounded((usable / PART).max(FEWEST).min(usable.div_ceil(2)))
+}
+
+fn bounded(most: u128) -> usize {
+    usize::try_from(most.clamp(LEAST, MOST)).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -54,9 +61,9 @@ mod tests {
         }
         let row = |usable, most| Row { usable, most };
         let rows = [
-            row(0, 1),
-            row(1, 1),
-            row(2, 1),
+            row(0, 2),
+            row(1, 2),
+            row(2, 2),
             row(3, 2),
             row(14, 7),
             row(16, 8),
@@ -76,6 +83,8 @@ mod tests {
         let document = json!({
             "services": {"pools": [
                 {"name": "both", "cidrs": ["10.0.0.0/24", "10.0.2.0/24", "fd00::/120"], "reserved": 54},
+                {"name": "team", "cidrs": ["10.0.3.0/27"], "match": {"namespaces": ["shop"]}},
+                {"name": "teams", "cidrs": ["10.0.4.0/27"], "match": {"namespaces": ["shop", "bank"]}},
                 {"name": "other", "cidrs": ["10.0.1.0/24"]},
             ]},
             "external": {"pools": [{"name": "edge", "cidrs": ["192.0.2.10-192.0.2.29"]}]},
@@ -93,6 +102,8 @@ mod tests {
             row("two ranges of one family", "10.0.0.9", 100, &["10.0.0.7", "10.0.2.7"]),
             row("the other family", "fd00::70", 50, &["fd00::7"]),
             row("another pool", "10.0.1.9", 63, &["10.0.1.7"]),
+            row("a pool for one namespace", "10.0.3.9", 30, &[]),
+            row("a pool for two namespaces", "10.0.4.9", 8, &[]),
             row("external addresses", "192.0.2.11", 8, &["192.0.2.17"]),
             row("no pool", "192.0.2.9", 1024, &["192.0.2.40", "fd01::1"]),
         ];

@@ -40,7 +40,8 @@ use crate::nodes::assigner::Assigner;
 use crate::nodes::held::blocks_of;
 use crate::nodes::pool_blocks;
 use crate::permissions::{self, Duties};
-use crate::policy::module::{EMBEDDED, Module};
+use crate::policy::budget::Budget;
+use crate::policy::module::{EMBEDDED, Module, SHARED_MEMORY};
 use crate::pool_use;
 use crate::ui::{self, server::UiServer};
 use crate::webhook::admission::{Admission, OnError};
@@ -168,8 +169,9 @@ impl Serve {
         let metrics = Arc::new(Metrics::new());
         let me = Identity::new(Role::Serve);
         let mut leader = Leader::new(client.clone(), &namespace, me.clone(), Timing::default());
+        let compile = || Module::sharing(EMBEDDED, Budget::new(SHARED_MEMORY));
         // What a dead leader left behind ends while everything else begins. What fails here is told later.
-        let (module, _) = tokio::join!(tokio::task::spawn_blocking(|| Module::new(EMBEDDED)), leader.look());
+        let (module, _) = tokio::join!(tokio::task::spawn_blocking(compile), leader.look());
         let module = Arc::new(module??);
         let (stop, stopped) = watch::channel(false);
         let until = |stopped: &watch::Receiver<bool>| until(stopped.clone());

@@ -118,4 +118,9 @@ impl fmt::Display for HostCall {
 pub trait HostCalls: Send + Sync {
     /// The JSON of the answer, or Kubewarden's text for the error.
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String>;
+
+    /// How many Services a list of all of them has, roughly: the policy needs memory for it.
+    fn services(&self) -> usize {
+        0
+    }
 }

@@ -1,5 +1,6 @@
 //! The policy module, and what it may ask of its host.
 
+pub mod budget;
 pub mod host_calls;
 pub mod module;
 pub mod node_request;

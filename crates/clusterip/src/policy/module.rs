@@ -18,6 +18,7 @@ use wapc::WapcHost;
 use wasmtime_provider::wasmtime::{Config, Engine, Module as Compiled};
 use wasmtime_provider::{EpochDeadlines, ResourceLimits, WasmtimeEngineProviderBuilder, WasmtimeEngineProviderPre};
 
+use super::budget::{Budget, Exhausted, Part};
 use super::host_calls::{HostCall, HostCalls};
 
 /// The module that this program was built with.
@@ -25,8 +26,18 @@ pub const EMBEDDED: &[u8] = include_bytes!(env!("CLUSTERIP_POLICY_MODULE"));
 
 /// How long one evaluation may run: as long as policy-server lets it by default.
 const TIME_LIMIT: Duration = Duration::from_secs(2);
-/// How much memory one instance may have.
+/// How much memory an instance may have that shares none with others.
 const MEMORY_LIMIT: usize = 256 << 20;
+/// How much memory the evaluations of a server share by default.
+pub const SHARED_MEMORY: usize = 128 << 20;
+/// How much memory an instance may have that shares it: the first of these that is enough.
+const SIZES: [usize; 4] = [8 << 20, 32 << 20, 64 << 20, 128 << 20];
+/// What an evaluation needs in any case.
+const NEEDED: usize = 4 << 20;
+/// What it needs for each byte of the request and the settings, which it reads into values and copies.
+const NEEDED_PER_BYTE: usize = 24;
+/// What it needs for each Service in the cluster, where it lists them.
+const NEEDED_PER_SERVICE: usize = 2 << 10;
 /// How exactly the time limit is kept.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -39,6 +50,9 @@ pub enum ModuleError {
     /// It trapped, or ran over its limits.
     #[error("the policy did not answer: {0}")]
     Call(String),
+    /// Others have the memory that it needs.
+    #[error("the policy was not asked: {0}")]
+    Exhausted(#[from] Exhausted),
     /// Its answer is none.
     #[error("the policy's answer can't be read: {0}")]
     Answer(#[source] serde_json::Error),
@@ -56,11 +70,23 @@ struct Payload<'p, R> {
 }
 
 /// The policy with a memory of its own.
-pub struct Instance(WapcHost);
+pub struct Instance {
+    host: WapcHost,
+    /// Given back after the instance is gone.
+    _memory: Option<Part>,
+}
+
+/// Instances that share memory.
+struct Shared {
+    budget: Budget,
+    /// How much memory each may have, and what makes it.
+    sizes: Vec<(usize, WasmtimeEngineProviderPre)>,
+}
 
 /// A compiled policy.
 pub struct Module {
     instances: WasmtimeEngineProviderPre,
+    shared: Option<Shared>,
     imports: Vec<(String, String)>,
     deadlines: EpochDeadlines,
     /// Tells the clock that the module is gone.
@@ -73,6 +99,19 @@ impl Module {
     /// # Errors
     /// [`ModuleError::Load`] where it is not valid, or imports something else than waPC.
     pub fn new(bytes: &[u8]) -> Result<Self, ModuleError> {
+        Self::compile(bytes, None)
+    }
+
+    /// Compiles a module whose evaluations share the memory of a budget: they wait for each other where it is used up.
+    /// [`Self::assigning`] does not take part: there is one of it, and what it is asked comes from Nodes.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn sharing(bytes: &[u8], budget: Budget) -> Result<Self, ModuleError> {
+        Self::compile(bytes, Some(budget))
+    }
+
+    fn compile(bytes: &[u8], budget: Option<Budget>) -> Result<Self, ModuleError> {
         let load = |error: &dyn Display| ModuleError::Load(error.to_string());
         let mut config = Config::new();
         config.epoch_interruption(true);
@@ -83,13 +122,24 @@ impl Module {
         let imports = compiled.imports().map(|import| (import.module().to_owned(), import.name().to_owned())).collect();
         let ticks = (TIME_LIMIT.as_millis() / TICK.as_millis()) as u64;
         let deadlines = EpochDeadlines { wapc_init: ticks, wapc_func: ticks };
-        let instances = WasmtimeEngineProviderBuilder::new()
-            .engine(engine.clone())
-            .module(compiled)
-            .enable_epoch_interruptions(deadlines)
-            .enable_resource_limits(ResourceLimits { max_memory_size: Some(MEMORY_LIMIT), ..ResourceLimits::default() })
-            .build_pre()
-            .map_err(|error| load(&error))?;
+        let with_memory = |most: usize| {
+            WasmtimeEngineProviderBuilder::new()
+                .engine(engine.clone())
+                .module(compiled.clone())
+                .enable_epoch_interruptions(deadlines)
+                .enable_resource_limits(ResourceLimits { max_memory_size: Some(most), ..ResourceLimits::default() })
+                .build_pre()
+                .map_err(|error| load(&error))
+        };
+        let instances = with_memory(MEMORY_LIMIT)?;
+        let shared = match budget {
+            None => None,
+            Some(budget) => {
+                let sizes = SIZES.into_iter().filter(|size| *size <= budget.total());
+                let sizes = sizes.map(|size| Ok((size, with_memory(size)?))).collect::<Result<_, ModuleError>>()?;
+                Some(Shared { budget, sizes })
+            }
+        };
         let gone = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&gone);
         std::thread::spawn(move || {
@@ -98,7 +148,7 @@ impl Module {
                 engine.increment_epoch();
             }
         });
-        Ok(Self { instances, imports, deadlines, gone })
+        Ok(Self { instances, shared, imports, deadlines, gone })
     }
 
     /// What the module imports: module and name.
@@ -141,7 +191,7 @@ impl Module {
     /// # Errors
     /// [`ModuleError::Call`] where there is no room for it.
     pub fn assigning(&self) -> Result<Instance, ModuleError> {
-        self.instance(None)
+        self.instance(&self.instances, None, None)
     }
 
     /// Checks settings.
@@ -158,19 +208,52 @@ impl Module {
         payload: &impl Serialize,
         calls: Option<Arc<dyn HostCalls>>,
     ) -> Result<T, ModuleError> {
-        self.instance(calls)?.call(operation, payload)
+        let payload = serde_json::to_vec(payload).map_err(ModuleError::Answer)?;
+        let services = calls.as_ref().map_or(0, |calls| calls.services());
+        let (instances, memory) = match &self.shared {
+            None => (&self.instances, None),
+            Some(shared) => shared.take(payload.len(), services)?,
+        };
+        self.instance(instances, memory, calls)?.answer(operation, &payload)
     }
 
-    fn instance(&self, calls: Option<Arc<dyn HostCalls>>) -> Result<Instance, ModuleError> {
-        let engine = self.instances.rehydrate(Some(self.deadlines)).map_err(failed)?;
+    fn instance(
+        &self,
+        instances: &WasmtimeEngineProviderPre,
+        memory: Option<Part>,
+        calls: Option<Arc<dyn HostCalls>>,
+    ) -> Result<Instance, ModuleError> {
+        let engine = instances.rehydrate(Some(self.deadlines)).map_err(failed)?;
         let callback = move |_: u64, binding: &str, namespace: &str, operation: &str, payload: &[u8]| {
             let calls = calls.as_ref().ok_or("no look-ups here")?;
             let call = HostCall::read(binding, namespace, operation, payload)?;
             // As policy-server words it: a denial says the same in every host.
             calls.answer(&call).map_err(|text| format!("Callback evaluation failure: {text}").into())
         };
-        WapcHost::new(Box::new(engine), Some(Box::new(callback))).map(Instance).map_err(failed)
+        let host = WapcHost::new(Box::new(engine), Some(Box::new(callback))).map_err(failed)?;
+        Ok(Instance { host, _memory: memory })
     }
+}
+
+impl Shared {
+    /// Takes the memory for an evaluation of so many bytes in a cluster of so many Services, and what makes its
+    /// instance.
+    fn take(&self, payload: usize, services: usize) -> Result<(&WasmtimeEngineProviderPre, Option<Part>), ModuleError> {
+        let needed = needed(payload, services);
+        let (size, instances) = self
+            .sizes
+            .iter()
+            .find(|(size, _)| *size >= needed)
+            .or(self.sizes.last())
+            .ok_or_else(|| ModuleError::Load("the memory for evaluations is too small".to_owned()))?;
+        Ok((instances, Some(self.budget.take(*size)?)))
+    }
+}
+
+/// How much memory an evaluation needs.
+fn needed(payload: usize, services: usize) -> usize {
+    let of_payload = payload.saturating_mul(NEEDED_PER_BYTE);
+    NEEDED.saturating_add(of_payload).saturating_add(services.saturating_mul(NEEDED_PER_SERVICE))
 }
 
 impl Instance {
@@ -189,9 +272,12 @@ impl Instance {
     }
 
     fn call<T: DeserializeOwned>(&self, operation: &str, payload: &impl Serialize) -> Result<T, ModuleError> {
-        let payload = serde_json::to_vec(payload).map_err(ModuleError::Answer)?;
+        self.answer(operation, &serde_json::to_vec(payload).map_err(ModuleError::Answer)?)
+    }
+
+    fn answer<T: DeserializeOwned>(&self, operation: &str, payload: &[u8]) -> Result<T, ModuleError> {
         // The provider panics where a guest hands it an address outside of the guest's memory.
-        let answer = catch_unwind(AssertUnwindSafe(|| self.0.call(operation, &payload)))
+        let answer = catch_unwind(AssertUnwindSafe(|| self.host.call(operation, payload)))
             .map_err(|_| failed("it misused the waPC interface"))?
             .map_err(failed)?;
         serde_json::from_slice(&answer).map_err(ModuleError::Answer)
@@ -205,5 +291,129 @@ fn failed(error: impl Display) -> ModuleError {
 impl Drop for Module {
     fn drop(&mut self) {
         self.gone.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::RwLock;
+    use std::thread;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::snapshot::{Snapshot, SnapshotCalls};
+
+    fn create(annotation: &str) -> Value {
+        json!({
+            "uid": "00000000-0000-4000-8000-000000000001",
+            "kind": {"group": "", "version": "v1", "kind": "Service"},
+            "namespace": "shop",
+            "name": "web",
+            "operation": "CREATE",
+            "userInfo": {"username": "alice"},
+            "object": {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"name": "web", "namespace": "shop", "annotations": {"a": annotation}},
+                "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
+            },
+        })
+    }
+
+    /// A cluster of so many Services, as the API server stores them.
+    fn cluster(services: usize) -> Arc<dyn HostCalls> {
+        let mut snapshot = Snapshot::default();
+        for number in 0..services {
+            let address = format!("10.{}.{}.{}", number >> 16, (number >> 8) & 255, number & 255);
+            snapshot.insert(json!({
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {
+                    "name": format!("a-service-with-a-name-as-long-as-they-often-are-{number:05}"),
+                    "namespace": format!("team-{:03}", number % 100),
+                    "labels": {"app.kubernetes.io/name": "web", "app.kubernetes.io/instance": format!("web-{number}")},
+                },
+                "spec": {
+                    "clusterIP": address,
+                    "clusterIPs": [address],
+                    "ports": [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}],
+                    "selector": {"app": "web"},
+                    "type": "ClusterIP",
+                },
+            }));
+        }
+        Arc::new(SnapshotCalls::new(Arc::new(RwLock::new(snapshot))))
+    }
+
+    fn settings() -> Value {
+        json!({"services": {"order": "lowest", "pools": [{"name": "all", "cidrs": ["10.0.0.0/8"]}]}})
+    }
+
+    /// The estimate must be enough for what a large cluster, or a large request, needs.
+    #[test]
+    fn the_estimate_is_enough() {
+        struct Row {
+            name: &'static str,
+            services: usize,
+            request: Value,
+        }
+        let rows = [
+            Row { name: "an empty cluster", services: 0, request: create("") },
+            Row { name: "1,000 Services", services: 1_000, request: create("") },
+            Row { name: "10,000 Services", services: 10_000, request: create("") },
+            Row { name: "30,000 Services", services: 30_000, request: create("") },
+            Row { name: "a large annotation", services: 0, request: create(&"x".repeat(256 << 10)) },
+        ];
+        let settings = settings();
+        // The largest size that there is is taken for what needs more.
+        let modules = SIZES.map(|size| (size, Module::sharing(EMBEDDED, Budget::new(size)).unwrap()));
+        for Row { name, services, request } in rows {
+            let calls = cluster(services);
+            let payload = Payload { request: &request, settings: &settings, allocation: None, external: None };
+            let needed = needed(serde_json::to_vec(&payload).unwrap().len(), services);
+            let answers =
+                modules.iter().map(|(size, module)| (*size, module.validate(&request, &settings, calls.clone())));
+            let is_placed = |answer: Result<Answer, ModuleError>| answer.is_ok_and(|it| it.mutated_object.is_some());
+            let enough: Vec<usize> =
+                answers.filter_map(|(size, answer)| is_placed(answer).then_some(size >> 20)).collect();
+            println!("{name}: {} KiB are estimated, and {enough:?} MiB are enough", needed >> 10);
+            let size = SIZES.into_iter().find(|size| *size >= needed).unwrap() >> 20;
+            assert!(
+                enough.contains(&size),
+                "{name}: {} KiB are estimated, and {enough:?} MiB are enough",
+                needed >> 10
+            );
+        }
+    }
+
+    /// Many large evaluations at once: each is answered, or fails by itself, and together they keep to the budget.
+    #[test]
+    fn large_evaluations_wait_for_each_other() {
+        let module = Module::sharing(EMBEDDED, Budget::new(SHARED_MEMORY)).unwrap();
+        let (calls, settings, request) = (cluster(2_000), settings(), create(&"x".repeat(64 << 10)));
+        thread::scope(|scope| {
+            let ask = || module.validate(&request, &settings, calls.clone());
+            let all: Vec<_> = (0..24).map(|_| scope.spawn(ask)).collect();
+            for one in all {
+                assert!(one.join().unwrap().unwrap().mutated_object.is_some());
+            }
+        });
+    }
+
+    #[test]
+    fn an_evaluation_gets_no_more_memory_than_it_has_taken() {
+        // It grows until it can't, and tells how far it came: as many pages of 64 KiB as the letters of the answer.
+        let wat = r#"(module
+            (import "wapc" "__guest_response" (func $respond (param i32 i32)))
+            (memory (export "memory") 1)
+            (func (export "__guest_call") (param i32 i32) (result i32)
+                (block $full (loop $more (br_if $full (i32.eq (memory.grow (i32.const 16)) (i32.const -1))) (br $more)))
+                (if (i32.gt_u (memory.size) (i32.const 128)) (then (unreachable)))
+                (i32.const 0)))"#;
+        let module = Module::sharing(wat.as_bytes(), Budget::new(SHARED_MEMORY)).unwrap();
+        let error = module.validate(&create(""), &json!({}), cluster(0)).unwrap_err().to_string();
+        assert!(error.contains("No error message set"), "{error}");
     }
 }

@@ -4,7 +4,9 @@
 
 mod bad_input;
 mod certificates;
+mod client_certificates;
 mod faults;
+mod peers;
 mod serving;
 mod slow_clients;
 mod support;

@@ -1,0 +1,158 @@
+//! Client certificates: who may send reviews where `--client-ca` is given.
+
+use std::path::Path;
+use std::time::Duration;
+
+use clusterip::webhook::client_ca::ClientCaFile;
+use clusterip::webhook::server::Limits;
+use clusterip::webhook::tls::Certificate;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Identity, StatusCode};
+
+use crate::support::{PATIENCE, Running, allowed, authority, backend, certificate, leaf, review};
+
+struct ClientCa {
+    certificate: String,
+    key: KeyPair,
+}
+
+impl ClientCa {
+    fn new(name: &str) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        Self { certificate: params.self_signed(&key).unwrap().pem(), key }
+    }
+
+    /// A certificate of this authority, and its key.
+    fn client(&self, usage: ExtendedKeyUsagePurpose) -> Identity {
+        let issuer =
+            Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(&self.key.serialize_pem()).unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["api-server".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, "api-server");
+        params.extended_key_usages = vec![usage];
+        let pem = params.signed_by(&key, &issuer).unwrap().pem() + &key.serialize_pem();
+        Identity::from_pem(pem.as_bytes()).unwrap()
+    }
+}
+
+/// What a request is answered with: the status, or nothing where the handshake fails.
+async fn asked(server: &Running, identity: Option<&Identity>, path: &str) -> Option<StatusCode> {
+    let mut client = server.client_builder();
+    if let Some(identity) = identity {
+        client = client.identity(identity.clone());
+    }
+    let client = client.build().unwrap();
+    let request = match path {
+        "/mutate" => client.post(server.url(path)).header(CONTENT_TYPE, "application/json").body(review("1")),
+        _ => client.get(server.url(path)),
+    };
+    request.send().await.ok().map(|response| response.status())
+}
+
+async fn started(file: &Path) -> (Running, Certificate, ClientCaFile) {
+    let authority = authority();
+    let served = certificate(&leaf(&authority));
+    let clients = ClientCaFile::open(file, &served).unwrap();
+    let running =
+        Running::start_with(backend(|_| allowed()), Limits::default(), authority.certificate(), served.clone());
+    (running.await, served, clients)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reviews_are_for_clients_with_a_certificate_and_probes_for_all() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.crt");
+    let (ca, other) = (ClientCa::new("the API server's"), ClientCa::new("another"));
+    std::fs::write(&file, &ca.certificate).unwrap();
+    let (server, _, _) = started(&file).await;
+    let of_client = |ca: &ClientCa| ca.client(ExtendedKeyUsagePurpose::ClientAuth);
+    let (right, wrong) = (of_client(&ca), of_client(&other));
+    let of_server = ca.client(ExtendedKeyUsagePurpose::ServerAuth);
+    struct Row<'a> {
+        name: &'static str,
+        identity: Option<&'a Identity>,
+        path: &'static str,
+        expected: Option<StatusCode>,
+    }
+    let row = |name, identity, path, expected| Row { name, identity, path, expected };
+    let rows = [
+        row("no certificate", None, "/mutate", Some(StatusCode::FORBIDDEN)),
+        row("another authority's", Some(&wrong), "/mutate", None),
+        row("that of a server", Some(&of_server), "/mutate", None),
+        row("the right one", Some(&right), "/mutate", Some(StatusCode::OK)),
+        row("a probe", None, "/healthz", Some(StatusCode::OK)),
+        row("a probe of readiness", None, "/readyz", Some(StatusCode::OK)),
+        row("metrics", None, "/metrics", Some(StatusCode::OK)),
+        row("a probe with a certificate", Some(&right), "/healthz", Some(StatusCode::OK)),
+    ];
+    for Row { name, identity, path, expected } in rows {
+        assert_eq!(asked(&server, identity, path).await, expected, "{name}");
+    }
+    let (status, text) = server.post("/mutate", review("1")).await;
+    let expected = "/mutate needs a client certificate of the authority in --client-ca\n";
+    assert_eq!((status, text.as_str()), (StatusCode::FORBIDDEN, expected));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_changes_is_trusted_and_a_broken_one_refused() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.crt");
+    let (first, second) = (ClientCa::new("first"), ClientCa::new("second"));
+    std::fs::write(&file, &first.certificate).unwrap();
+    let (mut server, served, mut clients) = started(&file).await;
+    let of_first = first.client(ExtendedKeyUsagePurpose::ClientAuth);
+    let of_second = second.client(ExtendedKeyUsagePurpose::ClientAuth);
+    let answered =
+        async || (asked(&server, Some(&of_first), "/mutate").await, asked(&server, Some(&of_second), "/mutate").await);
+    let ok = Some(StatusCode::OK);
+    assert_eq!(answered().await, (ok, None));
+    assert!(!clients.reload().unwrap());
+
+    let unusable = format!("{} is not a client certificate authority: ", file.display());
+    for (name, text) in [("empty", String::new()), ("a key", first.key.serialize_pem()), ("text", "hello".to_owned())] {
+        std::fs::write(&file, text).unwrap();
+        let error = clients.reload().unwrap_err().to_string();
+        assert_eq!(error, format!("{unusable}no certificate authority: no items found; it must be PEM"), "{name}");
+        assert!(!clients.reload().unwrap(), "{name}: it is said once");
+        assert_eq!(answered().await, (ok, None), "{name}: the authority before stays trusted");
+    }
+    std::fs::remove_file(&file).unwrap();
+    let gone = format!("reading the client certificate authority {} failed: No such file or directory", file.display());
+    assert!(clients.reload().unwrap_err().to_string().starts_with(&gone));
+
+    std::fs::write(&file, format!("{}{}", first.certificate, second.certificate)).unwrap();
+    assert!(clients.reload().unwrap());
+    assert_eq!(answered().await, (ok, ok), "both, while one takes over from the other");
+    // The server's own certificate changes meanwhile: clients are still asked.
+    let next = leaf(&authority());
+    served.replace(next.certificate.as_bytes(), next.key.pem().as_bytes()).unwrap();
+    assert!(served.asks_for_clients());
+
+    std::fs::write(&file, &second.certificate).unwrap();
+    let running = tokio::spawn(clients.run(Duration::from_millis(20), std::future::pending()));
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    server.authority = next.issued_by.clone();
+    while asked(&server, Some(&of_first), "/mutate").await.is_some() {
+        assert!(tokio::time::Instant::now() < deadline, "the first one is still trusted");
+    }
+    assert_eq!(asked(&server, Some(&of_second), "/mutate").await, ok);
+    running.abort();
+}
+
+#[tokio::test]
+async fn a_file_that_is_missing_at_the_start_is_an_error() {
+    let served = certificate(&leaf(&authority()));
+    let error = ClientCaFile::open(Path::new("/nowhere/ca.crt"), &served).unwrap_err().to_string();
+    let expected = "reading the client certificate authority /nowhere/ca.crt failed: No such file or directory";
+    assert!(error.starts_with(expected), "{error}");
+    assert!(!served.asks_for_clients());
+}

@@ -1,0 +1,146 @@
+//! One peer never takes what others need, and idle connections are closed.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, TcpStream};
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use clusterip::webhook::server::Limits;
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Client, StatusCode};
+use rustls::version::TLS13;
+
+use crate::support::{PATIENCE, Running, allowed, backend, review};
+
+/// A client with this address of the machine.
+fn client_from(server: &Running, last: u8) -> Client {
+    server.client_builder().local_address(IpAddr::from([127, 0, 0, last])).build().unwrap()
+}
+
+async fn post(server: &Running, client: &Client, query: &str, body: String) -> (StatusCode, String) {
+    let request = client.post(server.url(&format!("/mutate{query}"))).header(CONTENT_TYPE, "application/json");
+    let response = request.body(body).send().await.unwrap();
+    (response.status(), response.text().await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_peer_gets_its_part_of_the_connections() {
+    let long = Duration::from_secs(600);
+    let limits = Limits { connections_per_peer: 3, handshake: long, silence: long, ..Limits::default() };
+    let server = Running::start(backend(|_| allowed()), limits).await;
+    let silent = tokio::task::block_in_place(|| {
+        // Any one of them may be the one too many: they come at once.
+        let mut silent: Vec<TcpStream> = (0..4).map(|_| server.tcp()).collect();
+        for stream in &silent {
+            stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while silent.len() == 4 {
+            assert!(Instant::now() < deadline, "none was closed");
+            silent.retain_mut(|stream| match stream.read(&mut [0]) {
+                Ok(_) => false,
+                Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+            });
+        }
+        silent
+    });
+    assert_eq!(silent.len(), 3);
+    let (status, _) = post(&server, &client_from(&server, 2), "", review("1")).await;
+    assert_eq!(status, StatusCode::OK, "another peer is served");
+    drop(silent);
+    while server.client().get(server.url("/healthz")).send().await.is_err() {}
+    server.assert_serves().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_peer_leaves_a_review_to_others() {
+    let (entered, begun) = channel();
+    let (release, released) = channel::<()>();
+    let released = Mutex::new(released);
+    let hanging = move |request: &serde_json::Value| {
+        if request["uid"] == "hangs" {
+            entered.send(()).unwrap();
+            released.lock().unwrap().recv().unwrap();
+        }
+        allowed()
+    };
+    let server = Running::start(backend(hanging), Limits { reviews: 2, ..Limits::default() }).await;
+    let first = client_from(&server, 1);
+    let (status, _) = post(&server, &first, "?timeout=200ms", review("hangs")).await;
+    assert_eq!(status, StatusCode::GATEWAY_TIMEOUT);
+    tokio::task::spawn_blocking(move || begun.recv_timeout(PATIENCE).unwrap()).await.unwrap();
+    let (status, text) = post(&server, &first, "?timeout=200ms", review("1")).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "it hangs, and has the only turn of its peer: {text}");
+    let (status, text) = post(&server, &client_from(&server, 2), "", review("1")).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    release.send(()).unwrap();
+    let (status, text) = post(&server, &first, "", review("1")).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_peer_leaves_memory_for_the_bodies_of_others() {
+    let server = Running::start(backend(|_| allowed()), Limits { bodies: 2000, ..Limits::default() }).await;
+    let (status, text) = post(&server, &server.client(), "", " ".repeat(1500)).await;
+    let expected = "busy: the bodies of this client that wait have 1000 bytes already\n";
+    assert_eq!((status, text.as_str()), (StatusCode::SERVICE_UNAVAILABLE, expected));
+    server.assert_serves().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_reviews_wait_for_each_other_and_small_ones_do_not() {
+    let (entered, begun) = channel();
+    let (release, released) = channel::<()>();
+    let released = Mutex::new(released);
+    let hanging = move |request: &serde_json::Value| {
+        if request["uid"] == "hangs" {
+            entered.send(()).unwrap();
+            released.lock().unwrap().recv().unwrap();
+        }
+        allowed()
+    };
+    let limits = Limits { reviews: 4, large_body: 10_000, ..Limits::default() };
+    let server = Running::start(backend(hanging), limits).await;
+    let client = server.client();
+    let large = |uid: &str| review(uid) + &" ".repeat(20_000);
+    let (status, _) = post(&server, &client, "?timeout=200ms", large("hangs")).await;
+    assert_eq!(status, StatusCode::GATEWAY_TIMEOUT);
+    tokio::task::spawn_blocking(move || begun.recv_timeout(PATIENCE).unwrap()).await.unwrap();
+    assert_eq!(post(&server, &client, "?timeout=200ms", large("1")).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(post(&server, &client, "", review("1")).await.0, StatusCode::OK);
+    release.send(()).unwrap();
+    assert_eq!(post(&server, &client, "", large("1")).await.0, StatusCode::OK);
+}
+
+const IDLE: Duration = Duration::from_millis(400);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_without_requests_is_closed_whatever_else_is_said_on_it() {
+    let server = Running::start(backend(|_| allowed()), Limits { idle: IDLE, ..Limits::default() }).await;
+    tokio::task::block_in_place(|| {
+        let mut stream = server.tls(&[&TLS13]);
+        // HTTP/2: the preface, and empty settings.
+        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00").unwrap();
+        let begin = Instant::now();
+        let ended = (0..600).any(|_| {
+            std::thread::sleep(IDLE / 10);
+            // A ping: eight bytes that the server sends back.
+            let ping = b"\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678";
+            stream.write_all(ping).and_then(|()| stream.flush()).is_err()
+        });
+        assert!(ended, "a connection with nothing but pings is kept for ever");
+        assert!(begin.elapsed() >= IDLE);
+    });
+    server.assert_serves().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_with_a_request_under_way_is_not_idle() {
+    let slow = |_: &serde_json::Value| {
+        std::thread::sleep(4 * IDLE);
+        allowed()
+    };
+    let server = Running::start(backend(slow), Limits { idle: IDLE, ..Limits::default() }).await;
+    server.assert_serves().await;
+}
