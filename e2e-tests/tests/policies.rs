@@ -273,8 +273,9 @@ async fn create(leases: &Api<Lease>, lease: Value) -> String {
 
 /// Writes this over what is there.
 async fn replace(leases: &Api<Lease>, lease: Value) -> String {
-    let lease: Lease = serde_json::from_value(lease).unwrap();
+    let mut lease: Lease = serde_json::from_value(lease).unwrap();
     let name = lease.metadata.name.clone().unwrap();
+    lease.metadata.resource_version = leases.get(&name).await.unwrap().metadata.resource_version;
     outcome(leases.replace(&name, &PostParams::default(), &lease).await)
 }
 
