@@ -146,13 +146,11 @@ pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr))
 pub fn external_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), ListError> {
     each(json, &mut |item| {
         let (mut namespace, mut name) = (None, None);
-        let mut claims: Vec<Text<'_>> = Vec::new();
-        let (mut record, mut shown, mut external_ips) = (None, Vec::new(), 0);
+        let (mut claims, mut external_ips) = (Vec::new(), 0);
         each_field(item, &mut |item, key| match key {
             Key::Metadata => each_field(item, &mut |metadata, key| match key {
                 Key::Annotations => each_field(metadata, &mut |annotations, key| match key {
-                    Key::Claim => add(&mut claims, annotations),
-                    Key::Record => set(&mut record, annotations, Cursor::text),
+                    Key::Claim | Key::Record => add(&mut claims, key, annotations),
                     _ => annotations.skip(),
                 }),
                 Key::Name => set(&mut name, metadata, Cursor::text),
@@ -162,16 +160,16 @@ pub fn external_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)
             Key::Spec => each_field(item, &mut |spec, key| match key {
                 Key::ExternalIps => each_item(spec, &mut |ip| {
                     external_ips += 1;
-                    if external_ips <= MOST_EXTERNAL_IPS { add(&mut claims, ip) } else { ip.skip() }
+                    if external_ips <= MOST_EXTERNAL_IPS { add(&mut claims, key, ip) } else { ip.skip() }
                 }),
-                Key::LoadBalancerIp => add(&mut claims, spec),
+                Key::LoadBalancerIp => add(&mut claims, key, spec),
                 _ => spec.skip(),
             }),
             Key::Status => each_field(item, &mut |status, key| match key {
                 Key::LoadBalancer => each_field(status, &mut |balancer, key| match key {
                     Key::Ingress => each_item(balancer, &mut |ingress| {
                         each_field(ingress, &mut |ingress, key| match key {
-                            Key::Ip => add(&mut shown, ingress),
+                            Key::Ip => add(&mut claims, key, ingress),
                             _ => ingress.skip(),
                         })
                     }),
@@ -182,21 +180,21 @@ pub fn external_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)
             _ => item.skip(),
         })?;
         let (Some(namespace), Some(name)) = (read(namespace), read(name)) else { return Err(ListError::Encoding) };
-        recorded_addresses(&read(record).ok_or(ListError::Encoding)?)
-            .into_iter()
-            .for_each(|it| visit(&namespace, &name, it));
-        for text in claims.into_iter().chain(shown) {
+        for (key, text) in claims {
             let text = text.read().ok_or(ListError::Encoding)?;
-            claimed_addresses(&text).into_iter().for_each(|address| visit(&namespace, &name, address));
+            let found = if key == Key::Record { recorded_addresses(&text) } else { claimed_addresses(&text) };
+            for address in found {
+                visit(&namespace, &name, address);
+            }
         }
         Ok(())
     })
 }
 
-/// Adds the text that stands here to others, where it is not `null`.
-fn add<'j>(texts: &mut Vec<Text<'j>>, cursor: &mut Cursor<'j>) -> Result<(), Unexpected> {
+/// Adds the text that stands here, under `key`, to others, where it is not `null`.
+fn add<'j>(texts: &mut Vec<(Key, Text<'j>)>, key: Key, cursor: &mut Cursor<'j>) -> Result<(), Unexpected> {
     if !cursor.null() {
-        texts.push(cursor.text()?);
+        texts.push((key, cursor.text()?));
     }
     Ok(())
 }

@@ -217,9 +217,9 @@ fn set_addresses(object: &mut Value, addresses: &[IpAddr]) {
 /// An entry that owns nothing else stays, without fields: the API server accepts that, and the patch is the
 /// removal of one field.
 fn disown_addresses(object: &mut Value) -> bool {
-    let entries = object.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
+    let entries = object.get_mut("metadata").and_then(|metadata| metadata.get_mut("managedFields"));
     let mut changed = false;
-    for entry in entries.into_iter().flatten() {
+    for entry in entries.and_then(Value::as_array_mut).into_iter().flatten() {
         let Some(fields) = entry.get_mut("fieldsV1").and_then(Value::as_object_mut) else { continue };
         let Some(spec) = fields.get_mut("f:spec").and_then(Value::as_object_mut) else { continue };
         let owned = spec.len();

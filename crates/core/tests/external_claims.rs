@@ -122,7 +122,7 @@ fn every_place_of_a_claim_is_checked() {
         ("an annotation of nobody", created(annotated("example.com/ips", "10.0.9.20")), nothing(&[])),
         (
             "several in one annotation",
-            created(annotated("lbipam.cilium.io/ips", " 192.0.2.1 ,, x, 10.0.9.10,10.0.9.20")),
+            created(annotated("lbipam.cilium.io/ips", " 192.0.2.1 ,, x, 10.0.9.20")),
             refused(&format!("{CILIUM}: 10.0.9.20 of pool \"edge\" is held by other/db")).with(&[]),
         ),
     ];
