@@ -2,12 +2,11 @@
 
 use std::process::Command;
 
-use kube::api::PostParams;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
-use crate::support::reach::{MOVING, moving, only_what_may_need_an_address, service, services};
+use crate::support::reach::only_what_may_need_an_address;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/webhook");
 const NAMESPACE: &str = "clusterip-policy";
@@ -107,10 +106,12 @@ async fn is_uninstalled_when_no_move_is_open() {
     // What builds on it goes with it.
     plane.kubectl(&["apply", "-k", &format!("{FOLDER}/../external")]).await.ok();
     let namespace = plane.namespace("uninstall").await;
-    let services = services(plane.client(), &namespace);
-    let mut open = service("half-moved", json!({ "type": "ExternalName", "externalName": "moving.invalid" }));
-    moving(&mut open);
-    services.create(&PostParams::default(), &open).await.unwrap();
+    let record = json!({
+        "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 0,
+        "metadata": {"namespace": NAMESPACE, "name": "clusterip-move-7", "labels": {"clusterip-policy/move": "record"}},
+        "data": {"namespace": namespace, "name": "half-moved", "uid": "7"},
+    });
+    plane.kubectl_with(&["create", "--filename", "-"], &record.to_string()).await.ok();
     let uninstall = || {
         let kubectl = plane.kubectl_program().parent().unwrap();
         let path = format!("{}:{}", kubectl.display(), std::env::var("PATH").unwrap());
@@ -142,7 +143,7 @@ async fn is_uninstalled_when_no_move_is_open() {
     assert_eq!(left().await, installed);
     plane.kubectl(&["get", "deployment", ACCOUNT, "--namespace", NAMESPACE]).await.ok();
 
-    plane.kubectl(&["annotate", "service", "half-moved", "--namespace", &namespace, &format!("{MOVING}-")]).await.ok();
+    plane.kubectl(&["delete", "controllerrevision", "clusterip-move-7", "--namespace", NAMESPACE]).await.ok();
     assert_eq!(uninstall(), (Some(0), String::new()));
     assert_eq!(left().await, "");
     // Once more, there is nothing to do.

@@ -89,9 +89,21 @@ pub struct Reconciler {
 /// A move that another leader has left.
 #[derive(Clone)]
 struct Left {
-    journal: Journal,
-    /// When this process has read the record.
+    /// The UID of the Service, by which the record is found.
+    uid: String,
+    /// When this process has read the record first.
     since: Instant,
+}
+
+/// What is left to do about a Service whose move another leader has left.
+enum AfterLeft {
+    /// The move has ended: the Service is looked at as any other.
+    Reconcile,
+    /// The move has not begun, but may still begin for so long. The Service is looked at as any other, and once more
+    /// after that time.
+    LookAgain(Duration),
+    /// The move could not be finished.
+    TryAgain(Next),
 }
 
 /// What is known of Services that are not where they belong.
@@ -156,7 +168,7 @@ impl Reconciler {
     pub async fn find_left_moves(&self) -> Result<Vec<Id>, RecordError> {
         let journals = self.mover.records().list().await?;
         let since = Instant::now();
-        let left = |journal: Journal| ((journal.namespace.clone(), journal.name.clone()), Left { journal, since });
+        let left = |journal: Journal| ((journal.namespace, journal.name), Left { uid: journal.uid, since });
         let found: BTreeMap<Id, Left> = journals.into_iter().map(left).collect();
         let ids = found.keys().cloned().collect();
         *self.left() = found;
@@ -199,9 +211,47 @@ impl Reconciler {
     /// Looks at a Service as the stores show it, and does what is right.
     pub async fn reconcile(self: &Arc<Self>, id: &Id) -> Next {
         let left = self.left().get(id).cloned();
-        if let Some(left) = left {
-            return self.finish_left(id, &left).await;
+        let Some(left) = left else { return self.reconcile_stored(id).await };
+        match self.finish_left(id, &left).await {
+            AfterLeft::Reconcile => self.reconcile_stored(id).await,
+            AfterLeft::LookAgain(rest) => match self.reconcile_stored(id).await {
+                Next::After(pause) => Next::After(pause.min(rest)),
+                Next::Change => Next::After(rest),
+            },
+            AfterLeft::TryAgain(next) => next,
         }
+    }
+
+    /// Finishes a move that another leader has left.
+    async fn finish_left(&self, id: &Id, left: &Left) -> AfterLeft {
+        let recorded = match self.mover.records().get(&left.uid).await {
+            Ok(recorded) => recorded,
+            Err(error) => {
+                tracing::warn!(namespace = id.0, name = id.1, %error, "whether a move is to be finished is not known");
+                return AfterLeft::TryAgain(self.after_failure(id));
+            }
+        };
+        if let Some(journal) = recorded {
+            let ended = self.finish(&journal).await;
+            if ended.is_err() {
+                return AfterLeft::TryAgain(self.after(id, &ended));
+            }
+            if matches!(ended, Ok(Outcome::Unmoved(Unmoved::NotBegun))) {
+                let rest = RELEASE_ARRIVES.saturating_sub(left.since.elapsed());
+                if !rest.is_zero() {
+                    return AfterLeft::LookAgain(rest);
+                }
+                if let Err(error) = self.mover.records().delete(&journal.uid).await {
+                    tracing::warn!(namespace = id.0, name = id.1, %error, "the record of a move that never began stays");
+                }
+            }
+        }
+        self.left().remove(id);
+        AfterLeft::Reconcile
+    }
+
+    /// Looks at a Service as the stores show it, and does what is right.
+    async fn reconcile_stored(self: &Arc<Self>, id: &Id) -> Next {
         let Some(service) = self.stored(id) else {
             self.settled(id);
             self.answer_request(id).await;
@@ -229,25 +279,6 @@ impl Reconciler {
                 Next::After(REPORTED)
             }
         }
-    }
-
-    /// Finishes a move that another leader has left.
-    async fn finish_left(&self, id: &Id, Left { journal, since }: &Left) -> Next {
-        let ended = self.finish(journal).await;
-        let not_begun = matches!(ended, Ok(Outcome::Unmoved(Unmoved::NotBegun)));
-        let rest = RELEASE_ARRIVES.saturating_sub(since.elapsed());
-        if not_begun && !rest.is_zero() {
-            return Next::After(rest);
-        }
-        if not_begun && let Err(error) = self.mover.records().delete(&journal.uid).await {
-            tracing::warn!(namespace = id.0, name = id.1, %error, "the record of a move that never began stays");
-        }
-        if ended.is_ok() {
-            self.left().remove(id);
-            // What it is now is for another look.
-            return Next::After(Duration::ZERO);
-        }
-        self.after(id, &ended)
     }
 
     /// A Service looks half moved: its move is finished if it is recorded. Else it is left alone, since anybody who
