@@ -127,7 +127,7 @@ test-map: policy.wasm ## Test the map in a headless chromium, if there is one
 
 .PHONY: e2e-tests
 e2e-tests: policy.wasm control-plane $(HELM_USED) ## Test on a real control plane, and replay the sessions through kwctl, if it is there
-	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
+	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) CLUSTERIP_HELM=$(HELM_USED) \
 		cargo test $(HOSTED) --test e2e
 	CLUSTERIP_HELM=$(HELM_USED) KUBEBUILDER_ASSETS=$(ASSETS) cargo test $(HOSTED) --test chart
 	@if command -v "$${KWCTL:-kwctl}" >/dev/null; then \

@@ -10,6 +10,7 @@ use clusterip::controller::ownership::set_by_hand;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
+use crate::missing;
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::eventually;
 use crate::support::served::{Served, address, all, annotated, deployment, on, place, service};
@@ -199,9 +200,7 @@ impl<'p> Helm<'p> {
     /// Nothing where no helm is named.
     fn of(plane: &'p ControlPlane, namespace: &'p str) -> Option<Self> {
         let Ok(program) = env::var("CLUSTERIP_HELM") else {
-            let required = env::var("REQUIRE_ALL").is_ok_and(|all| all == "1");
-            assert!(!required, "REQUIRE_ALL=1, and CLUSTERIP_HELM does not name a helm");
-            eprintln!("skipped: helm install and helm upgrade, as CLUSTERIP_HELM does not name a helm");
+            missing::skip("helm", "helm install and helm upgrade need the helm that CLUSTERIP_HELM names");
             return None;
         };
         let chart = tempfile::tempdir().unwrap();
