@@ -4,13 +4,59 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# Tools that are built here are kept outside of the tree: `make clean` does not throw them away.
-CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/clusterip-policy
-TOOLS := $(CACHE)/tools
-FUZZ_SECONDS ?= 60
+# All variables are defined here, before the first rule: make expands prerequisites when it reads them, and a
+# variable that is defined below a rule is empty in its prerequisites. `make lint` checks this with
+# scripts/check-makefile.
 
+# What may be set in the environment, or after `make`.
+XDG_CACHE_HOME ?=
+# The project cache: the tools, the control plane and helm that are built here. It lies outside of the tree,
+# so `make clean` keeps it.
+CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/clusterip-policy
+# Recipes change the folder.
+override CACHE := $(abspath $(CACHE))
+# A folder with the Kubernetes programs to test on, instead of those that are built here.
+KUBEBUILDER_ASSETS ?=
+# A helm to test deploy/chart with, instead of the one that is built here.
+HELM ?=
+FUZZ_SECONDS ?= 60
+# How many times `make chaos` kills the program at work.
+CHAOS ?= 100
+
+TOOLS := $(CACHE)/tools
 CLUSTERIP := target/release/clusterip
 WASM := target/wasm32-unknown-unknown/wasm/clusterip_policy.wasm
+PUBLISH := cargo run --quiet --release --locked --package publish --
+
+# Cargo unifies the features of the packages that are named together. Another selection of packages has other
+# features, and rebuilds most of the dependencies.
+HOSTED := --locked --release --workspace --exclude clusterip-core
+
+# Tools run for seconds: building them without optimisation saves minutes.
+INSTALL := CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=256 \
+	CARGO_PROFILE_RELEASE_DEBUG=false cargo install --quiet --root $(TOOLS)
+
+# The runner must be of the version that the tests are linked with.
+WASM_BINDGEN := $(shell awk '/^name = "wasm-bindgen"$$/ {getline; gsub(/"/, ""); print $$3}' Cargo.lock)
+
+# Kubernetes is large: its programs are built once for each version, and kept.
+KUBERNETES := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2; exit}' e2e-tests/control-plane/go.mod)
+KUBERNETES_PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl
+KUBERNETES_SOURCES := $(addprefix e2e-tests/control-plane/,go.mod go.sum $(KUBERNETES_PROGRAMS:%=%/main.go))
+BUILT_ASSETS := $(CACHE)/control-plane/$(KUBERNETES)-$(shell cat $(KUBERNETES_SOURCES) | sha256sum | head -c 12)
+ASSETS := $(abspath $(or $(KUBEBUILDER_ASSETS),$(BUILT_ASSETS)))
+CONTROL_PLANE := target/control-plane
+GO_BUILD := go -C e2e-tests/control-plane build -buildvcs=false
+
+# Versions of Kubernetes that the program is tested on beside that of the control plane: the oldest, which has
+# no IPAddress, and the first that has. etcd and kubectl are those of the control plane.
+COMPATIBLE := v1.31.0 v1.33.13
+COMPATIBLE_SOURCES := $(addprefix e2e-tests/control-plane/,build-version kube-apiserver/main.go kube-controller-manager/main.go)
+COMPATIBLE_BUILT := $(COMPATIBLE:%=$(CACHE)/control-plane/%-$(shell cat $(COMPATIBLE_SOURCES) | sha256sum | head -c 12))
+
+# helm, for the tests of deploy/chart: built once for each version, from a module of its own.
+HELM_BUILT := $(TOOLS)/helm-$(shell cat e2e-tests/helm/go.mod e2e-tests/helm/go.sum | sha256sum | head -c 12)
+HELM_USED := $(or $(HELM),$(HELM_BUILT))
 
 .PHONY: help
 help: ## List the targets
@@ -33,8 +79,6 @@ policy.wasm: force | toolchain
 	scripts/cargo-wasm build --quiet --locked --profile wasm --package clusterip-policy
 	@cmp --silent $(WASM) $@ || cp $(WASM) $@
 
-PUBLISH := cargo run --quiet --release --locked --package publish --
-
 # kwctl where it is there (KWCTL names another), otherwise a program of ours that says the same.
 annotated-policy.wasm: policy.wasm force ## Write the metadata into policy.wasm
 	@if command -v "$${KWCTL:-kwctl}" >/dev/null; then \
@@ -52,11 +96,7 @@ demo: build ## Place the Services of examples/shop
 	$(CLUSTERIP) plan examples/shop --settings examples/settings/k2s.yaml
 
 .PHONY: test
-test: test-native test-wasm test-map e2e-tests test-external ## Run all tests
-
-# Packages that are named together share the features of their dependencies, and others than alone: whoever
-# names these in another way builds most of the dependencies anew.
-HOSTED := --locked --release --workspace --exclude clusterip-core
+test: test-native test-wasm test-map test-rules e2e-tests test-external ## Run all tests; REQUIRE_ALL=1 fails where one would be skipped
 
 # The core is tested with overflow checks; what hosts the module, as it is released.
 .PHONY: test-native
@@ -69,51 +109,43 @@ test-wasm: $(TOOLS)/bin/wasm-bindgen-test-runner ## Run the core's tests in WebA
 	@command -v node >/dev/null || { echo "node is missing: apt-get install nodejs" >&2; exit 1; }
 	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER=$< scripts/cargo-wasm test --locked --package clusterip-core --lib --tests
 
-# The runner must be of the version that the tests are linked with.
-WASM_BINDGEN := $(shell awk '/^name = "wasm-bindgen"$$/ {getline; gsub(/"/, ""); print $$3}' Cargo.lock)
-
 $(TOOLS)/bin/wasm-bindgen-test-runner: Cargo.lock
 	@$@ --version 2>/dev/null | grep --quiet --fixed-strings " $(WASM_BINDGEN)" || \
-		cargo install --quiet --root $(TOOLS) --force wasm-bindgen-cli --version $(WASM_BINDGEN)
+		$(INSTALL) --force wasm-bindgen-cli --version $(WASM_BINDGEN)
 	@touch $@
 
-# Root has the browser installed; anybody else is told how to.
+# Root gets missing programs installed; other users are told what to install.
 .PHONY: test-map
 test-map: policy.wasm ## Test the map in a headless chromium, if there is one
-	@if { command -v chromium && command -v npm; } >/dev/null || { test "$$(id -u)" = 0 && \
-		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium nodejs npm; } >/dev/null 2>&1; }; then \
+	@if scripts/install-programs chromium node npm; then \
 		cargo build --quiet $(HOSTED) --example map; \
 		npm --prefix e2e-tests/map ci --silent --no-audit --no-fund; \
 		CLUSTERIP_MAPS=$(CURDIR)/target/release/examples/map npm --prefix e2e-tests/map --silent test; \
 	else \
-		echo "skipped: the tests of the map in a browser need chromium and npm: sudo apt-get install chromium nodejs npm"; \
+		scripts/skip chromium "the tests of the map in a browser need chromium and npm: sudo apt-get install chromium nodejs npm"; \
 	fi
 
 .PHONY: e2e-tests
 e2e-tests: policy.wasm control-plane $(HELM_USED) ## Test on a real control plane, and replay the sessions through kwctl, if it is there
-	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
+	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) CLUSTERIP_HELM=$(HELM_USED) \
 		cargo test $(HOSTED) --test e2e
 	CLUSTERIP_HELM=$(HELM_USED) KUBEBUILDER_ASSETS=$(ASSETS) cargo test $(HOSTED) --test chart
 	@if command -v "$${KWCTL:-kwctl}" >/dev/null; then \
 		command -v bats >/dev/null || { echo "bats is missing: apt-get install bats" >&2; exit 1; }; \
 		command -v jq >/dev/null || { echo "jq is missing: apt-get install jq" >&2; exit 1; }; \
+		cargo build --quiet $(HOSTED) --bin clusterip; \
 		bats e2e-tests/sessions.bats; \
 	else \
-		echo "skipped: e2e-tests/sessions.bats needs kwctl; \`cargo test\` replayed the same sessions"; \
+		scripts/skip kwctl "e2e-tests/sessions.bats needs kwctl; \`cargo test\` replayed the same sessions"; \
 	fi
 
-# Root has what it needs installed; anybody else is told what is missing, and the tests are counted as ignored.
+# Root gets missing programs installed; other users are told what to install, and the tests are counted as ignored.
 .PHONY: test-external
 test-external: policy.wasm control-plane ## Test external addresses with real packets, between network namespaces
-	@if test "$$(id -u)" = 0 && ! { command -v ip && command -v nft; } >/dev/null; then \
-		apt-get update -qq && apt-get install -y -qq --no-install-recommends iproute2 nftables; \
-	fi
+	@scripts/install-programs ip nft || true
 	cargo test $(HOSTED) --test packets
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
 		cargo test $(HOSTED) --test external
-
-# How many times the program is killed at work.
-CHAOS ?= 100
 
 .PHONY: chaos
 chaos: policy.wasm control-plane ## Kill the program at work, CHAOS (100) times, and what it needs, and print what became of it
@@ -121,16 +153,6 @@ chaos: policy.wasm control-plane ## Kill the program at work, CHAOS (100) times,
 		CHAOS=$(CHAOS) CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
 			cargo test $(HOSTED) --test e2e -- --nocapture $$tests; \
 	done
-
-# Kubernetes is big: its programs are built once for each version, and kept. KUBEBUILDER_ASSETS names
-# others to be used instead.
-KUBERNETES := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2; exit}' e2e-tests/control-plane/go.mod)
-KUBERNETES_PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl
-KUBERNETES_SOURCES := $(addprefix e2e-tests/control-plane/,go.mod go.sum $(KUBERNETES_PROGRAMS:%=%/main.go))
-BUILT_ASSETS := $(CACHE)/control-plane/$(KUBERNETES)-$(shell cat $(KUBERNETES_SOURCES) | sha256sum | head -c 12)
-ASSETS := $(abspath $(or $(KUBEBUILDER_ASSETS),$(BUILT_ASSETS)))
-CONTROL_PLANE := target/control-plane
-GO_BUILD := go -C e2e-tests/control-plane build -buildvcs=false
 
 .PHONY: cluster
 cluster: build control-plane ## Run a control plane on this machine until Ctrl-C, and say how to use it
@@ -140,10 +162,6 @@ cluster: build control-plane ## Run a control plane on this machine until Ctrl-C
 .PHONY: control-plane
 control-plane: $(if $(KUBEBUILDER_ASSETS),,$(BUILT_ASSETS)) | go ## Build the control plane, or take that of KUBEBUILDER_ASSETS
 	@$(GO_BUILD) -o $(CURDIR)/$(CONTROL_PLANE) ./control-plane
-
-# helm, for the tests of deploy/chart: built once for each version, from its own module. HELM names another.
-HELM_BUILT := $(TOOLS)/helm-$(shell cat e2e-tests/helm/go.mod e2e-tests/helm/go.sum | sha256sum | head -c 12)
-HELM_USED := $(or $(HELM),$(HELM_BUILT))
 
 $(HELM_BUILT): | go
 	@echo "building helm for the tests, once: some minutes"
@@ -170,14 +188,9 @@ $(BUILT_ASSETS): | go
 	done; \
 	mv --no-target-directory "$$partial" $@ 2>/dev/null || test -x $@/kubectl
 
-# Versions of Kubernetes that the program is tested on beside that of the control plane: the oldest, which has
-# no IPAddress, and the first that has. etcd and kubectl are those of the control plane.
-COMPATIBLE := v1.31.0 v1.33.13
-COMPATIBLE_BUILT = $(CACHE)/control-plane/$(1)-$(shell cat $(addprefix e2e-tests/control-plane/,build-version kube-apiserver/main.go kube-controller-manager/main.go) | sha256sum | head -c 12)
-
 .PHONY: test-compat
-test-compat: policy.wasm control-plane $(foreach version,$(COMPATIBLE),$(call COMPATIBLE_BUILT,$(version))) ## Test on all versions of Kubernetes that are supported; the first time they are built, for an hour
-	@failed=; for assets in $(foreach version,$(COMPATIBLE),$(call COMPATIBLE_BUILT,$(version))) $(BUILT_ASSETS); do \
+test-compat: policy.wasm control-plane $(COMPATIBLE_BUILT) ## Test on all versions of Kubernetes that are supported; the first time they are built, for an hour
+	@failed=; for assets in $(COMPATIBLE_BUILT) $(BUILT_ASSETS); do \
 		echo "== Kubernetes $$(basename $$assets)"; \
 		CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$$assets \
 			cargo test --quiet $(HOSTED) --test e2e || failed="$$failed $$(basename $$assets)"; \
@@ -194,11 +207,16 @@ $(CACHE)/control-plane/v1.%: | go $(BUILT_ASSETS)
 
 .PHONY: test-rules
 test-rules: ## Test the alerts with Prometheus' own program, promtool (PROMTOOL names another)
-	@command -v "$${PROMTOOL:-promtool}" >/dev/null || { echo "promtool is missing: apt-get install prometheus" >&2; exit 1; }
-	@mkdir -p target/rules
-	@sed -e '1,/^spec:/d' -e 's/^  //' deploy/monitoring/prometheus-rule.yaml > target/rules/clusterip.rules.yaml
-	@cp deploy/monitoring/rules-test.yaml target/rules/
-	@cd target/rules && "$${PROMTOOL:-promtool}" check rules clusterip.rules.yaml && "$${PROMTOOL:-promtool}" test rules rules-test.yaml
+	@if command -v "$${PROMTOOL:-promtool}" >/dev/null || scripts/install-programs promtool; then \
+		mkdir -p target/rules; \
+		sed -e '1,/^spec:/d' -e 's/^  //' deploy/monitoring/prometheus-rule.yaml > target/rules/clusterip.rules.yaml; \
+		cp deploy/monitoring/rules-test.yaml target/rules/; \
+		cd target/rules; \
+		"$${PROMTOOL:-promtool}" check rules clusterip.rules.yaml; \
+		"$${PROMTOOL:-promtool}" test rules rules-test.yaml; \
+	else \
+		scripts/skip promtool "the tests of the alerts need promtool: sudo apt-get install prometheus"; \
+	fi
 
 .PHONY: bench
 bench: build ## Print the figures
@@ -218,12 +236,13 @@ fuzz: policy.wasm $(TOOLS)/bin/cargo-fuzz ## Fuzz every parser of outside input,
 	done
 
 $(TOOLS)/bin/cargo-fuzz:
-	cargo install --quiet --root $(TOOLS) cargo-fuzz
+	$(INSTALL) cargo-fuzz
 
 .PHONY: lint
 lint: policy.wasm $(TOOLS)/bin/cargo-deny | go ## Check format, lints and dependencies
 	@cargo fmt --version >/dev/null || { echo "rustfmt is missing: rustup component add rustfmt" >&2; exit 1; }
 	@cargo clippy --version >/dev/null || { echo "clippy is missing: rustup component add clippy" >&2; exit 1; }
+	scripts/check-makefile
 	cargo fmt --all --check
 	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
 	cargo clippy --quiet --locked --workspace --test e2e --test external --test chart -- -D warnings
@@ -232,7 +251,7 @@ lint: policy.wasm $(TOOLS)/bin/cargo-deny | go ## Check format, lints and depend
 	go -C e2e-tests/control-plane vet ./control-plane
 
 $(TOOLS)/bin/cargo-deny:
-	cargo install --quiet --root $(TOOLS) cargo-deny
+	$(INSTALL) cargo-deny
 
 .PHONY: fmt
 fmt: ## Format the code

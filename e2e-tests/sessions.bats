@@ -16,8 +16,14 @@ setup_file() {
     "$KWCTL" annotate -m "$BATS_FILE_TMPDIR/metadata.yml" -u "$ROOT/README.md" -o "$MODULE" "$ROOT/policy.wasm"
 }
 
+# Skips a test, or fails it with REQUIRE_ALL=1.
+missing() {
+    "$ROOT/scripts/skip" "$1" "$2" || return 1
+    skip "$2"
+}
+
 setup() {
-    command -v "$KWCTL" >/dev/null || skip "kwctl is missing: put it into PATH, or name it by KWCTL"
+    command -v "$KWCTL" >/dev/null || missing kwctl "kwctl is missing: put it into PATH, or name it by KWCTL"
 }
 
 # The response to a folder's request, its patch decoded. Further arguments go to kwctl.
@@ -129,7 +135,7 @@ compare_recorded() {
 
 @test "kwctl answers what clusterip evaluate recorded as it did" {
     export CLUSTERIP="${CLUSTERIP:-$ROOT/target/release/clusterip}"
-    [ -x "$CLUSTERIP" ] || skip "clusterip is missing: make build, or name it by CLUSTERIP"
+    [ -x "$CLUSTERIP" ] || missing clusterip "clusterip is missing: make build, or name it by CLUSTERIP"
     export -f compare_recorded response log
     local clusters=("$ROOT"/e2e-tests/sessions/*/cluster.yaml)
     [ "${#clusters[@]}" -gt 50 ]

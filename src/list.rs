@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use clusterip_core::external::claim::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION, addresses};
+use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION, claimed_addresses, recorded_addresses};
+use clusterip_core::external::claim::MOST_EXTERNAL_IPS;
 use clusterip_core::json::{At, Mistyped};
 use clusterip_core::label_selector::Labels;
 use clusterip_core::node::object::blocks;
 use clusterip_core::pod_spec::PodSpec;
-use clusterip_core::service::MOVING_ANNOTATION;
 use clusterip_core::workload::{TemplateAt, Workload};
 use ipnet::IpNet;
 use serde_json::Value;
@@ -105,21 +105,16 @@ fn parse(raw: Option<&[u8]>) -> Result<Value, serde_json::Error> {
     raw.map_or(Ok(Value::Null), serde_json::from_slice)
 }
 
-/// Reads a list of Services, and gives every address of each, and the addresses that a move under way
-/// keeps for it, with its namespace and name.
+/// Reads a list of Services, and gives every address of each with its namespace and name.
 ///
 /// # Errors
 /// [`ListError`] for the first mistake.
 pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), ListError> {
     each(json, &mut |item| {
-        let (mut namespace, mut name, mut moving) = (None, None, None);
+        let (mut namespace, mut name) = (None, None);
         let (mut primary, mut all) = (None, None);
         each_field(item, &mut |item, key| match key {
             Key::Metadata => each_field(item, &mut |metadata, key| match key {
-                Key::Annotations => each_field(metadata, &mut |annotations, key| match key {
-                    Key::Moving => set(&mut moving, annotations, Cursor::text),
-                    _ => annotations.skip(),
-                }),
                 Key::Name => set(&mut name, metadata, Cursor::text),
                 Key::Namespace => set(&mut namespace, metadata, Cursor::text),
                 _ => metadata.skip(),
@@ -133,15 +128,12 @@ pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr))
         })?;
         let all: [Option<Text<'_>>; 2] = all.unwrap_or_default();
         let primary = primary.filter(|primary| all[0] != Some(*primary));
-        let moving =
-            if moving.is_some() { moving_addresses(&read(moving).ok_or(ListError::Encoding)?) } else { Vec::new() };
         let (Some(namespace), Some(name)) = (read(namespace), read(name)) else { return Err(ListError::Encoding) };
         for text in primary.into_iter().chain(all.into_iter().flatten()) {
             if let Ok(address) = text.read().ok_or(ListError::Encoding)?.parse() {
                 visit(&namespace, &name, address);
             }
         }
-        moving.into_iter().for_each(|address| visit(&namespace, &name, address));
         Ok(())
     })
 }
@@ -154,11 +146,11 @@ pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr))
 pub fn external_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), ListError> {
     each(json, &mut |item| {
         let (mut namespace, mut name) = (None, None);
-        let mut claims: Vec<Text<'_>> = Vec::new();
+        let (mut claims, mut external_ips) = (Vec::new(), 0);
         each_field(item, &mut |item, key| match key {
             Key::Metadata => each_field(item, &mut |metadata, key| match key {
                 Key::Annotations => each_field(metadata, &mut |annotations, key| match key {
-                    Key::Claim => add(&mut claims, annotations),
+                    Key::Claim | Key::Record => add(&mut claims, key, annotations),
                     _ => annotations.skip(),
                 }),
                 Key::Name => set(&mut name, metadata, Cursor::text),
@@ -166,15 +158,18 @@ pub fn external_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)
                 _ => metadata.skip(),
             }),
             Key::Spec => each_field(item, &mut |spec, key| match key {
-                Key::ExternalIps => each_item(spec, &mut |ip| add(&mut claims, ip)),
-                Key::LoadBalancerIp => add(&mut claims, spec),
+                Key::ExternalIps => each_item(spec, &mut |ip| {
+                    external_ips += 1;
+                    if external_ips <= MOST_EXTERNAL_IPS { add(&mut claims, key, ip) } else { ip.skip() }
+                }),
+                Key::LoadBalancerIp => add(&mut claims, key, spec),
                 _ => spec.skip(),
             }),
             Key::Status => each_field(item, &mut |status, key| match key {
                 Key::LoadBalancer => each_field(status, &mut |balancer, key| match key {
                     Key::Ingress => each_item(balancer, &mut |ingress| {
                         each_field(ingress, &mut |ingress, key| match key {
-                            Key::Ip => add(&mut claims, ingress),
+                            Key::Ip => add(&mut claims, key, ingress),
                             _ => ingress.skip(),
                         })
                     }),
@@ -185,9 +180,10 @@ pub fn external_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)
             _ => item.skip(),
         })?;
         let (Some(namespace), Some(name)) = (read(namespace), read(name)) else { return Err(ListError::Encoding) };
-        for claim in claims {
-            let text = claim.read().ok_or(ListError::Encoding)?;
-            for address in addresses(&text) {
+        for (key, text) in claims {
+            let text = text.read().ok_or(ListError::Encoding)?;
+            let found = if key == Key::Record { recorded_addresses(&text) } else { claimed_addresses(&text) };
+            for address in found {
                 visit(&namespace, &name, address);
             }
         }
@@ -195,10 +191,10 @@ pub fn external_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)
     })
 }
 
-/// Adds the text that stands here to others, where it is not `null`.
-fn add<'j>(texts: &mut Vec<Text<'j>>, cursor: &mut Cursor<'j>) -> Result<(), Unexpected> {
+/// Adds the text that stands here, under `key`, to others, where it is not `null`.
+fn add<'j>(texts: &mut Vec<(Key, Text<'j>)>, key: Key, cursor: &mut Cursor<'j>) -> Result<(), Unexpected> {
     if !cursor.null() {
-        texts.push(cursor.text()?);
+        texts.push((key, cursor.text()?));
     }
     Ok(())
 }
@@ -289,7 +285,7 @@ fn each_field<'j>(
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Key {
     Annotations,
-    /// An annotation that claims external addresses.
+    /// An annotation that asks another program for external addresses.
     Claim,
     ClusterIp,
     ClusterIps,
@@ -301,18 +297,18 @@ enum Key {
     LoadBalancer,
     LoadBalancerIp,
     Metadata,
-    Moving,
     Name,
     Namespace,
     PodCidr,
     PodCidrs,
+    /// The annotation with the external addresses that a Service has.
+    Record,
     Spec,
     Status,
 }
 
 impl Key {
     fn of(written: &[u8]) -> Option<Self> {
-        const MOVING: &[u8] = MOVING_ANNOTATION.as_bytes();
         const RECORD: &[u8] = RECORD_ANNOTATION.as_bytes();
         Some(match written {
             b"annotations" => Self::Annotations,
@@ -326,14 +322,13 @@ impl Key {
             b"loadBalancer" => Self::LoadBalancer,
             b"loadBalancerIP" => Self::LoadBalancerIp,
             b"metadata" => Self::Metadata,
-            MOVING => Self::Moving,
             b"name" => Self::Name,
             b"namespace" => Self::Namespace,
             b"podCIDR" => Self::PodCidr,
             b"podCIDRs" => Self::PodCidrs,
             b"spec" => Self::Spec,
             b"status" => Self::Status,
-            RECORD => Self::Claim,
+            RECORD => Self::Record,
             key if FOREIGN_ANNOTATIONS.iter().any(|foreign| foreign.as_bytes() == key) => Self::Claim,
             _ => return None,
         })
@@ -358,14 +353,4 @@ fn set<'j, T>(
 /// What a text says; nothing where there is none.
 fn read(text: Option<Text<'_>>) -> Option<Cow<'_, str>> {
     text.map_or(Some(Cow::Borrowed("")), |text| text.read())
-}
-
-/// The addresses that the annotation of a move under way names.
-///
-/// Whoever may write a Service may write this annotation: what can't be read counts for nothing, and
-/// at most two addresses a side are believed, or one Service could use up a pool, or block it.
-fn moving_addresses(annotation: &str) -> Vec<IpAddr> {
-    let value: Value = serde_json::from_slice(annotation.as_bytes()).unwrap_or_default();
-    let side = |key| value.get(key).and_then(Value::as_array).into_iter().flatten().take(2);
-    side("from").chain(side("to")).filter_map(|address| address.as_str()?.parse().ok()).collect()
 }

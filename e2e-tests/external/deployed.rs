@@ -16,6 +16,7 @@ use super::support::runbook::{Operator, Step, steps_of, types};
 
 const NAMESPACE: &str = "clusterip-policy";
 const SERVER: &str = "clusterip";
+const AGENTS: &str = "clusterip-policy-agents";
 const AGENT: &str = "clusterip-agent";
 
 /// What a kubelet asks by HTTP.
@@ -81,11 +82,14 @@ fn right(seen: &Seen) -> Option<String> {
     Some(format!("{verb} {resource}{below}{group}"))
 }
 
-/// What the manifests grant an account, in the same words.
+/// What the manifests grant an account in both namespaces, in the same words.
 fn granted(plane: &ControlPlane, account: &str) -> BTreeSet<String> {
-    let account = format!("--as=system:serviceaccount:{NAMESPACE}:{account}");
-    let list = ["auth", "can-i", "--list", "--no-headers", &account, "-n", NAMESPACE];
-    let list = RUNTIME.block_on(plane.kubectl(&list)).ok();
+    let account = format!("--as=system:serviceaccount:{account}");
+    let list = |namespace: &str| {
+        let list = ["auth", "can-i", "--list", "--no-headers", &account, "-n", namespace];
+        RUNTIME.block_on(plane.kubectl(&list)).ok()
+    };
+    let list = list(NAMESPACE) + &list(AGENTS);
     let mut rights = BTreeSet::new();
     for line in list.lines().filter(|line| !line.trim_start().starts_with('[') && !line.starts_with("selfsubject")) {
         let (resource, verbs) = (line.split_whitespace().next().unwrap(), line.rsplit('[').next().unwrap());
@@ -95,9 +99,9 @@ fn granted(plane: &ControlPlane, account: &str) -> BTreeSet<String> {
 }
 
 /// The arguments of the only container of an object.
-fn arguments(plane: &ControlPlane, object: &str) -> Vec<String> {
+fn arguments(plane: &ControlPlane, object: &str, namespace: &str) -> Vec<String> {
     let path = "jsonpath={.spec.template.spec.containers[0].args}";
-    let told = plane_says(plane, &["get", object, "--namespace", NAMESPACE, "--output", path]);
+    let told = plane_says(plane, &["get", object, "--namespace", namespace, "--output", path]);
     serde_json::from_str(&told).unwrap()
 }
 
@@ -109,7 +113,7 @@ fn plane_says(plane: &ControlPlane, arguments: &[&str]) -> String {
 fn serve(plane: &ControlPlane, heard: &Heard, port: u16) -> Host {
     let token = RUNTIME.block_on(plane.token(NAMESPACE, SERVER));
     let kubeconfig = plane.write_kubeconfig("server.kubeconfig", heard.proxy.url(), &token);
-    let arguments = arguments(plane, "deployment/clusterip");
+    let arguments = arguments(plane, "deployment/clusterip", NAMESPACE);
     // Where it listens is the node's matter, and its certificate must say so.
     let ["serve", "--listen", _, rest @ ..] = &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] else {
         panic!("{arguments:?}")
@@ -176,10 +180,10 @@ pub fn works_with_its_rights() {
 
     let (by_server, by_agents) = (Heard::begin(&plane), Heard::begin(&plane));
     let mut server = serve(&plane, &by_server, port);
-    let token = RUNTIME.block_on(plane.token(NAMESPACE, AGENT));
-    let arguments = arguments(&plane, "daemonset/clusterip-agent");
+    let token = |node: &str| RUNTIME.block_on(plane.token_on(node, AGENTS, AGENT));
+    let arguments = arguments(&plane, "daemonset/clusterip-agent", AGENTS);
     let way = Way { plane: &plane, server: by_agents.proxy.url(), token: &token, arguments };
-    let mut field = Field::with(&way, NAMESPACE.to_owned(), tempfile::tempdir().unwrap());
+    let mut field = Field::with(&way, AGENTS.to_owned(), tempfile::tempdir().unwrap());
     let listeners = field.network.nodes.iter().map(|node| {
         let mut inside = node.inside();
         inside.expect("listen 80", "listening");
@@ -215,7 +219,7 @@ pub fn works_with_its_rights() {
     // What the kubelet of the node asks, from there.
     let probes = "{.startupProbe.httpGet}{.livenessProbe.httpGet}{.readinessProbe.httpGet}";
     let probes = format!("jsonpath={{range .spec.template.spec.containers[0]}}{probes}{{end}}");
-    let probes = plane_says(&plane, &["get", "daemonset/clusterip-agent", "-n", NAMESPACE, "--output", &probes]);
+    let probes = plane_says(&plane, &["get", "daemonset/clusterip-agent", "-n", AGENTS, "--output", &probes]);
     let probes: Vec<Value> = serde_json::Deserializer::from_str(&probes).into_iter().map(Result::unwrap).collect();
     assert_eq!(probes.len(), 3);
     let mut kubelet = field.network.nodes[holder].inside();
@@ -240,7 +244,7 @@ pub fn works_with_its_rights() {
     });
     within(BEGIN, "the former address to be let go", || field.holder(address).is_none().then_some(()));
     within(BEGIN, "its claim to go", || {
-        let leases = plane_says(&plane, &["get", "leases", "--namespace", NAMESPACE, "--output", "name"]);
+        let leases = plane_says(&plane, &["get", "leases", "--namespace", AGENTS, "--output", "name"]);
         let lease = format!("lease.coordination.k8s.io/{}", name(address));
         leases.lines().all(|other| other != lease).then_some(())
     });
@@ -280,11 +284,11 @@ pub fn works_with_its_rights() {
     shown(&plane, "default", "waits");
 
     // Nothing was asked for that is not granted, and nothing granted that was not asked for.
-    assert_eq!(by_agents.asked(), granted(&plane, AGENT));
+    assert_eq!(by_agents.asked(), granted(&plane, &format!("{AGENTS}:{AGENT}")));
     let leases = ["list leases.coordination.k8s.io", "watch leases.coordination.k8s.io"];
     let more: BTreeSet<String> =
         leases.into_iter().chain(["patch services", "patch services/status"]).map(str::to_owned).collect();
-    let (asked, granted) = (by_server.asked(), granted(&plane, SERVER));
+    let (asked, granted) = (by_server.asked(), granted(&plane, &format!("{NAMESPACE}:{SERVER}")));
     assert_eq!(asked.difference(&granted).collect::<Vec<_>>(), Vec::<&String>::new());
     assert!(asked.is_superset(&more), "{asked:?}");
 

@@ -54,7 +54,8 @@ pub struct Way<'w> {
     pub plane: &'w ControlPlane,
     /// The URL of the API server, or of something in front of it.
     pub server: &'w str,
-    pub token: &'w str,
+    /// The token of the agent on the node of this name.
+    pub token: &'w dyn Fn(&str) -> String,
     /// Their arguments, with `$(NODE_NAME)` for the name of the node.
     pub arguments: Vec<String>,
 }
@@ -94,7 +95,8 @@ impl Field {
         let arguments = ["agent", "--interface", "eth0", "--node", "$(NODE_NAME)", "--listen", &listen];
         let arguments = arguments.into_iter().chain(["--settings", file.to_str().unwrap()]);
         let arguments = arguments.map(str::to_owned).collect();
-        let way = Way { plane, server: plane.server(), token: plane.admin_token(), arguments };
+        let token = |_: &str| plane.admin_token().to_owned();
+        let way = Way { plane, server: plane.server(), token: &token, arguments };
         Self::with(&way, namespace, folder)
     }
 
@@ -152,7 +154,8 @@ impl Field {
                 });
             }
         });
-        let file = way.plane.write_kubeconfig(&format!("{link}.kubeconfig"), &url, way.token);
+        let token = (way.token)(&self.names[usize::from(index)]);
+        let file = way.plane.write_kubeconfig(&format!("{link}.kubeconfig"), &url, &token);
         let mut kubeconfig: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         kubeconfig["clusters"][0]["cluster"]["tls-server-name"] = server.ip().to_string().into();
         std::fs::write(&file, kubeconfig.to_string()).unwrap();

@@ -1,9 +1,8 @@
 //! External addresses with real packets: agents on nodes that are network namespaces, a client on the same
 //! bridge, and a real control plane.
 //!
-//! It needs root, `ip`, `nft` and a control plane, and says so where they are missing: then its tests are
-//! counted as ignored. All of it is in a network namespace of its own: nothing of it can be reached from
-//! elsewhere.
+//! It needs root, `ip`, `nft` and a control plane. Where they are missing, the tests are counted as ignored, or fail
+//! with `REQUIRE_ALL=1`. All of it is in a network namespace of its own: nothing of it can be reached from elsewhere.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod cases;
@@ -11,6 +10,8 @@ mod deployed;
 mod field;
 #[path = "../../crates/node-network/tests/packets/inside.rs"]
 mod inside;
+#[path = "../missing.rs"]
+mod missing;
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../../crates/node-network/tests/packets/network.rs"]
 mod network;
@@ -41,7 +42,7 @@ fn main() {
     }
     let lacking = lacking();
     if let Some(lacking) = &lacking {
-        eprintln!("skipped: tests of external addresses with real packets need {lacking}");
+        missing::skip("packets", &format!("tests of external addresses with real packets need {lacking}"));
     } else {
         // Before there is a second thread: each has a namespace of its own.
         unshare(CloneFlags::CLONE_NEWNET).unwrap();

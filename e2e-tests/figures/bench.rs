@@ -37,6 +37,14 @@ pub struct Bench {
 /// A Service that was created, or why not.
 pub type Created = Result<Value, String>;
 
+/// A create that was answered.
+pub struct Answered {
+    /// When the request was sent.
+    pub sent: Instant,
+    /// The answer.
+    pub created: Created,
+}
+
 impl Bench {
     /// Starts the control plane.
     pub async fn start() -> Self {
@@ -113,21 +121,24 @@ impl Bench {
         self.client.request(request).await.map_err(|error| error.to_string())
     }
 
-    /// Creates objects, so many at a time; each answer, with the moment of it.
+    /// Creates objects, so many at a time.
     pub async fn create_all(
         &self,
         path: &str,
         objects: impl Iterator<Item = Value>,
         at_a_time: usize,
-    ) -> Vec<(Created, Instant)> {
-        let created = stream::iter(objects).map(async |object| (self.create(path, &object).await, Instant::now()));
-        created.buffered(at_a_time).collect().await
+    ) -> Vec<Answered> {
+        let create = async |object| {
+            let sent = Instant::now();
+            Answered { sent, created: self.create(path, &object).await }
+        };
+        stream::iter(objects).map(create).buffered(at_a_time).collect().await
     }
 
     /// As [`Self::create_all`], where none may fail.
     pub async fn add(&self, path: &str, objects: impl Iterator<Item = Value>) {
-        for (created, _) in self.create_all(path, objects, PARALLEL).await {
-            created.unwrap();
+        for answered in self.create_all(path, objects, PARALLEL).await {
+            answered.created.unwrap();
         }
     }
 
@@ -160,6 +171,13 @@ impl Bench {
         };
         self.add(&services("others"), (0..OTHERS).map(service)).await;
     }
+}
+
+/// Whether the API server refused a Service because another one has its address.
+///
+/// It never accepts the same address twice. So these refusals are what tells that an address was handed out twice.
+pub fn is_duplicate(error: &str) -> bool {
+    error.contains("provided IP is already allocated")
 }
 
 /// Where the Services of a namespace are.

@@ -30,9 +30,12 @@ struct Way {
 /// What was measured, round by round.
 #[derive(Default)]
 pub struct Moves {
-    /// The 95th percentile of the time to the new address, in milliseconds.
+    /// The 95th percentile of the time to the new address, in milliseconds, from sending the Deployment's creation.
     p95: Vec<f64>,
     slowest: Vec<f64>,
+    /// The 95th percentile of the time without an address, in milliseconds, as a watch shows it.
+    without_p95: Vec<f64>,
+    without_longest: Vec<f64>,
     moved: usize,
     to_move: usize,
     lost: usize,
@@ -73,24 +76,27 @@ async fn round(bench: &Bench, way: &Way, moves: &mut Moves) {
     let objects = (0..SERVICES).map(|index| deployment(namespace, index));
     let created = bench.create_all(&deployments(namespace), objects, way.at_a_time).await;
     let windows: Vec<usize> = (0..SERVICES).filter(|index| is_windows(*index)).collect();
-    let mut seen: BTreeMap<String, Instant> = BTreeMap::new();
+    let mut seen: BTreeMap<String, Placed> = BTreeMap::new();
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while seen.len() < windows.len() {
-        let Ok(Some((name, when))) = tokio::time::timeout_at(deadline, placed.recv()).await else { break };
-        seen.entry(name).or_insert(when);
+        let Ok(Some((name, service))) = tokio::time::timeout_at(deadline, placed.recv()).await else { break };
+        seen.entry(name).or_insert(service);
     }
-    let mut took = Vec::new();
+    let (mut took, mut without) = (Vec::new(), Vec::new());
     for index in &windows {
-        let (created, answered) = &created[*index];
-        created.as_ref().unwrap();
-        if let Some(when) = seen.get(&name(*index)) {
-            took.push(when.saturating_duration_since(*answered).as_secs_f64() * 1e3);
+        let answered = &created[*index];
+        answered.created.as_ref().unwrap();
+        if let Some(placed) = seen.get(&name(*index)) {
+            took.push(placed.when.saturating_duration_since(answered.sent).as_secs_f64() * 1e3);
+            without.push(placed.without_address.as_secs_f64() * 1e3);
         }
     }
     moves.to_move += windows.len();
     moves.moved += took.len();
     moves.slowest.push(took.iter().copied().fold(0.0, f64::max));
     moves.p95.push(percentile_95(took));
+    moves.without_longest.push(without.iter().copied().fold(0.0, f64::max));
+    moves.without_p95.push(percentile_95(without));
     // The last writes of a move come after its new address.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let after = bench.get(&path).await;
@@ -107,22 +113,36 @@ async fn round(bench: &Bench, way: &Way, moves: &mut Moves) {
     }
 }
 
+/// A Service that came to its pool.
+struct Placed {
+    when: Instant,
+    /// How long it had no address until then.
+    without_address: Duration,
+}
+
 /// The Windows Services that a watch shows at their place, as they come there.
-async fn placed(bench: &Bench, namespace: &str, from: &Value) -> mpsc::UnboundedReceiver<(String, Instant)> {
+async fn placed(bench: &Bench, namespace: &str, from: &Value) -> mpsc::UnboundedReceiver<(String, Placed)> {
     let version = from["metadata"]["resourceVersion"].as_str().unwrap();
     let path = format!("{}?watch=true&resourceVersion={version}", services(namespace));
     let request = Request::get(path).body(Vec::new()).unwrap();
     let mut lines = bench.client().request_stream(request).await.unwrap().lines();
     let (sender, receiver) = mpsc::unbounded_channel();
     tokio::spawn(async move {
+        // Since when each Service has no address.
+        let mut lost: BTreeMap<String, Instant> = BTreeMap::new();
         while let Ok(Some(line)) = lines.try_next().await {
             let when = Instant::now();
             let event: Value = serde_json::from_str(&line).unwrap();
             let service = &event["object"];
             let name = service["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             let index: usize = name.rsplit_once('-').and_then(|(_, index)| index.parse().ok()).unwrap_or_default();
+            if service["spec"]["clusterIP"].as_str().is_none_or(str::is_empty) {
+                lost.entry(name).or_insert(when);
+                continue;
+            }
+            let without_address = lost.remove(&name).map_or(Duration::ZERO, |since| when - since);
             let moved = is_windows(index) && service["spec"]["type"] == "ClusterIP" && is_placed(service, index);
-            if moved && sender.send((name, when)).is_err() {
+            if moved && sender.send((name, Placed { when, without_address })).is_err() {
                 break;
             }
         }
@@ -145,8 +165,10 @@ pub fn rows(all: &[Moves; 2], table: &mut Table) {
 impl Moves {
     fn rows(&self, table: &mut Table, how: &str) {
         table.total(&format!("moved, {how}"), self.moved as f64, "", Bound::Exactly(self.to_move as f64));
-        table.rounds("  from the Deployment's creation, p95", &self.p95, "ms", Bound::AtMost(300.0));
+        table.rounds("  from sending the Deployment, p95", &self.p95, "ms", Bound::AtMost(300.0));
         table.rounds("  the slowest", &self.slowest, "ms", Bound::None);
+        table.rounds("  without an address, p95", &self.without_p95, "ms", Bound::None);
+        table.rounds("  the longest", &self.without_longest, "ms", Bound::None);
         table.total("  lost", self.lost as f64, "", Bound::Exactly(0.0));
         table.total("  with another UID", self.other_uid as f64, "", Bound::Exactly(0.0));
         table.total("  misplaced at the end", self.misplaced as f64, "", Bound::Exactly(0.0));

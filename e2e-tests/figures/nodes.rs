@@ -111,8 +111,8 @@ async fn turn<M: Future<Output = ()>>(
     let begin = Instant::now();
     let mut all = given.subscribe();
     let creating = async {
-        bench.create_all(PATH, (0..NODES).map(node), PARALLEL).await.into_iter().for_each(|(created, _)| {
-            created.unwrap();
+        bench.create_all(PATH, (0..NODES).map(node), PARALLEL).await.into_iter().for_each(|answered| {
+            answered.created.unwrap();
         });
         begin.elapsed()
     };

@@ -1,9 +1,8 @@
 //! Services whose Deployments are there, created with the webhook and without it, in turns.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::bench::{Bench, Created, PARALLEL, deployments, is_placed, metric, services};
+use super::bench::{Bench, Created, PARALLEL, deployments, is_duplicate, is_placed, metric, services};
 use super::layout::median;
 use super::manifests::{deployment, service};
 use super::process::processor_time;
@@ -35,6 +34,7 @@ struct Turn {
     single: f64,
     created: usize,
     failed: usize,
+    /// Of those that failed: another Service had the address.
     duplicate: usize,
     misplaced_at_creation: usize,
     misplaced_later: usize,
@@ -94,7 +94,7 @@ async fn turn(bench: &Bench, host: Option<&Host>) -> Turn {
         let objects = (0..SERVICES).map(|index| service(NAMESPACE, index));
         let created = bench.create_all(&path, objects, PARALLEL).await;
         took += begin.elapsed();
-        turn.count(created.into_iter().map(|(created, _)| created).collect());
+        turn.count(created.into_iter().map(|answered| answered.created).collect());
         tokio::time::sleep(Duration::from_secs(1)).await;
         let later = bench.get(&path).await;
         let index = |name: &str| name.rsplit_once('-').unwrap().1.parse().unwrap();
@@ -124,17 +124,16 @@ async fn turn(bench: &Bench, host: Option<&Host>) -> Turn {
 
 impl Turn {
     fn count(&mut self, created: Vec<Created>) {
-        let mut seen = BTreeSet::new();
         for (index, created) in created.iter().enumerate() {
             match created {
                 Ok(service) => {
                     self.created += 1;
-                    self.duplicate += usize::from(!seen.insert(service["spec"]["clusterIP"].to_string()));
                     self.misplaced_at_creation += usize::from(!is_placed(service, index));
                 }
                 Err(error) => {
                     eprintln!("a create failed: {error}");
                     self.failed += 1;
+                    self.duplicate += usize::from(is_duplicate(error));
                 }
             }
         }
@@ -171,7 +170,7 @@ impl Pairs {
         let created = sum(|turn| turn.created);
         table.total("created through the webhook, 60 at a time", created, "", Bound::None);
         table.total("failed", sum(|turn| turn.failed), "", Bound::Exactly(0.0));
-        table.total("duplicate addresses", sum(|turn| turn.duplicate), "", Bound::Exactly(0.0));
+        table.total("refused, as another Service had the address", sum(|turn| turn.duplicate), "", Bound::Exactly(0.0));
         let misplaced = sum(|turn| turn.misplaced_at_creation) * 100.0 / created;
         table.total("misplaced at creation", misplaced, "%", Bound::AtMost(1.0));
         table.total("misplaced after 1 s", sum(|turn| turn.misplaced_later), "", Bound::Exactly(0.0));

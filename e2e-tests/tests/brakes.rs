@@ -1,5 +1,6 @@
 //! What keeps a change of settings from moving a large part of a cluster.
 
+use clusterip::controller::requests::{self, Request};
 use serde_json::{Value, json};
 
 use crate::support::cluster::{Cluster, Place, metrics, pool_of, settings};
@@ -79,9 +80,28 @@ async fn settings_that_would_move_a_large_part_wait_for_somebody_to_agree() {
     cluster.place("brake-goes-on").await.all_was_looked_at("first").await;
     assert_eq!(pools(&many, MANY).await, ["linux"; MANY]);
 
-    // One that is asked for moves at once, the others wait on.
+    // The author of a Service can't lift the brake: the wish is heard, and the Service stays.
     let now = json!({"metadata": {"annotations": {"clusterip-policy/move": "now"}}});
     crate::support::moving::patch(&many.client, &many.namespace, "web-7", now).await;
+    let web = eventually("the wish to be heard", async || {
+        let web = crate::support::moving::stored(&many.client, &many.namespace, "web-7").await?;
+        (web["metadata"]["annotations"]["clusterip-policy/move"].is_null()).then_some(web)
+    })
+    .await;
+    assert_eq!(pools(&many, MANY).await, ["linux"; MANY]);
+
+    // An administrator can, by a request in the server's namespace. The others wait on.
+    let request = Request {
+        namespace: many.namespace.clone(),
+        name: "web-7".to_owned(),
+        uid: web["metadata"]["uid"].as_str().unwrap().to_owned(),
+        control_plane: false,
+    };
+    requests::ask(&cluster.client, &cluster.namespace, &request).await.unwrap();
+    eventually("the request to be dealt with", async || {
+        (!requests::is_open(&cluster.client, &cluster.namespace, &request.uid).await.unwrap()).then_some(())
+    })
+    .await;
     braked(&host, &[format!("{one} {}", MANY - 1)]).await;
     let mut expected = ["linux"; MANY];
     expected[7] = "named";

@@ -15,6 +15,7 @@ use crate::support::runbook::{Operator, Step};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const NAMESPACE: &str = "clusterip-policy";
+const AGENTS: &str = "clusterip-policy-agents";
 const WEBHOOK: &str = "external.clusterip-policy.io";
 
 /// A control plane with `deploy/external`; nobody answers at the Service of its webhooks.
@@ -34,11 +35,12 @@ async fn deployed() -> &'static ControlPlane {
 }
 
 /// The Services before, what they become, and whether the webhook that fails closed is asked.
-fn updates() -> [(&'static str, Value, Value, &'static str); 12] {
+fn updates() -> [(&'static str, Value, Value, &'static str); 16] {
     let ips = |ips: &[&str]| json!({ "spec": { "externalIPs": ips } });
     let annotation = |key: &str, value: Option<&str>| json!({ "metadata": { "annotations": { key: value } } });
     let metallb = || annotation("metallb.io/loadBalancerIPs", Some("192.0.2.10"));
     let asked = |ip: Option<&str>| json!({ "spec": { "type": "LoadBalancer", "loadBalancerIP": ip } });
+    let record = |addresses: Option<&str>| annotation("clusterip-policy/external-addresses", addresses);
     [
         ("an external IP", json!({}), ips(&["192.0.2.10"]), "called"),
         ("one more external IP", ips(&["192.0.2.10"]), ips(&["192.0.2.10", "192.0.2.11"]), "called"),
@@ -67,6 +69,15 @@ fn updates() -> [(&'static str, Value, Value, &'static str); 12] {
             annotation("clusterip-policy/external-address", Some("192.0.2.10")),
             "not called",
         ),
+        ("a record of addresses", json!({}), record(Some("192.0.2.10")), "called"),
+        ("another record", record(Some("192.0.2.10")), record(Some("192.0.2.11")), "called"),
+        (
+            "a label beside a record",
+            record(Some("192.0.2.10")),
+            json!({ "metadata": { "labels": { "team": "shop" } } }),
+            "not called",
+        ),
+        ("no record", record(Some("192.0.2.10")), record(None), "not called"),
     ]
 }
 
@@ -116,7 +127,8 @@ async fn only_what_others_would_act_on_waits_for_the_webhook() {
             "not called",
         ),
     ];
-    for key in clusterip_core::external::claim::FOREIGN_ANNOTATIONS {
+    let keys = clusterip_core::external::claim::FOREIGN_ANNOTATIONS.into_iter();
+    for key in keys.chain([clusterip_core::external::RECORD_ANNOTATION]) {
         let change = json!({ "metadata": { "annotations": { key: "192.0.2.10" } } });
         seen.push((format!("create with {key}"), create(&own, change).await, "called"));
     }
@@ -130,10 +142,10 @@ async fn only_what_others_would_act_on_waits_for_the_webhook() {
     assert_eq!(seen, expected);
 }
 
-/// What an account may do in the own namespace beyond what every account may, as the API server answers.
-async fn rights(plane: &ControlPlane, account: &str) -> BTreeSet<String> {
-    let account = format!("--as=system:serviceaccount:{NAMESPACE}:{account}");
-    let list = plane.kubectl(&["auth", "can-i", "--list", "--no-headers", &account, "-n", NAMESPACE]).await.ok();
+/// What an account may do in a namespace beyond what every account may, as the API server answers.
+async fn rights(plane: &ControlPlane, account: &str, namespace: &str) -> BTreeSet<String> {
+    let account = format!("--as=system:serviceaccount:{account}");
+    let list = plane.kubectl(&["auth", "can-i", "--list", "--no-headers", &account, "-n", namespace]).await.ok();
     let lines = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
     lines.filter(|line| !line.starts_with("[/") && !line.starts_with("selfsubject")).collect()
 }
@@ -144,28 +156,32 @@ fn set(lines: &[&str]) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn agents_have_these_rights_and_no_others() {
-    let expected = [
-        "configmaps [] [clusterip-settings] [get list watch]",
-        "leases.coordination.k8s.io [] [] [get list watch create update delete]",
-        "namespaces [] [] [list watch]",
-        "nodes [] [] [list watch]",
-        "services [] [] [list watch]",
+    let account = format!("{AGENTS}:clusterip-agent");
+    let everywhere = ["namespaces [] [] [list watch]", "nodes [] [] [list watch]", "services [] [] [list watch]"];
+    let rows: [(&str, &[&str]); 3] = [
+        ("default", &[]),
+        (AGENTS, &["leases.coordination.k8s.io [] [] [get list watch create update delete]"]),
+        (NAMESPACE, &["configmaps [] [clusterip-settings] [get list watch]"]),
     ];
-    assert_eq!(rights(deployed().await, "clusterip-agent").await, set(&expected));
+    for (namespace, more) in rows {
+        let expected = [&everywhere[..], more].concat();
+        assert_eq!(rights(deployed().await, &account, namespace).await, set(&expected), "{namespace}");
+    }
 }
 
 #[tokio::test]
 async fn the_server_has_these_rights_more_than_without_external_addresses() {
     let without = ControlPlane::start(Options { audit: false, ..Options::default() });
     without.kubectl(&["apply", "-k", &format!("{ROOT}/deploy/webhook")]).await.ok();
-    let (with, without) = (rights(deployed().await, "clusterip").await, rights(&without, "clusterip").await);
-    let more: BTreeSet<String> = with.difference(&without).cloned().collect();
-    let expected = [
-        "leases.coordination.k8s.io [] [] [create list watch]",
-        "services [] [] [get list watch update patch]",
-        "services/status [] [] [update patch]",
-    ];
-    assert_eq!(more, set(&expected));
+    let account = format!("{NAMESPACE}:clusterip");
+    let everywhere = ["services [] [] [get list watch update patch]", "services/status [] [] [patch]"];
+    let rows: [(&str, &[&str]); 2] = [(NAMESPACE, &[]), (AGENTS, &["leases.coordination.k8s.io [] [] [list watch]"])];
+    for (namespace, more) in rows {
+        let with = rights(deployed().await, &account, namespace).await;
+        let without = rights(&without, &account, namespace).await;
+        let found: BTreeSet<String> = with.difference(&without).cloned().collect();
+        assert_eq!(found, set(&[&everywhere[..], more].concat()), "{namespace}");
+    }
 }
 
 /// On several replicas, too.
@@ -176,10 +192,26 @@ async fn several_replicas_take_the_same_component() {
     std::fs::create_dir(operator.folder().join("deploy/own")).unwrap();
     operator.write(
         "deploy/own/kustomization.yaml",
-        "resources: [../replicas]\ncomponents: [../nodes/component, ../external/component]\n",
+        "resources: [../replicas]\ncomponents: [../nodes/component, ../load-balancers, ../external/component]\n",
     );
-    let built = "kubectl kustomize deploy/own | grep -e '^  name: [a-z]*.clusterip-policy.io' -e '^kind: DaemonSet' -e 'pod-security'";
-    let expected = "    pod-security.kubernetes.io/enforce: privileged\nkind: DaemonSet\n  name: services.clusterip-policy.io\n  \
-                    name: nodes.clusterip-policy.io\n  name: external.clusterip-policy.io\n";
+    let built = "kubectl kustomize deploy/own | grep -e '^  name: [a-z]*.clusterip-policy.io' -e '^kind: DaemonSet' \
+                 -e 'pod-security' -e '^        - --'";
+    let expected = "    pod-security.kubernetes.io/enforce: restricted
+    pod-security.kubernetes.io/enforce: privileged
+        - --listen
+        - --settings-configmap
+        - --claims
+        - --move-load-balancers
+        - --agents-namespace
+  name: agents.clusterip-policy.io
+  name: agents.clusterip-policy.io
+kind: DaemonSet
+        - --node
+        - --settings-configmap
+        - --settings-namespace
+  name: services.clusterip-policy.io
+  name: nodes.clusterip-policy.io
+  name: external.clusterip-policy.io
+";
     assert_eq!(operator.does(&Step::Type(built.to_owned())).await, expected);
 }

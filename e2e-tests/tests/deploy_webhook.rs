@@ -2,12 +2,11 @@
 
 use std::process::Command;
 
-use kube::api::PostParams;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
-use crate::support::reach::{MOVING, moving, only_what_may_need_an_address, service, services};
+use crate::support::reach::only_what_may_need_an_address;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/webhook");
 const NAMESPACE: &str = "clusterip-policy";
@@ -63,13 +62,16 @@ async fn the_account_has_these_rights_and_no_others() {
         rights
     };
     let everywhere = [
+        "apiservices.apiregistration.k8s.io [] [] [list watch]",
         "cronjobs.batch [] [] [list watch]",
+        "customresourcedefinitions.apiextensions.k8s.io [] [] [list watch]",
         "daemonsets.apps [] [] [list watch]",
         "deployments.apps [] [] [list watch]",
         "endpointslices.discovery.k8s.io [] [] [list watch]",
         "events.events.k8s.io [] [] [create patch]",
         "ipaddresses.networking.k8s.io [] [] [get list watch]",
         "jobs.batch [] [] [list watch]",
+        "mutatingwebhookconfigurations.admissionregistration.k8s.io [] [] [list watch]",
         "mutatingwebhookconfigurations.admissionregistration.k8s.io [] [clusterip-policy] [get list watch update]",
         "namespaces [] [] [list watch]",
         "nodes [] [] [list watch]",
@@ -79,13 +81,14 @@ async fn the_account_has_these_rights_and_no_others() {
         "runtimeclasses.node.k8s.io [] [] [list watch]",
         "servicecidrs.networking.k8s.io [] [] [list watch]",
         "services [] [] [get list watch update]",
-        "services/status [] [] [update]",
         "statefulsets.apps [] [] [list watch]",
+        "validatingwebhookconfigurations.admissionregistration.k8s.io [] [] [list watch]",
     ];
     assert_eq!(rights("default").await, everywhere);
     let mut own: Vec<&str> = everywhere.to_vec();
     own.extend([
         "configmaps [] [clusterip-settings] [get list watch]",
+        "controllerrevisions.apps [] [] [get list watch create delete]",
         "leases.coordination.k8s.io [] [] [create]",
         "leases.coordination.k8s.io [] [clusterip-leader] [get update]",
         "secrets [] [] [create]",
@@ -103,10 +106,12 @@ async fn is_uninstalled_when_no_move_is_open() {
     // What builds on it goes with it.
     plane.kubectl(&["apply", "-k", &format!("{FOLDER}/../external")]).await.ok();
     let namespace = plane.namespace("uninstall").await;
-    let services = services(plane.client(), &namespace);
-    let mut open = service("half-moved", json!({ "type": "ExternalName", "externalName": "moving.invalid" }));
-    moving(&mut open);
-    services.create(&PostParams::default(), &open).await.unwrap();
+    let record = json!({
+        "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 0,
+        "metadata": {"namespace": NAMESPACE, "name": "clusterip-move-7", "labels": {"clusterip-policy/move": "record"}},
+        "data": {"namespace": namespace, "name": "half-moved", "uid": "7"},
+    });
+    plane.kubectl_with(&["create", "--filename", "-"], &record.to_string()).await.ok();
     let uninstall = || {
         let kubectl = plane.kubectl_program().parent().unwrap();
         let path = format!("{}:{}", kubectl.display(), std::env::var("PATH").unwrap());
@@ -119,7 +124,8 @@ async fn is_uninstalled_when_no_move_is_open() {
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
     let left = async || {
-        let kinds = "namespaces,clusterroles,clusterrolebindings,mutatingwebhookconfigurations";
+        let kinds = "namespaces,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,\
+                     validatingadmissionpolicies,validatingadmissionpolicybindings";
         let label = "app.kubernetes.io/name in (clusterip,clusterip-agent)";
         plane.kubectl(&["get", kinds, "--selector", label, "--output", "name"]).await.ok()
     };
@@ -137,7 +143,7 @@ async fn is_uninstalled_when_no_move_is_open() {
     assert_eq!(left().await, installed);
     plane.kubectl(&["get", "deployment", ACCOUNT, "--namespace", NAMESPACE]).await.ok();
 
-    plane.kubectl(&["annotate", "service", "half-moved", "--namespace", &namespace, &format!("{MOVING}-")]).await.ok();
+    plane.kubectl(&["delete", "controllerrevision", "clusterip-move-7", "--namespace", NAMESPACE]).await.ok();
     assert_eq!(uninstall(), (Some(0), String::new()));
     assert_eq!(left().await, "");
     // Once more, there is nothing to do.

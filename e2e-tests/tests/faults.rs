@@ -21,6 +21,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use serde_json::{Value, json};
 
+use crate::missing;
 use crate::support::bad_client;
 use crate::support::cluster::Place;
 use crate::support::control_plane::{ControlPlane, Options};
@@ -108,6 +109,9 @@ struct Tally {
     no_replica: usize,
     /// Attempts that the API server could not carry out.
     no_server: usize,
+    /// Attempts that the API server refused because another Service has the address. It never accepts an address
+    /// twice, so these tell that one was handed out twice.
+    duplicates: usize,
     /// Attempts that failed for any other reason.
     failed: BTreeMap<String, usize>,
     /// When an attempt began that created one, and where that lay.
@@ -120,6 +124,7 @@ impl Tally {
         self.created += other.created;
         self.no_replica += other.no_replica;
         self.no_server += other.no_server;
+        self.duplicates += other.duplicates;
         self.placed.extend(other.placed);
         for (why, count) in other.failed {
             *self.failed.entry(why).or_default() += count;
@@ -132,6 +137,7 @@ enum Failure {
     Exists,
     NoReplica,
     NoServer,
+    Duplicate,
     Other(String),
 }
 
@@ -141,6 +147,8 @@ fn failure(error: &kube::Error) -> Failure {
     let has = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
     if status.code == 409 && has(&["already exists"]) {
         Failure::Exists
+    } else if has(&["provided IP is already allocated"]) {
+        Failure::Duplicate
     } else if has(&["failed calling webhook"]) {
         Failure::NoReplica
     } else if has(&["etcdserver:", "can't be claimed:", "connection refused", "context deadline exceeded", "etcd"])
@@ -187,6 +195,7 @@ async fn load(client: &Client, namespace: &str, planned: &[Planned], over: Durat
                     }
                     Some(Failure::NoReplica) => tally.no_replica += 1,
                     Some(Failure::NoServer) => tally.no_server += 1,
+                    Some(Failure::Duplicate) => tally.duplicates += 1,
                     Some(Failure::Other(why)) => *tally.failed.entry(why).or_default() += 1,
                 }
             }
@@ -224,7 +233,6 @@ async fn deploy(place: &Place, planned: &Planned) {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct State {
     lost: usize,
-    duplicates: usize,
     half_moved: usize,
     astray: usize,
 }
@@ -234,10 +242,6 @@ async fn state(client: &Client, namespace: &str, planned: &[Planned], pools: Poo
     let list = tokio::time::timeout(ATTEMPT, client.request::<Value>(request)).await.ok()?.ok()?;
     let all = list["items"].as_array().unwrap();
     let mut state = State::default();
-    let mut used = BTreeSet::new();
-    for address in all.iter().flat_map(addresses) {
-        state.duplicates += usize::from(!used.insert(address));
-    }
     let own: BTreeMap<&str, &Value> = all
         .iter()
         .filter(|service| service["metadata"]["namespace"] == namespace)
@@ -299,6 +303,10 @@ impl Row {
             }
         };
         say(tally.created != tally.tried, format!("{} of {} were created", tally.created, tally.tried));
+        say(
+            tally.duplicates > 0,
+            format!("{} times another Service had the address that was handed out", tally.duplicates),
+        );
         for (why, count) in &tally.failed {
             say(true, format!("{count} times: {why}"));
         }
@@ -331,7 +339,7 @@ fn table(rows: &[Row]) -> String {
             tally.created,
             tally.no_replica,
             tally.no_server,
-            state.duplicates,
+            tally.duplicates,
             state.lost,
             state.half_moved,
             state.astray
@@ -663,7 +671,7 @@ async fn faults() {
     if wanted("clock") {
         match a_clock_is_wrong(plane, count(300)).await {
             Some(row) => rows.push(row),
-            None => println!("skipped: a wrong clock needs libfaketime: sudo apt-get install faketime"),
+            None => missing::skip("faketime", "a wrong clock needs libfaketime: sudo apt-get install faketime"),
         }
     }
     if wanted("webhook") {

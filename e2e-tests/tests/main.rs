@@ -1,6 +1,8 @@
 //! Tests against a real control plane: what the API server does is part of what is tested.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../missing.rs"]
+mod missing;
 mod support;
 
 mod admission;
@@ -12,6 +14,7 @@ mod changing_pools;
 mod chaos;
 mod claims;
 mod control_plane;
+mod control_plane_services;
 mod controller;
 mod crashes;
 mod deploy_external;
@@ -38,11 +41,14 @@ mod ownership;
 mod parallel;
 mod permissions;
 mod plan_cluster;
+mod policies;
 mod proxy;
 mod reinvocation;
 mod replicas;
+mod service_ranges;
 mod settings;
 mod shares;
 mod takeover;
+mod tenants;
 mod tuned;
 mod upgrades;

@@ -1,9 +1,17 @@
 //! Whether somebody chose a Service's address, as the API server's own record tells.
 
+use std::collections::BTreeMap;
+use std::env;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::Command;
+
 use clusterip::controller::ownership::set_by_hand;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
+use crate::missing;
+use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::eventually;
 use crate::support::served::{Served, address, all, annotated, deployment, on, place, service};
 
@@ -109,3 +117,119 @@ async fn after_a_move() {
     assert!(line.contains("name=\"hand\"") && line.contains("reason=\"by_hand\""), "{line}");
     assert_eq!(served.list(&namespace).await["hand"], before["hand"]);
 }
+
+/// A manifest that leaves the address empty, as charts render it, does not choose one: whichever way it is sent, the
+/// Service moves when a workload shows where it belongs, and the same manifest can be applied again.
+#[tokio::test]
+async fn an_empty_address_is_not_set_by_hand() {
+    let served = Served::shared().await;
+    let namespace = served.plane.namespace("ownership-empty").await;
+    let flag = format!("--namespace={namespace}");
+    let send = async |verb: &[&str], name: &str, fields: Value| {
+        let manifest = service(name, fields).to_string();
+        served.plane.kubectl_with(&[verb, &[&*flag, "-f", "-"]].concat(), &manifest).await.ok();
+    };
+    let empty = |port: u16| json!({"clusterIP": "", "ports": [{"port": port}]});
+    let flux = ["apply", "--server-side", "--field-manager=flux", "--force-conflicts"];
+
+    send(&["apply"], "client-side", empty(80)).await;
+    send(&["apply", "--server-side"], "server-side", empty(80)).await;
+    send(&flux, "flux", empty(80)).await;
+    send(&flux, "flux-again", empty(80)).await;
+    send(&flux, "flux-again", empty(81)).await;
+    send(&["apply", "--server-side"], "taken-back", json!({"clusterIP": "172.21.0.39"})).await;
+    send(&["apply", "--server-side"], "taken-back", empty(80)).await;
+    send(&["create"], "created", empty(80)).await;
+    send(&["create"], "replaced", json!({})).await;
+    send(&["replace"], "replaced", empty(80)).await;
+    send(&["apply", "--server-side"], "hand", json!({"clusterIP": "172.21.0.38"})).await;
+    let mut charts: Vec<&str> = Vec::new();
+    let helm = Helm::of(&served.plane, &namespace);
+    if let Some(helm) = &helm {
+        charts.extend(["helm-installed", "helm-upgraded"]);
+        helm.run(&["install", "helm-installed"], 80).await;
+        helm.run(&["install", "helm-upgraded"], 80).await;
+        helm.run(&["upgrade", "helm-upgraded"], 81).await;
+    }
+
+    let before = served.list(&namespace).await;
+    let owned: Vec<&String> = before.iter().filter(|(_, it)| set_by_hand(it)).map(|(name, _)| name).collect();
+    assert_eq!(owned, ["hand"]);
+    let deployments: Vec<Value> = before.keys().map(|name| deployment(name, on("windows"))).collect();
+    served.plane.apply(&all(&namespace, deployments)).await;
+    let at = async || -> BTreeMap<String, IpAddr> {
+        let services = served.list(&namespace).await;
+        let ended = |service: &&Value| service["spec"]["type"] == "ClusterIP";
+        services.iter().filter(|(_, it)| ended(it)).map(|(name, it)| (name.clone(), address(it))).collect()
+    };
+    let moved = eventually("all but one to move", async || {
+        let found = at().await;
+        let is_there = |(name, address): (&String, &IpAddr)| name == "hand" || place(*address) == "windows";
+        (found.len() == before.len() && found.iter().all(is_there)).then_some(found)
+    })
+    .await;
+
+    send(&["apply"], "client-side", empty(80)).await;
+    send(&["apply", "--server-side"], "server-side", empty(80)).await;
+    send(&flux, "flux", empty(80)).await;
+    send(&flux, "flux-again", empty(82)).await;
+    send(&["apply", "--server-side"], "taken-back", empty(81)).await;
+    send(&["replace"], "created", empty(80)).await;
+    send(&["replace"], "replaced", empty(81)).await;
+    if let Some(helm) = &helm {
+        for chart in charts {
+            helm.run(&["upgrade", chart], 82).await;
+        }
+    }
+    assert_eq!(at().await, moved, "the same manifest leaves the new address");
+    let after = served.list(&namespace).await;
+    let owned: Vec<&String> = after.iter().filter(|(_, it)| set_by_hand(it)).map(|(name, _)| name).collect();
+    assert_eq!(owned, ["hand"], "after the manifests were applied again");
+    assert_eq!(after["hand"]["spec"]["clusterIP"], "172.21.0.38");
+}
+
+/// Installs a chart of one Service.
+struct Helm<'p> {
+    program: String,
+    namespace: &'p str,
+    plane: &'p ControlPlane,
+    chart: tempfile::TempDir,
+}
+
+impl<'p> Helm<'p> {
+    /// Nothing where no helm is named.
+    fn of(plane: &'p ControlPlane, namespace: &'p str) -> Option<Self> {
+        let Ok(program) = env::var("CLUSTERIP_HELM") else {
+            missing::skip("helm", "helm install and helm upgrade need the helm that CLUSTERIP_HELM names");
+            return None;
+        };
+        let chart = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| {
+            let file = chart.path().join(file);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        };
+        write("Chart.yaml", "apiVersion: v2\nname: web\nversion: 0.1.0\n");
+        write("templates/service.yaml", TEMPLATE);
+        Some(Self { program, namespace, plane, chart })
+    }
+
+    async fn run(&self, verb: &[&str], port: u16) {
+        let mut command = Command::new(&self.program);
+        let chart: &Path = self.chart.path();
+        command.args(verb).arg(chart).args(["--namespace", self.namespace, "--set", &format!("port={port}")]);
+        command.env("KUBECONFIG", self.plane.kubeconfig()).env("HELM_CACHE_HOME", chart.join(".cache"));
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        assert!(output.status.success(), "helm {verb:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+const TEMPLATE: &str = "\
+apiVersion: v1
+kind: Service
+metadata: {name: '{{ .Release.Name }}'}
+spec:
+  clusterIP: ''
+  selector: {app: '{{ .Release.Name }}'}
+  ports: [{port: {{ .Values.port }}}]
+";

@@ -21,8 +21,7 @@ fn everything(namespace: &str) -> Duties {
     Duties {
         namespace: namespace.to_owned(),
         moves: true,
-        nodes: false,
-        claims: false,
+        load_balancers: true,
         authority: Some("clusterip-authority".to_owned()),
         registration: Some(Registration { name: format!("{namespace}-webhook"), own: true }),
         settings: Some("clusterip-settings".to_owned()),

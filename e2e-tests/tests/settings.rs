@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
+use clusterip::cluster::service_ranges::ServiceRanges;
 use clusterip::live_settings::{Follower, LiveSettings, Source};
 use clusterip::metrics::Metrics;
 use clusterip::policy::module::{EMBEDDED, Module};
@@ -24,7 +25,7 @@ const RANGE: &str = "172.21.0.0/16";
 /// Settings that are followed.
 struct Followed {
     live: watch::Receiver<Arc<LiveSettings>>,
-    ranges: watch::Sender<Vec<String>>,
+    ranges: watch::Sender<ServiceRanges>,
     metrics: Arc<Metrics>,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
@@ -37,7 +38,7 @@ impl Followed {
 
     async fn with(source: Source, how: impl Fn(Follower) -> Follower) -> Self {
         let metrics = Arc::new(Metrics::new());
-        let (ranges, known) = watch::channel(vec![RANGE.to_owned()]);
+        let (ranges, known) = watch::channel(ServiceRanges::from(vec![RANGE.to_owned()]));
         let follower = Follower::start(source, Arc::clone(&MODULE), known, Arc::clone(&metrics)).await;
         let follower = how(follower.unwrap_or_else(|error| panic!("{error}")));
         let (stop, stopped) = oneshot::channel();
@@ -158,7 +159,7 @@ subjects: [{{kind: ServiceAccount, name: clusterip, namespace: {namespace}}}]
     let mistakes = clusterip::live_settings::judge(
         &MODULE,
         clusterip::cluster::yaml::single(broken).unwrap(),
-        &[RANGE.to_owned()],
+        &vec![RANGE.to_owned()].into(),
     )
     .unwrap_err();
     assert!(mistakes.lines().count() >= 3, "{mistakes}");
@@ -215,22 +216,22 @@ async fn the_clusters_ranges_are_part_of_the_settings() {
     assert_eq!(ranges(&followed.live.borrow()), json!([RANGE]));
 
     let two = json!([RANGE, "10.0.0.0/16"]);
-    followed.ranges.send_replace(vec![RANGE.to_owned(), "10.0.0.0/16".to_owned()]);
+    followed.ranges.send_replace(vec![RANGE.to_owned(), "10.0.0.0/16".to_owned()].into());
     followed.until("the second range", |live| ranges(live) == two).await;
     followed.counted(1, 2, 0).await;
 
     // The default pools lie outside: what is in use stays, until there is a place for it again.
-    followed.ranges.send_replace(vec!["10.0.0.0/16".to_owned()]);
+    followed.ranges.send_replace(vec!["10.0.0.0/16".to_owned()].into());
     followed.counted(0, 2, 1).await;
     assert_eq!(ranges(&followed.live.borrow()), two);
-    followed.ranges.send_replace(vec![RANGE.to_owned()]);
+    followed.ranges.send_replace(vec![RANGE.to_owned()].into());
     followed.until("the first range alone", |live| ranges(live) == json!([RANGE])).await;
     followed.counted(1, 3, 1).await;
 
     // A version that is refused does not keep the one in use from the cluster's ranges.
     write(plane, &namespace, json!({ "settings.yaml": "services: {order: so}" })).await;
     followed.counted(0, 3, 2).await;
-    followed.ranges.send_replace(vec![RANGE.to_owned(), "10.0.0.0/16".to_owned()]);
+    followed.ranges.send_replace(vec![RANGE.to_owned(), "10.0.0.0/16".to_owned()].into());
     followed.until("the second range again", |live| ranges(live) == two).await;
     followed.counted(0, 3, 2).await;
 
@@ -251,7 +252,7 @@ async fn a_start_needs_good_settings() {
     std::fs::write(&broken, "services:\n  oder: lowest\n  order: so\n").unwrap();
     let absent = file.path().join("absent.yaml");
     let start = async |source: &Source| {
-        let (_, ranges) = watch::channel(Vec::new());
+        let (_, ranges) = watch::channel(ServiceRanges::default());
         let started = Follower::start(source.clone(), Arc::clone(&MODULE), ranges, Arc::default()).await;
         started.err().map(|error| error.to_string())
     };
@@ -263,7 +264,7 @@ async fn a_start_needs_good_settings() {
     );
     assert_eq!(start(&from).await, Some(missing), "no configmap");
     let written = json!({"services": {"oder": "lowest", "order": "so"}});
-    let mistakes = clusterip::live_settings::judge(&MODULE, written, &[]).unwrap_err();
+    let mistakes = clusterip::live_settings::judge(&MODULE, written, &ServiceRanges::default()).unwrap_err();
     assert_eq!(mistakes.lines().count(), 2, "{mistakes}");
     let rows = [
         ("no key", json!({}), Some("the configmap has no key settings.yaml, but no key")),

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use clusterip::controller::requests::{self, Request};
 use futures::future::join_all;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
@@ -155,9 +156,9 @@ async fn a_kind_that_comes_later() {
     served.use_settings(&settings("  evidence: {kinds: [Deployment]}")).await;
 }
 
-/// `--move never`: nothing moves by itself, and what is asked for does.
+/// `--move never`: nothing moves by itself, nor because its author wishes it; what an administrator asks for does.
 #[tokio::test]
-async fn nothing_is_moved_that_nobody_asks_for() {
+async fn nothing_is_moved_that_no_administrator_asks_for() {
     let served = tuned().await;
     let namespace = served.plane.namespace("tuned-never").await;
     served.use_settings(&settings("  explicit: allow")).await;
@@ -175,6 +176,16 @@ async fn nothing_is_moved_that_nobody_asks_for() {
 
     let wish = json!({"metadata": {"annotations": {"clusterip-policy/move": "now"}}});
     served.patch(&namespace, "web", wish).await.unwrap();
+    let heard = async || {
+        let service = served.get(&namespace, "web").await;
+        (!service.to_string().contains("clusterip-policy/move")).then_some(service)
+    };
+    let heard = eventually("the wish to be heard", heard).await;
+    assert_eq!(address(&heard), address(&before));
+
+    let uid = before["metadata"]["uid"].as_str().unwrap().to_owned();
+    let request = Request { namespace: namespace.clone(), name: "web".to_owned(), uid, control_plane: false };
+    requests::ask(&served.plane.client(), "default", &request).await.unwrap();
     let moved = async || {
         let service = served.get(&namespace, "web").await;
         let ended = service["spec"]["type"] == "ClusterIP" && !service.to_string().contains("clusterip-policy/mov");

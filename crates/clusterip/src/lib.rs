@@ -12,6 +12,7 @@ pub mod cli;
 pub mod cluster;
 pub mod commands;
 pub mod controller;
+pub mod dns_address;
 pub mod evaluator;
 pub mod external;
 pub mod live_settings;

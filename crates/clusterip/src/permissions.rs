@@ -46,10 +46,14 @@ pub struct Duties {
     pub namespace: String,
     /// It moves Services, when it leads.
     pub moves: bool,
+    /// It moves Services of type LoadBalancer, too, and restores their status.
+    pub load_balancers: bool,
     /// It gives Nodes their blocks, when it leads, where the settings have pools for them.
     pub nodes: bool,
     /// It looks after external addresses, when it leads, where the settings have pools of them.
     pub external: bool,
+    /// The namespace of the agents' Leases, where it is not its own.
+    pub agents_namespace: Option<String>,
     /// It is an agent, which holds external addresses on a node and does nothing else: the others are not asked.
     pub agent: bool,
     /// It claims addresses, as one of several replicas.
@@ -60,6 +64,8 @@ pub struct Duties {
     pub registration: Option<Registration>,
     /// The ConfigMap of its settings, where it watches one.
     pub settings: Option<String>,
+    /// The namespace of that ConfigMap, where it is not its own.
+    pub settings_namespace: Option<String>,
 }
 
 /// What is done about a webhook configuration.
@@ -183,6 +189,8 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
     const WATCHED: &[&str] = &["list", "watch"];
     const EVENTS: (&str, &str) = ("events.k8s.io", "events");
     let own = Some(duties.namespace.as_str());
+    let agents = duties.agents_namespace.as_deref().or(own);
+    let settings = duties.settings_namespace.as_deref().or(own);
     let mut needs = Needs(Vec::new());
     if duties.agent {
         for resource in kinds::of_agent().map(|kind| kinds::regular(&kind)) {
@@ -192,7 +200,7 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
         let verbs = ["get", "list", "watch", "create", "update", "delete"];
         needs.add("coordination.k8s.io", "leases", None, own, None, &verbs);
         if let Some(config_map) = &duties.settings {
-            needs.add("", "configmaps", None, own, Some(config_map), &["get", "list", "watch"]);
+            needs.add("", "configmaps", None, settings, Some(config_map), &["get", "list", "watch"]);
         }
         return needs.0;
     }
@@ -200,15 +208,23 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
         needs.cluster(&resource.group, &resource.plural, WATCHED);
     }
     if duties.moves {
+        // What makes the control plane call Services: those are not moved.
+        for resource in kinds::callers().map(|kind| kinds::regular(&kind)) {
+            needs.cluster(&resource.group, &resource.plural, WATCHED);
+        }
         needs
             .cluster("discovery.k8s.io", "endpointslices", WATCHED)
             .cluster("", "services", &["get", "update"])
-            .add("", "services", Some("status"), None, None, &["update"])
             .cluster("networking.k8s.io", "ipaddresses", &["get"])
             .cluster(EVENTS.0, EVENTS.1, &["create", "patch"])
             // A name can't restrict `create`: the object has none before.
             .add("coordination.k8s.io", "leases", None, own, None, &["create"])
-            .add("coordination.k8s.io", "leases", None, own, Some(LEASE), &["get", "update"]);
+            .add("coordination.k8s.io", "leases", None, own, Some(LEASE), &["get", "update"])
+            // The records of moves, and what administrators ask for. Their names have the UIDs of Services in them.
+            .add("apps", "controllerrevisions", None, own, None, &["get", "list", "watch", "create", "delete"]);
+    }
+    if duties.moves && duties.load_balancers {
+        needs.add("", "services", Some("status"), None, None, &["update"]);
     }
     if duties.nodes {
         // Those that it watches anyway; read again where a write got no answer.
@@ -220,7 +236,7 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
             "coordination.k8s.io",
             "leases",
             None,
-            own,
+            agents,
             None,
             &["list", "watch"],
         );
@@ -243,7 +259,7 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
         }
     }
     if let Some(config_map) = &duties.settings {
-        needs.add("", "configmaps", None, own, Some(config_map), &["get", "list", "watch"]);
+        needs.add("", "configmaps", None, settings, Some(config_map), &["get", "list", "watch"]);
         if !duties.moves {
             needs.add(EVENTS.0, EVENTS.1, None, own, None, &["create"]);
         }
@@ -378,13 +394,16 @@ mod tests {
         let duties = Duties {
             namespace: "clusterip-policy".into(),
             moves: true,
+            load_balancers: true,
             nodes: true,
             external: true,
+            agents_namespace: None,
             agent: false,
             claims: false,
             authority: Some("clusterip-authority".into()),
             registration: Some(Registration { name: "clusterip-policy".into(), own: true }),
             settings: Some("clusterip-settings".into()),
+            settings_namespace: None,
         };
         let expected = r#"in a ClusterRole:
 - {apiGroups: [""], resources: ["services"], verbs: ["list", "watch", "get", "update", "patch"]}
@@ -401,14 +420,18 @@ mod tests {
 - {apiGroups: ["batch"], resources: ["jobs"], verbs: ["list", "watch"]}
 - {apiGroups: ["batch"], resources: ["cronjobs"], verbs: ["list", "watch"]}
 - {apiGroups: [""], resources: ["pods"], verbs: ["list", "watch"]}
+- {apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], verbs: ["list", "watch", "create"]}
+- {apiGroups: ["admissionregistration.k8s.io"], resources: ["validatingwebhookconfigurations"], verbs: ["list", "watch"]}
+- {apiGroups: ["apiregistration.k8s.io"], resources: ["apiservices"], verbs: ["list", "watch"]}
+- {apiGroups: ["apiextensions.k8s.io"], resources: ["customresourcedefinitions"], verbs: ["list", "watch"]}
 - {apiGroups: ["discovery.k8s.io"], resources: ["endpointslices"], verbs: ["list", "watch"]}
-- {apiGroups: [""], resources: ["services/status"], verbs: ["update", "patch"]}
 - {apiGroups: ["events.k8s.io"], resources: ["events"], verbs: ["create", "patch"]}
+- {apiGroups: [""], resources: ["services/status"], verbs: ["update", "patch"]}
 - {apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], resourceNames: ["clusterip-policy"], verbs: ["get", "list", "watch", "update", "delete"]}
-- {apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], verbs: ["create"]}
 in a Role of namespace clusterip-policy:
 - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["create", "list", "watch"]}
 - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], resourceNames: ["clusterip-leader"], verbs: ["get", "update"]}
+- {apiGroups: ["apps"], resources: ["controllerrevisions"], verbs: ["get", "list", "watch", "create", "delete"]}
 - {apiGroups: [""], resources: ["secrets"], verbs: ["create"]}
 - {apiGroups: [""], resources: ["secrets"], resourceNames: ["clusterip-authority"], verbs: ["get", "update"]}
 - {apiGroups: [""], resources: ["configmaps"], resourceNames: ["clusterip-settings"], verbs: ["get", "list", "watch"]}"#;
@@ -422,7 +445,8 @@ in a Role of namespace clusterip-policy:
         let (_, own) = all.split_once("in a Role of namespace own:\n").expect("rules of the namespace");
         // In the order in which they come to be needed.
         let expected = r#"- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["create", "get", "list", "watch", "update", "delete"]}
-- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], resourceNames: ["clusterip-leader"], verbs: ["get", "update"]}"#;
+- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], resourceNames: ["clusterip-leader"], verbs: ["get", "update"]}
+- {apiGroups: ["apps"], resources: ["controllerrevisions"], verbs: ["get", "list", "watch", "create", "delete"]}"#;
         assert_eq!(own, expected);
     }
 
@@ -441,6 +465,11 @@ in a Role of namespace own:
             ("with a file", agent(), expected.to_owned()),
             ("with a configmap", Duties { settings: Some("on".into()), ..agent() }, format!("{expected}{settings}")),
             (
+                "with a configmap in the namespace of the server",
+                Duties { settings: Some("on".into()), settings_namespace: Some("server".into()), ..agent() },
+                format!("{expected}\nin a Role of namespace server:{settings}"),
+            ),
+            (
                 "whatever a server would do besides",
                 Duties { moves: true, nodes: true, external: true, claims: true, ..agent() },
                 expected.to_owned(),
@@ -455,15 +484,32 @@ in a Role of namespace own:
     fn who_looks_after_external_addresses() {
         let moves = Duties { namespace: "own".into(), moves: true, ..Duties::default() };
         let before = needs(&[], &moves);
-        let more: Vec<Need> =
-            needs(&[], &Duties { external: true, ..moves }).into_iter().filter(|need| !before.contains(need)).collect();
+        let more: Vec<Need> = needs(&[], &Duties { external: true, agents_namespace: Some("agents".into()), ..moves })
+            .into_iter()
+            .filter(|need| !before.contains(need))
+            .collect();
         let told = Missing { user: None, needs: more }.to_string();
         let expected = r#"in a ClusterRole:
 - {apiGroups: [""], resources: ["services"], verbs: ["patch"]}
 - {apiGroups: [""], resources: ["services/status"], verbs: ["patch"]}
-in a Role of namespace own:
+in a Role of namespace agents:
 - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["list", "watch"]}"#;
         assert_eq!(told.split_once('\n').expect("rules").1, expected);
+    }
+
+    #[test]
+    fn the_status_of_services_is_written_only_where_load_balancers_are_moved() {
+        let rows = [
+            ("no moves", Duties { load_balancers: true, ..Duties::default() }, vec![]),
+            ("moves", Duties { moves: true, ..Duties::default() }, vec![]),
+            ("moves of load balancers", Duties { moves: true, load_balancers: true, ..<_>::default() }, vec!["update"]),
+        ];
+        for (name, duties, expected) in rows {
+            let needs = needs(&known(), &duties);
+            let verbs: Vec<_> =
+                needs.iter().filter(|need| need.subresource == Some("status")).map(|need| need.verb).collect();
+            assert_eq!(verbs, expected, "{name}");
+        }
     }
 
     #[test]

@@ -11,13 +11,12 @@ use clusterip_core::evidence::{ASSUMPTION, Report};
 use clusterip_core::external::RECORD_ANNOTATION;
 use clusterip_core::external::claim::FOREIGN_ANNOTATIONS;
 use clusterip_core::pod_spec::OS_LABEL;
-use clusterip_core::service::MOVING_ANNOTATION;
 use clusterip_core::settings::{Pool, Settings};
 use serde_json::Value;
 
 use crate::cluster::object::{name, namespace, text};
 use crate::cluster::snapshot::addresses;
-use crate::controller::step::MOVING_NAME;
+use crate::controller::step::looks_half_moved;
 use crate::policy::service_request::ServiceRequest;
 
 /// What can be said of a Service without asking the policy.
@@ -25,7 +24,7 @@ use crate::policy::service_request::ServiceRequest;
 pub enum Unasked {
     /// It has no address, or is left alone: exempt, being deleted, `default/kubernetes`.
     Foreign,
-    /// A move of it has begun, and has not ended.
+    /// It looks as if a move of it has begun, and has not ended.
     HalfMoved,
 }
 
@@ -66,9 +65,7 @@ pub struct Placement {
 
 /// What can be said of a Service without asking the policy; nothing where it is to be asked.
 pub fn unasked(settings: &Settings, service: &Value) -> Option<Unasked> {
-    let half_moved = !text(service, &["metadata", "annotations", MOVING_ANNOTATION]).is_empty()
-        || text(service, &["spec", "externalName"]) == MOVING_NAME;
-    if half_moved {
+    if looks_half_moved(service) {
         return Some(Unasked::HalfMoved);
     }
     let (namespace, name) = (namespace(service), name(service));
@@ -83,6 +80,10 @@ pub fn unasked(settings: &Settings, service: &Value) -> Option<Unasked> {
 /// A request to create the Service now, without an address.
 pub fn as_if_created(service: &Value) -> Value {
     let mut object = service.clone();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        // The request is to name no address: then the policy takes the field from its owners.
+        metadata.remove("managedFields");
+    }
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         // Without its type: on the move it is an ExternalName and is not meant to be, and its external
         // addresses are not asked about.

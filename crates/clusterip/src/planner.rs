@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use clusterip_core::annotations::{claimed_addresses, recorded_addresses};
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
-use clusterip_core::external::claim::addresses as named;
 use clusterip_core::external::{self, ASKED_ANNOTATION, External, RECORD_ANNOTATION};
 use clusterip_core::label_selector::Labels;
 use clusterip_core::settings::Settings;
@@ -84,11 +84,11 @@ pub enum Source {
 impl Source {
     fn of(addresses: &[IpAddr], object: &Value, old: Option<&Value>) -> Option<Self> {
         let names = |object: &Value, key: &str| {
-            let named = named(object::text(object, &["metadata", "annotations", key]));
+            let named = recorded_addresses(object::text(object, &["metadata", "annotations", key]));
             named.iter().any(|address| addresses.contains(address))
         };
         let field = || object.pointer("/spec/loadBalancerIP").and_then(Value::as_str).unwrap_or_default();
-        let by_field = || named(field()).iter().any(|address| addresses.contains(address));
+        let by_field = || claimed_addresses(field()).iter().any(|address| addresses.contains(address));
         let had = |object: &Value| names(object, RECORD_ANNOTATION);
         Some(match () {
             () if addresses.is_empty() => return None,

@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use clusterip_core::settings::Settings;
 use serde_json::{Value, json};
 
+use crate::cluster::service_ranges::ServiceRanges;
 use crate::cluster::{manifests, yaml};
 use crate::policy::module::Module;
 use crate::report::style;
@@ -23,18 +24,24 @@ pub fn read(file: Option<&Path>) -> anyhow::Result<Value> {
 }
 
 /// What the native host adds where the settings say nothing: look-ups by namespace, which it answers
-/// from indexes, and the Service ranges of the cluster.
-pub fn complete(mut settings: Value, service_cidrs: &[String]) -> Value {
+/// from indexes, the Service ranges of the cluster, and which of them are not usable.
+pub fn complete(mut settings: Value, ranges: &ServiceRanges) -> Value {
     let Some(document) = settings.as_object_mut() else { return settings };
     let services = document.entry("services").or_insert(Value::Null);
     if services.is_null() {
         *services = json!({});
     }
     let Some(services) = services.as_object_mut() else { return settings };
-    if !service_cidrs.is_empty()
-        && services.get("serviceCIDRs").is_none_or(|cidrs| cidrs.is_null() || *cidrs == json!([]))
-    {
-        services.insert("serviceCIDRs".to_owned(), json!(service_cidrs));
+    let is_empty = |value: &Value| match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        other => other.is_null(),
+    };
+    let learned = [("serviceCIDRs", json!(ranges.all)), ("unusableServiceCIDRs", ranges.unusable_document())];
+    for (key, known) in learned {
+        if !is_empty(&known) && services.get(key).is_none_or(is_empty) {
+            services.insert(key.to_owned(), known);
+        }
     }
     let evidence = services.entry("evidence").or_insert(Value::Null);
     if evidence.is_null() {
@@ -56,9 +63,11 @@ pub fn check(module: &Module, settings: &Value, file: Option<&Path>) -> anyhow::
     if !answer.valid {
         bail!("settings: {file}\n{}", answer.message.unwrap_or_default());
     }
-    for warning in &answer.warnings {
+    let settings = Settings::from_value(settings).map_err(|invalid| anyhow::anyhow!("settings: {file}\n{invalid}"))?;
+    let unusable = settings.unusable_warnings().into_iter().map(|warning| warning.to_string());
+    for warning in answer.warnings.into_iter().chain(unusable) {
         let warning = harmless(&format!("{file}: {warning}"));
         anstream::eprintln!("{}warning:{} {warning}", style::WARNING.render(), anstyle::Reset.render());
     }
-    Settings::from_value(settings).map_err(|invalid| anyhow::anyhow!("settings: {file}\n{invalid}"))
+    Ok(settings)
 }

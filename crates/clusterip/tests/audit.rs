@@ -52,6 +52,12 @@ fn by_hand(os: &str) -> Value {
     json!({"metadata": {"annotations": {"clusterip-policy/os": os}, "managedFields": fields}})
 }
 
+fn service_cidr(name: &str, cidr: &str, more: Value) -> Value {
+    let mut object = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": name}, "spec": {"cidrs": [cidr]}});
+    json_patch::merge(&mut object, &more);
+    object
+}
+
 fn cluster() -> Value {
     json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
            "spec": {"cidrs": ["172.21.0.0/16"]}})
@@ -178,16 +184,12 @@ fn what_is_found() {
         (
             "left by a move whose annotation is gone",
             service("web", "None", stub),
-            vec!["half-moved |  | - | Service shop/web: a move of it has begun, and has not ended: what it was before is not known".to_owned()],
+            vec!["half-moved |  | - | Service shop/web: it looks as if a move of it has begun, and has not ended".to_owned()],
         ),
         (
             "with an annotation that is torn",
             service("web", "172.21.1.3", torn),
-            vec![
-                "half-moved | 172.21.1.3 | - | Service shop/web: a move of it has begun, and has not ended: the annotation \
-                 clusterip-policy/moving can't be read: EOF while parsing an object at line 1 column 1"
-                    .to_owned(),
-            ],
+            vec!["half-moved | 172.21.1.3 | - | Service shop/web: it looks as if a move of it has begun, and has not ended".to_owned()],
         ),
     ];
     for (name, service, expected) in rows {
@@ -229,11 +231,133 @@ fn what_is_found_of_pools() {
             ],
         ),
         ("the same in the reserved part", vec![kubernetes("172.21.0.1")], &[]),
+        (
+            "in a ServiceCIDR that is being deleted",
+            vec![
+                cluster(),
+                service_cidr(
+                    "deleted",
+                    "172.21.1.0/24",
+                    json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}),
+                ),
+            ],
+            &[],
+        ),
+        (
+            "in a ServiceCIDR that is being deleted, and in no other",
+            vec![
+                service_cidr("kubernetes", "172.21.0.0/24", json!({})),
+                service_cidr(
+                    "deleted",
+                    "172.21.1.0/24",
+                    json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}),
+                ),
+                service_cidr(
+                    "elsewhere",
+                    "10.0.0.0/24",
+                    json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}),
+                ),
+            ],
+            &[
+                "full |  | windows | pool windows (172.21.1.0/29) has no address to give: the API server refuses all of them",
+                "unusable-range |  | - | ServiceCIDR elsewhere (10.0.0.0/24) is not ready: addresses of it are refused by the \
+                 API server",
+                "unusable-range |  | windows | ServiceCIDR deleted (172.21.1.0/24) is being deleted: addresses of it are \
+                 refused by the API server; pool windows (172.21.1.0/29) has addresses of it",
+            ],
+        ),
     ];
     for (name, items, expected) in rows {
         let done = audit(&folder, items, &["-o", "json"]);
+        // The settings have a warning for each pool in an unusable range.
+        let warned = expected.iter().any(|line| line.starts_with("unusable-range |  | windows"));
+        assert_eq!((done.status, !done.stderr.is_empty()), (0, warned), "{name}: {}", done.stderr);
+        assert_eq!(findings(&done), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_pool_over_the_usual_address_of_dns_is_found_unless_something_uses_it() {
+    const OPEN: &str = "services: {pools: [{name: all, cidrs: [172.21.0.0/24]}]}\n";
+    const FOUND: &str = "over-dns | 172.21.0.10 | all | pool all: 172.21.0.10, the tenth address of the Service range \
+                         172.21.0.0/16, is neither reserved nor excluded, and nothing uses it yet: many installers give it \
+                         to the cluster's DNS";
+    let orphan =
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "metadata": {"name": "172.21.0.10"}});
+    let rows: [(&str, &str, Vec<Value>, &[&str]); 5] = [
+        ("free", OPEN, vec![cluster()], &[FOUND]),
+        ("used by a Service", OPEN, vec![cluster(), service("dns", "172.21.0.10", json!({}))], &[]),
+        ("used by an IPAddress", OPEN, vec![cluster(), orphan], &[]),
+        ("reserved", SETTINGS, vec![cluster()], &[]),
+        ("the range is not known", OPEN, vec![], &[]),
+    ];
+    for (name, settings, items, expected) in rows {
+        let folder = Folder::new("audit-dns");
+        let done = folder.audit(settings, &items, &["-o", "json"]);
         assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{name}");
         assert_eq!(findings(&done), expected, "{name}");
+    }
+}
+
+#[test]
+fn callers_of_a_misplaced_service_are_named() {
+    let folder = Folder::new("audit-called");
+    let webhooks = json!([{"clientConfig": {"service": {"namespace": "shop", "name": "web"}}}]);
+    let hook = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+                      "metadata": {"name": "web-hook"}, "webhooks": webhooks});
+    let own = json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.apps"}, "spec": {}});
+    struct Row {
+        name: &'static str,
+        service: Value,
+        more: Vec<Value>,
+        called: bool,
+        way_out: &'static str,
+        notes: usize,
+    }
+    let by_option = "`clusterip move --called-by-control-plane NAMESPACE/NAME` moves it: the control plane can't call it for a moment";
+    let rows = [
+        Row {
+            name: "called",
+            service: service("web", "172.21.0.70", on("windows")),
+            more: vec![hook.clone(), own.clone()],
+            called: true,
+            way_out: by_option,
+            notes: 0,
+        },
+        Row {
+            name: "called, in a snapshot without APIServices",
+            service: service("web", "172.21.0.70", on("windows")),
+            more: vec![hook.clone()],
+            called: true,
+            way_out: by_option,
+            notes: 1,
+        },
+        Row {
+            name: "another one is called",
+            service: service("other", "172.21.0.70", on("windows")),
+            more: vec![hook.clone(), own.clone()],
+            called: false,
+            way_out: "`clusterip move` moves it",
+            notes: 0,
+        },
+        Row {
+            name: "its address was set by hand",
+            service: service("web", "172.21.0.70", by_hand("windows")),
+            more: vec![hook],
+            called: false,
+            way_out: "nothing moves it: take clusterIP out of its manifest, or set one of its pool, and create it anew",
+            notes: 0,
+        },
+    ];
+    for row in rows {
+        let items = [vec![cluster(), row.service], row.more].concat();
+        let done = audit(&folder, items, &["-o", "json"]);
+        let told: Value = serde_json::from_str(&done.stdout).unwrap();
+        let message = told["findings"][0]["message"].as_str().unwrap();
+        let called = message.ends_with("; it is called by ValidatingWebhookConfiguration web-hook");
+        assert_eq!(called, row.called, "{}: {message}", row.name);
+        assert_eq!(told["findings"][0]["wayOut"], row.way_out, "{}", row.name);
+        assert_eq!(told["notes"].as_array().unwrap().len(), row.notes, "{}: {}", row.name, told["notes"]);
     }
 }
 
@@ -327,7 +451,7 @@ fn bad_input_is_refused_and_says_where() {
         (
             "no kind",
             more(&["--fail-on", "sloppy"]),
-            "error: invalid value 'sloppy' for '--fail-on <KIND>'\n  [possible values: any, half-moved, misplaced, by-hand, no-pool, squatter, denied, mixed-nodes, full, outside-ranges, over-kubernetes, lowest-order, shared-block, wrong-node-pool, outside-node-pool, withheld-block, no-block, full-node-pool, shared-external, refused-external, foreign-external, not-held, no-external, wrong-ingress, idle-claim, full-external-pool]\n",
+            "error: invalid value 'sloppy' for '--fail-on <KIND>'\n  [possible values: any, half-moved, misplaced, by-hand, no-pool, squatter, denied, mixed-nodes, full, outside-ranges, unusable-range, over-kubernetes, over-dns, lowest-order, shared-block, wrong-node-pool, outside-node-pool, withheld-block, no-block, full-node-pool, shared-external, refused-external, foreign-external, not-held, no-external, wrong-ingress, idle-claim, full-external-pool]\n",
         ),
         (
             "two clusters",

@@ -447,7 +447,6 @@ fn rubbish_from_the_host_is_denied_and_names_the_resource() {
         r#"{"items":[{"spec":{"clusterIP":5}}]}"#,
         r#"{"items":[{"spec":{"clusterIPs":"10.0.0.1"}}]}"#,
         r#"{"items":[{"spec":{"clusterIPs":[null]}}]}"#,
-        r#"{"items":[{"metadata":{"annotations":{"clusterip-policy/moving":5}}}]}"#,
     ];
     let in_metadata = [
         r#"{"metadata":5}"#,

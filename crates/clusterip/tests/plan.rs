@@ -306,6 +306,55 @@ default    worker-…  linux  172.21.0.94   os=linux (assumption)
 }
 
 #[test]
+fn the_usual_address_of_dns_is_warned_of_unless_something_has_it() {
+    const SETTINGS: &str =
+        "services: {order: lowest, serviceCIDRs: [10.96.0.0/16], pools: [{name: all, cidrs: [10.96.0.0/24]}]}\n";
+    const WARNING: &str = "warning: services.pools[0]: pool \"all\" may hand out 10.96.0.10, the tenth address of the \
+                           Service range 10.96.0.0/16: many installers give it to the cluster's DNS; exclude it from the \
+                           pool, or reserve it\n";
+    let dns = service("dns", "{clusterIP: 10.96.0.10}");
+    let rows = [
+        ("free", SETTINGS.to_owned(), String::new(), String::new(), WARNING),
+        ("a manifest has it", SETTINGS.to_owned(), dns.clone(), String::new(), ""),
+        ("a Service of the snapshot has it", SETTINGS.to_owned(), String::new(), dns, ""),
+        ("reserved", SETTINGS.replace("all,", "all, reserved: 11,"), String::new(), String::new(), ""),
+        ("the range is not known", SETTINGS.replace("[10.96.0.0/16]", "[]"), String::new(), String::new(), ""),
+    ];
+    for (name, settings, manifest, snapshot, warning) in rows {
+        let folder = Folder::new("plan-dns");
+        let input = service("web", "{}") + "---\n" + &manifest;
+        folder.write("settings.yaml", settings).write("in.yaml", input).write("snapshot.yaml", snapshot);
+        let done = folder.run(&["plan", "in.yaml", "--settings", "settings.yaml", "--snapshot", "snapshot.yaml"]);
+        assert_eq!((done.status, done.stderr.as_str()), (0, warning), "{name}");
+    }
+}
+
+#[test]
+fn addresses_of_a_service_cidr_that_is_being_deleted_are_not_planned() {
+    let folder = Folder::new("plan-deleted-range");
+    let team = "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: team, deletionTimestamp: \
+                2026-01-02T03:04:05Z}\nspec: {cidrs: [10.2.0.0/16]}\n";
+    let kubernetes = "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: kubernetes}\nspec: {cidrs: [10.1.0.0/16]}\n";
+    folder
+        .write("one.yaml", "services: {order: lowest, pools: [{name: all, cidrs: [10.2.0.0/24]}]}\n")
+        .write("two.yaml", "services: {order: lowest, pools: [{name: all, cidrs: [10.2.0.0/24, 10.1.1.0/24]}]}\n")
+        .write("in.yaml", service("web", "{}"))
+        .write("snapshot.yaml", format!("{team}---\n{kubernetes}"));
+    let plan = |settings: &str| folder.run(&["plan", "in.yaml", "--settings", settings, "--snapshot", "snapshot.yaml"]);
+    let refused = "ServiceCIDR team (10.2.0.0/16) is being deleted: addresses of it are refused by the API server";
+    let warning = |settings: &str| {
+        format!(
+            "warning: {settings}: services.pools[0].cidrs[0]: {refused}, and pool \"all\" hands none of them out meanwhile\n"
+        )
+    };
+    let (one, two) = (plan("one.yaml"), plan("two.yaml"));
+    assert!(one.stdout.contains(&format!("pool \"all\" (10.2.0.0/24) has no usable address: {refused}")), "{one:?}");
+    assert_eq!((one.status, one.stderr), (1, warning("one.yaml")));
+    assert!(two.stdout.contains(" 10.1.1.1 "), "{two:?}");
+    assert_eq!((two.status, two.stderr), (0, warning("two.yaml")));
+}
+
+#[test]
 fn the_ranges_of_the_cluster_are_learned_from_its_service_cidrs() {
     const SETTINGS: &str = "services: {order: lowest, pools: [{name: all, cidrs: [10.0.0.0/29]}]}\n";
     let cidr = |name: &str, cidrs: &str| {

@@ -17,20 +17,18 @@ fn strings(value: &Value) -> Vec<String> {
     value.as_array().into_iter().flatten().map(|item| item.as_str().unwrap().to_owned()).collect()
 }
 
-/// The namespace of everything that is deployed.
+/// The namespace of the server, and that of the agents.
 const NAMESPACE: &str = "clusterip-policy";
+const AGENTS: &str = "clusterip-policy-agents";
 
 fn granted(file: &str) -> BTreeSet<Right> {
-    // A patch does not say where it belongs: the file does.
-    let patched = file.ends_with("own-rights.yaml").then(|| NAMESPACE.to_owned());
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file);
     let text = fs::read_to_string(file).unwrap();
     let mut rights = BTreeSet::new();
     for document in yaml::documents(&text) {
         let object = document.unwrap().to_value();
         let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
-        let namespace = if object.is_array() { patched.clone() } else { namespace };
-        // A rule of a patch is added to those of another file.
+        // A rule of a patch is added to those of a ClusterRole.
         let added = object.as_array().into_iter().flatten().map(|operation| &operation["value"]);
         for rule in object["rules"].as_array().into_iter().flatten().chain(added) {
             let names = match strings(&rule["resourceNames"]) {
@@ -82,19 +80,22 @@ fn the_deployments_grant_what_is_needed_and_nothing_else() {
     let one = ["webhook/cluster-rights.yaml", "webhook/own-rights.yaml"];
     let more = |files: &[&'static str]| [&one[..], files].concat();
     let agent = Duties {
-        namespace: NAMESPACE.to_owned(),
+        namespace: AGENTS.to_owned(),
         agent: true,
         settings: Some("clusterip-settings".to_owned()),
+        settings_namespace: Some(NAMESPACE.to_owned()),
         ..Duties::default()
     };
+    let external = Duties { external: true, agents_namespace: Some(AGENTS.to_owned()), ..served() };
     let rows = [
         ("one replica", served(), one.to_vec()),
         ("several", Duties { claims: true, ..served() }, more(&["replicas/claim-rights.yaml"])),
         ("Nodes", Duties { nodes: true, ..served() }, more(&["nodes/component/node-rights.yaml"])),
+        ("load balancers", Duties { load_balancers: true, ..served() }, more(&["load-balancers/status-rights.yaml"])),
         (
             "external addresses",
-            Duties { external: true, ..served() },
-            more(&["external/component/cluster-rights.yaml", "external/component/own-rights.yaml"]),
+            external,
+            more(&["external/component/cluster-rights.yaml", "external/component/holder-rights.yaml"]),
         ),
         ("an agent", agent, vec!["external/component/agent-account.yaml"]),
     ];

@@ -26,17 +26,12 @@ fn labels() -> impl Strategy<Value = BTreeMap<String, String>> {
 
 fn object() -> impl Strategy<Value = Value> {
     let id = (proptest::sample::select(&NAMESPACES[..]), proptest::sample::select(&NAMES[..]));
-    let service = (id.clone(), labels(), 1_u8..6, 0_u8..6).prop_map(|((namespace, name), selector, last, moving)| {
-        let mut service = json!({
+    let service = (id.clone(), labels(), 1_u8..6).prop_map(|((namespace, name), selector, last)| {
+        json!({
             "apiVersion": "v1", "kind": "Service",
             "metadata": {"namespace": namespace, "name": name},
             "spec": {"clusterIP": format!("10.0.0.{last}"), "selector": selector},
-        });
-        if moving > 3 {
-            let moving = json!({"from": [format!("10.0.0.{moving}")], "to": ["10.0.0.9"]}).to_string();
-            service["metadata"]["annotations"] = json!({"clusterip-policy/moving": moving});
-        }
-        service
+        })
     });
     let deployment = (id.clone(), labels()).prop_map(|((namespace, name), labels)| {
         json!({
@@ -133,5 +128,29 @@ proptest! {
         let mut made = Snapshot::default();
         left.into_values().for_each(|object| made.insert(object));
         prop_assert_eq!(asked(changed), asked(made));
+    }
+}
+
+/// The author of a Service can write this annotation: it takes no address from anybody.
+#[test]
+fn a_forged_annotation_of_a_move_takes_nothing() {
+    let forged: Vec<String> = (0..=255).map(|last| format!("10.0.7.{last}")).collect();
+    let service = |moving: &Value| {
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"namespace": "shop", "name": "web", "annotations": {"clusterip-policy/moving": moving.to_string()}},
+            "spec": {"clusterIP": "10.0.0.1"},
+        })
+    };
+    let own: Vec<IpAddr> = vec!["10.0.0.1".parse().unwrap()];
+    for moving in [
+        json!({"from": ["10.0.7.1"], "to": ["10.0.7.2"]}),
+        json!({"phase": "placed", "way": "externalName", "from": ["10.0.7.1"], "to": ["10.0.7.2"]}),
+        json!({"from": forged, "to": forged}),
+    ] {
+        let mut snapshot = Snapshot::default();
+        snapshot.insert(service(&moving));
+        assert_eq!(snapshot.addresses().collect::<Vec<_>>(), own, "{moving}");
+        assert!(!snapshot.has_ip_address("10.0.7.1".parse().unwrap()), "{moving}");
     }
 }

@@ -7,12 +7,15 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::annotations::{cut, in_record, recorded_addresses};
 use crate::decide::{Decision, Verdict};
 use crate::denial::Denial;
 use crate::evidence::Report;
-use crate::external::claim::{addresses, in_record};
 use crate::external::{self, External};
 use crate::json::field_mut;
+
+/// The API server may cut a warning that is longer.
+const LONGEST_WARNING: usize = 256;
 
 /// The answer of a Kubewarden policy. The same decision gives the same bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,7 +121,7 @@ impl Audit {
         Some(External {
             outcome: external::Outcome::ALL.into_iter().find(|outcome| outcome.name() == name)?,
             pool: annotations.get("external-pool").cloned(),
-            addresses: annotations.get("external-addresses").map(|text| addresses(text)).unwrap_or_default(),
+            addresses: annotations.get("external-addresses").map(|text| recorded_addresses(text)).unwrap_or_default(),
             reason: annotations.get("external-reason").cloned(),
         })
     }
@@ -126,9 +129,9 @@ impl Audit {
 
 impl Answer {
     /// The answer that carries out `decision` on `object`, the object of the request: nothing of it
-    /// changes but the addresses.
+    /// changes but the addresses, and who owns them in `metadata.managedFields`.
     pub fn new(decision: Decision, mut object: Value) -> Self {
-        let Decision { verdict, pool, evidence, external, warnings } = decision;
+        let Decision { verdict, pool, evidence, external, disown, warnings } = decision;
         let (outcome, reason) = match &verdict {
             Verdict::Allocated(_) | Verdict::Assigned(_) => (Outcome::Allocated, None),
             Verdict::Left(reason) => (Outcome::Left, Some(reason.clone())),
@@ -138,9 +141,11 @@ impl Answer {
         let mut answer = Self {
             accepted: true,
             audit_annotations: Some(audit),
-            warnings: (!warnings.is_empty()).then(|| warnings.iter().map(|warning| cut(warning)).collect()),
+            warnings: (!warnings.is_empty())
+                .then(|| warnings.iter().map(|warning| cut(warning, LONGEST_WARNING).into_owned()).collect()),
             ..Self::default()
         };
+        let disowned = disown && disown_addresses(&mut object);
         match verdict {
             Verdict::Allocated(addresses) => {
                 set_addresses(&mut object, &addresses);
@@ -150,7 +155,10 @@ impl Answer {
                 set_blocks(&mut object, &blocks);
                 answer.mutated_object = Some(object);
             }
-            Verdict::Left(_) => answer.mutated_object = external.as_ref().filter(|it| it.changes()).map(|_| object),
+            Verdict::Left(_) => {
+                let changes = disowned || external.as_ref().is_some_and(External::changes);
+                answer.mutated_object = changes.then_some(object);
+            }
             Verdict::Denied(Denial { code, message }) => {
                 answer.accepted = false;
                 answer.code = Some(code);
@@ -166,7 +174,8 @@ impl Answer {
     /// The answer to a request that can't be read.
     pub fn unreadable(message: String) -> Self {
         let verdict = Verdict::Denied(Denial { code: 400, message });
-        let decision = Decision { verdict, pool: None, evidence: None, external: None, warnings: Vec::new() };
+        let decision =
+            Decision { verdict, pool: None, evidence: None, external: None, disown: false, warnings: Vec::new() };
         Self::new(decision, Value::Null)
     }
 
@@ -202,6 +211,32 @@ fn set_addresses(object: &mut Value, addresses: &[IpAddr]) {
     }
 }
 
+/// Takes `spec.clusterIP` and `spec.clusterIPs` from their owners in `metadata.managedFields`. Whether anybody
+/// owned them.
+///
+/// An entry that owns nothing else stays, without fields: the API server accepts that, and the patch is the
+/// removal of one field.
+fn disown_addresses(object: &mut Value) -> bool {
+    let entries = object.get_mut("metadata").and_then(|metadata| metadata.get_mut("managedFields"));
+    let mut changed = false;
+    for entry in entries.and_then(Value::as_array_mut).into_iter().flatten() {
+        let Some(fields) = entry.get_mut("fieldsV1").and_then(Value::as_object_mut) else { continue };
+        let Some(spec) = fields.get_mut("f:spec").and_then(Value::as_object_mut) else { continue };
+        let owned = spec.len();
+        spec.remove("f:clusterIP");
+        spec.remove("f:clusterIPs");
+        if spec.len() == owned {
+            continue;
+        }
+        changed = true;
+        // An empty one would own `spec` as a whole.
+        if spec.is_empty() {
+            fields.remove("f:spec");
+        }
+    }
+    changed
+}
+
 /// Sets `spec.podCIDR` and `spec.podCIDRs` together: the API server refuses the one without the other.
 fn set_blocks(object: &mut Value, blocks: &[IpNet]) {
     let (Some(spec), Some(first)) = (spec(object), blocks.first()) else { return };
@@ -212,13 +247,4 @@ fn set_blocks(object: &mut Value, blocks: &[IpNet]) {
 /// The `spec` of an object, made where it is absent.
 fn spec(object: &mut Value) -> Option<&mut Map<String, Value>> {
     field_mut(object.as_object_mut()?, "spec")
-}
-
-/// Cuts a warning where the API server might.
-fn cut(warning: &str) -> String {
-    const LONGEST: usize = 256;
-    if warning.chars().count() <= LONGEST {
-        return warning.to_owned();
-    }
-    warning.chars().take(LONGEST - 1).chain(['…']).collect()
 }

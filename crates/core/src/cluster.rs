@@ -33,8 +33,8 @@ pub trait Cluster {
     /// The node selector of a RuntimeClass (`scheduling.nodeSelector`), empty where it has none.
     fn runtime_class_nodes(&self, name: &str) -> Result<Option<Labels>, LookupError>;
 
-    /// Calls `visit` with every address that a Service has, or that a move under way keeps for it,
-    /// in any order and possibly more than once, together with the Service's namespace and name.
+    /// Calls `visit` with every address that a Service has, in any order and possibly more than once, together
+    /// with the Service's namespace and name.
     fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError>;
 
     /// Calls `visit` with every external address that a Service has or claims, in any order and possibly more

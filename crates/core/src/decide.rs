@@ -29,7 +29,11 @@ pub struct Decision {
     pub evidence: Option<Report>,
     /// What happens to its external addresses, where the request is about any.
     pub external: Option<External>,
-    /// For whoever sent the request.
+    /// Whether the Service has or gets an address that the request does not name. Then nobody may own the field
+    /// in `metadata.managedFields`: with server-side apply, the author of an empty `clusterIP` owns it before the
+    /// address is there, and the address would count as set by hand.
+    pub disown: bool,
+    /// Warnings for the author of the request.
     pub warnings: Vec<String>,
 }
 
@@ -59,11 +63,17 @@ pub fn decide(request: &Request, settings: &Settings, held: Option<&Held>, clust
             pool: None,
             evidence: None,
             external: None,
+            disown: false,
             warnings: Vec::new(),
         },
     };
-    let verdict = match triage(request, settings) {
+    let triage = triage(request, settings);
+    if let Triage::Allocate(service) | Triage::Keep(service) = triage {
+        case.decision.disown = service.cluster_ip.is_none() && service.cluster_ips.is_empty();
+    }
+    let verdict = match triage {
         Triage::Leave(reason) => Ok(Verdict::Left(reason)),
+        Triage::Keep(_) => Ok(Verdict::Left("no new address".to_owned())),
         Triage::Allocate(service) => case.allocate(service),
         Triage::AllocateSecond(service, address) => case.allocate_second(service, address),
         Triage::Check(service, addresses) => case.check(service, &addresses),
@@ -174,6 +184,9 @@ impl<'a> Case<'a> {
         let mut wrong: Vec<String> = Vec::new();
         let mut in_a_pool: Vec<(IpAddr, &Pool)> = Vec::new();
         for &address in addresses {
+            if let Some(range) = self.settings.unusable_range_of(address) {
+                wrong.push(range.why.clone());
+            }
             match self.settings.pool_of(address) {
                 _ if Some(address) == self.settings.kubernetes_address() => {
                     wrong.push(format!("{address} is the address of default/kubernetes"));
@@ -256,9 +269,17 @@ impl<'a> Case<'a> {
     fn without(&mut self, pool: &Pool, family: Family, choice: &Choice<'_>) -> Verdict {
         let (why, way_out) = if pool.has(family) {
             let (ranges, count) = (pool.ranges(family), self.settings.candidates(pool, family).count());
-            let used = format!("{count} of {count} addresses used, the first {} of each range reserved", pool.reserved);
+            let unusable = self.settings.unusable_ranges_of(pool, family);
             let way_out = "add a range to the pool, delete Services that are not needed, or".to_owned();
-            (format!("pool {:?} ({ranges}) is full: {used}", pool.name), way_out)
+            if count == 0 && !unusable.is_empty() {
+                let way_out = "add a range to the pool that the API server accepts, or".to_owned();
+                (format!("pool {:?} ({ranges}) has no usable address: {unusable}", pool.name), way_out)
+            } else {
+                let used =
+                    format!("{count} of {count} addresses used, the first {} of each range reserved", pool.reserved);
+                let more = if unusable.is_empty() { String::new() } else { format!("; {unusable}") };
+                (format!("pool {:?} ({ranges}) is full: {used}{more}", pool.name), way_out)
+            }
         } else {
             (format!("pool {:?} has no {family} range", pool.name), format!("add an {family} range to the pool, or"))
         };

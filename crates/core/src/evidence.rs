@@ -6,18 +6,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::annotations::{self, OS_ANNOTATION};
 use crate::cluster::{Cluster, LookupError};
 use crate::json::quote;
-use crate::label_selector::{Labels, includes};
+use crate::label_selector::{self, Labels};
 use crate::namespace::NamespaceOnce;
 use crate::pod_spec::{OS_LABEL, PodSpec, labelled, normal};
-use crate::service::{OS_ANNOTATION, Service};
+use crate::service::Service;
 use crate::settings::Settings;
 use crate::workload::{Workload, WorkloadKind};
 
-/// The Namespace's annotation that the PodNodeSelector admission plugin reads: labels that the nodes of
-/// all its Pods must have, as `key=value,key=value`.
-pub const NODE_SELECTOR_ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
+pub use crate::annotations::NODE_SELECTOR_ANNOTATION;
 
 /// What the settings assume, as a source.
 pub const ASSUMPTION: &str = "assumption";
@@ -144,7 +143,7 @@ pub fn gather(
             if search.is_complete() {
                 break;
             }
-            let selects = |labels: &Labels| includes(labels, &service.selector);
+            let selects = |labels: &Labels| label_selector::selects(&service.selector, labels);
             let workloads = cluster.workloads(kind, search.namespace, settings.lookups, &selects)?;
             search.workloads(kind, &by_name(workloads))?;
         }
@@ -197,8 +196,8 @@ impl<'a> Search<'a> {
     }
 
     fn os_annotation(&mut self, annotations: &Labels, source: impl FnOnce() -> String) {
-        if let Some(os) = annotations.get(OS_ANNOTATION).filter(|os| !os.is_empty() && self.keys.contains(&OS_LABEL)) {
-            self.evidence.add(OS_LABEL, normal(OS_LABEL, os), source());
+        if let Some(os) = annotations::os(annotations).filter(|_| self.keys.contains(&OS_LABEL)) {
+            self.evidence.add(OS_LABEL, normal(OS_LABEL, &os), source());
         }
     }
 
@@ -280,18 +279,10 @@ impl<'a> Search<'a> {
         let source = format!("Namespace {}", self.namespace);
         self.os_annotation(annotations, || source.clone());
         let Some(text) = annotations.get(NODE_SELECTOR_ANNOTATION) else { return };
-        let mut labels = Labels::new();
-        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            match part.split_once('=') {
-                // `==` means the same as `=`.
-                Some((key, value)) => {
-                    labels.insert(key.trim().to_owned(), value.trim_start_matches('=').trim().to_owned());
-                }
-                None => {
-                    let reason = format!("{NODE_SELECTOR_ANNOTATION} has {}, which is no key=value", quote(part));
-                    self.warnings.push(format!("{source}: {reason}"));
-                }
-            }
+        let (labels, bad) = annotations::node_selector(text);
+        for part in bad {
+            let reason = format!("{NODE_SELECTOR_ANNOTATION} has {}, which is no key=value", quote(part));
+            self.warnings.push(format!("{source}: {reason}"));
         }
         for key in self.missing() {
             if let Some(value) = labelled(&labels, key) {

@@ -121,8 +121,16 @@ impl<'v> At<'v> {
     /// # Errors
     /// [`Mistyped`] where it, or one of its values, is something else.
     pub fn map_of(&self, key: &str) -> Result<BTreeMap<String, String>, Mistyped> {
+        self.first_of(key, usize::MAX)
+    }
+
+    /// The first strings of a field that is an object of strings, by their keys.
+    ///
+    /// # Errors
+    /// [`Mistyped`] where it, or one of these values, is something else.
+    pub fn first_of(&self, key: &str, most: usize) -> Result<BTreeMap<String, String>, Mistyped> {
         match self.get(key)? {
-            Some(at) => at.map(),
+            Some(at) => at.first(most),
             None => Ok(BTreeMap::new()),
         }
     }
@@ -132,8 +140,12 @@ impl<'v> At<'v> {
     /// # Errors
     /// [`Mistyped`] where it, or one of its values, is something else.
     pub fn map(&self) -> Result<BTreeMap<String, String>, Mistyped> {
+        self.first(usize::MAX)
+    }
+
+    fn first(&self, most: usize) -> Result<BTreeMap<String, String>, Mistyped> {
         let mut map = BTreeMap::new();
-        for (name, value) in self.object()? {
+        for (name, value) in self.object()?.iter().take(most) {
             map.insert(name.clone(), At::new(value, self.key_path(name)).text()?.to_owned());
         }
         Ok(map)

@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 /// Labels or annotations, by key.
 pub type Labels = BTreeMap<String, String>;
 
+/// This many labels of a Service, of a Pod or in a node selector count, by the order of their keys: a cache need
+/// not keep more. A Service that selects more labels selects no Pod.
+pub const MOST_LABELS: usize = 64;
+
 /// A Kubernetes `LabelSelector`. Every requirement must hold; one without any matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
@@ -84,7 +88,14 @@ impl Requirement {
     }
 }
 
-/// Whether `labels` have all of `wanted`, with the same values: what a Service's selector asks.
+/// Whether a Service with this selector selects a Pod with these labels, of which the first [`MOST_LABELS`] count.
+pub fn selects(selector: &Labels, labels: &Labels) -> bool {
+    let counts =
+        |key: &String| labels.len() <= MOST_LABELS || labels.keys().take(MOST_LABELS).any(|other| other == key);
+    includes(labels, selector) && selector.keys().all(counts)
+}
+
+/// Whether `labels` have all of `wanted`, with the same values.
 pub fn includes(labels: &Labels, wanted: &Labels) -> bool {
     wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
 }

@@ -13,6 +13,7 @@
 //! - Total: no input, however malformed, panics.
 
 pub mod address;
+pub mod annotations;
 pub mod answer;
 pub mod cluster;
 pub mod decide;

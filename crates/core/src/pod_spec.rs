@@ -1,7 +1,11 @@
 //! What a Pod template says about the nodes its Pods may run on.
 
 use crate::json::{At, Mistyped};
-use crate::label_selector::Labels;
+use crate::label_selector::{Labels, MOST_LABELS};
+
+/// Required node affinity with more terms, expressions and values of `In` than this, taken together, tells
+/// nothing about nodes: a cache need not keep it.
+pub const MOST_AFFINITY: usize = 256;
 
 /// The node label of the operating system.
 pub const OS_LABEL: &str = "kubernetes.io/os";
@@ -13,10 +17,10 @@ const OS_LABEL_BETA: &str = "beta.kubernetes.io/os";
 pub struct PodSpec {
     /// `spec.os.name`: `linux` or `windows`
     pub os: Option<String>,
-    /// `spec.nodeSelector`
+    /// `spec.nodeSelector`: the first [`MOST_LABELS`] by key.
     pub node_selector: Labels,
     /// The terms of `spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution`: a node
-    /// must match one of them.
+    /// must match one of them. None where they are more than [`MOST_AFFINITY`].
     pub affinity: Vec<Term>,
     /// `spec.runtimeClassName`
     pub runtime_class: Option<String>,
@@ -40,15 +44,18 @@ impl PodSpec {
     /// [`Mistyped`] for a field that is not what the API defines.
     pub fn read(spec: &At<'_>) -> Result<Self, Mistyped> {
         let path = ["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"];
-        let affinity = match spec.descend(&path)? {
+        let mut affinity: Vec<Term> = match spec.descend(&path)? {
             Some(terms) => terms.items()?.map(|term| Term::read(&term)).collect::<Result<_, _>>()?,
             None => Vec::new(),
         };
+        if affinity.iter().map(Term::size).sum::<usize>() > MOST_AFFINITY {
+            affinity.clear();
+        }
         let owned = |text: Option<&str>| text.map(str::to_owned);
         let os = spec.get("os")?;
         Ok(Self {
             os: os.map_or(Ok(None), |os| os.text_of("name"))?.map(str::to_ascii_lowercase),
-            node_selector: spec.map_of("nodeSelector")?,
+            node_selector: spec.first_of("nodeSelector", MOST_LABELS)?,
             affinity,
             runtime_class: owned(spec.text_of("runtimeClassName")?),
             node: owned(spec.text_of("nodeName")?),
@@ -126,6 +133,11 @@ impl Term {
             }
         }
         Ok(read)
+    }
+
+    /// How much it adds to what [`MOST_AFFINITY`] limits.
+    fn size(&self) -> usize {
+        1 + self.one_of.iter().map(|(_, values)| 1 + values.len()).sum::<usize>()
     }
 
     /// Which values of `key` a node may have to match this term.

@@ -2,11 +2,12 @@
 
 use thiserror::Error;
 
+use crate::annotations::{self, POOL_ANNOTATION};
 use crate::cluster::{Cluster, LookupError};
 use crate::evidence::{self, Evidence, Report};
 use crate::json::quote;
 use crate::namespace::NamespaceOnce;
-use crate::service::{POOL_ANNOTATION, Service};
+use crate::service::Service;
 use crate::settings::{Fence, Pool, Settings};
 
 /// The pool of a Service, and why.
@@ -84,8 +85,8 @@ pub fn choose<'s>(
     cluster: &dyn Cluster,
     warnings: &mut Vec<String>,
 ) -> Result<Choice<'s>, Refusal> {
-    if let Some(name) = service.annotations.get(POOL_ANNOTATION).filter(|name| !name.is_empty()) {
-        let pool = named(name, service, namespace, settings)?;
+    if let Some(name) = annotations::pool(&service.annotations) {
+        let pool = named(&name, service, namespace, settings)?;
         let otherwise = Some(format!("annotation {POOL_ANNOTATION}"));
         return Ok(Choice { pool: Some(pool), evidence: Evidence::default(), otherwise });
     }

@@ -6,15 +6,9 @@ use serde_json::Value;
 
 use crate::address::Family;
 use crate::json::{At, Mistyped};
-use crate::label_selector::Labels;
+use crate::label_selector::{Labels, MOST_LABELS};
 
-/// The Service's annotation that names the operating system of its Pods.
-pub const OS_ANNOTATION: &str = "clusterip-policy/os";
-/// The Service's annotation that names its pool.
-pub const POOL_ANNOTATION: &str = "clusterip-policy/pool";
-/// The annotation of a Service whose address is being changed. Its value is a JSON object whose lists
-/// `from` and `to` are the old and the new addresses: both count as used.
-pub const MOVING_ANNOTATION: &str = "clusterip-policy/moving";
+pub use crate::annotations::{MOVING_ANNOTATION, OS_ANNOTATION, POOL_ANNOTATION};
 
 /// `spec.ipFamilyPolicy`, from the least to the most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,7 +27,7 @@ pub enum FamilyPolicy {
 pub struct Service {
     /// `metadata.name`; empty where the API server is yet to generate it.
     pub name: String,
-    /// `metadata.labels`
+    /// `metadata.labels`: the first [`MOST_LABELS`] by key.
     pub labels: Labels,
     /// `metadata.annotations`
     pub annotations: Labels,
@@ -91,7 +85,7 @@ impl Service {
         let owned = |text: Option<&str>| text.map(str::to_owned);
         Ok(Self {
             name: owned(metadata.text_of("name")?).unwrap_or_default(),
-            labels: metadata.map_of("labels")?,
+            labels: metadata.first_of("labels", MOST_LABELS)?,
             annotations: metadata.map_of("annotations")?,
             external_name: kind == Some("ExternalName"),
             load_balancer: kind == Some("LoadBalancer"),

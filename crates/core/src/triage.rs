@@ -15,6 +15,8 @@ pub enum Triage<'r> {
     Allocate(&'r Service),
     /// The Service has this address, and asks for one of the other family beside it.
     AllocateSecond(&'r Service, IpAddr),
+    /// The Service keeps the address that it has.
+    Keep(&'r Service),
     /// The author of the request set these addresses.
     Check(&'r Service, Vec<IpAddr>),
 }
@@ -65,7 +67,7 @@ pub fn triage<'r>(request: &'r Request, settings: &Settings) -> Triage<'r> {
                 return Triage::AllocateSecond(service, address);
             }
             let added: Vec<IpAddr> = new.into_iter().filter(|address| !had.contains(address)).collect();
-            if added.is_empty() { leave("no new address") } else { Triage::Check(service, added) }
+            if added.is_empty() { Triage::Keep(service) } else { Triage::Check(service, added) }
         }
         _ => leave("not a Service that is created or updated"),
     }

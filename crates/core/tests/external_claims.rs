@@ -122,7 +122,7 @@ fn every_place_of_a_claim_is_checked() {
         ("an annotation of nobody", created(annotated("example.com/ips", "10.0.9.20")), nothing(&[])),
         (
             "several in one annotation",
-            created(annotated("lbipam.cilium.io/ips", " 192.0.2.1 ,, x, 10.0.9.10,10.0.9.20")),
+            created(annotated("lbipam.cilium.io/ips", " 192.0.2.1 ,, x, 10.0.9.20")),
             refused(&format!("{CILIUM}: 10.0.9.20 of pool \"edge\" is held by other/db")).with(&[]),
         ),
     ];
@@ -337,4 +337,35 @@ fn the_first_of_several_holders_has_it() {
     assert_eq!(kept["audit_annotations"]["external"], "left");
     let lost = answer(&[("10.0.9.20", "other/db"), ("10.0.9.20", "shop/web")]);
     assert_eq!(lost["audit_annotations"]["external-addresses"], "10.0.9.15");
+}
+
+/// One Service can't use up a pool by claims: what would not count as held is refused.
+#[test]
+fn only_so_many_claims_of_one_service_are_admitted() {
+    let list = |count: u8| (0..count).map(|last| format!("10.0.9.{}", 22 + last)).collect::<Vec<_>>();
+    let too_many = |place: &str, address: &str, most: u8| {
+        refused(&format!(
+            "{place}: {address} is one too many: at most {most} addresses count, in a text of at most 255 characters"
+        ))
+    };
+    let ips = |count: u8| with(json!({ "externalIPs": list(count) }));
+    let cilium = |text: &str| annotated("lbipam.cilium.io/ips", text);
+    let three = || cilium(&list(3).join(","));
+    let long = format!("{}10.0.9.22", " ".repeat(300));
+    check(vec![
+        ("eight of spec.externalIPs", created(ips(8)), nothing(&[DEPRECATED])),
+        ("nine", created(ips(9)), too_many("spec.externalIPs", "10.0.9.30", 8).with(&[DEPRECATED])),
+        ("two in an annotation", created(cilium(&list(2).join(","))), nothing(&[])),
+        ("three in an annotation", created(three()), too_many(CILIUM, "10.0.9.24", 2).with(&[])),
+        ("three, outside of the pools", created(cilium("192.0.2.1,192.0.2.2,192.0.2.3")), nothing(&[])),
+        ("in a text that is too long", created(cilium(&long)), too_many(CILIUM, "10.0.9.22", 2).with(&[])),
+        ("outside, in a text that is too long", created(cilium(&long.replace("10.0.9", "192.0.2"))), nothing(&[])),
+        ("three that were there", updated(three(), three()), nothing(&[])),
+    ]);
+    let record = "clusterip-policy/external-addresses";
+    let text = format!("10.0.9.22{}", " ".repeat(300));
+    let object = with_record(balancer_of(json!({"ipFamilies": ["IPv4"]}), &[]), &text);
+    let quoted = format!("\"10.0.9.22{}\"…", " ".repeat(71));
+    let expected = refused(&format!("annotation {record}: {quoted} is longer than 255 characters")).with(&[]);
+    check(vec![("a record that is too long", created(object), expected)]);
 }

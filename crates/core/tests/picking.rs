@@ -232,3 +232,55 @@ fn a_look_up_that_fails_is_never_taken_for_free() {
         assert_eq!(answer(&selecting(), &k2s_like("spread"), &cluster), expected, "the list in the middle of spread");
     }
 }
+
+#[test]
+fn addresses_that_the_api_server_refuses_are_not_handed_out() {
+    struct Row {
+        name: &'static str,
+        cidrs: Value,
+        unusable: Value,
+        expected: Result<&'static str, &'static str>,
+    }
+    let deleted = || json!({"10.2.0.0/16": "ServiceCIDR team-a (10.2.0.0/16) is being deleted"});
+    let rows = [
+        Row { name: "all usable", cidrs: json!(["10.2.0.0/29"]), unusable: json!({}), expected: Ok("10.2.0.1") },
+        Row {
+            name: "the other range of the pool",
+            cidrs: json!(["10.2.0.0/29", "10.0.0.0/29"]),
+            unusable: deleted(),
+            expected: Ok("10.0.0.2"),
+        },
+        Row {
+            name: "no other range",
+            cidrs: json!(["10.2.0.0/29"]),
+            unusable: deleted(),
+            expected: Err(
+                "pool \"all\" (10.2.0.0/29) has no usable address: ServiceCIDR team-a (10.2.0.0/16) is being \
+                           deleted; chosen by default; add a range to the \
+                           pool that the API server accepts, or set services.whenFull: unmanaged",
+            ),
+        },
+        Row {
+            name: "the other range is full",
+            cidrs: json!(["10.2.0.0/29", "10.1.0.0/30"]),
+            unusable: deleted(),
+            expected: Err(
+                "pool \"all\" (10.2.0.0/29, 10.1.0.0/30) is full: 2 of 2 addresses used, the first 0 of each range \
+                           reserved; ServiceCIDR team-a (10.2.0.0/16) is being deleted; chosen by default; add a range to the pool, delete Services that are not needed, or \
+                           set services.whenFull: unmanaged",
+            ),
+        },
+    ];
+    for row in rows {
+        let mut settings = pool(json!({"cidrs": row.cidrs}), "lowest");
+        settings["services"]["serviceCIDRs"] = json!(["10.0.0.0/16", "10.1.0.0/16", "10.2.0.0/16"]);
+        settings["services"]["unusableServiceCIDRs"] = row.unusable;
+        let used = cluster().service("x/a", "10.1.0.1").service("x/b", "10.1.0.2");
+        let object = selecting();
+        let expected = match row.expected {
+            Ok(address) => allocated(&object, &[address], by("all", "default"), &[]),
+            Err(message) => denied(500, &format!("Service shop/web: {message}"), by("all", "default"), &[]),
+        };
+        assert_eq!(answer(&object, &settings, &used), expected, "{}", row.name);
+    }
+}

@@ -243,3 +243,30 @@ fn a_field_of_the_wrong_type_is_named_with_its_path() {
         assert_eq!(error.to_string(), expected, "{name}");
     }
 }
+
+/// What is beyond the bounds tells nothing: a cache need not keep it.
+#[test]
+fn only_so_much_is_read() {
+    let windows = |count: usize| affinity(vec![on("windows"); count].into());
+    let values: Vec<String> = (0..300).map(|number| format!("v{number}")).collect();
+    let values: Vec<&str> = values.iter().map(String::as_str).collect();
+    let wide = affinity(json!([{"matchExpressions": [among("instance", &values), among(OS_LABEL, &["windows"])]}]));
+    let not_in = json!({"key": "instance", "operator": "NotIn", "values": values});
+    let others = affinity(json!([{"matchExpressions": [not_in, among(OS_LABEL, &["windows"])]}]));
+    let selector = |count: usize| {
+        let mut labels: serde_json::Map<String, Value> = (1..count).map(|n| (format!("a{n:03}"), json!("b"))).collect();
+        labels.insert(OS_LABEL.to_owned(), "windows".into());
+        json!({ "nodeSelector": labels })
+    };
+    check(
+        OS_LABEL,
+        &[
+            ("85 terms of one expression with one value", windows(85), Some("windows")),
+            ("86 of them", windows(86), None),
+            ("300 values", wide, None),
+            ("300 values of another operator", others, Some("windows")),
+            ("a node selector of 64 labels", selector(64), Some("windows")),
+            ("of 65", selector(65), None),
+        ],
+    );
+}

@@ -7,7 +7,7 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 
 mod support;
 
-use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement, includes};
+use clusterip_core::label_selector::{LabelSelector, Labels, MOST_LABELS, Operator, Requirement, includes, selects};
 use proptest::prelude::*;
 use support::cases;
 
@@ -121,5 +121,23 @@ proptest! {
     fn a_service_selects_pods_that_have_all_of_its_labels(wanted in some_labels(), object in some_labels()) {
         let missing = wanted.iter().any(|(key, value)| !object.iter().any(|label| label == (key, value)));
         prop_assert_eq!(includes(&object, &wanted), !missing);
+    }
+}
+
+/// The first labels of a Pod count, by key: a cache need not keep more. A selector of more selects none.
+#[test]
+fn a_service_selects_by_the_first_labels_of_a_pod() {
+    let many =
+        |count: usize| -> Labels { (0..count).map(|number| (format!("k{number:03}"), "v".to_owned())).collect() };
+    let rows = [
+        ("a label", labels(&[("k000", "v")]), many(1), true),
+        ("another value", labels(&[("k000", "w")]), many(1), false),
+        ("the last of those that count", labels(&[("k063", "v")]), many(MOST_LABELS + 1), true),
+        ("the first that does not", labels(&[("k064", "v")]), many(MOST_LABELS + 1), false),
+        ("all that count", many(MOST_LABELS), many(MOST_LABELS + 1), true),
+        ("more than count", many(MOST_LABELS + 1), many(MOST_LABELS + 1), false),
+    ];
+    for (name, selector, pod, expected) in rows {
+        assert_eq!(selects(&selector, &pod), expected, "{name}");
     }
 }

@@ -18,7 +18,7 @@ fn unknown_keys_are_mistakes_at_every_level_with_the_nearest_known_one() {
             "services, nothing near",
             services(json!({"subnets": []})),
             &[
-                r#"services.subnets: unknown key "subnets": known are pools, evidence, assumeOS, order, explicit, whenFull, exemptNamespaces, serviceCIDRs"#,
+                r#"services.subnets: unknown key "subnets": known are pools, evidence, assumeOS, order, explicit, whenFull, exemptNamespaces, serviceCIDRs, unusableServiceCIDRs"#,
             ],
         ),
         (
@@ -61,7 +61,7 @@ fn unknown_keys_are_mistakes_at_every_level_with_the_nearest_known_one() {
             "a key that is no plain word",
             services(json!({"a.b c": 1})),
             &[
-                r#"services["a.b c"]: unknown key "a.b c": known are pools, evidence, assumeOS, order, explicit, whenFull, exemptNamespaces, serviceCIDRs"#,
+                r#"services["a.b c"]: unknown key "a.b c": known are pools, evidence, assumeOS, order, explicit, whenFull, exemptNamespaces, serviceCIDRs, unusableServiceCIDRs"#,
             ],
         ),
     ]);

@@ -53,6 +53,7 @@ fn k2s() -> Settings {
         when_full: WhenFull::Deny,
         exempt_namespaces: vec!["kube-system".into()],
         service_cidrs: vec![],
+        unusable_service_cidrs: vec![],
         nodes: NodeSettings::default(),
         external: ExternalSettings::default(),
     }
@@ -130,6 +131,7 @@ fn everything_that_can_be_set_arrives() {
         when_full: WhenFull::Unmanaged,
         exempt_namespaces: vec![],
         service_cidrs: vec![net("10.0.0.0/16"), net("fd00::/108")],
+        unusable_service_cidrs: vec![],
         nodes: NodeSettings::default(),
         external: ExternalSettings::default(),
     };

@@ -19,6 +19,7 @@ fn asked(request: &Value, settings: &Settings) -> String {
     let request = Request::read(request).unwrap_or_else(|mistyped| panic!("{mistyped}"));
     match triage(&request, settings) {
         Triage::Leave(reason) => format!("leave: {reason}"),
+        Triage::Keep(_) => "keep".into(),
         Triage::Allocate(_) => "allocate".into(),
         Triage::AllocateSecond(_, first) => format!("allocate beside {first}"),
         Triage::Check(_, addresses) => {
@@ -204,7 +205,7 @@ fn an_update_gets_a_second_address_when_it_asks_for_more_than_before() {
     };
     let update = |old: Value, new: Value| updated(service(old), service(new));
     let single = || has(json!({"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"]}));
-    let no_new = "leave: no new address";
+    let no_new = "keep";
     check(&[
         (
             "RequireDualStack",
@@ -262,7 +263,7 @@ fn an_update_gets_a_second_address_when_it_asks_for_more_than_before() {
 #[test]
 fn any_other_update_is_left() {
     let update = |old: Value, new: Value| updated(service(old), service(new));
-    let no_new = "leave: no new address";
+    let no_new = "keep";
     check(&[
         ("a PUT without clusterIP", update(json!({"clusterIP": "10.0.0.7"}), json!({})), no_new),
         (

@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 
 /// The namespace of the kustomizations.
 const NAMESPACE: &str = "clusterip-policy";
+/// The namespace of the agents in them.
+const AGENTS: &str = "clusterip-policy-agents";
 
 /// Objects by kind, namespace and name.
 type Objects = BTreeMap<String, Value>;
@@ -139,8 +141,11 @@ fn renders_what_the_kustomizations_do() {
 #[test]
 fn renders_the_same_in_another_namespace() {
     let moved = |text: &str| {
-        text.replace(r#""namespace":"clusterip-policy""#, r#""namespace":"addresses""#)
+        text.replace(AGENTS, "addresses-agents")
+            .replace(r#""namespace":"clusterip-policy""#, r#""namespace":"addresses""#)
             .replace("system:serviceaccount:clusterip-policy:", "system:serviceaccount:addresses:")
+            .replace("namespace('clusterip-policy')", "namespace('addresses')")
+            .replace(r#""--settings-namespace","clusterip-policy""#, r#""--settings-namespace","addresses""#)
             .replace("clusterip.clusterip-policy.svc", "clusterip.addresses.svc")
             .replace(r#"["kube-system","clusterip-policy"]"#, r#"["kube-system","addresses"]"#)
     };
@@ -160,7 +165,9 @@ fn values_are_where_they_belong() {
             "pools": [{ "name": "all", "cidrs": ["10.96.0.0/12"], "reserved": 2_000_000 }],
             "exemptNamespaces": ["kube-system", "storage"],
         }, "external": { "pools": [{ "name": "edge", "cidrs": ["192.0.2.0/28"] }] } },
-        "webhook": { "failurePolicy": "Fail", "timeoutSeconds": 9 },
+        "webhook": { "failurePolicy": "Fail", "timeoutSeconds": 9, "clientCA": { "configMap": "api-server-ca" } },
+        "moves": { "loadBalancers": true },
+        "networkPolicy": { "apiServerPorts": [7443] },
         "extraArgs": ["--move", "never"],
         "resources": { "limits": { "memory": "1Gi" } },
         "nodeSelector": { "pool": "system" },
@@ -170,6 +177,7 @@ fn values_are_where_they_belong() {
         "priorityClassName": "",
         "podAnnotations": { "example.com/team": "net" },
         "agent": {
+            "namespace": "edge-agents",
             "image": { "repository": "registry.example.com/agent", "tag": "v8", "pullPolicy": "Always" },
             "extraArgs": ["--interface", "eth1"],
             "resources": { "limits": { "memory": "1Gi" } },
@@ -182,22 +190,61 @@ fn values_are_where_they_belong() {
         "monitoring": { "rules": { "enabled": true, "labels": { "release": "prometheus" } } },
     });
     let objects = rendered(NAMESPACE, &values).unwrap();
-    let agent = &objects["DaemonSet clusterip-policy/clusterip-agent"]["spec"]["template"];
+    let agent = &objects["DaemonSet edge-agents/clusterip-agent"]["spec"]["template"];
     let (agents, holds) = (&agent["spec"], &agent["spec"]["containers"][0]);
-    let agent_args =
-        ["agent", "--node", "$(NODE_NAME)", "--settings-configmap", "clusterip-settings", "--interface", "eth1"];
+    let agent_args = [
+        "agent",
+        "--node",
+        "$(NODE_NAME)",
+        "--settings-configmap",
+        "clusterip-settings",
+        "--settings-namespace",
+        NAMESPACE,
+        "--interface",
+        "eth1",
+    ];
     let deployment = &objects["Deployment clusterip-policy/clusterip"]["spec"]["template"];
     let pod = &deployment["spec"];
     let webhook = &objects["MutatingWebhookConfiguration /clusterip-policy"]["webhooks"][0];
     let settings = &objects["ConfigMap clusterip-policy/clusterip-settings"]["data"]["settings.yaml"]["services"];
     let exempt = json!(["kube-system", "storage", NAMESPACE]);
-    let args = ["serve", "--listen", "0.0.0.0:8443", "--settings-configmap", "clusterip-settings", "--move", "never"];
+    let args = [
+        "serve",
+        "--listen",
+        "0.0.0.0:8443",
+        "--settings-configmap",
+        "clusterip-settings",
+        "--move-load-balancers",
+        "--agents-namespace",
+        "edge-agents",
+        "--client-ca",
+        "/etc/clusterip/client-ca/ca.crt",
+        "--move",
+        "never",
+    ];
+    let external = &objects["MutatingWebhookConfiguration /clusterip-policy"]["webhooks"][1];
+    let client_ca = json!([{ "name": "client-ca", "configMap": { "name": "api-server-ca" } }]);
+    let mounts = json!([{ "name": "client-ca", "mountPath": "/etc/clusterip/client-ca", "readOnly": true }]);
+    let status = json!({ "apiGroups": [""], "resources": ["services/status"], "verbs": ["update"] });
+    let rules = objects["ClusterRole /clusterip-policy"]["rules"].as_array().unwrap();
+    assert!(rules.contains(&status), "{rules:?}");
+    let egress = &objects["NetworkPolicy clusterip-policy/clusterip"]["spec"]["egress"][0]["ports"];
     let rows = [
         ("image", &pod["containers"][0]["image"], json!("registry.example.com/clusterip:v9")),
         ("pull secrets", &pod["imagePullSecrets"], json!([{ "name": "pull" }])),
         ("pools", &settings["pools"], values["settings"]["services"]["pools"].clone()),
         ("exempt namespaces", &settings["exemptNamespaces"], exempt.clone()),
         ("namespaces that are not asked about", &webhook["namespaceSelector"]["matchExpressions"][0]["values"], exempt),
+        // Services of other exempt namespaces claim external addresses, too, and somebody must judge them.
+        (
+            "namespaces that are not asked about external addresses",
+            &external["namespaceSelector"]["matchExpressions"][0]["values"],
+            json!(["kube-system", NAMESPACE]),
+        ),
+        ("name of the webhook of external addresses", &external["name"], json!("external.clusterip-policy.io")),
+        ("authority of clients", &pod["volumes"], client_ca),
+        ("where it is mounted", &pod["containers"][0]["volumeMounts"], mounts),
+        ("port of the API server", &egress[2], json!({ "protocol": "TCP", "port": 7443 })),
         ("failure policy", &webhook["failurePolicy"], json!("Fail")),
         ("timeout", &webhook["timeoutSeconds"], json!(9)),
         ("arguments", &pod["containers"][0]["args"], json!(args)),
@@ -270,6 +317,35 @@ fn agents_need_no_webhook() {
 }
 
 #[test]
+fn policies_and_the_network_policy_can_be_left_out() {
+    let pools = json!([{ "name": "all", "cidrs": ["192.0.2.0/28"] }]);
+    let settings = json!({ "external": { "pools": pools } });
+    let off = json!({ "enabled": false });
+    let kinds = |values: &Value| -> Vec<String> {
+        let objects = rendered(NAMESPACE, values).unwrap();
+        let kinds = objects.keys().map(|key| key.split(' ').next().unwrap().to_owned());
+        kinds.filter(|kind| kind.contains("Policy")).collect()
+    };
+    let all = kinds(&json!({ "settings": settings }));
+    assert_eq!(all.iter().filter(|kind| *kind == "NetworkPolicy").count(), 2, "{all:?}");
+    assert_eq!(all.iter().filter(|kind| *kind == "ValidatingAdmissionPolicy").count(), 4, "{all:?}");
+    let none = json!({ "settings": settings, "policies": off, "networkPolicy": off });
+    assert_eq!(kinds(&none), Vec::<String>::new());
+}
+
+#[test]
+fn the_authority_of_clients_may_be_in_a_secret() {
+    let values = json!({ "webhook": { "clientCA": { "secret": "api-server", "key": "tls.crt" } } });
+    let objects = rendered(NAMESPACE, &values).unwrap();
+    let pod = &objects["Deployment clusterip-policy/clusterip"]["spec"]["template"]["spec"];
+    let items = json!([{ "key": "tls.crt", "path": "tls.crt" }]);
+    let secret = json!([{ "name": "client-ca", "secret": { "secretName": "api-server", "items": items } }]);
+    assert_eq!(pod["volumes"], secret);
+    let args = pod["containers"][0]["args"].as_array().unwrap();
+    assert!(args.ends_with(&[json!("--client-ca"), json!("/etc/clusterip/client-ca/tls.crt")]), "{args:?}");
+}
+
+#[test]
 fn nobody_is_exempt_where_the_settings_say_so() {
     let settings = json!({ "services": { "exemptNamespaces": [] } });
     let objects = rendered(NAMESPACE, &json!({ "settings": settings })).unwrap();
@@ -287,6 +363,19 @@ fn what_cannot_work_is_refused() {
         ("an unknown failure policy", json!({ "webhook": { "failurePolicy": "Retry" } }), "/webhook/failurePolicy"),
         ("unknown claims", json!({ "claims": "etcd" }), "/claims"),
         ("no replica", json!({ "replicas": 0 }), "/replicas"),
+        (
+            "agents beside the server",
+            json!({
+                "settings": { "external": { "pools": [{ "name": "all", "cidrs": ["192.0.2.0/28"] }] } },
+                "agent": { "namespace": NAMESPACE },
+            }),
+            "the agents need a namespace of their own",
+        ),
+        (
+            "two authorities of clients",
+            json!({ "webhook": { "clientCA": { "configMap": "a", "secret": "b" } } }),
+            "a configMap or a secret, not both",
+        ),
         ("a misspelt value of the agents", json!({ "agent": { "interface": "eth1" } }), "'interface' not allowed"),
         ("settings without their first key", json!({ "settings": { "pools": [] } }), "'pools' not allowed"),
     ];

@@ -1,6 +1,8 @@
 //! The annotated module: what was written is read back, and nothing else has changed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+#[path = "../../../e2e-tests/missing.rs"]
+mod missing;
 mod support;
 
 use std::ops::Range;
@@ -136,8 +138,7 @@ fn kwctl() -> Option<String> {
 #[test]
 fn kwctl_reads_of_it_what_it_reads_of_its_own() {
     let Some(kwctl) = kwctl() else {
-        eprintln!("skipped: kwctl is missing: put it into PATH, or name it by KWCTL");
-        return;
+        return missing::skip("kwctl", "kwctl is missing: put it into PATH, or name it by KWCTL");
     };
     let folder = tempfile::tempdir().unwrap();
     let (ours, its) = (folder.path().join("ours.wasm"), folder.path().join("its.wasm"));

@@ -8,6 +8,11 @@ app.kubernetes.io/name: clusterip
 app.kubernetes.io/name: clusterip-agent
 {{- end }}
 
+{{/* The namespace of the agents. */}}
+{{- define "clusterip.agent.namespace" -}}
+{{ .Values.agent.namespace | default (printf "%s-agents" .Release.Namespace) }}
+{{- end }}
+
 {{/* The name of an image, of a list: its values, and the chart's. */}}
 {{- define "clusterip.image" -}}
 {{- $image := index . 0 -}}
@@ -37,9 +42,24 @@ app.kubernetes.io/name: clusterip-agent
 {{- range (.Values.settings.external | default dict).pools }}{{ .name }} {{ end -}}
 {{- end }}
 
+{{/* Something where the API server has to show a certificate. */}}
+{{- define "clusterip.clientCA" -}}
+{{- if .Values.webhook.enabled -}}
+{{- with .Values.webhook.clientCA -}}{{ .configMap }}{{ .secret }}{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{/* What can't work is refused before it is there. */}}
 {{- define "clusterip.check" -}}
 {{- if and (gt (int .Values.replicas) 1) (ne .Values.claims "lease") -}}
 {{- fail (printf "replicas: %d need claims: lease: with claims: %s each gives away addresses that the others do not know of" (int .Values.replicas) .Values.claims) -}}
+{{- end -}}
+{{- if and (include "clusterip.external" .) (eq (include "clusterip.agent.namespace" .) .Release.Namespace) -}}
+{{- fail (printf "agent.namespace: the agents need a namespace of their own, not that of the release, %s" .Release.Namespace) -}}
+{{- end -}}
+{{- with .Values.webhook.clientCA -}}
+{{- if and .configMap .secret -}}
+{{- fail "webhook.clientCA: name a configMap or a secret, not both" -}}
+{{- end -}}
 {{- end -}}
 {{- end }}

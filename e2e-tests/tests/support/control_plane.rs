@@ -146,6 +146,14 @@ impl ControlPlane {
         minor.unwrap_or_else(|| panic!("no version: {}", self.version())) >= 33
     }
 
+    /// Says that a check does not apply to this version of Kubernetes, which lacks `IPAddress` and `ServiceCIDR`.
+    ///
+    /// Nothing can be installed for it, so it is no skipped check. It fails where the version has them.
+    pub fn does_not_apply(&self, check: &str) {
+        assert!(!self.tells_addresses(), "{check} applies to Kubernetes {}", self.version());
+        println!("does not apply to Kubernetes {}: {check}", self.version());
+    }
+
     /// The ranges of Service addresses, the primary first.
     pub fn service_ranges(&self) -> &[String] {
         &self.options.service_ranges
@@ -174,6 +182,13 @@ impl ControlPlane {
     /// A client of whom this token belongs to.
     pub fn client_with(&self, token: &str) -> Client {
         Client::try_from(self.config(self.server(), token)).unwrap()
+    }
+
+    /// A client of the user of this name. The user has the rights that RBAC grants this name, and no group.
+    pub fn client_as(&self, user: &str) -> Client {
+        let mut config = self.config(self.server(), self.admin_token());
+        config.auth_info.impersonate = Some(user.to_owned());
+        Client::try_from(config).unwrap()
     }
 
     /// How a client reaches `server`, the API server or something in front of it, as whom this token belongs to.
@@ -241,6 +256,23 @@ impl ControlPlane {
     /// A token of a service account.
     pub async fn token(&self, namespace: &str, service_account: &str) -> String {
         self.kubectl(&["create", "token", "--namespace", namespace, service_account]).await.ok().trim().to_owned()
+    }
+
+    /// A token of a service account that is bound to a Pod on the node of this name, as a kubelet asks for it. It
+    /// makes the Pod.
+    pub async fn token_on(&self, node: &str, namespace: &str, service_account: &str) -> String {
+        let pod = format!("{service_account}-{node}");
+        let object = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod, "namespace": namespace},
+            "spec": {
+                "nodeName": node, "serviceAccountName": service_account,
+                "containers": [{"name": "main", "image": "registry.example.com/main"}],
+            },
+        });
+        self.apply(&object.to_string()).await;
+        let bound = ["--bound-object-kind", "Pod", "--bound-object-name", &pod];
+        let token = ["create", "token", "--namespace", namespace, service_account];
+        self.kubectl(&[&token[..], &bound[..]].concat()).await.ok().trim().to_owned()
     }
 
     /// Writes a kubeconfig for a service account: a program that is given it has the rights of a Pod.

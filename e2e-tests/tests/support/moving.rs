@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use axum::http::{Method, Request};
 use clusterip::controller::alternatives::Targets;
-use clusterip::controller::journal::{PLACED, RELEASED};
-use clusterip::controller::mover::Order;
+use clusterip::controller::mover::{Limits, Mover, Order};
+use clusterip::controller::outcome::{Outcome, Unmoved};
+use clusterip::controller::step::MOVING_NAME;
 use clusterip_core::service::MOVING_ANNOTATION;
 use kube::Client;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::control_plane::{ControlPlane, Options};
 use super::eventually::eventually;
@@ -41,6 +42,41 @@ impl Targets for These {
     fn fits(&self, addresses: &[IpAddr]) -> bool {
         self.0.iter().any(|target| target == addresses)
     }
+
+    fn judge(&self, _: &Value) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn may_show(&self, _: &Map<String, Value>) -> bool {
+        true
+    }
+}
+
+/// The namespace where these tests record moves.
+pub const RECORDS: &str = "default";
+
+/// A mover.
+pub fn mover(client: Client) -> Mover {
+    Mover::new(client, RECORDS)
+}
+
+/// A mover with these limits.
+pub fn mover_with(client: Client, limits: Limits) -> Mover {
+    Mover::with_limits(client, RECORDS, limits)
+}
+
+/// Finishes what is recorded of a move of this Service.
+pub async fn resume(mover: &Mover, service: &Value, targets: &These) -> Outcome {
+    match mover.records().get(service["metadata"]["uid"].as_str().unwrap()).await.unwrap() {
+        Some(journal) => mover.resume(&journal, targets).await.unwrap(),
+        None => Outcome::Unmoved(Unmoved::NotMoving),
+    }
+}
+
+/// Whether a move of this Service is recorded.
+pub async fn is_recorded(client: &Client, service: &Value) -> bool {
+    let uid = service["metadata"]["uid"].as_str().unwrap();
+    mover(client.clone()).records().get(uid).await.unwrap().is_some()
 }
 
 /// An order to move this Service.
@@ -145,14 +181,17 @@ pub fn step(seen: &Seen) -> Option<&'static str> {
     if seen.path.ends_with("/status") {
         return Some("status");
     }
-    let journal = seen.body["metadata"]["annotations"][MOVING_ANNOTATION].as_str();
-    let journal: Value = journal.map(|text| serde_json::from_str(text).unwrap()).unwrap_or_default();
-    match journal["phase"].as_str() {
-        Some(RELEASED) if seen.is_dry_run() => Some("try"),
-        Some(RELEASED) => Some("release"),
-        Some(PLACED) => Some("place"),
-        _ => Some("forget"),
-    }
+    let Some(marker) = seen.body["metadata"]["annotations"][MOVING_ANNOTATION].as_str() else { return Some("forget") };
+    let marker: Value = serde_json::from_str(marker).unwrap();
+    let both = marker["from"].as_array().is_some_and(|from| from.len() == 2);
+    let single = both && seen.body["spec"]["clusterIPs"].as_array().is_some_and(|list| list.len() == 1);
+    let released = seen.body["spec"]["externalName"] == MOVING_NAME
+        || single && seen.body["spec"]["ipFamilyPolicy"] == "SingleStack";
+    Some(match released {
+        true if seen.is_dry_run() => "try",
+        true => "release",
+        false => "place",
+    })
 }
 
 /// Whether a request is this step of a move of the Service of this name.

@@ -186,6 +186,11 @@ impl Installed {
 
 /// Starts what a Pod says, and waits until it is ready.
 async fn begin(plane: &ControlPlane, port: u16, pod: &Value) -> Host {
+    as_in_a_pod(plane, port, pod).await.start().await
+}
+
+/// The program as a Pod, or a Pod template, runs it: with its arguments, and as its service account.
+pub async fn as_in_a_pod(plane: &ControlPlane, port: u16, pod: &Value) -> HostBuilder {
     let args = pod["spec"]["containers"][0]["args"].as_array().unwrap();
     let args: Vec<&str> = args.iter().map(|arg| arg.as_str().unwrap()).collect();
     // Where it listens is this node's matter, and its certificate must say so.
@@ -193,5 +198,5 @@ async fn begin(plane: &ControlPlane, port: u16, pod: &Value) -> Host {
     let listens = args.iter().position(|arg| *arg == "--listen").unwrap();
     let args = [&args[..listens], &args[listens + 2..]].concat();
     let builder = HostBuilder::as_user(&plane.kubeconfig_of(NAMESPACE, ACCOUNT).await).port(port);
-    builder.args(&["--namespace", NAMESPACE, "--service", "127.0.0.1"]).args(&args).start().await
+    builder.args(&["--namespace", NAMESPACE, "--service", "127.0.0.1"]).args(&args)
 }

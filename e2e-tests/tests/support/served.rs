@@ -173,6 +173,18 @@ impl Served {
             .collect()
     }
 
+    /// The writes to Services of a namespace that the API server refused because another Service has the address.
+    ///
+    /// It never accepts an address twice: these refusals are what shows that one was handed out twice.
+    pub fn duplicates(&self, namespace: &str) -> Vec<String> {
+        let log = std::fs::read_to_string(self.plane.folder().join("audit.log")).unwrap();
+        let whole = log.rfind('\n').map_or("", |end| &log[..end]);
+        let events = whole.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let own = events.filter(|event| event["objectRef"]["namespace"] == namespace);
+        let messages = own.filter_map(|event| event["responseStatus"]["message"].as_str().map(str::to_owned));
+        messages.filter(|message| message.contains("provided IP is already allocated")).collect()
+    }
+
     /// What the webhook said about the last write to a Service.
     pub fn decided(&self, namespace: &str, name: &str) -> Option<Audit> {
         self.audited(namespace, name).pop().flatten()
@@ -278,7 +290,7 @@ pub fn place(address: IpAddr) -> &'static str {
 }
 
 /// The settings, with the cluster's ranges where it does not tell them itself: an operator writes them then.
-fn with_ranges(plane: &ControlPlane, settings: &str) -> String {
+pub fn with_ranges(plane: &ControlPlane, settings: &str) -> String {
     if plane.tells_addresses() || settings.contains("serviceCIDRs") {
         return settings.to_owned();
     }

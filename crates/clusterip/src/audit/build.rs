@@ -14,7 +14,6 @@ use super::model::{Address, Audit, Finding, Kind, Pool, State};
 use super::{external, findings, nodes, ranges};
 use crate::cluster::object::name;
 use crate::cluster::snapshot::addresses;
-use crate::controller::journal::Journal;
 use crate::controller::ownership::chosen_by_hand;
 use crate::placement::{Placement, Standing, Unasked};
 
@@ -38,15 +37,17 @@ impl Matter<'_> {
             .collect();
         let mut findings = Vec::new();
         for judged in &judged {
-            findings::of_service(settings, judged, &mut findings);
+            findings::of_service(settings, judged, &self.called, &mut findings);
         }
         let kubernetes = self.kubernetes();
         findings::of_pools(settings, &pools, &self.ranges, &kubernetes, self.ledger, &mut findings);
+        findings.extend(findings::over_dns(settings, |address| used.contains_key(&address)));
         let nodes = nodes::audit(self.module, self.settings, self.snapshot, memory, &mut findings)?;
         let mut notes = self.notes.clone();
         let external = external::audit(self, memory, &mut findings, &mut notes)?;
         sort(settings, &mut findings);
         notes.extend(unknown_owners(&judged));
+        notes.extend(self.unknown_callers(&findings));
         let services = judged.iter().filter(|judged| has_address(judged)).count();
         Ok(Audit { pools, nodes, external, findings, services, notes })
     }
@@ -81,6 +82,17 @@ impl Matter<'_> {
         used
     }
 
+    /// Where Services could move, and whether the control plane calls them is not known.
+    fn unknown_callers(&self, findings: &[Finding]) -> Option<String> {
+        let reason = self.called.missing()?;
+        let movable = |finding: &Finding| matches!(finding.kind, Kind::Misplaced | Kind::NoPool);
+        findings.iter().any(movable).then(|| {
+            format!(
+                "whether the control plane calls a misplaced Service, which then does not move, is not known: {reason}"
+            )
+        })
+    }
+
     /// The addresses of `default/kubernetes`.
     fn kubernetes(&self) -> Vec<IpAddr> {
         let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
@@ -88,7 +100,7 @@ impl Matter<'_> {
     }
 }
 
-/// The addresses that a Service has, or that a move of it keeps.
+/// The addresses that a Service has.
 fn of_service(judged: &Judged) -> Vec<Address> {
     let service = judged.service.value();
     let (namespace, name) = (&judged.id.0, &judged.id.1);
@@ -98,19 +110,12 @@ fn of_service(judged: &Judged) -> Vec<Address> {
         Judgement::Unasked(Unasked::Foreign) => {
             own.map(|address| Address { by_hand, ..bare(address, State::Used, namespace, name) }).collect()
         }
-        Judgement::Unasked(Unasked::HalfMoved) => {
-            let (from, to) = match Journal::of(&service) {
-                Ok(Some(journal)) => (journal.from, journal.to),
-                _ => (Vec::new(), Vec::new()),
-            };
-            let concerned = own.chain(from).chain(to);
-            concerned
-                .map(|address| Address {
-                    evidence: Some("a move of it has begun, and has not ended".to_owned()),
-                    ..bare(address, State::InFlight, namespace, name)
-                })
-                .collect()
-        }
+        Judgement::Unasked(Unasked::HalfMoved) => own
+            .map(|address| Address {
+                evidence: Some("it looks as if a move of it has begun, and has not ended".to_owned()),
+                ..bare(address, State::InFlight, namespace, name)
+            })
+            .collect(),
         Judgement::Placed(placement) => own
             .map(|address| Address {
                 state: state(placement),

@@ -133,14 +133,16 @@ mod tests {
 
     use super::super::model::Kind;
     use super::*;
+    use crate::cluster::service_ranges::ServiceRanges;
     use crate::cluster::snapshot::Snapshot;
+    use crate::controller::control_plane_services::ControlPlaneServices;
     use crate::live_settings::{LiveSettings, judge};
     use crate::policy::module::{EMBEDDED, Module};
 
     fn live(module: &Module, range: &str) -> LiveSettings {
         let matches = json!({"namespaceSelector": {"matchLabels": {"team": "web"}}});
         let pools = json!([{"name": "lan", "cidrs": [range], "match": matches}]);
-        judge(module, json!({"external": {"pools": pools}}), &[]).unwrap()
+        judge(module, json!({"external": {"pools": pools}}), &ServiceRanges::default()).unwrap()
     }
 
     fn service(record: &str, address: &str) -> Value {
@@ -165,6 +167,7 @@ mod tests {
                 snapshot: &snapshot,
                 in_flight: Vec::new(),
                 holdings: Err("nobody looked".to_owned()),
+                called: ControlPlaneServices::default(),
                 ledger: false,
                 notes: Vec::new(),
             };

@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
-use clusterip_core::external::RECORD_ANNOTATION;
-use clusterip_core::external::claim::{addresses, claims};
+use clusterip_core::annotations::{RECORD_ANNOTATION, recorded_addresses};
+use clusterip_core::external::claim::claims;
 use clusterip_core::service::Service;
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
@@ -89,7 +89,7 @@ pub(super) fn all(
 /// What a Service says; nothing where it has nothing to do with external addresses, or is going.
 fn concerned(external: &ExternalSettings, id: (String, String), service: Value) -> Option<Judged> {
     let served = is_served(&service, external);
-    let recorded = addresses(text(&service, &["metadata", "annotations", RECORD_ANNOTATION]));
+    let recorded = recorded_addresses(text(&service, &["metadata", "annotations", RECORD_ANNOTATION]));
     let shown = shown(&service);
     let mut claims = Service::read(&service, "object").map(|service| claims(&service)).unwrap_or_default();
     // By that field ours ask, too.

@@ -26,7 +26,7 @@ impl FailOn {
 
 impl ValueEnum for FailOn {
     fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [FailOn; 26] = [
+        const ALL: [FailOn; 28] = [
             FailOn::Any,
             FailOn::Kind(Kind::HalfMoved),
             FailOn::Kind(Kind::Misplaced),
@@ -37,7 +37,9 @@ impl ValueEnum for FailOn {
             FailOn::Kind(Kind::MixedNodes),
             FailOn::Kind(Kind::Full),
             FailOn::Kind(Kind::OutsideRanges),
+            FailOn::Kind(Kind::UnusableRange),
             FailOn::Kind(Kind::OverKubernetes),
+            FailOn::Kind(Kind::OverDns),
             FailOn::Kind(Kind::LowestOrder),
             FailOn::Kind(Kind::SharedBlock),
             FailOn::Kind(Kind::WrongNodePool),

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use clusterip_core::address::{Candidates, Family, Order};
-use clusterip_core::settings::{Pool, Settings};
+use clusterip_core::address::{Candidates, Family, Order, overlap};
+use clusterip_core::settings::{DnsAddress, Pool, Settings, UnusableRange};
 use ipnet::IpNet;
 use serde_json::Value;
 
@@ -11,19 +11,19 @@ use super::judge::{Judged, Judgement};
 use super::model::{Finding, Kind, Pool as Used};
 use crate::cluster::object::text;
 use crate::cluster::snapshot::addresses;
-use crate::controller::journal::Journal;
+use crate::controller::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
 use crate::controller::misplaced::MOVE_ANNOTATION;
 use crate::controller::ownership::chosen_by_hand;
 use crate::placement::{Placement, Standing, Unasked, fits};
 
 /// What is wrong with a Service.
-pub fn of_service(settings: &Settings, judged: &Judged, findings: &mut Vec<Finding>) {
+pub fn of_service(settings: &Settings, judged: &Judged, called: &ControlPlaneServices, findings: &mut Vec<Finding>) {
     match judged.judgement.as_ref() {
         Judgement::Unasked(Unasked::Foreign) => {}
         Judgement::Unasked(Unasked::HalfMoved) => findings.push(half_moved(judged)),
         Judgement::Placed(placement) => {
             let service = judged.service.value();
-            if let Some(found) = misplaced(settings, judged, placement, &service) {
+            if let Some(found) = misplaced(settings, judged, called, placement, &service) {
                 findings.push(found);
             }
             if let Some(reason) = judged.judgement.denial() {
@@ -73,7 +73,7 @@ pub fn of_pools(
 ) {
     for (pool, used) in settings.pools.iter().zip(pools) {
         for family in [Family::V4, Family::V6].into_iter().filter(|family| pool.has(*family)) {
-            findings.extend(full(pool, family, used));
+            findings.extend(full(settings, pool, family, used));
         }
         let outside: Vec<String> = pool
             .cidrs
@@ -108,6 +108,7 @@ pub fn of_pools(
             }
         }
     }
+    findings.extend(settings.unusable_service_cidrs.iter().map(|range| unusable(settings, range)));
     if settings.order == Order::Lowest && !ledger {
         let message = "services.order is lowest: where Kubewarden evaluates, all requests of a moment pick the same \
                       address, and the API server refuses all but one";
@@ -116,7 +117,13 @@ pub fn of_pools(
     }
 }
 
-fn misplaced(settings: &Settings, judged: &Judged, placement: &Placement, service: &Value) -> Option<Finding> {
+fn misplaced(
+    settings: &Settings,
+    judged: &Judged,
+    called: &ControlPlaneServices,
+    placement: &Placement,
+    service: &Value,
+) -> Option<Finding> {
     let by_hand = chosen_by_hand(service);
     let pool = placement.pool.as_deref().and_then(|name| settings.pool(name));
     match (placement.standing, pool) {
@@ -147,8 +154,14 @@ fn misplaced(settings: &Settings, judged: &Judged, placement: &Placement, servic
             };
             let evidence = placement.evidence.clone();
             let hand = if nowhere && by_hand == Some(true) { "; the address was set by hand" } else { "" };
+            // Whether it is called matters only for a Service that could move.
+            let callers = match by_hand {
+                Some(true) => Vec::new(),
+                _ => called.known_callers(&judged.id.0, &judged.id.1),
+            };
+            let called = if callers.is_empty() { String::new() } else { format!("; it is {}", called_by(&callers)) };
             let message = format!(
-                "{}, and it belongs to pool {} ({}): {}{hand}",
+                "{}, and it belongs to pool {} ({}): {}{hand}{called}",
                 places(settings, &wrong),
                 pool.name,
                 ranges(pool, &wrong),
@@ -158,55 +171,83 @@ fn misplaced(settings: &Settings, judged: &Judged, placement: &Placement, servic
                 addresses: wrong,
                 pool: Some(pool.name.clone()),
                 evidence,
-                ..about(kind, judged, message, way_out(service, by_hand))
+                ..about(kind, judged, message, &way_out(service, by_hand, !callers.is_empty()))
             })
         }
     }
 }
 
-/// How a misplaced Service gets to its pool.
-pub fn way_out(service: &Value, by_hand: Option<bool>) -> &'static str {
+/// How a misplaced Service gets to its pool. `called` is whether the control plane calls it.
+pub fn way_out(service: &Value, by_hand: Option<bool>, called: bool) -> String {
     if by_hand == Some(true) {
-        "nothing moves it: take clusterIP out of its manifest, or set one of its pool, and create it anew"
-    } else if text(service, &["metadata", "annotations", MOVE_ANNOTATION]) == "never" {
-        "nothing moves it as long as its annotation clusterip-policy/move says never"
-    } else if text(service, &["spec", "type"]) == "LoadBalancer" {
-        "`clusterip move --load-balancers` moves it"
-    } else {
-        "`clusterip move` moves it"
+        return "nothing moves it: take clusterIP out of its manifest, or set one of its pool, and create it anew"
+            .into();
     }
+    if text(service, &["metadata", "annotations", MOVE_ANNOTATION]) == "never" {
+        return "nothing moves it as long as its annotation clusterip-policy/move says never".into();
+    }
+    let called = if called { format!(" {MOVE_OPTION} NAMESPACE/NAME") } else { String::new() };
+    let load_balancer = text(service, &["spec", "type"]) == "LoadBalancer";
+    let load_balancer = if load_balancer { " --load-balancers" } else { "" };
+    let meanwhile = if called.is_empty() { "" } else { ": the control plane can't call it for a moment" };
+    format!("`clusterip move{load_balancer}{called}` moves it{meanwhile}")
 }
 
 fn half_moved(judged: &Judged) -> Finding {
     let service = judged.service.value();
-    let mut concerned = addresses(&service);
-    let message = match Journal::of(&service) {
-        Ok(Some(journal)) => {
-            for address in journal.from.iter().chain(&journal.to) {
-                if !concerned.contains(address) {
-                    concerned.push(*address);
-                }
-            }
-            let (from, to) = (listed(&journal.from), listed(&journal.to));
-            let why = if journal.why.is_empty() { String::new() } else { format!(": {}", journal.why) };
-            format!("its move from {from} to {to} has begun, and has not ended (phase {}){why}", journal.phase.name())
-        }
-        Ok(None) => "a move of it has begun, and has not ended: what it was before is not known".to_owned(),
-        Err(error) => format!("a move of it has begun, and has not ended: {error}"),
-    };
-    Finding {
-        addresses: concerned,
-        ..about(Kind::HalfMoved, judged, message, "`clusterip serve` finishes it, and so does `clusterip move`")
-    }
+    let message = "it looks as if a move of it has begun, and has not ended".to_owned();
+    let remedy = "`clusterip serve` and `clusterip move` finish a move that is recorded; else remove the annotation \
+                  clusterip-policy/moving, and set spec.type back where it is ExternalName";
+    Finding { addresses: addresses(&service), ..about(Kind::HalfMoved, judged, message, remedy) }
 }
 
-fn full(pool: &Pool, family: Family, used: &Used) -> Option<Finding> {
+/// A range that the API server gives no address of.
+fn unusable(settings: &Settings, range: &UnusableRange) -> Finding {
+    let pools: Vec<(&Pool, IpNet)> = settings
+        .pools
+        .iter()
+        .flat_map(|pool| pool.cidrs.iter().map(move |cidr| (pool, *cidr)))
+        .filter(|(_, cidr)| overlap(*cidr, range.cidr))
+        .collect();
+    let named: Vec<String> = pools.iter().map(|(pool, cidr)| format!("pool {} ({cidr})", pool.name)).collect();
+    let reach = if named.len() == 1 { "has" } else { "have" };
+    let concerned =
+        if named.is_empty() { String::new() } else { format!("; {} {reach} addresses of it", named.join(", ")) };
+    let pool = pools.first().map(|(pool, _)| pool.name.clone());
+    let way_out = "wait until the ServiceCIDR is ready, create another one with its range, or take the range out of the \
+                   pools";
+    Finding { pool, ..Finding::new(Kind::UnusableRange, format!("{}{concerned}", range.why), way_out) }
+}
+
+/// The pool that may hand out the address that many installers give to the cluster's DNS, where nothing has it.
+/// `is_used` tells whether an address is in use.
+pub fn over_dns(settings: &Settings, is_used: impl Fn(IpAddr) -> bool) -> Option<Finding> {
+    let DnsAddress { pool, address, service_cidr, .. } =
+        settings.pool_with_dns_address().filter(|dns| !is_used(dns.address))?;
+    let message = format!(
+        "pool {pool}: {address}, the tenth address of the Service range {service_cidr}, is neither reserved nor excluded, \
+         and nothing uses it yet: many installers give it to the cluster's DNS"
+    );
+    let way_out = "exclude the address from the pool, or reserve more of the pool's addresses";
+    Some(Finding { pool: Some(pool), addresses: vec![address], ..Finding::new(Kind::OverDns, message, way_out) })
+}
+
+fn full(settings: &Settings, pool: &Pool, family: Family, used: &Used) -> Option<Finding> {
     let ranges = || used.ranges.iter().filter(|range| Family::of(range.cidr.addr()) == family);
     if ranges().any(|range| range.counts.free > 0) {
         return None;
     }
     let sum = |count: fn(&super::model::Counts) -> u128| -> u128 { ranges().map(|range| count(&range.counts)).sum() };
     let (usable, claimed) = (sum(|counts| counts.usable), sum(|counts| counts.claimed));
+    let overlaps = |range: &UnusableRange| pool.cidrs_of(family).any(|cidr| overlap(cidr, range.cidr));
+    if usable == 0 && settings.unusable_service_cidrs.iter().any(overlaps) {
+        let message = format!(
+            "pool {} ({}) has no address to give: the API server refuses all of them",
+            pool.name,
+            pool.ranges(family)
+        );
+        return Some(about_pool(Kind::Full, pool, message, "add a range to the pool that the API server accepts"));
+    }
     let claimed = if claimed > 0 { format!(", {claimed} of them in flight") } else { String::new() };
     let message = format!(
         "pool {} ({}) is full: all {usable} addresses are used{claimed}, {} more are reserved",
@@ -252,13 +293,6 @@ fn ranges(pool: &Pool, addresses: &[IpAddr]) -> String {
 
 fn range_of(pool: &Pool, address: IpAddr) -> String {
     pool.cidrs.iter().find(|cidr| cidr.contains(&address)).map(ToString::to_string).unwrap_or_default()
-}
-
-fn listed(addresses: &[IpAddr]) -> String {
-    if addresses.is_empty() {
-        return "an address that is not known".to_owned();
-    }
-    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }
 
 fn lies(ranges: &[String]) -> String {

@@ -35,7 +35,7 @@ impl LiveAudit {
     }
 
     /// The same, that tells which nodes hold external addresses, too: where the settings have pools of them, the
-    /// Leases of this namespace are read for each audit.
+    /// Leases of this namespace, that of the agents, are read for each audit.
     pub fn reading_leases(self, client: Client, namespace: &str) -> Self {
         Self { leases: Some(Api::namespaced(client, namespace)), ..self }
     }
@@ -48,7 +48,7 @@ impl LiveAudit {
     pub fn audit(&self) -> Result<Audit, JudgeError> {
         let settings = self.evaluator.settings();
         let stores = self.evaluator.stores();
-        let ranges = stores.service_cidrs().borrow().iter().filter_map(|range| range.parse().ok()).collect();
+        let ranges = stores.service_cidrs().borrow().nets();
         let matter = Matter {
             module: self.evaluator.module(),
             settings: &settings,
@@ -60,6 +60,7 @@ impl LiveAudit {
             } else {
                 self.holdings()
             },
+            called: stores.control_plane_services().clone(),
             ledger: true,
             notes: stores.lagging(),
         };

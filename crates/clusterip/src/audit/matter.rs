@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use crate::agent::holdings::Holdings;
 use crate::cluster::ledger::Owner;
 use crate::cluster::snapshot::Snapshot;
+use crate::controller::control_plane_services::ControlPlaneServices;
 use crate::live_settings::LiveSettings;
 use crate::policy::module::Module;
 
@@ -25,6 +26,8 @@ pub struct Matter<'m> {
     pub in_flight: Vec<(IpAddr, Owner)>,
     /// Who holds which external address, or why that is not known.
     pub holdings: Result<Holdings, String>,
+    /// Which Services the control plane calls.
+    pub called: ControlPlaneServices,
     /// Whether all that is in flight is known.
     pub ledger: bool,
     /// What could not be found out.

@@ -344,8 +344,12 @@ pub enum Kind {
     Full,
     /// A pool lies outside of the cluster's Service ranges
     OutsideRanges,
+    /// The API server refuses addresses of a ServiceCIDR, which is being deleted or not ready
+    UnusableRange,
     /// A pool might hand out the address of default/kubernetes
     OverKubernetes,
+    /// A pool might hand out the address that many installers give to the cluster's DNS
+    OverDns,
     /// `order: lowest`, which many parallel requests fail with where no ledger is
     LowestOrder,
     /// Several Nodes have a block, or parts of it

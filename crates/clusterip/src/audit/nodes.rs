@@ -82,13 +82,14 @@ mod tests {
 
     use super::super::model::Kind;
     use super::*;
+    use crate::cluster::service_ranges::ServiceRanges;
     use crate::live_settings::judge as checked;
     use crate::policy::module::EMBEDDED;
 
     fn live(module: &Module, linux: &str) -> LiveSettings {
         let pool = |os: &str, cidr: &str| json!({"name": os, "cidrs": [cidr], "match": {"os": os}});
         let pools = json!([pool("linux", linux), pool("windows", "10.1.0.0/16")]);
-        checked(module, json!({"nodes": {"pools": pools}}), &[]).unwrap()
+        checked(module, json!({"nodes": {"pools": pools}}), &ServiceRanges::default()).unwrap()
     }
 
     fn node(name: &str, os: &str, block: &str) -> Value {

@@ -25,20 +25,24 @@ use crate::cluster::kinds::{self, Kind};
 use crate::cluster::ledger::Owner;
 use crate::cluster::live::{self, LiveError};
 use crate::cluster::manifests;
-use crate::cluster::object::{self, service_cidrs};
+use crate::cluster::object;
+use crate::cluster::service_ranges::ServiceRanges;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::watched::Watched;
+use crate::controller::control_plane_services::ControlPlaneServices;
 
 /// A cluster at one moment.
 pub struct Source {
     /// Its objects, as far as they are read.
     pub snapshot: Arc<RwLock<Snapshot>>,
-    /// Its own Service ranges, the primary one first; none where they are not known.
-    pub ranges: Vec<String>,
+    /// Its own Service ranges; none where they are not known.
+    pub ranges: ServiceRanges,
     /// What replicas of a server claim.
     pub in_flight: Vec<(IpAddr, Owner)>,
     /// Who holds which external address, or why that is not known.
     pub holdings: Result<Holdings, String>,
+    /// Which Services the control plane calls.
+    pub called: ControlPlaneServices,
     /// What could not be found out.
     pub notes: Vec<String>,
 }
@@ -49,12 +53,14 @@ struct Collector {
     snapshot: Snapshot,
     in_flight: Vec<(IpAddr, Owner)>,
     holdings: Option<Holdings>,
+    called: ControlPlaneServices,
 }
 
 impl Collector {
     fn new(settings: &Settings) -> Self {
         let keepers = kinds::asked(settings).map(|kind| (kind.clone(), Keeper::new(&kind))).collect();
-        Self { keepers, snapshot: Snapshot::default(), in_flight: Vec::new(), holdings: None }
+        let called = ControlPlaneServices::default();
+        Self { keepers, snapshot: Snapshot::default(), in_flight: Vec::new(), holdings: None, called }
     }
 
     fn take(&mut self, kind: &Kind, object: Watched) {
@@ -77,9 +83,9 @@ impl Collector {
     fn end(mut self, notes: Vec<String>) -> Source {
         let holdings = self.holdings.ok_or_else(|| "no Leases were read".to_owned());
         self.in_flight.sort_by_key(|(address, _)| *address);
-        let ranges = service_cidrs(self.snapshot.all("networking.k8s.io/v1", "ServiceCIDR"));
+        let ranges = ServiceRanges::of(self.snapshot.all("networking.k8s.io/v1", "ServiceCIDR"));
         let snapshot = Arc::new(RwLock::new(self.snapshot));
-        Source { snapshot, ranges, in_flight: self.in_flight, holdings, notes }
+        Source { snapshot, ranges, in_flight: self.in_flight, holdings, called: self.called, notes }
     }
 }
 
@@ -123,25 +129,51 @@ fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::E
         }
         return Ok(());
     }
+    if kinds::callers().any(|caller| caller == kind) {
+        collector.called.take(&kind, serde_json::from_value(object)?);
+        // Every cluster has APIServices: a snapshot with some was taken with all that refers to Services.
+        if kind.1 == "APIService" {
+            kinds::callers().for_each(|kind| collector.called.listed(&kind));
+        }
+        return Ok(());
+    }
     if collector.keepers.contains_key(&kind) {
         collector.take(&kind, serde_json::from_value(object)?);
     }
     Ok(())
 }
 
-/// A live cluster. Claims that may not be listed everywhere are looked for in `namespace`.
+/// A live cluster. Where Leases may not be listed in the whole cluster, claims are looked for in `namespace`, and
+/// the Leases of agents in `agents_namespace`.
 ///
 /// # Errors
 /// [`LiveError`] where it refuses a list.
-pub async fn of_cluster(client: &Client, settings: &Settings, namespace: &str) -> Result<Source, LiveError> {
+pub async fn of_cluster(
+    client: &Client,
+    settings: &Settings,
+    namespace: &str,
+    agents_namespace: &str,
+) -> Result<Source, LiveError> {
     let mut collector = Collector::new(settings);
     for kind in kinds::asked(settings) {
         live::each(client, &kind, &mut |object| collector.take(&kind, object)).await?;
+    }
+    for kind in kinds::callers() {
+        match live::each(client, &kind, &mut |object| collector.called.take(&kind, object)).await {
+            Ok(()) => collector.called.listed(&kind),
+            Err(error) => collector.called.failed(&kind, error.to_string()),
+        }
     }
     let claims = ListParams::default().labels(&format!("{LABEL} in ({CLAIM},{EXTERNAL},{AGENT})"));
     let mut leases = Api::<Lease>::all(client.clone()).list(&claims).await;
     if matches!(&leases, Err(kube::Error::Api(status)) if status.code == 403) {
         leases = Api::<Lease>::namespaced(client.clone(), namespace).list(&claims).await;
+        if let (Ok(own), true) = (&mut leases, agents_namespace != namespace) {
+            match Api::<Lease>::namespaced(client.clone(), agents_namespace).list(&claims).await {
+                Ok(of_agents) => own.items.extend(of_agents.items),
+                Err(error) => leases = Err(error),
+            }
+        }
     }
     let mut notes = Vec::new();
     match leases {
@@ -150,8 +182,8 @@ pub async fn of_cluster(client: &Client, settings: &Settings, namespace: &str) -
             leases.items.iter().for_each(|lease| collector.lease(lease));
         }
         Err(error) => notes.push(format!(
-            "what servers have in flight is not known: leases can't be listed: {}; --server-namespace says where \
-             their own are",
+            "what servers have in flight is not known: leases can't be listed: {}; --server-namespace and \
+             --agents-namespace say where they are",
             words(&error)
         )),
     }

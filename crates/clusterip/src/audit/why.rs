@@ -20,6 +20,7 @@ use super::{external, findings, ranges};
 use crate::cluster::object::Packed;
 use crate::cluster::object::{name, namespace, text};
 use crate::cluster::snapshot::addresses;
+use crate::controller::control_plane_services::{Caller, MOVE_OPTION, called_by};
 use crate::controller::misplaced::{MOVE_ANNOTATION, merge};
 use crate::controller::ownership::chosen_by_hand;
 use crate::placement::{Placement, Standing, Unasked, as_if_created, unasked};
@@ -133,13 +134,19 @@ fn why(matter: &Matter<'_>, service: &Value) -> Result<Why, ModuleError> {
     let id = (namespace(service).to_owned(), name(service).to_owned());
     let judged = Judged { id, service: Packed::new(service), judgement: Arc::new(judgement) };
     let mut found = Vec::new();
-    findings::of_service(settings, &judged, &mut found);
+    findings::of_service(settings, &judged, &matter.called, &mut found);
     let audit = answer.audit();
     let said = placement.reason.is_some().then(|| reason(service, &placement, "").to_owned());
     let moves = match unasked {
         Some(Unasked::HalfMoved) => "finishes the move that has begun".to_owned(),
         Some(Unasked::Foreign) => format!("leaves it: {}", said.as_deref().unwrap_or("it is none of ours")),
-        None => moves(settings, service, &answer, &placement, by_hand),
+        None => moves(
+            settings,
+            service,
+            &answer,
+            &placement,
+            (by_hand, &matter.called.known_callers(&judged.id.0, &judged.id.1)),
+        ),
     };
     Ok(Why {
         namespace: judged.id.0,
@@ -175,7 +182,7 @@ fn moves(
     service: &Value,
     answer: &Answer,
     placement: &Placement,
-    by_hand: Option<bool>,
+    (by_hand, callers): (Option<bool>, &[Caller]),
 ) -> String {
     let pool = placement.pool.as_deref().and_then(|name| settings.pool(name));
     match (placement.standing, pool) {
@@ -198,7 +205,11 @@ fn moves(
             };
             let to: Vec<String> = merge(pool, &placement.addresses, &new).iter().map(ToString::to_string).collect();
             let load_balancer = text(service, &["spec", "type"]) == "LoadBalancer";
-            let with = if load_balancer { " with --load-balancers" } else { "" };
+            let mut options: Vec<&str> = Vec::new();
+            options.extend(load_balancer.then_some("--load-balancers"));
+            options.extend((!callers.is_empty()).then_some(MOVE_OPTION));
+            let with = if options.is_empty() { String::new() } else { format!(" with {}", options.join(" and ")) };
+            let with = if callers.is_empty() { with } else { format!("{with}, as it is {}", called_by(callers)) };
             let unless = if by_hand.is_none() { ", unless somebody set its address by hand" } else { "" };
             format!("moves it to {}{with}{unless}", to.join(" and "))
         }

@@ -3,12 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use clusterip_core::evidence::NODE_SELECTOR_ANNOTATION;
-use clusterip_core::external::claim::FOREIGN_ANNOTATIONS;
+use clusterip_core::annotations::{
+    ASKED_ANNOTATION, FOREIGN_ANNOTATIONS, MOVE_ANNOTATION, MOVING_ANNOTATION, NODE_SELECTOR_ANNOTATION, OS_ANNOTATION,
+    POOL_ANNOTATION, RECORD_ANNOTATION, shortened,
+};
 use serde_json::{Map, Value};
 
+use super::bounds;
 use super::kinds::{Kind, own_name};
 use super::masked::Mask;
+use super::snapshot::SERVICE_NAME_LABEL;
 use super::watched::Watched;
 use crate::controller::ownership::of_address;
 
@@ -36,10 +40,19 @@ impl Keeper {
             "spec.type",
             "status.loadBalancer.ingress",
         ];
-        const POD_SPEC: [&str; 5] = ["affinity.nodeAffinity", "nodeName", "nodeSelector", "os", "runtimeClassName"];
+        const POD_SPEC: [&str; 8] = [
+            "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchExpressions.key",
+            "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchExpressions.operator",
+            "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchExpressions.values",
+            "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchFields.key",
+            "nodeName",
+            "nodeSelector",
+            "os.name",
+            "runtimeClassName",
+        ];
         let paths: Vec<String> = match own_name(kind) {
             "Service" => SERVICE.map(str::to_owned).into(),
-            "ServiceCIDR" => vec!["spec.cidrs".to_owned()],
+            "ServiceCIDR" => vec!["spec.cidrs".to_owned(), "status.conditions".to_owned()],
             "RuntimeClass" => vec!["scheduling.nodeSelector".to_owned()],
             "EndpointSlice" => vec!["endpoints.conditions.ready".to_owned(), "endpoints.nodeName".to_owned()],
             "Node" => ["spec.podCIDR", "spec.podCIDRs", "status.conditions"].map(str::to_owned).into(),
@@ -66,6 +79,7 @@ impl Keeper {
         let metadata = kept_metadata(&self.kind, &object)?;
         let mut fields = object.data;
         self.mask.prune(&mut fields);
+        bounds::bound(&self.kind, &mut fields);
         fields.insert("apiVersion".to_owned(), self.kind.0.clone().into());
         fields.insert("kind".to_owned(), self.kind.1.clone().into());
         fields.insert("metadata".to_owned(), metadata);
@@ -83,24 +97,16 @@ fn kept_metadata(kind: &Kind, object: &Watched) -> Option<Value> {
     if own_name(kind) == "IPAddress" {
         return Some(metadata.into());
     }
-    let strings = |map: &BTreeMap<String, String>, keep: &dyn Fn(&str) -> bool| -> Option<Value> {
-        let kept = map.iter().filter(|(key, _)| keep(key));
-        let kept: Map<String, Value> = kept.map(|(key, value)| (key.clone(), value.clone().into())).collect();
-        (!kept.is_empty()).then_some(kept.into())
-    };
-    // Of workloads the labels of their Pods matter, not their own.
-    let own_labels = matches!(own_name(kind), "Service" | "Namespace" | "Node" | "Pod" | "EndpointSlice");
-    if let Some(labels) = from.labels.as_ref().filter(|_| own_labels).and_then(|labels| strings(labels, &|_| true)) {
-        metadata.insert("labels".to_owned(), labels);
+    let labels = kept_labels(kind, from.labels.as_ref());
+    if !labels.is_empty() {
+        metadata.insert("labels".to_owned(), labels.into());
     }
-    let foreign = own_name(kind) == "Service";
-    let ours = |key: &str| {
-        key.starts_with("clusterip-policy/")
-            || key == NODE_SELECTOR_ANNOTATION
-            || foreign && FOREIGN_ANNOTATIONS.contains(&key)
-    };
-    if let Some(annotations) = from.annotations.as_ref().and_then(|annotations| strings(annotations, &ours)) {
-        metadata.insert("annotations".to_owned(), annotations);
+    let annotations = kept_annotations(kind, from.annotations.as_ref());
+    if !annotations.is_empty() {
+        metadata.insert("annotations".to_owned(), annotations.into());
+    }
+    if own_name(kind) == "ServiceCIDR" && from.deletion_timestamp.is_some() {
+        metadata.insert("deletionTimestamp".to_owned(), true.into());
     }
     if own_name(kind) == "Service" {
         metadata.insert("uid".to_owned(), from.uid.clone().unwrap_or_default().into());
@@ -114,6 +120,35 @@ fn kept_metadata(kind: &Kind, object: &Watched) -> Option<Value> {
     Some(metadata.into())
 }
 
+fn kept_labels(kind: &Kind, labels: Option<&BTreeMap<String, String>>) -> Map<String, Value> {
+    let strings = labels.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone().into()));
+    let mut labels: Map<String, Value> = match own_name(kind) {
+        "Service" | "Namespace" | "Node" | "Pod" => strings.collect(),
+        "EndpointSlice" => strings.filter(|(key, _)| key == SERVICE_NAME_LABEL).collect(),
+        // Of workloads the labels of their Pods matter, not their own.
+        _ => Map::new(),
+    };
+    // Administrators label Namespaces and Nodes.
+    if matches!(own_name(kind), "Service" | "Pod") {
+        bounds::labels(&mut labels);
+    }
+    labels
+}
+
+/// The annotations that a parser of the core reads, each no longer than that parser reads it.
+fn kept_annotations(kind: &Kind, annotations: Option<&BTreeMap<String, String>>) -> Map<String, Value> {
+    const SERVICE: [&str; 6] =
+        [ASKED_ANNOTATION, MOVE_ANNOTATION, MOVING_ANNOTATION, OS_ANNOTATION, POOL_ANNOTATION, RECORD_ANNOTATION];
+    const NAMESPACE: [&str; 2] = [NODE_SELECTOR_ANNOTATION, OS_ANNOTATION];
+    let is_read = |key: &str| match own_name(kind) {
+        "Service" => SERVICE.contains(&key) || FOREIGN_ANNOTATIONS.contains(&key),
+        "Namespace" => NAMESPACE.contains(&key),
+        _ => false,
+    };
+    let kept = annotations.into_iter().flatten().filter(|(key, _)| is_read(key));
+    kept.filter_map(|(key, text)| Some((key.clone(), shortened(key, text)?.into_owned().into()))).collect()
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -123,8 +158,19 @@ mod tests {
 
     /// Everything that is kept of some kind, and more.
     fn object() -> Value {
+        let expression = |operator: &str| json!({"key": "a", "operator": operator, "values": ["b"]});
+        let term = json!({
+            "matchExpressions": [expression("In"), expression("NotIn"), expression("Gt")],
+            "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}, {"key": "metadata.name"}],
+        });
         let pod = json!({
-            "affinity": {"nodeAffinity": {"a": 1}, "podAffinity": {"b": 2}},
+            "affinity": {
+                "nodeAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": term}],
+                    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]},
+                },
+                "podAffinity": {"b": 2},
+            },
             "containers": [{"name": "web"}],
             "nodeName": "n",
             "nodeSelector": {"kubernetes.io/os": "windows"},
@@ -158,11 +204,12 @@ mod tests {
                 "namespace": "shop",
                 "uid": "u",
                 "deletionTimestamp": "2026-01-01T00:00:00Z",
-                "labels": {"app": "web"},
+                "labels": {"app": "web", "kubernetes.io/service-name": "web"},
                 "annotations": {
                     "clusterip-policy/os": "windows",
                     "scheduler.alpha.kubernetes.io/node-selector": "a=b",
                     "metallb.io/loadBalancerIPs": "10.0.9.3",
+                    "clusterip-policy/other": "x",
                     "other": "x",
                 },
                 "managedFields": [{"manager": "author"}],
@@ -179,18 +226,29 @@ mod tests {
 
     #[test]
     fn fields_by_kind() {
-        let annotations =
-            json!({"clusterip-policy/os": "windows", "scheduler.alpha.kubernetes.io/node-selector": "a=b"});
-        let bare = json!({"name": "web", "namespace": "shop", "annotations": annotations});
+        let bare = json!({"name": "web", "namespace": "shop"});
         let mut labelled = bare.clone();
-        labelled["labels"] = json!({"app": "web"});
+        labelled["labels"] = json!({"app": "web", "kubernetes.io/service-name": "web"});
+        let mut ended = bare.clone();
+        ended["deletionTimestamp"] = json!(true);
+        let mut namespace = labelled.clone();
+        namespace["annotations"] =
+            json!({"clusterip-policy/os": "windows", "scheduler.alpha.kubernetes.io/node-selector": "a=b"});
+        let mut slice = bare.clone();
+        slice["labels"] = json!({"kubernetes.io/service-name": "web"});
         let mut service = labelled.clone();
         service["uid"] = json!("u");
-        service["annotations"]["metallb.io/loadBalancerIPs"] = json!("10.0.9.3");
+        service["annotations"] = json!({"clusterip-policy/os": "windows", "metallb.io/loadBalancerIPs": "10.0.9.3"});
         service["deletionTimestamp"] = json!(true);
         service["managedFields"] = json!([{}]);
         let pod = json!({
-            "affinity": {"nodeAffinity": {"a": 1}},
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{
+                "matchExpressions": [
+                    {"key": "a", "operator": "In", "values": ["b"]},
+                    {"key": "a", "operator": "NotIn"},
+                ],
+                "matchFields": [{"key": "metadata.name"}],
+            }]}}},
             "nodeName": "n",
             "nodeSelector": {"kubernetes.io/os": "windows"},
             "os": {"name": "windows"},
@@ -207,7 +265,7 @@ mod tests {
                     "loadBalancerIP": "10.0.9.2", "loadBalancerClass": "a/b", "ports": [{"port": 80, "protocol": "TCP"}],
                 }, "status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.2", "ipMode": "VIP"}]}}}),
             ),
-            ("v1", "Namespace", json!({"metadata": labelled})),
+            ("v1", "Namespace", json!({"metadata": namespace})),
             (
                 "v1",
                 "Node",
@@ -219,11 +277,18 @@ mod tests {
             ("v1", "Pod", json!({"metadata": labelled, "spec": pod})),
             ("node.k8s.io/v1", "RuntimeClass", json!({"metadata": bare, "scheduling": {"nodeSelector": {"a": "b"}}})),
             ("networking.k8s.io/v1", "IPAddress", json!({"metadata": {"name": "web", "namespace": "shop"}})),
-            ("networking.k8s.io/v1", "ServiceCIDR", json!({"metadata": bare, "spec": {"cidrs": ["10.0.0.0/24"]}})),
+            (
+                "networking.k8s.io/v1",
+                "ServiceCIDR",
+                json!({
+                    "metadata": ended, "spec": {"cidrs": ["10.0.0.0/24"]},
+                    "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+                }),
+            ),
             (
                 "discovery.k8s.io/v1",
                 "EndpointSlice",
-                json!({"metadata": labelled, "endpoints": [{"conditions": {"ready": true}, "nodeName": "n"}]}),
+                json!({"metadata": slice, "endpoints": [{"conditions": {"ready": true}, "nodeName": "n"}]}),
             ),
             ("apps/v1", "Deployment", json!({"metadata": bare, "spec": {"template": template}})),
             (
@@ -242,5 +307,127 @@ mod tests {
         }
         let nameless = serde_json::from_value(json!({"metadata": {"namespace": "shop"}, "spec": {}})).unwrap();
         assert_eq!(Keeper::new(&("v1".to_owned(), "Service".to_owned())).keep(nameless), None);
+    }
+
+    fn kept(api_version: &str, kind: &str, object: &Value) -> Value {
+        let watched = serde_json::from_value(object.clone()).unwrap();
+        Keeper::new(&(api_version.to_owned(), kind.to_owned())).keep(watched).unwrap()
+    }
+
+    /// Numbered texts of about a kilobyte each, together a megabyte.
+    fn a_thousand<T>(item: impl Fn(usize, String) -> T) -> Vec<T> {
+        (0..1000).map(|number| item(number, format!("{number:01000}"))).collect()
+    }
+
+    /// A tenant can write objects of a megabyte, any number of them.
+    #[test]
+    fn an_object_of_a_megabyte_takes_little() {
+        let names = |prefix: &str| -> Value {
+            a_thousand(|number, text| (format!("{prefix}{number}"), text)).into_iter().collect()
+        };
+        let preferred = a_thousand(
+            |_, text| json!({"weight": 1, "preference": {"matchExpressions": [{"key": "a", "operator": "In", "values": [text]}]}}),
+        );
+        let required = |values: &dyn Fn(String) -> Value| {
+            let terms = a_thousand(
+                |_, text| json!({"matchExpressions": [{"key": "a", "operator": "In", "values": values(text)}]}),
+            );
+            json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}})
+        };
+        let deployment = |annotations: Value, labels: Value, spec: Value| {
+            json!({
+                "metadata": {"name": "web", "namespace": "shop", "annotations": annotations, "labels": annotations},
+                "spec": {"template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}},
+            })
+        };
+        let pod = |affinity: Value| json!({"affinity": {"nodeAffinity": affinity}, "nodeSelector": {"kubernetes.io/os": "windows"}});
+        let web = || json!({"app": "web"});
+        let service = |metadata: Value, spec: Value| {
+            let mut object = json!({"metadata": metadata, "spec": spec});
+            object["metadata"]["name"] = "web".into();
+            object["metadata"]["namespace"] = "shop".into();
+            object
+        };
+        let long = |key: &str| service(json!({"annotations": {(key): "x".repeat(1 << 20)}}), json!({}));
+        let owners = a_thousand(|_, text| json!({"manager": text, "fieldsV1": {"f:spec": {"f:clusterIP": {}}}}));
+        let ports = a_thousand(|number, text| json!({"port": number, "name": text}));
+        let moving: Vec<Value> = a_thousand(|_, _| json!("10.0.0.1"));
+        let moving = json!({"from": moving, "spec": "x".repeat(1 << 20)}).to_string();
+        let rows = [
+            ("apps/v1", "Deployment", "annotations of ours and of others", 2048, {
+                deployment(names("clusterip-policy/"), web(), pod(json!({})))
+            }),
+            ("apps/v1", "Deployment", "preferred affinity", 2048, {
+                let preferred = json!({"preferredDuringSchedulingIgnoredDuringExecution": preferred});
+                deployment(json!({}), web(), pod(preferred))
+            }),
+            ("apps/v1", "Deployment", "required affinity", 2048, {
+                deployment(json!({}), web(), pod(required(&|text| json!([text]))))
+            }),
+            ("apps/v1", "Deployment", "labels of Pods", 64 * 600, deployment(json!({}), names("a"), pod(json!({})))),
+            ("apps/v1", "Deployment", "a node selector", 64 * 600, {
+                deployment(json!({}), web(), json!({"nodeSelector": names("a")}))
+            }),
+            ("example.com/v1", "Rollout", "affinity of the wrong shape", 2048, {
+                deployment(json!({}), web(), pod(required(&|text| json!({"values": text}))))
+            }),
+            ("v1", "Service", "a long name of a pool", 2048, long("clusterip-policy/pool")),
+            ("v1", "Service", "a long record", 2048, long("clusterip-policy/external-addresses")),
+            ("v1", "Service", "a long claim", 2048, long("metallb.io/loadBalancerIPs")),
+            ("v1", "Service", "an annotation of no parser", 2048, long("clusterip-policy/other")),
+            ("v1", "Service", "a forged move", 2048, {
+                service(json!({"annotations": {"clusterip-policy/moving": moving}}), json!({}))
+            }),
+            ("v1", "Service", "owners of its address", 2048, service(json!({"managedFields": owners}), json!({}))),
+            (
+                "v1",
+                "Service",
+                "a load balancer IP",
+                2048,
+                service(json!({}), json!({"loadBalancerIP": "x".repeat(1 << 20)})),
+            ),
+            ("v1", "Service", "ports", 2048, service(json!({}), json!({"type": "ClusterIP", "ports": ports}))),
+        ];
+        for (api_version, kind, name, most, object) in rows {
+            assert!(object.to_string().len() > 500_000, "{name}: {}", object.to_string().len());
+            let kept = kept(api_version, kind, &object).to_string();
+            assert!(kept.len() < most, "{name}: {} bytes are kept", kept.len());
+        }
+    }
+
+    /// The policy reads the same of what is kept as of the whole object.
+    #[test]
+    fn what_is_kept_says_the_same_of_nodes() {
+        use clusterip_core::json::At;
+        use clusterip_core::pod_spec::PodSpec;
+        let among = |key: &str, operator: &str, values: usize| {
+            let values: Vec<String> = (0..values).map(|number| format!("v{number}")).collect();
+            json!({"key": key, "operator": operator, "values": values})
+        };
+        let term = |expressions: &[Value]| json!({ "matchExpressions": expressions });
+        let field = json!({"matchFields": [among("metadata.name", "In", 1), among("metadata.name", "In", 2)]});
+        let rows = [
+            ("one value", json!([term(&[among("os", "In", 1)])])),
+            (
+                "among other operators",
+                json!([term(&[among("a", "NotIn", 400), among("os", "In", 1), among("b", "Exists", 0)])]),
+            ),
+            ("another operator alone", json!([term(&[among("os", "NotIn", 1)]), term(&[among("os", "In", 1)])])),
+            ("fields", json!([field, term(&[among("os", "In", 1)])])),
+            ("an empty term", json!([{}, term(&[among("os", "In", 1)])])),
+            ("as much as is read", json!(vec![term(&[among("os", "In", 1)]); 85])),
+            ("more than is read", json!(vec![term(&[among("os", "In", 1)]); 86])),
+            ("too many values", json!([term(&[among("os", "In", 1), among("b", "In", 300)])])),
+        ];
+        for (name, terms) in rows {
+            let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+            let spec = json!({"affinity": {"nodeAffinity": required}});
+            let object = json!({"metadata": {"name": "web"}, "spec": {"template": {"spec": spec}}});
+            let kept = kept("apps/v1", "Deployment", &object);
+            let read = |object: &Value| PodSpec::read(&At::new(&object["spec"]["template"]["spec"], "")).unwrap();
+            for key in ["os", "a", "b"] {
+                assert_eq!(read(&kept).requires(key), read(&object).requires(key), "{name}: {key}");
+            }
+        }
     }
 }

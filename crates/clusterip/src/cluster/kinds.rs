@@ -24,6 +24,15 @@ const ALWAYS: [(&str, &str); 6] = [
 /// What no decision asks about, but the controller, before it moves a Service.
 const ENDPOINT_SLICE: (&str, &str) = ("discovery.k8s.io/v1", "EndpointSlice");
 
+/// What makes the API server call Services. No decision asks about them, but the controller, before it moves a
+/// Service, and an audit.
+const CALLERS: [(&str, &str); 4] = [
+    ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration"),
+    ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"),
+    ("apiregistration.k8s.io/v1", "APIService"),
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+];
+
 /// The kinds that a decision may ask about whatever the settings say.
 pub fn always() -> impl Iterator<Item = Kind> {
     ALWAYS.iter().map(owned)
@@ -39,6 +48,11 @@ pub fn watched(settings: &Settings) -> impl Iterator<Item = Kind> {
     asked(settings).chain(once(owned(&ENDPOINT_SLICE)))
 }
 
+/// The kinds of objects that make the API server call Services.
+pub fn callers() -> impl Iterator<Item = Kind> {
+    CALLERS.iter().map(owned)
+}
+
 /// The kinds that an agent knows: who has recorded which addresses, and which nodes there are.
 pub fn of_agent() -> impl Iterator<Item = Kind> {
     ALWAYS.iter().take(3).map(owned)
@@ -52,7 +66,7 @@ pub fn of_workload(workload: &WorkloadKind) -> Kind {
 /// The kind's name where it is a Pod, or one that is watched whatever the settings say; empty for any
 /// other, which may well be called the same.
 pub fn own_name(kind: &Kind) -> &'static str {
-    let mut own = ALWAYS.into_iter().chain([ENDPOINT_SLICE, ("v1", "Pod")]);
+    let mut own = ALWAYS.into_iter().chain([ENDPOINT_SLICE, ("v1", "Pod")]).chain(CALLERS);
     own.find(|(api_version, name)| *api_version == kind.0 && *name == kind.1).map_or("", |(_, name)| name)
 }
 
@@ -120,6 +134,7 @@ mod tests {
     fn where_the_objects_of_own_kinds_are() {
         let settings = Settings { kinds: WorkloadKind::known(), ..Settings::default() };
         let plurals: Vec<String> = watched(&settings)
+            .chain(callers())
             .map(|kind| {
                 let resource = regular(&kind);
                 assert_eq!((&resource.api_version, &resource.kind), (&kind.0, &kind.1));
@@ -142,6 +157,10 @@ mod tests {
             "cronjobs",
             "pods",
             "endpointslices",
+            "mutatingwebhookconfigurations",
+            "validatingwebhookconfigurations",
+            "apiservices",
+            "customresourcedefinitions",
         ];
         assert_eq!(plurals, expected);
     }

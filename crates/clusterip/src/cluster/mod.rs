@@ -1,6 +1,7 @@
 //! Where the answers to a policy's look-ups come from.
 
 pub mod answers;
+pub mod bounds;
 pub mod claim_lease;
 pub mod claims;
 pub mod failure;
@@ -18,6 +19,7 @@ pub mod masked;
 pub mod object;
 pub mod pauses;
 pub mod selectors;
+pub mod service_ranges;
 pub mod share;
 pub mod snapshot;
 pub mod stores;

@@ -1,6 +1,5 @@
 //! Kubernetes objects as JSON: identity and scope.
 
-use std::borrow::Borrow;
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
@@ -101,21 +100,4 @@ pub fn service_path(namespace: &str, name: &str) -> String {
 /// Whether it is a Service of the core API.
 pub fn is_service(object: &Value) -> bool {
     kind(object) == "Service" && api_version(object) == "v1"
-}
-
-/// The ranges that `ServiceCIDR` objects among these name, that of `kubernetes` first: the API server
-/// makes it from its own flag.
-pub fn service_cidrs<O: Borrow<Value>>(objects: impl IntoIterator<Item = O>) -> Vec<String> {
-    let (mut primary, mut others) = (Vec::new(), Vec::new());
-    for object in objects {
-        let object = object.borrow();
-        if kind(object) != "ServiceCIDR" {
-            continue;
-        }
-        let cidrs = object.get("spec").and_then(|spec| spec.get("cidrs")).and_then(Value::as_array);
-        let cidrs = cidrs.into_iter().flatten().filter_map(|cidr| cidr.as_str().map(str::to_owned));
-        if name(object) == "kubernetes" { primary.extend(cidrs) } else { others.extend(cidrs) }
-    }
-    primary.append(&mut others);
-    primary
 }

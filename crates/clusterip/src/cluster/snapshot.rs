@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use clusterip_core::label_selector::{Labels, includes};
-use clusterip_core::service::MOVING_ANNOTATION;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -101,7 +100,7 @@ impl Snapshot {
             objects.by_label.entry(id.0.clone()).or_default().entry(label).or_default().insert(id.1.clone());
         }
         if object::is_service(object) {
-            for address in occupied(object) {
+            for address in addresses(object) {
                 self.addresses.entry(address).or_default().insert(id.clone());
             }
         }
@@ -191,19 +190,18 @@ impl Snapshot {
         found.filter(selects).cloned().collect()
     }
 
-    /// Whether an `IPAddress` object of this address exists, or a Service has it, or a move under way
-    /// keeps it.
+    /// Whether an `IPAddress` object of this address exists, or a Service has it.
     pub fn has_ip_address(&self, address: IpAddr) -> bool {
         let name = address.to_string();
         self.addresses.contains_key(&address) || self.packed("networking.k8s.io/v1", "IPAddress", "", &name).is_some()
     }
 
-    /// Every address that a Service has, or that a move under way keeps for it.
+    /// Every address that a Service has.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.addresses.keys().copied()
     }
 
-    /// The Services that have this address, or for which a move under way keeps it.
+    /// The Services that have this address.
     pub fn owners(&self, address: IpAddr) -> impl Iterator<Item = &(String, String)> {
         self.addresses.get(&address).into_iter().flatten()
     }
@@ -356,7 +354,7 @@ fn forget_addresses(
     if !object::is_service(object) {
         return;
     }
-    for address in occupied(object) {
+    for address in self::addresses(object) {
         if let hash_map::Entry::Occupied(mut owners) = addresses.entry(address) {
             owners.get_mut().remove(id);
             if owners.get().is_empty() {
@@ -410,21 +408,6 @@ pub fn addresses(service: &Value) -> Vec<IpAddr> {
         }
     }
     addresses
-}
-
-/// The addresses of a Service, and those that a move under way keeps for it.
-fn occupied(service: &Value) -> Vec<IpAddr> {
-    let mut occupied = addresses(service);
-    let moving = object::text(service, &["metadata", "annotations", MOVING_ANNOTATION]);
-    if let Some(moving) = (!moving.is_empty()).then(|| serde_json::from_str::<Value>(moving).ok()).flatten() {
-        let lists = ["from", "to"].iter().filter_map(|key| moving.get(key)?.as_array()).flatten();
-        for address in lists.filter_map(|address| address.as_str()?.parse().ok()) {
-            if !occupied.contains(&address) {
-                occupied.push(address);
-            }
-        }
-    }
-    occupied
 }
 
 struct Query<'q> {

@@ -24,8 +24,10 @@ use super::kinds::{self, Kind, own_name};
 use super::listeners::{Listener, Listeners};
 use super::object::{self, Packed};
 use super::pauses::{LONGEST_PAUSE, Pauses};
+use super::service_ranges::ServiceRanges;
 use super::snapshot::{Shared, Snapshot, addresses};
 use super::watched::Watched;
+use crate::controller::control_plane_services::ControlPlaneServices;
 use crate::external::mentioned::mentioned;
 use crate::metrics::Metrics;
 
@@ -80,8 +82,9 @@ struct Inner {
     snapshot: Arc<RwLock<Snapshot>>,
     states: Mutex<BTreeMap<Kind, State>>,
     changes: mpsc::UnboundedSender<Change>,
-    service_cidrs: watch::Sender<Vec<String>>,
+    service_cidrs: watch::Sender<ServiceRanges>,
     listeners: Listeners,
+    control_plane_services: ControlPlaneServices,
     /// Is told every address that is seen on a Service or as an `IPAddress`.
     seen: Box<dyn Fn(IpAddr) + Send + Sync>,
 }
@@ -111,8 +114,9 @@ impl Stores {
             snapshot: Arc::default(),
             states: Mutex::default(),
             changes,
-            service_cidrs: watch::Sender::new(Vec::new()),
+            service_cidrs: watch::Sender::new(ServiceRanges::default()),
             listeners: Listeners::default(),
+            control_plane_services: ControlPlaneServices::default(),
             seen: Box::new(seen),
         };
         (Self(Arc::new(inner)), receiver)
@@ -127,14 +131,21 @@ impl Stores {
         if let Ok(list) = api.list(&ListParams::default()).await {
             let keeper = Keeper::new(&kind);
             let objects = list.items.into_iter().filter_map(|object| keeper.keep(object));
-            self.0.service_cidrs.send_replace(object::service_cidrs(objects));
+            self.0.service_cidrs.send_replace(ServiceRanges::of(objects));
         }
     }
 
-    /// Begins to watch everything that decisions by these settings read, as far as it is not watched
-    /// yet.
+    /// Begins to watch everything that decisions by these settings read, and that moves depend on, as far as it is
+    /// not watched yet.
     pub fn watch(&self, settings: &Settings) {
         self.watch_kinds(kinds::watched(settings));
+        self.0.control_plane_services.watch(&self.0.client, &self.0.metrics);
+    }
+
+    /// Which Services the control plane calls. Admission does not need it: [`Self::complete`], [`Self::lagging`] and
+    /// [`Self::states`] say nothing about it.
+    pub fn control_plane_services(&self) -> &ControlPlaneServices {
+        &self.0.control_plane_services
     }
 
     /// Begins to watch these kinds, as far as they are not watched yet.
@@ -211,7 +222,7 @@ impl Stores {
 
     /// The ranges that the cluster's `ServiceCIDR` objects name, the primary ones first. Empty where
     /// the cluster has none.
-    pub fn service_cidrs(&self) -> watch::Receiver<Vec<String>> {
+    pub fn service_cidrs(&self) -> watch::Receiver<ServiceRanges> {
         self.0.service_cidrs.subscribe()
     }
 }
@@ -402,7 +413,7 @@ impl Inner {
     fn learn_service_cidrs(&self) {
         let found = {
             let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
-            object::service_cidrs(snapshot.all("networking.k8s.io/v1", "ServiceCIDR"))
+            ServiceRanges::of(snapshot.all("networking.k8s.io/v1", "ServiceCIDR"))
         };
         self.service_cidrs.send_if_modified(|known| {
             let differs = *known != found;

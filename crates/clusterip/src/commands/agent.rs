@@ -20,6 +20,7 @@ use crate::agent::run::Agent as Holder;
 use crate::agent::signs::Signs;
 use crate::agent::status::{Status, StatusServer};
 use crate::cluster::kinds;
+use crate::cluster::service_ranges::ServiceRanges;
 use crate::cluster::stores::{State, Stores};
 use crate::external::follow::Follower as Assigned;
 use crate::live_settings::Source;
@@ -32,9 +33,11 @@ use crate::policy::module::{EMBEDDED, Module};
 pub const HELP: &str = "\
 Examples:
   On each node, as deploy/external runs it:
-    clusterip agent --node \"$NODE_NAME\" --settings-configmap clusterip-settings
+    clusterip agent --node \"$NODE_NAME\" --settings-configmap clusterip-settings \\
+      --settings-namespace clusterip-policy
   Where the addresses belong to another interface than that of the default route:
-    clusterip agent --node \"$NODE_NAME\" --settings-configmap clusterip-settings --interface eth1
+    clusterip agent --node \"$NODE_NAME\" --settings-configmap clusterip-settings \\
+      --settings-namespace clusterip-policy --interface eth1
 
 It needs CAP_NET_ADMIN, CAP_NET_RAW, the network of the node, and the program nft.
 It tells how it is at /healthz, /readyz and /metrics, over plain HTTP.
@@ -56,9 +59,12 @@ pub struct Agent {
     /// The settings; read again when the file changes [default: `{}`, no external addresses]
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// The ConfigMap with the settings in its key `settings.yaml`, in the own namespace; followed
+    /// The ConfigMap with the settings in its key `settings.yaml`; followed
     #[arg(long, value_name = "NAME", conflicts_with = "settings")]
     settings_configmap: Option<String>,
+    /// The namespace of that ConfigMap, where `clusterip serve` runs [default: the own namespace]
+    #[arg(long, value_name = "NAMESPACE", requires = "settings_configmap")]
+    settings_namespace: Option<String>,
     /// The own namespace, with the Leases [default: that of the service account or kubeconfig]
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
@@ -92,9 +98,10 @@ impl Agent {
         let module = Arc::new(tokio::task::spawn_blocking(|| Module::new(EMBEDDED)).await??);
         let status = StatusServer::bind(self.listen).await?;
         // Whether Service ranges overlap with pools, the server says; and it writes the Events about settings.
-        let (_unknown, ranges) = watch::channel(Vec::new());
+        let (_unknown, ranges) = watch::channel(ServiceRanges::default());
         let (file, name) = (self.settings.as_deref(), self.settings_configmap.as_deref());
-        let source = Source::chosen(file, name, &client, &namespace);
+        let settings_namespace = self.settings_namespace.as_deref().unwrap_or(&namespace);
+        let source = Source::chosen(file, name, &client, settings_namespace);
         let duties = self.duties(&namespace);
         let follower = followed(source, &module, ranges, &metrics, &client, &duties).await?.silently();
         let settings = follower.subscribe();
@@ -140,8 +147,13 @@ impl Agent {
     }
 
     fn duties(&self, namespace: &str) -> Duties {
-        let settings = self.settings_configmap.clone();
-        Duties { namespace: namespace.to_owned(), agent: true, settings, ..Duties::default() }
+        Duties {
+            namespace: namespace.to_owned(),
+            agent: true,
+            settings: self.settings_configmap.clone(),
+            settings_namespace: self.settings_namespace.clone(),
+            ..Duties::default()
+        }
     }
 }
 

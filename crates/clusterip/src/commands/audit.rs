@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use clusterip_core::settings::Settings;
-use ipnet::IpNet;
 use serde_json::Value;
 
 use super::{connect, deployed};
@@ -14,6 +13,7 @@ use crate::audit::matter::Matter;
 use crate::audit::memory::Memory;
 use crate::audit::source::{self, Source};
 use crate::audit::why;
+use crate::cluster::service_ranges::ServiceRanges;
 use crate::live_settings::{self, LiveSettings, judge};
 use crate::policy::module::{EMBEDDED, Module};
 use crate::report::columns::paint;
@@ -30,7 +30,8 @@ Examples:
     clusterip audit --fail-on misplaced,full
   Without access to the cluster:
     kubectl get -A -o json --show-managed-fields services,deployments,statefulsets,daemonsets,replicasets,\\
-replicationcontrollers,jobs,cronjobs,pods,namespaces,nodes,runtimeclasses,ipaddresses,servicecidrs,leases >snapshot.json
+replicationcontrollers,jobs,cronjobs,pods,namespaces,nodes,runtimeclasses,ipaddresses,servicecidrs,leases,\\
+mutatingwebhookconfigurations,validatingwebhookconfigurations,apiservices,customresourcedefinitions >snapshot.json
     clusterip audit --snapshot snapshot.json --settings settings.yaml
   Why has a Service this address?
     clusterip audit --service shop/web
@@ -53,6 +54,9 @@ pub struct Audit {
     /// The namespace of `clusterip serve` [default: where its Lease is found]
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot")]
     server_namespace: Option<String>,
+    /// The namespace of the agents, where Leases may not be listed in the whole cluster [default: that of the server]
+    #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot")]
+    agents_namespace: Option<String>,
     /// How to print it
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
@@ -89,7 +93,7 @@ impl Audit {
             Some(file) => {
                 let written = settings::read(self.settings.as_deref())?;
                 let module = Module::new(EMBEDDED)?;
-                let checked = self.judge(&module, &written, &[])?;
+                let checked = self.judge(&module, &written, &ServiceRanges::default())?;
                 let source = source::of_file(file, &checked.settings)?;
                 (module, written, source)
             }
@@ -99,7 +103,7 @@ impl Audit {
             }
         };
         let live = self.settings_in_force(&module, &settings, &source)?;
-        let ranges = ranges(&source.ranges);
+        let ranges = source.ranges.nets();
         let matter = Matter {
             module: &module,
             settings: &live,
@@ -107,6 +111,7 @@ impl Audit {
             snapshot: &source.snapshot,
             in_flight: source.in_flight,
             holdings: source.holdings,
+            called: source.called,
             ledger: false,
             notes: source.notes,
         };
@@ -143,8 +148,9 @@ impl Audit {
         anstream::eprintln!("settings: {}", harmless(&from.to_string()));
         let written = live_settings::written(&from).await?;
         let module = Module::new(EMBEDDED)?;
-        let checked = self.judge(&module, &written, &[])?;
-        let source = source::of_cluster(&client, &checked.settings, &namespace).await?;
+        let checked = self.judge(&module, &written, &ServiceRanges::default())?;
+        let agents_namespace = self.agents_namespace.as_deref().unwrap_or(&namespace);
+        let source = source::of_cluster(&client, &checked.settings, &namespace, agents_namespace).await?;
         Ok((module, written, source))
     }
 
@@ -154,9 +160,11 @@ impl Audit {
         let live = match judge(module, written.clone(), &source.ranges) {
             Ok(live) => live,
             Err(_) => {
-                let live = self.judge(module, written, &[])?;
-                let service_cidrs = ranges(&source.ranges);
-                LiveSettings { settings: Settings { service_cidrs, ..live.settings }, ..live }
+                let live = self.judge(module, written, &ServiceRanges::default())?;
+                let service_cidrs = source.ranges.nets();
+                let unusable_service_cidrs = source.ranges.unusable.clone();
+                let settings = Settings { service_cidrs, unusable_service_cidrs, ..live.settings };
+                LiveSettings { settings, ..live }
             }
         };
         for warning in &live.warnings {
@@ -165,16 +173,12 @@ impl Audit {
         Ok(live)
     }
 
-    fn judge(&self, module: &Module, written: &Value, ranges: &[String]) -> anyhow::Result<LiveSettings> {
+    fn judge(&self, module: &Module, written: &Value, ranges: &ServiceRanges) -> anyhow::Result<LiveSettings> {
         judge(module, written.clone(), ranges).map_err(|mistakes| {
             let file = self.settings.as_ref().map(|file| format!(" {}", file.display())).unwrap_or_default();
             anyhow::anyhow!("settings:{file}\n{mistakes}")
         })
     }
-}
-
-fn ranges(ranges: &[String]) -> Vec<IpNet> {
-    ranges.iter().filter_map(|range| range.parse().ok()).collect()
 }
 
 fn service(text: &str) -> Result<(String, String), String> {

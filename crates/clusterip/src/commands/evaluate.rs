@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::cluster::live_lookups::LiveLookups;
 use crate::cluster::manifests;
-use crate::cluster::object;
+use crate::cluster::service_ranges::ServiceRanges;
 use crate::cluster::snapshot::{Snapshot, SnapshotCalls};
 use crate::policy::host_calls::HostCalls;
 use crate::policy::module::{Module, ModuleError};
@@ -152,7 +152,7 @@ impl Evaluate {
     /// The other commands take Service ranges that the settings don't name from the cluster, Kubewarden has
     /// no way to know them: whoever compares answers must know of that.
     fn compare_ranges(&self, settings: &Settings, objects: &[Value]) {
-        let ranges = object::service_cidrs(objects);
+        let ranges = ServiceRanges::of(objects).all;
         if ranges.is_empty() || !settings.service_cidrs.is_empty() {
             return;
         }

@@ -6,6 +6,7 @@ use kube::Client;
 use serde_json::json;
 use tokio::sync::watch;
 
+use crate::cluster::service_ranges::ServiceRanges;
 use crate::live_settings::{Follower, LiveSettings, SettingsError, Source, judge};
 use crate::metrics::Metrics;
 use crate::permissions::{self, Duties, PermissionsError};
@@ -19,7 +20,7 @@ use crate::policy::module::Module;
 pub async fn followed(
     source: Source,
     module: &Arc<Module>,
-    ranges: watch::Receiver<Vec<String>>,
+    ranges: watch::Receiver<ServiceRanges>,
     metrics: &Arc<Metrics>,
     client: &Client,
     duties: &Duties,
@@ -29,7 +30,8 @@ pub async fn followed(
         Err(error) => {
             if let SettingsError::Request { .. } = error {
                 // Where a right is missing, others may be.
-                let settings = judge(module, json!({}), &[]).map_err(anyhow::Error::msg)?.settings;
+                let settings =
+                    judge(module, json!({}), &ServiceRanges::default()).map_err(anyhow::Error::msg)?.settings;
                 permissions::check(client, &settings, duties).await?;
             }
             return Err(error.into());

@@ -17,16 +17,19 @@ use tokio::sync::watch;
 use super::{connect, deployed};
 use crate::cluster::failure::words;
 use crate::cluster::ledger::Ledger;
+use crate::cluster::object::text;
 use crate::cluster::snapshot::addresses;
 use crate::cluster::stores::Stores;
 use crate::controller::affected::Id;
-use crate::controller::hand_over::{self, Task};
+use crate::controller::hand_over;
 use crate::controller::identity::{Identity, Role};
+use crate::controller::journal::Journal;
 use crate::controller::leader::{Acquisition, Leader};
 use crate::controller::lease::Timing;
 use crate::controller::misplaced::{self, Allowed, Finding, Misplaced, Verdict};
-use crate::controller::outcome::Outcome;
+use crate::controller::outcome::{Outcome, Unmoved};
 use crate::controller::reconcile::{BY_HAND, Movable, Reconciler};
+use crate::controller::requests::Request;
 use crate::evaluator::{Evaluation, Evaluator};
 use crate::live_settings::Follower;
 use crate::metrics::{Metrics, Misplaced as Reason};
@@ -75,6 +78,10 @@ pub struct Move {
     /// Services of type LoadBalancer, too: their cloud may take the load balancer down meanwhile
     #[arg(long)]
     load_balancers: bool,
+    /// This Service, too, though the control plane calls it: a webhook, an aggregated API or a CRD conversion may fail
+    /// while it moves. May be given several times
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service_name)]
+    called_by_control_plane: Vec<Id>,
     /// Show what would move, and stop
     #[arg(long)]
     dry_run: bool,
@@ -87,15 +94,15 @@ pub struct Move {
 enum Job {
     /// To addresses that are held for it.
     Move { live: Box<Value>, misplaced: Box<Misplaced>, to: Vec<IpAddr>, evaluation: Box<Evaluation> },
-    /// To wherever somebody else was about to move it.
-    Finish { id: Id, service: Value },
+    /// To where a recorded move was about to bring it.
+    Finish { journal: Box<Journal>, from: Vec<IpAddr> },
 }
 
 impl Job {
     fn id(&self) -> Id {
         match self {
             Self::Move { misplaced, .. } => (misplaced.namespace.clone(), misplaced.name.clone()),
-            Self::Finish { id, .. } => id.clone(),
+            Self::Finish { journal, .. } => (journal.namespace.clone(), journal.name.clone()),
         }
     }
 }
@@ -125,14 +132,16 @@ impl Move {
         let follower =
             Follower::start(source.clone(), Arc::clone(&module), stores.service_cidrs(), Arc::clone(&metrics)).await?;
         let settings = follower.subscribe();
-        let duties = Duties { namespace: namespace.clone(), moves: true, ..Duties::default() };
+        let load_balancers = self.load_balancers;
+        let duties = Duties { namespace: namespace.clone(), moves: true, load_balancers, ..Duties::default() };
         permissions::check(&client, &settings.borrow().settings.clone(), &duties).await?;
         stores.watch(&settings.borrow().settings);
         stores.completed().await;
+        stores.control_plane_services().settled().await;
         let evaluator = Evaluator::new(module, settings, stores, ledger, Arc::clone(&metrics));
         // Whoever calls this has seen the list: endpoints that are ready don't stand against it.
         let allowed = Allowed { any: true, ready: true, load_balancers: self.load_balancers };
-        let reconciler = Arc::new(Reconciler::new(evaluator, client.clone(), metrics, allowed));
+        let reconciler = Arc::new(Reconciler::new(evaluator, client.clone(), &namespace, metrics, allowed));
 
         anstream::eprintln!("settings: {}", harmless(&source.to_string()));
         let (rows, jobs) = self.list(&reconciler).await?;
@@ -179,7 +188,8 @@ impl Move {
             let Some(service) = stored(reconciler, &id) else { continue };
             let this = Arc::clone(reconciler);
             let (evaluator, at) = (this.evaluator().clone(), service.clone());
-            let look = move || misplaced::look(&evaluator, &at, this.allowed());
+            let request = self.request(&id, text(&service, &["metadata", "uid"]));
+            let look = move || misplaced::look(&evaluator, &at, this.allowed(), Some(&request));
             let finding = tokio::task::spawn_blocking(look).await?;
             let finding = finding.with_context(|| format!("service {}/{}", id.0, id.1))?;
             let mut row = Row {
@@ -194,29 +204,40 @@ impl Move {
             match finding {
                 Finding::InPlace | Finding::Squats { .. } => continue,
                 Finding::HalfMoved => {
-                    row.why = "a move of it was begun, and not ended".to_owned();
-                    row.to = Some(Vec::new());
-                    jobs.push(Job::Finish { id, service });
+                    row.why = "it looks as if a move of it had begun".to_owned();
+                    match reconciler.recorded(text(&service, &["metadata", "uid"])).await? {
+                        Some(journal) => {
+                            row.to = Some(Vec::new());
+                            jobs.push(Job::Finish { journal: Box::new(journal), from: addresses(&service) });
+                        }
+                        None => row.stays = Some(Unmoved::NotRecorded.to_string()),
+                    }
                 }
-                Finding::Misplaced(mut misplaced) => {
+                Finding::Misplaced(misplaced) => {
                     row.why = misplaced.why();
-                    let movable = reconciler.movable(&id, &misplaced).await;
-                    match (movable, std::mem::replace(&mut misplaced.verdict, Verdict::Taken)) {
-                        // It was changed a moment ago: whoever did that is at work on it.
-                        (Ok(Movable::Changed), _) | (_, Verdict::Taken) => continue,
+                    match (reconciler.movable(&id, &misplaced).await, &misplaced.verdict) {
+                        // It was changed a moment ago: its author is at work on it.
+                        (Ok(Movable::Changed), _) => continue,
                         (Ok(Movable::SetByHand), _) => row.stays = Some(BY_HAND.to_owned()),
                         (Err(error), _) => {
                             row.stuck = true;
                             row.stays = Some(format!("it can't be read: {}", words(&error)));
                         }
                         (Ok(Movable::Yes(_)), Verdict::Report { reason, detail }) => {
-                            row.stuck = reason == Reason::PoolFull;
-                            row.stays = Some(detail);
+                            row.stuck = *reason == Reason::PoolFull;
+                            row.stays = Some(detail.clone());
                         }
-                        (Ok(Movable::Yes(live)), Verdict::Move { to, evaluation }) => {
-                            row.to = Some(to.clone());
-                            jobs.push(Job::Move { live, misplaced, to, evaluation });
-                        }
+                        // Held in this process alone, so that no two rows of the table name the same address.
+                        (Ok(Movable::Yes(live)), Verdict::Move) => match reconciler.hold_targets(service).await {
+                            Ok((to, evaluation)) => {
+                                row.to = Some(to.clone());
+                                jobs.push(Job::Move { live, misplaced, to, evaluation });
+                            }
+                            Err(reason) => {
+                                row.stuck = true;
+                                row.stays = Some(reason);
+                            }
+                        },
                     }
                 }
             }
@@ -257,7 +278,11 @@ impl Move {
             let bar = bar.clone();
             async move {
                 let id = job.id();
-                let ended = if handed_over { hand_it_over(client, job).await } else { move_it(reconciler, job).await };
+                let ended = if handed_over {
+                    self.hand_it_over(client, namespace, job).await
+                } else {
+                    move_it(reconciler, job).await
+                };
                 bar.suspend(|| tell(&id, &ended));
                 bar.inc(1);
                 (id, ended)
@@ -273,6 +298,30 @@ impl Move {
         ended.sort();
         Ok(ended.into_iter().filter_map(|(id, ended)| Some((id, ended.err()?))).collect())
     }
+
+    /// What this command asks for a Service.
+    fn request(&self, id: &Id, uid: &str) -> Request {
+        Request {
+            namespace: id.0.clone(),
+            name: id.1.clone(),
+            uid: uid.to_owned(),
+            control_plane: self.called_by_control_plane.contains(id),
+        }
+    }
+
+    /// Has a running server move a Service: what happened, or why it was not moved.
+    async fn hand_it_over(&self, client: &Client, server_namespace: &str, job: Job) -> Result<String, String> {
+        let id = job.id();
+        let (from, uid) = match &job {
+            Job::Move { misplaced, .. } => (misplaced.from.clone(), misplaced.uid.clone()),
+            Job::Finish { journal, from } => (from.clone(), journal.uid.clone()),
+        };
+        // What this process holds for the Service would stand in the server's way.
+        drop(job);
+        let request = self.request(&id, &uid);
+        let now = hand_over::hand_over(client, server_namespace, &request, &from).await?;
+        Ok(format!("moved from {} to {}", listed(&from), listed(&now)))
+    }
 }
 
 fn stored(reconciler: &Reconciler, id: &Id) -> Option<Value> {
@@ -284,28 +333,24 @@ fn stored(reconciler: &Reconciler, id: &Id) -> Option<Value> {
 async fn move_it(reconciler: &Reconciler, job: Job) -> Result<String, String> {
     let ended = match job {
         Job::Move { live, misplaced, to, evaluation } => reconciler.carry_out(*live, &misplaced, to, evaluation).await,
-        Job::Finish { id, service } => reconciler.finish(&id, &service).await,
+        Job::Finish { journal, .. } => reconciler.finish(&journal).await,
     };
     match ended {
-        Ok(outcome @ (Outcome::Moved { .. } | Outcome::Cleaned { .. })) => Ok(outcome.to_string()),
+        Ok(outcome @ Outcome::Moved { .. }) => Ok(outcome.to_string()),
         Ok(outcome) => Err(outcome.to_string()),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Has a running server move a Service: what happened, or why it was not moved.
-async fn hand_it_over(client: &Client, job: Job) -> Result<String, String> {
-    let id = job.id();
-    let (from, task) = match &job {
-        Job::Move { misplaced, .. } => (misplaced.from.clone(), Task::Move),
-        Job::Finish { service, .. } => (addresses(service), Task::Finish),
-    };
-    drop(job);
-    let now = hand_over::hand_over(client, &id, &from, task).await?;
-    Ok(format!("moved from {} to {}", listed(&from), listed(&now)))
+/// Reads `NAMESPACE/NAME`.
+fn service_name(text: &str) -> Result<Id, String> {
+    match text.split('/').collect::<Vec<_>>()[..] {
+        [namespace, name] if !namespace.is_empty() && !name.is_empty() => Ok((namespace.to_owned(), name.to_owned())),
+        _ => Err("expected NAMESPACE/NAME".to_owned()),
+    }
 }
 
-/// Asks whoever sits there.
+/// Asks for confirmation.
 fn ask(count: usize) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
         bail!("nobody can be asked: --yes moves without asking, --dry-run only shows");

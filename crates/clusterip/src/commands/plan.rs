@@ -7,9 +7,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use clusterip_core::settings::Settings;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::Value;
 
 use crate::cluster::manifests::{self, Manifest};
+use crate::cluster::service_ranges::ServiceRanges;
+use crate::cluster::snapshot::addresses;
 use crate::cluster::{live, object};
 use crate::planner::Planner;
 use crate::report;
@@ -81,17 +85,21 @@ impl Plan {
         let there = match &self.snapshot {
             Some(file) => super::snapshot(file)?,
             None if self.cluster => {
-                let settings =
-                    settings::check(&module, &settings::complete(written.clone(), &[]), self.settings.as_deref())?;
+                let settings = settings::check(
+                    &module,
+                    &settings::complete(written.clone(), &ServiceRanges::default()),
+                    self.settings.as_deref(),
+                )?;
                 live::objects(&settings)?
             }
             None => Vec::new(),
         };
         let known = there.iter().map(Cow::Borrowed);
         let known = known.chain(manifests.iter().map(|manifest| Cow::Owned(manifest.object.value())));
-        let document = settings::complete(written, &object::service_cidrs(known));
+        let document = settings::complete(written, &ServiceRanges::of(known));
         let settings = settings::check(&module, &document, self.settings.as_deref())?;
 
+        warn_of_dns_address(&settings, &there, &manifests);
         for manifest in &manifests {
             warn_of_retired_api(manifest);
         }
@@ -111,6 +119,26 @@ impl Plan {
         super::output(text.as_bytes())?;
         Ok(if plan.has_denied() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
+}
+
+/// Warns where a pool may hand out the address that many installers give to the cluster's DNS, unless something there
+/// or in the manifests has it.
+fn warn_of_dns_address(settings: &Settings, there: &[Value], manifests: &[Manifest]) {
+    let Some(dns) = settings.pool_with_dns_address() else { return };
+    let has = |object: &Value| match object::kind(object) {
+        "IPAddress" => object::name(object).parse() == Ok(dns.address),
+        "Service" => addresses(object).contains(&dns.address),
+        _ => false,
+    };
+    if there.iter().any(has) || manifests.iter().any(|manifest| has(&manifest.object.value())) {
+        return;
+    }
+    anstream::eprintln!(
+        "{}warning:{} {}",
+        style::WARNING.render(),
+        anstyle::Reset.render(),
+        harmless(&dns.to_string())
+    );
 }
 
 /// Manifests of an API version that Kubernetes serves no longer can't be created, so they are no

@@ -30,6 +30,7 @@ use crate::controller::reconcile::Reconciler;
 use crate::controller::replicas::Replicas;
 use crate::controller::rival::Rival;
 use crate::controller::run::Controller;
+use crate::dns_address;
 use crate::evaluator::Evaluator;
 use crate::external;
 use crate::live_settings::{LiveSettings, Source};
@@ -86,6 +87,10 @@ pub struct Serve {
     /// The own namespace, with Lease and Secret [default: that of the service account or kubeconfig]
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
+    /// The namespace of the agents, with the Leases that say which node holds which external address
+    /// [default: the own namespace]
+    #[arg(long, value_name = "NAMESPACE")]
+    agents_namespace: Option<String>,
     /// The Service in front, for the names in the certificate
     #[arg(long, value_name = "NAME", default_value = "clusterip")]
     service: String,
@@ -160,6 +165,7 @@ impl Serve {
     async fn serve(self) -> anyhow::Result<()> {
         let client = connect::client(self.kubeconfig.as_deref()).await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+        let agents_namespace = self.agents_namespace.clone().unwrap_or_else(|| namespace.clone());
         let metrics = Arc::new(Metrics::new());
         let me = Identity::new(Role::Serve);
         let mut leader = Leader::new(client.clone(), &namespace, me.clone(), Timing::default());
@@ -205,12 +211,20 @@ impl Serve {
             }
             Ok(())
         });
+        let (end, warned) = (until(&stopped), dns_address::warn(stores.clone(), settings.clone()));
+        tasks.spawn(async move {
+            tokio::select! {
+                () = warned => {}
+                () = end => {}
+            }
+            Ok(())
+        });
         let allowed = Allowed {
             any: self.moves != Moves::Never,
             ready: self.moves == Moves::Always,
             load_balancers: self.move_load_balancers,
         };
-        let reconciler = Reconciler::new(evaluator.clone(), client.clone(), Arc::clone(&metrics), allowed);
+        let reconciler = Reconciler::new(evaluator.clone(), client.clone(), &namespace, Arc::clone(&metrics), allowed);
         let (last, unled) = watch::channel(false);
         let (leadership, rival, term) = (leader.subscribe(), leader.rival(), leader.term());
         let led = tokio::spawn(leader.run(until(&unled)));
@@ -241,7 +255,7 @@ impl Serve {
         let external = external::controller::Controller {
             evaluator: evaluator.clone(),
             client: client.clone(),
-            namespace: namespace.clone(),
+            namespace: agents_namespace.clone(),
             settings: settings.clone(),
             leadership: leadership.clone(),
             metrics: Arc::clone(&metrics),
@@ -272,7 +286,7 @@ impl Serve {
         }
         if let Some(address) = self.ui {
             let ui = UiServer::bind(address, ui::server::Limits::default()).await?;
-            let audit = LiveAudit::new(evaluator.clone()).reading_leases(client.clone(), &namespace);
+            let audit = LiveAudit::new(evaluator.clone()).reading_leases(client.clone(), &agents_namespace);
             tracing::info!(url = %format_args!("http://{}/", ui.local_addr()), "showing the map");
             let end = until(&stopped);
             tasks.spawn(async move { Ok(ui.run(Arc::new(move || Ok(audit.audit()?)), end).await?) });
@@ -353,8 +367,10 @@ impl Serve {
         Duties {
             namespace: namespace.to_owned(),
             moves: true,
+            load_balancers: self.move_load_balancers,
             nodes: true,
             external: true,
+            agents_namespace: self.agents_namespace.clone(),
             agent: false,
             claims: self.claims == claims::Kept::Lease,
             authority: self.tls_cert.is_none().then(|| authority::SECRET.to_owned()),
@@ -363,6 +379,7 @@ impl Serve {
                 own: self.register_url.is_some(),
             }),
             settings: self.settings_configmap.clone(),
+            settings_namespace: None,
         }
     }
 
@@ -472,6 +489,9 @@ impl Gauges {
         }
         for ((_, kind), state) in evaluator.stores().states().iter() {
             self.metrics.store_synced(kind, matches!(state, State::Synced | State::Absent));
+        }
+        for (kind, followed) in evaluator.stores().control_plane_services().followed() {
+            self.metrics.store_synced(&kind, followed);
         }
         self.metrics.certificate_expiry(self.certificate.not_after());
         let blind = evaluator.stores().stale_since().map(|since| since.elapsed()).unwrap_or_default();

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::alternatives::Targets;
 use super::journal::{Journal, Way};
 use super::outcome::shown;
-use super::step::Placement;
+use super::step::{Placement, Without};
 
 /// How many targets are tried while the Service has no address.
 const MOST_TARGETS: usize = 5;
@@ -24,17 +24,17 @@ pub(super) struct Attempt {
     pub(super) notes: Vec<String>,
     /// Since when a port is waited for.
     waiting: Option<Instant>,
-    /// The ports that are not waited for any more.
-    pub(super) without: Vec<u64>,
+    /// What the Service does not get back.
+    pub(super) without: Without,
 }
 
 impl Attempt {
     fn new(placement: Placement, refused: Vec<IpAddr>) -> Self {
         let notes = refused.iter().map(|address| format!("{address} is taken")).collect();
-        Self { placement, refused, tried: 0, notes, waiting: None, without: Vec::new() }
+        Self { placement, refused, tried: 0, notes, waiting: None, without: Without::default() }
     }
 
-    /// The first place to try: the one in the journal, if it was `ordered`, or fits.
+    /// The first place to try: the one in the journal, if this process `ordered` it, or the policy still gives it.
     pub(super) fn first(
         journal: &Journal,
         ordered: Option<&[IpAddr]>,
@@ -52,6 +52,14 @@ impl Attempt {
             attempt.notes.push(format!("the policy does not give it {} any more", shown(to)));
         }
         attempt
+    }
+
+    /// The addresses that are tried now; none where the API server picks.
+    pub(super) fn addresses(&self) -> &[IpAddr] {
+        match &self.placement {
+            Placement::At(addresses) => addresses,
+            Placement::Anywhere => &[],
+        }
     }
 
     /// The old place, where it may still be free.
@@ -98,6 +106,17 @@ impl Attempt {
         true
     }
 
+    /// Goes on without the external addresses that the policy refuses, else to the old place; false where nothing
+    /// is left.
+    pub(super) fn after_judgement(&mut self, journal: &Journal, has_external: bool, reason: &str) -> bool {
+        if has_external && !self.without.external {
+            self.without.external = true;
+            self.notes.push(format!("its external addresses were not restored: {reason}"));
+            return true;
+        }
+        self.after_refusal(journal, reason)
+    }
+
     /// Gives up a port that was waited for long enough; false where it must be waited for, or where it is
     /// not known which it is.
     pub(super) fn after_port(&mut self, which: Option<u64>, reason: &str, patience: Duration) -> bool {
@@ -105,9 +124,9 @@ impl Attempt {
         if since.elapsed() < patience {
             return false;
         }
-        match which.filter(|port| !self.without.contains(port)) {
+        match which.filter(|port| !self.without.ports.contains(port)) {
             Some(port) => {
-                self.without.push(port);
+                self.without.ports.push(port);
                 self.notes.push(format!("node port {port} was replaced by another: {reason}"));
                 true
             }

@@ -4,9 +4,12 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::affected::Id;
+use super::misplaced::AskedBy;
 
-/// How many Services are moved in a minute at most.
+/// How many Services are moved in a minute at most …
 pub const MOST_A_MINUTE: usize = 200;
+/// … but for a namespace of which fewer than so many were moved in that minute: others can't use up its share.
+pub const SHARE_OF_NAMESPACE: usize = 10;
 /// How long a Service stays where a move brought it.
 pub const REST: Duration = Duration::from_secs(60);
 /// A change of settings that would move more than so many Services …
@@ -36,32 +39,36 @@ pub enum Brake {
 /// The brakes of one controller.
 #[derive(Default)]
 pub struct Brakes {
-    recent: VecDeque<Instant>,
+    /// When moves began, and in which namespaces, the oldest first.
+    recent: VecDeque<(Instant, String)>,
     moved: HashMap<Id, Instant>,
     waiting: BTreeSet<Id>,
 }
 
 impl Brakes {
-    /// Asks for a move, and counts it if there is nothing against it. One that somebody asked for in
-    /// person is not kept waiting, but counts.
+    /// Asks for a move, and counts it if there is nothing against it. The author of a Service may skip its cooldown,
+    /// an administrator every brake; all moves count.
     ///
     /// # Errors
     /// The brake that is on.
-    pub fn take(&mut self, id: &Id, asked_for: bool, now: Instant) -> Result<(), Brake> {
-        self.recent.retain(|at| now.saturating_duration_since(*at) < MINUTE);
+    pub fn take(&mut self, id: &Id, asked_by: AskedBy, now: Instant) -> Result<(), Brake> {
+        self.recent.retain(|(at, _)| now.saturating_duration_since(*at) < MINUTE);
         self.moved.retain(|_, at| now.saturating_duration_since(*at) < REST);
-        if !asked_for {
+        if asked_by != AskedBy::Administrator {
             if self.waiting.contains(id) {
                 return Err(Brake::Settings);
             }
-            if let Some(at) = self.moved.get(id) {
+            if let Some(at) = self.moved.get(id).filter(|_| asked_by == AskedBy::Nobody) {
                 return Err(Brake::Rest { until: *at + REST });
             }
-            if let Some(first) = self.recent.front().filter(|_| self.recent.len() >= MOST_A_MINUTE) {
+            let of_namespace = || self.recent.iter().filter(|(_, namespace)| *namespace == id.0).count();
+            if let Some((first, _)) = self.recent.front().filter(|_| self.recent.len() >= MOST_A_MINUTE)
+                && of_namespace() >= SHARE_OF_NAMESPACE
+            {
                 return Err(Brake::Rate { until: *first + MINUTE });
             }
         }
-        self.recent.push_back(now);
+        self.recent.push_back((now, id.0.clone()));
         self.moved.insert(id.clone(), now);
         Ok(())
     }
@@ -95,31 +102,41 @@ mod tests {
 
     #[test]
     fn a_service_rests_for_a_minute() {
+        use AskedBy::{Author, Nobody};
         let (mut brakes, begin) = (Brakes::default(), Instant::now());
-        assert_eq!(brakes.take(&id(1), false, begin), Ok(()));
+        assert_eq!(brakes.take(&id(1), Nobody, begin), Ok(()));
         let later = begin + Duration::from_secs(59);
-        assert_eq!(brakes.take(&id(1), false, later), Err(Brake::Rest { until: begin + REST }));
-        assert_eq!(brakes.take(&id(2), false, later), Ok(()), "another one");
-        assert_eq!(brakes.take(&id(1), true, later), Ok(()), "asked for in person");
-        assert_eq!(brakes.take(&id(1), false, begin + REST), Err(Brake::Rest { until: later + REST }));
-        assert_eq!(brakes.take(&id(2), false, later + REST), Ok(()));
+        assert_eq!(brakes.take(&id(1), Nobody, later), Err(Brake::Rest { until: begin + REST }));
+        assert_eq!(brakes.take(&id(2), Nobody, later), Ok(()), "another one");
+        assert_eq!(brakes.take(&id(1), Author, later), Ok(()), "its author asks for it");
+        assert_eq!(brakes.take(&id(1), Nobody, begin + REST), Err(Brake::Rest { until: later + REST }));
+        assert_eq!(brakes.take(&id(2), Nobody, later + REST), Ok(()));
     }
 
     #[test]
     fn two_hundred_move_in_a_minute() {
+        use AskedBy::{Administrator, Author, Nobody};
         let (mut brakes, begin) = (Brakes::default(), Instant::now());
         for number in 0..MOST_A_MINUTE {
-            assert_eq!(brakes.take(&id(number), false, begin + Duration::from_millis(number as u64)), Ok(()));
+            assert_eq!(brakes.take(&id(number), Nobody, begin + Duration::from_millis(number as u64)), Ok(()));
         }
         let later = begin + Duration::from_secs(30);
-        assert_eq!(brakes.take(&id(999), false, later), Err(Brake::Rate { until: begin + MINUTE }));
-        assert_eq!(brakes.take(&id(999), true, later), Ok(()), "asked for in person");
+        let full = Err(Brake::Rate { until: begin + MINUTE });
+        assert_eq!(brakes.take(&id(999), Nobody, later), full);
+        assert_eq!(brakes.take(&id(999), Author, later), full, "an author does not lift the brake");
+        let other = |number: usize| ("bank".to_owned(), format!("web-{number}"));
+        for number in 0..SHARE_OF_NAMESPACE {
+            assert_eq!(brakes.take(&other(number), Nobody, later), Ok(()), "the share of another namespace");
+        }
+        assert_eq!(brakes.take(&other(999), Nobody, later), full, "more than its share");
+        assert_eq!(brakes.take(&id(999), Administrator, later), Ok(()));
         assert_eq!(
-            brakes.take(&id(998), false, begin + MINUTE),
+            brakes.take(&id(998), Nobody, begin + MINUTE),
             Err(Brake::Rate { until: begin + MINUTE + Duration::from_millis(1) }),
-            "the one asked for counts"
+            "every move counts"
         );
-        assert_eq!(brakes.take(&id(998), false, begin + MINUTE + Duration::from_millis(1)), Ok(()));
+        let after = begin + MINUTE + Duration::from_millis(SHARE_OF_NAMESPACE as u64 + 1);
+        assert_eq!(brakes.take(&id(998), Nobody, after), Ok(()));
     }
 
     #[test]
@@ -133,14 +150,14 @@ mod tests {
         for (name, misplaced, managed, waits) in rows {
             let mut brakes = Brakes::default();
             assert_eq!(brakes.settings_changed((0..misplaced).map(id).collect(), managed), waits, "{name}");
-            let taken = brakes.take(&id(3), false, Instant::now());
+            let taken = brakes.take(&id(3), AskedBy::Author, Instant::now());
             assert_eq!(taken, if waits { Err(Brake::Settings) } else { Ok(()) }, "{name}");
         }
         let mut brakes = Brakes::default();
         brakes.settings_changed((0..30).map(id).collect(), 30);
-        assert_eq!(brakes.take(&id(3), true, Instant::now()), Ok(()), "asked for in person");
+        assert_eq!(brakes.take(&id(3), AskedBy::Administrator, Instant::now()), Ok(()), "an administrator asks for it");
         brakes.settled(&id(3));
         assert_eq!(brakes.waiting(), 29);
-        assert_eq!(brakes.take(&id(30), false, Instant::now()), Ok(()), "misplaced later");
+        assert_eq!(brakes.take(&id(30), AskedBy::Nobody, Instant::now()), Ok(()), "misplaced later");
     }
 }

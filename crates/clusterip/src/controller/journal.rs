@@ -1,43 +1,13 @@
-//! The annotation of a Service on the move: everything that is needed to finish.
+//! The journal of a move: everything that is needed to finish it.
 //!
-//! Whoever may update a Service can write this annotation, so it is believed in nothing that he could
-//! not do himself. It is acted upon only while the Service itself is in the state that a move leaves it
-//! in; what it restores is written with the Service's own validation and admission, as if its author had
-//! sent it; and its target is used only where the policy would give that address anyway. (So a policy
-//! that forbids its users a kind of Service should except our user from no more than `ExternalName`.)
-//! One that can't be read is taken off.
+//! [`records`](super::records) keeps it in the server's namespace, where no tenant can write. Nothing that
+//! stands on a Service is part of it: a Service may be written by anybody who may edit its namespace.
 
 use std::net::IpAddr;
 
 use clusterip_core::service::MOVING_ANNOTATION;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
-use thiserror::Error;
-
-/// The name in `phase` of a Service whose address is released and which has no new one yet.
-pub const RELEASED: &str = "released";
-/// The name in `phase` of a Service that has its new address, but not all the rest.
-pub const PLACED: &str = "placed";
-
-/// How far a move has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Phase {
-    /// [`RELEASED`]
-    Released,
-    /// [`PLACED`]
-    Placed,
-}
-
-impl Phase {
-    /// Its name in the annotation.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Released => RELEASED,
-            Self::Placed => PLACED,
-        }
-    }
-}
+use serde_json::{Map, Value, json};
 
 /// How the old address is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,29 +19,32 @@ pub enum Way {
     SingleStack,
 }
 
-/// What a move remembers.
+/// What a move remembers. It is written once, before the move begins, and never changed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Journal {
-    /// How far it has come.
-    pub phase: Phase,
+    /// The namespace of the Service.
+    pub namespace: String,
+    /// The name of the Service.
+    pub name: String,
+    /// The UID of the Service: the journal is about no other Service of that name.
+    pub uid: String,
+    /// The version of the Service that the release is made of. As long as the Service has it, a release that got no
+    /// answer may still be carried out.
+    pub resource_version: String,
     /// How the old address is released.
     pub way: Way,
-    /// The old addresses, primary first; none for a Service whose origin is forgotten.
+    /// The old addresses, primary first.
     pub from: Vec<IpAddr>,
-    /// The new ones; none where the API server picks.
+    /// The new addresses, primary first.
     pub to: Vec<IpAddr>,
-    /// Why it is moved.
+    /// Why the Service is moved.
     #[serde(default)]
     pub why: String,
-    /// What did not go as ordered.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub notes: Vec<String>,
-    /// The original `spec`, until it is back.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    /// The original `spec`.
     pub spec: Map<String, Value>,
-    /// What the API server makes of it in the meantime, so that changes of others can be told apart.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    /// The `spec` that the API server makes of the original when the address is released. What differs from it
+    /// later was changed by somebody else.
     pub released: Map<String, Value>,
     /// The original `metadata.managedFields`.
     #[serde(default)]
@@ -87,66 +60,13 @@ pub struct Journal {
 /// The annotation that the API server allows on no other type than `LoadBalancer`.
 pub const SOURCE_RANGES_ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
-/// An annotation that is none of ours.
-#[derive(Debug, Error)]
-pub enum JournalError {
-    /// It is not the JSON of a journal.
-    #[error("the annotation {MOVING_ANNOTATION} can't be read: {0}")]
-    Unreadable(#[source] serde_json::Error),
-    /// It lacks what its phase needs, or says what can't be.
-    #[error("the annotation {MOVING_ANNOTATION} is none of ours: {0}")]
-    Impossible(&'static str),
+/// The value of the annotation [`MOVING_ANNOTATION`], which marks a Service on the move. It informs people, and
+/// webhook configurations recognise the mover's requests by it. No decision depends on its value.
+pub fn marker(from: &[IpAddr], to: &[IpAddr]) -> String {
+    json!({"from": from, "to": to}).to_string()
 }
 
-impl Journal {
-    /// The journal of a Service; nothing where it has none.
-    ///
-    /// # Errors
-    /// [`JournalError`] for an annotation that this program did not write.
-    pub fn of(service: &Value) -> Result<Option<Self>, JournalError> {
-        let Some(text) = service.pointer("/metadata/annotations").and_then(|map| map.get(MOVING_ANNOTATION)) else {
-            return Ok(None);
-        };
-        let text = text.as_str().ok_or(JournalError::Impossible("it is no text"))?;
-        let journal: Self = serde_json::from_str(text).map_err(JournalError::Unreadable)?;
-        match journal.flaw() {
-            Some(flaw) => Err(JournalError::Impossible(flaw)),
-            None => Ok(Some(journal)),
-        }
-    }
-
-    fn flaw(&self) -> Option<&'static str> {
-        let families = |addresses: &[IpAddr]| match addresses {
-            [first, second] => first.is_ipv4() != second.is_ipv4(),
-            _ => addresses.len() < 2,
-        };
-        if !families(&self.from) || !families(&self.to) {
-            return Some("it names more than one address of a family");
-        }
-        match self.phase {
-            Phase::Placed => None,
-            Phase::Released if self.from.is_empty() => Some("it does not say where the Service was"),
-            Phase::Released if self.way == Way::SingleStack && self.from.len() < 2 => {
-                Some("it lacks the second address")
-            }
-            Phase::Released if !self.spec.get("type").is_none_or(|of| of.is_string() && of != "ExternalName") => {
-                Some("its spec has no address")
-            }
-            Phase::Released if self.spec.is_empty() => Some("it lacks the spec"),
-            Phase::Released => None,
-        }
-    }
-
-    /// The value of the annotation.
-    ///
-    /// # Errors
-    /// Where it can't be written as JSON, which its types rule out.
-    pub fn text(&self) -> Result<String, JournalError> {
-        serde_json::to_string(self).map_err(JournalError::Unreadable)
-    }
-
-    /// The same journal once the Service has its address back: without what is no longer needed.
-    pub fn placed(self, to: Vec<IpAddr>, notes: Vec<String>) -> Self {
-        Self { phase: Phase::Placed, to, notes, spec: Map::new(), released: Map::new(), ..self }
-    }
+/// Whether a Service carries the annotation [`MOVING_ANNOTATION`].
+pub fn is_marked(service: &Value) -> bool {
+    service.pointer("/metadata/annotations").and_then(|all| all.get(MOVING_ANNOTATION)).is_some()
 }

@@ -5,9 +5,12 @@ use std::sync::PoisonError;
 
 use clusterip_core::settings::Pool;
 use serde_json::Value;
+use thiserror::Error;
 
+use super::control_plane_services::{MOVE_OPTION, called_by};
 use super::endpoints;
 use super::journal::Journal;
+use super::requests::Request;
 use crate::cluster::ledger::Owner;
 use crate::cluster::lookups::Subject;
 use crate::cluster::object::{name, namespace, text};
@@ -16,14 +19,15 @@ use crate::evaluator::{Evaluation, Evaluator};
 use crate::metrics::Misplaced as Reason;
 use crate::placement::{Placement, Standing, Unasked, as_if_created, fits, unasked};
 use crate::policy::module::ModuleError;
+use crate::policy::service_request::ServiceRequest;
 
 /// The annotation of a Service that says when it may move: `never`, or `now`.
-pub const MOVE_ANNOTATION: &str = "clusterip-policy/move";
+pub use clusterip_core::annotations::MOVE_ANNOTATION;
 
 /// What may be moved beside what can't be reached anyway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowed {
-    /// Any at all, but for those that ask for it.
+    /// Any at all, but for those that an administrator asks for.
     pub any: bool,
     /// Services with ready endpoints that work where they are.
     pub ready: bool,
@@ -40,7 +44,7 @@ pub enum Finding {
         /// Which.
         pools: Vec<String>,
     },
-    /// A move of it has begun, and is to be finished.
+    /// It looks as if a move of it has begun. Only a record tells whether that is so.
     HalfMoved,
     /// It belongs elsewhere.
     Misplaced(Box<Misplaced>),
@@ -62,23 +66,29 @@ pub struct Misplaced {
     pub pool: String,
     /// Why: the evidence in words.
     pub evidence: String,
-    /// Whether the move was asked for with the annotation.
-    pub asked_for: bool,
-    /// Where it goes, or why not.
+    /// Who asked for the move, if anybody did.
+    pub asked_by: AskedBy,
+    /// Whether it moves, or why not.
     pub verdict: Verdict,
 }
 
+/// Who asked for a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskedBy {
+    /// Nobody did: the controller found out.
+    Nobody,
+    /// The author of the Service, by the annotation [`MOVE_ANNOTATION`]. It skips what protects the Service itself:
+    /// its cooldown, and its ready endpoints.
+    Author,
+    /// An administrator, by a [`Request`] or by `clusterip move`. It skips every brake, too.
+    Administrator,
+}
+
 /// What is done about a misplaced Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It moves to these addresses, the primary first. They are held until it is settled.
-    Move {
-        /// All its addresses then: one that stays is among them.
-        to: Vec<IpAddr>,
-        /// Holds them.
-        evaluation: Box<Evaluation>,
-    },
-    /// What it was, somebody has taken.
-    Taken,
+    /// It moves, once [`hold_targets`] holds addresses for it.
+    Move,
     /// It stays.
     Report {
         /// The reason.
@@ -97,11 +107,16 @@ impl Misplaced {
     }
 }
 
-/// Looks at a Service as the stores show it. An address is held only for one that moves.
+/// Looks at a Service as the stores show it. `request` is what an administrator asks for it. No address is held.
 ///
 /// # Errors
 /// Where the policy does not answer.
-pub fn look(evaluator: &Evaluator, service: &Value, allowed: Allowed) -> Result<Finding, ModuleError> {
+pub fn look(
+    evaluator: &Evaluator,
+    service: &Value,
+    allowed: Allowed,
+    request: Option<&Request>,
+) -> Result<Finding, ModuleError> {
     let settings = evaluator.settings();
     let settings = &settings.settings;
     match unasked(settings, service) {
@@ -118,26 +133,31 @@ pub fn look(evaluator: &Evaluator, service: &Value, allowed: Allowed) -> Result<
     };
     let (namespace, name) = (namespace(service), name(service));
     let wish = text(service, &["metadata", "annotations", MOVE_ANNOTATION]);
-    let asked_for = wish == "now";
+    let asked_by = match (request, wish) {
+        (Some(_), _) => AskedBy::Administrator,
+        (None, "now") => AskedBy::Author,
+        (None, _) => AskedBy::Nobody,
+    };
     let report = |reason, detail: String| Verdict::Report { reason, detail };
     let lies_in: Vec<&Pool> = placement.lies_in.iter().filter_map(|name| settings.pool(name)).collect();
     let disturbed = {
         let snapshot = evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
         endpoints::disturbed(&snapshot, namespace, name, &lies_in)
     };
-    let verdict = if !allowed.any && !asked_for {
+    let verdict = if !allowed.any && asked_by != AskedBy::Administrator {
         report(Reason::Never, "nothing is moved here".to_owned())
     } else if wish == "never" {
         report(Reason::Never, format!("annotation {MOVE_ANNOTATION}: never"))
-    } else if text(service, &["spec", "type"]) == "LoadBalancer" && !allowed.load_balancers && !asked_for {
+    } else if text(service, &["spec", "type"]) == "LoadBalancer" && !allowed.load_balancers {
         report(Reason::LoadBalancer, "type LoadBalancer: a cloud might take its load balancer down".to_owned())
-    } else if disturbed > 0 && !allowed.ready && !asked_for {
+    } else if let Some(detail) = control_plane(evaluator, namespace, name, request) {
+        report(Reason::ControlPlane, detail)
+    } else if disturbed > 0 && !allowed.ready && asked_by == AskedBy::Nobody {
         report(Reason::ReadyEndpoints, format!("{disturbed} ready endpoints can be reached where it is"))
+    } else if answer.mutated_object.is_none() {
+        report(Reason::PoolFull, answer.audit().and_then(|audit| audit.reason).unwrap_or_default())
     } else {
-        match targets(evaluator, service)? {
-            Ok((to, evaluation)) => Verdict::Move { to, evaluation: Box::new(evaluation) },
-            Err(reason) => report(Reason::PoolFull, reason),
-        }
+        Verdict::Move
     };
     Ok(Finding::Misplaced(Box::new(Misplaced {
         namespace: namespace.to_owned(),
@@ -147,30 +167,72 @@ pub fn look(evaluator: &Evaluator, service: &Value, allowed: Allowed) -> Result<
         from: placement.addresses,
         pool,
         evidence: placement.evidence.unwrap_or_default(),
-        asked_for,
+        asked_by,
         verdict,
     })))
 }
 
-/// Another target for a Service that is on the move.
-pub fn another(evaluator: &Evaluator, service: &Value) -> Option<(Vec<IpAddr>, Evaluation)> {
-    targets(evaluator, &as_it_was(service)).ok()?.ok()
+/// Why a Service that the control plane calls stays; nothing for others, and where an administrator asks for it.
+fn control_plane(evaluator: &Evaluator, namespace: &str, name: &str, request: Option<&Request>) -> Option<String> {
+    if request.is_some_and(|request| request.control_plane) {
+        return None;
+    }
+    match evaluator.stores().control_plane_services().callers(namespace, name) {
+        Ok(callers) if callers.is_empty() => None,
+        Ok(callers) => Some(format!(
+            "{}: the API server could not call it while it moves; `clusterip move {MOVE_OPTION} {namespace}/{name}` moves \
+             it",
+            called_by(&callers)
+        )),
+        Err(unknown) => Some(unknown.to_string()),
+    }
 }
 
-/// Whether the policy would let a Service that is on the move have these addresses.
+/// Holds addresses for a Service that moves: all its addresses after the move, one that stays among them, and what
+/// holds them.
+///
+/// # Errors
+/// [`NoTarget`]
+pub fn hold_targets(evaluator: &Evaluator, service: &Value) -> Result<(Vec<IpAddr>, Evaluation), NoTarget> {
+    let evaluation = ask(evaluator, service, false).map_err(NoTarget::Unanswered)?;
+    let new = evaluation.answer.mutated_object.as_ref().map(addresses);
+    match (pool_of(&evaluation), new) {
+        (Some(pool), Some(new)) => Ok((merge(pool, &addresses(service), &new), evaluation)),
+        _ => Err(NoTarget::Full(evaluation.answer.audit().and_then(|audit| audit.reason).unwrap_or_default())),
+    }
+}
+
+/// Why there are no addresses for a Service that is to move.
+#[derive(Debug, Error)]
+pub enum NoTarget {
+    /// Its pool has none that is free.
+    #[error("{0}")]
+    Full(String),
+    /// The policy does not answer.
+    #[error(transparent)]
+    Unanswered(ModuleError),
+}
+
+/// Whether the policy would let a Service have these addresses. `service` is as it was before its move.
 pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) -> bool {
-    let Ok(evaluation) = ask(evaluator, &as_it_was(service), true) else { return false };
+    let Ok(evaluation) = ask(evaluator, service, true) else { return false };
     pool_of(&evaluation).is_some_and(|pool| addresses.iter().all(|address| fits(pool, *address)))
 }
 
-/// All addresses of a Service after a move, and what holds them; or why its pool has none.
-fn targets(evaluator: &Evaluator, service: &Value) -> Result<Result<(Vec<IpAddr>, Evaluation), String>, ModuleError> {
-    let evaluation = ask(evaluator, service, false)?;
-    let new = evaluation.answer.mutated_object.as_ref().map(addresses);
-    Ok(match (pool_of(&evaluation), new) {
-        (Some(pool), Some(new)) => Ok((merge(pool, &addresses(service), &new), evaluation)),
-        _ => Err(evaluation.answer.audit().and_then(|audit| audit.reason).unwrap_or_default()),
-    })
+/// Asks the policy about a Service as it would be written, with all its addresses.
+///
+/// # Errors
+/// Why the policy refuses it.
+pub fn judge(evaluator: &Evaluator, service: &Value) -> Result<(), String> {
+    let uid = text(service, &["metadata", "uid"]);
+    let request = ServiceRequest { uid, username: "clusterip", object: service, old: None, dry_run: true }.to_value();
+    let owner = Owner::new(namespace(service), name(service), "");
+    let subject = Subject { owner, own: addresses(service), dry_run: true };
+    let answer = evaluator.evaluate(&request, &subject).map_err(|error| error.to_string())?.answer;
+    match answer.accepted {
+        true => Ok(()),
+        false => Err(answer.message.unwrap_or_else(|| "the policy refuses it".to_owned())),
+    }
 }
 
 /// Asks the policy; a look holds nothing.
@@ -184,10 +246,9 @@ fn pool_of(evaluation: &Evaluation) -> Option<&Pool> {
     evaluation.settings.settings.pool(&evaluation.answer.audit()?.pool?)
 }
 
-/// A Service as it was before its move began, with what was changed in it since.
-fn as_it_was(service: &Value) -> Value {
-    let Ok(Some(journal)) = Journal::of(service) else { return service.clone() };
-    let mut spec = journal.spec;
+/// A Service as it was before its recorded move began, with the selector that it has now.
+pub fn as_it_was(service: &Value, journal: &Journal) -> Value {
+    let mut spec = journal.spec.clone();
     if let Some(selector) = service.pointer("/spec/selector") {
         spec.insert("selector".to_owned(), selector.clone());
     }

@@ -1,8 +1,9 @@
 //! What happens to Services that are there already: which of them are misplaced, and how they move.
 //!
-//! A move is [`mover`], which asks the API server; [`step`], which says what is next, given what is
-//! stored; and [`journal`], what is stored. [`spec_merge`] and [`field_ownership`] put back what was
-//! there, and leave alone what others changed meanwhile.
+//! A move is [`mover`], which asks the API server; [`step`], which says what is next; [`journal`], what a move
+//! remembers; and [`records`], where the journals are kept. [`spec_merge`] and [`field_ownership`] put back what was
+//! there, and leave alone what others changed meanwhile. [`queue`] shares the places among the namespaces, and
+//! [`requests`] is what administrators ask for.
 
 pub mod affected;
 pub mod alternatives;
@@ -10,6 +11,7 @@ pub mod approved;
 mod attempt;
 pub mod brakes;
 pub mod called;
+pub mod control_plane_services;
 pub mod endpoints;
 pub mod events;
 pub mod field_ownership;
@@ -22,9 +24,12 @@ pub mod misplaced;
 pub mod mover;
 pub mod outcome;
 pub mod ownership;
+pub mod queue;
 pub mod reconcile;
+pub mod records;
 pub mod refusal;
 pub mod replicas;
+pub mod requests;
 pub mod rival;
 pub mod run;
 pub mod spec_merge;

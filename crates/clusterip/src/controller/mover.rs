@@ -2,17 +2,18 @@
 //!
 //! # Expected flow
 //! A `ClusterIP` can't be changed, but a Service that has none may be given any: [`Mover::start`] makes
-//! the Service an `ExternalName` for some milliseconds, with the [journal](super::journal) of all that is
-//! needed to finish in an annotation, then gives it everything back, at the new address. [`super::step`]
-//! has the steps.
+//! the Service an `ExternalName` for some milliseconds, then gives it everything back, at the new address.
+//! Before that it writes a [record](super::records) of all that is needed to finish, into the server's namespace.
+//! [`super::step`] has the steps.
 //!
 //! # Guarantees
 //! - The Service is never deleted, nor created: its UID, and whatever hangs on it, stays.
 //! - Nothing is changed where the API server refuses the first write, which is tried by a dry run.
-//! - It may be cut off anywhere. [`Mover::resume`] finishes, from what is stored alone; it does so again
-//!   and again, and does nothing where nothing is left to do.
+//! - It may be cut off anywhere. [`Mover::resume`] finishes, from the record; it may be called again, and does
+//!   nothing where nothing is left to do. Before it restores an address or an external address, it asks the policy.
+//! - Nothing is written to a Service without a record of its move, whatever stands on the Service.
 //! - What others change meanwhile stays changed. Each write says which version it was made of.
-//! - It ends: after [`Limits::total`] with an error, and the journal left for [`Mover::resume`].
+//! - It ends: after [`Limits::total`] with an error, and the record left for [`Mover::resume`].
 //!
 //! # Caveats
 //! - Somebody else may take the old address, the new one, or a node port meanwhile: the next address that
@@ -32,9 +33,10 @@ use tokio::time::{Instant, sleep, timeout};
 use super::alternatives::Targets;
 use super::attempt::{Attempt, next_target, same_families};
 use super::field_ownership::MANAGER;
-use super::journal::{Journal, JournalError};
+use super::journal::Journal;
 use super::outcome::{Outcome, Unmoved, shown};
 use super::ownership::set_by_hand;
+use super::records::{RecordError, Records};
 use super::refusal::Refusal;
 use super::step::{self, Step};
 use crate::cluster::object::service_path;
@@ -58,7 +60,7 @@ pub struct Order {
     pub load_balancers: bool,
 }
 
-/// A move that is not finished. Where the Service has a journal by now, [`Mover::resume`] finishes.
+/// A move that is not finished. Where it is recorded by now, [`Mover::resume`] finishes.
 #[derive(Debug, Error)]
 pub enum MoveError {
     /// The Service can't be what it is said to be.
@@ -105,13 +107,13 @@ pub enum MoveError {
         /// How long it was tried.
         limit: Duration,
     },
-    /// The journal can't be written.
+    /// The record can't be read.
     #[error("{service}: {reason}")]
-    Journal {
+    Record {
         /// The Service.
         service: String,
         /// Why.
-        reason: JournalError,
+        reason: RecordError,
     },
 }
 
@@ -139,18 +141,25 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub struct Mover {
     client: Client,
+    records: Records,
     limits: Limits,
 }
 
 impl Mover {
-    /// A mover with the usual [`Limits`].
-    pub fn new(client: Client) -> Self {
-        Self::with_limits(client, Limits::default())
+    /// A mover with the usual [`Limits`], which records its moves in the server's `namespace`.
+    pub fn new(client: Client, namespace: &str) -> Self {
+        Self::with_limits(client, namespace, Limits::default())
     }
 
     /// A mover with other limits.
-    pub fn with_limits(client: Client, limits: Limits) -> Self {
-        Self { client, limits }
+    pub fn with_limits(client: Client, namespace: &str, limits: Limits) -> Self {
+        let records = Records::new(client.clone(), namespace);
+        Self { client, records, limits }
+    }
+
+    /// The records of its moves.
+    pub fn records(&self) -> &Records {
+        &self.records
     }
 
     /// Moves a Service. One that is on the move already is finished instead, wherever that leads.
@@ -178,20 +187,15 @@ impl Mover {
         }
     }
 
-    /// Finishes whatever a move has left on a Service, from its phase, or takes off what only looks so.
+    /// Finishes a recorded move, wherever it was cut off, and deletes its record.
     ///
     /// # Errors
     /// [`MoveError`]; it may be called again.
-    pub async fn resume(&self, service: &Value, targets: &dyn Targets) -> Result<Outcome, MoveError> {
-        let field = |name: &'static str| {
-            let value = service.get("metadata").and_then(|metadata| metadata.get(name)).and_then(Value::as_str);
-            value.ok_or(MoveError::Incomplete { what: "a Service".to_owned(), missing: name })
-        };
-        let mut run = Run::new(self, field("namespace")?, field("name")?, field("uid")?);
-        // What came from a watch may be stale.
+    pub async fn resume(&self, journal: &Journal, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+        let mut run = Run::new(self, &journal.namespace, &journal.name, &journal.uid);
         match run.read("read").await? {
-            Some(service) => run.finish(service, targets).await,
-            None => Ok(Outcome::Unmoved(Unmoved::Gone)),
+            Some(service) => run.finish(service, journal, targets).await,
+            None => run.gone().await,
         }
     }
 }
@@ -212,10 +216,14 @@ struct Run<'m> {
     uid: &'m str,
     since: Instant,
     pause: Duration,
-    /// What this run itself has ordered, and could not have.
+    /// What this run itself has ordered; none in a run that finishes what another has begun.
     ordered: Option<Vec<IpAddr>>,
     refused: Vec<IpAddr>,
     attempt: Option<Attempt>,
+    /// The journal that this run has recorded.
+    recorded: Option<Journal>,
+    /// Whether a release got no answer: it may still be carried out.
+    uncertain: bool,
 }
 
 impl<'m> Run<'m> {
@@ -230,6 +238,8 @@ impl<'m> Run<'m> {
             ordered: None,
             refused: Vec::new(),
             attempt: None,
+            recorded: None,
+            uncertain: false,
         }
     }
 
@@ -242,12 +252,27 @@ impl<'m> Run<'m> {
     }
 
     /// Begins a move of the Service that was read, and ends it.
-    async fn begin(&mut self, mut service: Value, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+    async fn begin(&mut self, service: Value, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+        let ended = self.move_from(service, order, targets).await;
+        // A record that outlives its move may be replayed. But where the API server has not answered, a release may
+        // still arrive, which needs it: then the next move of the Service deletes it, or the next leader.
+        if let (Ok(Outcome::Unmoved(_)), true, false) = (&ended, self.recorded.is_some(), self.uncertain) {
+            self.discard().await;
+        }
+        ended
+    }
+
+    async fn move_from(
+        &mut self,
+        mut service: Value,
+        order: &Order,
+        targets: &dyn Targets,
+    ) -> Result<Outcome, MoveError> {
         let mut to = order.addresses.clone();
         let was_by_hand = set_by_hand(&service);
         loop {
-            if step::next(&service) != Step::AtHome {
-                return self.finish(service, targets).await;
+            if step::looks_half_moved(&service) {
+                return self.finish_recorded(service, targets).await;
             }
             if let Some(unmoved) = step::unmovable(&service, &to, order.load_balancers) {
                 return Ok(Outcome::Unmoved(unmoved));
@@ -265,8 +290,8 @@ impl<'m> Run<'m> {
                 }
             } else {
                 self.ordered = Some(to.clone());
-                if let Some(released) = self.release(&service, &to, &order.why).await? {
-                    return self.finish(released, targets).await;
+                if let Some((released, journal)) = self.release(&service, &to, &order.why).await? {
+                    return self.finish(released, &journal, targets).await;
                 }
             }
             match self.read("read").await? {
@@ -278,21 +303,39 @@ impl<'m> Run<'m> {
         }
     }
 
-    /// Does what is left to do.
-    async fn finish(&mut self, mut service: Value, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+    /// Finishes a move that looks begun, if it is recorded.
+    async fn finish_recorded(&mut self, service: Value, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+        let recorded = match self.recorded.take() {
+            Some(journal) => Some(journal),
+            None => self.record().await?,
+        };
+        match recorded {
+            Some(journal) => self.finish(service, &journal, targets).await,
+            None => Ok(Outcome::Unmoved(Unmoved::NotRecorded)),
+        }
+    }
+
+    /// Does what is left to do of a recorded move.
+    async fn finish(
+        &mut self,
+        mut service: Value,
+        journal: &Journal,
+        targets: &dyn Targets,
+    ) -> Result<Outcome, MoveError> {
         let mut reached = Outcome::Unmoved(Unmoved::NotMoving);
-        let mut status_done = false;
-        let mut ownership_refused = false;
+        let (mut skip_status, mut keep_owners) = (false, false);
         loop {
-            let mut next = step::next(&service);
-            if let Step::RestoreStatus(journal) = &next
-                && status_done
-            {
-                let ending = step::ending(&service, journal);
-                next = Step::Forget { journal: Some(journal.clone()), ending };
+            let mut next = step::next(&service, journal);
+            if next == Step::RestoreStatus && skip_status {
+                next = Step::Forget;
             }
             let (name, result) = match next {
+                // The record stays until a release that is on its way can't arrive any more.
+                Step::AtHome if step::may_still_begin(&service, journal) => {
+                    return Ok(Outcome::Unmoved(Unmoved::NotBegun));
+                }
                 Step::AtHome => {
+                    self.discard().await;
                     return Ok(match reached {
                         Outcome::Overtaken { from, why, .. } => {
                             Outcome::Overtaken { from, now: addresses(&service), why }
@@ -300,29 +343,30 @@ impl<'m> Run<'m> {
                         reached => reached,
                     });
                 }
-                Step::Place(journal) => {
-                    // Should somebody take all of ours off at once, this is how it will have ended.
-                    reached = step::ending(&service, &journal);
-                    match self.place(&service, &journal, targets).await? {
+                Step::Place => {
+                    // A user may take the Service out of the move: this is how the move has ended then.
+                    reached = self.ending(&service, journal);
+                    match self.place(&service, journal, targets).await? {
                         Ok(Placing::Again) => continue,
                         Ok(Placing::Done(written)) => ("place", Ok(written)),
                         Err(refusal) => ("place", Err(refusal)),
                     }
                 }
-                Step::RestoreStatus(journal) => {
-                    let result = self.put("/status", &step::with_status(&service, &journal)).await;
-                    status_done = result.is_ok();
+                Step::RestoreStatus if !journal.load_balancer.as_ref().is_some_and(|old| targets.may_show(old)) => {
+                    skip_status = true;
+                    continue;
+                }
+                Step::RestoreStatus => {
+                    let result = self.put("/status", &step::with_status(&service, journal)).await;
+                    skip_status = result.is_ok();
                     ("status", result)
                 }
-                Step::Forget { mut journal, ending } => {
-                    reached = ending;
-                    if let Some(journal) = journal.as_deref_mut().filter(|_| ownership_refused) {
-                        journal.managed_fields.clear();
-                    }
-                    let result = self.put("", &step::forgotten(&service, journal.as_deref())).await;
-                    // Owners that nobody wrote like this are not worth an annotation that never ends.
-                    if matches!(result, Err(Refusal::Refused(_))) && !ownership_refused {
-                        ownership_refused = true;
+                Step::Forget => {
+                    reached = self.ending(&service, journal);
+                    let result = self.put("", &step::forgotten(&service, journal, keep_owners)).await;
+                    // Owners that the API server does not take are not worth a move that never ends.
+                    if matches!(result, Err(Refusal::Refused(_))) && !keep_owners {
+                        keep_owners = true;
                         continue;
                     }
                     ("forget", result)
@@ -337,11 +381,26 @@ impl<'m> Run<'m> {
                     self.wait(name, &refusal).await?;
                     match self.read(name).await? {
                         Some(service) => service,
-                        None => return Ok(Outcome::Unmoved(Unmoved::Gone)),
+                        None => return self.gone().await,
                     }
                 }
             };
         }
+    }
+
+    /// The Service is gone, and with it all that its record is good for.
+    async fn gone(&self) -> Result<Outcome, MoveError> {
+        self.discard().await;
+        Ok(Outcome::Unmoved(Unmoved::Gone))
+    }
+
+    /// How the move ends with the Service as it is.
+    fn ending(&self, service: &Value, journal: &Journal) -> Outcome {
+        let (to, notes) = match &self.attempt {
+            Some(attempt) => (attempt.addresses(), attempt.notes.as_slice()),
+            None => (journal.to.as_slice(), [].as_slice()),
+        };
+        step::ending(service, journal, to, notes)
     }
 
     /// Gives the Service an address, or makes up another attempt where this one is refused.
@@ -352,12 +411,15 @@ impl<'m> Run<'m> {
         targets: &dyn Targets,
     ) -> Result<Result<Placing, Refusal>, MoveError> {
         let (ordered, refused) = (self.ordered.as_deref(), self.refused.as_slice());
+        let resumed = ordered.is_none();
         let attempt = self.attempt.get_or_insert_with(|| Attempt::first(journal, ordered, refused, targets));
-        let body = step::placed(service, journal, &attempt.placement, &attempt.without, &attempt.notes);
-        let body = match body {
-            Ok(body) => body,
-            Err(reason) => return Err(self.journal(reason)),
-        };
+        let body = step::placed(service, journal, &attempt.placement, &attempt.without);
+        if resumed
+            && let Err(reason) = targets.judge(&body)
+            && attempt.after_judgement(journal, step::has_external(&body), &reason)
+        {
+            return Ok(Ok(Placing::Again));
+        }
         let refusal = match self.put("", &body).await {
             Ok(written) => return Ok(Ok(Placing::Done(written))),
             Err(refusal) => refusal,
@@ -371,30 +433,88 @@ impl<'m> Run<'m> {
             _ => return Ok(Err(refusal)),
         };
         tracing::debug!(service = %self.label(), %refusal, another, "placing was refused");
-        // Whatever it was, the Service must not stay without an address: it is tried as long as possible.
-        Ok(match another {
-            true => Ok(Placing::Again),
-            false => Err(Refusal::Trouble(refusal.to_string())),
+        Ok(match (another, refusal) {
+            (true, _) => Ok(Placing::Again),
+            // Nothing else can be tried now. The move stays recorded, and is tried again later, ever more rarely.
+            (false, refusal @ Refusal::Refused(_)) => Err(refusal),
+            (false, refusal) => Err(Refusal::Trouble(refusal.to_string())),
         })
     }
 
     /// Releases the address; nothing where the Service was changed meanwhile, and must be read again.
-    async fn release(&mut self, service: &Value, to: &[IpAddr], why: &str) -> Result<Option<Value>, MoveError> {
+    async fn release(
+        &mut self,
+        service: &Value,
+        to: &[IpAddr],
+        why: &str,
+    ) -> Result<Option<(Value, Journal)>, MoveError> {
         let mut journal = step::beginning(service, to, why);
-        for query in ["?dryRun=All", ""] {
-            let body = step::released(service, &journal).map_err(|reason| self.journal(reason))?;
-            match self.put(query, &body).await {
-                Ok(written) if query.is_empty() => return Ok(Some(written)),
-                Ok(tried) => {
-                    journal.released = tried.get("spec").and_then(Value::as_object).cloned().unwrap_or_default()
-                }
-                Err(refusal) => {
-                    self.wait("release", &refusal).await?;
-                    return Ok(None);
-                }
+        let body = step::released(service, &journal);
+        match self.put("?dryRun=All", &body).await {
+            Ok(tried) => {
+                journal.released = tried.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
+            }
+            Err(refusal) => return self.unreleased(&refusal).await,
+        }
+        if let Err(refusal) = self.keep(&journal).await {
+            return self.unreleased(&refusal).await;
+        }
+        match self.put("", &body).await {
+            Ok(written) => Ok(Some((written, journal))),
+            Err(refusal) => {
+                self.uncertain |= matches!(refusal, Refusal::Trouble(_));
+                self.unreleased(&refusal).await
             }
         }
+    }
+
+    /// The release failed, or may have. The record of a move that will not begin is deleted.
+    async fn unreleased(&mut self, refusal: &Refusal) -> Result<Option<(Value, Journal)>, MoveError> {
+        if matches!(refusal, Refusal::Refused(_)) && self.recorded.take().is_some() {
+            self.discard().await;
+        }
+        self.wait("release", refusal).await?;
         Ok(None)
+    }
+
+    /// Records the journal, in place of what an earlier try of this run, or another run, has recorded of this
+    /// Service without beginning the move.
+    async fn keep(&mut self, journal: &Journal) -> Result<(), Refusal> {
+        let creation = || self.mover.records.creation(journal).map_err(Refusal::Refused);
+        let mut kept = match &self.recorded {
+            Some(recorded) => Some(recorded.clone()),
+            None => match self.send(creation()?).await {
+                Err(Refusal::Conflict) => self.record().await.map_err(|error| Refusal::Trouble(error.to_string()))?,
+                created => {
+                    created?;
+                    Some(journal.clone())
+                }
+            },
+        };
+        // An earlier request to release may still arrive as long as the Service is as it was. The record that it
+        // needs is as good as another. One of an older state of the Service is of no use any more.
+        if kept.as_ref().is_some_and(|kept| kept.resource_version != journal.resource_version) {
+            self.discard().await;
+            kept = None;
+        }
+        if kept.is_none() {
+            self.send(creation()?).await?;
+        }
+        self.recorded = Some(journal.clone());
+        Ok(())
+    }
+
+    /// Deletes the record. One that stays is deleted by the next leader.
+    async fn discard(&self) {
+        if let Err(error) = self.mover.records.delete(self.uid).await {
+            tracing::warn!(service = %self.label(), %error, "the record of a move that has ended was not deleted");
+        }
+    }
+
+    /// The recorded journal of this Service.
+    async fn record(&self) -> Result<Option<Journal>, MoveError> {
+        let found = self.mover.records.get(self.uid).await;
+        found.map_err(|reason| MoveError::Record { service: self.label(), reason })
     }
 
     /// The first of the new addresses that somebody has.
@@ -452,10 +572,6 @@ impl<'m> Run<'m> {
         Ok(())
     }
 
-    fn journal(&self, reason: JournalError) -> MoveError {
-        MoveError::Journal { service: self.label(), reason }
-    }
-
     async fn put(&self, suffix: &str, service: &Value) -> Result<Value, Refusal> {
         let separator = if suffix.contains('?') { '&' } else { '?' };
         let path = format!("{}{suffix}{separator}fieldManager={MANAGER}", self.path());
@@ -469,7 +585,10 @@ impl<'m> Run<'m> {
             None => Vec::new(),
         };
         let request = Request::builder().method(method).uri(path).header("content-type", "application/json").body(body);
-        let request = request.map_err(|error| invalid(&error))?;
+        self.send(request.map_err(|error| invalid(&error))?).await
+    }
+
+    async fn send(&self, request: Request<Vec<u8>>) -> Result<Value, Refusal> {
         match timeout(self.mover.limits.request, self.mover.client.request::<Value>(request)).await {
             Ok(answer) => answer.map_err(|error| Refusal::of(&error)),
             Err(_) => {

@@ -46,19 +46,6 @@ pub enum Outcome {
         /// Why it was ordered.
         why: String,
     },
-    /// It stood there as if on the move, without what is needed to finish: it was made a Service with an
-    /// address again.
-    Rebuilt {
-        /// Its addresses now.
-        to: Vec<IpAddr>,
-        /// What was found.
-        notes: Vec<String>,
-    },
-    /// Something of ours, or made to look so, was taken off a Service that did not need it.
-    Cleaned {
-        /// What was found.
-        found: String,
-    },
     /// Nothing was written.
     Unmoved(Unmoved),
 }
@@ -89,6 +76,10 @@ pub enum Unmoved {
     },
     /// Nothing of a move is on it.
     NotMoving,
+    /// A move of it is recorded, and has not begun. Its first write got no answer, and may still arrive.
+    NotBegun,
+    /// It looks as if on the move, and no move of it is recorded: it is left alone.
+    NotRecorded,
 }
 
 impl Outcome {
@@ -99,8 +90,7 @@ impl Outcome {
             Self::Kept { .. } => "AddressKept",
             Self::Elsewhere { .. } => "AddressMovedElsewhere",
             Self::Overtaken { .. } => "MoveOvertaken",
-            Self::Rebuilt { .. } => "AddressRebuilt",
-            Self::Cleaned { .. } => "MoveCleaned",
+            Self::Unmoved(Unmoved::NotRecorded) => "MoveNotRecorded",
             Self::Unmoved(_) => "AddressNotMoved",
         }
     }
@@ -109,7 +99,7 @@ impl Outcome {
     pub fn is_warning(&self) -> bool {
         match self {
             Self::Moved { notes, .. } => !notes.is_empty(),
-            Self::Unmoved(unmoved) => matches!(unmoved, Unmoved::NoTarget { .. }),
+            Self::Unmoved(unmoved) => matches!(unmoved, Unmoved::NoTarget { .. } | Unmoved::NotRecorded),
             _ => true,
         }
     }
@@ -143,8 +133,6 @@ impl fmt::Display for Outcome {
                 let (from, now) = (shown(from), shown(now));
                 write!(f, "left at {now}, since somebody changed it while it moved from {from}{}", because(why))
             }
-            Self::Rebuilt { to, notes } => write!(f, "given the address {}{}", shown(to), but(notes)),
-            Self::Cleaned { found } => write!(f, "cleaned: {found}"),
             Self::Unmoved(unmoved) => write!(f, "not moved: {unmoved}"),
         }
     }
@@ -163,6 +151,12 @@ impl fmt::Display for Unmoved {
             Self::There => f.write_str("it has that address"),
             Self::NoTarget { taken } => write!(f, "no address to move to is free; taken: {}", shown(taken)),
             Self::NotMoving => f.write_str("nothing of a move is on it"),
+            Self::NotBegun => f.write_str("its recorded move has not begun"),
+            Self::NotRecorded => f.write_str(
+                "it looks as if a move of it had begun (annotation clusterip-policy/moving, or externalName \
+                 moving.invalid), but no move of it is recorded, so it is left alone; to have it managed again, remove \
+                 the annotation, and set spec.type back where it is ExternalName",
+            ),
         }
     }
 }

@@ -29,14 +29,18 @@ pub fn chosen_by_hand(service: &Value) -> Option<bool> {
     )
 }
 
-/// Of `metadata.managedFields` what [`chosen_by_hand`] reads: who owns an address, or that nobody does.
+/// Of `metadata.managedFields` what [`chosen_by_hand`] reads: an owner of an address, or that nobody owns it. There
+/// may be any number of owners, by server-side apply: one that is not the mover is enough.
 pub fn of_address(managers: &[Manager]) -> Vec<Value> {
     let mut kept = Vec::new();
-    for Manager { name, spec } in managers {
+    let (own, others): (Vec<&Manager>, Vec<&Manager>) =
+        managers.iter().partition(|manager| manager.name.as_deref() == Some(MANAGER));
+    for Manager { name, spec } in others.into_iter().chain(own) {
         let owned = OWNED.iter().filter(|field| spec.iter().any(|owned| owned == *field));
         let owned: Map<String, Value> = owned.map(|field| ((*field).to_owned(), json!({}))).collect();
         if !owned.is_empty() {
             kept.push(json!({"manager": name, "fieldsV1": {"f:spec": owned}}));
+            break;
         }
     }
     if kept.is_empty() { vec![json!({})] } else { kept }

@@ -3,31 +3,40 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use http::Request;
 use kube::Client;
 use serde_json::Value;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use super::affected::Id;
 use super::alternatives::Alternatives;
 use super::brakes::{Brake, Brakes};
 use super::events::{Told, tell};
-use super::misplaced::{self, Allowed, Finding, MOVE_ANNOTATION, Misplaced, Verdict};
+use super::journal::Journal;
+use super::misplaced::{self, Allowed, AskedBy, Finding, MOVE_ANNOTATION, Misplaced, NoTarget, Verdict};
 use super::mover::{MoveError, Mover, Order};
 use super::outcome::{Outcome, Unmoved};
 use super::ownership::set_by_hand;
+use super::records::RecordError;
 use super::replicas::Agreement;
+use super::requests::{self, Requests};
+use super::step;
+use crate::background;
 use crate::cluster::failure::words;
+use crate::cluster::ledger::Owner;
 use crate::cluster::object::{service_path, text};
 use crate::cluster::snapshot::addresses;
 use crate::evaluator::{Evaluation, Evaluator};
 use crate::metrics::{Metrics, Misplaced as Reason, MoveResult};
 
-/// How soon a Service is looked at again whose move did not end.
+/// How soon a Service is looked at again whose move did not end, the first time; then twice as late each time …
 const UNFINISHED: Duration = Duration::from_secs(2);
+/// … up to this.
+const MOST_RARELY: Duration = Duration::from_secs(300);
+/// How long a request may still be carried out whose sender is gone: longer than an API server works on one.
+const RELEASE_ARRIVES: Duration = Duration::from_secs(90);
 /// How soon one is looked at again that has changed since the stores saw it.
 const STALE: Duration = Duration::from_millis(200);
 /// How soon one is looked at again that can't move, for reasons that no change here tells of.
@@ -64,14 +73,37 @@ pub struct Reconciler {
     evaluator: Evaluator,
     client: Client,
     mover: Mover,
+    /// The server's namespace.
+    namespace: String,
+    requests: Requests,
     metrics: Arc<Metrics>,
     allowed: Allowed,
     /// What the other replicas go by; none where there are no others.
     agreement: Option<watch::Receiver<Agreement>>,
-    /// A look computes: more at once would make none faster, and the webhook's answers slower.
-    looks: Arc<Semaphore>,
     brakes: Mutex<Brakes>,
     found: Mutex<Found>,
+    /// Moves that another leader has left, by Service.
+    left: Mutex<BTreeMap<Id, Left>>,
+}
+
+/// A move that another leader has left.
+#[derive(Clone)]
+struct Left {
+    /// The UID of the Service, by which the record is found.
+    uid: String,
+    /// When this process has read the record first.
+    since: Instant,
+}
+
+/// What is left to do about a Service whose move another leader has left.
+enum AfterLeft {
+    /// The move has ended: the Service is looked at as any other.
+    Reconcile,
+    /// The move has not begun, but may still begin for so long. The Service is looked at as any other, and once more
+    /// after that time.
+    LookAgain(Duration),
+    /// The move could not be finished.
+    TryAgain(Next),
 }
 
 /// What is known of Services that are not where they belong.
@@ -81,21 +113,25 @@ struct Found {
     misplaced: BTreeMap<Id, (Reason, String)>,
     /// Those that no pool is for, with the pools that they lie in.
     squatters: BTreeMap<Id, Vec<String>>,
+    /// How often the move of each has failed, one after the other.
+    failures: BTreeMap<Id, u32>,
 }
 
 impl Reconciler {
-    /// Moves by these evaluations, as far as it is allowed.
-    pub fn new(evaluator: Evaluator, client: Client, metrics: Arc<Metrics>, allowed: Allowed) -> Self {
+    /// Moves by these evaluations, as far as it is allowed. Moves are recorded in the server's `namespace`.
+    pub fn new(evaluator: Evaluator, client: Client, namespace: &str, metrics: Arc<Metrics>, allowed: Allowed) -> Self {
         Self {
-            mover: Mover::new(client.clone()),
+            mover: Mover::new(client.clone(), namespace),
+            namespace: namespace.to_owned(),
+            requests: Requests::default(),
             evaluator,
             client,
             metrics,
             allowed,
             agreement: None,
-            looks: Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from))),
             brakes: Mutex::default(),
             found: Mutex::default(),
+            left: Mutex::default(),
         }
     }
 
@@ -118,6 +154,29 @@ impl Reconciler {
     /// What may be moved.
     pub fn allowed(&self) -> Allowed {
         self.allowed
+    }
+
+    /// The requests of administrators.
+    pub fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    /// Reads which moves other leaders have left, and tells their Services: each is finished when it is reconciled.
+    ///
+    /// # Errors
+    /// [`RecordError`]
+    pub async fn find_left_moves(&self) -> Result<Vec<Id>, RecordError> {
+        let journals = self.mover.records().list().await?;
+        let since = Instant::now();
+        let left = |journal: Journal| ((journal.namespace, journal.name), Left { uid: journal.uid, since });
+        let found: BTreeMap<Id, Left> = journals.into_iter().map(left).collect();
+        let ids = found.keys().cloned().collect();
+        *self.left() = found;
+        Ok(ids)
+    }
+
+    fn left(&self) -> MutexGuard<'_, BTreeMap<Id, Left>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The brakes.
@@ -151,23 +210,67 @@ impl Reconciler {
 
     /// Looks at a Service as the stores show it, and does what is right.
     pub async fn reconcile(self: &Arc<Self>, id: &Id) -> Next {
+        let left = self.left().get(id).cloned();
+        let Some(left) = left else { return self.reconcile_stored(id).await };
+        match self.finish_left(id, &left).await {
+            AfterLeft::Reconcile => self.reconcile_stored(id).await,
+            AfterLeft::LookAgain(rest) => match self.reconcile_stored(id).await {
+                Next::After(pause) => Next::After(pause.min(rest)),
+                Next::Change => Next::After(rest),
+            },
+            AfterLeft::TryAgain(next) => next,
+        }
+    }
+
+    /// Finishes a move that another leader has left.
+    async fn finish_left(&self, id: &Id, left: &Left) -> AfterLeft {
+        let recorded = match self.mover.records().get(&left.uid).await {
+            Ok(recorded) => recorded,
+            Err(error) => {
+                tracing::warn!(namespace = id.0, name = id.1, %error, "whether a move is to be finished is not known");
+                return AfterLeft::TryAgain(self.after_failure(id));
+            }
+        };
+        if let Some(journal) = recorded {
+            let ended = self.finish(&journal).await;
+            if ended.is_err() {
+                return AfterLeft::TryAgain(self.after(id, &ended));
+            }
+            if matches!(ended, Ok(Outcome::Unmoved(Unmoved::NotBegun))) {
+                let rest = RELEASE_ARRIVES.saturating_sub(left.since.elapsed());
+                if !rest.is_zero() {
+                    return AfterLeft::LookAgain(rest);
+                }
+                if let Err(error) = self.mover.records().delete(&journal.uid).await {
+                    tracing::warn!(namespace = id.0, name = id.1, %error, "the record of a move that never began stays");
+                }
+            }
+        }
+        self.left().remove(id);
+        AfterLeft::Reconcile
+    }
+
+    /// Looks at a Service as the stores show it, and does what is right.
+    async fn reconcile_stored(self: &Arc<Self>, id: &Id) -> Next {
         let Some(service) = self.stored(id) else {
             self.settled(id);
+            self.answer_request(id).await;
             return Next::Change;
         };
-        match self.look(service.clone()).await {
+        match self.look(id, service.clone()).await {
             Ok(Finding::InPlace) => {
                 self.settled(id);
-                self.drop_wish(id, &service).await
+                self.heard(id, &service).await
             }
             Ok(Finding::Squats { pools }) => {
                 self.settled(id);
                 self.found().squatters.insert(id.clone(), pools);
-                self.drop_wish(id, &service).await
+                self.heard(id, &service).await
             }
             Ok(Finding::HalfMoved) => {
-                let ended = self.finish(id, &service).await;
-                self.after(id, &ended)
+                let next = self.half_moved(id, &service).await;
+                self.answer_request(id).await;
+                next
             }
             Ok(Finding::Misplaced(_)) if !self.agrees() => Next::After(DISAGREEMENT),
             Ok(Finding::Misplaced(misplaced)) => self.misplaced(id, &service, *misplaced).await,
@@ -178,20 +281,52 @@ impl Reconciler {
         }
     }
 
-    async fn look(self: &Arc<Self>, service: Value) -> Result<Finding, String> {
-        let turn = Arc::clone(&self.looks).acquire_owned().await.map_err(|error| error.to_string())?;
-        let this = Arc::clone(self);
-        let look = move || {
-            // No address is held, nor claimed, for one that has to wait.
-            let allowed = Allowed { any: this.allowed.any && this.agrees(), ..this.allowed };
-            let found = misplaced::look(&this.evaluator, &service, allowed).map_err(|error| error.to_string());
-            drop(turn);
-            found
+    /// A Service looks half moved: its move is finished if it is recorded. Else it is left alone, since anybody who
+    /// may write the Service can make it look so.
+    async fn half_moved(&self, id: &Id, service: &Value) -> Next {
+        let live = match self.live(id).await {
+            // The stores were behind.
+            Ok(None) => return Next::Change,
+            Ok(Some(live)) if !step::looks_half_moved(&live) => return Next::Change,
+            Ok(Some(live)) => live,
+            Err(error) => {
+                tracing::warn!(namespace = id.0, name = id.1, error = words(&error), "the service can't be read");
+                return self.after_failure(id);
+            }
         };
-        tokio::task::spawn_blocking(look).await.map_err(|error| error.to_string())?
+        match self.mover.records().get(text(&live, &["metadata", "uid"])).await {
+            Ok(Some(journal)) => {
+                let ended = self.finish(&journal).await;
+                self.after(id, &ended)
+            }
+            Ok(None) => {
+                let outcome = Outcome::Unmoved(Unmoved::NotRecorded);
+                let note = outcome.to_string();
+                if self.remember(id, Reason::NotRecorded, &note) {
+                    tracing::warn!(namespace = id.0, name = id.1, %outcome, "move");
+                    let uid = text(service, &["metadata", "uid"]);
+                    tell(&self.client, id, Told { uid, warning: true, reason: outcome.reason(), note }).await;
+                }
+                Next::Change
+            }
+            Err(error) => {
+                tracing::warn!(namespace = id.0, name = id.1, %error, "whether a move is to be finished is not known");
+                self.after_failure(id)
+            }
+        }
     }
 
-    async fn misplaced(self: &Arc<Self>, id: &Id, service: &Value, mut misplaced: Misplaced) -> Next {
+    async fn look(self: &Arc<Self>, id: &Id, service: Value) -> Result<Finding, String> {
+        let request = self.requests.of(id, text(&service, &["metadata", "uid"]));
+        let this = Arc::clone(self);
+        let look = move || {
+            misplaced::look(&this.evaluator, &service, this.allowed, request.as_ref())
+                .map_err(|error| error.to_string())
+        };
+        background::run(look).await.map_err(|error| error.to_string())?
+    }
+
+    async fn misplaced(self: &Arc<Self>, id: &Id, service: &Value, misplaced: Misplaced) -> Next {
         let live = match self.movable(id, &misplaced).await {
             Ok(Movable::Yes(live)) => Ok(live),
             Ok(Movable::Changed) => return Next::After(STALE),
@@ -199,27 +334,56 @@ impl Reconciler {
             Ok(Movable::SetByHand) => Err((Reason::ByHand, BY_HAND.to_owned())),
             Err(error) => {
                 tracing::warn!(namespace = id.0, name = id.1, error = words(&error), "the service can't be read");
-                return Next::After(UNFINISHED);
+                return self.after_failure(id);
             }
         };
-        let (live, to, evaluation) = match (live, std::mem::replace(&mut misplaced.verdict, Verdict::Taken)) {
-            (Err((reason, detail)), _) | (Ok(_), Verdict::Report { reason, detail }) => {
-                self.report(id, &misplaced, reason, &detail).await;
-                self.drop_wish(id, service).await;
-                return Next::After(REPORTED);
+        let live = match (live, &misplaced.verdict) {
+            (Err((reason, detail)), _) => return self.stays(id, service, &misplaced, reason, &detail).await,
+            (Ok(_), Verdict::Report { reason, detail }) => {
+                return self.stays(id, service, &misplaced, *reason, detail).await;
             }
-            (Ok(live), Verdict::Move { to, evaluation }) => (live, to, evaluation),
-            (Ok(_), Verdict::Taken) => return Next::Change,
+            (Ok(live), Verdict::Move) => live,
         };
-        let braked = self.brakes().take(id, misplaced.asked_for, Instant::now());
+        let braked = self.brakes().take(id, misplaced.asked_by, Instant::now());
         if let Err(brake) = braked {
-            return self.brake(id, &misplaced, brake).await;
+            return self.brake(id, service, &misplaced, brake).await;
         }
+        // Only now addresses are held: what has to wait holds none.
+        let (to, evaluation) = match self.hold_targets(service.clone()).await {
+            Ok(held) => held,
+            Err(detail) => return self.stays(id, service, &misplaced, Reason::PoolFull, &detail).await,
+        };
         self.remember(id, Reason::Moving, &misplaced.why());
         let ended = self.carry_out(*live, &misplaced, to, evaluation).await;
         let next = self.after(id, &ended);
-        self.drop_wish(id, service).await;
+        self.heard(id, service).await;
         next
+    }
+
+    /// A misplaced Service stays where it is: that is reported, and the wish to move it was heard.
+    async fn stays(&self, id: &Id, service: &Value, misplaced: &Misplaced, reason: Reason, detail: &str) -> Next {
+        self.report(id, misplaced, reason, detail).await;
+        self.heard(id, service).await;
+        Next::After(REPORTED)
+    }
+
+    /// The journal of the Service with this UID, if a move of it is recorded.
+    ///
+    /// # Errors
+    /// [`RecordError`]
+    pub async fn recorded(&self, uid: &str) -> Result<Option<Journal>, RecordError> {
+        self.mover.records().get(uid).await
+    }
+
+    /// Holds addresses for a Service that moves, and tells them.
+    ///
+    /// # Errors
+    /// Why there are none, in words.
+    pub async fn hold_targets(self: &Arc<Self>, service: Value) -> Result<(Vec<IpAddr>, Box<Evaluation>), String> {
+        let this = Arc::clone(self);
+        let hold = move || misplaced::hold_targets(&this.evaluator, &service);
+        let held = background::run(hold).await.map_err(|error| error.to_string())?;
+        held.map(|(to, evaluation)| (to, Box::new(evaluation))).map_err(|error: NoTarget| error.to_string())
     }
 
     /// Whether a misplaced Service may be moved, as the API server has it now.
@@ -249,6 +413,9 @@ impl Reconciler {
         evaluation: Box<Evaluation>,
     ) -> Result<Outcome, MoveError> {
         evaluation.settle(&to);
+        // The old address is its way back, as long as the move lasts.
+        let owner = Owner::new(&misplaced.namespace, &misplaced.name, "");
+        misplaced.from.iter().for_each(|address| self.evaluator.note_chosen_by_hand(*address, &owner));
         let targets = Alternatives::new(&self.evaluator, &live);
         let order = Order {
             namespace: misplaced.namespace.clone(),
@@ -256,13 +423,15 @@ impl Reconciler {
             uid: misplaced.uid.clone(),
             addresses: to.clone(),
             why: misplaced.why(),
-            load_balancers: self.allowed.load_balancers || misplaced.asked_for,
+            load_balancers: self.allowed.load_balancers,
         };
         let ended = self.mover.start_from(live, &order, &targets).await;
         // What it has got stays held until it is seen; what it might have got after a failure, for a while.
         let unused: Vec<IpAddr> = match &ended {
-            Ok(Outcome::Moved { to: got, .. }) => to.into_iter().filter(|address| !got.contains(address)).collect(),
-            Ok(_) => to,
+            Ok(Outcome::Moved { to: got, .. }) => {
+                to.into_iter().chain(misplaced.from.clone()).filter(|address| !got.contains(address)).collect()
+            }
+            Ok(_) => to.into_iter().chain(misplaced.from.clone()).collect(),
             Err(_) => Vec::new(),
         };
         self.evaluator.ledger().release(&unused);
@@ -270,14 +439,16 @@ impl Reconciler {
         ended
     }
 
-    /// Finishes a move that was begun, by whomever, and tells of it.
+    /// Finishes a recorded move, and tells of it.
     ///
     /// # Errors
     /// As [`Self::carry_out`].
-    pub async fn finish(&self, id: &Id, service: &Value) -> Result<Outcome, MoveError> {
-        let targets = Alternatives::new(&self.evaluator, service);
-        let ended = self.mover.resume(service, &targets).await;
-        self.tell_end(id, text(service, &["metadata", "uid"]), &ended).await;
+    pub async fn finish(&self, journal: &Journal) -> Result<Outcome, MoveError> {
+        let id = (journal.namespace.clone(), journal.name.clone());
+        let live = self.live(&id).await.ok().flatten().unwrap_or_default();
+        let targets = Alternatives::new(&self.evaluator, &misplaced::as_it_was(&live, journal));
+        let ended = self.mover.resume(journal, &targets).await;
+        self.tell_end(&id, &journal.uid, &ended).await;
         ended
     }
 
@@ -292,16 +463,16 @@ impl Reconciler {
                 return tell(&self.client, id, told).await;
             }
         };
-        if let Outcome::Unmoved(Unmoved::NotMoving | Unmoved::Gone) = outcome {
+        if let Outcome::Unmoved(Unmoved::NotMoving | Unmoved::NotBegun | Unmoved::Gone) = outcome {
             // The stores were behind: somebody finished it, or deleted it. That is no news to anybody.
             return tracing::debug!(namespace, name, %outcome, "nothing to move");
         }
         self.metrics.moved(match outcome {
             Outcome::Moved { .. } => MoveResult::Moved,
             Outcome::Kept { .. } => MoveResult::Kept,
-            Outcome::Elsewhere { .. } | Outcome::Rebuilt { .. } => MoveResult::Unmanaged,
+            Outcome::Elsewhere { .. } => MoveResult::Unmanaged,
             Outcome::Overtaken { .. } => MoveResult::UserChanged,
-            Outcome::Cleaned { .. } | Outcome::Unmoved(_) => MoveResult::Nothing,
+            Outcome::Unmoved(_) => MoveResult::Nothing,
         });
         if outcome.is_warning() {
             tracing::warn!(namespace, name, %outcome, "move");
@@ -323,13 +494,24 @@ impl Reconciler {
                 self.settled(id);
                 Next::After(REPORTED)
             }
-            Err(MoveError::Refused { untouched: true, .. }) => Next::After(REPORTED),
-            // It may have no address now: until it has one it is tried again.
-            Err(_) => Next::After(UNFINISHED),
+            Err(MoveError::Refused { untouched: true, .. }) => {
+                self.after_failure(id);
+                Next::After(REPORTED)
+            }
+            // It may have no address now: until it has one it is tried again, ever more rarely.
+            Err(_) => self.after_failure(id),
         }
     }
 
-    async fn brake(&self, id: &Id, misplaced: &Misplaced, brake: Brake) -> Next {
+    /// When a Service is looked at again whose move has failed once more.
+    fn after_failure(&self, id: &Id) -> Next {
+        let mut found = self.found();
+        let failures = found.failures.entry(id.clone()).or_default();
+        *failures += 1;
+        Next::After(pause_after(*failures))
+    }
+
+    async fn brake(&self, id: &Id, service: &Value, misplaced: &Misplaced, brake: Brake) -> Next {
         let (detail, next) = match brake {
             Brake::Rest { until } => {
                 return Next::After(until.saturating_duration_since(Instant::now()));
@@ -339,6 +521,7 @@ impl Reconciler {
                 ("many services were moved in the last minute: it waits for its turn", next)
             }
             Brake::Settings => {
+                self.heard(id, service).await;
                 ("the settings changed for a large part of the cluster: it waits for `clusterip move`", Next::Change)
             }
         };
@@ -349,7 +532,7 @@ impl Reconciler {
     /// Tells once of a Service that stays where it is.
     async fn report(&self, id: &Id, misplaced: &Misplaced, reason: Reason, detail: &str) {
         let text = format!("{}; it stays: {detail}", misplaced.why());
-        if self.remember(id, reason, &text) || misplaced.asked_for {
+        if self.remember(id, reason, &text) || misplaced.asked_by != AskedBy::Nobody {
             tracing::warn!(namespace = id.0, name = id.1, reason = reason.as_str(), detail = text, "misplaced");
             let told = Told { uid: &misplaced.uid, warning: true, reason: "AddressMisplaced", note: text };
             tell(&self.client, id, told).await;
@@ -371,6 +554,7 @@ impl Reconciler {
         self.brakes().settled(id);
         let mut found = self.found();
         found.squatters.remove(id);
+        found.failures.remove(id);
         if found.misplaced.remove(id).is_some() {
             self.count(&found);
         }
@@ -382,8 +566,9 @@ impl Reconciler {
         self.metrics.misplaced(&counts);
     }
 
-    /// Takes the wish to move off a Service: it was heard.
-    async fn drop_wish(&self, id: &Id, service: &Value) -> Next {
+    /// What was asked of a Service is dealt with: the request is deleted, and the wish taken off the Service.
+    async fn heard(&self, id: &Id, service: &Value) -> Next {
+        self.answer_request(id).await;
         if text(service, &["metadata", "annotations", MOVE_ANNOTATION]) != "now" {
             return Next::Change;
         }
@@ -404,6 +589,14 @@ impl Reconciler {
         }
     }
 
+    /// Deletes the request for a Service, if there is one. Its author waits for that.
+    async fn answer_request(&self, id: &Id) {
+        let Some(request) = self.requests.forget(id) else { return };
+        if let Err(error) = requests::withdraw(&self.client, &self.namespace, &request.uid).await {
+            tracing::warn!(namespace = id.0, name = id.1, error = words(&error), "a request was not deleted");
+        }
+    }
+
     async fn live(&self, id: &Id) -> Result<Option<Value>, kube::Error> {
         let request = Request::get(service_path(&id.0, &id.1)).body(Vec::new()).map_err(kube::Error::HttpError)?;
         match self.client.request::<Value>(request).await {
@@ -420,5 +613,24 @@ impl Reconciler {
 
     fn found(&self) -> MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How soon a Service is looked at again whose move has failed so often, one time after the other.
+fn pause_after(failures: u32) -> Duration {
+    let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+    UNFINISHED.saturating_mul(doubled).min(MOST_RARELY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_again_and_again_is_tried_ever_more_rarely() {
+        let rows = [(1, 2), (2, 4), (3, 8), (7, 128), (8, 256), (9, 300), (33, 300), (u32::MAX, 300)];
+        for (failures, seconds) in rows {
+            assert_eq!(pause_after(failures), Duration::from_secs(seconds), "after {failures} failures");
+        }
     }
 }

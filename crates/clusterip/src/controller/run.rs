@@ -1,6 +1,6 @@
 //! The controller's loop: what changed, whom that concerns, and one look at a time for each of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -19,16 +19,20 @@ use super::affected::{self, Id};
 use super::approved;
 use super::leader::Leadership;
 use super::misplaced::{self, Finding, Verdict};
+use super::queue::FairQueue;
 use super::reconcile::{Next, Reconciler};
 use super::step::MOVING_NAME;
+use crate::background;
 use crate::cluster::object::{name, namespace, text};
 use crate::cluster::stores::Change;
 use crate::live_settings::LiveSettings;
 
-/// How many Services are looked at or moved at once.
-const AT_ONCE: usize = 16;
 /// How soon a Service is looked at again after a look that broke off.
 const BROKEN_OFF: Duration = Duration::from_secs(60);
+/// How often it is tried to list the moves that were cut off, at the beginning of a term …
+const LIST_TRIES: usize = 3;
+/// … and the pause between the tries.
+const LIST_PAUSE: Duration = Duration::from_secs(1);
 /// How often it is tried to note which settings are carried out.
 const APPROVAL: Duration = Duration::from_secs(10);
 
@@ -59,26 +63,41 @@ impl Controller {
             let _ = queue.unbounded_send(ScheduleRequest { message: id, run_at: Instant::now() + after });
         };
         let mut jobs: JoinSet<(Id, Next)> = JoinSet::new();
-        // Who is looked at now, and whether he is to be looked at once more.
-        let mut running: BTreeMap<Id, bool> = BTreeMap::new();
+        let mut turns = FairQueue::default();
+        let mut requests = pin!(self.reconciler.requests().follow(&self.client, &self.namespace));
         let mut leads = false;
         let mut approved: Option<String> = None;
         let mut approval = tokio::time::interval(APPROVAL);
         tokio::select! {
             () = &mut shutdown => return,
-            () = self.reconciler.evaluator().stores().completed() => {}
+            () = self.all_is_known() => {}
         }
         self.leadership.mark_changed();
         loop {
+            while let Some(id) = turns.take() {
+                let reconciler = Arc::clone(&self.reconciler);
+                jobs.spawn(async move {
+                    // Whatever breaks off, the others go on, and this one comes again.
+                    let look = AssertUnwindSafe(reconciler.reconcile(&id)).catch_unwind().await;
+                    (id, look.unwrap_or(Next::After(BROKEN_OFF)))
+                });
+            }
             tokio::select! {
                 biased;
                 () = &mut shutdown => break,
                 Ok(()) = self.leadership.changed() => {
                     let before = std::mem::replace(&mut leads, self.leadership.borrow_and_update().leads());
+                    if !leads {
+                        turns.clear();
+                    }
                     if leads && !before {
                         // What was found in another term may not be so any more.
                         self.reconciler.forget();
                         tracing::info!("leading: misplaced services are moved");
+                        // Services whose move was cut off come first: they may have no address.
+                        for id in self.left_moves().await {
+                            turns.push(id);
+                        }
                         approved = self.settings_in_force(None).await;
                         self.all().into_iter().for_each(|id| schedule(id, Duration::ZERO));
                     }
@@ -93,7 +112,7 @@ impl Controller {
                     }
                 }
                 Some((id, next)) = joined(&mut jobs) => {
-                    let again = running.remove(&id).unwrap_or_default();
+                    let again = turns.done(&id);
                     match next {
                         _ if again => schedule(id, Duration::ZERO),
                         Next::After(pause) => schedule(id, pause),
@@ -107,17 +126,10 @@ impl Controller {
                         }
                     }
                 }
-                Some(id) = due.next(), if running.len() < AT_ONCE => {
-                    if let Some(again) = running.get_mut(&id) {
-                        *again = true;
-                    } else if leads {
-                        running.insert(id.clone(), false);
-                        let reconciler = Arc::clone(&self.reconciler);
-                        jobs.spawn(async move {
-                            // Whatever breaks off, the others go on, and this one comes again.
-                            let look = AssertUnwindSafe(reconciler.reconcile(&id)).catch_unwind().await;
-                            (id, look.unwrap_or(Next::After(BROKEN_OFF)))
-                        });
+                Some(id) = requests.next(), if leads => schedule(id, Duration::ZERO),
+                Some(id) = due.next() => {
+                    if leads {
+                        turns.push(id);
                     }
                 }
                 _ = approval.tick(), if leads => approved = self.approve(approved.take()).await,
@@ -125,6 +137,27 @@ impl Controller {
         }
         // A move that has begun ends.
         while jobs.join_next().await.is_some() {}
+    }
+
+    /// Waits until the cluster is known, and which Services the control plane calls, as far as that can be found out.
+    async fn all_is_known(&self) {
+        let stores = self.reconciler.evaluator().stores();
+        stores.completed().await;
+        stores.control_plane_services().settled().await;
+    }
+
+    /// The Services whose moves other leaders have left. It is asked until the API server tells, since they may have
+    /// no address.
+    async fn left_moves(&self) -> Vec<Id> {
+        for _ in 0..LIST_TRIES {
+            match self.reconciler.find_left_moves().await {
+                Ok(ids) => return ids,
+                Err(error) => tracing::warn!(%error, "moves that were cut off are not known"),
+            }
+            tokio::time::sleep(LIST_PAUSE).await;
+        }
+        // What looks half moved is found all the same, by its marker.
+        Vec::new()
     }
 
     fn concerned(&self, change: &Change) -> BTreeSet<Id> {
@@ -173,7 +206,7 @@ impl Controller {
         }
         let reconciler = Arc::clone(&self.reconciler);
         let ids = self.all();
-        let survey = tokio::task::spawn_blocking(move || survey(&reconciler, &ids));
+        let survey = background::run_long(move || survey(&reconciler, &ids));
         let Ok((misplaced, managed)) = survey.await else { return carried_out };
         let count = misplaced.len();
         if self.reconciler.brakes().settings_changed(misplaced, managed) {
@@ -204,13 +237,11 @@ impl Controller {
     }
 }
 
-/// The Services that would move, and how many there are that have an address of ours to give.
+/// The Services that would move, and how many there are that the policy is asked about. No address is held: creates
+/// go on meanwhile. So where a pool has fewer free addresses than Services would move to it, all of them count.
 fn survey(reconciler: &Reconciler, ids: &[Id]) -> (BTreeSet<Id>, usize) {
-    // Nobody is given what is held for the count: other replicas need not know.
-    let evaluator = reconciler.evaluator().unclaimed();
+    let evaluator = reconciler.evaluator();
     let (mut misplaced, mut managed) = (BTreeSet::new(), 0);
-    // Held until all are counted: otherwise one free address would do for all of them.
-    let mut held = Vec::new();
     for id in ids {
         let stores = reconciler.evaluator().stores();
         let service = {
@@ -218,13 +249,12 @@ fn survey(reconciler: &Reconciler, ids: &[Id]) -> (BTreeSet<Id>, usize) {
             snapshot.get("v1", "Service", &id.0, &id.1)
         };
         let Some(service) = service else { continue };
-        let Ok(finding) = misplaced::look(&evaluator, &service, reconciler.allowed()) else { continue };
+        let Ok(finding) = misplaced::look(evaluator, &service, reconciler.allowed(), None) else { continue };
         managed += 1;
         if let Finding::Misplaced(found) = finding
-            && matches!(found.verdict, Verdict::Move { .. })
+            && found.verdict == Verdict::Move
         {
             misplaced.insert(id.clone());
-            held.push(found);
         }
     }
     (misplaced, managed)

@@ -4,7 +4,7 @@
 //!              release               place              restore the status       forget
 //!   at home ───────────▶ released ───────────▶ placed ───────────────────────▶ ──────────▶ at home
 //! ```
-//! Every state is told from the stored Service alone, so that a start and a resumption are the same.
+//! The stored Service tells the state, and the journal what to write. Without a journal nothing is written.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use clusterip_core::service::{MOVING_ANNOTATION, Service};
 use serde_json::{Map, Value, json};
 
 use super::field_ownership;
-use super::journal::{Journal, JournalError, Phase, SOURCE_RANGES_ANNOTATION, Way};
+use super::journal::{Journal, SOURCE_RANGES_ANNOTATION, Way, is_marked, marker};
 use super::outcome::{Outcome, Unmoved};
 use super::spec_merge;
 use crate::cluster::snapshot::addresses;
@@ -21,66 +21,57 @@ use crate::cluster::snapshot::addresses;
 pub const MOVING_NAME: &str = "moving.invalid";
 
 /// The step before which, or after which, a move may be cut off.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It has no address: give it one, as [`placed`] writes it.
-    Place(Box<Journal>),
+    /// The Service has no address: give it one, as [`placed`] writes it.
+    Place,
     /// The API server has dropped the status of its load balancer: put it back, as [`with_status`] does.
-    RestoreStatus(Box<Journal>),
-    /// It has its address: take the annotation off, and put the ownership back, as [`forgotten`] does.
-    Forget {
-        /// What is left to be put back.
-        journal: Option<Box<Journal>>,
-        /// How the move has ended then.
-        ending: Outcome,
-    },
-    /// Nothing of a move is on it.
+    RestoreStatus,
+    /// The Service has its address: take the marker off, and put the ownership back, as [`forgotten`] does.
+    Forget,
+    /// Nothing of the move is on the Service.
     AtHome,
 }
 
-/// The next step of what is stored.
-pub fn next(service: &Value) -> Step {
-    let journal = Journal::of(service);
-    if is_ours(service) {
-        return Step::Place(Box::new(match journal {
-            Ok(Some(journal)) if journal.phase == Phase::Released && journal.way == Way::ExternalName => journal,
-            Ok(Some(journal)) => rebuilding(service, Some(journal), "it was made an ExternalName again"),
-            Ok(None) => rebuilding(service, None, "what it was before is not known: its annotation was taken off"),
-            Err(error) => rebuilding(service, None, &error.to_string()),
-        }));
-    }
-    let forget = |journal: Option<Journal>, ending| Step::Forget { journal: journal.map(Box::new), ending };
-    match journal {
-        Err(error) => forget(None, Outcome::Cleaned { found: error.to_string() }),
-        Ok(None) if text(service, "externalName") == Some(MOVING_NAME) => {
-            forget(None, Outcome::Cleaned { found: format!("a left-over externalName {MOVING_NAME}") })
-        }
-        Ok(None) => Step::AtHome,
-        Ok(Some(journal)) if journal.phase == Phase::Released && is_single(service, &journal) => {
-            Step::Place(Box::new(journal))
-        }
-        Ok(Some(journal)) if journal.phase == Phase::Placed && wants_status(service, &journal) => {
-            Step::RestoreStatus(Box::new(journal))
-        }
-        Ok(Some(journal)) => {
-            let ending = ending(service, &journal);
-            forget(Some(journal), ending)
-        }
+/// The next step of a recorded move, given the Service as it is stored.
+pub fn next(service: &Value, journal: &Journal) -> Step {
+    if is_released(service, journal) {
+        Step::Place
+    } else if !is_marked(service) && !has_leftover_name(service) {
+        Step::AtHome
+    } else if wants_status(service, journal) {
+        Step::RestoreStatus
+    } else {
+        Step::Forget
     }
 }
 
-/// How the move of this journal ends, once nothing but forgetting is left.
-pub fn ending(service: &Value, journal: &Journal) -> Outcome {
+/// Whether the Service was not written since its move was recorded: then the release may still be carried out.
+pub fn may_still_begin(service: &Value, journal: &Journal) -> bool {
+    let version = service.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+    version == Some(journal.resource_version.as_str())
+}
+
+/// Whether a Service looks as a move leaves it that has begun and not ended. Anybody may have written that: only a
+/// record tells whether it is so.
+pub fn looks_half_moved(service: &Value) -> bool {
+    is_marked(service) || text(service, "externalName") == Some(MOVING_NAME)
+}
+
+/// How the move of this journal ends, once nothing but forgetting is left. `to` is where it was placed last.
+pub fn ending(service: &Value, journal: &Journal, to: &[IpAddr], notes: &[String]) -> Outcome {
     let now = addresses(service);
-    let Journal { phase, from, to, why, notes, .. } = journal.clone();
-    match phase {
-        Phase::Released => Outcome::Overtaken { from, now, why },
-        _ if now.is_empty() => Outcome::Overtaken { from, now, why },
-        _ if from.is_empty() => Outcome::Rebuilt { to: now, notes },
-        _ if now == from => Outcome::Kept { from, why, notes },
-        _ if to.is_empty() => Outcome::Elsewhere { from, to: now, why, notes },
-        _ if now.first() == to.first() => Outcome::Moved { from, to: now, why, notes },
-        _ => Outcome::Overtaken { from, now, why },
+    let Journal { from, why, .. } = journal.clone();
+    let notes = notes.to_vec();
+    match () {
+        () if now.is_empty() => Outcome::Overtaken { from, now, why },
+        () if now == from => Outcome::Kept { from, why, notes },
+        () if to.is_empty() => Outcome::Elsewhere { from, to: now, why, notes },
+        // A second address alone moves beside the first, which stays.
+        () if now == to || now.first() == to.first() && journal.way == Way::ExternalName => {
+            Outcome::Moved { from, to: now, why, notes }
+        }
+        () => Outcome::Overtaken { from, now, why },
     }
 }
 
@@ -105,19 +96,25 @@ pub fn unmovable(service: &Value, to: &[IpAddr], load_balancers: bool) -> Option
 }
 
 /// The journal of a move of this Service that begins. What the API server makes of the spec is not known
-/// yet; until it is, the spec stands in for it, so that a trial is no shorter than the real thing.
+/// until the release was tried; until then the spec stands in for it.
 pub fn beginning(service: &Value, to: &[IpAddr], why: &str) -> Journal {
     let from = addresses(service);
     let spec = spec(service);
     let status = service.pointer("/status/loadBalancer").and_then(Value::as_object);
+    let metadata = |field: &str| {
+        let value = service.get("metadata").and_then(|metadata| metadata.get(field)).and_then(Value::as_str);
+        value.unwrap_or_default().to_owned()
+    };
     Journal {
-        phase: Phase::Released,
+        namespace: metadata("namespace"),
+        name: metadata("name"),
+        uid: metadata("uid"),
+        resource_version: metadata("resourceVersion"),
         // The first address is never away then.
         way: if from.len() == 2 && from.first() == to.first() { Way::SingleStack } else { Way::ExternalName },
         from,
         to: to.to_vec(),
         why: why.to_owned(),
-        notes: Vec::new(),
         released: spec.clone(),
         spec,
         managed_fields: managed_fields(service),
@@ -126,40 +123,10 @@ pub fn beginning(service: &Value, to: &[IpAddr], why: &str) -> Journal {
     }
 }
 
-/// What to write for a journal of a Service that has lost its own: a plain Service with an address, of
-/// what is there.
-fn rebuilding(service: &Value, found: Option<Journal>, note: &str) -> Journal {
-    let released = spec(service);
-    let mut original = released.clone();
-    original.remove("externalName");
-    original.insert("type".into(), "ClusterIP".into());
-    let notes = vec![note.to_owned()];
-    let (managed_fields, source_ranges, why) = match found {
-        Some(found) => (found.managed_fields, found.source_ranges, found.why),
-        None => Default::default(),
-    };
-    Journal {
-        phase: Phase::Released,
-        way: Way::ExternalName,
-        from: Vec::new(),
-        to: Vec::new(),
-        why,
-        notes,
-        spec: original,
-        released,
-        managed_fields,
-        source_ranges,
-        load_balancer: None,
-    }
-}
-
-/// The Service without its address, and with the journal.
-///
-/// # Errors
-/// As [`Journal::text`].
-pub fn released(service: &Value, journal: &Journal) -> Result<Value, JournalError> {
+/// The Service without its address, and with the marker.
+pub fn released(service: &Value, journal: &Journal) -> Value {
     let mut service = bare(service);
-    annotate(&mut service, MOVING_ANNOTATION, Some(&journal.text()?));
+    annotate(&mut service, MOVING_ANNOTATION, Some(&marker(&journal.from, &journal.to)));
     match journal.way {
         Way::SingleStack => {
             let first: Vec<String> = journal.from.iter().take(1).map(IpAddr::to_string).collect();
@@ -179,7 +146,7 @@ pub fn released(service: &Value, journal: &Journal) -> Result<Value, JournalErro
             }
         }
     }
-    Ok(service)
+    service
 }
 
 /// Where a Service is placed.
@@ -191,19 +158,22 @@ pub enum Placement {
     Anywhere,
 }
 
-/// The Service as it was before, at its new place, with what is left to do. `without` are node ports
-/// that can't be had.
-///
-/// # Errors
-/// As [`Journal::text`].
-pub fn placed(
-    service: &Value,
-    journal: &Journal,
-    placement: &Placement,
-    without: &[u64],
-    notes: &[String],
-) -> Result<Value, JournalError> {
+/// What a Service can't get back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Without {
+    /// Node ports that somebody else has taken.
+    pub ports: Vec<u64>,
+    /// The external addresses of its spec, which the policy refuses.
+    pub external: bool,
+}
+
+/// The Service as it was before, at its new place, still with the marker.
+pub fn placed(service: &Value, journal: &Journal, placement: &Placement, without: &Without) -> Value {
     let mut spec = spec_merge::merged(&journal.spec, &journal.released, &spec(service));
+    let to = match placement {
+        Placement::At(addresses) => addresses.as_slice(),
+        Placement::Anywhere => &[],
+    };
     let kept = match (placement, journal.way) {
         (Placement::At(addresses), _) => addresses.clone(),
         (Placement::Anywhere, Way::SingleStack) => journal.from.iter().take(1).copied().collect(),
@@ -216,18 +186,23 @@ pub fn placed(
         spec.insert("clusterIP".into(), first.as_str().into());
         spec.insert("clusterIPs".into(), kept.into());
     }
-    drop_ports(&mut spec, without);
-    let to = match placement {
-        Placement::At(addresses) => addresses.clone(),
-        Placement::Anywhere => Vec::new(),
-    };
-    let mut all = journal.notes.clone();
-    all.extend_from_slice(notes);
+    drop_ports(&mut spec, &without.ports);
+    if without.external {
+        EXTERNAL_FIELDS.iter().for_each(|field| drop(spec.remove(*field)));
+    }
     let mut service = bare(service);
     service["spec"] = spec.into();
     restore_source_ranges(&mut service, journal);
-    annotate(&mut service, MOVING_ANNOTATION, Some(&journal.clone().placed(to, all).text()?));
-    Ok(service)
+    annotate(&mut service, MOVING_ANNOTATION, Some(&marker(&journal.from, to)));
+    service
+}
+
+/// The fields of a spec that name external addresses.
+const EXTERNAL_FIELDS: [&str; 2] = ["externalIPs", "loadBalancerIP"];
+
+/// Whether the spec of a Service names external addresses.
+pub fn has_external(service: &Value) -> bool {
+    EXTERNAL_FIELDS.iter().any(|field| service.get("spec").and_then(|spec| spec.get(*field)).is_some())
 }
 
 fn drop_ports(spec: &mut Map<String, Value>, without: &[u64]) {
@@ -253,8 +228,10 @@ pub fn with_status(service: &Value, journal: &Journal) -> Value {
 }
 
 /// The Service without a trace of the move.
-pub fn forgotten(service: &Value, journal: Option<&Journal>) -> Value {
-    let original = journal.map(|journal| journal.managed_fields.as_slice()).unwrap_or_default();
+///
+/// With `keep_owners` the field owners stay as they are.
+pub fn forgotten(service: &Value, journal: &Journal, keep_owners: bool) -> Value {
+    let original = if keep_owners { &[] } else { journal.managed_fields.as_slice() };
     let owners = field_ownership::restored(original, &managed_fields(service));
     let mut service = bare(service);
     annotate(&mut service, MOVING_ANNOTATION, None);
@@ -262,28 +239,25 @@ pub fn forgotten(service: &Value, journal: Option<&Journal>) -> Value {
     if !owners.is_empty() {
         service["metadata"]["managedFields"] = owners.into();
     }
-    if text(&service, "externalName") == Some(MOVING_NAME)
+    if has_leftover_name(&service)
         && let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut)
     {
         spec.remove("externalName");
     }
-    if let Some(journal) = journal {
-        // Who sets the type back himself may not know what the release took out, and that guards the
-        // load balancer against the world.
-        restore_source_ranges(&mut service, journal);
-        let ranges = journal.spec.get("loadBalancerSourceRanges");
-        if text(&service, "type") == Some("LoadBalancer")
-            && service.pointer("/spec/loadBalancerSourceRanges").is_none()
-            && let Some(ranges) = ranges
-        {
-            service["spec"]["loadBalancerSourceRanges"] = ranges.clone();
-        }
+    // A user who sets the type back may not know what the release took out, and that guards the load balancer
+    // against the world.
+    restore_source_ranges(&mut service, journal);
+    if is_load_balancer(&service)
+        && service.pointer("/spec/loadBalancerSourceRanges").is_none()
+        && let Some(ranges) = journal.spec.get("loadBalancerSourceRanges")
+    {
+        service["spec"]["loadBalancerSourceRanges"] = ranges.clone();
     }
     service
 }
 
 fn restore_source_ranges(service: &mut Value, journal: &Journal) {
-    let allowed = text(service, "type") == Some("LoadBalancer");
+    let allowed = is_load_balancer(service);
     if let Some(ranges) = journal.source_ranges.as_deref()
         && allowed
         && annotation(service, SOURCE_RANGES_ANNOTATION).is_none()
@@ -292,23 +266,39 @@ fn restore_source_ranges(service: &mut Value, journal: &Journal) {
     }
 }
 
-/// Whether it is in the state that releasing through `ExternalName` leaves it in.
-fn is_ours(service: &Value) -> bool {
-    text(service, "type") == Some("ExternalName") && text(service, "externalName") == Some(MOVING_NAME)
+/// Whether a Service is in the state that the release of this journal leaves it in.
+fn is_released(service: &Value, journal: &Journal) -> bool {
+    match journal.way {
+        Way::ExternalName => {
+            text(service, "type") == Some("ExternalName") && text(service, "externalName") == Some(MOVING_NAME)
+        }
+        // A user may have made it single-stack, but then without the marker.
+        Way::SingleStack => {
+            is_marked(service)
+                && text(service, "type") != Some("ExternalName")
+                && text(service, "ipFamilyPolicy") == Some("SingleStack")
+                && addresses(service) == journal.from[..1.min(journal.from.len())]
+        }
+    }
 }
 
-/// Whether it is in the state that releasing through `SingleStack` leaves it in.
-fn is_single(service: &Value, journal: &Journal) -> bool {
-    journal.way == Way::SingleStack
-        && text(service, "type") != Some("ExternalName")
-        && text(service, "ipFamilyPolicy") == Some("SingleStack")
-        && addresses(service) == journal.from[..1.min(journal.from.len())]
+/// Whether a Service that is no alias still carries the name of a Service on the move.
+fn has_leftover_name(service: &Value) -> bool {
+    text(service, "type") != Some("ExternalName") && text(service, "externalName") == Some(MOVING_NAME)
 }
 
+/// Whether the recorded status is to be put back: the release has wiped it, and the Service belongs to the same
+/// load balancer as before. A status of another class is its controller's alone to write.
 fn wants_status(service: &Value, journal: &Journal) -> bool {
     let now = service.pointer("/status/loadBalancer").and_then(Value::as_object);
+    let class = service.pointer("/spec/loadBalancerClass").and_then(Value::as_str);
+    let same_class = class == journal.spec.get("loadBalancerClass").and_then(Value::as_str);
     // What a cloud controller has written meanwhile is newer.
-    text(service, "type") == Some("LoadBalancer") && journal.load_balancer.is_some() && now.is_none_or(Map::is_empty)
+    is_load_balancer(service) && same_class && journal.load_balancer.is_some() && now.is_none_or(Map::is_empty)
+}
+
+fn is_load_balancer(service: &Value) -> bool {
+    text(service, "type") == Some("LoadBalancer")
 }
 
 /// The Service as a request has it: who owns what is the API server's to know.
@@ -367,6 +357,7 @@ mod tests {
             "spec": {
                 "type": "LoadBalancer", "clusterIP": OLD, "clusterIPs": [OLD], "loadBalancerSourceRanges": ["10.0.0.0/8"],
                 "ports": [{"port": 80, "nodePort": 30080}], "healthCheckNodePort": 30081,
+                "externalIPs": ["192.0.2.7"], "loadBalancerIP": "192.0.2.1",
             },
             "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}},
         })
@@ -385,14 +376,18 @@ mod tests {
 
     /// What the API server makes of the release.
     fn stored_released() -> Value {
-        let mut service = released(&at_home(), &journal()).unwrap();
+        let mut service = released(&at_home(), &journal());
         service["spec"] = spec_of_released().into();
         service["status"] = json!({"loadBalancer": {}});
         service
     }
 
     fn stored_placed() -> Value {
-        placed(&stored_released(), &journal(), &Placement::At(vec![NEW.parse().unwrap()]), &[], &[]).unwrap()
+        placed(&stored_released(), &journal(), &at_new(), &Without::default())
+    }
+
+    fn at_new() -> Placement {
+        Placement::At(vec![NEW.parse().unwrap()])
     }
 
     fn with(mut service: Value, patch: Value) -> Value {
@@ -400,83 +395,80 @@ mod tests {
         service
     }
 
-    fn name(step: &Step) -> String {
-        match step {
-            Step::Place(journal) if journal.from.is_empty() => "rebuild".to_owned(),
-            Step::Place(_) => "place".to_owned(),
-            Step::RestoreStatus(_) => "status".to_owned(),
-            Step::Forget { ending, .. } => format!("forget: {}", ending.reason()),
-            Step::AtHome => "at home".to_owned(),
+    /// The next step; and how the move ends, where it is the last.
+    fn next_of(service: &Value, journal: &Journal) -> String {
+        match next(service, journal) {
+            Step::Forget => format!("forget: {}", ending(service, journal, &journal.to, &[]).reason()),
+            step => format!("{step:?}"),
         }
     }
 
     #[test]
-    fn what_is_stored_says_what_is_next() {
+    fn the_stored_service_and_the_record_tell_the_next_step() {
+        struct Row {
+            name: &'static str,
+            service: Value,
+            expected: &'static str,
+        }
+        let row = |name, service, expected| Row { name, service, expected };
         let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.2"}]}}});
-        let annotation = |value: Value| json!({"metadata": {"annotations": {MOVING_ANNOTATION: value}}});
+        let marked = |value: Value| json!({"metadata": {"annotations": {MOVING_ANNOTATION: value}}});
         let done = with(stored_placed(), status);
+        let alias = json!({"type": "ExternalName", "externalName": "x", "clusterIP": null, "clusterIPs": null});
         let rows = [
-            ("nothing of ours", at_home(), "at home"),
-            ("released", stored_released(), "place"),
-            (
+            row("cut off before the release, or after the end", at_home(), "AtHome"),
+            row("released", stored_released(), "Place"),
+            row(
                 "released, and deleted behind a finalizer",
                 with(stored_released(), json!({"metadata": {"deletionTimestamp": "x"}})),
-                "place",
+                "Place",
             ),
-            ("placed, the status wiped", stored_placed(), "status"),
-            (
+            row("released, the marker taken off", with(stored_released(), marked(Value::Null)), "Place"),
+            row("released, the marker rewritten", with(stored_released(), marked(json!("{"))), "Place"),
+            row("placed, the status wiped", stored_placed(), "RestoreStatus"),
+            row(
+                "placed, and of another load balancer class",
+                with(stored_placed(), json!({"spec": {"loadBalancerClass": "mallory/none"}})),
+                "forget: AddressMoved",
+            ),
+            row(
                 "placed, no load balancer any more",
                 with(stored_placed(), json!({"spec": {"type": "ClusterIP"}})),
                 "forget: AddressMoved",
             ),
-            ("all but forgotten", done.clone(), "forget: AddressMoved"),
-            (
+            row("all but forgotten", done.clone(), "forget: AddressMoved"),
+            row("all but forgotten, the marker taken off", with(done.clone(), marked(Value::Null)), "AtHome"),
+            row(
                 "back at the old address",
                 with(done.clone(), json!({"spec": {"clusterIP": OLD, "clusterIPs": [OLD]}})),
                 "forget: AddressKept",
             ),
-            (
+            row(
                 "at another address",
                 with(done.clone(), json!({"spec": {"clusterIP": "172.21.9.9", "clusterIPs": ["172.21.9.9"]}})),
                 "forget: MoveOvertaken",
             ),
-            (
-                "placed, then made somebody's alias",
-                with(
-                    done.clone(),
-                    json!({"spec": {"type": "ExternalName", "externalName": "x", "clusterIP": null, "clusterIPs": null}}),
-                ),
+            row("placed, then made an alias", with(done, json!({"spec": alias})), "forget: MoveOvertaken"),
+            row(
+                "released, and set back by a user",
+                with(stored_released(), json!({"spec": {"type": "ClusterIP", "clusterIP": "172.21.9.9"}})),
                 "forget: MoveOvertaken",
             ),
-            (
-                "released, and set back by somebody",
-                with(stored_released(), json!({"spec": {"type": "ClusterIP", "clusterIP": OLD}})),
-                "forget: MoveOvertaken",
-            ),
-            (
-                "released, then somebody's alias",
+            row(
+                "released, then made another alias",
                 with(stored_released(), json!({"spec": {"externalName": "example.com"}})),
                 "forget: MoveOvertaken",
             ),
-            ("released, the annotation gone", with(stored_released(), annotation(Value::Null)), "rebuild"),
-            ("released, the annotation broken", with(stored_released(), annotation(json!("{"))), "rebuild"),
-            (
-                "placed, and released again by somebody",
-                with(stored_released(), annotation(done["metadata"]["annotations"][MOVING_ANNOTATION].clone())),
-                "rebuild",
-            ),
-            ("a broken annotation", with(at_home(), annotation(json!("{}"))), "forget: MoveCleaned"),
-            ("an annotation that is no text", with(at_home(), annotation(json!(5))), "forget: MoveCleaned"),
-            (
-                "our external name left over",
+            row(
+                "the name of a move left over",
                 with(at_home(), json!({"spec": {"externalName": MOVING_NAME}})),
-                "forget: MoveCleaned",
+                "forget: AddressKept",
             ),
-            ("no object at all", Value::Null, "at home"),
-            ("types that can't be", json!({"metadata": [], "spec": 5}), "at home"),
+            row("no object at all", Value::Null, "AtHome"),
+            row("types that can't be", json!({"metadata": [], "spec": 5}), "AtHome"),
         ];
-        for (row, service, expected) in rows {
-            assert_eq!(name(&next(&service)), expected, "{row}");
+        for Row { name, service, expected } in rows {
+            assert_eq!(next_of(&service, &journal()), expected, "{name}");
         }
     }
 
@@ -488,46 +480,57 @@ mod tests {
         let service = with(service, json!({"spec": spec}));
         let to: Vec<IpAddr> = [OLD, "fd00:21::8"].map(|text| text.parse().unwrap()).to_vec();
         let mut journal = beginning(&service, &to, "why");
-        let single = released(&service, &journal).unwrap();
+        let single = released(&service, &journal);
         let expected = json!({"type": "ClusterIP", "ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"], "clusterIP": OLD, "clusterIPs": [OLD]});
         assert_eq!(single["spec"], expected);
-        assert_eq!(name(&next(&single)), "place");
+        assert_eq!(next_of(&single, &journal), "Place");
+        let unmarked = with(single.clone(), json!({"metadata": {"annotations": {MOVING_ANNOTATION: null}}}));
+        assert_eq!(next_of(&unmarked, &journal), "AtHome", "a user made it single-stack");
         journal.released = expected.as_object().cloned().unwrap();
         let at =
             |addresses: Value| with(json!({"spec": spec}), json!({"spec": {"clusterIPs": addresses}}))["spec"].clone();
         for (placement, expected) in
             [(Placement::At(to.clone()), at(json!(to))), (Placement::Anywhere, at(json!([OLD])))]
         {
-            assert_eq!(placed(&single, &journal, &placement, &[], &[]).unwrap()["spec"], expected, "{placement:?}");
+            let placed = placed(&single, &journal, &placement, &Without::default());
+            assert_eq!(placed["spec"], expected, "{placement:?}");
         }
-        assert_eq!(
-            name(&next(&with(single, json!({"spec": {"ipFamilyPolicy": "PreferDualStack"}})))),
-            "forget: MoveOvertaken"
-        );
+        let changed = with(single, json!({"spec": {"ipFamilyPolicy": "PreferDualStack"}}));
+        assert_eq!(next_of(&changed, &journal), "forget: MoveOvertaken", "its second address was taken off");
     }
 
     #[test]
     fn everything_comes_back_and_no_trace_is_left() {
-        let at_new = with(at_home(), json!({"spec": {"clusterIP": NEW, "clusterIPs": [NEW]}}));
-        let rows: [(&str, &[u64], Value); 2] = [
-            ("all ports", &[], json!({})),
-            (
-                "without two ports",
-                &[30080, 30081],
-                json!({"spec": {"ports": [{"port": 80}], "healthCheckNodePort": null}}),
-            ),
+        struct Row {
+            name: &'static str,
+            without: Without,
+            expected: Value,
+        }
+        let at_new_address = with(at_home(), json!({"spec": {"clusterIP": NEW, "clusterIPs": [NEW]}}));
+        let rows = [
+            Row { name: "everything", without: Without::default(), expected: json!({}) },
+            Row {
+                name: "without two ports",
+                without: Without { ports: vec![30080, 30081], external: false },
+                expected: json!({"spec": {"ports": [{"port": 80}], "healthCheckNodePort": null}}),
+            },
+            Row {
+                name: "without external addresses",
+                without: Without { ports: vec![], external: true },
+                expected: json!({"spec": {"externalIPs": null, "loadBalancerIP": null}}),
+            },
         ];
-        for (row, without, expected) in rows {
-            let released = stored_released();
-            let placed =
-                placed(&released, &journal(), &Placement::At(vec![NEW.parse().unwrap()]), without, &[]).unwrap();
-            let Step::RestoreStatus(left) = next(&placed) else { panic!("{row}: {placed}") };
-            let with_status = with_status(&placed, &left);
-            let Step::Forget { journal: left, .. } = next(&with_status) else { panic!("{row}: {with_status}") };
+        for Row { name, without, expected } in rows {
+            let placed = placed(&stored_released(), &journal(), &at_new(), &without);
+            assert_eq!(next(&placed, &journal()), Step::RestoreStatus, "{name}: {placed}");
+            let with_status = with_status(&placed, &journal());
+            assert_eq!(next(&with_status, &journal()), Step::Forget, "{name}: {with_status}");
             let mut stored = with_status;
             stored["metadata"]["managedFields"] =
                 json!([{"manager": field_ownership::MANAGER, "fieldsV1": {"f:spec": {"f:type": {}}}}]);
-            assert_eq!(forgotten(&stored, left.as_deref()), with(at_new.clone(), expected), "{row}");
+            let forgotten = forgotten(&stored, &journal(), false);
+            assert_eq!(forgotten, with(at_new_address.clone(), expected), "{name}");
+            assert_eq!(next(&forgotten, &journal()), Step::AtHome, "{name}");
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use clusterip_core::external::RECORD_ANNOTATION;
-use clusterip_core::external::claim::{addresses, claims};
+use clusterip_core::annotations::{RECORD_ANNOTATION, recorded_addresses};
+use clusterip_core::external::claim::claims;
 use clusterip_core::service::Service;
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::cluster::object::text;
 
 /// The addresses that a Service has recorded or claims, none twice; none where it can't be read.
 pub fn claimed(service: &Value) -> Vec<IpAddr> {
-    let mut found = addresses(text(service, &["metadata", "annotations", RECORD_ANNOTATION]));
+    let mut found = recorded_addresses(text(service, &["metadata", "annotations", RECORD_ANNOTATION]));
     if let Ok(service) = Service::read(service, "object") {
         found.extend(claims(&service).into_iter().map(|(_, address)| address));
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use clusterip_core::external::claim::addresses;
-use clusterip_core::external::{ASKED_ANNOTATION, Held};
+use clusterip_core::annotations::{ASKED_ANNOTATION, recorded_addresses};
+use clusterip_core::external::Held;
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
@@ -93,7 +93,7 @@ impl Planned {
     fn named(&self, manifest: &Value) -> Vec<IpAddr> {
         let mut named = claimed(manifest);
         if is_served(manifest, &self.settings) {
-            named.extend(addresses(text(manifest, &["metadata", "annotations", ASKED_ANNOTATION])));
+            named.extend(recorded_addresses(text(manifest, &["metadata", "annotations", ASKED_ANNOTATION])));
         }
         named.retain(|address| self.settings.pool_of(*address).is_some());
         named

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use clusterip_core::external::RECORD_ANNOTATION;
+use clusterip_core::annotations::{RECORD_ANNOTATION, recorded_addresses};
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
 use crate::agent::assignments::Protocol;
+use crate::cluster::bounds::MOST_PORTS;
 use crate::cluster::object::text;
 
 /// The external addresses that a Service has recorded, where it is one of those that get some.
@@ -15,8 +16,7 @@ pub fn recorded(service: &Value, settings: &ExternalSettings) -> Vec<IpAddr> {
     if !is_served(service, settings) {
         return Vec::new();
     }
-    let record = text(service, &["metadata", "annotations", RECORD_ANNOTATION]);
-    record.split(',').filter_map(|address| address.trim().parse().ok()).collect()
+    recorded_addresses(text(service, &["metadata", "annotations", RECORD_ANNOTATION]))
 }
 
 /// Whether a Service is one of those that get external addresses: of type LoadBalancer, and of our class.
@@ -32,7 +32,7 @@ pub fn shown(service: &Value) -> BTreeSet<IpAddr> {
     ingress.into_iter().flatten().filter_map(|entry| entry.get("ip")?.as_str()?.parse().ok()).collect()
 }
 
-/// The ports of a Service.
+/// The ports of a Service: its first [`MOST_PORTS`].
 pub fn ports(service: &Value) -> BTreeSet<(Protocol, u16)> {
     let ports = service.pointer("/spec/ports").and_then(Value::as_array);
     let port = |port: &Value| {
@@ -44,7 +44,7 @@ pub fn ports(service: &Value) -> BTreeSet<(Protocol, u16)> {
         };
         Some((protocol, u16::try_from(port.get("port")?.as_u64()?).ok()?))
     };
-    ports.into_iter().flatten().filter_map(port).collect()
+    ports.into_iter().flatten().take(MOST_PORTS).filter_map(port).collect()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use serde_json::Value;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use super::LiveSettings;
+use crate::cluster::service_ranges::ServiceRanges;
 use crate::policy::module::Module;
 use crate::settings::complete;
 
@@ -20,7 +21,7 @@ pub(super) struct Judge {
 impl Judge {
     /// The settings that a document stands for in a cluster with these ranges, or its mistakes, a line
     /// each.
-    pub(super) async fn judge(&self, written: Value, ranges: Vec<String>) -> Result<LiveSettings, String> {
+    pub(super) async fn judge(&self, written: Value, ranges: ServiceRanges) -> Result<LiveSettings, String> {
         let module = Arc::clone(&self.module);
         let judged = tokio::task::spawn_blocking(move || judge(&module, written, &ranges));
         judged.await.map_err(|error| format!("they could not be checked: {error}"))?
@@ -28,7 +29,7 @@ impl Judge {
 }
 
 /// The settings that a document stands for in a cluster with these ranges, or its mistakes, a line each.
-pub fn judge(module: &Module, written: Value, ranges: &[String]) -> Result<LiveSettings, String> {
+pub fn judge(module: &Module, written: Value, ranges: &ServiceRanges) -> Result<LiveSettings, String> {
     let document = complete(if written.is_null() { Value::Object(<_>::default()) } else { written }, ranges);
     let answer = module.validate_settings(&document).map_err(|error| error.to_string())?;
     if !answer.valid {
@@ -36,7 +37,8 @@ pub fn judge(module: &Module, written: Value, ranges: &[String]) -> Result<LiveS
     }
     let settings = Settings::from_value(&document).map_err(|invalid| invalid.to_string())?;
     let mut warnings = answer.warnings;
-    warnings.extend(contradiction(&settings.service_cidrs, ranges));
+    warnings.extend(settings.unusable_warnings().iter().map(ToString::to_string));
+    warnings.extend(contradiction(&settings.service_cidrs, &ranges.all));
     Ok(LiveSettings { hash: hash(&document), settings, document, warnings })
 }
 
@@ -84,7 +86,7 @@ mod tests {
 
     fn judged(yaml: &str, ranges: &[&str]) -> Result<LiveSettings, String> {
         let ranges: Vec<_> = ranges.iter().map(|&range| range.to_owned()).collect();
-        judge(&MODULE, parse(yaml)?, &ranges)
+        judge(&MODULE, parse(yaml)?, &ranges.into())
     }
 
     #[test]
@@ -101,7 +103,7 @@ mod tests {
         let yaml =
             "services: {pools: [{name: a, cidrs: [10.0.0.1/24]}, {name: a, cidrs: [10.1.0.0/33]}], oder: lowest}";
         let mistakes = judged(yaml, &[]).unwrap_err();
-        let direct = Settings::from_value(&complete(parse(yaml).unwrap(), &[])).unwrap_err();
+        let direct = Settings::from_value(&complete(parse(yaml).unwrap(), &ServiceRanges::default())).unwrap_err();
         assert_eq!(mistakes, direct.to_string(), "as the policy words them");
         assert!(mistakes.lines().count() >= 3, "{mistakes}");
         assert!(judged("services: [", &[]).unwrap_err().starts_with("line 2: "), "no YAML");

@@ -27,6 +27,7 @@ pub use self::judge::judge;
 use self::refused::publish_events;
 pub use self::source::{KEY, Source, written};
 use self::source::{Written, read, versions};
+use crate::cluster::service_ranges::ServiceRanges;
 use crate::metrics::Metrics;
 use crate::policy::module::Module;
 
@@ -79,7 +80,9 @@ pub enum SettingsError {
 pub struct Follower {
     source: Source,
     judge: Judge,
-    ranges: watch::Receiver<Vec<String>>,
+    ranges: watch::Receiver<ServiceRanges>,
+    /// Those that the settings in use are valid with.
+    valid_with: ServiceRanges,
     metrics: Arc<Metrics>,
     /// As they were written last, good or bad.
     latest: Written,
@@ -94,15 +97,15 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Reads the settings, and checks them. `ranges` are the cluster's own Service ranges, the primary one
-    /// first; none: not known.
+    /// Reads the settings, and checks them. `ranges` are the cluster's own Service ranges, and which of them are
+    /// not usable.
     ///
     /// # Errors
     /// [`SettingsError`] where they can't be read, or have mistakes.
     pub async fn start(
         source: Source,
         module: Arc<Module>,
-        mut ranges: watch::Receiver<Vec<String>>,
+        mut ranges: watch::Receiver<ServiceRanges>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, SettingsError> {
         let (written, about) = read(&source).await?;
@@ -110,13 +113,14 @@ impl Follower {
         let known = ranges.borrow_and_update().clone();
         let mistakes = |mistakes| SettingsError::Mistakes { origin: source.to_string(), mistakes };
         let written = written.map_err(mistakes)?;
-        let live = judge.judge(written.clone(), known).await.map_err(mistakes)?;
+        let live = judge.judge(written.clone(), known.clone()).await.map_err(mistakes)?;
         metrics.settings_in_use(&live.hash, true);
         tell(&source, &live);
         Ok(Self {
             source,
             judge,
             ranges,
+            valid_with: known,
             metrics,
             latest: Ok(written.clone()),
             used: written,
@@ -176,10 +180,18 @@ impl Follower {
                     self.metrics.settings_restored();
                     tracing::info!(source = %self.source, "the settings can be used again");
                 }
+                self.valid_with = ranges;
                 self.publish(live);
             }
             Err(mistakes) => {
                 self.refuse(mistakes);
+                if let Ok(live) = self.judge.judge(self.used.clone(), ranges.clone()).await {
+                    self.valid_with = ranges;
+                    self.publish(live);
+                    return;
+                }
+                // A pool lies in a range that is gone: nothing of that range is handed out any more.
+                let ranges = ranges.with_gone(&self.valid_with);
                 if let Ok(live) = self.judge.judge(self.used.clone(), ranges).await {
                     self.publish(live);
                 }

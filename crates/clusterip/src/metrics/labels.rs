@@ -103,6 +103,10 @@ label_values! {
         PoolFull = "pool_full",
         /// A brake is on: too many moves at once.
         Brake = "brake",
+        /// The control plane calls it.
+        ControlPlane = "control_plane",
+        /// It looks half moved, and no move of it is recorded.
+        NotRecorded = "not_recorded",
     }
 }
 

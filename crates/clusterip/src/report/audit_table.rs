@@ -204,7 +204,9 @@ fn style(kind: Kind) -> anstyle::Style {
         Kind::HalfMoved | Kind::Misplaced | Kind::NoPool | Kind::Denied | Kind::Full | Kind::OutsideRanges => {
             style::ERROR
         }
-        Kind::ByHand | Kind::Squatter | Kind::MixedNodes | Kind::OverKubernetes | Kind::LowestOrder => style::WARNING,
+        Kind::UnusableRange => style::ERROR,
+        Kind::ByHand | Kind::Squatter | Kind::MixedNodes | Kind::LowestOrder => style::WARNING,
+        Kind::OverKubernetes | Kind::OverDns => style::WARNING,
         Kind::SharedBlock | Kind::WithheldBlock | Kind::NoBlock | Kind::FullNodePool => style::ERROR,
         Kind::WrongNodePool | Kind::OutsideNodePool => style::WARNING,
         Kind::SharedExternal | Kind::RefusedExternal | Kind::NotHeld | Kind::NoExternal | Kind::FullExternalPool => {

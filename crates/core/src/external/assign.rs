@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::claim::{ASKED_ANNOTATION, RECORD_ANNOTATION, addresses, in_record};
 use super::outcome::{External, Outcome};
 use super::pool::{Claimant, OUTSIDE, Right};
 use crate::address::{Family, Order};
+use crate::annotations::{ASKED_ANNOTATION, RECORD_ANNOTATION, in_record, recorded_addresses};
 use crate::cluster::LookupError;
 use crate::service::{FamilyPolicy, Service};
 use crate::settings::ExternalPool;
@@ -63,7 +63,7 @@ pub(super) fn assign(
 fn wishes(service: &Service, before: Option<&Service>) -> Vec<IpAddr> {
     let mut wishes = Vec::new();
     let mut wish = |text: Option<&String>| {
-        for address in text.map(|text| addresses(text)).unwrap_or_default() {
+        for address in text.map(|text| recorded_addresses(text)).unwrap_or_default() {
             if !wishes.contains(&address) {
                 wishes.push(address);
             }

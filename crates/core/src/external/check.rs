@@ -2,9 +2,13 @@
 
 use std::net::IpAddr;
 
-use super::claim::{ASKED_ANNOTATION, RECORD_ANNOTATION, parse, texts};
+use super::claim::{EXTERNAL_IPS, MOST_EXTERNAL_IPS, places};
 use super::pool::{Claimant, OUTSIDE, Right};
 use crate::address::Family;
+use crate::annotations::{
+    ASKED_ANNOTATION, MOST_ADDRESSES, RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, address, is_too_long_for_addresses,
+    parts,
+};
 use crate::cluster::LookupError;
 use crate::json::quote;
 use crate::service::Service;
@@ -18,11 +22,36 @@ pub(super) fn check_claims(
     let mut wrong = Vec::new();
     for (place, address) in claims {
         if let Right::Refused(why) = claimant.right_to(*address)? {
-            let what = if place.contains('/') { "annotation " } else { "" };
-            wrong.push(format!("{what}{place}: {address} {why}"));
+            wrong.push(format!("{}: {address} {why}", words(place)));
         }
     }
     Ok(wrong)
+}
+
+/// What is wrong with addresses that the Service newly claims and that would not count as held: another Service
+/// could get them too. One is named of each place.
+pub(super) fn check_beyond(claimant: &Claimant<'_>, before: Option<&Service>) -> Vec<String> {
+    let had = before.map(places).unwrap_or_default();
+    let mut wrong = Vec::new();
+    for place in places(claimant.service) {
+        let in_a_pool = |address: IpAddr| claimant.external.pool_of(address).is_some();
+        if !had.contains(&place)
+            && let Some(address) = place.beyond(&in_a_pool)
+        {
+            let most = if place.name == EXTERNAL_IPS { MOST_EXTERNAL_IPS } else { MOST_ADDRESSES };
+            wrong.push(format!(
+                "{}: {address} is one too many: at most {most} addresses count, in a text of at most {} characters",
+                words(place.name),
+                TOO_LONG_FOR_ADDRESSES - 1
+            ));
+        }
+    }
+    wrong
+}
+
+/// A place of claims as a message names it.
+fn words(place: &str) -> String {
+    if place.contains('/') { format!("annotation {place}") } else { place.to_owned() }
 }
 
 /// What is wrong with the addresses that the Service newly asks us for. `families` are its own, empty where
@@ -36,12 +65,20 @@ pub(super) fn check_asked(
     for key in [ASKED_ANNOTATION, RECORD_ANNOTATION] {
         let of = |service: &'_ Service| service.annotations.get(key).cloned().unwrap_or_default();
         let (now, old) = (of(claimant.service), before.map(of).unwrap_or_default());
+        if is_too_long_for_addresses(&now) {
+            // The part that is quoted is short.
+            let longest = TOO_LONG_FOR_ADDRESSES - 1;
+            if now != old {
+                wrong.push(format!("annotation {key}: {} is longer than {longest} characters", quote(&now)));
+            }
+            continue;
+        }
         let mut seen: Vec<Family> = Vec::new();
-        for text in texts(&now) {
-            let address = parse(text);
+        for text in parts(&now) {
+            let address = address(text);
             let is_twin = address.is_some_and(|address| seen.contains(&Family::of(address)));
             seen.extend(address.map(Family::of));
-            if texts(&old).any(|other| other == text) {
+            if parts(&old).any(|other| other == text) {
                 continue;
             }
             let why = match address {

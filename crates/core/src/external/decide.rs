@@ -4,12 +4,13 @@ use std::cell::OnceCell;
 use std::net::IpAddr;
 
 use super::assign::assign;
-use super::check::{check_asked, check_claims};
-use super::claim::{EXTERNAL_IPS, RECORD_ANNOTATION, addresses, claims};
+use super::check::{check_asked, check_beyond, check_claims};
+use super::claim::{EXTERNAL_IPS, claims};
 use super::held::{Held, Holders};
 use super::outcome::{External, Outcome};
 use super::pool::Claimant;
 use crate::address::Family;
+use crate::annotations::{RECORD_ANNOTATION, recorded_addresses};
 use crate::cluster::{Cluster, LookupError};
 use crate::denial::Denial;
 use crate::families::second;
@@ -69,6 +70,7 @@ pub fn decide(
         ));
     }
     let mut wrong = check_claims(&claimant, &new).map_err(|error| unknown(request, &error))?;
+    wrong.extend(check_beyond(&claimant, old.as_ref()));
     if is_ours {
         wrong.extend(check_asked(&claimant, before, &families).map_err(|error| unknown(request, &error))?);
     }
@@ -107,10 +109,10 @@ pub fn decide(
 /// What becomes of the record where nobody says what is held: what was there stays there.
 fn kept(record: Option<&String>, before: Option<&Service>) -> External {
     if let Some(record) = record.filter(|record| !record.is_empty()) {
-        return External { addresses: addresses(record), ..External::new(Outcome::Left, "recorded already") };
+        return External { addresses: recorded_addresses(record), ..External::new(Outcome::Left, "recorded already") };
     }
     let had = before.and_then(|before| before.annotations.get(RECORD_ANNOTATION));
-    let addresses = had.map(|text| addresses(text)).unwrap_or_default();
+    let addresses = had.map(|text| recorded_addresses(text)).unwrap_or_default();
     if addresses.is_empty() {
         let reason = "external addresses are given by the controller of `clusterip serve`, not in admission";
         return External::new(Outcome::Left, reason);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use super::claim::parse;
+use crate::annotations;
 use crate::cluster::{Cluster, LookupError};
 use crate::json::{At, Mistyped};
 use crate::label_selector::Labels;
@@ -40,7 +40,10 @@ impl Held {
                 let Some(by) = item.text_of("by")? else {
                     return Err(item.mistyped("an address, and by whom it is held"));
                 };
-                held.add(parse(address.text()?).ok_or_else(|| address.mistyped("an address"))?, by.to_owned());
+                held.add(
+                    annotations::address(address.text()?).ok_or_else(|| address.mistyped("an address"))?,
+                    by.to_owned(),
+                );
             }
         }
         Ok(Some(held))

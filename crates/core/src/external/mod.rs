@@ -15,7 +15,7 @@ pub mod held;
 pub mod outcome;
 mod pool;
 
-pub use claim::{ASKED_ANNOTATION, RECORD_ANNOTATION};
+pub use crate::annotations::{ASKED_ANNOTATION, RECORD_ANNOTATION};
 pub use decide::decide;
 pub use held::Held;
 pub use outcome::{External, Outcome};

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use super::claim::{RECORD_ANNOTATION, in_record};
+use crate::annotations::{RECORD_ANNOTATION, in_record};
 use crate::json::field_mut;
 
 /// What is decided about a Service's external addresses, and why.

@@ -27,6 +27,7 @@ pub fn decide(
         pool: None,
         evidence: None,
         external: None,
+        disown: false,
         warnings: Vec::new(),
     };
     if settings.nodes.pools.is_empty() {

@@ -61,10 +61,11 @@ pub(super) fn warnings(settings: &Settings) -> Vec<Mistake> {
 }
 
 impl Settings {
-    /// How many addresses of one range of a pool can be handed out.
+    /// How many addresses of one range of a pool can be handed out when the API server gives addresses of
+    /// all ranges: one that is not usable for a while is no mistake of the settings.
     fn usable_of(&self, pool: &Pool, cidr: IpNet) -> u128 {
         let alone = Pool { cidrs: vec![cidr], ..pool.clone() };
-        self.candidates(&alone, Family::of(cidr.addr())).count()
+        self.candidates_without(&alone, Family::of(cidr.addr()), std::iter::empty()).count()
     }
 }
 

@@ -4,6 +4,7 @@ mod check_external;
 mod check_nodes;
 mod check_pools;
 mod check_services;
+mod dns_address;
 mod external;
 mod nodes;
 mod read;
@@ -11,6 +12,7 @@ mod read_external;
 mod read_nodes;
 mod read_services;
 mod reader;
+mod unusable;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -19,8 +21,10 @@ use ipnet::IpNet;
 use serde_json::Value;
 use thiserror::Error;
 
+pub use self::dns_address::DnsAddress;
 pub use self::external::{ExternalPool, ExternalSettings};
 pub use self::nodes::{BlockSize, NodeMatch, NodePool, NodeSettings, Withheld};
+pub use self::unusable::UnusableRange;
 use crate::address::{Candidates, Family, Order, Range};
 use crate::label_selector::{LabelSelector, Labels};
 use crate::pod_spec::OS_LABEL;
@@ -51,6 +55,8 @@ pub struct Settings {
     pub exempt_namespaces: Vec<String>,
     /// `services.serviceCIDRs`: the cluster's own ranges, the primary one first.
     pub service_cidrs: Vec<IpNet>,
+    /// `services.unusableServiceCIDRs`: the parts of these ranges that the API server gives no address of now.
+    pub unusable_service_cidrs: Vec<UnusableRange>,
     /// `nodes`
     pub nodes: NodeSettings,
     /// `external`
@@ -198,11 +204,17 @@ impl Settings {
         self.pools.iter().find(|pool| pool.contains(address))
     }
 
-    /// The addresses of `family` that `pool` may hand out: without `reserved`, `exclude` and the
-    /// address of `default/kubernetes`.
+    /// The addresses of `family` that `pool` may hand out: without `reserved`, `exclude`, the address of
+    /// `default/kubernetes`, and the ranges that the API server gives no address of now.
     pub fn candidates(&self, pool: &Pool, family: Family) -> Candidates {
+        self.candidates_without(pool, family, self.unusable_service_cidrs.iter().map(|range| range.cidr))
+    }
+
+    /// The same, where the API server gives addresses of every range but of these.
+    fn candidates_without(&self, pool: &Pool, family: Family, unusable: impl Iterator<Item = IpNet>) -> Candidates {
         let mut exclude = pool.exclude.clone();
         exclude.extend(self.kubernetes_address().map(IpNet::from));
+        exclude.extend(unusable);
         let ranges: Vec<Range<'_>> =
             pool.cidrs_of(family).map(|cidr| Range { cidr, reserved: pool.reserved, exclude: &exclude }).collect();
         Candidates::new(&ranges, pool.bands)
@@ -251,6 +263,7 @@ impl Default for Settings {
             when_full: WhenFull::default(),
             exempt_namespaces: vec!["kube-system".into()],
             service_cidrs: Vec::new(),
+            unusable_service_cidrs: Vec::new(),
             nodes: NodeSettings::default(),
             external: ExternalSettings::default(),
         }

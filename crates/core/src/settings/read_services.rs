@@ -12,8 +12,17 @@ impl Reader {
     /// Reads `services`.
     pub(super) fn services(&mut self, at: &At<'_>, settings: &mut Settings) -> Vec<Origin> {
         let mut origins = Vec::new();
-        const KEYS: [&str; 8] =
-            ["pools", "evidence", "assumeOS", "order", "explicit", "whenFull", "exemptNamespaces", "serviceCIDRs"];
+        const KEYS: [&str; 9] = [
+            "pools",
+            "evidence",
+            "assumeOS",
+            "order",
+            "explicit",
+            "whenFull",
+            "exemptNamespaces",
+            "serviceCIDRs",
+            "unusableServiceCIDRs",
+        ];
         let Some(fields) = self.fields(at, &KEYS) else { return origins };
         if let Some(pools) = fields.get("pools") {
             (settings.pools, origins) = self.list(pools, Self::pool).into_iter().unzip();
@@ -46,6 +55,9 @@ impl Reader {
         }
         if let Some(at) = fields.get("serviceCIDRs") {
             settings.service_cidrs = self.list(at, Self::service_cidr);
+        }
+        if let Some(at) = fields.get("unusableServiceCIDRs") {
+            settings.unusable_service_cidrs = self.unusable_ranges(at);
         }
         origins
     }

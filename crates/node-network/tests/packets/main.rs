@@ -1,6 +1,7 @@
 //! Real packets, between network namespaces: a client and nodes on one bridge.
 //!
-//! It needs root, `ip` and `nft`, and says so where they are missing: then its tests are counted as ignored.
+//! It needs root, `ip` and `nft`. Where they are missing, the tests are counted as ignored, or fail with
+//! `REQUIRE_ALL=1`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 
@@ -8,6 +9,9 @@
 mod cases;
 #[cfg(target_os = "linux")]
 mod inside;
+#[cfg(target_os = "linux")]
+#[path = "../../../../e2e-tests/missing.rs"]
+mod missing;
 #[cfg(target_os = "linux")]
 mod network;
 
@@ -24,7 +28,7 @@ fn main() {
     }
     let lacking = network::lacking();
     if let Some(lacking) = &lacking {
-        eprintln!("skipped: tests with real packets need {lacking}");
+        missing::skip("packets", &format!("tests with real packets need {lacking}"));
     }
     let trial = |(name, case): (&str, fn())| {
         let trial = Trial::test(name, move || {

@@ -1,0 +1,266 @@
+//! The Service ranges of a cluster, and which of them the API server gives addresses of.
+//!
+//! The API server gives addresses of a ServiceCIDR unless its condition `Ready` is there and not `True`, or the
+//! ServiceCIDR is being deleted. A ServiceCIDR without that condition counts as ready: that is what it looks like
+//! where no controller manager runs, and until one has seen it. Where ServiceCIDRs overlap, one that is usable is
+//! enough.
+
+use std::borrow::Borrow;
+
+use clusterip_core::settings::UnusableRange;
+use ipnet::IpNet;
+use serde_json::{Map, Value};
+
+use super::object::{kind, name};
+
+/// The Service ranges of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceRanges {
+    /// All of them, those of the ServiceCIDR `kubernetes` first: the API server makes it from its own flag. Empty
+    /// where they are not known.
+    pub all: Vec<String>,
+    /// The ServiceCIDRs that name them, in the same order.
+    names: Vec<String>,
+    /// The parts of them that the API server gives no address of.
+    pub unusable: Vec<UnusableRange>,
+}
+
+impl From<Vec<String>> for ServiceRanges {
+    /// Ranges that are all usable.
+    fn from(all: Vec<String>) -> Self {
+        Self { all, ..Self::default() }
+    }
+}
+
+impl ServiceRanges {
+    /// The ranges that the `ServiceCIDR` objects among these name.
+    pub fn of<O: Borrow<Value>>(objects: impl IntoIterator<Item = O>) -> Self {
+        let (mut primary, mut others) = (Vec::<(String, String)>::new(), Vec::new());
+        let (mut usable, mut refused): (Vec<IpNet>, Vec<Refused>) = (Vec::new(), Vec::new());
+        for object in objects {
+            let object = object.borrow();
+            if kind(object) != "ServiceCIDR" {
+                continue;
+            }
+            let cidrs = object.pointer("/spec/cidrs").and_then(Value::as_array).into_iter().flatten();
+            let cidrs: Vec<&str> = cidrs.filter_map(Value::as_str).collect();
+            let nets = cidrs.iter().filter_map(|cidr| cidr.parse().ok()).map(|net: IpNet| net.trunc());
+            match why_unusable(object) {
+                None => usable.extend(nets),
+                Some(reason) => {
+                    refused.extend(nets.map(|cidr| Refused { name: name(object).to_owned(), cidr, reason }))
+                }
+            }
+            let list = if name(object) == "kubernetes" { &mut primary } else { &mut others };
+            list.extend(cidrs.into_iter().map(|cidr| (cidr.to_owned(), name(object).to_owned())));
+        }
+        primary.append(&mut others);
+        let (all, names) = primary.into_iter().unzip();
+        let unusable = refused.iter().flat_map(|range| range.parts_beside(&usable));
+        Self { all, names, unusable: unusable.collect() }
+    }
+
+    /// The same, with the ranges that were there before and are gone: settings with pools in them stay valid, and
+    /// nothing is handed out of these ranges.
+    pub fn with_gone(mut self, before: &Self) -> Self {
+        let nets = self.nets();
+        for (place, cidr) in before.all.iter().enumerate() {
+            let Ok(net) = cidr.parse::<IpNet>() else { continue };
+            let name = before.names.get(place).cloned().unwrap_or_default();
+            let gone = Refused { name: name.clone(), cidr: net.trunc(), reason: "is gone" }.parts_beside(&nets);
+            if !gone.is_empty() {
+                self.unusable.extend(gone);
+                self.all.push(cidr.clone());
+                self.names.push(name);
+            }
+        }
+        self
+    }
+
+    /// The ranges that can be read.
+    pub fn nets(&self) -> Vec<IpNet> {
+        self.all.iter().filter_map(|range| range.parse().ok()).collect()
+    }
+
+    /// The unusable ranges as the settings have them.
+    pub fn unusable_document(&self) -> Value {
+        self.unusable
+            .iter()
+            .map(|range| (range.cidr.to_string(), range.why.clone().into()))
+            .collect::<Map<_, _>>()
+            .into()
+    }
+}
+
+/// A range of a ServiceCIDR that the API server gives no address of, whatever others have.
+struct Refused {
+    name: String,
+    cidr: IpNet,
+    reason: &'static str,
+}
+
+impl Refused {
+    /// The parts of it that none of these ranges has.
+    fn parts_beside(&self, usable: &[IpNet]) -> Vec<UnusableRange> {
+        let Self { name, reason, .. } = self;
+        let unusable = |cidr| {
+            let why = format!("ServiceCIDR {name} ({cidr}) {reason}: addresses of it are refused by the API server");
+            UnusableRange { cidr, why }
+        };
+        without(self.cidr, usable).into_iter().map(unusable).collect()
+    }
+}
+
+/// Why the API server gives no address of a ServiceCIDR; nothing where it does.
+fn why_unusable(service_cidr: &Value) -> Option<&'static str> {
+    if service_cidr.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()) {
+        return Some("is being deleted");
+    }
+    let conditions = service_cidr.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    let mut ready = conditions.filter(|condition| condition.get("type").and_then(Value::as_str) == Some("Ready"));
+    let status = ready.next()?.get("status").and_then(Value::as_str);
+    (status != Some("True")).then_some("is not ready")
+}
+
+/// What of a range lies in none of these, as few ranges as there can be.
+fn without(range: IpNet, others: &[IpNet]) -> Vec<IpNet> {
+    if others.iter().any(|other| other.contains(&range)) {
+        return Vec::new();
+    }
+    let inside: Vec<IpNet> = others.iter().copied().filter(|other| range.contains(other)).collect();
+    if inside.is_empty() {
+        return vec![range];
+    }
+    match range.subnets(range.prefix_len() + 1) {
+        Ok(halves) => halves.flat_map(|half| without(half, &inside)).collect(),
+        // A single address has no halves, and nothing but itself lies in it.
+        Err(_) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn service_cidr(name: &str, cidrs: &[&str], more: Value) -> Value {
+        let mut object = json!({"kind": "ServiceCIDR", "metadata": {"name": name}, "spec": {"cidrs": cidrs}});
+        json_patch::merge(&mut object, &more);
+        object
+    }
+
+    fn deleted() -> Value {
+        json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}})
+    }
+
+    fn ready(status: &str) -> Value {
+        json!({"status": {"conditions": [{"type": "Other", "status": "x"}, {"type": "Ready", "status": status}]}})
+    }
+
+    #[test]
+    fn ranges_that_are_gone() {
+        let kubernetes = || service_cidr("kubernetes", &["10.0.0.0/16"], ready("True"));
+        let team = |more: Value| service_cidr("team", &["10.2.0.0/16"], more);
+        let with_gone = |now: Vec<Value>, before: Vec<Value>| {
+            let ranges = ServiceRanges::of(now).with_gone(&ServiceRanges::of(before));
+            (ranges.all.join(" "), ranges.unusable.iter().map(|range| range.why.clone()).collect::<Vec<_>>().join("; "))
+        };
+        let both = "10.0.0.0/16 10.2.0.0/16".to_owned();
+        let refused = "addresses of it are refused by the API server";
+        let gone = format!("ServiceCIDR team (10.2.0.0/16) is gone: {refused}");
+        assert_eq!(with_gone(vec![kubernetes()], vec![kubernetes(), team(json!({}))]), (both.clone(), gone.clone()));
+        assert_eq!(with_gone(vec![kubernetes()], vec![kubernetes(), team(deleted())]), (both.clone(), gone));
+        let still = format!("ServiceCIDR team (10.2.0.0/16) is being deleted: {refused}");
+        let there = || vec![kubernetes(), team(deleted())];
+        assert_eq!(with_gone(there(), there()), (both, still), "one that is still there");
+        let wider = service_cidr("wider", &["10.0.0.0/8"], json!({}));
+        assert_eq!(with_gone(vec![wider], there()), ("10.0.0.0/8".to_owned(), String::new()), "under another name");
+    }
+
+    #[test]
+    fn ranges_that_the_api_server_gives_no_address_of() {
+        struct Row {
+            name: &'static str,
+            objects: Vec<Value>,
+            all: &'static [&'static str],
+            unusable: &'static [&'static str],
+        }
+        let kubernetes = || service_cidr("kubernetes", &["10.0.0.0/16", "fd00::/112"], ready("True"));
+        let team = |more: Value| service_cidr("a-team", &["10.2.0.0/16"], more);
+        const BOTH: &[&str] = &["10.0.0.0/16", "fd00::/112", "10.2.0.0/16"];
+        const DELETED: &str =
+            "ServiceCIDR a-team (10.2.0.0/16) is being deleted: addresses of it are refused by the API server";
+        const NOT_READY: &str =
+            "ServiceCIDR a-team (10.2.0.0/16) is not ready: addresses of it are refused by the API server";
+        let rows = [
+            Row { name: "none", objects: vec![json!({"kind": "Service"})], all: &[], unusable: &[] },
+            Row {
+                name: "ready, the primary first",
+                objects: vec![team(ready("True")), kubernetes()],
+                all: BOTH,
+                unusable: &[],
+            },
+            Row {
+                name: "without conditions, as without a controller manager",
+                objects: vec![kubernetes(), team(json!({}))],
+                all: BOTH,
+                unusable: &[],
+            },
+            Row {
+                name: "conditions without Ready",
+                objects: vec![
+                    kubernetes(),
+                    team(json!({"status": {"conditions": [{"type": "A", "status": "False"}]}})),
+                ],
+                all: BOTH,
+                unusable: &[],
+            },
+            Row {
+                name: "not ready",
+                objects: vec![kubernetes(), team(ready("False"))],
+                all: BOTH,
+                unusable: &[NOT_READY],
+            },
+            Row {
+                name: "not known whether ready",
+                objects: vec![kubernetes(), team(ready("Unknown"))],
+                all: BOTH,
+                unusable: &[NOT_READY],
+            },
+            Row {
+                name: "being deleted",
+                objects: vec![kubernetes(), team(deleted())],
+                all: BOTH,
+                unusable: &[DELETED],
+            },
+            Row {
+                name: "being deleted, as it is kept in the stores",
+                objects: vec![kubernetes(), team(json!({"metadata": {"deletionTimestamp": true}}))],
+                all: BOTH,
+                unusable: &[DELETED],
+            },
+            Row {
+                name: "being deleted, while another one has the range",
+                objects: vec![kubernetes(), team(deleted()), service_cidr("other", &["10.2.0.0/15"], json!({}))],
+                all: &["10.0.0.0/16", "fd00::/112", "10.2.0.0/16", "10.2.0.0/15"],
+                unusable: &[],
+            },
+            Row {
+                name: "being deleted, while another one has a part of the range",
+                objects: vec![kubernetes(), team(deleted()), service_cidr("other", &["10.2.64.0/18"], json!({}))],
+                all: &["10.0.0.0/16", "fd00::/112", "10.2.0.0/16", "10.2.64.0/18"],
+                unusable: &[
+                    "ServiceCIDR a-team (10.2.0.0/18) is being deleted: addresses of it are refused by the API server",
+                    "ServiceCIDR a-team (10.2.128.0/17) is being deleted: addresses of it are refused by the API server",
+                ],
+            },
+        ];
+        for row in rows {
+            let found = ServiceRanges::of(row.objects);
+            assert_eq!(found.all, row.all, "{}", row.name);
+            let unusable: Vec<String> = found.unusable.iter().map(|range| range.why.clone()).collect();
+            assert_eq!(unusable, row.unusable, "{}", row.name);
+        }
+    }
+}

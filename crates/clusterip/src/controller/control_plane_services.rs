@@ -1,0 +1,555 @@
+//! The Services that the control plane calls.
+//!
+//! The API server calls admission webhooks, aggregated APIs and the conversion webhooks of custom resources
+//! through Services. A Service that moves has no address for a moment. If it is one of these, the API server can't
+//! call it meanwhile, and a webhook that fails closed could refuse the very request that ends the move. So
+//! whether a Service is called by the control plane is asked before it moves.
+//!
+//! Of webhook configurations, APIServices and CustomResourceDefinitions only the references to Services are kept,
+//! and everything else is dropped while it is read: a CustomResourceDefinition may be large. The references are an
+//! index by Service, so that a look costs the same in every cluster. Nothing here is asked on the admission path.
+//!
+//! As long as one of the kinds was not listed, or its watch fails, there is no answer: a Service of which is not
+//! known whether the control plane calls it must not move.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use kube::api::{ApiResource, DynamicObject, ObjectMeta};
+use kube::core::DynamicResourceScope;
+use kube::runtime::utils::Backoff as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource};
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::cluster::failure::chain;
+use crate::cluster::kinds::{self, Kind};
+use crate::cluster::pauses::{LONGEST_PAUSE, Pauses};
+use crate::metrics::Metrics;
+
+/// The option of `clusterip move` that moves a Service although the control plane calls it.
+pub const MOVE_OPTION: &str = "--called-by-control-plane";
+
+/// How many objects are listed at a time: a page is in memory as a whole before it is read.
+const PAGE: u32 = 20;
+/// How often the API server is asked for a kind that it did not have.
+const ABSENT_PAUSE: Duration = Duration::from_secs(30);
+/// How many callers are named in a message.
+const NAMED: usize = 3;
+
+/// The namespace and name of a Service.
+type ServiceId = (String, String);
+
+/// An object that makes the API server call a Service.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Caller {
+    /// Its kind, such as `ValidatingWebhookConfiguration`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.name)
+    }
+}
+
+/// The callers of a Service in words, the first of them by name.
+pub fn called_by(callers: &[Caller]) -> String {
+    let named: Vec<String> = callers.iter().take(NAMED).map(Caller::to_string).collect();
+    let more = callers.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("called by {}{more}", named.join(", "))
+}
+
+/// Whether the control plane calls a Service is not known.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("whether the control plane calls it is not known: {reason}")]
+pub struct Unknown {
+    /// Why, with the kind of objects that could not be read.
+    pub reason: String,
+}
+
+/// Which Services the control plane calls. Cheap to clone: all clones know the same.
+#[derive(Clone, Default)]
+pub struct ControlPlaneServices(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    index: RwLock<Index>,
+    states: Mutex<BTreeMap<Kind, State>>,
+}
+
+/// How the watch of a kind does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// Its first list is not complete.
+    Listing,
+    /// All its objects are known, and changes of them are followed.
+    Known,
+    /// It can't be read.
+    Failing(String),
+}
+
+impl ControlPlaneServices {
+    /// Begins to watch what refers to Services, unless that has begun already.
+    pub fn watch(&self, client: &Client, metrics: &Arc<Metrics>) {
+        for kind in kinds::callers() {
+            let mut states = self.0.states();
+            if !states.contains_key(&kind) {
+                states.insert(kind.clone(), State::Listing);
+                tokio::spawn(Arc::clone(&self.0).follow(client.clone(), kind, Arc::clone(metrics)));
+            }
+        }
+    }
+
+    /// Everything that makes the control plane call the Service of this namespace and name, ordered by kind and
+    /// name; none for a Service that may move.
+    ///
+    /// # Errors
+    /// [`Unknown`] as long as not all that refers to Services is known.
+    pub fn callers(&self, namespace: &str, name: &str) -> Result<Vec<Caller>, Unknown> {
+        if let Some(reason) = self.missing() {
+            return Err(Unknown { reason });
+        }
+        Ok(self.known_callers(namespace, name))
+    }
+
+    /// The same as far as it is known: for a report, not for a move.
+    pub fn known_callers(&self, namespace: &str, name: &str) -> Vec<Caller> {
+        self.0.index.read().unwrap_or_else(PoisonError::into_inner).callers(namespace, name)
+    }
+
+    /// What is not known, in words; nothing where everything is.
+    pub fn missing(&self) -> Option<String> {
+        let states = self.0.states();
+        let missing = kinds::callers().filter_map(|kind| match states.get(&kind) {
+            None => Some(format!("{} was not listed", kind.1)),
+            Some(State::Known) => None,
+            Some(State::Listing) => Some(format!("{} is being listed", kind.1)),
+            Some(State::Failing(reason)) => Some(format!("{} can't be read: {reason}", kind.1)),
+        });
+        let missing: Vec<String> = missing.collect();
+        (!missing.is_empty()).then(|| missing.join("; "))
+    }
+
+    /// Whether everything that refers to Services is known.
+    pub fn complete(&self) -> bool {
+        self.missing().is_none()
+    }
+
+    /// Waits until each kind was either listed, or could not be.
+    pub async fn settled(&self) {
+        let settled = || {
+            let states = self.0.states();
+            kinds::callers().all(|kind| !matches!(states.get(&kind), None | Some(State::Listing)))
+        };
+        while !settled() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// For each watched kind, its name and whether it is followed.
+    pub fn followed(&self) -> Vec<(String, bool)> {
+        self.0.states().iter().map(|(kind, state)| (kind.1.clone(), *state == State::Known)).collect()
+    }
+
+    /// Takes the object of a list in.
+    pub fn take(&self, kind: &Kind, object: CallerObject) {
+        self.0.put(kind, object);
+    }
+
+    /// Notes that all objects of a kind were taken in.
+    pub fn listed(&self, kind: &Kind) {
+        self.0.turns(kind, State::Known);
+    }
+
+    /// Notes why the objects of a kind could not be read.
+    pub fn failed(&self, kind: &Kind, reason: String) {
+        self.0.turns(kind, State::Failing(reason));
+    }
+}
+
+impl Inner {
+    fn states(&self) -> MutexGuard<'_, BTreeMap<Kind, State>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turns(&self, kind: &Kind, state: State) -> Option<State> {
+        self.states().insert(kind.clone(), state)
+    }
+
+    fn put(&self, kind: &Kind, object: CallerObject) {
+        let caller = Caller { kind: kind.1.clone(), name: object.metadata.name.unwrap_or_default() };
+        self.index.write().unwrap_or_else(PoisonError::into_inner).put(caller, object.services);
+    }
+
+    async fn follow(self: Arc<Self>, client: Client, kind: Kind, metrics: Arc<Metrics>) {
+        let api: Api<CallerObject> = Api::all_with(client, &kinds::regular(&kind));
+        let mut pauses = Pauses::default();
+        loop {
+            let begin = Instant::now();
+            match self.follow_once(&kind, &api).await {
+                Some(error) if is_absent(&error) => {
+                    // Nothing of this kind refers to a Service.
+                    self.retain(&kind, &HashSet::new());
+                    self.turns(&kind, State::Known);
+                    tokio::time::sleep(ABSENT_PAUSE).await;
+                    continue;
+                }
+                Some(error) => {
+                    let reason = chain(&error);
+                    metrics.watch_error(&kind.1);
+                    tracing::warn!(api_version = kind.0, kind = kind.1, reason, "watch failed, trying again");
+                    self.turns(&kind, State::Failing(reason));
+                }
+                None => drop(self.turns(&kind, State::Failing("its watch ended".to_owned()))),
+            }
+            if begin.elapsed() > 2 * LONGEST_PAUSE {
+                pauses.reset();
+            }
+            tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
+        }
+    }
+
+    /// Lists a kind and follows its changes until that fails.
+    async fn follow_once(&self, kind: &Kind, api: &Api<CallerObject>) -> Option<watcher::Error> {
+        let mut events = pin!(watcher(api.clone(), watcher::Config::default().page_size(PAGE)));
+        let mut listed = HashSet::new();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Init) => listed.clear(),
+                Ok(Event::InitApply(object)) => {
+                    listed.extend(object.metadata.name.clone());
+                    self.put(kind, object);
+                }
+                Ok(Event::InitDone) => {
+                    self.retain(kind, &std::mem::take(&mut listed));
+                    if let Some(State::Failing(_)) = self.turns(kind, State::Known) {
+                        tracing::info!(api_version = kind.0, kind = kind.1, "followed again");
+                    }
+                }
+                Ok(Event::Apply(object)) => self.put(kind, object),
+                Ok(Event::Delete(object)) => self.put(kind, CallerObject { services: BTreeSet::new(), ..object }),
+                Err(error) => return Some(error),
+            }
+        }
+        None
+    }
+
+    /// Forgets the objects of a kind that a complete list did not show.
+    fn retain(&self, kind: &Kind, listed: &HashSet<String>) {
+        self.index.write().unwrap_or_else(PoisonError::into_inner).retain(&kind.1, listed);
+    }
+}
+
+fn is_absent(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
+}
+
+/// Who calls which Service. Only objects that refer to a Service are in it.
+#[derive(Debug, Default)]
+struct Index {
+    services: HashMap<Caller, BTreeSet<ServiceId>>,
+    callers: HashMap<ServiceId, BTreeSet<Caller>>,
+}
+
+impl Index {
+    fn callers(&self, namespace: &str, name: &str) -> Vec<Caller> {
+        let callers = self.callers.get(&(namespace.to_owned(), name.to_owned()));
+        callers.into_iter().flatten().cloned().collect()
+    }
+
+    /// Exchanges what an object refers to.
+    fn put(&mut self, caller: Caller, services: BTreeSet<ServiceId>) {
+        for service in self.services.remove(&caller).into_iter().flatten() {
+            if let Some(callers) = self.callers.get_mut(&service) {
+                callers.remove(&caller);
+                if callers.is_empty() {
+                    self.callers.remove(&service);
+                }
+            }
+        }
+        if services.is_empty() {
+            return;
+        }
+        for service in &services {
+            self.callers.entry(service.clone()).or_default().insert(caller.clone());
+        }
+        self.services.insert(caller, services);
+    }
+
+    fn retain(&mut self, kind: &str, listed: &HashSet<String>) {
+        let gone = self.services.keys().filter(|caller| caller.kind == kind && !listed.contains(&caller.name));
+        let gone: Vec<Caller> = gone.cloned().collect();
+        gone.into_iter().for_each(|caller| self.put(caller, BTreeSet::new()));
+    }
+}
+
+/// An object that may refer to Services: a webhook configuration, an `APIService` or a
+/// `CustomResourceDefinition`. Nothing but its name and these references is kept of it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(from = "Read")]
+pub struct CallerObject {
+    /// Name, UID and version.
+    pub metadata: ObjectMeta,
+    /// The namespaces and names of the Services that it refers to.
+    pub services: BTreeSet<ServiceId>,
+}
+
+#[derive(Deserialize)]
+struct Read {
+    #[serde(default)]
+    metadata: Metadata,
+    webhooks: Option<Vec<Webhook>>,
+    spec: Option<Spec>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+/// `spec.service` is that of an `APIService`, `spec.conversion` that of a `CustomResourceDefinition`.
+#[derive(Deserialize)]
+struct Spec {
+    service: Option<Reference>,
+    conversion: Option<Conversion>,
+}
+
+#[derive(Deserialize)]
+struct Conversion {
+    webhook: Option<Webhook>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Webhook {
+    client_config: Option<ClientConfig>,
+}
+
+#[derive(Deserialize)]
+struct ClientConfig {
+    service: Option<Reference>,
+}
+
+#[derive(Deserialize)]
+struct Reference {
+    namespace: Option<String>,
+    name: Option<String>,
+}
+
+impl From<Read> for CallerObject {
+    fn from(read: Read) -> Self {
+        let (own, conversion) = read.spec.map(|spec| (spec.service, spec.conversion)).unwrap_or_default();
+        let converting = conversion.and_then(|conversion| conversion.webhook);
+        let webhooks = read.webhooks.into_iter().flatten().chain(converting);
+        let services = webhooks.filter_map(|webhook| webhook.client_config?.service).chain(own);
+        let services = services.filter_map(|service| Some((service.namespace?, service.name?)));
+        let Metadata { name, uid, resource_version } = read.metadata;
+        Self {
+            metadata: ObjectMeta { name, uid, resource_version, ..ObjectMeta::default() },
+            services: services.collect(),
+        }
+    }
+}
+
+impl Resource for CallerObject {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(resource: &ApiResource) -> Cow<'_, str> {
+        DynamicObject::kind(resource)
+    }
+
+    fn group(resource: &ApiResource) -> Cow<'_, str> {
+        DynamicObject::group(resource)
+    }
+
+    fn version(resource: &ApiResource) -> Cow<'_, str> {
+        DynamicObject::version(resource)
+    }
+
+    fn plural(resource: &ApiResource) -> Cow<'_, str> {
+        DynamicObject::plural(resource)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn kind(name: &str) -> Kind {
+        kinds::callers().find(|(_, kind)| kind == name).unwrap()
+    }
+
+    fn read(object: &Value) -> CallerObject {
+        serde_json::from_str(&object.to_string()).unwrap()
+    }
+
+    /// All kinds are listed, and empty.
+    fn listed() -> ControlPlaneServices {
+        let services = ControlPlaneServices::default();
+        kinds::callers().for_each(|kind| services.listed(&kind));
+        services
+    }
+
+    #[test]
+    fn references_to_services_are_read() {
+        struct Row {
+            name: &'static str,
+            object: Value,
+            services: &'static [(&'static str, &'static str)],
+        }
+        let client = |namespace: &str, name: &str| json!({"caBundle": "LS0t", "service": {"namespace": namespace, "name": name, "path": "/a", "port": 443}});
+        let rows = [
+            Row {
+                name: "webhooks, some of them with a URL, some with the same Service",
+                object: json!({"webhooks": [
+                    {"name": "a", "clientConfig": client("cert-manager", "webhook"), "rules": [{"operations": ["*"]}]},
+                    {"name": "b", "clientConfig": {"url": "https://example.org"}},
+                    {"name": "c", "clientConfig": client("cert-manager", "webhook")},
+                    {"name": "d", "clientConfig": client("other", "hook")},
+                ]}),
+                services: &[("cert-manager", "webhook"), ("other", "hook")],
+            },
+            Row { name: "no webhooks", object: json!({"webhooks": null}), services: &[] },
+            Row {
+                name: "an aggregated API",
+                object: json!({"spec": {"group": "metrics.k8s.io", "service": {"namespace": "kube-system", "name": "metrics"}},
+                               "status": {"conditions": [{"type": "Available"}]}}),
+                services: &[("kube-system", "metrics")],
+            },
+            Row {
+                name: "an API of the API server itself",
+                object: json!({"spec": {"group": "apps", "service": null}}),
+                services: &[],
+            },
+            Row {
+                name: "a conversion webhook",
+                object: json!({"spec": {"group": "example.org", "versions": [{"schema": {"spec": {"service": 1}}}],
+                    "conversion": {"strategy": "Webhook", "webhook": {
+                        "clientConfig": client("shop", "convert"), "conversionReviewVersions": ["v1"]}}}}),
+                services: &[("shop", "convert")],
+            },
+            Row { name: "no conversion", object: json!({"spec": {"conversion": {"strategy": "None"}}}), services: &[] },
+            Row {
+                name: "a reference without a name",
+                object: json!({"spec": {"service": {"namespace": "shop"}}}),
+                services: &[],
+            },
+            Row { name: "nothing", object: json!({}), services: &[] },
+        ];
+        for row in rows {
+            let expected = row.services.iter().map(|(namespace, name)| ((*namespace).into(), (*name).into()));
+            assert_eq!(read(&row.object).services, expected.collect(), "{}", row.name);
+            let value: CallerObject = serde_json::from_value(row.object).unwrap();
+            assert_eq!(value.services.len(), row.services.len(), "{}: out of a value", row.name);
+        }
+    }
+
+    #[test]
+    fn only_name_uid_and_version_of_the_metadata_are_kept() {
+        let object = read(&json!({"metadata": {
+            "name": "a", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}, "managedFields": [{"manager": "m"}],
+            "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"},
+        }}));
+        let metadata = ObjectMeta {
+            name: Some("a".into()),
+            uid: Some("u".into()),
+            resource_version: Some("7".into()),
+            ..ObjectMeta::default()
+        };
+        assert_eq!(object, CallerObject { metadata, services: BTreeSet::new() });
+    }
+
+    #[test]
+    fn callers_come_and_go() {
+        let services = listed();
+        let (validating, api) = (kind("ValidatingWebhookConfiguration"), kind("APIService"));
+        let webhook = |name: &str, services: &[&str]| {
+            let webhooks = services
+                .iter()
+                .map(|service| json!({"clientConfig": {"service": {"namespace": "a", "name": service}}}));
+            read(&json!({"metadata": {"name": name}, "webhooks": webhooks.collect::<Vec<_>>()}))
+        };
+        let called = |name: &str| {
+            let callers = services.callers("a", name).unwrap();
+            callers.iter().map(Caller::to_string).collect::<Vec<_>>().join(", ")
+        };
+        services.take(&validating, webhook("one", &["hook", "other"]));
+        services.take(&validating, webhook("two", &["hook"]));
+        services.take(
+            &api,
+            read(&json!({"metadata": {"name": "v1.x"}, "spec": {"service": {"namespace": "a", "name": "hook"}}})),
+        );
+        let both = "ValidatingWebhookConfiguration one, ValidatingWebhookConfiguration two";
+        assert_eq!(called("hook"), format!("APIService v1.x, {both}"));
+        assert_eq!(called("other"), "ValidatingWebhookConfiguration one");
+        assert_eq!(services.callers("b", "hook"), Ok(Vec::new()), "the name in another namespace");
+
+        services.take(&validating, webhook("one", &["other"]));
+        assert_eq!(called("hook"), "APIService v1.x, ValidatingWebhookConfiguration two", "after a change");
+        services.0.retain(&validating, &HashSet::from(["one".to_owned()]));
+        assert_eq!(called("hook"), "APIService v1.x", "after a list without it");
+        services.take(&api, read(&json!({"metadata": {"name": "v1.x"}})));
+        services.take(&validating, webhook("one", &[]));
+        assert_eq!((called("hook").as_str(), called("other").as_str()), ("", ""));
+        let index = services.0.index.read().unwrap();
+        assert!(index.callers.is_empty() && index.services.is_empty(), "nothing is left behind: {index:?}");
+    }
+
+    #[test]
+    fn without_a_complete_list_there_is_no_answer() {
+        let services = ControlPlaneServices::default();
+        let reason = |services: &ControlPlaneServices| services.callers("a", "b").unwrap_err().to_string();
+        assert!(reason(&services).ends_with("APIService was not listed; CustomResourceDefinition was not listed"));
+        let crds = kind("CustomResourceDefinition");
+        kinds::callers().filter(|kind| *kind != crds).for_each(|kind| services.listed(&kind));
+        let expected = "whether the control plane calls it is not known: CustomResourceDefinition was not listed";
+        assert_eq!(reason(&services), expected);
+        services.failed(&crds, "forbidden".to_owned());
+        assert!(reason(&services).ends_with("CustomResourceDefinition can't be read: forbidden"));
+        assert!(!services.complete());
+        services.listed(&crds);
+        assert_eq!(services.callers("a", "b"), Ok(Vec::new()));
+        assert!(services.complete());
+    }
+
+    #[test]
+    fn a_message_names_a_few_callers() {
+        let callers = |count: usize| {
+            let caller = |number: usize| Caller { kind: "APIService".to_owned(), name: format!("v{number}.x") };
+            (1..=count).map(caller).collect::<Vec<_>>()
+        };
+        let rows = [
+            (1, "called by APIService v1.x"),
+            (3, "called by APIService v1.x, APIService v2.x, APIService v3.x"),
+            (60, "called by APIService v1.x, APIService v2.x, APIService v3.x and 57 more"),
+        ];
+        for (count, expected) in rows {
+            assert_eq!(called_by(&callers(count)), expected);
+        }
+    }
+}

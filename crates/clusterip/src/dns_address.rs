@@ -1,0 +1,36 @@
+//! Warns where a pool may hand out the address that many installers give to the cluster's DNS.
+
+use std::sync::{Arc, PoisonError};
+
+use clusterip_core::settings::{DnsAddress, Settings};
+use tokio::sync::watch;
+
+use crate::cluster::snapshot::Snapshot;
+use crate::cluster::stores::Stores;
+use crate::live_settings::LiveSettings;
+
+/// The pool that may hand out the tenth address of the Service range, unless something has that address already.
+pub fn unused(settings: &Settings, snapshot: &Snapshot) -> Option<DnsAddress> {
+    settings.pool_with_dns_address().filter(|dns| !snapshot.has_ip_address(dns.address))
+}
+
+/// Writes the warning to the log: once the cluster is known, and after each change of the settings that gives rise to
+/// another one.
+pub async fn warn(stores: Stores, mut settings: watch::Receiver<Arc<LiveSettings>>) {
+    stores.completed().await;
+    let mut told = None;
+    loop {
+        let live = Arc::clone(&settings.borrow_and_update());
+        let found = {
+            let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
+            unused(&live.settings, &snapshot)
+        };
+        if let Some(warning) = found.as_ref().filter(|found| told.as_ref() != Some(*found)) {
+            tracing::warn!(%warning, "settings");
+        }
+        told = found;
+        if settings.changed().await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Every annotation that the policy or its host reads, and the only parser of each.
+//!
+//! The author of a Service can write all of them. So each value has a length from which on it is not read, and
+//! each list a number of addresses. A cache may replace a value by [`shortened`], which no parser tells from the
+//! value itself: a host with a cache and one without decide the same.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::address::Family;
+use crate::label_selector::Labels;
+
+/// The annotation of a Service or a Namespace that names the operating system of its Pods.
+pub const OS_ANNOTATION: &str = "clusterip-policy/os";
+/// The annotation of a Service that names its pool.
+pub const POOL_ANNOTATION: &str = "clusterip-policy/pool";
+/// The annotation of a Service that says whether it may be moved, see [`Move`].
+pub const MOVE_ANNOTATION: &str = "clusterip-policy/move";
+/// The annotation of a Service whose address is being changed, see [`Moving`]. It tells people about the move.
+/// No decision reads it: the author of the Service can write it too.
+pub const MOVING_ANNOTATION: &str = "clusterip-policy/moving";
+/// The annotation of a Service with the external addresses that it has, separated by commas.
+pub const RECORD_ANNOTATION: &str = "clusterip-policy/external-addresses";
+/// The annotation of a Service that asks for an external address, or for one of each family.
+pub const ASKED_ANNOTATION: &str = "clusterip-policy/external-address";
+/// The annotations that ask other programs for addresses: MetalLB, Cilium and kube-vip, each by its present and
+/// its former name.
+pub const FOREIGN_ANNOTATIONS: [&str; 5] = [
+    "io.cilium/lb-ipam-ips",
+    "kube-vip.io/loadbalancerIPs",
+    "lbipam.cilium.io/ips",
+    "metallb.io/loadBalancerIPs",
+    "metallb.universe.tf/loadBalancerIPs",
+];
+/// The annotation of a Namespace that the PodNodeSelector admission plugin reads: labels that the nodes of
+/// all its Pods must have, as `key=value,key=value`.
+pub const NODE_SELECTOR_ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
+
+/// A list of addresses with this many characters or more is not read. Two addresses take 79.
+pub const TOO_LONG_FOR_ADDRESSES: usize = 256;
+/// This many addresses of a list count: one of each family.
+pub const MOST_ADDRESSES: usize = 2;
+
+/// The number of characters from which on the value of an annotation is not read; nothing for an annotation
+/// that no parser here is for.
+fn too_long(key: &str) -> Option<usize> {
+    match key {
+        MOVE_ANNOTATION => Some(16),
+        // Label values and the names of pools have at most 63.
+        OS_ANNOTATION | POOL_ANNOTATION => Some(64),
+        RECORD_ANNOTATION | ASKED_ANNOTATION => Some(TOO_LONG_FOR_ADDRESSES),
+        MOVING_ANNOTATION => Some(Moving::TOO_LONG),
+        NODE_SELECTOR_ANNOTATION => Some(4096),
+        _ => FOREIGN_ANNOTATIONS.contains(&key).then_some(TOO_LONG_FOR_ADDRESSES),
+    }
+}
+
+/// The value of an annotation as a cache keeps it: a value that is too long to be read is cut, and still too
+/// long. Nothing for an annotation that no parser here is for.
+pub fn shortened<'t>(key: &str, text: &'t str) -> Option<Cow<'t, str>> {
+    too_long(key).map(|limit| cut(text, limit))
+}
+
+/// The text, or its beginning with an ellipsis: `limit` characters then.
+pub fn cut(text: &str, limit: usize) -> Cow<'_, str> {
+    match (place(text, limit), place(text, limit - 1)) {
+        (Some(_), Some(end)) => Cow::Owned(text[..end].to_owned() + "…"),
+        _ => Cow::Borrowed(text),
+    }
+}
+
+fn is_too_long(text: &str, limit: usize) -> bool {
+    place(text, limit - 1).is_some()
+}
+
+/// Where a character begins, counted from 0; nothing in a text that is shorter.
+#[inline(never)] // The module has room for one copy.
+fn place(text: &str, character: usize) -> Option<usize> {
+    text.char_indices().nth(character).map(|(place, _)| place)
+}
+
+/// The operating system that [`OS_ANNOTATION`] names. What is too long for one is cut: no pool is for it.
+pub fn os(annotations: &Labels) -> Option<Cow<'_, str>> {
+    word(annotations, OS_ANNOTATION)
+}
+
+/// The pool that [`POOL_ANNOTATION`] names. What is too long for a name is cut: no pool is called so.
+pub fn pool(annotations: &Labels) -> Option<Cow<'_, str>> {
+    word(annotations, POOL_ANNOTATION)
+}
+
+fn word<'a>(annotations: &'a Labels, key: &str) -> Option<Cow<'a, str>> {
+    annotations.get(key).filter(|text| !text.is_empty()).and_then(|text| shortened(key, text))
+}
+
+/// What [`MOVE_ANNOTATION`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// `now`: the Service need not wait until its last change is a while ago.
+    Now,
+    /// `never`: the Service is not moved.
+    Never,
+}
+
+impl Move {
+    /// Reads the value of the annotation; nothing for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "now" => Some(Self::Now),
+            "never" => Some(Self::Never),
+            _ => None,
+        }
+    }
+}
+
+/// What [`MOVING_ANNOTATION`] says: the addresses of a Service before and after its move.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Moving {
+    /// The old addresses: at most one of each family.
+    pub from: Vec<IpAddr>,
+    /// The new addresses: at most one of each family, none where the API server picks.
+    pub to: Vec<IpAddr>,
+}
+
+/// A value of [`MOVING_ANNOTATION`] that no move has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum MovingError {
+    /// It has [`Moving::TOO_LONG`] characters or more.
+    #[error("it is longer than {} characters", Moving::TOO_LONG - 1)]
+    TooLong,
+    /// It is not a JSON object.
+    #[error("it is not a JSON object")]
+    NotAnObject,
+    /// `from` or `to` is something else than a list of addresses.
+    #[error("{0} is not a list of IP addresses")]
+    NotAddresses(&'static str),
+    /// `from` or `to` has more than one address of a family.
+    #[error("{0} has more than one address of a family")]
+    TooMany(&'static str),
+}
+
+impl Moving {
+    /// A value with this many characters or more is not read.
+    pub const TOO_LONG: usize = 1024;
+
+    /// Reads the value of the annotation. Other fields than `from` and `to` are ignored.
+    ///
+    /// # Errors
+    /// [`MovingError`] for a value that [`Self::text`] does not write.
+    pub fn parse(text: &str) -> Result<Self, MovingError> {
+        if is_too_long(text, Self::TOO_LONG) {
+            return Err(MovingError::TooLong);
+        }
+        let value: Value = serde_json::from_slice(text.as_bytes()).map_err(|_| MovingError::NotAnObject)?;
+        let fields = value.as_object().ok_or(MovingError::NotAnObject)?;
+        let side = |key: &'static str| -> Result<Vec<IpAddr>, MovingError> {
+            let items = match fields.get(key) {
+                None => return Ok(Vec::new()),
+                Some(list) => list.as_array().ok_or(MovingError::NotAddresses(key))?,
+            };
+            let mut addresses: Vec<IpAddr> = Vec::new();
+            for item in items {
+                let address = item.as_str().and_then(|text| text.parse().ok());
+                let address: IpAddr = address.ok_or(MovingError::NotAddresses(key))?;
+                if addresses.iter().any(|other| Family::of(*other) == Family::of(address)) {
+                    return Err(MovingError::TooMany(key));
+                }
+                addresses.push(address);
+            }
+            Ok(addresses)
+        };
+        Ok(Self { from: side("from")?, to: side("to")? })
+    }
+
+    /// The value of the annotation.
+    pub fn text(&self) -> String {
+        let side = |addresses: &[IpAddr]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
+        json!({"from": side(&self.from), "to": side(&self.to)}).to_string()
+    }
+}
+
+/// The addresses in a value of [`RECORD_ANNOTATION`] or [`ASKED_ANNOTATION`]: the first of each family. What is
+/// not an address is ignored; a value that is too long has none.
+pub fn recorded_addresses(text: &str) -> Vec<IpAddr> {
+    addresses(text, true)
+}
+
+/// A value of [`RECORD_ANNOTATION`].
+pub fn in_record(addresses: &[IpAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// The addresses in a value of one of [`FOREIGN_ANNOTATIONS`] or of `spec.loadBalancerIP`: the first
+/// [`MOST_ADDRESSES`]. What is not an address is ignored; a value that is too long has none.
+pub fn claimed_addresses(text: &str) -> Vec<IpAddr> {
+    addresses(text, false)
+}
+
+/// Whether a list of addresses is too long to be read.
+pub(crate) fn is_too_long_for_addresses(text: &str) -> bool {
+    is_too_long(text, TOO_LONG_FOR_ADDRESSES)
+}
+
+fn addresses(text: &str, one_of_each_family: bool) -> Vec<IpAddr> {
+    let mut found: Vec<IpAddr> = Vec::new();
+    if is_too_long_for_addresses(text) {
+        return found;
+    }
+    for address in parts(text).filter_map(address) {
+        let is_twin = |other: &IpAddr| {
+            if one_of_each_family { other.is_ipv4() == address.is_ipv4() } else { *other == address }
+        };
+        if found.len() < MOST_ADDRESSES && !found.iter().any(is_twin) {
+            found.push(address);
+        }
+    }
+    found
+}
+
+/// The parts of a text between its commas, without white space around them; none of them is empty.
+pub(crate) fn parts(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|part| !part.is_empty())
+}
+
+/// Reads an address as any program might that acts on it: Kubernetes takes leading zeros for decimal, and an
+/// IPv4 address inside of IPv6 is that IPv4 address. Otherwise an address of a pool could be claimed in disguise.
+pub(crate) fn address(text: &str) -> Option<IpAddr> {
+    let address = text.parse().ok().or_else(|| {
+        let (before, dotted) = text.split_at(text.rfind(':').map_or(0, |colon| colon + 1));
+        let mut octets = [0_u8; 4];
+        let mut parts = dotted.split('.');
+        for octet in &mut octets {
+            let part = parts.next()?;
+            let digits = part.trim_start_matches('0');
+            let is_number = !part.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+            *octet = if is_number && digits.is_empty() { 0 } else { digits.parse().ok().filter(|_| is_number)? };
+        }
+        let is_all = parts.next().is_none();
+        format!("{before}{}", Ipv4Addr::from(octets)).parse::<IpAddr>().ok().filter(|_| is_all)
+    })?;
+    Some(address.to_canonical())
+}
+
+/// The labels in a value of [`NODE_SELECTOR_ANNOTATION`], and the parts of it that are not `key=value`. A value
+/// that is too long is one such part.
+pub fn node_selector(text: &str) -> (Labels, Vec<&str>) {
+    let (mut labels, mut bad) = (Labels::new(), Vec::new());
+    if too_long(NODE_SELECTOR_ANNOTATION).is_some_and(|limit| is_too_long(text, limit)) {
+        return (labels, vec![text]);
+    }
+    for part in parts(text) {
+        match part.split_once('=') {
+            // `==` means the same as `=`.
+            Some((key, value)) => {
+                labels.insert(key.trim().to_owned(), value.trim_start_matches('=').trim().to_owned());
+            }
+            None => bad.push(part),
+        }
+    }
+    (labels, bad)
+}

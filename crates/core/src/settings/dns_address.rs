@@ -1,0 +1,130 @@
+//! The tenth address of the Service range, which many installers give to the cluster's DNS.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::Settings;
+use crate::address::{Blocks, Family};
+
+/// The tenth address of the primary Service range: kubeadm and others put the cluster's DNS there.
+const TENTH: u128 = 10;
+
+/// A pool may hand out the address that many installers give to the cluster's DNS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DnsAddress {
+    /// The place of the pool in the settings.
+    pub place: usize,
+    /// The name of the pool.
+    pub pool: String,
+    /// The address.
+    pub address: IpAddr,
+    /// The primary Service range.
+    pub service_cidr: IpNet,
+}
+
+impl fmt::Display for DnsAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, pool, address, service_cidr } = self;
+        write!(
+            f,
+            "services.pools[{place}]: pool {pool:?} may hand out {address}, the tenth address of the Service range \
+             {service_cidr}: many installers give it to the cluster's DNS; exclude it from the pool, or reserve it"
+        )
+    }
+}
+
+impl Settings {
+    /// The pool that may hand out the tenth address of the primary Service range, where one may. Whether the
+    /// address is in use, and so can't be handed out, is not known here.
+    pub fn pool_with_dns_address(&self) -> Option<DnsAddress> {
+        let service_cidr = *self.service_cidrs.first()?;
+        let address = Blocks::addresses(service_cidr).address(TENTH)?;
+        let may = |settings: &Self, place: usize| {
+            let pool = &settings.pools[place];
+            settings.candidates(pool, Family::of(address)).contains(address)
+        };
+        let place = (0..self.pools.len()).find(|place| may(self, *place))?;
+        Some(DnsAddress { place, pool: self.pools[place].name.clone(), address, service_cidr })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn the_tenth_address_of_the_primary_range() {
+        struct Row {
+            name: &'static str,
+            pool: Value,
+            service_cidrs: Value,
+            expected: Option<&'static str>,
+        }
+        let pool = |more: Value| {
+            let mut pool = json!({"name": "linux", "cidrs": ["10.96.0.0/24"]});
+            pool.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+            pool
+        };
+        let primary = || json!(["10.96.0.0/12"]);
+        let dns = Some("10.96.0.10");
+        let rows = [
+            Row { name: "it is free", pool: pool(json!({})), service_cidrs: primary(), expected: dns },
+            Row { name: "ranges unknown", pool: pool(json!({})), service_cidrs: json!([]), expected: None },
+            Row { name: "ten reserved", pool: pool(json!({"reserved": 10})), service_cidrs: primary(), expected: dns },
+            Row { name: "eleven", pool: pool(json!({"reserved": 11})), service_cidrs: primary(), expected: None },
+            Row {
+                name: "excluded",
+                pool: pool(json!({"exclude": ["10.96.0.10"]})),
+                service_cidrs: primary(),
+                expected: None,
+            },
+            Row {
+                name: "the static band is used last, but used",
+                pool: pool(json!({"bands": true})),
+                service_cidrs: primary(),
+                expected: dns,
+            },
+            Row {
+                name: "the pool lies behind it",
+                pool: pool(json!({"cidrs": ["10.96.1.0/24"]})),
+                service_cidrs: primary(),
+                expected: None,
+            },
+            Row {
+                name: "IPv6",
+                pool: pool(json!({"cidrs": ["fd00::/112"]})),
+                service_cidrs: json!(["fd00::/108"]),
+                expected: Some("fd00::a"),
+            },
+            Row {
+                name: "the tenth of another range",
+                pool: pool(json!({"cidrs": ["10.2.0.0/24"]})),
+                service_cidrs: json!(["10.96.0.0/12", "10.2.0.0/16"]),
+                expected: None,
+            },
+            Row {
+                name: "a range without a tenth address",
+                pool: pool(json!({"cidrs": ["10.96.0.0/29"]})),
+                service_cidrs: json!(["10.96.0.0/29"]),
+                expected: None,
+            },
+        ];
+        for row in rows {
+            let settings = json!({"services": {"pools": [row.pool], "serviceCIDRs": row.service_cidrs}});
+            let settings = Settings::from_value(&settings).unwrap();
+            let found = settings.pool_with_dns_address().map(|dns| dns.address.to_string());
+            assert_eq!(found.as_deref(), row.expected, "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn the_default_pools_reserve_it() {
+        let settings = json!({"services": {"serviceCIDRs": ["172.21.0.0/16"]}});
+        assert_eq!(Settings::from_value(&settings).unwrap().pool_with_dns_address(), None);
+    }
+}

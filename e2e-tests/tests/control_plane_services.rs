@@ -1,0 +1,126 @@
+//! The Services that the control plane calls, as a real API server tells of them.
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use clusterip::cluster::stores::Stores;
+use clusterip::controller::control_plane_services::{Caller, ControlPlaneServices};
+use clusterip::metrics::Metrics;
+use clusterip_core::settings::Settings;
+use serde_json::{Value, json};
+
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::eventually::eventually;
+
+/// Objects that make the API server call Services of namespace `called`, none of them for something that a test does.
+fn objects() -> Value {
+    let webhook = |service: &str| {
+        json!({
+            "name": "a.example.org", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "failurePolicy": "Ignore",
+            "clientConfig": {"service": {"namespace": "called", "name": service}},
+            "rules": [{"apiGroups": ["none.example.org"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nones"]}],
+        })
+    };
+    json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+         "metadata": {"name": "mutating"}, "webhooks": [webhook("hook")]},
+        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+         "metadata": {"name": "validating"}, "webhooks": [webhook("hook"), {
+            "name": "b.example.org", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "failurePolicy": "Ignore", "clientConfig": {"url": "https://example.org/"},
+         }]},
+        {"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+         "metadata": {"name": "v1.aggregated.example.org"},
+         "spec": {"group": "aggregated.example.org", "version": "v1", "groupPriorityMinimum": 10, "versionPriority": 10,
+                  "insecureSkipTLSVerify": true, "service": {"namespace": "called", "name": "api"}}},
+        {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+         "metadata": {"name": "things.example.org"},
+         "spec": {
+            "group": "example.org", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                          "schema": {"openAPIV3Schema": {"type": "object"}}}],
+            "conversion": {"strategy": "Webhook", "webhook": {
+                "conversionReviewVersions": ["v1"],
+                "clientConfig": {"service": {"namespace": "called", "name": "convert"}},
+            }},
+         }},
+    ]})
+}
+
+fn called(services: &ControlPlaneServices, name: &str) -> Option<Vec<String>> {
+    let callers = services.callers("called", name).ok()?;
+    Some(callers.iter().map(Caller::to_string).collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_calls_services_is_seen_and_forgotten() {
+    // An API that nobody serves would disturb other tests.
+    let plane = ControlPlane::start(Options::default());
+    let (stores, _changes) = Stores::new(plane.client(), Arc::new(Metrics::new()), |_| ());
+    assert!(stores.control_plane_services().callers("called", "hook").is_err(), "nothing is known yet");
+    stores.watch(&Settings::default());
+    let services = stores.control_plane_services();
+    let becomes = async |name: &str, expected: &[&str]| {
+        eventually(&format!("the callers of {name}: {expected:?}"), async || {
+            (called(services, name)? == expected).then_some(())
+        })
+        .await;
+    };
+    services.settled().await;
+    becomes("hook", &[]).await;
+    let states = || stores.states().keys().map(|(_, kind)| kind.clone()).collect::<Vec<_>>();
+    assert!(!states().iter().any(|kind| kind == "APIService"), "admission does not wait for it: {:?}", states());
+
+    plane.apply(&objects().to_string()).await;
+    becomes("hook", &["MutatingWebhookConfiguration mutating", "ValidatingWebhookConfiguration validating"]).await;
+    becomes("api", &["APIService v1.aggregated.example.org"]).await;
+    becomes("convert", &["CustomResourceDefinition things.example.org"]).await;
+    becomes("other", &[]).await;
+
+    // Those that come later find what is there in a list.
+    let (late, _changes) = Stores::new(plane.client(), Arc::new(Metrics::new()), |_| ());
+    late.watch(&Settings::default());
+    late.control_plane_services().settled().await;
+    assert_eq!(called(late.control_plane_services(), "api").unwrap(), ["APIService v1.aggregated.example.org"]);
+
+    // An audit names the caller of a Service that could move.
+    plane.namespace("called").await;
+    let misplaced = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "hook", "namespace": "called", "annotations": {"clusterip-policy/os": "windows"}},
+        "spec": {"ports": [{"port": 443}]},
+    });
+    plane.apply(&misplaced.to_string()).await;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_clusterip"));
+    command.args(["audit", "-o", "json", "--kubeconfig"]).arg(plane.kubeconfig()).stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let audit: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let found = audit["findings"].as_array().unwrap().iter().find(|finding| finding["name"] == "hook").unwrap();
+    let by = "; it is called by MutatingWebhookConfiguration mutating, ValidatingWebhookConfiguration validating";
+    assert!(found["message"].as_str().unwrap().ends_with(by), "{found}");
+    assert!(found["wayOut"].as_str().unwrap().contains("--called-by-control-plane"), "{found}");
+
+    let kinds = "mutatingwebhookconfiguration/mutating validatingwebhookconfiguration/validating \
+                 apiservice/v1.aggregated.example.org customresourcedefinition/things.example.org";
+    for object in kinds.split_whitespace() {
+        plane.kubectl(&["delete", "--wait=false", object]).await.ok();
+    }
+    for name in ["hook", "api", "convert"] {
+        becomes(name, &[]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_right_to_see_callers_nothing_is_said_of_a_service() {
+    let plane = ControlPlane::shared();
+    let namespace = plane.namespace("control-plane-services").await;
+    plane.kubectl(&["create", "serviceaccount", "curious", "--namespace", &namespace]).await.ok();
+    let client = plane.client_with(&plane.token(&namespace, "curious").await);
+    let services = ControlPlaneServices::default();
+    services.watch(&client, &Arc::new(Metrics::new()));
+    services.settled().await;
+    let reason = services.callers(&namespace, "any").unwrap_err().to_string();
+    assert!(reason.contains("APIService can't be read"), "{reason}");
+    assert!(!services.complete());
+}
