@@ -31,7 +31,8 @@ pub fn of(settings: &Settings, address: IpAddr) -> Share<'_> {
         return Share { most, counts: Box::new(move |other| Family::of(other) == family && pool.contains(other)) };
     }
     if let Some(pool) = settings.external.pool_of(address) {
-        let most = part(pool.candidates(family).count());
+        // What is beyond is refused, not released: so it is more.
+        let most = bounded((pool.candidates(family).count() / 2).max(FEWEST));
         return Share { most, counts: Box::new(move |other| Family::of(other) == family && pool.contains(other)) };
     }
     let in_no_pool = |other: IpAddr| settings.pool_of(other).is_none() && settings.external.pool_of(other).is_none();
@@ -104,7 +105,7 @@ mod tests {
             row("another pool", "10.0.1.9", 63, &["10.0.1.7"]),
             row("a pool for one namespace", "10.0.3.9", 30, &[]),
             row("a pool for two namespaces", "10.0.4.9", 8, &[]),
-            row("external addresses", "192.0.2.11", 8, &["192.0.2.17"]),
+            row("external addresses", "192.0.2.11", 10, &["192.0.2.17"]),
             row("no pool", "192.0.2.9", 1024, &["192.0.2.40", "fd01::1"]),
         ];
         for Row { name, address, most, counts } in rows {
