@@ -48,6 +48,10 @@ pub fn triage<'r>(request: &'r Request, settings: &Settings) -> Triage<'r> {
         return leave("type ExternalName has no address");
     }
     if service.cluster_ip.is_none() && !service.cluster_ips.is_empty() {
+        // A server-side apply of an empty `clusterIP` to a Service that has one: the API server puts it back.
+        if old.as_ref().is_some_and(|old| !old.external_name && old.cluster_ips == service.cluster_ips) {
+            return Triage::Keep(service);
+        }
         return leave("clusterIPs without clusterIP: the API server refuses it");
     }
     let new = service.addresses();

@@ -38,7 +38,8 @@ fn answered(name: &str, request: &Value) -> Value {
     answer["mutated_object"].clone()
 }
 
-const AT: &str = "10.96.0.1";
+/// The first address is that of `default/kubernetes`.
+const AT: &str = "10.96.0.2";
 
 #[test]
 fn an_address_that_the_request_does_not_name_belongs_to_nobody() {
@@ -55,6 +56,14 @@ fn an_address_that_the_request_does_not_name_belongs_to_nobody() {
             "updated, the address left out",
             updated(old(json!({"clusterIP": AT, "clusterIPs": [AT]})), new(json!({}))),
             placed(json!({})),
+        ),
+        (
+            "an empty text applied to a Service that has an address",
+            updated(
+                old(json!({"clusterIP": AT, "clusterIPs": [AT]})),
+                new(json!({"clusterIP": "", "clusterIPs": [AT]})),
+            ),
+            placed(json!({"clusterIP": "", "clusterIPs": [AT]})),
         ),
         (
             "back from ExternalName",

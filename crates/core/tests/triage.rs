@@ -106,6 +106,22 @@ fn a_service_that_wants_no_address_is_left() {
             create(json!({"clusterIP": "", "clusterIPs": ["10.0.0.7"]})),
             unpaired,
         ),
+        (
+            "an empty clusterIP applied to a Service that has one",
+            updated(
+                service(json!({"clusterIP": "10.0.0.7", "clusterIPs": ["10.0.0.7"]})),
+                service(json!({"clusterIP": "", "clusterIPs": ["10.0.0.7"]})),
+            ),
+            "keep",
+        ),
+        (
+            "the same with another list",
+            updated(
+                service(json!({"clusterIP": "10.0.0.7", "clusterIPs": ["10.0.0.7"]})),
+                service(json!({"clusterIP": "", "clusterIPs": ["10.0.0.8"]})),
+            ),
+            unpaired,
+        ),
     ]);
 }
 
