@@ -144,7 +144,7 @@ impl Evaluator {
             }
             let mut all = true;
             for address in &brought {
-                all &= lookups.hold_external(*address).map_err(ModuleError::Call)?;
+                all &= lookups.hold_external(*address, &settings.settings).map_err(ModuleError::Call)?;
             }
             if all {
                 return Ok((answer, brought));
