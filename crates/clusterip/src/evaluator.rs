@@ -144,8 +144,7 @@ impl Evaluator {
             }
             let mut all = true;
             for address in &brought {
-                let share = share::of(&settings.settings, *address);
-                all &= lookups.hold_external(*address, &share).map_err(ModuleError::Call)?;
+                all &= lookups.hold_external(*address, &settings.settings).map_err(ModuleError::Call)?;
             }
             if all {
                 return Ok((answer, brought));

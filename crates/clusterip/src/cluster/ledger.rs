@@ -9,6 +9,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use thiserror::Error;
+
 /// How long an address is held for a Service that is not seen. A request may live for a minute behind
 /// us, in other webhooks and in the API server's own work; then its Service has to be seen, too.
 pub const HELD_FOR: Duration = Duration::from_secs(65);
@@ -18,10 +20,31 @@ pub const HELD_FOR: Duration = Duration::from_secs(65);
 /// lose what it was given.
 const MOST_OF_ONE_NAME: usize = 2;
 
+/// How long after its evaluation a reservation is young: its Service is probably about to be seen.
+pub const YOUNG: Duration = Duration::from_secs(5);
+
+/// A namespace has so many external addresses in flight that it gets no other one yet.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "namespace {namespace} has {held} external addresses in flight, and may have {most} of this pool; wait until its \
+     Services are there"
+)]
+pub struct ShareExceeded {
+    /// The namespace.
+    pub namespace: String,
+    /// How many it holds.
+    pub held: usize,
+    /// How many it may hold for a moment.
+    pub most: usize,
+}
+
 /// How many addresses one namespace may hold, and of which: see [`Ledger::settle`].
 pub struct Share<'a> {
     /// How many.
     pub most: usize,
+    /// How many while they are young: when many Services are created at once, the request for each may still be under
+    /// way.
+    pub burst: usize,
     /// Whether an address is one of those that are counted: the addresses of one pool and family.
     pub counts: Box<dyn Fn(IpAddr) -> bool + 'a>,
 }
@@ -118,26 +141,34 @@ impl Ledger {
     /// Holds an address for an evaluation, if nobody holds it and `is_used` says no. Both are asked in
     /// one step: nobody else can get the address in between.
     pub fn hold(&self, address: IpAddr, owner: &Owner, is_used: impl FnOnce() -> bool) -> bool {
-        self.begin(address, owner, false, is_used)
-    }
-
-    /// As [`Self::hold`], for an external address: what uses it is known to whoever asks.
-    pub fn hold_external(&self, address: IpAddr, owner: &Owner) -> bool {
-        self.begin(address, owner, true, || false)
-    }
-
-    /// How many external addresses of this share the namespace holds.
-    pub fn external_held(&self, namespace: &str, share: &Share<'_>) -> usize {
         let now = (self.clock)();
-        let counts = |(address, hold): &(&IpAddr, &Hold)| {
-            hold.external && hold.owner.namespace() == namespace && hold.lives(now) && (share.counts)(**address)
-        };
-        self.lock().iter().filter(counts).count()
+        Self::begin(&mut self.lock(), now, address, owner, false, is_used)
     }
 
-    fn begin(&self, address: IpAddr, owner: &Owner, external: bool, is_used: impl FnOnce() -> bool) -> bool {
+    /// As [`Self::hold`], for an external address: the caller knows which of them are used.
+    ///
+    /// # Errors
+    /// [`ShareExceeded`] where the namespace holds too many that can't be released. Nobody but this process would
+    /// notice that an external address is given twice, so a young reservation of one is never released.
+    pub fn hold_external(&self, address: IpAddr, owner: &Owner, shares: Shares<'_>) -> Result<bool, ShareExceeded> {
         let now = (self.clock)();
-        let mut held = self.lock();
+        let mut ledger = self.lock();
+        let (namespace, share) = (owner.namespace(), shares(address));
+        let held = in_share(&ledger, namespace, &share, now).filter(|(_, hold)| !hold.is_releasable(now)).count();
+        if held >= share.burst {
+            return Err(ShareExceeded { namespace: namespace.to_owned(), held, most: share.burst });
+        }
+        Ok(Self::begin(&mut ledger, now, address, owner, true, || false))
+    }
+
+    fn begin(
+        held: &mut HashMap<IpAddr, Hold>,
+        now: Instant,
+        address: IpAddr,
+        owner: &Owner,
+        external: bool,
+        is_used: impl FnOnce() -> bool,
+    ) -> bool {
         if held.get(&address).is_some_and(|hold| hold.lives(now)) || is_used() {
             return false;
         }
@@ -180,8 +211,9 @@ impl Ledger {
     /// the others are free again.
     ///
     /// A namespace that now holds more than its share of a pool loses its oldest reservations there: these are
-    /// returned. The reservations of open evaluations and of other replicas count, but they are not released, and
-    /// neither are those in `used`, nor external addresses.
+    /// returned. [Young](YOUNG) ones are only lost where they are more than [`Share::burst`], and external ones not
+    /// even then. The reservations of open evaluations and of other replicas count, but they are not released, and
+    /// neither are those in `used`.
     pub fn settle(&self, owner: &Owner, held: &[IpAddr], used: &[IpAddr], shares: Shares<'_>) -> Vec<IpAddr> {
         let now = (self.clock)();
         let mut ledger = self.lock();
@@ -196,8 +228,7 @@ impl Ledger {
         let mut released = Vec::new();
         for address in used {
             released.extend(drop_oldest(&mut ledger, owner, *address));
-            // An external address is never released early: the API server would not refuse it to a second Service.
-            if ledger.get(address).is_some_and(|hold| !hold.external) {
+            if ledger.contains_key(address) {
                 released.extend(enforce_share(&mut ledger, owner.namespace(), used, &shares(*address), now));
             }
         }
@@ -280,6 +311,11 @@ impl Hold {
         Self { owner: owner.clone(), since, chosen, external: false, open, lasts: HELD_FOR, elsewhere: false }
     }
 
+    /// Whether its Service has had time to be seen.
+    fn is_releasable(&self, now: Instant) -> bool {
+        !self.open && !self.elsewhere && now.saturating_duration_since(self.since) >= YOUNG
+    }
+
     fn lives(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.since) < self.lasts
     }
@@ -303,8 +339,20 @@ fn drop_oldest(ledger: &mut HashMap<IpAddr, Hold>, owner: &Owner, address: IpAdd
     dropped
 }
 
-/// Releases the oldest reservations of a namespace until it holds no more than its share, but never those in
-/// `kept`. The released ones.
+/// The holds of a namespace that count towards a share.
+fn in_share<'l>(
+    ledger: &'l HashMap<IpAddr, Hold>,
+    namespace: &'l str,
+    share: &'l Share<'_>,
+    now: Instant,
+) -> impl Iterator<Item = (&'l IpAddr, &'l Hold)> {
+    ledger.iter().filter(move |(address, hold)| {
+        hold.owner.namespace() == namespace && hold.lives(now) && (share.counts)(**address)
+    })
+}
+
+/// Releases the oldest reservations of a namespace until it holds no more than its share, but never those in `kept`.
+/// The released ones.
 fn enforce_share(
     ledger: &mut HashMap<IpAddr, Hold>,
     namespace: &str,
@@ -312,24 +360,22 @@ fn enforce_share(
     share: &Share<'_>,
     now: Instant,
 ) -> Vec<IpAddr> {
-    let counts = |address: &IpAddr, hold: &Hold| {
-        hold.owner.namespace() == namespace && hold.lives(now) && (share.counts)(*address)
-    };
-    let held = ledger.iter().filter(|(address, hold)| counts(address, hold)).count();
-    let excess = held.saturating_sub(share.most);
-    if excess == 0 {
+    let held = in_share(ledger, namespace, share, now).count();
+    if held <= share.most {
         return Vec::new();
     }
-    let is_releasable = |address: &IpAddr, hold: &Hold| !hold.open && !hold.elsewhere && !kept.contains(address);
-    let mut releasable: Vec<(Instant, IpAddr)> = ledger
-        .iter()
-        .filter(|(address, hold)| counts(address, hold) && is_releasable(address, hold))
-        .map(|(address, hold)| (hold.since, *address))
-        .collect();
-    releasable.sort_unstable();
-    let released: Vec<IpAddr> = releasable.into_iter().take(excess).map(|(_, address)| address).collect();
-    for address in &released {
-        ledger.remove(address);
+    let settled = in_share(ledger, namespace, share, now)
+        .filter(|(address, hold)| !hold.open && !hold.elsewhere && !kept.contains(address));
+    let mut settled: Vec<(Instant, IpAddr, bool, bool)> =
+        settled.map(|(address, hold)| (hold.since, *address, hold.is_releasable(now), hold.external)).collect();
+    settled.sort_unstable();
+    let mut released = Vec::new();
+    for (_, address, is_releasable, external) in settled {
+        let left = held - released.len();
+        if left > share.most && (is_releasable || (left > share.burst && !external)) {
+            ledger.remove(&address);
+            released.push(address);
+        }
     }
     released
 }
@@ -359,7 +405,7 @@ mod tests {
     }
 
     fn share_of(most: usize, counts: impl Fn(IpAddr) -> bool + 'static) -> Share<'static> {
-        Share { most, counts: Box::new(counts) }
+        Share { most, burst: most.saturating_mul(2), counts: Box::new(counts) }
     }
 
     /// Four addresses of 10.0.0.0/24 that are even, and as many that are odd: two pools.
@@ -436,8 +482,8 @@ mod tests {
         }
         for last in [12, 11, 10] {
             seconds.fetch_add(1, Ordering::Relaxed);
-            assert!(ledger.hold_external(ip(last), &web()));
-            assert!(!ledger.hold_external(ip(last), &web()), "held");
+            assert_eq!(ledger.hold_external(ip(last), &web(), &any), Ok(true));
+            assert_eq!(ledger.hold_external(ip(last), &web(), &any), Ok(false), "held");
             ledger.settle(&web(), &[ip(last)], &[ip(last)], &any);
         }
         let latest = ["10.0.0.3", "10.0.0.5", "10.0.0.10", "10.0.0.11", "fd00::1"];
@@ -476,8 +522,8 @@ mod tests {
             row("the freed address again", service("shop", "e"), 10, &[14]),
             row("another namespace is not touched", service("bank", "b"), 14, &[]),
         ];
-        for (second, Row { name, owner, address, released }) in (0..).zip(rows) {
-            seconds.store(second, Ordering::Relaxed);
+        for (number, Row { name, owner, address, released }) in (0..).zip(rows) {
+            seconds.store(5 * number, Ordering::Relaxed);
             let expected: Vec<IpAddr> = released.iter().map(|last| ip(*last)).collect();
             assert_eq!(give(&ledger, ip(address), &owner, &four), expected, "{name}");
         }
@@ -490,7 +536,7 @@ mod tests {
         let (ledger, seconds) = ledger();
         let mut released = Vec::new();
         for last in [2, 4, 6, 8, 10, 12] {
-            seconds.fetch_add(1, Ordering::Relaxed);
+            seconds.fetch_add(5, Ordering::Relaxed);
             let owner = Owner::new("shop", &format!("web-{last}"), "");
             released.extend(ledger.note_chosen_by_hand(ip(last), &owner, &four));
         }
@@ -501,16 +547,54 @@ mod tests {
     fn open_evaluations_and_other_replicas_count_and_keep_their_addresses() {
         let (ledger, seconds) = ledger();
         give(&ledger, ip(2), &Owner::new("shop", "old", ""), &four);
-        seconds.store(1, Ordering::Relaxed);
+        seconds.store(5, Ordering::Relaxed);
         assert!(ledger.hold(ip(4), &Owner::new("shop", "open", ""), || false));
         ledger.note_claimed(ip(6), &Owner::new("shop", "elsewhere", ""), Duration::from_secs(70));
         ledger.note_claimed(ip(8), &Owner::new("shop", "elsewhere-too", ""), Duration::from_secs(70));
         assert_eq!(give(&ledger, ip(10), &web(), &four), [ip(2)]);
         // Nothing is left that may be released: what was just given is kept all the same.
-        seconds.store(2, Ordering::Relaxed);
+        seconds.store(10, Ordering::Relaxed);
         assert_eq!(give(&ledger, ip(12), &Owner::new("shop", "db", ""), &four), [ip(10)]);
         assert_eq!(ledger.held().len(), 4);
         assert!(ledger.holds(ip(12)) && ledger.holds(ip(4)));
+    }
+
+    #[test]
+    fn young_reservations_are_released_where_they_are_too_many_alone() {
+        let (ledger, seconds) = ledger();
+        let owner = |last: u8| Owner::new("shop", &format!("web-{last}"), "");
+        for last in [2, 4, 6, 8, 10, 12, 14, 16] {
+            assert_eq!(
+                give(&ledger, ip(last), &owner(last), &four),
+                Vec::<IpAddr>::new(),
+                "{last}: twice the share for a moment"
+            );
+        }
+        assert_eq!(give(&ledger, ip(18), &owner(18), &four).len(), 1, "and no more");
+        seconds.store(5, Ordering::Relaxed);
+        assert_eq!(give(&ledger, ip(20), &owner(20), &four).len(), 5, "then the share alone");
+        assert_eq!(ledger.len(), 4);
+    }
+
+    #[test]
+    fn young_reservations_of_external_addresses_are_never_released() {
+        let (ledger, seconds) = ledger();
+        let owner = |last: u8| Owner::new("shop", &format!("web-{last}"), "");
+        let hold = |last: u8| {
+            let held = ledger.hold_external(ip(last), &owner(last), &four)?;
+            let released = ledger.settle(&owner(last), &[ip(last)], &[ip(last)], &four);
+            Ok::<_, ShareExceeded>((held, released.len()))
+        };
+        for last in [2, 4, 6, 8, 10, 12, 14, 16] {
+            assert_eq!(hold(last), Ok((true, 0)), "{last}");
+        }
+        let exceeded = ShareExceeded { namespace: "shop".to_owned(), held: 8, most: 8 };
+        assert_eq!(hold(18), Err(exceeded.clone()));
+        assert_eq!(ledger.hold_external(ip(18), &Owner::new("bank", "web", ""), &four), Ok(true));
+        seconds.store(4, Ordering::Relaxed);
+        assert_eq!(hold(20), Err(exceeded));
+        seconds.store(5, Ordering::Relaxed);
+        assert_eq!(hold(20), Ok((true, 5)));
     }
 
     #[test]
@@ -551,7 +635,7 @@ mod tests {
                     let its = held.iter().filter(|(address, holder)| {
                         holder.namespace() == owner.namespace() && counts(*address)
                     });
-                    proptest::prop_assert!(its.count() <= 4);
+                    proptest::prop_assert!(its.count() <= 8);
                 }
             }
         }

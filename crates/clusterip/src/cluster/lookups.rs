@@ -54,7 +54,7 @@ impl Lookups {
     /// Ends the evaluation, and lets go of everything that it held.
     pub fn release(&self) {
         // No address is used, so no share is asked for.
-        self.end(&[], &|_| Share { most: usize::MAX, counts: Box::new(|_| false) });
+        self.end(&[], &|_| Share { most: usize::MAX, burst: usize::MAX, counts: Box::new(|_| false) });
     }
 
     fn end(&self, used: &[IpAddr], shares: Shares<'_>) {
@@ -69,22 +69,16 @@ impl Lookups {
     /// Holds an external address, if nobody else does. One that was given to this Service before is its own.
     ///
     /// # Errors
-    /// Where the namespace holds its share of the pool already, or other replicas can't be told.
-    pub fn hold_external(&self, address: IpAddr, share: &Share<'_>) -> Result<bool, String> {
+    /// Where other replicas can't be told, or the namespace has too many in flight.
+    pub fn hold_external(&self, address: IpAddr, settings: &Settings) -> Result<bool, String> {
         let (namespace, name) = self.subject.owner.id();
         let claimed = || self.claims.as_ref().is_some_and(|claims| claims.is_claimed_for(address, namespace, name));
         if self.ledger.is_ours(address, namespace, name) || claimed() {
             return Ok(true);
         }
-        let held = self.ledger.external_held(namespace, share);
-        if held >= share.most {
-            return Err(format!(
-                "namespace {namespace} holds {held} external addresses of the pool of {address} for Services that are not \
-                 there yet, and one namespace may hold {}; try again in a minute",
-                share.most
-            ));
-        }
-        if !self.ledger.hold_external(address, &self.subject.owner) {
+        let shares = |address| share::of(settings, address);
+        let held = self.ledger.hold_external(address, &self.subject.owner, &shares);
+        if !held.map_err(|error| error.to_string())? {
             return Ok(false);
         }
         self.claim(address)

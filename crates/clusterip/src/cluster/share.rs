@@ -27,20 +27,33 @@ pub fn of(settings: &Settings, address: IpAddr) -> Share<'_> {
     if let Some(pool) = settings.pool_of(address) {
         let usable = settings.candidates(pool, family).count();
         // A pool for one namespace alone is nobody else's.
-        let most = if pool.matches.fence.namespaces.len() == 1 { bounded(usable) } else { part(usable) };
-        return Share { most, counts: Box::new(move |other| Family::of(other) == family && pool.contains(other)) };
+        let (most, burst) = match pool.matches.fence.namespaces.len() {
+            1 => (bounded(usable), bounded(usable)),
+            _ => part(usable),
+        };
+        return Share {
+            most,
+            burst,
+            counts: Box::new(move |other| Family::of(other) == family && pool.contains(other)),
+        };
     }
     if let Some(pool) = settings.external.pool_of(address) {
-        // What is beyond is refused, not released: so it is more.
-        let most = bounded((pool.candidates(family).count() / 2).max(FEWEST));
-        return Share { most, counts: Box::new(move |other| Family::of(other) == family && pool.contains(other)) };
+        let (most, burst) = part(pool.candidates(family).count());
+        return Share {
+            most,
+            burst,
+            counts: Box::new(move |other| Family::of(other) == family && pool.contains(other)),
+        };
     }
     let in_no_pool = |other: IpAddr| settings.pool_of(other).is_none() && settings.external.pool_of(other).is_none();
-    Share { most: part(u128::MAX), counts: Box::new(in_no_pool) }
+    let (most, burst) = part(u128::MAX);
+    Share { most, burst, counts: Box::new(in_no_pool) }
 }
 
-fn part(usable: u128) -> usize {
-    bounded((usable / PART).max(FEWEST).min(usable.div_ceil(2)))
+/// The share, and what it may be for a moment: half of the usable addresses.
+fn part(usable: u128) -> (usize, usize) {
+    let half = usable.div_ceil(2);
+    (bounded((usable / PART).max(FEWEST).min(half)), bounded(half))
 }
 
 fn bounded(most: u128) -> usize {
@@ -59,23 +72,24 @@ mod tests {
         struct Row {
             usable: u128,
             most: usize,
+            burst: usize,
         }
-        let row = |usable, most| Row { usable, most };
+        let row = |usable, most, burst| Row { usable, most, burst };
         let rows = [
-            row(0, 2),
-            row(1, 2),
-            row(2, 2),
-            row(3, 2),
-            row(14, 7),
-            row(16, 8),
-            row(32, 8),
-            row(40, 10),
-            row(204, 51),
-            row(65_534, 1024),
-            row(u128::MAX, 1024),
+            row(0, 2, 2),
+            row(1, 2, 2),
+            row(2, 2, 2),
+            row(3, 2, 2),
+            row(14, 7, 7),
+            row(16, 8, 8),
+            row(32, 8, 16),
+            row(40, 10, 20),
+            row(204, 51, 102),
+            row(65_534, 1024, 1024),
+            row(u128::MAX, 1024, 1024),
         ];
-        for Row { usable, most } in rows {
-            assert_eq!(part(usable), most, "{usable} usable addresses");
+        for Row { usable, most, burst } in rows {
+            assert_eq!(part(usable), (most, burst), "{usable} usable addresses");
         }
     }
 
@@ -105,7 +119,7 @@ mod tests {
             row("another pool", "10.0.1.9", 63, &["10.0.1.7"]),
             row("a pool for one namespace", "10.0.3.9", 30, &[]),
             row("a pool for two namespaces", "10.0.4.9", 8, &[]),
-            row("external addresses", "192.0.2.11", 10, &["192.0.2.17"]),
+            row("external addresses", "192.0.2.11", 8, &["192.0.2.17"]),
             row("no pool", "192.0.2.9", 1024, &["192.0.2.40", "fd01::1"]),
         ];
         for Row { name, address, most, counts } in rows {
