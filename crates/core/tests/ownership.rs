@@ -38,7 +38,7 @@ fn answered(name: &str, request: &Value) -> Value {
     answer["mutated_object"].clone()
 }
 
-const AT: &str = "10.96.0.1";
+const AT: &str = "10.96.0.2";
 
 #[test]
 fn an_address_that_the_request_does_not_name_belongs_to_nobody() {
