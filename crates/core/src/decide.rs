@@ -68,8 +68,8 @@ pub fn decide(request: &Request, settings: &Settings, held: Option<&Held>, clust
         },
     };
     let triage = triage(request, settings);
-    if let Triage::Allocate(service) | Triage::Keep(service) = triage {
-        case.decision.disown = service.cluster_ip.is_none() && service.cluster_ips.is_empty();
+    if let Triage::Allocate(service) | Triage::AllocateSecond(service, _) | Triage::Keep(service) = triage {
+        case.decision.disown = service.cluster_ip.is_none();
     }
     let verdict = match triage {
         Triage::Leave(reason) => Ok(Verdict::Left(reason)),

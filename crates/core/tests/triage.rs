@@ -271,6 +271,16 @@ fn any_other_update_is_left() {
             update(json!({"clusterIP": "10.0.0.7"}), json!({"clusterIP": "", "clusterIPs": []})),
             no_new,
         ),
+        (
+            "an empty one by server-side apply, which leaves the list",
+            update(json!({"clusterIP": "10.0.0.7", "clusterIPs": ["10.0.0.7"]}), json!({"clusterIPs": ["10.0.0.7"]})),
+            no_new,
+        ),
+        (
+            "another list, without clusterIP",
+            update(json!({"clusterIP": "10.0.0.7", "clusterIPs": ["10.0.0.7"]}), json!({"clusterIPs": ["10.0.0.8"]})),
+            "leave: clusterIPs without clusterIP: the API server refuses it",
+        ),
         ("the address as it is", update(json!({"clusterIP": "10.0.0.7"}), json!({"clusterIP": "10.0.0.7"})), no_new),
         (
             "the same address in other words",
