@@ -99,6 +99,9 @@ impl Scene {
     async fn install(&self) {
         let operator = Operator::new(&self.plane, &format!("https://127.0.0.1:{}", self.port));
         operator.does(&Step::Type("kubectl apply -k deploy/external".to_owned())).await;
+        // The right that `deploy/load-balancers` adds.
+        let right = r#"[{"op": "add", "path": "/rules/-", "value": {"apiGroups": [""], "resources": ["services/status"], "verbs": ["update"]}}]"#;
+        self.plane.kubectl(&["patch", "clusterrole", "clusterip-policy", "--type=json", "--patch", right]).await.ok();
         self.plane.kubectl(&["delete", "validatingadmissionpolicybindings", "--all"]).await.ok();
     }
 

@@ -144,7 +144,8 @@ impl Evaluator {
             }
             let mut all = true;
             for address in &brought {
-                all &= lookups.hold_external(*address).map_err(ModuleError::Call)?;
+                let share = share::of(&settings.settings, *address);
+                all &= lookups.hold_external(*address, &share).map_err(ModuleError::Call)?;
             }
             if all {
                 return Ok((answer, brought));

@@ -38,6 +38,7 @@ fn answered(name: &str, request: &Value) -> Value {
     answer["mutated_object"].clone()
 }
 
+/// The first address is that of `default/kubernetes`.
 const AT: &str = "10.96.0.2";
 
 #[test]

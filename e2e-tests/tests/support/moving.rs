@@ -10,6 +10,7 @@ use clusterip::controller::mover::{Limits, Mover, Order};
 use clusterip::controller::outcome::{Outcome, Unmoved};
 use clusterip::controller::step::MOVING_NAME;
 use clusterip_core::service::MOVING_ANNOTATION;
+use futures::future::{BoxFuture, ready};
 use kube::Client;
 use serde_json::{Map, Value, json};
 
@@ -35,16 +36,17 @@ pub fn fresh() -> [IpAddr; 2] {
 pub struct These(pub Vec<Vec<IpAddr>>);
 
 impl Targets for These {
-    fn another(&self, refused: &[IpAddr]) -> Option<Vec<IpAddr>> {
-        self.0.iter().find(|target| target.iter().all(|address| !refused.contains(address))).cloned()
+    fn another<'a>(&'a self, refused: &'a [IpAddr]) -> BoxFuture<'a, Option<Vec<IpAddr>>> {
+        let next = self.0.iter().find(|target| target.iter().all(|address| !refused.contains(address))).cloned();
+        Box::pin(ready(next))
     }
 
-    fn fits(&self, addresses: &[IpAddr]) -> bool {
-        self.0.iter().any(|target| target == addresses)
+    fn fits<'a>(&'a self, addresses: &'a [IpAddr]) -> BoxFuture<'a, bool> {
+        Box::pin(ready(self.0.iter().any(|target| target == addresses)))
     }
 
-    fn judge(&self, _: &Value) -> Result<(), String> {
-        Ok(())
+    fn judge<'a>(&'a self, _: &'a Value) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(ready(Ok(())))
     }
 
     fn may_show(&self, _: &Map<String, Value>) -> bool {

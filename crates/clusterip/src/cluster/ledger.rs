@@ -126,6 +126,15 @@ impl Ledger {
         self.begin(address, owner, true, || false)
     }
 
+    /// How many external addresses of this share the namespace holds.
+    pub fn external_held(&self, namespace: &str, share: &Share<'_>) -> usize {
+        let now = (self.clock)();
+        let counts = |(address, hold): &(&IpAddr, &Hold)| {
+            hold.external && hold.owner.namespace() == namespace && hold.lives(now) && (share.counts)(**address)
+        };
+        self.lock().iter().filter(counts).count()
+    }
+
     fn begin(&self, address: IpAddr, owner: &Owner, external: bool, is_used: impl FnOnce() -> bool) -> bool {
         let now = (self.clock)();
         let mut held = self.lock();
@@ -172,7 +181,7 @@ impl Ledger {
     ///
     /// A namespace that now holds more than its share of a pool loses its oldest reservations there: these are
     /// returned. The reservations of open evaluations and of other replicas count, but they are not released, and
-    /// neither are those in `used`.
+    /// neither are those in `used`, nor external addresses.
     pub fn settle(&self, owner: &Owner, held: &[IpAddr], used: &[IpAddr], shares: Shares<'_>) -> Vec<IpAddr> {
         let now = (self.clock)();
         let mut ledger = self.lock();
@@ -187,7 +196,8 @@ impl Ledger {
         let mut released = Vec::new();
         for address in used {
             released.extend(drop_oldest(&mut ledger, owner, *address));
-            if ledger.contains_key(address) {
+            // An external address is never released early: the API server would not refuse it to a second Service.
+            if ledger.get(address).is_some_and(|hold| !hold.external) {
                 released.extend(enforce_share(&mut ledger, owner.namespace(), used, &shares(*address), now));
             }
         }

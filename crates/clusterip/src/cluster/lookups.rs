@@ -69,12 +69,20 @@ impl Lookups {
     /// Holds an external address, if nobody else does. One that was given to this Service before is its own.
     ///
     /// # Errors
-    /// Where other replicas can't be told.
-    pub fn hold_external(&self, address: IpAddr) -> Result<bool, String> {
+    /// Where the namespace holds its share of the pool already, or other replicas can't be told.
+    pub fn hold_external(&self, address: IpAddr, share: &Share<'_>) -> Result<bool, String> {
         let (namespace, name) = self.subject.owner.id();
         let claimed = || self.claims.as_ref().is_some_and(|claims| claims.is_claimed_for(address, namespace, name));
         if self.ledger.is_ours(address, namespace, name) || claimed() {
             return Ok(true);
+        }
+        let held = self.ledger.external_held(namespace, share);
+        if held >= share.most {
+            return Err(format!(
+                "namespace {namespace} holds {held} external addresses of the pool of {address} for Services that are not \
+                 there yet, and one namespace may hold {}; try again in a minute",
+                share.most
+            ));
         }
         if !self.ledger.hold_external(address, &self.subject.owner) {
             return Ok(false);

@@ -31,7 +31,8 @@ pub fn of(settings: &Settings, address: IpAddr) -> Share<'_> {
         return Share { most, counts: Box::new(move |other| Family::of(other) == family && pool.contains(other)) };
     }
     if let Some(pool) = settings.external.pool_of(address) {
-        let most = part(pool.candidates(family).count());
+        // What is beyond is refused, not released: so it is more.
+        let most = bounded((pool.candidates(family).count() / 2).max(FEWEST));
         return Share { most, counts: Box::new(move |other| Family::of(other) == family && pool.contains(other)) };
     }
     let in_no_pool = |other: IpAddr| settings.pool_of(other).is_none() && settings.external.pool_of(other).is_none();
@@ -82,10 +83,10 @@ mod tests {
     fn an_address_counts_towards_its_pool_and_family() {
         let document = json!({
             "services": {"pools": [
-                {"name": "both", "cidrs": ["10.0.0.0/24", "10.0.2.0/24", "fd00::/120"], "reserved": 54},
                 {"name": "team", "cidrs": ["10.0.3.0/27"], "match": {"namespaces": ["shop"]}},
                 {"name": "teams", "cidrs": ["10.0.4.0/27"], "match": {"namespaces": ["shop", "bank"]}},
-                {"name": "other", "cidrs": ["10.0.1.0/24"]},
+                {"name": "other", "cidrs": ["10.0.1.0/24"], "match": {"os": "windows"}},
+                {"name": "both", "cidrs": ["10.0.0.0/24", "10.0.2.0/24", "fd00::/120"], "reserved": 54},
             ]},
             "external": {"pools": [{"name": "edge", "cidrs": ["192.0.2.10-192.0.2.29"]}]},
         });
@@ -104,7 +105,7 @@ mod tests {
             row("another pool", "10.0.1.9", 63, &["10.0.1.7"]),
             row("a pool for one namespace", "10.0.3.9", 30, &[]),
             row("a pool for two namespaces", "10.0.4.9", 8, &[]),
-            row("external addresses", "192.0.2.11", 8, &["192.0.2.17"]),
+            row("external addresses", "192.0.2.11", 10, &["192.0.2.17"]),
             row("no pool", "192.0.2.9", 1024, &["192.0.2.40", "fd01::1"]),
         ];
         for Row { name, address, most, counts } in rows {

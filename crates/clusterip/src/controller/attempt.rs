@@ -35,15 +35,16 @@ impl Attempt {
     }
 
     /// The first place to try: the one in the journal, if this process `ordered` it, or the policy still gives it.
-    pub(super) fn first(
+    pub(super) async fn first(
         journal: &Journal,
         ordered: Option<&[IpAddr]>,
         refused: &[IpAddr],
         targets: &dyn Targets,
     ) -> Self {
         let to = journal.to.as_slice();
-        let trusted = !to.is_empty() && (ordered == Some(to) || targets.fits(to));
-        let placement = match trusted.then(|| to.to_vec()).or_else(|| next_target(targets, &[], &journal.from)) {
+        let trusted = !to.is_empty() && (ordered == Some(to) || targets.fits(to).await);
+        let target = if trusted { Some(to.to_vec()) } else { next_target(targets, &[], &journal.from).await };
+        let placement = match target {
             Some(to) => Placement::At(to),
             None => Self::old(journal, &[]),
         };
@@ -71,7 +72,7 @@ impl Attempt {
     }
 
     /// Goes on to the next target, as an address is refused; false where nothing is left.
-    pub(super) fn after_address(
+    pub(super) async fn after_address(
         &mut self,
         journal: &Journal,
         which: Option<IpAddr>,
@@ -86,7 +87,8 @@ impl Attempt {
         let lost = if which.is_some() && which == tried.first().copied() { &tried[..1] } else { tried };
         self.refused.extend(lost.iter().filter(|address| !stays(address)));
         self.tried += 1;
-        let next = if self.tried < MOST_TARGETS { next_target(targets, &self.refused, &journal.from) } else { None };
+        let next =
+            if self.tried < MOST_TARGETS { next_target(targets, &self.refused, &journal.from).await } else { None };
         self.placement = match next {
             Some(next) => Placement::At(next),
             None if *tried == journal.from => Placement::Anywhere,
@@ -136,8 +138,8 @@ impl Attempt {
 }
 
 /// The next target that can be one.
-pub(super) fn next_target(targets: &dyn Targets, refused: &[IpAddr], from: &[IpAddr]) -> Option<Vec<IpAddr>> {
-    let next = targets.another(refused)?;
+pub(super) async fn next_target(targets: &dyn Targets, refused: &[IpAddr], from: &[IpAddr]) -> Option<Vec<IpAddr>> {
+    let next = targets.another(refused).await?;
     let fresh = !next.is_empty() && next.iter().all(|address| !refused.contains(address));
     (fresh && (from.is_empty() || same_families(from, &next))).then_some(next)
 }

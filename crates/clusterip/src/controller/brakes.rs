@@ -8,6 +8,8 @@ use super::misplaced::AskedBy;
 
 /// How many Services are moved in a minute at most …
 pub const MOST_A_MINUTE: usize = 200;
+/// … of one namespace at most half of them, …
+pub const MOST_OF_NAMESPACE: usize = 100;
 /// … but for a namespace of which fewer than so many were moved in that minute: others can't use up its share.
 pub const SHARE_OF_NAMESPACE: usize = 10;
 /// How long a Service stays where a move brought it.
@@ -61,10 +63,15 @@ impl Brakes {
             if let Some(at) = self.moved.get(id).filter(|_| asked_by == AskedBy::Nobody) {
                 return Err(Brake::Rest { until: *at + REST });
             }
-            let of_namespace = || self.recent.iter().filter(|(_, namespace)| *namespace == id.0).count();
-            if let Some((first, _)) = self.recent.front().filter(|_| self.recent.len() >= MOST_A_MINUTE)
-                && of_namespace() >= SHARE_OF_NAMESPACE
-            {
+            let own = self.recent.iter().filter(|(_, namespace)| *namespace == id.0);
+            let of_namespace = own.clone().count();
+            let all_is_used = self.recent.len() >= MOST_A_MINUTE && of_namespace >= SHARE_OF_NAMESPACE;
+            let first = if of_namespace >= MOST_OF_NAMESPACE {
+                own.clone().next()
+            } else {
+                self.recent.front().filter(|_| all_is_used)
+            };
+            if let Some((first, _)) = first {
                 return Err(Brake::Rate { until: *first + MINUTE });
             }
         }
@@ -117,26 +124,27 @@ mod tests {
     fn two_hundred_move_in_a_minute() {
         use AskedBy::{Administrator, Author, Nobody};
         let (mut brakes, begin) = (Brakes::default(), Instant::now());
-        for number in 0..MOST_A_MINUTE {
-            assert_eq!(brakes.take(&id(number), Nobody, begin + Duration::from_millis(number as u64)), Ok(()));
-        }
         let later = begin + Duration::from_secs(30);
         let full = Err(Brake::Rate { until: begin + MINUTE });
+        let bank = |number: usize| ("bank".to_owned(), format!("web-{number}"));
+        for number in 0..MOST_OF_NAMESPACE {
+            let at = begin + Duration::from_millis(2 * number as u64);
+            assert_eq!(brakes.take(&id(number), Nobody, at), Ok(()));
+        }
+        assert_eq!(brakes.take(&id(999), Nobody, later), full, "half of all is of one namespace");
+        for number in 0..MOST_A_MINUTE - MOST_OF_NAMESPACE {
+            assert_eq!(brakes.take(&bank(number), Nobody, later), Ok(()), "the other half");
+        }
         assert_eq!(brakes.take(&id(999), Nobody, later), full);
         assert_eq!(brakes.take(&id(999), Author, later), full, "an author does not lift the brake");
-        let other = |number: usize| ("bank".to_owned(), format!("web-{number}"));
+        let other = |number: usize| ("third".to_owned(), format!("web-{number}"));
         for number in 0..SHARE_OF_NAMESPACE {
             assert_eq!(brakes.take(&other(number), Nobody, later), Ok(()), "the share of another namespace");
         }
         assert_eq!(brakes.take(&other(999), Nobody, later), full, "more than its share");
         assert_eq!(brakes.take(&id(999), Administrator, later), Ok(()));
-        assert_eq!(
-            brakes.take(&id(998), Nobody, begin + MINUTE),
-            Err(Brake::Rate { until: begin + MINUTE + Duration::from_millis(1) }),
-            "every move counts"
-        );
-        let after = begin + MINUTE + Duration::from_millis(SHARE_OF_NAMESPACE as u64 + 1);
-        assert_eq!(brakes.take(&id(998), Nobody, after), Ok(()));
+        let until = begin + MINUTE + Duration::from_millis(2);
+        assert_eq!(brakes.take(&id(998), Nobody, begin + MINUTE), Err(Brake::Rate { until }), "every move counts");
     }
 
     #[test]

@@ -32,6 +32,9 @@ pub struct Journal {
     /// The version of the Service that the release is made of. As long as the Service has it, a release that got no
     /// answer may still be carried out.
     pub resource_version: String,
+    /// When the move was recorded, in seconds since 1970: a status is not restored long after that.
+    #[serde(default)]
+    pub recorded_at: i64,
     /// How the old address is released.
     pub way: Way,
     /// The old addresses, primary first.

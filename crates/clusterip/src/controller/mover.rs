@@ -25,6 +25,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use http::{Method, Request};
+use jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;
 use thiserror::Error;
@@ -34,7 +35,7 @@ use super::alternatives::Targets;
 use super::attempt::{Attempt, next_target, same_families};
 use super::field_ownership::MANAGER;
 use super::journal::Journal;
-use super::outcome::{Outcome, Unmoved, shown};
+use super::outcome::{LARGEST, Outcome, Unmoved, shown};
 use super::ownership::set_by_hand;
 use super::records::{RecordError, Records};
 use super::refusal::Refusal;
@@ -134,6 +135,8 @@ impl Default for Limits {
     }
 }
 
+/// For how many seconds after a move was recorded the status of a load balancer is put back.
+const STATUS_LASTS: i64 = 120;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -224,6 +227,8 @@ struct Run<'m> {
     recorded: Option<Journal>,
     /// Whether a release got no answer: it may still be carried out.
     uncertain: bool,
+    /// Whether a record was to be written, and that got no answer.
+    unanswered: bool,
 }
 
 impl<'m> Run<'m> {
@@ -240,6 +245,7 @@ impl<'m> Run<'m> {
             attempt: None,
             recorded: None,
             uncertain: false,
+            unanswered: false,
         }
     }
 
@@ -256,8 +262,9 @@ impl<'m> Run<'m> {
         let ended = self.move_from(service, order, targets).await;
         // A record that outlives its move may be replayed. But where the API server has not answered, a release may
         // still arrive, which needs it: then the next move of the Service deletes it, or the next leader.
-        if let (Ok(Outcome::Unmoved(_)), true, false) = (&ended, self.recorded.is_some(), self.uncertain) {
-            self.discard().await;
+        let may_be_recorded = self.recorded.is_some() || self.unanswered;
+        if let (Ok(Outcome::Unmoved(_)), true, false) = (&ended, may_be_recorded, self.uncertain) {
+            let _ = self.discard().await;
         }
         ended
     }
@@ -277,6 +284,10 @@ impl<'m> Run<'m> {
             if let Some(unmoved) = step::unmovable(&service, &to, order.load_balancers) {
                 return Ok(Outcome::Unmoved(unmoved));
             }
+            let bytes = service.to_string().len();
+            if bytes > LARGEST {
+                return Ok(Outcome::Unmoved(Unmoved::TooLarge { bytes }));
+            }
             let from = addresses(&service);
             if !same_families(&from, &to) {
                 let (from, to) = (shown(&from), shown(&to));
@@ -284,7 +295,7 @@ impl<'m> Run<'m> {
             }
             if let Some(taken) = self.taken(&from, &to).await? {
                 self.refused.push(taken);
-                match next_target(targets, &self.refused, &from) {
+                match next_target(targets, &self.refused, &from).await {
                     Some(next) => to = next,
                     None => return Ok(Outcome::Unmoved(Unmoved::NoTarget { taken: self.refused.clone() })),
                 }
@@ -307,7 +318,11 @@ impl<'m> Run<'m> {
     async fn finish_recorded(&mut self, service: Value, targets: &dyn Targets) -> Result<Outcome, MoveError> {
         let recorded = match self.recorded.take() {
             Some(journal) => Some(journal),
-            None => self.record().await?,
+            None => {
+                // What another run has ordered is judged before it is restored.
+                self.ordered = None;
+                self.record().await?
+            }
         };
         match recorded {
             Some(journal) => self.finish(service, &journal, targets).await,
@@ -323,7 +338,9 @@ impl<'m> Run<'m> {
         targets: &dyn Targets,
     ) -> Result<Outcome, MoveError> {
         let mut reached = Outcome::Unmoved(Unmoved::NotMoving);
-        let (mut skip_status, mut keep_owners) = (false, false);
+        // Later the addresses may be those of another load balancer: the status is its controller's to write.
+        let age = Timestamp::now().as_second() - journal.recorded_at;
+        let (mut skip_status, mut keep_owners) = (!(-STATUS_LASTS..=STATUS_LASTS).contains(&age), false);
         loop {
             let mut next = step::next(&service, journal);
             if next == Step::RestoreStatus && skip_status {
@@ -335,7 +352,7 @@ impl<'m> Run<'m> {
                     return Ok(Outcome::Unmoved(Unmoved::NotBegun));
                 }
                 Step::AtHome => {
-                    self.discard().await;
+                    let _ = self.discard().await;
                     return Ok(match reached {
                         Outcome::Overtaken { from, why, .. } => {
                             Outcome::Overtaken { from, now: addresses(&service), why }
@@ -390,7 +407,7 @@ impl<'m> Run<'m> {
 
     /// The Service is gone, and with it all that its record is good for.
     async fn gone(&self) -> Result<Outcome, MoveError> {
-        self.discard().await;
+        let _ = self.discard().await;
         Ok(Outcome::Unmoved(Unmoved::Gone))
     }
 
@@ -412,10 +429,13 @@ impl<'m> Run<'m> {
     ) -> Result<Result<Placing, Refusal>, MoveError> {
         let (ordered, refused) = (self.ordered.as_deref(), self.refused.as_slice());
         let resumed = ordered.is_none();
-        let attempt = self.attempt.get_or_insert_with(|| Attempt::first(journal, ordered, refused, targets));
+        let attempt = match &mut self.attempt {
+            Some(attempt) => attempt,
+            none => none.insert(Attempt::first(journal, ordered, refused, targets).await),
+        };
         let body = step::placed(service, journal, &attempt.placement, &attempt.without);
         if resumed
-            && let Err(reason) = targets.judge(&body)
+            && let Err(reason) = targets.judge(&body).await
             && attempt.after_judgement(journal, step::has_external(&body), &reason)
         {
             return Ok(Ok(Placing::Again));
@@ -427,7 +447,7 @@ impl<'m> Run<'m> {
         let patience = self.mover.limits.ports;
         let Some(attempt) = &mut self.attempt else { return Ok(Err(refusal)) };
         let another = match &refusal {
-            Refusal::Address { which, reason } => attempt.after_address(journal, *which, reason, targets),
+            Refusal::Address { which, reason } => attempt.after_address(journal, *which, reason, targets).await,
             Refusal::Refused(reason) => attempt.after_refusal(journal, reason),
             Refusal::Port { which, reason } => attempt.after_port(*which, reason, patience),
             _ => return Ok(Err(refusal)),
@@ -452,6 +472,7 @@ impl<'m> Run<'m> {
         let body = step::released(service, &journal);
         match self.put("?dryRun=All", &body).await {
             Ok(tried) => {
+                journal.recorded_at = Timestamp::now().as_second();
                 journal.released = tried.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
             }
             Err(refusal) => return self.unreleased(&refusal).await,
@@ -470,8 +491,8 @@ impl<'m> Run<'m> {
 
     /// The release failed, or may have. The record of a move that will not begin is deleted.
     async fn unreleased(&mut self, refusal: &Refusal) -> Result<Option<(Value, Journal)>, MoveError> {
-        if matches!(refusal, Refusal::Refused(_)) && self.recorded.take().is_some() {
-            self.discard().await;
+        if matches!(refusal, Refusal::Refused(_)) && !self.uncertain && self.recorded.take().is_some() {
+            let _ = self.discard().await;
         }
         self.wait("release", refusal).await?;
         Ok(None)
@@ -486,6 +507,7 @@ impl<'m> Run<'m> {
             None => match self.send(creation()?).await {
                 Err(Refusal::Conflict) => self.record().await.map_err(|error| Refusal::Trouble(error.to_string()))?,
                 created => {
+                    self.unanswered |= matches!(created, Err(Refusal::Trouble(_)));
                     created?;
                     Some(journal.clone())
                 }
@@ -494,7 +516,7 @@ impl<'m> Run<'m> {
         // An earlier request to release may still arrive as long as the Service is as it was. The record that it
         // needs is as good as another. One of an older state of the Service is of no use any more.
         if kept.as_ref().is_some_and(|kept| kept.resource_version != journal.resource_version) {
-            self.discard().await;
+            self.discard().await.map_err(|error| Refusal::Trouble(error.to_string()))?;
             kept = None;
         }
         if kept.is_none() {
@@ -505,10 +527,11 @@ impl<'m> Run<'m> {
     }
 
     /// Deletes the record. One that stays is deleted by the next leader.
-    async fn discard(&self) {
-        if let Err(error) = self.mover.records.delete(self.uid).await {
+    async fn discard(&self) -> Result<(), RecordError> {
+        let deleted = self.mover.records.delete(self.uid).await;
+        deleted.inspect_err(|error| {
             tracing::warn!(service = %self.label(), %error, "the record of a move that has ended was not deleted");
-        }
+        })
     }
 
     /// The recorded journal of this Service.

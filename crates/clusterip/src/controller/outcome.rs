@@ -3,6 +3,9 @@
 use std::fmt;
 use std::net::IpAddr;
 
+/// The largest Service that is moved, in bytes of JSON. Sixteen moves of one namespace fit into the memory of a server.
+pub const LARGEST: usize = 256 << 10;
+
 /// How a move ended: the Service has an address, and nothing of ours is left on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -76,6 +79,11 @@ pub enum Unmoved {
     },
     /// Nothing of a move is on it.
     NotMoving,
+    /// It is so large that its move would take too much memory.
+    TooLarge {
+        /// Its size as JSON, in bytes.
+        bytes: usize,
+    },
     /// A move of it is recorded, and has not begun. Its first write got no answer, and may still arrive.
     NotBegun,
     /// It looks as if on the move, and no move of it is recorded: it is left alone.
@@ -99,7 +107,9 @@ impl Outcome {
     pub fn is_warning(&self) -> bool {
         match self {
             Self::Moved { notes, .. } => !notes.is_empty(),
-            Self::Unmoved(unmoved) => matches!(unmoved, Unmoved::NoTarget { .. } | Unmoved::NotRecorded),
+            Self::Unmoved(unmoved) => {
+                matches!(unmoved, Unmoved::NoTarget { .. } | Unmoved::TooLarge { .. } | Unmoved::NotRecorded)
+            }
             _ => true,
         }
     }
@@ -151,6 +161,12 @@ impl fmt::Display for Unmoved {
             Self::There => f.write_str("it has that address"),
             Self::NoTarget { taken } => write!(f, "no address to move to is free; taken: {}", shown(taken)),
             Self::NotMoving => f.write_str("nothing of a move is on it"),
+            Self::TooLarge { bytes } => {
+                write!(
+                    f,
+                    "it has {bytes} bytes, and Services of more than {LARGEST} are not moved: delete and create it"
+                )
+            }
             Self::NotBegun => f.write_str("its recorded move has not begun"),
             Self::NotRecorded => f.write_str(
                 "it looks as if a move of it had begun (annotation clusterip-policy/moving, or externalName \

@@ -34,7 +34,7 @@ use crate::metrics::{Metrics, Misplaced as Reason, MoveResult};
 /// How soon a Service is looked at again whose move did not end, the first time; then twice as late each time …
 const UNFINISHED: Duration = Duration::from_secs(2);
 /// … up to this.
-const MOST_RARELY: Duration = Duration::from_secs(300);
+const MOST_RARELY: Duration = Duration::from_secs(60);
 /// How long a request may still be carried out whose sender is gone: longer than an API server works on one.
 const RELEASE_ARRIVES: Duration = Duration::from_secs(90);
 /// How soon one is looked at again that has changed since the stores saw it.
@@ -114,7 +114,14 @@ struct Found {
     /// Those that no pool is for, with the pools that they lie in.
     squatters: BTreeMap<Id, Vec<String>>,
     /// How often the move of each has failed, one after the other.
-    failures: BTreeMap<Id, u32>,
+    failures: BTreeMap<Id, Failures>,
+}
+
+/// Moves of a Service that failed, one after the other.
+struct Failures {
+    count: u32,
+    /// Before that, whatever its author writes, it is not tried again.
+    until: Instant,
 }
 
 impl Reconciler {
@@ -166,10 +173,9 @@ impl Reconciler {
     /// # Errors
     /// [`RecordError`]
     pub async fn find_left_moves(&self) -> Result<Vec<Id>, RecordError> {
-        let journals = self.mover.records().list().await?;
+        let recorded = self.mover.records().list().await?;
         let since = Instant::now();
-        let left = |journal: Journal| ((journal.namespace, journal.name), Left { uid: journal.uid, since });
-        let found: BTreeMap<Id, Left> = journals.into_iter().map(left).collect();
+        let found: BTreeMap<Id, Left> = recorded.into_iter().map(|(id, uid)| (id, Left { uid, since })).collect();
         let ids = found.keys().cloned().collect();
         *self.left() = found;
         Ok(ids)
@@ -224,11 +230,14 @@ impl Reconciler {
 
     /// Finishes a move that another leader has left.
     async fn finish_left(&self, id: &Id, left: &Left) -> AfterLeft {
+        if let Some(rest) = self.rest(id) {
+            return AfterLeft::TryAgain(Next::After(rest));
+        }
         let recorded = match self.mover.records().get(&left.uid).await {
             Ok(recorded) => recorded,
             Err(error) => {
                 tracing::warn!(namespace = id.0, name = id.1, %error, "whether a move is to be finished is not known");
-                return AfterLeft::TryAgain(self.after_failure(id));
+                return AfterLeft::TryAgain(Next::After(UNFINISHED));
             }
         };
         if let Some(journal) = recorded {
@@ -284,6 +293,9 @@ impl Reconciler {
     /// A Service looks half moved: its move is finished if it is recorded. Else it is left alone, since anybody who
     /// may write the Service can make it look so.
     async fn half_moved(&self, id: &Id, service: &Value) -> Next {
+        if let Some(rest) = self.rest(id) {
+            return Next::After(rest);
+        }
         let live = match self.live(id).await {
             // The stores were behind.
             Ok(None) => return Next::Change,
@@ -291,7 +303,7 @@ impl Reconciler {
             Ok(Some(live)) => live,
             Err(error) => {
                 tracing::warn!(namespace = id.0, name = id.1, error = words(&error), "the service can't be read");
-                return self.after_failure(id);
+                return Next::After(UNFINISHED);
             }
         };
         match self.mover.records().get(text(&live, &["metadata", "uid"])).await {
@@ -311,7 +323,7 @@ impl Reconciler {
             }
             Err(error) => {
                 tracing::warn!(namespace = id.0, name = id.1, %error, "whether a move is to be finished is not known");
-                self.after_failure(id)
+                Next::After(UNFINISHED)
             }
         }
     }
@@ -327,6 +339,9 @@ impl Reconciler {
     }
 
     async fn misplaced(self: &Arc<Self>, id: &Id, service: &Value, misplaced: Misplaced) -> Next {
+        if let Some(rest) = self.rest(id).filter(|_| misplaced.asked_by != AskedBy::Administrator) {
+            return Next::After(rest);
+        }
         let live = match self.movable(id, &misplaced).await {
             Ok(Movable::Yes(live)) => Ok(live),
             Ok(Movable::Changed) => return Next::After(STALE),
@@ -334,7 +349,7 @@ impl Reconciler {
             Ok(Movable::SetByHand) => Err((Reason::ByHand, BY_HAND.to_owned())),
             Err(error) => {
                 tracing::warn!(namespace = id.0, name = id.1, error = words(&error), "the service can't be read");
-                return self.after_failure(id);
+                return Next::After(UNFINISHED);
             }
         };
         let live = match (live, &misplaced.verdict) {
@@ -499,16 +514,26 @@ impl Reconciler {
                 Next::After(REPORTED)
             }
             // It may have no address now: until it has one it is tried again, ever more rarely.
-            Err(_) => self.after_failure(id),
+            Err(MoveError::Refused { .. }) => self.after_failure(id),
+            // The API server did not answer: that is not the Service's fault.
+            Err(_) => Next::After(UNFINISHED),
         }
     }
 
-    /// When a Service is looked at again whose move has failed once more.
+    /// When a Service is looked at again whose move was refused once more.
     fn after_failure(&self, id: &Id) -> Next {
         let mut found = self.found();
-        let failures = found.failures.entry(id.clone()).or_default();
-        *failures += 1;
-        Next::After(pause_after(*failures))
+        let count = found.failures.get(id).map_or(1, |failures| failures.count.saturating_add(1));
+        let pause = pause_after(count);
+        found.failures.insert(id.clone(), Failures { count, until: Instant::now() + pause });
+        Next::After(pause)
+    }
+
+    /// How long the move of a Service is not tried again after it was refused.
+    fn rest(&self, id: &Id) -> Option<Duration> {
+        let until = self.found().failures.get(id)?.until;
+        let rest = until.saturating_duration_since(Instant::now());
+        (!rest.is_zero()).then_some(rest)
     }
 
     async fn brake(&self, id: &Id, service: &Value, misplaced: &Misplaced, brake: Brake) -> Next {
@@ -628,7 +653,7 @@ mod tests {
 
     #[test]
     fn what_fails_again_and_again_is_tried_ever_more_rarely() {
-        let rows = [(1, 2), (2, 4), (3, 8), (7, 128), (8, 256), (9, 300), (33, 300), (u32::MAX, 300)];
+        let rows = [(1, 2), (2, 4), (3, 8), (5, 32), (6, 60), (33, 60), (u32::MAX, 60)];
         for (failures, seconds) in rows {
             assert_eq!(pause_after(failures), Duration::from_secs(seconds), "after {failures} failures");
         }

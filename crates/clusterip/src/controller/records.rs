@@ -12,11 +12,12 @@
 
 use http::{Method, Request};
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use kube::api::{Api, DeleteParams, ListParams};
-use kube::{Client, Error as KubeError};
+use kube::api::{Api, DeleteParams, ListParams, Preconditions};
+use kube::{Client, Error as KubeError, ResourceExt as _};
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use super::affected::Id;
 use super::journal::Journal;
 use crate::cluster::failure::words;
 
@@ -24,6 +25,12 @@ use crate::cluster::failure::words;
 pub const LABEL: &str = "clusterip-policy/move";
 /// The value of [`LABEL`] of a record.
 pub const RECORD: &str = "record";
+/// The annotation of a record with namespace and name of its Service.
+const SERVICE: &str = "clusterip-policy/service";
+/// How the names of records begin; the UID of the Service follows.
+const PREFIX: &str = "clusterip-move-";
+/// How many records are listed at a time.
+const PAGE: u32 = 500;
 
 /// A record that can't be read.
 #[derive(Debug, Error)]
@@ -70,17 +77,28 @@ impl Records {
         found.map(|found| self.journal(found)).transpose()
     }
 
-    /// All journals, in the order of the names of their records. A record that can't be read is logged and left
-    /// out.
+    /// The Services of all records, each with its UID, in the order of the names of the records. Journals are not
+    /// read: a Service may be large.
     ///
     /// # Errors
     /// [`RecordError::Request`]
-    pub async fn list(&self) -> Result<Vec<Journal>, RecordError> {
-        let records = ListParams::default().labels(&format!("{LABEL}={RECORD}"));
-        let found = self.api.list(&records).await.map_err(|error| self.request(&error))?;
-        let journal =
-            |found| self.journal(found).inspect_err(|error| tracing::error!(%error, "a move is not finished"));
-        Ok(found.items.into_iter().filter_map(|found| journal(found).ok()).collect())
+    pub async fn list(&self) -> Result<Vec<(Id, String)>, RecordError> {
+        let mut page = ListParams::default().labels(&format!("{LABEL}={RECORD}")).limit(PAGE);
+        let mut services = Vec::new();
+        loop {
+            let found = self.api.list_metadata(&page).await.map_err(|error| self.request(&error))?;
+            for record in &found.items {
+                let service = record.annotations().get(SERVICE).and_then(|text| text.split_once('/'));
+                let uid = record.name_any().strip_prefix(PREFIX).map(str::to_owned);
+                if let (Some((namespace, name)), Some(uid)) = (service, uid) {
+                    services.push(((namespace.to_owned(), name.to_owned()), uid));
+                }
+            }
+            match found.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(services),
+            }
+        }
     }
 
     /// Deletes the record of the Service with this UID, if there is one.
@@ -88,8 +106,13 @@ impl Records {
     /// # Errors
     /// [`RecordError::Request`]
     pub async fn delete(&self, uid: &str) -> Result<(), RecordError> {
-        match self.api.delete(&name(uid), &DeleteParams::default()).await {
-            Err(KubeError::Api(status)) if status.code == 404 => Ok(()),
+        let found = self.api.get_metadata_opt(&name(uid)).await.map_err(|error| self.request(&error))?;
+        let Some(found) = found else { return Ok(()) };
+        // A deletion that arrives late must not hit the record of a later move of the same Service.
+        let this = Preconditions { uid: found.metadata.uid, ..Preconditions::default() };
+        let parameters = DeleteParams { preconditions: Some(this), ..DeleteParams::default() };
+        match self.api.delete(&name(uid), &parameters).await {
+            Err(KubeError::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             Err(error) => Err(self.request(&error)),
             Ok(_) => Ok(()),
         }
@@ -106,6 +129,7 @@ impl Records {
             "metadata": {
                 "name": name(&journal.uid),
                 "labels": {LABEL: RECORD, "app.kubernetes.io/name": "clusterip"},
+                "annotations": {SERVICE: format!("{}/{}", journal.namespace, journal.name)},
             },
             "revision": 0,
             "data": journal,
@@ -140,5 +164,5 @@ impl Records {
 
 /// The name of the record of the Service with this UID.
 pub fn name(uid: &str) -> String {
-    format!("clusterip-move-{uid}")
+    format!("{PREFIX}{uid}")
 }

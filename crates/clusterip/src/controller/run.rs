@@ -74,14 +74,7 @@ impl Controller {
         }
         self.leadership.mark_changed();
         loop {
-            while let Some(id) = turns.take() {
-                let reconciler = Arc::clone(&self.reconciler);
-                jobs.spawn(async move {
-                    // Whatever breaks off, the others go on, and this one comes again.
-                    let look = AssertUnwindSafe(reconciler.reconcile(&id)).catch_unwind().await;
-                    (id, look.unwrap_or(Next::After(BROKEN_OFF)))
-                });
-            }
+            self.take_turns(&mut turns, &mut jobs);
             tokio::select! {
                 biased;
                 () = &mut shutdown => break,
@@ -98,6 +91,7 @@ impl Controller {
                         for id in self.left_moves().await {
                             turns.push(id);
                         }
+                        self.take_turns(&mut turns, &mut jobs);
                         approved = self.settings_in_force(None).await;
                         self.all().into_iter().for_each(|id| schedule(id, Duration::ZERO));
                     }
@@ -137,6 +131,18 @@ impl Controller {
         }
         // A move that has begun ends.
         while jobs.join_next().await.is_some() {}
+    }
+
+    /// Begins with the Services whose turn it is.
+    fn take_turns(&self, turns: &mut FairQueue, jobs: &mut JoinSet<(Id, Next)>) {
+        while let Some(id) = turns.take() {
+            let reconciler = Arc::clone(&self.reconciler);
+            jobs.spawn(async move {
+                // Whatever breaks off, the others go on, and this one comes again.
+                let look = AssertUnwindSafe(reconciler.reconcile(&id)).catch_unwind().await;
+                (id, look.unwrap_or(Next::After(BROKEN_OFF)))
+            });
+        }
     }
 
     /// Waits until the cluster is known, and which Services the control plane calls, as far as that can be found out.

@@ -110,6 +110,7 @@ pub fn beginning(service: &Value, to: &[IpAddr], why: &str) -> Journal {
         name: metadata("name"),
         uid: metadata("uid"),
         resource_version: metadata("resourceVersion"),
+        recorded_at: 0,
         // The first address is never away then.
         way: if from.len() == 2 && from.first() == to.first() { Way::SingleStack } else { Way::ExternalName },
         from,

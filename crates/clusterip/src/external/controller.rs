@@ -242,7 +242,7 @@ impl Controller {
     /// The Services that have to do with external addresses, and what of them is to be held.
     async fn known(&self, settings: &Arc<LiveSettings>) -> Option<(Vec<Value>, Assignments)> {
         let (evaluator, settings) = (self.evaluator.clone(), Arc::clone(settings));
-        let known = background::run(move || {
+        let known = background::run_long(move || {
             let external = &settings.settings.external;
             let snapshot = evaluator.stores().snapshot();
             let (services, nodes): (Vec<Value>, Vec<Value>) = {
@@ -327,7 +327,7 @@ impl Controller {
         };
         let (evaluator, owner) = (self.evaluator.clone(), Owner::new(&id.0, &id.1, ""));
         let object = service.clone();
-        let evaluated = background::run(move || {
+        let evaluated = background::run_long(move || {
             let request = ServiceRequest {
                 uid: "external",
                 username: CONTROLLER,

@@ -17,6 +17,8 @@ use crate::background::is_background;
 
 /// How long an evaluation for admission waits for memory.
 const ADMISSION_WAITS: Duration = Duration::from_secs(5);
+/// How long background work lets admission go first. Then it takes its turn among admission.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// How long an evaluation in the background does.
 const BACKGROUND_WAITS: Duration = Duration::from_secs(30);
 
@@ -79,12 +81,19 @@ impl Budget {
 
     fn take_within(&self, bytes: usize, background: bool, longest: Duration) -> Result<Part, Exhausted> {
         let inner = &self.0;
-        let end = Instant::now() + longest;
+        let (mut background, begin) = (background, Instant::now());
+        let end = begin + longest;
         let mut state = self.state();
         let ticket = state.tickets;
         state.tickets += 1;
         state.queue(background).push_back(ticket);
         loop {
+            // Admission goes first, but a steady stream of it must not stop all moves.
+            if background && begin.elapsed() >= PATIENCE && state.queue(true).front() == Some(&ticket) {
+                state.queue(true).pop_front();
+                background = false;
+                state.queue(false).push_back(ticket);
+            }
             if state.admits(ticket, bytes, background, inner.total) {
                 state.used += bytes;
                 state.queue(background).pop_front();
@@ -97,6 +106,7 @@ impl Budget {
                 inner.changed.notify_all();
                 return Err(Exhausted { needed: bytes, total: inner.total, waited: longest });
             }
+            let left = if background { left.min(PATIENCE) } else { left };
             state = inner.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -173,7 +183,8 @@ mod tests {
             let taken = budget.take_within(bytes, background, SHORT);
             assert_eq!(taken.is_ok(), fits, "{name}: {taken:?}");
             drop((held, taken));
-            assert_eq!((budget.state().used, waiting(&budget)), (0, 0), "{name}: all is given back");
+            let used = budget.state().used;
+            assert_eq!((used, waiting(&budget)), (0, 0), "{name}: all is given back");
         }
     }
 

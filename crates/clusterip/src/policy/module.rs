@@ -31,13 +31,13 @@ const MEMORY_LIMIT: usize = 256 << 20;
 /// How much memory the evaluations of a server share by default.
 pub const SHARED_MEMORY: usize = 128 << 20;
 /// How much memory an instance may have that shares it: the first of these that is enough.
-const SIZES: [usize; 4] = [8 << 20, 32 << 20, 64 << 20, 128 << 20];
+const SIZES: [usize; 5] = [8 << 20, 16 << 20, 32 << 20, 64 << 20, 128 << 20];
 /// What an evaluation needs in any case.
 const NEEDED: usize = 4 << 20;
 /// What it needs for each byte of the request and the settings, which it reads into values and copies.
 const NEEDED_PER_BYTE: usize = 24;
-/// What it needs for each Service in the cluster, where it lists them.
-const NEEDED_PER_SERVICE: usize = 2 << 10;
+/// What it needs for each Service in the cluster, where it lists them: a list of 10,000 needs less than 8 MiB.
+const NEEDED_PER_SERVICE: usize = 1 << 10;
 /// How exactly the time limit is kept.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -378,7 +378,6 @@ mod tests {
             let is_placed = |answer: Result<Answer, ModuleError>| answer.is_ok_and(|it| it.mutated_object.is_some());
             let enough: Vec<usize> =
                 answers.filter_map(|(size, answer)| is_placed(answer).then_some(size >> 20)).collect();
-            println!("{name}: {} KiB are estimated, and {enough:?} MiB are enough", needed >> 10);
             let size = SIZES.into_iter().find(|size| *size >= needed).unwrap() >> 20;
             assert!(
                 enough.contains(&size),

@@ -228,6 +228,8 @@ struct Front {
     clients_only: bool,
     peers: Peers,
     reviews: Arc<Semaphore>,
+    /// The bytes of bodies that are large.
+    large_bodies: Arc<Semaphore>,
     large_reviews: Arc<Semaphore>,
     bodies: Arc<Semaphore>,
     stopping: AtomicBool,
@@ -242,6 +244,8 @@ impl Front {
             peers: Peers::new(limits.reviews, limits.bodies),
             reviews: Arc::new(Semaphore::new(limits.reviews)),
             large_reviews: Arc::new(Semaphore::new(limits.large_reviews)),
+            // A large body fits, however small the limits are.
+            large_bodies: Arc::new(Semaphore::new((limits.bodies / 5).max(limits.body))),
             bodies: Arc::new(Semaphore::new(limits.bodies)),
             stopping: AtomicBool::new(false),
             limits,
@@ -359,13 +363,15 @@ struct Turn {
     _peer: Arc<Peer>,
 }
 
-/// Waits for the turn of a review. The peer's own turn comes first: the reviews that wait for the turns that all share
-/// are then of several peers, and those turns are given in order.
+/// Waits for the turn of a review. Large reviews wait for each other first, and hold nothing that small ones need
+/// meanwhile. The peer's own turn comes next: the reviews that wait for the turns that all share are then of several
+/// peers, and those turns are given in order.
 async fn turn(front: &Front, peer: Arc<Peer>, length: usize) -> Result<Turn, AcquireError> {
-    let mut permits = vec![Arc::clone(&peer.reviews).acquire_owned().await?];
+    let mut permits = Vec::new();
     if length >= front.limits.large_body {
         permits.push(Arc::clone(&front.large_reviews).acquire_owned().await?);
     }
+    permits.push(Arc::clone(&peer.reviews).acquire_owned().await?);
     permits.push(Arc::clone(&front.reviews).acquire_owned().await?);
     Ok(Turn { _permits: permits, _peer: peer })
 }
@@ -397,6 +403,8 @@ struct Held {
     bytes: Vec<u8>,
     /// Of all bodies, and of those of its peer.
     _memory: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
+    /// Of all large bodies.
+    _large: Option<OwnedSemaphorePermit>,
 }
 
 async fn read(front: &Front, peer: &Peer, arrived: Instant, time: Duration, request: Request) -> Result<Held, Refusal> {
@@ -413,7 +421,7 @@ async fn read(front: &Front, peer: &Peer, arrived: Instant, time: Duration, requ
 /// Memory is taken for what has arrived, not for what was announced: else a few slow clients could
 /// announce it all away.
 async fn collect(front: &Front, peer: &Peer, body: Body, large: impl Fn() -> Refusal) -> Result<Held, Refusal> {
-    let mut held = Held { bytes: Vec::new(), _memory: None };
+    let mut held = Held { bytes: Vec::new(), _memory: None, _large: None };
     let mut parts = body.into_data_stream();
     while let Some(part) = parts.next().await {
         let part = part.map_err(|error| Refusal(StatusCode::BAD_REQUEST, format!("the body broke off: {error}")))?;
@@ -429,6 +437,16 @@ async fn collect(front: &Front, peer: &Peer, body: Body, large: impl Fn() -> Ref
             let most = front.limits.bodies.div_ceil(2);
             busy(format!("busy: the bodies of this client that wait have {most} bytes already"))
         })?;
+        // An API server is one peer for all its users: the large requests of one leave room for the small ones of all.
+        if held.bytes.len() + part.len() >= front.limits.large_body {
+            let of_large = Arc::clone(&front.large_bodies)
+                .try_acquire_many_owned(size)
+                .map_err(|_| busy("busy: large bodies wait already".to_owned()))?;
+            match &mut held._large {
+                Some(large) => large.merge(of_large),
+                none => *none = Some(of_large),
+            }
+        }
         match &mut held._memory {
             Some((all, peer)) => {
                 all.merge(of_all);
