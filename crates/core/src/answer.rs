@@ -211,14 +211,14 @@ fn set_addresses(object: &mut Value, addresses: &[IpAddr]) {
     }
 }
 
-/// Takes `spec.clusterIP`, and `spec.clusterIPs` where it is empty, from their owners in `metadata.managedFields`.
+/// Takes `spec.clusterIP` from its owners in `metadata.managedFields`, and `spec.clusterIPs` where it is absent, too.
 /// Whether anybody owned them.
 ///
 /// An entry that owns nothing else stays, without fields: the API server accepts that, and the patch is the
 /// removal of one field.
 fn disown_addresses(object: &mut Value) -> bool {
-    let list = object.pointer("/spec/clusterIPs").and_then(Value::as_array);
-    let has_list = list.is_some_and(|list| !list.is_empty());
+    let list = object.get("spec").and_then(|spec| spec.get("clusterIPs")).and_then(Value::as_array);
+    let lists_any = list.is_some_and(|list| !list.is_empty());
     let entries = object.get_mut("metadata").and_then(|metadata| metadata.get_mut("managedFields"));
     let mut changed = false;
     for entry in entries.and_then(Value::as_array_mut).into_iter().flatten() {
@@ -226,7 +226,7 @@ fn disown_addresses(object: &mut Value) -> bool {
         let Some(spec) = fields.get_mut("f:spec").and_then(Value::as_object_mut) else { continue };
         let owned = spec.len();
         spec.remove("f:clusterIP");
-        if !has_list {
+        if !lists_any {
             spec.remove("f:clusterIPs");
         }
         if spec.len() == owned {

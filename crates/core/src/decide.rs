@@ -68,7 +68,7 @@ pub fn decide(request: &Request, settings: &Settings, held: Option<&Held>, clust
         },
     };
     let triage = triage(request, settings);
-    if let Triage::Allocate(service) | Triage::Keep(service) = triage {
+    if let Triage::Allocate(service) | Triage::AllocateSecond(service, _) | Triage::Keep(service) = triage {
         case.decision.disown = service.cluster_ip.is_none();
     }
     let verdict = match triage {

@@ -47,14 +47,14 @@ pub fn triage<'r>(request: &'r Request, settings: &Settings) -> Triage<'r> {
     if service.external_name {
         return leave("type ExternalName has no address");
     }
-    if service.cluster_ip.is_none() && !service.cluster_ips.is_empty() {
-        // A server-side apply of an empty `clusterIP` to a Service that has one: the API server puts it back.
-        if old.as_ref().is_some_and(|old| !old.external_name && old.cluster_ips == service.cluster_ips) {
-            return Triage::Keep(service);
-        }
+    let new = service.addresses();
+    // What an ExternalName still carries is no address that it has.
+    let had = old.as_ref().filter(|old| !old.external_name).map(Service::addresses).unwrap_or_default();
+    // An empty `clusterIP` by server-side apply leaves the list as it was, and the API server fills the field in.
+    let keeps = !new.is_empty() && new.iter().all(|address| had.contains(address));
+    if service.cluster_ip.is_none() && !service.cluster_ips.is_empty() && !keeps {
         return leave("clusterIPs without clusterIP: the API server refuses it");
     }
-    let new = service.addresses();
     match (request.operation, old) {
         (Operation::Create, _) if service.cluster_ip.is_none() => Triage::Allocate(service),
         (Operation::Create, _) => Triage::Check(service, new),
@@ -62,8 +62,6 @@ pub fn triage<'r>(request: &'r Request, settings: &Settings) -> Triage<'r> {
             if old.external_name && service.cluster_ip.is_none() {
                 return Triage::Allocate(service);
             }
-            // What an ExternalName still carries is no address that it has.
-            let had = if old.external_name { Vec::new() } else { old.addresses() };
             if let [address] = new[..]
                 && had == [address]
                 && service.asks_for_more_than(old)

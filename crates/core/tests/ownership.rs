@@ -58,12 +58,9 @@ fn an_address_that_the_request_does_not_name_belongs_to_nobody() {
             placed(json!({})),
         ),
         (
-            "an empty text applied to a Service that has an address",
-            updated(
-                old(json!({"clusterIP": AT, "clusterIPs": [AT]})),
-                new(json!({"clusterIP": "", "clusterIPs": [AT]})),
-            ),
-            placed(json!({"clusterIP": "", "clusterIPs": [AT]})),
+            "updated, the list as it was: a server-side apply of an empty address",
+            updated(old(json!({"clusterIP": AT, "clusterIPs": [AT]})), new(json!({"clusterIPs": [AT]}))),
+            placed(json!({"clusterIPs": [AT]})),
         ),
         (
             "back from ExternalName",
@@ -75,6 +72,14 @@ fn an_address_that_the_request_does_not_name_belongs_to_nobody() {
         assert_eq!(answered(name, &request), expected, "{name}");
     }
     let both = json!({"f:clusterIP": {}, "f:clusterIPs": {}});
+    let listed = |spec: Value| json!([entry("flux", spec)]);
+    let request = updated(
+        old(json!({"clusterIP": AT, "clusterIPs": [AT]})),
+        with(service(json!({"clusterIPs": [AT]})), listed(both.clone())),
+    );
+    let expected = with(service(json!({"clusterIPs": [AT]})), listed(json!({"f:clusterIPs": {}})));
+    assert_eq!(answered("the list is named", &request), expected);
+
     let alone = with(service(json!({})), json!([entry("flux", both)]));
     let mut expected = with(service(json!({"clusterIP": AT})), json!([entry("flux", json!({}))]));
     expected["metadata"]["managedFields"][0]["fieldsV1"].as_object_mut().unwrap().remove("f:spec");

@@ -229,6 +229,11 @@ fn an_update_gets_a_second_address_when_it_asks_for_more_than_before() {
             "allocate beside 10.0.0.7",
         ),
         (
+            "RequireDualStack, and an empty clusterIP by server-side apply",
+            update(single(), json!({"clusterIPs": ["10.0.0.7"], "ipFamilyPolicy": "RequireDualStack"})),
+            "allocate beside 10.0.0.7",
+        ),
+        (
             "PreferDualStack",
             update(single(), has(json!({"ipFamilyPolicy": "PreferDualStack"}))),
             "allocate beside 10.0.0.7",
