@@ -172,21 +172,23 @@ async fn what_is_judged_twice_is_placed_once() {
     let pools = "services:\n  pools: [{name: small, cidrs: [172.21.64.0/29]}]";
     let settings = SETTINGS.replacen("services:", pools, 1);
     std::fs::write(placed.host.folder().join("settings.yaml"), settings).unwrap();
-    placed.host.logged("settings in use").await;
+    // Asked by a dry run: the controller moves what is created too early, and holds an address meanwhile.
+    let services: Api<Service> = Api::namespaced(placed.client.clone(), "shop");
+    let trial: Service =
+        serde_json::from_value(json!({"metadata": {"name": "trial"}, "spec": {"ports": [{"port": 80}]}})).unwrap();
+    eventually("the new settings", async || {
+        let params = PostParams { dry_run: true, ..PostParams::default() };
+        let created = services.create(&params, &trial).await.unwrap();
+        created.spec?.cluster_ip?.starts_with("172.21.64.").then_some(())
+    })
+    .await;
     // Six addresses in all, each of which is given away once.
     for number in 0..6 {
         let name = format!("web-{number}");
         let claims = json!({"spec": {"externalIPs": [format!("10.0.9.1{number}")]}});
-        let created = eventually("the new settings", async || {
-            let created = placed.create("shop", &name, merged(&plain(), &claims)).await.unwrap();
-            let address = created["spec"]["clusterIP"].as_str().unwrap();
-            let of_pool = address.starts_with("172.21.64.");
-            if !of_pool {
-                placed.plane.kubectl(&["delete", "service", "--namespace", "shop", &name]).await.ok();
-            }
-            of_pool.then_some(created)
-        });
-        created.await;
+        let created = placed.create("shop", &name, merged(&plain(), &claims)).await.unwrap();
+        let address = created["spec"]["clusterIP"].as_str().unwrap();
+        assert!(address.starts_with("172.21.64."), "{name}: {address}");
     }
     let full = placed.create("shop", "one-more", plain()).await.unwrap_err();
     assert!(full.contains("is full: 6 of 6 addresses used"), "{full}");

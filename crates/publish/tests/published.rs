@@ -327,7 +327,7 @@ fn questions() -> BTreeMap<String, Value> {
 }
 
 /// What a form can't hold, and its text names instead.
-const NOT_IN_THE_FORM: [&str; 3] = ["pools", "evidence.kinds", "serviceCIDRs"];
+const NOT_IN_THE_FORM: [&str; 4] = ["pools", "evidence.kinds", "serviceCIDRs", "unusableServiceCIDRs"];
 
 #[test]
 fn the_form_asks_for_every_setting_that_it_can_hold() {

@@ -1,6 +1,7 @@
-//! The TCP connections of a server: how many there may be, from one peer and in all, and when one that is silent or
-//! idle is closed.
+//! The TCP connections of a server: how many there may be, from one peer and in all, and which are closed to make room
+//! for others.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::future::{Future, Ready, ready};
 use std::io::{self, ErrorKind};
@@ -15,6 +16,7 @@ use axum::extract::{ConnectInfo, Request, State as Shared};
 use axum::middleware::Next;
 use axum::response::Response;
 use axum_server::accept::Accept;
+use futures::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
@@ -22,7 +24,7 @@ use tokio::time::{Instant, Sleep, sleep};
 /// How many connections a server keeps, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Connections at once.
+    /// Connections at once. When all are open, a new one replaces one of the peer that has most.
     pub most: usize,
     /// Connections at once from one IP address.
     pub per_peer: usize,
@@ -34,6 +36,9 @@ pub struct ConnectionLimits {
 
 /// Accepts connections within limits, and closes the others at once: a connection that waits would take memory and
 /// a file descriptor all the same. Clones share the limits.
+///
+/// When all connections are open, the peer that has most of them loses the one that has been idle for longest, so that
+/// a few peers with many connections never keep the API server out.
 #[derive(Clone, Debug)]
 pub struct ConnectionLimiter {
     limits: ConnectionLimits,
@@ -49,6 +54,10 @@ struct State {
     activity: Mutex<Activity>,
     /// Whether its peer has shown a client certificate that was verified.
     has_certificate: AtomicBool,
+    /// Whether another connection takes its place.
+    replaced: AtomicBool,
+    /// The task that reads from the connection.
+    reader: AtomicWaker,
 }
 
 #[derive(Debug)]
@@ -91,32 +100,55 @@ impl ConnectionLimiter {
         let peer = stream.peer_addr()?;
         let now = Instant::now();
         let mut open = self.open();
-        let of_peer = open.keys().filter(|other| host(**other) == host(peer)).count();
-        if open.len() >= self.limits.most || of_peer >= self.limits.per_peer {
-            let all = open.len();
+        let (of_peer, all) = (open.keys().filter(|other| host(**other) == host(peer)).count(), open.len());
+        let replaced = if all >= self.limits.most { replaceable(&open, of_peer) } else { None };
+        if of_peer >= self.limits.per_peer || (all >= self.limits.most && replaced.is_none()) {
             drop(open);
-            self.log_refused(peer.ip(), of_peer, all, now);
+            self.log_closed(peer.ip(), of_peer, all, now);
             return Err(ErrorKind::ConnectionRefused.into());
         }
+        if let Some((address, state)) = replaced.and_then(|address| open.remove_entry(&address)) {
+            state.replaced.store(true, Ordering::Release);
+            state.reader.wake();
+            let of_other = open.keys().filter(|other| host(**other) == host(address)).count() + 1;
+            self.log_closed(address.ip(), of_other, all, now);
+        }
         let activity = Mutex::new(Activity { requests: 0, since: now });
-        let state = Arc::new(State { activity, has_certificate: AtomicBool::new(false) });
+        let (has_certificate, replaced) = (AtomicBool::new(false), AtomicBool::new(false));
+        let state = Arc::new(State { activity, has_certificate, replaced, reader: AtomicWaker::new() });
         open.insert(peer, Arc::clone(&state));
         drop(open);
         let (silent, idle) = (Box::pin(sleep(self.limits.silence)), Box::pin(sleep(self.limits.idle)));
         Ok(Connection { stream, peer, state, limiter: self.clone(), silent, idle })
     }
 
-    fn log_refused(&self, peer: IpAddr, of_peer: usize, all: usize, now: Instant) {
+    fn log_closed(&self, peer: IpAddr, of_peer: usize, all: usize, now: Instant) {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         if logged.is_none_or(|last| now.saturating_duration_since(last) >= LOGGED_EVERY) {
             *logged = Some(now);
-            tracing::warn!(%peer, of_peer, all, "too many connections, closing new ones");
+            tracing::warn!(%peer, of_peer, all, "too many connections, closing one of this peer");
         }
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<SocketAddr, Arc<State>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The connection that a new one replaces, if its peer has `of_peer` already: one of a peer that has more. Those without
+/// a client certificate go first, then those of the peer that has most, then the one that has been idle for longest.
+fn replaceable(open: &HashMap<SocketAddr, Arc<State>>, of_peer: usize) -> Option<SocketAddr> {
+    let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+    for peer in open.keys() {
+        *counts.entry(host(*peer)).or_default() += 1;
+    }
+    let of_larger = open.iter().filter_map(|(peer, state)| {
+        let count = counts.get(&host(*peer)).copied().filter(|count| *count > of_peer)?;
+        let activity = state.activity();
+        let certificate = state.has_certificate.load(Ordering::Acquire);
+        Some((certificate, Reverse(count), activity.requests > 0, activity.since, *peer))
+    });
+    of_larger.min().map(|(.., peer)| peer)
 }
 
 /// Middleware that notes the requests under way, for a server with `into_make_service_with_connect_info`.
@@ -223,6 +255,11 @@ impl Drop for Connection {
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        // Registered before the flag is read: else a connection that is replaced in between would wait for its peer.
+        self.state.reader.register(cx.waker());
+        if self.state.replaced.load(Ordering::Acquire) {
+            return Poll::Ready(Err(ErrorKind::ConnectionAborted.into()));
+        }
         self.check_idle(cx)?;
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         self.watch(cx, read)

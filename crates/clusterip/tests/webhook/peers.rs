@@ -10,6 +10,8 @@ use clusterip::webhook::server::Limits;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, StatusCode};
 use rustls::version::TLS13;
+use tokio::net::TcpSocket;
+use tokio::time::timeout;
 
 use crate::support::{PATIENCE, Running, allowed, backend, review};
 
@@ -49,6 +51,41 @@ async fn one_peer_gets_its_part_of_the_connections() {
     let (status, _) = post(&server, &client_from(&server, 2), "", review("1")).await;
     assert_eq!(status, StatusCode::OK, "another peer is served");
     drop(silent);
+    while server.client().get(server.url("/healthz")).send().await.is_err() {}
+    server.assert_serves().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_gets_a_connection_when_others_hold_all() {
+    let long = Duration::from_secs(600);
+    let limits = Limits {
+        connections: 8,
+        connections_per_peer: 4,
+        handshake: long,
+        silence: long,
+        idle: long,
+        ..Limits::default()
+    };
+    let server = Running::start(backend(|_| allowed()), limits).await;
+    let connect = async |last: u8| {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, last], 0).into()).unwrap();
+        socket.connect(server.address).await.unwrap()
+    };
+    // The server accepts in the order of the connects.
+    let mut held = Vec::new();
+    for last in [2, 2, 2, 2, 3, 3, 3, 3] {
+        held.push(connect(last).await);
+    }
+    let (status, text) = post(&server, &client_from(&server, 4), "", review("1")).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    let mut closed = 0;
+    for stream in &held {
+        // The server says nothing first: what can be read is the end.
+        closed += usize::from(timeout(Duration::from_millis(100), stream.readable()).await.is_ok());
+    }
+    assert_eq!(closed, 1, "one connection was closed for the new one");
+    drop(held);
     while server.client().get(server.url("/healthz")).send().await.is_err() {}
     server.assert_serves().await;
 }
