@@ -19,7 +19,6 @@ mod large;
 mod manifests;
 mod nodes;
 mod pairs;
-mod process;
 mod table;
 
 use bench::Bench;

@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::bench::{Bench, PARALLEL};
-use super::process::{peak_memory, processor_time};
 use super::support::eventually::eventually;
 use super::support::host::{Host, HostBuilder};
 use super::support::nodeipam::NodeIpam;
 use super::support::nodes::{SERVICE_RANGES, settings, twice};
 use super::table::{Bound, Table, ratios};
+use crate::support::process::{peak_memory, processor_time};
 
 const NODES: usize = 2_000;
 const PATH: &str = "/api/v1/nodes";

@@ -116,6 +116,27 @@ async fn settings_that_would_move_a_large_part_wait_for_somebody_to_agree() {
 }
 
 #[tokio::test]
+async fn services_whose_address_was_set_by_hand_do_not_hold_up_others() {
+    let cluster = Cluster::alone().await;
+    let proxy = Proxy::start(cluster.plane).await;
+    let (by_hand, few) = (cluster.place("by-hand").await, cluster.place("few-others").await);
+    for number in 0..MANY {
+        let address = format!("172.21.0.{}", 100 + number);
+        by_hand.service_named(&format!("web-{number}"), json!({}), json!({ "clusterIP": address })).await;
+    }
+    for number in 0..3 {
+        few.service_at(&format!("web-{number}"), [172, 21, 0, 200 + number as u8], json!({}), json!({})).await;
+    }
+    let host = cluster.host(&proxy, &json!({})).arg("--no-webhook").start().await;
+    cluster.place("by-hand-begins").await.all_was_looked_at("first").await;
+    let mut taking: Value = serde_json::from_str(&settings(&json!({}))).unwrap();
+    taking["services"]["pools"][0]["match"]["namespaces"] = json!([by_hand.namespace, few.namespace]);
+    std::fs::write(host.folder().join("settings.yaml"), taking.to_string()).unwrap();
+    all_move_to(&few, 3, "named").await;
+    assert_eq!(pools(&by_hand, MANY).await, ["linux"; MANY]);
+}
+
+#[tokio::test]
 async fn settings_under_which_nothing_moves_are_not_carried_out() {
     let cluster = Cluster::alone().await;
     let proxy = Proxy::start(cluster.plane).await;

@@ -27,6 +27,7 @@ use crate::support::cluster::Place;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::{PATIENCE, eventually};
 use crate::support::moving::{addresses, path, send};
+use crate::support::process::peak_memory;
 use crate::support::replicas::{Kind, REPLICA, Replicas};
 
 const REPLICAS: usize = 3;
@@ -607,13 +608,6 @@ async fn settings_are_changed(plane: &'static ControlPlane, count: usize, over: 
     let fault = format!("settings changed: a pool added, one shrunk ({told} reported, and moved by `clusterip move`)");
     let row = scene.row_in(Pools::Changed, fault, tally, begin).await;
     Row { reached: true, wrong, ..row }
-}
-
-/// The most memory that a process has had at once, in MB.
-fn peak_memory(pid: u32) -> f64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0 / 1e6
 }
 
 async fn a_client_is_bad(plane: &'static ControlPlane, count: usize, requests: usize, stays: Duration) -> Row {

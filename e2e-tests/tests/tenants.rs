@@ -21,6 +21,7 @@ use crate::support::eventually::{eventually, eventually_within};
 use crate::support::host::{Host, free_port};
 use crate::support::moving::{path, stored};
 use crate::support::node::as_in_a_pod;
+use crate::support::process::peak_memory;
 use crate::support::runbook::{Operator, Step};
 use crate::support::served::{addresses, annotated, deployment, on, service, with_ranges, within};
 
@@ -513,6 +514,43 @@ async fn an_empty_cluster_ip_pins_no_address() {
     // The author applies on, without a conflict, and the address stays.
     let applied = apply(empty, path(namespace, "web")).await;
     assert!(within(addresses(&applied)[0], WINDOWS), "{applied}");
+}
+
+/// An update with so much text that its review is larger than what the server reads. `failurePolicy: Ignore` would let
+/// it pass where the server does not answer.
+#[tokio::test]
+async fn a_request_that_is_too_large_to_review_gets_no_address_of_another_pool() {
+    let scene = Scene::shared().await;
+    let mallory = scene.tenant("bulky").await;
+    // JSON needs six bytes for each of these characters.
+    let filling = json!({"example.com/filling": "\u{1}".repeat(261_000)});
+    let ports: Vec<Value> = (1..=2000).map(|port| json!({"name": format!("port-{port:050}"), "port": port})).collect();
+    let alias = json!({"type": "ExternalName", "externalName": "example.com", "ports": ports});
+    mallory.creates(&annotated("bulky", filling, alias)).await;
+    let takes = json!({"spec": {"type": "ClusterIP", "clusterIP": "172.21.8.77"}});
+    let refused = mallory.request(Method::PATCH, &path(&mallory.namespace, "bulky"), &takes).await.unwrap_err();
+    assert!(refused.contains("could not decide: the body is larger than 3145728 bytes"), "{refused}");
+}
+
+/// Workloads as large as the API server accepts, listed by a server that starts: its container may have 384 MiB.
+#[tokio::test]
+async fn large_workloads_do_not_fill_the_memory_of_a_server_that_starts() {
+    const MOST: f64 = 300.0;
+    let mut scene = Scene::without_server();
+    let mallory = scene.tenant("large").await;
+    for nth in 0..40 {
+        let mut large = deployment(&format!("large-{nth}"), json!({}));
+        large["spec"]["replicas"] = 0.into();
+        large["spec"]["template"]["spec"]["containers"][0]["args"] = vec![""; 690_000].into();
+        let path = format!("/apis/apps/v1/namespaces/{}/deployments", mallory.namespace);
+        mallory.request(Method::POST, &path, &large).await.unwrap();
+    }
+    scene.install().await;
+    scene.serve(SETTINGS).await;
+    let host = scene.host.as_mut().unwrap();
+    host.ready().await;
+    let peak = peak_memory(host.pid());
+    assert!(peak < MOST, "{peak} MB");
 }
 
 /// A first install, and then a change of settings, in a cluster of Services that lie in no pool.

@@ -427,6 +427,26 @@ fn a_list_for_a_service_has_the_workloads_that_it_selects_alone() {
 }
 
 #[test]
+fn a_list_for_a_service_has_no_more_than_can_be_read_at_once() {
+    let large = |nth: usize| {
+        let mut object = deployment("shop", &format!("web-{nth:02}"));
+        let selector = json!({"filling": "x".repeat(100_000)});
+        object["spec"] =
+            json!({"template": {"metadata": {"labels": {"app": "web"}}, "spec": {"nodeSelector": selector}}});
+        object
+    };
+    let objects: Vec<Value> = (0..30).map(large).collect();
+    let calls = SnapshotCalls::new(Arc::new(RwLock::new(snapshot(&objects))));
+    let calls = calls.for_selector([("app".to_owned(), "web".to_owned())].into());
+    let answer = calls.answer(&list_of("apps/v1/Deployment", "shop")).unwrap();
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    let names: Vec<&str> =
+        answer["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect();
+    let expected: Vec<String> = (0..10).map(|nth| format!("web-{nth:02}")).collect();
+    assert_eq!(names, expected, "the first of 1 MiB");
+}
+
+#[test]
 fn a_snapshot_that_changes_is_answered_from_as_it_is_now() {
     let shared = Arc::new(RwLock::new(Snapshot::default()));
     let calls = SnapshotCalls::new(Arc::clone(&shared)).for_selector([("app".to_owned(), "web".to_owned())].into());

@@ -13,6 +13,7 @@ pub mod node;
 pub mod node_reach;
 pub mod nodeipam;
 pub mod nodes;
+pub mod process;
 pub mod proxy;
 pub mod reach;
 pub mod replicas;

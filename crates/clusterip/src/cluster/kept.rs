@@ -3,17 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use clusterip_core::annotations::{
-    ASKED_ANNOTATION, FOREIGN_ANNOTATIONS, MOVE_ANNOTATION, MOVING_ANNOTATION, NODE_SELECTOR_ANNOTATION, OS_ANNOTATION,
-    POOL_ANNOTATION, RECORD_ANNOTATION, shortened,
-};
+use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, shortened};
 use serde_json::{Map, Value};
 
-use super::bounds;
 use super::kinds::{Kind, own_name};
 use super::masked::Mask;
 use super::snapshot::SERVICE_NAME_LABEL;
 use super::watched::Watched;
+use super::{bounds, fields};
 use crate::controller::ownership::of_address;
 
 /// Keeps of each object of a kind the fields that somebody reads.
@@ -25,48 +22,7 @@ pub struct Keeper {
 impl Keeper {
     /// Keeps objects of `kind`.
     pub fn new(kind: &Kind) -> Self {
-        const SERVICE: [&str; 13] = [
-            "spec.clusterIP",
-            "spec.clusterIPs",
-            "spec.externalIPs",
-            "spec.externalName",
-            "spec.ipFamilies",
-            "spec.ipFamilyPolicy",
-            "spec.loadBalancerClass",
-            "spec.loadBalancerIP",
-            "spec.ports.port",
-            "spec.ports.protocol",
-            "spec.selector",
-            "spec.type",
-            "status.loadBalancer.ingress",
-        ];
-        const POD_SPEC: [&str; 8] = [
-            "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchExpressions.key",
-            "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchExpressions.operator",
-            "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchExpressions.values",
-            "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchFields.key",
-            "nodeName",
-            "nodeSelector",
-            "os.name",
-            "runtimeClassName",
-        ];
-        let paths: Vec<String> = match own_name(kind) {
-            "Service" => SERVICE.map(str::to_owned).into(),
-            "ServiceCIDR" => vec!["spec.cidrs".to_owned(), "status.conditions".to_owned()],
-            "RuntimeClass" => vec!["scheduling.nodeSelector".to_owned()],
-            "EndpointSlice" => vec!["endpoints.conditions.ready".to_owned(), "endpoints.nodeName".to_owned()],
-            "Node" => ["spec.podCIDR", "spec.podCIDRs", "status.conditions"].map(str::to_owned).into(),
-            // A mask that no object has: nothing but `metadata` is kept.
-            "Namespace" | "IPAddress" => vec!["-".to_owned()],
-            "Pod" => POD_SPEC.map(|field| format!("spec.{field}")).into(),
-            _ => {
-                let job = *kind == ("batch/v1".to_owned(), "CronJob".to_owned());
-                let template = if job { "spec.jobTemplate.spec.template" } else { "spec.template" };
-                let fields = POD_SPEC.iter().map(|field| format!("{template}.spec.{field}"));
-                fields.chain([format!("{template}.metadata.labels")]).collect()
-            }
-        };
-        Self { kind: kind.clone(), mask: Mask::new(&paths.into_iter().collect()) }
+        Self { kind: kind.clone(), mask: Mask::new(&fields::of_kind(kind).into_iter().collect()) }
     }
 
     /// The API version and kind.
@@ -137,12 +93,9 @@ fn kept_labels(kind: &Kind, labels: Option<&BTreeMap<String, String>>) -> Map<St
 
 /// The annotations that a parser of the core reads, each no longer than that parser reads it.
 fn kept_annotations(kind: &Kind, annotations: Option<&BTreeMap<String, String>>) -> Map<String, Value> {
-    const SERVICE: [&str; 6] =
-        [ASKED_ANNOTATION, MOVE_ANNOTATION, MOVING_ANNOTATION, OS_ANNOTATION, POOL_ANNOTATION, RECORD_ANNOTATION];
-    const NAMESPACE: [&str; 2] = [NODE_SELECTOR_ANNOTATION, OS_ANNOTATION];
     let is_read = |key: &str| match own_name(kind) {
-        "Service" => SERVICE.contains(&key) || FOREIGN_ANNOTATIONS.contains(&key),
-        "Namespace" => NAMESPACE.contains(&key),
+        "Service" => fields::SERVICE_ANNOTATIONS.contains(&key) || FOREIGN_ANNOTATIONS.contains(&key),
+        "Namespace" => fields::NAMESPACE_ANNOTATIONS.contains(&key),
         _ => false,
     };
     let kept = annotations.into_iter().flatten().filter(|(key, _)| is_read(key));

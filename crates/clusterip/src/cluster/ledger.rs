@@ -227,7 +227,7 @@ impl Ledger {
         }
         let mut released = Vec::new();
         for address in used {
-            released.extend(drop_oldest(&mut ledger, owner, *address));
+            released.extend(drop_oldest(&mut ledger, owner, *address, now));
             if ledger.contains_key(address) {
                 released.extend(enforce_share(&mut ledger, owner.namespace(), used, &shares(*address), now));
             }
@@ -244,7 +244,7 @@ impl Ledger {
             return Vec::new();
         }
         ledger.insert(address, Hold::new(owner, now, Chosen::ByHand, false));
-        let mut released = drop_oldest(&mut ledger, owner, address);
+        let mut released = drop_oldest(&mut ledger, owner, address, now);
         released.extend(enforce_share(&mut ledger, owner.namespace(), &[address], &shares(address), now));
         released
     }
@@ -322,13 +322,15 @@ impl Hold {
 }
 
 /// Keeps the newest holds of an owner that are like that of `address`: of its family, and external or not. Those
-/// of open evaluations don't count. The holds that were dropped.
-fn drop_oldest(ledger: &mut HashMap<IpAddr, Hold>, owner: &Owner, address: IpAddr) -> Vec<IpAddr> {
+/// of open evaluations don't count, nor do young ones of external addresses: a review that names the Service of
+/// somebody else must not take away what was just given to it. The holds that were dropped.
+fn drop_oldest(ledger: &mut HashMap<IpAddr, Hold>, owner: &Owner, address: IpAddr, now: Instant) -> Vec<IpAddr> {
     let Some(external) = ledger.get(&address).map(|hold| hold.external) else { return Vec::new() };
     let is_alike = |other: &IpAddr, hold: &Hold| other.is_ipv4() == address.is_ipv4() && hold.external == external;
     let mut its: Vec<(Instant, IpAddr)> = ledger
         .iter()
         .filter(|(other, hold)| is_alike(other, hold) && !hold.open && !hold.elsewhere && hold.owner == *owner)
+        .filter(|(_, hold)| !hold.external || hold.is_releasable(now))
         .map(|(address, hold)| (hold.since, *address))
         .collect();
     its.sort_unstable_by(|a, b| b.cmp(a));

@@ -5,6 +5,7 @@ pub mod bounds;
 pub mod claim_lease;
 pub mod claims;
 pub mod failure;
+pub mod fields;
 pub mod fill;
 pub mod json_list;
 pub mod kept;

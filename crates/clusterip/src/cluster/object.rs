@@ -18,6 +18,11 @@ impl Packed {
         Self(to_raw_value(object).unwrap_or_default().into())
     }
 
+    /// The bytes of its text.
+    pub fn size(&self) -> usize {
+        self.0.get().len()
+    }
+
     /// The object.
     pub fn value(&self) -> Value {
         serde_json::from_str(self.0.get()).unwrap_or_default()

@@ -51,6 +51,10 @@ struct Objects {
     by_label: HashMap<String, HashMap<(String, String), BTreeSet<String>>>,
 }
 
+/// So many bytes of the objects of a kind are read for one Service, in the order of their names: some 1,500 workloads.
+/// The snapshot is locked meanwhile, and a tenant may have any number of workloads with any number of labels.
+const MOST_SELECTED: usize = 1 << 20;
+
 struct Object {
     whole: Packed,
     /// As a list of the whole cluster shows it.
@@ -314,8 +318,14 @@ impl Objects {
             };
             let Some(fewest) = selected.iter().map(names).min_by_key(|names| names.len()) else { return Vec::new() };
             let object = |name: &String| self.by_name.get(&(namespace.to_owned(), name.clone()));
+            let mut left = MOST_SELECTED;
+            let within = |object: &&Object| {
+                let rest = left.checked_sub(object.whole.size());
+                left = rest.unwrap_or_default();
+                rest.is_some()
+            };
             let selects = |object: &&Object| includes(&pod_labels(&object.value()), selected);
-            return fewest.iter().filter_map(object).filter(selects).collect();
+            return fewest.iter().filter_map(object).take_while(within).filter(selects).collect();
         }
         self.of_namespace(namespace).map(|(_, object)| object).collect()
     }

@@ -16,7 +16,7 @@ use kube::runtime::utils::Backoff as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use serde_json::Value;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::failure::chain;
 use super::kept::Keeper;
@@ -31,8 +31,13 @@ use crate::controller::control_plane_services::ControlPlaneServices;
 use crate::external::mentioned::mentioned;
 use crate::metrics::Metrics;
 
-/// How many objects are listed at a time: what is not kept of them takes memory until it is dropped.
-const PAGE: u32 = 100;
+/// How many objects are listed at a time: their text takes memory until they are read, and tenants write objects of
+/// 1.5 MB.
+const PAGE: u32 = 25;
+/// How many kinds are listed at a time.
+const LISTS: usize = 2;
+/// How long a list keeps others waiting at most: one that hangs does not stop them.
+const LONGEST_LIST: Duration = Duration::from_secs(10);
 /// How often it is looked whether a kind has appeared that the cluster did not have.
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
 
@@ -85,6 +90,7 @@ struct Inner {
     service_cidrs: watch::Sender<ServiceRanges>,
     listeners: Listeners,
     control_plane_services: ControlPlaneServices,
+    lists: Semaphore,
     /// Is told every address that is seen on a Service or as an `IPAddress`.
     seen: Box<dyn Fn(IpAddr) + Send + Sync>,
 }
@@ -117,6 +123,7 @@ impl Stores {
             service_cidrs: watch::Sender::new(ServiceRanges::default()),
             listeners: Listeners::default(),
             control_plane_services: ControlPlaneServices::default(),
+            lists: Semaphore::new(LISTS),
             seen: Box::new(seen),
         };
         (Self(Arc::new(inner)), receiver)
@@ -269,6 +276,8 @@ impl Inner {
     /// From one list to the next. `complete` is whether it was listed once.
     async fn follow_once(&self, kind: &Kind, api: &Api<Watched>, complete: &mut bool) -> Ended {
         let config = watcher::Config::default().page_size(PAGE);
+        let mut list = self.lists.acquire().await.ok();
+        let begin = tokio::time::Instant::now();
         let mut events = pin!(watcher(api.clone(), config));
         let (keeper, asks) = (Keeper::new(kind), self.listeners.asks(kind));
         // What a new list has shown so far; nothing between two lists.
@@ -277,6 +286,10 @@ impl Inner {
             let event = tokio::select! {
                 event = events.next() => event,
                 () = asks.notified() => return Ended::Asked,
+                () = tokio::time::sleep_until(begin + LONGEST_LIST), if list.is_some() => {
+                    list = None;
+                    continue;
+                }
             };
             if let Some(Ok(event)) = &event {
                 self.listeners.show(kind, event);
@@ -289,6 +302,7 @@ impl Inner {
                     }
                 }
                 Some(Ok(Event::InitDone)) => {
+                    list = None;
                     self.forget_others(kind, &listed.take().unwrap_or_default());
                     *complete = true;
                     if own_name(kind) == "ServiceCIDR" {

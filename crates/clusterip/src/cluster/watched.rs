@@ -8,30 +8,44 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Resource;
 use kube::api::{ApiResource, DynamicObject, ObjectMeta};
 use kube::core::DynamicResourceScope;
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::{Map, Value, json};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+use super::fields;
+use super::masked::MaskedReader;
+use crate::controller::ownership::OWNED;
 
 /// An object whose kind is known. [`DynamicObject`] is read into a buffer first, and out of it twice, with all
 /// its managed fields: with ten thousands of objects, and with thousands that change at once, this shows.
+///
+/// What nobody reads is skipped while the object is read, and of everything else there is a bound: tenants write objects
+/// of 1.5 MB, a page of a list has many of them, and their values would take ten times the memory of their text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Watched {
-    /// Of `metadata` name, namespace, UID, version, time of deletion, labels and annotations.
+    /// Of `metadata` name, namespace, UID, version, time of deletion, the first [`MOST_LABELS`] labels, and the
+    /// annotations that are read.
     pub metadata: ObjectMeta,
-    /// Of `metadata.managedFields` who manages which fields of `spec`, as in `f:clusterIP`.
+    /// Of `metadata.managedFields` who manages the address of a Service. One without fields stands for all others.
     pub managers: Vec<Manager>,
-    /// All other fields, but `apiVersion` and `kind`. Of `status`, which is most of a Node, only what somebody
-    /// reads: type and status of `conditions`, and `loadBalancer`.
+    /// Of the other fields those that somebody reads, [`MOST_VALUES`] values at most.
     pub data: Map<String, Value>,
 }
 
 /// Who manages fields of `spec`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Manager {
-    /// His name.
+    /// Its name.
     pub name: Option<String>,
     /// The fields.
     pub spec: Vec<String>,
 }
+
+/// So many labels are read, in their order. Nodes and Namespaces of administrators have fewer.
+const MOST_LABELS: usize = 4096;
+/// So many values of an object are read. An `EndpointSlice` of 1,000 endpoints has 4,000.
+const MOST_VALUES: usize = 16_384;
+/// So many managers of an address are read: one that is not ours is enough.
+const MOST_MANAGERS: usize = 64;
 
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -41,9 +55,9 @@ struct Metadata {
     uid: Option<String>,
     resource_version: Option<String>,
     deletion_timestamp: Option<Time>,
-    labels: Option<BTreeMap<String, String>>,
-    annotations: Option<BTreeMap<String, String>>,
-    managed_fields: Option<Vec<Entry>>,
+    labels: Option<Labels>,
+    annotations: Option<Annotations>,
+    managed_fields: Option<Managers>,
 }
 
 #[derive(serde::Deserialize)]
@@ -56,20 +70,87 @@ struct Entry {
 #[derive(serde::Deserialize)]
 struct Fields {
     #[serde(rename = "f:spec")]
-    spec: Option<BTreeMap<String, IgnoredAny>>,
+    spec: Option<OwnedFields>,
 }
 
-#[derive(serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Status {
-    conditions: Option<Vec<Condition>>,
-    load_balancer: Option<Value>,
+/// Texts by key, those that `reads` of their number and key.
+fn read_map<'de, A: MapAccess<'de>, V: Deserialize<'de>>(
+    mut map: A,
+    reads: impl Fn(usize, &str) -> bool,
+) -> Result<BTreeMap<String, V>, A::Error> {
+    let mut found = BTreeMap::new();
+    while let Some(key) = map.next_key::<Cow<'_, str>>()? {
+        if reads(found.len(), &key) {
+            found.insert(key.into_owned(), map.next_value()?);
+        } else {
+            map.next_value::<IgnoredAny>()?;
+        }
+    }
+    Ok(found)
 }
 
-#[derive(serde::Deserialize)]
-struct Condition {
-    r#type: Option<String>,
-    status: Option<String>,
+/// A map of which some entries are read.
+macro_rules! read_in_part {
+    ($name:ident, $value:ty, $reads:expr) => {
+        struct $name(BTreeMap<String, $value>);
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Entries;
+
+                impl<'de> Visitor<'de> for Entries {
+                    type Value = BTreeMap<String, $value>;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str("a map")
+                    }
+
+                    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                        read_map(map, $reads)
+                    }
+                }
+
+                deserializer.deserialize_map(Entries).map(Self)
+            }
+        }
+    };
+}
+
+read_in_part!(Labels, String, |count, _| count < MOST_LABELS);
+read_in_part!(Annotations, String, |_, key| fields::reads_annotation(key));
+read_in_part!(OwnedFields, IgnoredAny, |_, key| OWNED.contains(&key));
+
+struct Managers(Vec<Manager>);
+
+impl<'de> Deserialize<'de> for Managers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Vec<Manager>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of managers")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Manager>, A::Error> {
+                let (mut found, mut others) = (Vec::new(), false);
+                while let Some(entry) = list.next_element::<Entry>()? {
+                    let spec = entry.fields.and_then(|fields| fields.spec).map(|spec| spec.0).unwrap_or_default();
+                    others |= spec.is_empty();
+                    if !spec.is_empty() && found.len() < MOST_MANAGERS {
+                        found.push(Manager { name: entry.manager, spec: spec.into_keys().collect() });
+                    }
+                }
+                if others {
+                    found.push(Manager::default());
+                }
+                Ok(found)
+            }
+        }
+
+        deserializer.deserialize_seq(Entries).map(Self)
+    }
 }
 
 impl<'de> Deserialize<'de> for Watched {
@@ -88,50 +169,35 @@ impl<'de> Visitor<'de> for Whole {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Watched, A::Error> {
-        let mut watched = Watched::default();
+        let (mut watched, mut left) = (Watched::default(), MOST_VALUES);
+        let mut reader = MaskedReader { mask: &fields::OF_ALL_KINDS, left: &mut left };
         while let Some(key) = map.next_key::<String>()? {
-            match key.as_str() {
-                "metadata" => (watched.metadata, watched.managers) = map.next_value::<Metadata>()?.split(),
-                "apiVersion" | "kind" => drop(map.next_value::<IgnoredAny>()?),
-                "status" => {
-                    let status = map.next_value::<Option<Status>>()?.map(Status::read).unwrap_or_default();
-                    if !status.is_empty() {
-                        watched.data.insert(key, status.into());
-                    }
-                }
-                _ => drop(watched.data.insert(key, map.next_value()?)),
+            if key == "metadata" {
+                (watched.metadata, watched.managers) = map.next_value::<Metadata>()?.split();
+            } else if let Some(reader) = reader.field(&key) {
+                let value = map.next_value_seed(reader)?;
+                watched.data.insert(key, value);
+            } else {
+                map.next_value::<IgnoredAny>()?;
             }
         }
         Ok(watched)
     }
 }
 
-impl Status {
-    fn read(self) -> Map<String, Value> {
-        let condition = |condition: Condition| json!({"type": condition.r#type, "status": condition.status});
-        let conditions = self.conditions.map(|conditions| conditions.into_iter().map(condition).collect());
-        let fields = [("conditions", conditions), ("loadBalancer", self.load_balancer)];
-        fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
-    }
-}
-
 impl Metadata {
     fn split(self) -> (ObjectMeta, Vec<Manager>) {
-        let managers = self.managed_fields.into_iter().flatten().map(|entry| Manager {
-            name: entry.manager,
-            spec: entry.fields.and_then(|fields| fields.spec).into_iter().flat_map(BTreeMap::into_keys).collect(),
-        });
         let metadata = ObjectMeta {
             name: self.name,
             namespace: self.namespace,
             uid: self.uid,
             resource_version: self.resource_version,
             deletion_timestamp: self.deletion_timestamp,
-            labels: self.labels,
-            annotations: self.annotations,
+            labels: self.labels.map(|labels| labels.0),
+            annotations: self.annotations.map(|annotations| annotations.0),
             ..ObjectMeta::default()
         };
-        (metadata, managers.collect())
+        (metadata, self.managed_fields.map(|managers| managers.0).unwrap_or_default())
     }
 }
 
@@ -167,7 +233,13 @@ impl Resource for Watched {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    fn read(object: &Value) -> Watched {
+        serde_json::from_str(&object.to_string()).unwrap()
+    }
 
     #[test]
     fn all_is_read_that_somebody_reads() {
@@ -175,36 +247,39 @@ mod tests {
             "apiVersion": "v1", "kind": "Node",
             "metadata": {
                 "name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7", "labels": {"b": "c"},
-                "annotations": {"d": "e"}, "deletionTimestamp": "2026-01-02T03:04:05Z", "generation": 3,
-                "creationTimestamp": "2026-01-02T03:04:05Z", "finalizers": ["f"],
+                "annotations": {"d": "e", "clusterip-policy/os": "linux"}, "generation": 3,
+                "deletionTimestamp": "2026-01-02T03:04:05Z", "creationTimestamp": "2026-01-02T03:04:05Z",
+                "finalizers": ["f"],
                 "managedFields": [
-                    {"manager": "m", "fieldsV1": {"f:metadata": {"f:labels": {}}, "f:spec": {"f:podCIDR": {}, "f:b": {".": {}}}}},
-                    {"manager": "other", "fieldsV1": {"f:status": {}}},
+                    {"manager": "m", "fieldsV1": {"f:metadata": {"f:labels": {}}, "f:spec": {"f:clusterIP": {}, "f:b": {".": {}}}}},
+                    {"manager": "other", "fieldsV1": {"f:spec": {"f:ports": {}}}},
                     {},
                 ],
             },
-            "spec": {"podCIDR": "10.0.0.0/24"}, "other": [1, null],
+            "spec": {"podCIDR": "10.0.0.0/24", "providerID": "x"}, "other": [1, null],
             "status": {
                 "capacity": {"cpu": "1"}, "loadBalancer": {"ingress": []},
                 "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-02T03:04:05Z"}],
             },
         });
-        let read = |object: &Value| -> Watched { serde_json::from_str(&object.to_string()).unwrap() };
-        let mut expected: DynamicObject = serde_json::from_value(whole.clone()).unwrap();
-        expected.metadata.managed_fields = None;
-        expected.metadata.generation = None;
-        expected.metadata.creation_timestamp = None;
-        expected.metadata.finalizers = None;
-        let manager = |name: Option<&str>, spec: &[&str]| Manager {
-            name: name.map(str::to_owned),
-            spec: spec.iter().map(|field| (*field).to_owned()).collect(),
+        let metadata = ObjectMeta {
+            name: Some("a".to_owned()),
+            namespace: Some("n".to_owned()),
+            uid: Some("u".to_owned()),
+            resource_version: Some("7".to_owned()),
+            labels: Some([("b".to_owned(), "c".to_owned())].into()),
+            annotations: Some([("clusterip-policy/os".to_owned(), "linux".to_owned())].into()),
+            deletion_timestamp: serde_json::from_value(json!("2026-01-02T03:04:05Z")).unwrap(),
+            ..ObjectMeta::default()
         };
         let expected = Watched {
-            metadata: expected.metadata,
-            managers: vec![manager(Some("m"), &["f:b", "f:podCIDR"]), manager(Some("other"), &[]), manager(None, &[])],
+            metadata,
+            managers: vec![
+                Manager { name: Some("m".to_owned()), spec: vec!["f:clusterIP".to_owned()] },
+                Manager::default(),
+            ],
             data: Map::from_iter([
                 ("spec".to_owned(), json!({"podCIDR": "10.0.0.0/24"})),
-                ("other".to_owned(), json!([1, null])),
                 (
                     "status".to_owned(),
                     json!({"conditions": [{"type": "Ready", "status": "True"}], "loadBalancer": {"ingress": []}}),
@@ -213,11 +288,35 @@ mod tests {
         };
         assert_eq!(read(&whole), expected);
         assert_eq!(serde_json::from_value::<Watched>(whole).unwrap(), expected, "out of a value");
-        let spec = json!({"a": 1});
+        let spec = json!({"type": "ClusterIP"});
         let without = Watched { data: Map::from_iter([("spec".to_owned(), spec.clone())]), ..Watched::default() };
         assert_eq!(read(&json!({"metadata": {}, "spec": spec})), without, "with empty metadata");
         assert_eq!(read(&json!({"spec": spec})), without, "without metadata");
         assert!(serde_json::from_str::<Watched>("[]").is_err());
         assert!(serde_json::from_str::<Watched>(r#"{"metadata": {"name": 1}}"#).is_err());
+    }
+
+    #[test]
+    fn a_large_object_is_read_in_part() {
+        let many = |count: usize| Value::Array(vec!["".into(); count]);
+        let keys = |count: usize| -> Value {
+            (0..count).map(|key| (format!("k{key:06}"), "".into())).collect::<Map<_, _>>().into()
+        };
+        let managers =
+            (0..1000).map(|name| json!({"manager": name.to_string(), "fieldsV1": {"f:spec": {"f:clusterIP": {}}}}));
+        let object = read(&json!({
+            "metadata": {
+                "labels": keys(10_000), "annotations": keys(10_000),
+                "managedFields": managers.collect::<Vec<_>>(),
+            },
+            "spec": {"template": {"spec": {"containers": [{"args": many(700_000)}], "nodeSelector": keys(100_000)}}},
+        }));
+        assert_eq!(object.metadata.labels.unwrap().len(), MOST_LABELS);
+        assert_eq!(object.metadata.annotations.unwrap().len(), 0);
+        assert_eq!(object.managers.len(), MOST_MANAGERS);
+        let spec = &object.data["spec"]["template"]["spec"];
+        assert_eq!(spec.as_object().unwrap().len(), 1, "{:?}", spec.as_object().unwrap().keys());
+        // The selector itself, and what is around it, are values, too.
+        assert_eq!(spec["nodeSelector"].as_object().unwrap().len(), MOST_VALUES - 4);
     }
 }

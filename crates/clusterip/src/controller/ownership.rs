@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use super::field_ownership::MANAGER;
 use crate::cluster::watched::Manager;
 
-/// Whoever owns one of these chose an address.
-const OWNED: [&str; 2] = ["f:clusterIP", "f:clusterIPs"];
+/// The owner of one of these fields of `spec` chose an address.
+pub const OWNED: [&str; 2] = ["f:clusterIP", "f:clusterIPs"];
 
 /// Whether somebody chose this Service's address: he owns it in `metadata.managedFields`.
 ///

@@ -19,6 +19,7 @@ use super::affected::{self, Id};
 use super::approved;
 use super::leader::Leadership;
 use super::misplaced::{self, Finding, Verdict};
+use super::ownership::set_by_hand;
 use super::queue::FairQueue;
 use super::reconcile::{Next, Reconciler};
 use super::step::MOVING_NAME;
@@ -257,8 +258,10 @@ fn survey(reconciler: &Reconciler, ids: &[Id]) -> (BTreeSet<Id>, usize) {
         let Some(service) = service else { continue };
         let Ok(finding) = misplaced::look(evaluator, &service, reconciler.allowed(), None) else { continue };
         managed += 1;
+        // One whose address was set by hand never moves: with some of them a tenant could make all others wait.
         if let Finding::Misplaced(found) = finding
             && found.verdict == Verdict::Move
+            && !set_by_hand(&service)
         {
             misplaced.insert(id.clone());
         }

@@ -153,10 +153,23 @@ impl Reviewer for Admission {
             None => Decision::Denied,
         };
         self.metrics.admission(kind, decision, audit.and_then(|audit| audit.pool).as_deref(), begin.elapsed());
-        match AdmissionResponse::new(request, answer) {
-            Ok(response) => response,
-            Err(error) => AdmissionResponse::refused(request, 500, format!("the patch can't be written: {error}")),
-        }
+        respond(request, answer)
+    }
+
+    fn review_unread(&self, request: &Value, code: u16, reason: &str) -> AdmissionResponse {
+        let kind = about(request);
+        let mut answer = self.on_error(kind, reason);
+        answer.code = answer.code.map(|_| code);
+        log(kind, request, &answer, true);
+        self.metrics.admission(kind, Decision::Error, None, Duration::ZERO);
+        respond(request, answer)
+    }
+}
+
+fn respond(request: &Value, answer: Answer) -> AdmissionResponse {
+    match AdmissionResponse::new(request, answer) {
+        Ok(response) => response,
+        Err(error) => AdmissionResponse::refused(request, 500, format!("the patch can't be written: {error}")),
     }
 }
 

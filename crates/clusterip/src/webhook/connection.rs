@@ -7,7 +7,7 @@ use std::future::{Future, Ready, ready};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -42,8 +42,10 @@ pub struct ConnectionLimits {
 #[derive(Clone, Debug)]
 pub struct ConnectionLimiter {
     limits: ConnectionLimits,
-    /// The open connections, by the address and port of the peer.
+    /// The open connections, by the address and port of the peer. One that is replaced leaves at once.
     open: Arc<Mutex<HashMap<SocketAddr, Arc<State>>>>,
+    /// How many there are, with those that are replaced and not closed yet.
+    alive: Arc<AtomicUsize>,
     /// When a refused connection was logged last.
     logged: Arc<Mutex<Option<Instant>>>,
 }
@@ -56,8 +58,8 @@ struct State {
     has_certificate: AtomicBool,
     /// Whether another connection takes its place.
     replaced: AtomicBool,
-    /// The task that reads from the connection.
-    reader: AtomicWaker,
+    /// The task that serves the connection.
+    task: AtomicWaker,
 }
 
 #[derive(Debug)]
@@ -78,7 +80,7 @@ const LOGGED_EVERY: Duration = Duration::from_secs(10);
 impl ConnectionLimiter {
     /// No connection is open yet.
     pub fn new(limits: ConnectionLimits) -> Self {
-        Self { limits, open: Arc::default(), logged: Arc::default() }
+        Self { limits, open: Arc::default(), alive: Arc::default(), logged: Arc::default() }
     }
 
     /// Notes that a request has begun on the connection of this peer, until the result is dropped.
@@ -101,22 +103,26 @@ impl ConnectionLimiter {
         let now = Instant::now();
         let mut open = self.open();
         let (of_peer, all) = (open.keys().filter(|other| host(**other) == host(peer)).count(), open.len());
-        let replaced = if all >= self.limits.most { replaceable(&open, of_peer) } else { None };
-        if of_peer >= self.limits.per_peer || (all >= self.limits.most && replaced.is_none()) {
+        let is_full = all >= self.limits.most;
+        // Those that are replaced are closed when they are polled next: so many at once are an attack.
+        let too_many = self.alive.load(Ordering::Acquire) >= 2 * self.limits.most;
+        let replaced = if is_full { replaceable(&open, of_peer) } else { None };
+        if of_peer >= self.limits.per_peer || too_many || (is_full && replaced.is_none()) {
             drop(open);
             self.log_closed(peer.ip(), of_peer, all, now);
             return Err(ErrorKind::ConnectionRefused.into());
         }
         if let Some((address, state)) = replaced.and_then(|address| open.remove_entry(&address)) {
             state.replaced.store(true, Ordering::Release);
-            state.reader.wake();
+            state.task.wake();
             let of_other = open.keys().filter(|other| host(**other) == host(address)).count() + 1;
             self.log_closed(address.ip(), of_other, all, now);
         }
         let activity = Mutex::new(Activity { requests: 0, since: now });
         let (has_certificate, replaced) = (AtomicBool::new(false), AtomicBool::new(false));
-        let state = Arc::new(State { activity, has_certificate, replaced, reader: AtomicWaker::new() });
+        let state = Arc::new(State { activity, has_certificate, replaced, task: AtomicWaker::new() });
         open.insert(peer, Arc::clone(&state));
+        self.alive.fetch_add(1, Ordering::AcqRel);
         drop(open);
         let (silent, idle) = (Box::pin(sleep(self.limits.silence)), Box::pin(sleep(self.limits.idle)));
         Ok(Connection { stream, peer, state, limiter: self.clone(), silent, idle })
@@ -219,8 +225,13 @@ impl Connection {
         self.state.has_certificate.store(has, Ordering::Release);
     }
 
-    /// Fails once the connection has been idle for too long.
-    fn check_idle(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+    /// Fails once the connection is replaced, or has been idle for too long.
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        // Registered before the flag is read: else a connection that is replaced in between would wait for its peer.
+        self.state.task.register(cx.waker());
+        if self.state.replaced.load(Ordering::Acquire) {
+            return Err(ErrorKind::ConnectionAborted.into());
+        }
         while self.idle.as_mut().poll(cx).is_ready() {
             match self.state.idle_at(self.limiter.limits.idle) {
                 Some(end) => self.idle.as_mut().reset(end),
@@ -245,6 +256,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        self.limiter.alive.fetch_sub(1, Ordering::AcqRel);
         let mut open = self.limiter.open();
         // A new connection may have the same port already.
         if open.get(&self.peer).is_some_and(|state| Arc::ptr_eq(state, &self.state)) {
@@ -255,12 +267,7 @@ impl Drop for Connection {
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        // Registered before the flag is read: else a connection that is replaced in between would wait for its peer.
-        self.state.reader.register(cx.waker());
-        if self.state.replaced.load(Ordering::Acquire) {
-            return Poll::Ready(Err(ErrorKind::ConnectionAborted.into()));
-        }
-        self.check_idle(cx)?;
+        self.check(cx)?;
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         self.watch(cx, read)
     }
@@ -268,11 +275,14 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        // A connection whose peer reads its responses slowly may not be read from meanwhile.
+        self.check(cx)?;
         let written = Pin::new(&mut self.stream).poll_write(cx, data);
         self.watch(cx, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
@@ -285,6 +295,7 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         data: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, data);
         self.watch(cx, written)
     }

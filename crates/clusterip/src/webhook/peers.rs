@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 pub(super) struct Peers {
     reviews: usize,
     bodies: usize,
+    reserved: usize,
     known: Mutex<HashMap<IpAddr, Weak<Peer>>>,
 }
 
@@ -20,16 +21,21 @@ pub(super) struct Peers {
 pub(super) struct Peer {
     /// The reviews that it may have under way at once.
     pub reviews: Arc<Semaphore>,
-    /// The bytes of its bodies.
+    /// The bytes of its bodies that nobody else can take: small reviews are read whatever other peers send.
+    pub reserved: Arc<Semaphore>,
+    /// The bytes of its bodies beyond these, of the memory that all peers share.
     pub bodies: Arc<Semaphore>,
 }
 
+/// The memory that is reserved for the bodies of each peer, at most. There are as many peers as connections.
+const RESERVED: usize = 256 << 10;
+
 impl Peers {
-    /// Each peer may have three quarters of the reviews, and half of the memory for bodies. An API server is often
-    /// the only peer, and reviews compute: it loses little.
+    /// Each peer may have three quarters of the reviews, and half of the memory for bodies beside what is reserved for
+    /// it. An API server is often the only peer, and reviews compute: it loses little.
     pub fn new(reviews: usize, bodies: usize) -> Self {
         let reviews = (reviews - reviews / 4).min(reviews.saturating_sub(1)).max(1);
-        Self { reviews, bodies: bodies.div_ceil(2), known: Mutex::default() }
+        Self { reviews, bodies: bodies.div_ceil(2), reserved: RESERVED.min(bodies / 8), known: Mutex::default() }
     }
 
     /// The peer of this address.
@@ -39,8 +45,9 @@ impl Peers {
             return peer;
         }
         known.retain(|_, peer| peer.strong_count() > 0);
-        let (reviews, bodies) = (Arc::new(Semaphore::new(self.reviews)), Arc::new(Semaphore::new(self.bodies)));
-        let peer = Arc::new(Peer { reviews, bodies });
+        let [reviews, reserved, bodies] =
+            [self.reviews, self.reserved, self.bodies].map(|most| Arc::new(Semaphore::new(most)));
+        let peer = Arc::new(Peer { reviews, reserved, bodies });
         known.insert(address, Arc::downgrade(&peer));
         peer
     }

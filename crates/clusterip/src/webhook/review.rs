@@ -1,10 +1,12 @@
 //! `AdmissionReview` in and out.
 
 use std::any::Any;
+use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 
 use serde::Serialize;
-use serde_json::Value;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::metrics::About;
@@ -15,6 +17,12 @@ pub trait Reviewer: Send + Sync + 'static {
     /// The response to the `request` of an `AdmissionReview`, which is an object. It may block for as
     /// long as one evaluation may take.
     fn review(&self, request: &Value) -> AdmissionResponse;
+
+    /// The response to a request that could not be read whole, for `reason`. Of the `request` there are only the fields
+    /// that say what it is about. It does not block.
+    fn review_unread(&self, request: &Value, code: u16, reason: &str) -> AdmissionResponse {
+        AdmissionResponse::refused(request, code, reason.to_owned())
+    }
 
     /// Why nothing can be reviewed yet, where that is so: requests get no answer then, and the
     /// `failurePolicy` of the webhook configuration decides.
@@ -87,8 +95,72 @@ pub fn answer(reviewer: &dyn Reviewer, body: &[u8]) -> Result<Vec<u8>, ReviewErr
         Err(cause) => broke_off(&request, cause.as_ref()),
     };
     response.uid = uid;
+    written(response)
+}
+
+/// The answer to an `AdmissionReview` of which only the first `part` was read, for `reason`. Without an answer the
+/// `failurePolicy` of the webhook configuration would decide, and whoever makes a request too large would pass.
+///
+/// Nothing where the part does not say what it is about: API servers write that first.
+pub fn answer_unread(reviewer: &dyn Reviewer, part: &[u8], code: u16, reason: &str) -> Option<Vec<u8>> {
+    let mut request = Map::new();
+    let mut reader = serde_json::Deserializer::from_slice(part);
+    // It ends with an error: the rest is not there.
+    let _ = Identity { of: Level::Review, found: &mut request }.deserialize(&mut reader);
+    let uid = request.get("uid").and_then(Value::as_str).filter(|uid| !uid.is_empty())?.to_owned();
+    request.get("kind")?;
+    let mut response = reviewer.review_unread(&Value::Object(request), code, reason);
+    response.uid = uid;
+    written(response).ok()
+}
+
+fn written(response: AdmissionResponse) -> Result<Vec<u8>, ReviewError> {
     let answered = Answered { api_version: API_VERSION, kind: KIND, response };
     serde_json::to_vec(&answered).map_err(ReviewError::Answer)
+}
+
+/// Reads the fields of a request that say what it is about, as far as they are there.
+struct Identity<'f> {
+    of: Level,
+    found: &'f mut Map<String, Value>,
+}
+
+enum Level {
+    Review,
+    Request,
+}
+
+impl<'de> DeserializeSeed<'de> for Identity<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Identity<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an AdmissionReview")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        const FIELDS: [&str; 6] = ["uid", "kind", "namespace", "name", "operation", "dryRun"];
+        while let Some(key) = map.next_key::<String>()? {
+            match self.of {
+                Level::Review if key == "request" => {
+                    map.next_value_seed(Identity { of: Level::Request, found: &mut *self.found })?;
+                }
+                Level::Request if FIELDS.contains(&key.as_str()) => {
+                    let value = map.next_value()?;
+                    self.found.insert(key, value);
+                }
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
 }
 
 fn only(review: &Value, field: &'static str, expected: &'static str) -> Result<(), ReviewError> {

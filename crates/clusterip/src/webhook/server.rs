@@ -12,7 +12,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
@@ -334,7 +334,15 @@ async fn reviewed(front: &Front, peer: SocketAddr, request: Request) -> Result<V
         return Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, reason));
     }
     let peer = front.peers.of(host(peer));
-    let body = read(front, &peer, arrived, time.min(limits.body_time), request).await?;
+    let body = match read(front, &peer, arrived, time.min(limits.body_time), request).await {
+        Ok(body) => body,
+        Err(Unread::Broken(refusal)) => return Err(refusal),
+        Err(Unread::NoRoom(refusal, part)) => {
+            let (code, reason) = (refusal.0.as_u16(), refusal.1.as_str());
+            let answer = review::answer_unread(front.backend.reviewer.as_ref(), &part.bytes, code, reason);
+            return answer.ok_or(refusal);
+        }
+    };
     let turn = timeout_at(arrived + time, turn(front, peer, body.bytes.len()));
     let busy = |_| {
         let message = format!("busy: {} reviews are under way, and none ended within {time:?}", limits.reviews);
@@ -399,62 +407,115 @@ fn check_type(headers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 /// A body, and its part of the memory that bodies may take.
+#[derive(Default)]
 struct Held {
     bytes: Vec<u8>,
-    /// Of all bodies, and of those of its peer.
-    _memory: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
-    /// Of all large bodies.
-    _large: Option<OwnedSemaphorePermit>,
+    /// Of the memory that is reserved for its peer.
+    reserved: Option<OwnedSemaphorePermit>,
+    /// Of all bodies, of those of its peer, and of all large ones.
+    shared: [Option<OwnedSemaphorePermit>; 3],
 }
 
-async fn read(front: &Front, peer: &Peer, arrived: Instant, time: Duration, request: Request) -> Result<Held, Refusal> {
-    let limit = front.limits.body;
-    let large = || Refusal(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {limit} bytes"));
-    let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    if length.is_some_and(|length| length > limit as u64) {
-        return Err(large());
-    }
-    let slow = |_| Refusal(StatusCode::REQUEST_TIMEOUT, format!("the body was not there within {time:?}"));
-    timeout_at(arrived + time, collect(front, peer, request.into_body(), large)).await.map_err(slow)?
+/// A request whose body is not there.
+enum Unread {
+    /// The client sent no whole body.
+    Broken(Refusal),
+    /// There is no room for it. What was kept of the body says what the request is about, if there was room for that.
+    NoRoom(Refusal, Held),
+}
+
+/// So much of a body is kept of which there is no room for more. What a request is about stands before its objects.
+const KEPT: usize = 4 << 10;
+/// So many bytes of a body are read at most. API servers send no more: a client that still sends reads no answer.
+const DRAINED: usize = 32 << 20;
+
+async fn read(front: &Front, peer: &Peer, arrived: Instant, time: Duration, request: Request) -> Result<Held, Unread> {
+    let slow =
+        |_| Unread::Broken(Refusal(StatusCode::REQUEST_TIMEOUT, format!("the body was not there within {time:?}")));
+    timeout_at(arrived + time, collect(front, peer, request.into_body())).await.map_err(slow)?
 }
 
 /// Memory is taken for what has arrived, not for what was announced: else a few slow clients could
 /// announce it all away.
-async fn collect(front: &Front, peer: &Peer, body: Body, large: impl Fn() -> Refusal) -> Result<Held, Refusal> {
-    let mut held = Held { bytes: Vec::new(), _memory: None, _large: None };
+async fn collect(front: &Front, peer: &Peer, body: Body) -> Result<Held, Unread> {
+    let (mut held, mut refusal, mut drained) = (Held::default(), None, 0);
     let mut parts = body.into_data_stream();
     while let Some(part) = parts.next().await {
-        let part = part.map_err(|error| Refusal(StatusCode::BAD_REQUEST, format!("the body broke off: {error}")))?;
-        if held.bytes.len() + part.len() > front.limits.body {
+        let broken = |error| Refusal(StatusCode::BAD_REQUEST, format!("the body broke off: {error}"));
+        let part = part.map_err(|error| Unread::Broken(broken(error)))?;
+        drained += part.len();
+        if refusal.is_none() {
+            refusal = held.add(front, peer, &part).err();
+        }
+        if refusal.is_some() {
+            held = held.cut(peer, &part);
+            if drained > DRAINED {
+                break;
+            }
+        }
+    }
+    match refusal {
+        None => Ok(held),
+        Some(refusal) => Err(Unread::NoRoom(refusal, held)),
+    }
+}
+
+impl Held {
+    /// Adds a part of the body, if there is room for it.
+    fn add(&mut self, front: &Front, peer: &Peer, part: &[u8]) -> Result<(), Refusal> {
+        let limits = &front.limits;
+        let large = || Refusal(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {} bytes", limits.body));
+        let length = self.bytes.len() + part.len();
+        if length > limits.body {
             return Err(large());
         }
         let size = u32::try_from(part.len()).map_err(|_| large())?;
-        let busy = |message: String| Refusal(StatusCode::SERVICE_UNAVAILABLE, message);
-        let of_all = Arc::clone(&front.bodies)
-            .try_acquire_many_owned(size)
-            .map_err(|_| busy(format!("busy: the bodies that wait have {} bytes already", front.limits.bodies)))?;
-        let of_peer = Arc::clone(&peer.bodies).try_acquire_many_owned(size).map_err(|_| {
-            let most = front.limits.bodies.div_ceil(2);
-            busy(format!("busy: the bodies of this client that wait have {most} bytes already"))
-        })?;
-        // An API server is one peer for all its users: the large requests of one leave room for the small ones of all.
-        if held.bytes.len() + part.len() >= front.limits.large_body {
-            let of_large = Arc::clone(&front.large_bodies)
-                .try_acquire_many_owned(size)
-                .map_err(|_| busy("busy: large bodies wait already".to_owned()))?;
-            match &mut held._large {
-                Some(large) => large.merge(of_large),
-                none => *none = Some(of_large),
+        if let Ok(permit) = Arc::clone(&peer.reserved).try_acquire_many_owned(size) {
+            merge(&mut self.reserved, permit);
+        } else {
+            let take = |from: &Arc<Semaphore>, reason: String| {
+                let busy = |_| Refusal(StatusCode::SERVICE_UNAVAILABLE, format!("busy: {reason}"));
+                Arc::clone(from).try_acquire_many_owned(size).map_err(busy)
+            };
+            let (all, most) = (limits.bodies, limits.bodies.div_ceil(2));
+            let of_all = take(&front.bodies, format!("the bodies that wait have {all} bytes already"))?;
+            let of_peer = take(&peer.bodies, format!("the bodies of this client that wait have {most} bytes already"))?;
+            // An API server is one peer for all its users: the large requests of one leave room for the small ones
+            // of all.
+            let of_large = match length >= limits.large_body {
+                true => Some(take(&front.large_bodies, "large bodies wait already".to_owned())?),
+                false => None,
+            };
+            for (held, permit) in self.shared.iter_mut().zip([Some(of_all), Some(of_peer), of_large]) {
+                permit.into_iter().for_each(|permit| merge(held, permit));
             }
         }
-        match &mut held._memory {
-            Some((all, peer)) => {
-                all.merge(of_all);
-                peer.merge(of_peer);
-            }
-            none => *none = Some((of_all, of_peer)),
-        }
-        held.bytes.extend_from_slice(&part);
+        self.bytes.extend_from_slice(part);
+        Ok(())
     }
-    Ok(held)
+
+    /// Keeps the begin of the body alone, with `part` behind what is there.
+    fn cut(mut self, peer: &Peer, part: &[u8]) -> Self {
+        let room = KEPT.saturating_sub(self.bytes.len()).min(part.len());
+        self.bytes.extend_from_slice(&part[..room]);
+        self.bytes.truncate(KEPT);
+        self.bytes.shrink_to_fit();
+        if self.reserved.as_ref().is_none_or(|reserved| reserved.num_permits() != KEPT) {
+            // Given back first, so that a body that has more gets its part of it in any case.
+            self.reserved = None;
+            self.reserved = Arc::clone(&peer.reserved).try_acquire_many_owned(KEPT as u32).ok();
+        }
+        if self.reserved.is_none() {
+            self.bytes = Vec::new();
+        }
+        self.shared = Default::default();
+        self
+    }
+}
+
+fn merge(held: &mut Option<OwnedSemaphorePermit>, permit: OwnedSemaphorePermit) {
+    match held {
+        Some(held) => held.merge(permit),
+        none => *none = Some(permit),
+    }
 }

@@ -134,13 +134,39 @@ async fn a_review_may_be_as_large_as_allowed() {
     assert_eq!((status.as_u16(), text.contains("\"allowed\":true")), (200, true), "{text}");
 }
 
+#[tokio::test]
+async fn a_review_that_is_too_large_is_denied() {
+    // Without a response the failurePolicy would decide, and what is large enough would pass.
+    let about = r#""uid": "7", "kind": {"group": "", "version": "v1", "kind": "Service"}, "name": "web""#;
+    let rows = [
+        ("what it is about comes first", format!("{about}, \"object\": \"{}\"", "x".repeat(LIMIT)), 200),
+        ("after something long", format!("\"object\": \"{}\", {about}", "x".repeat(LIMIT)), 413),
+        ("larger than anything an API server sends", format!("{about}, \"object\": \"{}\"", "x".repeat(40 << 20)), 200),
+    ];
+    let server = Running::start(backend(|_| allowed()), Limits::default()).await;
+    for (name, request, expected) in rows {
+        let body =
+            format!(r#"{{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {{{request}}}}}"#);
+        let (status, text) = server.post("/mutate", body).await;
+        assert_eq!(status.as_u16(), expected, "{name}: {text}");
+        if status == 200 {
+            let answer: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let status = serde_json::json!({"message": "the body is larger than 3145728 bytes", "code": 413});
+            let response = serde_json::json!({"uid": "7", "allowed": false, "status": status});
+            assert_eq!(answer["response"], response, "{name}");
+        }
+    }
+    server.assert_serves().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_of_unknown_length_is_not_taken_for_longer_than_allowed() {
     let server = Running::start(backend(|_| allowed()), Limits { body: 1000, ..Limits::default() }).await;
     let said = tokio::task::block_in_place(|| {
         let mut stream = server.tls(&[&TLS13]);
-        let head = "POST /mutate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
-        let parts = format!("64\r\n{}\r\n", " ".repeat(100)).repeat(11);
+        let head =
+            "POST /mutate HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n";
+        let parts = format!("64\r\n{}\r\n", " ".repeat(100)).repeat(11) + "0\r\n\r\n";
         write!(stream, "{head}transfer-encoding: chunked\r\n\r\n{parts}").unwrap();
         let mut said = Vec::new();
         let _ = stream.read_to_end(&mut said);
