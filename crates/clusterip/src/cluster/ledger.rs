@@ -322,7 +322,7 @@ impl Hold {
 }
 
 /// Keeps the newest holds of an owner that are like that of `address`: of its family, and external or not. Those
-/// of open evaluations don't count, nor do young ones of external addresses: a review that names the Service of
+/// of open evaluations don't count, and young ones of external addresses stay: a review that names the Service of
 /// somebody else must not take away what was just given to it. The holds that were dropped.
 fn drop_oldest(ledger: &mut HashMap<IpAddr, Hold>, owner: &Owner, address: IpAddr, now: Instant) -> Vec<IpAddr> {
     let Some(external) = ledger.get(&address).map(|hold| hold.external) else { return Vec::new() };
@@ -330,11 +330,12 @@ fn drop_oldest(ledger: &mut HashMap<IpAddr, Hold>, owner: &Owner, address: IpAdd
     let mut its: Vec<(Instant, IpAddr)> = ledger
         .iter()
         .filter(|(other, hold)| is_alike(other, hold) && !hold.open && !hold.elsewhere && hold.owner == *owner)
-        .filter(|(_, hold)| !hold.external || hold.is_releasable(now))
         .map(|(address, hold)| (hold.since, *address))
         .collect();
     its.sort_unstable_by(|a, b| b.cmp(a));
-    let dropped: Vec<IpAddr> = its.into_iter().skip(MOST_OF_ONE_NAME).map(|(_, address)| address).collect();
+    let may_go = |address: &IpAddr| !external || ledger.get(address).is_none_or(|hold| hold.is_releasable(now));
+    let oldest = its.into_iter().skip(MOST_OF_ONE_NAME).map(|(_, address)| address);
+    let dropped: Vec<IpAddr> = oldest.filter(may_go).collect();
     for address in &dropped {
         ledger.remove(address);
     }
@@ -482,13 +483,16 @@ mod tests {
             assert!(ledger.hold(address, &web(), || false));
             ledger.settle(&web(), &[address], &[address], &any);
         }
-        for last in [12, 11, 10] {
-            seconds.fetch_add(1, Ordering::Relaxed);
+        // A young one stays, as a third.
+        for (last, after, expected) in [(12, 1, 1), (11, 1, 2), (10, 1, 3), (13, 5, 2)] {
+            seconds.fetch_add(after, Ordering::Relaxed);
             assert_eq!(ledger.hold_external(ip(last), &web(), &any), Ok(true));
             assert_eq!(ledger.hold_external(ip(last), &web(), &any), Ok(false), "held");
             ledger.settle(&web(), &[ip(last)], &[ip(last)], &any);
+            let external = shown(&ledger).iter().filter(|held| held.starts_with("10.0.0.1")).count();
+            assert_eq!(external, expected, "{last}");
         }
-        let latest = ["10.0.0.3", "10.0.0.5", "10.0.0.10", "10.0.0.11", "fd00::1"];
+        let latest = ["10.0.0.3", "10.0.0.5", "10.0.0.10", "10.0.0.13", "fd00::1"];
         let latest = latest.map(|address| format!("{address} shop/web"));
         assert_eq!(shown(&ledger), latest);
         // Requests without a name are as many Services as there are requests.
