@@ -13,6 +13,7 @@ mod certificates;
 mod changing_pools;
 mod chaos;
 mod claims;
+mod client_certificates;
 mod control_plane;
 mod control_plane_services;
 mod controller;

@@ -56,8 +56,22 @@ func (a *authority) serving(certificateFile, keyFile string, names []string, add
 		return err
 	}
 	template.DNSNames, template.IPAddresses = names, addresses
-	template.KeyUsage = x509.KeyUsageDigitalSignature
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	return a.issue(template, certificateFile, keyFile)
+}
+
+// client writes a certificate for a client, and its key.
+func (a *authority) client(certificateFile, keyFile string) error {
+	template, err := unsigned("kube-apiserver")
+	if err != nil {
+		return err
+	}
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	return a.issue(template, certificateFile, keyFile)
+}
+
+func (a *authority) issue(template *x509.Certificate, certificateFile, keyFile string) error {
+	template.KeyUsage = x509.KeyUsageDigitalSignature
 	key, err := writeKey(keyFile)
 	if err != nil {
 		return err

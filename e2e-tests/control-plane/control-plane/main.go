@@ -38,6 +38,7 @@ func run() error {
 	flag.StringVar(&options.serviceRange, "service-cluster-ip-range", "172.21.0.0/16", "the range of Service addresses, or one of each IP family, with a comma")
 	flag.BoolVar(&options.audit, "audit", false, "write what webhooks say of Services for the audit log into audit.log in the folder")
 	flag.BoolVar(&options.controllerManager, "controller-manager", false, "run kube-controller-manager too")
+	flag.StringVar(&options.webhookClient, "webhook-client", "", "the host and port of a webhook to which the API server shows a client certificate; its authority is "+webhookClientAuthority+" in the folder")
 	flag.StringVar(&options.folder, "folder", "", "the folder for certificates, data and logs, emptied first and removed at the end; a temporary one where not given")
 	flag.Parse()
 	if flag.NArg() > 0 {

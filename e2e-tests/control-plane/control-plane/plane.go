@@ -23,6 +23,7 @@ type options struct {
 	serviceRange      string
 	controllerManager bool
 	audit             bool
+	webhookClient     string
 	folder            string
 }
 
@@ -216,6 +217,13 @@ func (p *plane) startAPIServer(ctx context.Context) error {
 	}
 	if !p.options.controllerManager {
 		args = append(args, "--disable-admission-plugins", "ServiceAccount")
+	}
+	if p.options.webhookClient != "" {
+		configuration, err := writeWebhookClient(p.folder, p.options.webhookClient)
+		if err != nil {
+			return err
+		}
+		args = append(args, "--admission-control-config-file", configuration)
 	}
 	var err error
 	if p.apiServer, err = launch(p.program(apiName), p.folder, p.died, args...); err != nil {

@@ -31,11 +31,14 @@ pub struct Options {
     pub controller_manager: bool,
     /// Whether the API server writes down what webhooks say of Services for the audit log.
     pub audit: bool,
+    /// The host and port of a webhook to which the API server shows a client certificate.
+    pub webhook_client: Option<String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { service_ranges: vec!["172.21.0.0/16".to_owned()], controller_manager: false, audit: true }
+        let service_ranges = vec!["172.21.0.0/16".to_owned()];
+        Self { service_ranges, controller_manager: false, audit: true, webhook_client: None }
     }
 }
 
@@ -120,6 +123,7 @@ impl ControlPlane {
             .arg(format!("-service-cluster-ip-range={}", options.service_ranges.join(",")))
             .arg(format!("-controller-manager={}", options.controller_manager))
             .arg(format!("-audit={}", options.audit))
+            .args(options.webhook_client.iter().flat_map(|webhook| ["-webhook-client", webhook]))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
