@@ -119,7 +119,7 @@ async fn settings_that_would_move_a_large_part_wait_for_somebody_to_agree() {
 async fn services_whose_address_was_set_by_hand_do_not_hold_up_others() {
     let cluster = Cluster::alone().await;
     let proxy = Proxy::start(cluster.plane).await;
-    let (by_hand, few) = (cluster.place("by-hand").await, cluster.place("few-others").await);
+    let (by_hand, few) = (cluster.place("set-by-hand").await, cluster.place("few-others").await);
     for number in 0..MANY {
         let address = format!("172.21.0.{}", 100 + number);
         by_hand.service_named(&format!("web-{number}"), json!({}), json!({ "clusterIP": address })).await;
