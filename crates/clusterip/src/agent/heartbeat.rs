@@ -23,6 +23,7 @@ use crate::metrics::agent::Renewal;
 
 /// The number of requests that a renewal may take: after a conflicting write the Lease is read again.
 const TRIES: usize = 4;
+
 /// Renews the heartbeat of this agent.
 pub(super) struct Heartbeat {
     leases: Api<Lease>,

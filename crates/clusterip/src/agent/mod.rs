@@ -10,6 +10,7 @@
 //!   again in its next term.
 //! - Every agent computes the same preferred holder for an address ([`rendezvous`], [`shares`]). That only orders
 //!   who tries first; the claim alone says who holds the address.
+//!
 //! # Promises
 //! - Two agents never hold the same address at the same time. An agent holds an address only after the API server
 //!   has answered its own write of the claim. It releases all addresses before its term ends. The term is counted
