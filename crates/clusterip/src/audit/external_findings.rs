@@ -1,4 +1,4 @@
-//! What is not as it should be about external addresses, in words.
+//! Findings about external addresses.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use crate::agent::assignments::Assignments;
 use crate::agent::claims;
 use crate::agent::holdings::Holdings;
 
-/// What is wrong with a Service.
+/// Adds the problems of one Service.
 pub fn of_service(settings: &ExternalSettings, one: &Judged, findings: &mut Vec<Finding>) {
     let mut found = |kind, addresses: Vec<IpAddr>, message: String, way_out: &str| {
         findings.push(about(settings, kind, (&one.id.0, &one.id.1), addresses, message, way_out));
@@ -55,9 +55,9 @@ pub fn of_service(settings: &ExternalSettings, one: &Judged, findings: &mut Vec<
     }
 }
 
-/// Which addresses several Services have.
+/// Adds the addresses that several Services have, once for each of these Services.
 pub fn of_shared(settings: &ExternalSettings, uses: &BTreeMap<IpAddr, Vec<ExternalUse>>, findings: &mut Vec<Finding>) {
-    // Of many the first few: each of them has a finding of its own.
+    // A message lists only the first few Services: each of the others has a finding of its own.
     const SHOWN: usize = 3;
     for (address, services) in uses.iter().filter(|(_, services)| services.len() > 1) {
         for (index, one) in services.iter().enumerate() {
@@ -77,7 +77,8 @@ pub fn of_shared(settings: &ExternalSettings, uses: &BTreeMap<IpAddr, Vec<Extern
     }
 }
 
-/// Which addresses nobody holds, and which are held for nobody. `nodes` says whether any Node is known.
+/// Adds the assigned addresses that no living node holds, and the addresses that a node holds although no Service
+/// has them. `nodes` is whether any Node is known.
 pub fn of_holders(
     settings: &ExternalSettings,
     assigned: &Assignments,
@@ -118,7 +119,7 @@ pub fn of_holders(
     }
 }
 
-/// What is wrong with the pools.
+/// Adds the pools without a free address.
 pub fn of_pools(settings: &ExternalSettings, pools: &[ExternalPool], findings: &mut Vec<Finding>) {
     for (pool, used) in settings.pools.iter().zip(pools) {
         for family in [Family::V4, Family::V6].into_iter().filter(|family| pool.has(*family)) {
@@ -153,7 +154,7 @@ fn about(
     }
 }
 
-/// What the policy says, without the name of the Service.
+/// A message of the policy without the name of the Service, which the finding has already.
 fn bare<'r>(one: &Judged, reason: &'r str) -> &'r str {
     let subject = format!("Service {}/{}: ", one.id.0, one.id.1);
     reason.strip_prefix(&subject).unwrap_or(reason)
