@@ -1,4 +1,4 @@
-//! What is known of one Service, for people.
+//! Prints the explanation of one Service.
 
 use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
@@ -9,11 +9,10 @@ use super::terminal::harmless;
 use crate::audit::model::{ExternalAddress, Holder, Kept};
 use crate::audit::why::{Place, Why};
 
-/// Lines of a key and what there is to say. Coloured; whoever prints it takes the colours out where they
-/// don't belong.
+/// Lines of a key and a value. The text has colours; the printer strips them where they don't belong.
 ///
 /// # Errors
-/// Where they can't be laid out.
+/// If the columns can't be aligned.
 pub fn why(why: &Why) -> Result<String, std::io::Error> {
     let mut rows: Vec<(&str, String)> = vec![("service", harmless(&format!("{}/{}", why.namespace, why.name)))];
     if why.addresses.is_empty() {
@@ -65,7 +64,7 @@ fn place(place: &Place) -> String {
     }
 }
 
-/// An address, how it is used, and who holds it, as far as that is known.
+/// An external address, with the node that holds it if known.
 fn external(ExternalAddress { address, holder, .. }: &ExternalAddress) -> String {
     match holder {
         None => address.to_string(),
