@@ -29,7 +29,7 @@ use crate::metrics::Metrics;
 use crate::permissions::Duties;
 use crate::policy::module::{EMBEDDED, Module};
 
-/// What `clusterip help agent` says at its end.
+/// The text at the end of `clusterip help agent`.
 pub const HELP: &str = "\
 Examples:
   On each node, as deploy/external runs it:
@@ -76,28 +76,29 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Holds what falls to this node until it is told to stop.
+    /// Holds the external addresses of this node until it is told to stop.
     ///
     /// # Errors
-    /// Where it can't begin.
+    /// If the agent can't start or can't go on.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         self.logging.start()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let done = runtime.block_on(self.work());
-        // A watch may be in the middle of something that nobody waits for.
+        // A watch may still be in the middle of a request that no task waits for.
         runtime.shutdown_background();
         done.map(|()| ExitCode::SUCCESS)
     }
 
     async fn work(self) -> anyhow::Result<()> {
-        // First what needs no cluster: nothing may be left on the interface of whoever was here before.
+        // The network comes first because it needs no cluster: no address of an earlier process may remain on the
+        // interface.
         let network = LinuxNetwork::begin(self.interface.as_deref()).await?;
         let client = connect::client(self.kubeconfig.as_deref()).await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         let metrics = Arc::new(Metrics::of_agent());
         let module = Arc::new(tokio::task::spawn_blocking(|| Module::new(EMBEDDED)).await??);
         let status = StatusServer::bind(self.listen).await?;
-        // Whether Service ranges overlap with pools, the server says; and it writes the Events about settings.
+        // `clusterip serve` reports overlaps of Service ranges with pools, and writes the Events about settings.
         let (_unknown, ranges) = watch::channel(ServiceRanges::default());
         let (file, name) = (self.settings.as_deref(), self.settings_configmap.as_deref());
         let settings_namespace = self.settings_namespace.as_deref().unwrap_or(&namespace);
@@ -116,7 +117,7 @@ impl Agent {
         let mut told_to_stop = std::pin::pin!(told_to_stop());
         tokio::select! {
             () = stores.completed() => {}
-            // Nothing is held yet.
+            // No address is held yet.
             () = &mut told_to_stop => return Ok(()),
         }
         let mut assigned = Assigned { module, settings, stores, changes, refused: BTreeSet::new() };
@@ -157,12 +158,12 @@ impl Agent {
     }
 }
 
-/// What is answered to whoever asks how it is.
+/// What the agent's endpoints report.
 fn tell_how_it_is(signs: &watch::Receiver<Signs>, stores: &Stores, metrics: &Arc<Metrics>) -> Status {
     let (dead, ready) = (signs.clone(), signs.clone());
     let (lagging, stores, metrics) = (stores.clone(), stores.clone(), Arc::clone(metrics));
     Status {
-        // Before the first beat the cluster is waited for.
+        // Until the stores are complete the loop has not begun, which does not count as dead.
         dead: Arc::new(move || {
             let signs = dead.borrow();
             signs.dead(Instant::now()).filter(|_| lagging.complete()).into_iter().collect()

@@ -21,7 +21,7 @@ use crate::report::terminal::{harmless, harmless_lines};
 use crate::report::{audit_table, map, style, why_table};
 use crate::settings;
 
-/// What `clusterip audit --help` says at its end.
+/// The text at the end of `clusterip audit --help`.
 pub const HELP: &str = "\
 Examples:
   The cluster of the current context:
@@ -80,10 +80,10 @@ pub enum Output {
 }
 
 impl Audit {
-    /// Audits, and prints.
+    /// Audits the cluster, and prints the result.
     ///
     /// # Errors
-    /// Where cluster, input or settings can't be used: nothing is printed then.
+    /// If the cluster, the input or the settings can't be used. Nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.audit().map_err(|error| anyhow::anyhow!(harmless_lines(&format!("{error:#}"))))
     }
@@ -154,8 +154,8 @@ impl Audit {
         Ok((module, written, source))
     }
 
-    /// The settings as a server would have them in force; and where it would refuse them, because a pool
-    /// lies outside of the cluster's ranges, as they are written: that is what an audit is to tell.
+    /// The settings as a server would have them in force. If a server would refuse them because a pool lies outside
+    /// of the cluster's ranges, the settings as written: the audit then reports that.
     fn settings_in_force(&self, module: &Module, written: &Value, source: &Source) -> anyhow::Result<LiveSettings> {
         let live = match judge(module, written.clone(), &source.ranges) {
             Ok(live) => live,
