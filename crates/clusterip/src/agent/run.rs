@@ -256,7 +256,7 @@ async fn carry_out(leases: Api<Lease>, order: Order) -> (Order, Outcome) {
     let there = order.lease.resource_version().is_some();
     let outcome = match timeout(PATIENCE, sent).await {
         Ok(Ok(lease)) => {
-            tell(&order);
+            log_written(&order);
             Outcome::Written(lease)
         }
         Ok(Err(KubeError::Api(status))) if status.code == 409 => Outcome::Changed,
@@ -273,7 +273,7 @@ async fn carry_out(leases: Api<Lease>, order: Order) -> (Order, Outcome) {
     (order, outcome)
 }
 
-fn tell(order: &Order) {
+fn log_written(order: &Order) {
     let lease = order.lease.name_any();
     match order.what {
         What::Claim => tracing::info!(lease, "claimed"),

@@ -280,10 +280,10 @@ impl World {
     }
 
     /// The true time at which the clock of this agent shows `at`, never earlier.
-    fn truly(&self, agent: usize, at: Instant) -> u64 {
+    fn true_time(&self, agent: usize, at: Instant) -> u64 {
         let shown = i128::from(millis(at.saturating_duration_since(self.base)));
-        let truly = shown * 1000 / (1000 + i128::from(self.agents[agent].drift));
-        u64::try_from(truly).unwrap_or_default() + 1
+        let true_time = shown * 1000 / (1000 + i128::from(self.agents[agent].drift));
+        u64::try_from(true_time).unwrap_or_default() + 1
     }
 
     fn at(&mut self, at: u64, happening: Happening) {
@@ -603,7 +603,7 @@ impl World {
             self.at(self.now + delay, Happening::To(who, Box::new(Event::Work)));
         }
         if let Some(wake) = plan.wake {
-            let wake = self.truly(agent, wake);
+            let wake = self.true_time(agent, wake);
             self.at(wake, Happening::To(who, Box::new(Event::Wake)));
         }
         for order in plan.orders {
@@ -636,7 +636,7 @@ impl World {
                 continue;
             }
             self.agents[agent].failures.remove(address);
-            let until = self.truly(agent, hold.until);
+            let until = self.true_time(agent, hold.until);
             for (other, kernel) in self.kernels.iter().enumerate() {
                 if let Some(theirs) = kernel.get(address).filter(|theirs| other != agent && self.now < **theirs) {
                     let (here, there) = (NODES[agent], NODES[other]);

@@ -104,22 +104,22 @@ impl StatusServer {
 
 fn router(status: Status) -> Router {
     Router::new()
-        .route("/healthz", get(async |State(status): State<Status>| told("ok", (status.dead)())))
-        .route("/readyz", get(async |State(status): State<Status>| told("ready", (status.not_ready)())))
-        .route("/metrics", get(exposed))
+        .route("/healthz", get(async |State(status): State<Status>| probe_response("ok", (status.dead)())))
+        .route("/readyz", get(async |State(status): State<Status>| probe_response("ready", (status.not_ready)())))
+        .route("/metrics", get(metrics_response))
         .fallback(unknown)
         .method_not_allowed_fallback(other_method)
         .with_state(status)
 }
 
-fn told(well: &str, reasons: Vec<String>) -> Response {
+fn probe_response(well: &str, reasons: Vec<String>) -> Response {
     if reasons.is_empty() {
         return format!("{well}\n").into_response();
     }
     (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", reasons.join("\n"))).into_response()
 }
 
-async fn exposed(State(status): State<Status>) -> Response {
+async fn metrics_response(State(status): State<Status>) -> Response {
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], (status.metrics)()).into_response()
 }
 

@@ -127,7 +127,7 @@ impl<'a, N: Network> Wire<'a, N> {
                 coming.push((*address, hold.clone(), done.clone()));
             }
         }
-        self.tell(wanted.number);
+        self.publish(wanted.number);
         let mut steps = stream::iter(coming)
             .map(|(address, hold, done)| async move {
                 let done = take(network, metrics, pauses, address, hold, done).await;
@@ -140,7 +140,7 @@ impl<'a, N: Network> Wire<'a, N> {
             self.done.insert(address, done);
         }
         drop(steps);
-        self.tell(wanted.number);
+        self.publish(wanted.number);
     }
 
     /// When there is more to do if the desired state does not change.
@@ -155,7 +155,7 @@ impl<'a, N: Network> Wire<'a, N> {
         more.chain(ends.filter(|end| *end > now)).min()
     }
 
-    fn tell(&self, number: u64) {
+    fn publish(&self, number: u64) {
         let addresses: BTreeSet<IpAddr> = self.done.keys().copied().collect();
         let failing = self.done.iter().filter(|(_, done)| done.failures >= TRIES).map(|(address, _)| *address);
         let now = Present { number, addresses, failing: failing.collect() };

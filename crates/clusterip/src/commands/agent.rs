@@ -111,7 +111,7 @@ impl Agent {
         let (stop, stopped) = watch::channel(false);
         let (signs, seen) = watch::channel(Signs::new());
         tracing::info!(listen = %status.local_addr(), namespace, node = self.node, "telling how it is");
-        let told = tell_how_it_is(&seen, &stores, &metrics);
+        let told = probe_status(&seen, &stores, &metrics);
         let mut served = tokio::spawn(status.run(told, until(stopped.clone())));
         let followed = tokio::spawn(follower.run(until(stopped.clone())));
         let mut told_to_stop = std::pin::pin!(told_to_stop());
@@ -159,7 +159,7 @@ impl Agent {
 }
 
 /// What the agent's endpoints report.
-fn tell_how_it_is(signs: &watch::Receiver<Signs>, stores: &Stores, metrics: &Arc<Metrics>) -> Status {
+fn probe_status(signs: &watch::Receiver<Signs>, stores: &Stores, metrics: &Arc<Metrics>) -> Status {
     let (dead, ready) = (signs.clone(), signs.clone());
     let (lagging, stores, metrics) = (stores.clone(), stores.clone(), Arc::clone(metrics));
     Status {

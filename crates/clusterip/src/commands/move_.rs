@@ -284,7 +284,7 @@ impl Move {
                 } else {
                     move_it(reconciler, job).await
                 };
-                bar.suspend(|| tell(&id, &ended));
+                bar.suspend(|| print_result(&id, &ended));
                 bar.inc(1);
                 (id, ended)
             }
@@ -363,7 +363,7 @@ fn ask(count: usize) -> anyhow::Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn tell((namespace, name): &Id, ended: &Result<String, String>) {
+fn print_result((namespace, name): &Id, ended: &Result<String, String>) {
     let (mark, text) = match ended {
         Ok(text) => (paint(style::GOOD, "moved"), text),
         Err(text) => (paint(style::ERROR, "failed"), text),

@@ -206,18 +206,18 @@ async fn other_method(request: Request) -> Refusal {
 }
 
 async fn page(State(front): State<Arc<Front>>) -> Result<Response, Refusal> {
-    let text = told(front, |audit| Ok(map::page(audit)?)).await?;
+    let text = render_audit(front, |audit| Ok(map::page(audit)?)).await?;
     let policy = format!("{}; frame-ancestors 'none'", map::content_security_policy());
     Ok(([(CONTENT_TYPE, "text/html; charset=utf-8"), (CONTENT_SECURITY_POLICY, &policy)], text).into_response())
 }
 
 async fn json(State(front): State<Arc<Front>>) -> Result<Response, Refusal> {
-    let text = told(front, |audit| Ok(serde_json::to_string(audit)? + "\n")).await?;
+    let text = render_audit(front, |audit| Ok(serde_json::to_string(audit)? + "\n")).await?;
     Ok(([(CONTENT_TYPE, "application/json")], text).into_response())
 }
 
 /// Makes an audit and renders it with `write`, within the time limit.
-async fn told(
+async fn render_audit(
     front: Arc<Front>,
     write: impl Fn(&Audit) -> Result<String, Box<dyn Error + Send + Sync>> + Send + 'static,
 ) -> Result<String, Refusal> {
