@@ -48,7 +48,7 @@ pub enum StatusError {
         reason: std::io::Error,
     },
     /// The server stopped with an error.
-    #[error("serving probes and metrics on {address} broke off: {reason}")]
+    #[error("serving probes and metrics on {address} failed: {reason}")]
     Serve {
         /// The address that it listened on.
         address: SocketAddr,
@@ -124,12 +124,12 @@ async fn metrics_response(State(status): State<Status>) -> Response {
 }
 
 async fn unknown(uri: Uri) -> Response {
-    let message = format!("{:.100} is not here; /healthz, /readyz and /metrics are\n", uri.path());
+    let message = format!("not found: {:.100} (try /healthz, /readyz or /metrics)\n", uri.path());
     (StatusCode::NOT_FOUND, message).into_response()
 }
 
 async fn other_method(request: Request) -> Response {
-    let message = format!("{:.100} takes GET, and no {:.20}\n", request.uri().path(), request.method().as_str());
+    let message = format!("{:.100} accepts only GET, not {:.20}\n", request.uri().path(), request.method().as_str());
     (StatusCode::METHOD_NOT_ALLOWED, message).into_response()
 }
 
@@ -154,8 +154,8 @@ mod tests {
             ("GET", "/healthz", 200, "ok\n"),
             ("GET", "/readyz", 503, "this\nand that\n"),
             ("GET", "/metrics", 200, "measured\n"),
-            ("GET", "/mutate", 404, "/mutate is not here; /healthz, /readyz and /metrics are\n"),
-            ("POST", "/metrics", 405, "/metrics takes GET, and no POST\n"),
+            ("GET", "/mutate", 404, "not found: /mutate (try /healthz, /readyz or /metrics)\n"),
+            ("POST", "/metrics", 405, "/metrics accepts only GET, not POST\n"),
         ];
         for (method, path, code, body) in rows {
             let request = client.request(method.parse().unwrap(), format!("{url}{path}"));

@@ -76,7 +76,7 @@ pub enum UiError {
         reason: std::io::Error,
     },
     /// The server stopped with an error.
-    #[error("serving the map on {address} broke off: {reason}")]
+    #[error("serving the map on {address} failed: {reason}")]
     Serve {
         /// The address that it listened on.
         address: SocketAddr,
@@ -177,7 +177,7 @@ async fn guarded(State(front): State<Arc<Front>>, request: Request, next: Next) 
     let mut response = if host::is_ours(front.address, &request) {
         next.run(request).await
     } else {
-        let message = format!("the map is only here for this machine, as localhost or {}", front.address);
+        let message = format!("the map is served to this machine only, as localhost or {}", front.address);
         Refusal(StatusCode::MISDIRECTED_REQUEST, message).into_response()
     };
     let headers = response.headers_mut();
@@ -197,11 +197,11 @@ async fn guarded(State(front): State<Arc<Front>>, request: Request, next: Next) 
 }
 
 async fn unknown(uri: Uri) -> Refusal {
-    Refusal(StatusCode::NOT_FOUND, format!("{:.100} is not here; / and /audit.json are", uri.path()))
+    Refusal(StatusCode::NOT_FOUND, format!("not found: {:.100} (try / or /audit.json)", uri.path()))
 }
 
 async fn other_method(request: Request) -> Refusal {
-    let message = format!("{:.100} takes GET, and no {:.20}", request.uri().path(), request.method().as_str());
+    let message = format!("{:.100} accepts only GET, not {:.20}", request.uri().path(), request.method().as_str());
     Refusal(StatusCode::METHOD_NOT_ALLOWED, message)
 }
 
