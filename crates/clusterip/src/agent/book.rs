@@ -193,7 +193,7 @@ impl Book {
     /// Stops holding an address whose claim no longer says what this agent wrote.
     fn check(&mut self, address: IpAddr) {
         if self.mine.contains(&address) && !self.is_claimed_here(address) {
-            tracing::error!(%address, "the claim of an address that is held here was changed by somebody else");
+            tracing::error!(%address, "another program changed the claim of this address: releasing it");
             self.mine.remove(&address);
         }
     }

@@ -55,7 +55,7 @@ impl Heartbeat {
                 // An answer after the end of the term would come too late.
                 Some(until) => timeout_at(until, self.renew()).await.unwrap_or_else(|_| {
                     self.heart.forget();
-                    Err("no answer before it ended".to_owned())
+                    Err("no answer before the term ended".to_owned())
                 }),
                 None => self.renew().await,
             };
@@ -102,7 +102,10 @@ impl Heartbeat {
             }
             self.heart.forget();
         }
-        tracing::warn!(lease = self.name, "the heartbeat of this agent can't be given back: others wait until it ends");
+        tracing::warn!(
+            lease = self.name,
+            "the heartbeat of this agent can't be given back: other agents wait until it expires"
+        );
     }
 
     /// Whether the heartbeat was renewed; `false` if another agent of this node may be alive.
@@ -146,7 +149,7 @@ impl Heartbeat {
                 }
             }
         }
-        Err("others write it, too".to_owned())
+        Err("other writers keep changing it".to_owned())
     }
 
     fn publish(&self) {

@@ -35,11 +35,17 @@ impl LinuxNetwork {
             interface.release(*address).await?;
         }
         let filter = Filter::begin().await?;
-        tracing::info!(interface = interface.name(), removed = left.len(), "external addresses are held here");
+        tracing::info!(
+            interface = interface.name(),
+            removed = left.len(),
+            "external addresses are added to this interface"
+        );
         match lenient_arp(interface.name()) {
-            Ok(Some(lenient)) => tracing::warn!(reason = %lenient, "not the holder alone answers for an address"),
+            Ok(Some(lenient)) => {
+                tracing::warn!(reason = %lenient, "other nodes than the holder may answer ARP requests for an address");
+            }
             Ok(None) => {}
-            Err(error) => tracing::warn!(%error, "whether kube-proxy needs strictARP is not known"),
+            Err(error) => tracing::warn!(%error, "can't determine whether kube-proxy needs strictARP"),
         }
         let (announcer, interface) = (Announcer::open()?, Mutex::new(interface));
         Ok(Self { named: named.map(str::to_owned), interface, announcer, filter: Arc::new(filter) })
@@ -55,7 +61,7 @@ impl LinuxNetwork {
         let mut known = self.interface.lock().unwrap_or_else(PoisonError::into_inner);
         // Calls for other addresses may find the new interface at the same time.
         if known.is_same(gone) && !found.is_same(gone) {
-            tracing::warn!(interface = found.name(), "the interface was gone, and is another one now");
+            tracing::warn!(interface = found.name(), "the interface was replaced by another one: using that");
             *known = found.clone();
         }
         Ok(found)
@@ -98,7 +104,7 @@ impl Network for LinuxNetwork {
         // The address is no longer on this node, whether or not the firewall was updated: other nodes must not wait
         // for that.
         if let Err(error) = self.filter.set(address, None).await {
-            tracing::warn!(%address, %error, "the firewall still knows an address that is not here any more");
+            tracing::warn!(%address, %error, "the firewall still has the ports of an address that was released");
             Arc::clone(&self.filter).catch_up();
         }
         Ok(())

@@ -98,7 +98,9 @@ impl<N: Network> Agent<N> {
                 }
             });
             if off.await.is_err() {
-                tracing::warn!("not all addresses could be let go: others take them when the heartbeat has ended");
+                tracing::warn!(
+                    "not all addresses could be released: other nodes take them over when the heartbeat expires"
+                );
                 return;
             }
         }
@@ -137,7 +139,9 @@ impl Desk {
             let now = Instant::now();
             let wake = self.plan(now, &mut writing);
             if self.is_deaf(now) {
-                tracing::warn!("the own heartbeat is missing from the watch of leases, which is begun anew");
+                tracing::warn!(
+                    "the watch of leases does not deliver the heartbeat of this agent: restarting the watch"
+                );
                 self.heard = now;
                 events = self.events();
             }
@@ -192,7 +196,7 @@ impl Desk {
         });
         for address in plan.given_up {
             self.metrics.agent_gave_up();
-            tracing::error!(%address, "the network of this node can't hold it: it is left to other nodes for a while");
+            tracing::error!(%address, "this node can't hold the address: leaving it to other nodes for a while");
         }
         for order in plan.orders {
             writing.push(carry_out(self.leases.clone(), order).boxed());
@@ -266,7 +270,7 @@ async fn carry_out(leases: Api<Lease>, order: Order) -> (Order, Outcome) {
             Outcome::Unclear
         }
         Err(_) => {
-            tracing::warn!(lease = name, what = ?order.what, "a lease may not be written: no answer within {PATIENCE:?}");
+            tracing::warn!(lease = name, what = ?order.what, "no answer to a lease write within {PATIENCE:?}");
             Outcome::Unclear
         }
     };
@@ -278,8 +282,8 @@ fn log_written(order: &Order) {
     match order.what {
         What::Claim => tracing::info!(lease, "claimed"),
         What::GiveBack => tracing::info!(lease, "gave back"),
-        What::End => tracing::warn!(lease, "nothing was heard of this agent: its heartbeat was ended"),
-        What::PutBack => tracing::warn!(lease, "the heartbeat of an agent that holds addresses was missing: put back"),
+        What::End => tracing::warn!(lease, "ended the heartbeat of an agent that was silent"),
+        What::PutBack => tracing::warn!(lease, "put back the missing heartbeat of an agent that holds addresses"),
         What::Remove => tracing::debug!(lease, "removed"),
     }
 }

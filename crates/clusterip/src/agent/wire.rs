@@ -227,7 +227,7 @@ async fn tried<T, E: fmt::Display>(
     let reason = match timeout(STEP, pin!(work)).await {
         Ok(Ok(done)) => return Some(done),
         Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("it takes longer than {STEP:?}"),
+        Err(_) => format!("no result within {STEP:?}"),
     };
     metrics.agent_network_failed(step);
     tracing::warn!(%address, step = step.as_str(), reason, "a step on the network failed, and is tried again");

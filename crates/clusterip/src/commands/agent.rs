@@ -110,7 +110,7 @@ impl Agent {
         stores.watch_kinds(kinds::of_agent());
         let (stop, stopped) = watch::channel(false);
         let (signs, seen) = watch::channel(Signs::new());
-        tracing::info!(listen = %status.local_addr(), namespace, node = self.node, "telling how it is");
+        tracing::info!(listen = %status.local_addr(), namespace, node = self.node, "serving probes and metrics");
         let told = probe_status(&seen, &stores, &metrics);
         let mut served = tokio::spawn(status.run(told, until(stopped.clone())));
         let followed = tokio::spawn(follower.run(until(stopped.clone())));
@@ -130,11 +130,11 @@ impl Agent {
         let mut held = tokio::spawn(holder.run(signs, until(stopped)));
         let failed = tokio::select! {
             () = &mut told_to_stop => {
-                tracing::info!("stopping: everything is given back");
+                tracing::info!("stopping: releasing all addresses");
                 None
             }
-            ended = &mut served => Some(ended.context("the server of probes").and_then(|ended| Ok(ended?))),
-            ended = &mut held => Some(ended.context("the part that holds addresses")),
+            ended = &mut served => Some(ended.context("the server of probes and metrics").and_then(|ended| Ok(ended?))),
+            ended = &mut held => Some(ended.context("the task that holds addresses")),
         };
         stop.send_replace(true);
         if !held.is_finished() {

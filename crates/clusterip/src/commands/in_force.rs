@@ -53,7 +53,9 @@ pub async fn say_what_is_missing(client: Client, mut settings: watch::Receiver<A
                 // One line for each rule, so that it can be copied.
                 missing.to_string().lines().for_each(|line| tracing::error!("{line}"));
             }
-            Err(error) => tracing::warn!(%error, "whether the settings in use need other rights is not known"),
+            Err(error) => {
+                tracing::warn!(%error, "can't determine whether the settings in use require more permissions");
+            }
         }
     }
 }

@@ -252,7 +252,7 @@ impl Serve {
             metrics: Arc::clone(&metrics),
         };
         let assigned = assigner.start(until(&stopped))?;
-        tasks.spawn(async move { assigned.await.context("the part that gives nodes their pod cidrs") });
+        tasks.spawn(async move { assigned.await.context("the node CIDR controller") });
         let external = external::controller::Controller {
             evaluator: evaluator.clone(),
             client: client.clone(),
@@ -340,19 +340,19 @@ impl Serve {
                 tracing::info!("stopping");
                 None
             }
-            ended = &mut server => Some(ended.context("the server broke off").and_then(|ended| Ok(ended?))),
-            Some(ended) = tasks.join_next() => Some(ended.context("a part of the server broke off").flatten()),
+            ended = &mut server => Some(ended.context("the server stopped early").and_then(|ended| Ok(ended?))),
+            Some(ended) = tasks.join_next() => Some(ended.context("a server task stopped early").flatten()),
         };
         stop.send_replace(true);
         if self.register_url.is_none() {
             close.send_replace(true);
         }
         while let Some(ended) = tasks.join_next().await {
-            failed = failed.or(Some(ended.context("a part of the server broke off").flatten()).filter(Result::is_err));
+            failed = failed.or(Some(ended.context("a server task stopped early").flatten()).filter(Result::is_err));
         }
         close.send_replace(true);
         if !server.is_finished() {
-            let ended = server.await.context("the server broke off").and_then(|ended| Ok(ended?));
+            let ended = server.await.context("the server stopped early").and_then(|ended| Ok(ended?));
             failed = failed.or(Some(ended).filter(Result::is_err));
         }
         last.send_replace(true);
