@@ -31,10 +31,10 @@ pub enum Command {
     /// Moves misplaced Services to addresses of their pools, without deleting one
     #[command(name = "move", after_long_help = commands::move_::HELP)]
     Move(commands::move_::Move),
-    /// Shows how full the pools of a cluster are, and what is not as it should be; changes nothing
+    /// Shows how full the pools of a cluster are, and which problems it has; changes nothing
     #[command(after_long_help = commands::audit::HELP)]
     Audit(commands::audit::Audit),
-    /// Holds external addresses of Services on one node, as long as it lives
+    /// Holds external addresses of Services on one node
     #[cfg(target_os = "linux")]
     #[command(after_long_help = commands::agent::HELP)]
     Agent(commands::agent::Agent),

@@ -24,21 +24,21 @@ pub enum LogFormat {
     /// For people
     #[default]
     Text,
-    /// For programs: one object a line
+    /// For programs: one JSON object per line
     Json,
 }
 
 /// The least important level that is logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
-    /// What failed
+    /// Errors
     Error,
-    /// What should be looked at, too
+    /// Errors and warnings
     Warn,
-    /// What was done, too: a line for each decision
+    /// Also a line for each decision
     #[default]
     Info,
-    /// What led to it, too
+    /// Also the steps that led to it
     Debug,
     /// Everything
     Trace,
@@ -62,7 +62,7 @@ pub struct Logging {
     /// How log lines look
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub log_format: LogFormat,
-    /// Which log lines there are
+    /// The least important level that is logged
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t)]
     pub log_level: LogLevel,
 }

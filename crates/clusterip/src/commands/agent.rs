@@ -35,14 +35,14 @@ Examples:
   On each node, as deploy/external runs it:
     clusterip agent --node \"$NODE_NAME\" --settings-configmap clusterip-settings \\
       --settings-namespace clusterip-policy
-  Where the addresses belong to another interface than that of the default route:
+  If the addresses belong to another interface than that of the default route:
     clusterip agent --node \"$NODE_NAME\" --settings-configmap clusterip-settings \\
       --settings-namespace clusterip-policy --interface eth1
 
 It needs CAP_NET_ADMIN, CAP_NET_RAW, the network of the node, and the program nft.
-It tells how it is at /healthz, /readyz and /metrics, over plain HTTP.
+It serves /healthz, /readyz and /metrics over plain HTTP.
 
-Exit status: 0 after SIGTERM or SIGINT, when everything was given back; 2 where it can't begin or go on.";
+Exit status: 0 after SIGTERM or SIGINT, when all addresses were released; 2 if it can't start or go on.";
 
 /// Arguments of `agent`.
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ pub struct Agent {
     /// The name of the Node that this runs on
     #[arg(long, value_name = "NAME")]
     node: String,
-    /// Where addresses are put [default: the interface of the default route]
+    /// The interface that addresses are added to [default: that of the default route]
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
     /// The settings; read again when the file changes [default: `{}`, no external addresses]
@@ -68,7 +68,7 @@ pub struct Agent {
     /// The own namespace, with the Leases [default: that of the service account or kubeconfig]
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Where to tell how it is: probes and metrics, over plain HTTP
+    /// Where to serve probes and metrics, over plain HTTP
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9634")]
     listen: SocketAddr,
     #[command(flatten)]

@@ -33,10 +33,10 @@ Examples:
 replicationcontrollers,jobs,cronjobs,pods,namespaces,nodes,runtimeclasses,ipaddresses,servicecidrs,leases,\\
 mutatingwebhookconfigurations,validatingwebhookconfigurations,apiservices,customresourcedefinitions >snapshot.json
     clusterip audit --snapshot snapshot.json --settings settings.yaml
-  Why has a Service this address?
+  Why does a Service have its address?
     clusterip audit --service shop/web
 
-Nothing is changed. Exit status: 0; 1 where --fail-on finds something; 2 for bad input or settings, or a cluster \
+Nothing is changed. Exit status: 0; 1 if --fail-on finds something; 2 for bad input or settings, or a cluster \
 that can't be read.";
 
 /// Arguments of `audit`.
@@ -54,16 +54,16 @@ pub struct Audit {
     /// The namespace of `clusterip serve` [default: where its Lease is found]
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot")]
     server_namespace: Option<String>,
-    /// The namespace of the agents, where Leases may not be listed in the whole cluster [default: that of the server]
+    /// The namespace of the agents, if Leases may not be listed in the whole cluster [default: that of the server]
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot")]
     agents_namespace: Option<String>,
     /// How to print it
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
-    /// Exit with 1 where there is a finding of one of these kinds
+    /// Exit with 1 if there is a finding of one of these kinds
     #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',', conflicts_with = "service")]
     fail_on: Vec<FailOn>,
-    /// Tell of this Service alone, and all that is known of it
+    /// Explain the address of this Service instead
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service)]
     service: Option<(String, String)>,
 }
@@ -75,7 +75,7 @@ pub enum Output {
     Table,
     /// For programs
     Json,
-    /// The map: one page for a browser, which needs nothing else
+    /// The map: one self-contained page for a browser
     Html,
 }
 
@@ -122,7 +122,7 @@ impl Audit {
                 let text = match self.output {
                     Output::Table => why_table::why(&why)?,
                     Output::Json => serde_json::to_string_pretty(&why)? + "\n",
-                    Output::Html => anyhow::bail!("--service has no page: -o table or json"),
+                    Output::Html => anyhow::bail!("--service can't be printed as html: use -o table or -o json"),
                 };
                 super::output(text.as_bytes())?;
                 Ok(ExitCode::SUCCESS)

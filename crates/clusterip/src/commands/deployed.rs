@@ -37,7 +37,7 @@ pub async fn server_namespace(client: &Client, given: Option<&str>) -> anyhow::R
         [] => Ok(client.default_namespace().to_owned()),
         [namespace] => Ok(namespace.clone()),
         several => bail!(
-            "the lease {LEASE} is in several namespaces: {}; say with --server-namespace which is meant",
+            "the lease {LEASE} is in several namespaces: {}; name one of them with --server-namespace",
             several.join(", ")
         ),
     }

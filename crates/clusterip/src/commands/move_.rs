@@ -49,10 +49,10 @@ Examples:
     clusterip move --namespace shop --service web --yes
 
 A Service is never deleted: for some milliseconds it is of type ExternalName, and then it has the new
-address. Everything else of it stays. Addresses set by hand are never changed. Beside a running
-`clusterip serve` that one does the work.
+address. Everything else of it stays. Addresses set by hand are never changed. If `clusterip serve`
+runs in the cluster, it carries out the moves.
 
-Exit status: 0; 1 where something could not be moved; 2 where it can't begin.";
+Exit status: 0; 1 if a Service could not be moved; 2 if the command can't start.";
 
 /// The number of Services that move at once.
 const AT_ONCE: usize = 4;
@@ -69,7 +69,7 @@ pub struct Move {
     /// The namespace of `clusterip serve` [default: where its Lease is found]
     #[arg(long, value_name = "NAMESPACE")]
     server_namespace: Option<String>,
-    /// Only Services of this namespace
+    /// Only Services in this namespace
     #[arg(long, short, value_name = "NAMESPACE")]
     namespace: Option<String>,
     /// Only this Service
@@ -85,7 +85,7 @@ pub struct Move {
     /// Show what would move, and stop
     #[arg(long)]
     dry_run: bool,
-    /// Don't ask
+    /// Move without asking for confirmation
     #[arg(long, short)]
     yes: bool,
 }
@@ -259,7 +259,7 @@ impl Move {
         let held = match leader.try_acquire().await? {
             Acquisition::Acquired => None,
             Acquisition::HeldBy(holder) if holder.role() == Some(Role::Move) => {
-                bail!("another `clusterip move` is at work: {}", holder.as_str())
+                bail!("another `clusterip move` is running: {}", holder.as_str())
             }
             Acquisition::HeldBy(holder) => Some(holder),
         };
@@ -354,7 +354,7 @@ fn service_name(text: &str) -> Result<Id, String> {
 /// Asks for confirmation.
 fn ask(count: usize) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
-        bail!("nobody can be asked: --yes moves without asking, --dry-run only shows");
+        bail!("standard input is not a terminal: --yes moves without asking, --dry-run only shows");
     }
     anstream::eprint!("\nMove {count} Services? [y/N] ");
     io::stderr().flush()?;

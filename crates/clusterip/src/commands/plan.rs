@@ -155,7 +155,8 @@ fn warn_of_retired_api(manifest: &Manifest) {
     };
     let (origin, namespace, name) = (&manifest.origin, object::namespace(object), object::name(object));
     let warning = format!(
-        "{origin}: {kind} {namespace}/{name} is no evidence: {api_version} is gone, Kubernetes serves {served}"
+        "{origin}: {kind} {namespace}/{name} is not used as evidence: Kubernetes no longer serves {api_version}, \
+         but {served}"
     );
     anstream::eprintln!("{}warning:{} {}", style::WARNING.render(), anstyle::Reset.render(), harmless(&warning));
 }

@@ -59,7 +59,7 @@ Examples:
   A trial from outside; the API server must be able to reach the URL:
     clusterip serve --kubeconfig kubeconfig --listen 127.0.0.1:8443 --register-url https://127.0.0.1:8443
 
-Exit status: 0 after SIGTERM or SIGINT; 2 where it can't begin or go on.";
+Exit status: 0 after SIGTERM or SIGINT; 2 if it can't start or go on.";
 
 /// The interval at which certificate files are checked for changes.
 const LOOK_AT_FILES: Duration = Duration::from_secs(5);
@@ -110,13 +110,13 @@ pub struct Serve {
     /// file changes
     #[arg(long, value_name = "FILE", conflicts_with = "no_webhook")]
     client_ca: Option<PathBuf>,
-    /// What becomes of a request that the policy has no answer for
+    /// How to answer a request if the policy fails
     #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
     on_error: OnError,
-    /// Leave admission to somebody else: no webhook, only the controller
+    /// Serve no webhook, only the controller: another program does admission
     #[arg(long, conflicts_with_all = ["register_url", "tls_cert", "on_error"])]
     no_webhook: bool,
-    /// Who knows which addresses are in flight; several replicas need `lease`
+    /// Where addresses in flight are recorded; several replicas need `lease`
     #[arg(long, value_enum, value_name = "WHERE", default_value_t)]
     claims: claims::Kept,
     /// Which misplaced Services are moved
@@ -125,7 +125,7 @@ pub struct Serve {
     /// Move Services of type LoadBalancer, too: their cloud may take the load balancer down meanwhile
     #[arg(long)]
     move_load_balancers: bool,
-    /// Show the map of all pools to browsers, over plain HTTP: to this machine, if no address is given
+    /// Serve the map of all pools over plain HTTP; without an address, to this machine only
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:8080")]
     ui: Option<SocketAddr>,
     #[command(flatten)]

@@ -55,7 +55,7 @@ pub fn listed(addresses: &[IpAddr]) -> String {
 
 fn cells(row: &Row) -> Vec<String> {
     let to = match &row.to {
-        Some(to) if to.is_empty() => paint(style::FAINT, "(found then)"),
+        Some(to) if to.is_empty() => paint(style::FAINT, "(as recorded)"),
         Some(to) => paint(style::GOOD, &listed(to)),
         None => paint(style::WARNING, "stays"),
     };
