@@ -88,7 +88,7 @@ impl Matter<'_> {
         let movable = |finding: &Finding| matches!(finding.kind, Kind::Misplaced | Kind::NoPool);
         findings.iter().any(movable).then(|| {
             format!(
-                "whether the control plane calls a misplaced Service, which then does not move, is not known: {reason}"
+                "it is unknown whether the control plane calls a misplaced Service, which then does not move: {reason}"
             )
         })
     }
@@ -176,7 +176,7 @@ fn unknown_owners(judged: &[Judged]) -> Option<String> {
     (count > 0).then(|| {
         let services = if count == 1 { "1 Service comes".to_owned() } else { format!("{count} Services come") };
         format!(
-            "{services} without metadata.managedFields: whether somebody set its address by hand is not known \
+            "{services} without metadata.managedFields: it is unknown whether an address was set by hand \
              (`kubectl get --show-managed-fields` shows them)"
         )
     })

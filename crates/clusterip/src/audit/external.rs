@@ -50,7 +50,7 @@ pub fn audit(
     findings::of_shared(settings, &uses, findings);
     match &matter.holdings {
         Ok(holdings) => findings::of_holders(settings, &assigned, holdings, !nodes.is_empty(), findings),
-        Err(reason) => notes.push(format!("which nodes hold external addresses is not known: {reason}")),
+        Err(reason) => notes.push(format!("it is unknown which nodes hold external addresses: {reason}")),
     }
     let used = used(&judged, uses, &matter.in_flight, matter.holdings.as_ref().ok());
     let held = matter.holdings.as_ref().ok().map(|holdings| held(&assigned, holdings));

@@ -20,8 +20,8 @@ pub fn of_service(settings: &ExternalSettings, one: &Judged, findings: &mut Vec<
     if let Some(reason) = &one.refused.record {
         let message =
             format!("{} is recorded, and the policy refuses it: {}", listed(&one.recorded), bare(one, reason));
-        let way_out = "no agent holds it: take the annotation clusterip-policy/external-addresses away, and \
-                       `clusterip serve` gives the Service another, if it is to have one";
+        let way_out = "no agent holds it: remove the annotation clusterip-policy/external-addresses, and \
+                       `clusterip serve` gives the Service another address, if it should have one";
         found(Kind::RefusedExternal, one.recorded.clone(), message, way_out);
     }
     let claimed: Vec<IpAddr> = one.claims.iter().map(|(_, address)| *address).collect();
@@ -42,7 +42,7 @@ pub fn of_service(settings: &ExternalSettings, one: &Judged, findings: &mut Vec<
         }
     }
     if one.served && one.recorded.is_empty() {
-        let message = "it has no external address, and is to have one".to_owned();
+        let message = "it has no external address, but should have one".to_owned();
         let way_out = "`clusterip serve` gives it one; where it can't, its log and the Events of the Service say why";
         found(Kind::NoExternal, Vec::new(), message, way_out);
     }
@@ -68,7 +68,7 @@ pub fn of_shared(settings: &ExternalSettings, uses: &BTreeMap<IpAddr, Vec<Extern
             if services.len() - 1 > SHOWN {
                 words.push(format!("{} more", services.len() - 1 - SHOWN));
             }
-            let message = format!("{address} is its own ({}), and that of {}", one.by, words.join(", "));
+            let message = format!("{address} is used by it ({}), and also by {}", one.by, words.join(", "));
             let way_out = "take the address away from all but one of them: agents hold it for the one whose status shows it, \
                            or else for the first by namespace and name";
             let subject = (&one.namespace, &one.name);
@@ -95,12 +95,12 @@ pub fn of_holders(
             None => format!("{address} is held by no node"),
         };
         let nobody_may = nodes && assignment.nodes.is_empty();
-        let message = if nobody_may { format!("{message}, and none may hold it") } else { message };
+        let message = if nobody_may { format!("{message}, and no node may hold it") } else { message };
         let way_out = match nobody_may {
-            true => "look after the nodes: none is ready and matches `nodes` of the pool",
+            true => "check the nodes: no ready node matches `nodes` of the pool",
             false => {
-                "another node takes it over within half a minute, if `clusterip agent` runs there: its log says what \
-                 keeps it"
+                "another node takes it over within half a minute, if `clusterip agent` runs there; otherwise \
+                 the log of the agent says why"
             }
         };
         let subject = (&assignment.service.0, &assignment.service.1);
@@ -108,7 +108,7 @@ pub fn of_holders(
     }
     for (address, holder) in holdings.all().filter(|(address, _)| !assigned.contains_key(address)) {
         let lease = claims::name(address);
-        let message = format!("Node {}: {address} is held by it (Lease {lease}), and given to no Service", holder.node);
+        let message = format!("Node {}: {address} is held by it (Lease {lease}), but no Service has it", holder.node);
         let way_out = "agents give it back within a minute; where none runs any more, delete the Lease";
         findings.push(Finding {
             node: Some(holder.node),

@@ -360,19 +360,19 @@ pub enum Kind {
     OutsideNodePool,
     /// A Node has a block that is never handed out
     WithheldBlock,
-    /// A Node has no block, though a pool is for it
+    /// A Node has no block, although it belongs to a pool
     NoBlock,
     /// A pool of Nodes has no free block
     FullNodePool,
     /// Several Services have an external address
     SharedExternal,
-    /// A Service has recorded or claims an external address that the policy refuses it
+    /// A Service has recorded or claims an external address that the policy refuses
     RefusedExternal,
-    /// A Service uses an address of a pool of external addresses without being given it
+    /// A Service uses an address of an external pool that it was not given
     ForeignExternal,
     /// No living node holds the external address of a Service
     NotHeld,
-    /// A Service has no external address, though it is to have one
+    /// A Service has no external address, but should have one
     NoExternal,
     /// The status of a Service shows another external address than it has recorded
     WrongIngress,

@@ -9,8 +9,8 @@ use super::node_judge::Judged;
 use crate::nodes::placement::Standing;
 
 /// The remedy for a Node with a wrong block: the API server refuses to change the blocks of a Node.
-const ANEW: &str = "the API server lets nobody change the blocks of a Node: drain and delete it, and let its kubelet \
-                    register it anew";
+const ANEW: &str = "the API server refuses to change the blocks of a Node: drain and delete it, and let its kubelet \
+                    register it again";
 
 /// Adds the problems of one Node.
 pub fn of_node(settings: &Settings, judged: &Judged, findings: &mut Vec<Finding>) {

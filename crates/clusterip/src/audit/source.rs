@@ -182,8 +182,8 @@ pub async fn of_cluster(
             leases.items.iter().for_each(|lease| collector.lease(lease));
         }
         Err(error) => notes.push(format!(
-            "what servers have in flight is not known: leases can't be listed: {}; --server-namespace and \
-             --agents-namespace say where they are",
+            "the addresses in flight are unknown: leases can't be listed: {}; name their namespaces with \
+             --server-namespace and --agents-namespace",
             words(&error)
         )),
     }

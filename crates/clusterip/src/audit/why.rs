@@ -140,7 +140,7 @@ fn why(matter: &Matter<'_>, service: &Value) -> Result<Why, ModuleError> {
     let said = placement.reason.is_some().then(|| reason(service, &placement, "").to_owned());
     let moves = match unasked {
         Some(Unasked::HalfMoved) => "finishes the move that has begun".to_owned(),
-        Some(Unasked::Foreign) => format!("leaves it: {}", said.as_deref().unwrap_or("it is none of ours")),
+        Some(Unasked::Foreign) => format!("leaves it: {}", said.as_deref().unwrap_or("clusterip does not manage it")),
         None => moves(
             settings,
             service,
@@ -189,7 +189,7 @@ fn moves(
     match (placement.standing, pool) {
         (Standing::InPlace, Some(_)) => "leaves it: it lies where it belongs".to_owned(),
         (Standing::NotWhereAssumed, _) => {
-            "leaves it: which pool it belongs to is a mere assumption, and it lies in another".to_owned()
+            "leaves it: the pool that it belongs to is only assumed, and it lies in another".to_owned()
         }
         (Standing::InPlace | Standing::Squats, _) | (_, None) => {
             format!("leaves it: {}", reason(service, placement, "no pool is for it"))

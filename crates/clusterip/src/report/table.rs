@@ -117,7 +117,7 @@ fn external_line(row: &Row, ExternalRow { decision, pool, addresses, source, mes
     let reason = match (message, decision) {
         (None, _) => match source {
             Some(Source::Asked) => "asked for".to_owned(),
-            Some(Source::Kept) => "it has had it before".to_owned(),
+            Some(Source::Kept) => "kept from before".to_owned(),
             Some(Source::Free) => "free".to_owned(),
             None => "-".to_owned(),
         },

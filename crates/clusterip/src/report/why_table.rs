@@ -20,9 +20,9 @@ pub fn why(why: &Why) -> Result<String, std::io::Error> {
     }
     rows.extend(why.addresses.iter().map(|place| ("address", self::place(place))));
     let by_hand = match why.by_hand {
-        Some(true) => "by hand: `metadata.managedFields` name who owns it",
-        Some(false) => "by the policy, or by Kubernetes: nobody owns it",
-        None => "not known: there are no `metadata.managedFields`",
+        Some(true) => "by hand: `metadata.managedFields` names the owner",
+        Some(false) => "by the policy or by Kubernetes: no field manager owns it",
+        None => "unknown: the Service has no `metadata.managedFields`",
     };
     rows.push(("set", by_hand.to_owned()));
     let decision = why.decision.map_or("none", Outcome::name);
