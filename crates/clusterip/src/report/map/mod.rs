@@ -81,8 +81,8 @@ pub fn page(audit: &Audit) -> Result<String, PageError> {
         pools: pools::pools(audit),
         findings,
         findings_text: match findings {
-            1 => "1 thing is not as it should be.".to_owned(),
-            many => format!("{} things are not as they should be.", number::grouped(many as u128)),
+            1 => "1 finding.".to_owned(),
+            many => format!("{} findings.", number::grouped(many as u128)),
         },
         notes: &audit.notes,
         audit: embedded::json(audit)?,
