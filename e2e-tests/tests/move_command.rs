@@ -89,7 +89,7 @@ late       web      172.21.99.9   172.21.0.103  it lies in no pool, and belongs 
     assert_eq!(unasked.status, 2);
     assert_eq!(
         unasked.stderr,
-        "settings: FILE\nerror: nobody can be asked: --yes moves without asking, --dry-run only shows\n"
+        "settings: FILE\nerror: standard input is not a terminal: --yes moves without asking, --dry-run only shows\n"
     );
     assert_eq!(address("late", "cart").await, r#"172.21.0.70 {"clusterip-policy/os":"windows"}"#, "nothing was moved");
 
