@@ -324,12 +324,18 @@ impl Serve {
         let end = until(&closed);
         let mut server = tokio::spawn(async move { server.run(backend, &certificate, end).await });
         if let Some(registration) = registration {
-            let (end, stores) = (until(&stopped), stores.clone());
+            let (end, stopped, stores) = (until(&stopped), until(&stopped), stores.clone());
             tasks.spawn(async move {
-                stores.completed().await;
-                if let Some(mut rival) = alone {
-                    // A replica must not take over the webhook configuration of another running server.
-                    let _ = rival.wait_for(|rival| *rival == Rival::None).await;
+                let ready = async {
+                    stores.completed().await;
+                    if let Some(mut rival) = alone {
+                        // A replica must not take over the webhook configuration of another running server.
+                        let _ = rival.wait_for(|rival| *rival == Rival::None).await;
+                    }
+                };
+                tokio::select! {
+                    () = ready => {}
+                    () = stopped => return Ok(()),
                 }
                 tracing::info!("ready");
                 Ok(registration.run(end).await?)
