@@ -66,6 +66,11 @@ help: ## List the targets
 build: policy.wasm ## Build policy.wasm and target/release/clusterip
 	cargo build --quiet --release --locked --package clusterip
 
+# The tests on a control plane run it. It is the program of `build`, built with the other packages.
+.PHONY: program
+program: policy.wasm
+	cargo build --quiet $(HOSTED) --bin clusterip
+
 .PHONY: toolchain
 toolchain:
 	@command -v cargo >/dev/null || { echo "cargo is missing: install rustup, see https://rustup.rs" >&2; exit 1; }
@@ -126,14 +131,13 @@ test-map: policy.wasm ## Test the map in a headless chromium, if there is one
 	fi
 
 .PHONY: e2e-tests
-e2e-tests: policy.wasm control-plane $(HELM_USED) ## Test on a real control plane, and replay the sessions through kwctl, if it is there
+e2e-tests: program control-plane $(HELM_USED) ## Test on a real control plane, and replay the sessions through kwctl, if it is there
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) CLUSTERIP_HELM=$(HELM_USED) \
 		cargo test $(HOSTED) --test e2e
 	CLUSTERIP_HELM=$(HELM_USED) KUBEBUILDER_ASSETS=$(ASSETS) cargo test $(HOSTED) --test chart
 	@if command -v "$${KWCTL:-kwctl}" >/dev/null; then \
 		command -v bats >/dev/null || { echo "bats is missing: apt-get install bats" >&2; exit 1; }; \
 		command -v jq >/dev/null || { echo "jq is missing: apt-get install jq" >&2; exit 1; }; \
-		cargo build --quiet $(HOSTED) --bin clusterip; \
 		bats e2e-tests/sessions.bats; \
 	else \
 		scripts/skip kwctl "e2e-tests/sessions.bats needs kwctl; \`cargo test\` replayed the same sessions"; \
@@ -141,14 +145,14 @@ e2e-tests: policy.wasm control-plane $(HELM_USED) ## Test on a real control plan
 
 # Root gets missing programs installed; other users are told what to install, and the tests are counted as ignored.
 .PHONY: test-external
-test-external: policy.wasm control-plane ## Test external addresses with real packets, between network namespaces
+test-external: program control-plane ## Test external addresses with real packets, between network namespaces
 	@scripts/install-programs ip nft || true
 	cargo test $(HOSTED) --test packets
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
 		cargo test $(HOSTED) --test external
 
 .PHONY: chaos
-chaos: policy.wasm control-plane ## Kill the program at work, CHAOS (100) times, and what it needs, and print what became of it
+chaos: program control-plane ## Kill the program at work, CHAOS (100) times, and what it needs, and print what became of it
 	for tests in chaos:: faults::; do \
 		CHAOS=$(CHAOS) CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
 			cargo test $(HOSTED) --test e2e -- --nocapture $$tests; \
@@ -189,7 +193,7 @@ $(BUILT_ASSETS): | go
 	mv --no-target-directory "$$partial" $@ 2>/dev/null || test -x $@/kubectl
 
 .PHONY: test-compat
-test-compat: policy.wasm control-plane $(COMPATIBLE_BUILT) ## Test on all versions of Kubernetes that are supported; the first time they are built, for an hour
+test-compat: program control-plane $(COMPATIBLE_BUILT) ## Test on all versions of Kubernetes that are supported; the first time they are built, for an hour
 	@failed=; for assets in $(COMPATIBLE_BUILT) $(BUILT_ASSETS); do \
 		echo "== Kubernetes $$(basename $$assets)"; \
 		CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$$assets \
@@ -224,9 +228,9 @@ bench: build ## Print the figures
 	cargo bench --quiet --locked --package clusterip --bench figures
 
 .PHONY: bench-cluster
-bench-cluster: policy.wasm control-plane ## Print the figures of `clusterip serve` on a real control plane, in PAIRS (7) rounds
+bench-cluster: program control-plane ## Print the figures of `clusterip serve` on a real control plane, in PAIRS (7) rounds
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
-		cargo bench --quiet --locked --package clusterip --bench cluster
+		cargo bench --quiet $(HOSTED) --bench cluster
 
 .PHONY: fuzz
 fuzz: policy.wasm $(TOOLS)/bin/cargo-fuzz ## Fuzz every parser of outside input, FUZZ_SECONDS (60) each

@@ -293,7 +293,7 @@ pub fn works_with_its_rights() {
     assert!(asked.is_superset(&more), "{asked:?}");
 
     // And off again.
-    for step in steps("Take it off") {
+    for step in steps("Uninstall") {
         does(&step);
     }
     let names = ["get", "mutatingwebhookconfiguration", "clusterip-policy", "--output", "jsonpath={.webhooks[*].name}"];

@@ -20,6 +20,7 @@ use tokio::runtime::Runtime;
 
 use super::PROBE;
 use super::network::{Host as Machine, Network, run};
+use super::support::clusterip;
 use super::support::control_plane::ControlPlane;
 use super::support::host::{Host, HostBuilder};
 use super::support::moving::send;
@@ -227,7 +228,8 @@ impl Field {
         kubeconfig["users"][0]["user"] = json!({"token": token});
         std::fs::write(&file, kubeconfig.to_string()).unwrap();
         let output = Command::new("ip")
-            .args(["netns", "exec", &self.network.nodes[index].namespace.0, env!("CARGO_BIN_EXE_clusterip")])
+            .args(["netns", "exec", &self.network.nodes[index].namespace.0])
+            .arg(clusterip())
             .args(["agent", "--interface", "eth0", "--node", &self.names[index], "--namespace", &self.namespace])
             .args(["--settings-configmap", "clusterip-settings", "--listen", "127.0.0.1:9635", "--kubeconfig"])
             .arg(&file)
@@ -250,7 +252,7 @@ impl Field {
             .args(["--pdeathsig", "KILL", "--", "ip", "netns", "exec", namespace])
             // As root with these capabilities alone.
             .args(["setpriv", "--bounding-set=-all,+net_admin,+net_raw", "--inh-caps=-all", "--no-new-privs", "--"])
-            .arg(env!("CARGO_BIN_EXE_clusterip"))
+            .arg(clusterip())
             .args(self.arguments.iter().map(|argument| argument.replace("$(NODE_NAME)", name)))
             .args(["--namespace", &self.namespace])
             .arg("--kubeconfig")

@@ -10,17 +10,14 @@ mod deployed;
 mod field;
 #[path = "../../crates/node-network/tests/packets/inside.rs"]
 mod inside;
-#[path = "../missing.rs"]
-mod missing;
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../../crates/node-network/tests/packets/network.rs"]
 mod network;
 mod probe;
-#[path = "../tests/support/mod.rs"]
-mod support;
 
 use std::env;
 
+use e2e_tests::{missing, support};
 use libtest_mimic::{Arguments, Trial, run};
 use nix::sched::{CloneFlags, unshare};
 

@@ -9,8 +9,6 @@
 
 #[path = "../../crates/clusterip/benches/figures/layout.rs"]
 mod layout;
-#[path = "../tests/support/mod.rs"]
-mod support;
 
 mod bench;
 mod full;
@@ -22,6 +20,7 @@ mod pairs;
 mod table;
 
 use bench::Bench;
+use e2e_tests::support;
 use table::Table;
 
 /// How often what is compared is measured in turns: `PAIRS` says otherwise.

@@ -420,7 +420,7 @@ async fn others_may_write_the_configuration_meanwhile() {
 #[tokio::test]
 async fn the_account_of_the_deployment_may_do_all_of_it() {
     let plane = ControlPlane::start(Options::default());
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/webhook");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/webhook");
     plane.kubectl(&["apply", "-k", folder]).await.ok();
     let own = "clusterip-policy";
     let client = plane.client_with(&plane.token(own, "clusterip").await);

@@ -131,7 +131,7 @@ async fn a_pool_is_added_and_shrunk_and_everything_moves_to_a_new_range() {
         return cluster.plane.does_not_apply("moving everything to a new range");
     }
     // Move everything: first the wrong way round, then as it should be.
-    let all = steps("Move everything to a new range");
+    let all = steps("Move all Services to a new range");
     let [range, create_range, wait, write, list, apply, one, rest, last] = &all[..] else { panic!("{all:?}") };
     assert!(types(create_range, "new-range.yaml") && types(rest, "clusterip move --yes"));
     let before = cluster.services().await;

@@ -13,7 +13,7 @@ use crate::support::eventually::eventually;
 use crate::support::reach::{MOVING, outcome, service, services};
 use crate::support::runbook::{Operator, Step};
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const NAMESPACE: &str = "clusterip-policy";
 const AGENTS: &str = "clusterip-policy-agents";
 const WEBHOOK: &str = "external.clusterip-policy.io";

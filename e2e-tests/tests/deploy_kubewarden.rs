@@ -14,8 +14,8 @@ use crate::support::node_reach::only_new_pod_cidrs;
 use crate::support::reach::{only_what_may_need_an_address, outcome, service, services};
 use crate::support::served;
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kubewarden");
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/kubewarden");
 const RESOURCES: &str = include_str!("../fixtures/kubewarden.yaml");
 const NAMESPACE: &str = "clusterip-policy";
 const ACCOUNT: &str = "clusterip";

@@ -8,7 +8,7 @@ use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::node_reach::only_new_pod_cidrs;
 use crate::support::runbook::{Operator, Step, steps_of};
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const NAMESPACE: &str = "clusterip-policy";
 const ACCOUNT: &str = "clusterip";
 const WEBHOOK: &str = "nodes.clusterip-policy.io";

@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::reach::only_what_may_need_an_address;
 
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/webhook");
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/webhook");
 const NAMESPACE: &str = "clusterip-policy";
 const ACCOUNT: &str = "clusterip";
 const WEBHOOK: &str = "services.clusterip-policy.io";

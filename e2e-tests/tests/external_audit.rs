@@ -8,6 +8,7 @@ use clusterip::agent::{claims, heart};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use crate::support::clusterip;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
 use crate::support::host::HostBuilder;
@@ -92,7 +93,7 @@ impl Audited {
 
     /// The exit status, and what was printed.
     async fn run(&self, arguments: &[&str]) -> (i32, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_clusterip"));
+        let mut command = Command::new(clusterip());
         command.args(arguments).arg("--settings").arg(self.folder.path().join("settings.yaml")).stdin(Stdio::null());
         command.env("KUBECONFIG", self.plane.kubeconfig());
         let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();

@@ -1,9 +1,7 @@
 //! Tests against a real control plane: what the API server does is part of what is tested.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "../missing.rs"]
-mod missing;
-mod support;
+use e2e_tests::{missing, support};
 
 mod admission;
 mod agent;

@@ -142,7 +142,7 @@ async fn from_k2s_nothing_is_lost_and_what_was_misplaced_is_moved() {
     assert_eq!(before["shop/checkout"].1, "172.21.1.50");
     let operator = Operator::new(&cluster.plane, &cluster.node.url());
 
-    let write_down = steps("1. Write down what there is");
+    let write_down = steps("1. Record the current state");
     let [first @ .., args, exempt] = &write_down[..] else { panic!("{write_down:?}") };
     operator.does_all(first).await;
     assert_eq!(
@@ -153,7 +153,7 @@ async fn from_k2s_nothing_is_lost_and_what_was_misplaced_is_moved() {
     let settings = operator.read("deploy/webhook/settings.yaml");
     assert!(settings.contains("exemptNamespaces: [k2s-webhook, kube-system, clusterip-policy]"), "{settings}");
 
-    let see = steps("2. See what is misplaced");
+    let see = steps("2. List misplaced Services");
     let [list, never] = &see[..] else { panic!("{see:?}") };
     let listed = operator.does(list).await;
     let rows: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
@@ -179,7 +179,7 @@ async fn from_k2s_nothing_is_lost_and_what_was_misplaced_is_moved() {
     assert!(listed.ends_with("\n3 to move, 2 stay\n"), "{listed}");
     assert_eq!(cluster.services().await, before, "looking changes nothing");
 
-    operator.does_all(&steps("3. Install, and move nothing")).await;
+    operator.does_all(&steps("3. Install clusterip without moves")).await;
     cluster.is_asked().await;
     // Both are asked now; ours comes first.
     let theirs_gave = given();
@@ -204,7 +204,7 @@ async fn from_k2s_nothing_is_lost_and_what_was_misplaced_is_moved() {
     with_payments.insert("shop/payments".to_owned(), cluster.services().await["shop/payments"].clone());
     assert_eq!(cluster.services().await, with_payments, "nothing has moved");
 
-    operator.does_all(&steps("4. Take K2s's webhook off")).await;
+    operator.does_all(&steps("4. Remove the K2s webhook")).await;
     let asked = theirs.calls.load(Ordering::Acquire);
     let alone = service(&shop, "alone", json!({})).await;
     assert!(alone.starts_with("172.21.0."), "{alone}");
@@ -212,7 +212,7 @@ async fn from_k2s_nothing_is_lost_and_what_was_misplaced_is_moved() {
     let left = "kubectl get clusterroles,clusterrolebindings,namespaces --output name | grep k2s || true";
     assert_eq!(operator.does(&Step::Type(left.to_owned())).await, "");
 
-    let move_all = steps("5. Move what is misplaced");
+    let move_all = steps("5. Move misplaced Services");
     let [one, rest] = &move_all[..] else { panic!("{move_all:?}") };
     assert!(operator.does(one).await.ends_with("moved 1 of 1, 2 stay\n"));
     let now = cluster.services().await;
@@ -220,7 +220,7 @@ async fn from_k2s_nothing_is_lost_and_what_was_misplaced_is_moved() {
     assert_eq!(now["office/scanner"], before["office/scanner"], "another namespace");
     assert!(operator.does(rest).await.ends_with("moved 2 of 2, 2 stay\n"));
 
-    operator.does_all(&steps("6. Let it move by itself")).await;
+    operator.does_all(&steps("6. Enable automatic moves")).await;
     let settings = operator.read("deploy/webhook/settings.yaml");
     assert!(settings.contains("exemptNamespaces: [kube-system, clusterip-policy]"), "{settings}");
     assert!(!operator.read("deploy/webhook/deployment.yaml").contains("--move"));
@@ -231,7 +231,7 @@ async fn from_k2s_nothing_is_lost_and_what_was_misplaced_is_moved() {
     })
     .await;
 
-    let check = steps("7. Check");
+    let check = steps("7. Check the result");
     let [list, differ, misplaced] = &check[..] else { panic!("{check:?}") };
     assert!(types(differ, "diff"));
     operator.does(list).await;

@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use crate::support::clusterip;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::host::HostBuilder;
 
@@ -30,7 +31,7 @@ async fn clusterip(arguments: &[&str]) -> Ended {
     let folder = tempfile::tempdir().unwrap();
     let settings = folder.path().join("settings.yaml");
     std::fs::write(&settings, SETTINGS).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_clusterip"));
+    let mut command = Command::new(clusterip());
     command.arg("move").args(arguments).arg("--kubeconfig").arg(plane().kubeconfig());
     command.arg("--settings").arg(&settings).stdin(Stdio::null());
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
@@ -88,7 +89,7 @@ late       web      172.21.99.9   172.21.0.103  it lies in no pool, and belongs 
     assert_eq!(unasked.status, 2);
     assert_eq!(
         unasked.stderr,
-        "settings: FILE\nerror: nobody can be asked: --yes moves without asking, --dry-run only shows\n"
+        "settings: FILE\nerror: standard input is not a terminal: --yes moves without asking, --dry-run only shows\n"
     );
     assert_eq!(address("late", "cart").await, r#"172.21.0.70 {"clusterip-policy/os":"windows"}"#, "nothing was moved");
 
@@ -123,7 +124,7 @@ async fn what_finds_no_address_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("settings.yaml");
     std::fs::write(&file, settings).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_clusterip"));
+    let mut command = Command::new(clusterip());
     command.args(["move", "-n", "busy", "--yes", "--kubeconfig"]).arg(plane().kubeconfig());
     command.arg("--settings").arg(&file);
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
@@ -160,7 +161,7 @@ async fn beside_a_server_that_one_does_the_work() {
     plane.kubectl(&["annotate", "service", "-n", &namespace, "cart", "clusterip-policy/os=windows"]).await.ok();
     host.logged("reason=\"ready_endpoints\"").await;
 
-    let mut command = Command::new(env!("CARGO_BIN_EXE_clusterip"));
+    let mut command = Command::new(clusterip());
     command.args(["move", "--yes", "--kubeconfig"]).arg(plane.kubeconfig());
     command.arg("--settings").arg(host.folder().join("settings.yaml"));
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();

@@ -90,24 +90,24 @@ async fn nodes_keep_their_blocks_and_new_ones_get_the_next() {
     let mut free = (0..9).map(|number| format!("10.244.{number}.0/24")).filter(|block| !handed_out.contains(block));
     let (first, second) = (free.next().unwrap(), free.next().unwrap());
 
-    let write_down = steps("1. Write down which blocks there are");
+    let write_down = steps("1. Record the current blocks");
     let [list, arguments] = &write_down[..] else { panic!("{write_down:?}") };
     operator.does(list).await;
     assert_eq!(operator.does(arguments).await, "--allocate-node-cidrs=true\n--cluster-cidr=10.244.0.0/16\n");
 
-    let lay_out = steps("2. Lay out the pools");
+    let lay_out = steps("2. Plan the pools");
     let [settings @ Step::Write { .. }, audit] = &lay_out[..] else { panic!("{lay_out:?}") };
     operator.does(settings).await;
     let wrong = operator.does(audit).await;
     let wrong: Vec<&str> = wrong.lines().skip_while(|line| !line.starts_with("wrong-node-pool (1)")).skip(1).collect();
     assert!(wrong.first().is_some_and(|line| line.contains("windows-1") && line.contains(&handed_out[2])), "{wrong:?}");
 
-    operator.does_all(&steps("3. Switch the allocator off")).await;
+    operator.does_all(&steps("3. Disable the allocator of the controller manager")).await;
     assert!(operator.read(MANIFEST).contains("--allocate-node-cidrs=false"));
     let theirs = restarted(&cluster.plane, &operator, Some(theirs));
     register(&all, "linux-3", "linux").await;
 
-    operator.does_all(&steps("4. Let clusterip hand them out")).await;
+    operator.does_all(&steps("4. Install clusterip")).await;
     assert_eq!(given(&all, "linux-3").await, first, "the next, for the one that waited");
     register(&all, "windows-2", "windows").await;
     assert_eq!(given(&all, "windows-2").await, "10.244.128.0/24", "of its own pool");
@@ -118,7 +118,7 @@ async fn nodes_keep_their_blocks_and_new_ones_get_the_next() {
     let refused: Vec<String> = cluster.node.log().await.into_iter().filter(|line| line.contains("forbidden")).collect();
     assert_eq!(refused, Vec::<String>::new());
 
-    let check = steps("5. Check");
+    let check = steps("5. Check the result");
     let [list, differ, twice, audit] = &check[..] else { panic!("{check:?}") };
     operator.does(list).await;
     let differs = operator.does(differ).await;
@@ -142,7 +142,7 @@ async fn nodes_keep_their_blocks_and_new_ones_get_the_next() {
     assert!(audited.contains("wrong-node-pool (1)") && !audited.contains("shared-block"), "{audited}");
     let settled = blocks(&all).await;
 
-    let back = steps("Back");
+    let back = steps("Roll back");
     let (switch, uninstall) = back.split_last().unwrap();
     let of_nodes = async || {
         let webhooks = "get mutatingwebhookconfiguration clusterip-policy --output jsonpath={.webhooks[*].name}";

@@ -4,6 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::support::clusterip;
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::eventually;
 use crate::support::served::{all, on, service, template};
@@ -38,7 +39,7 @@ async fn plan(plane: &ControlPlane, namespace: &str) -> Result<Value, String> {
     let (settings, manifests) = (folder.path().join("settings.yaml"), folder.path().join("web.yaml"));
     std::fs::write(&settings, SETTINGS).unwrap();
     std::fs::write(&manifests, all(namespace, [service("web", json!({}))])).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_clusterip"));
+    let mut command = Command::new(clusterip());
     command.args(["plan", "--cluster", "-o", "json", "--settings"]).arg(&settings).arg(&manifests);
     command.env("KUBECONFIG", plane.kubeconfig()).stdin(Stdio::null());
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();

@@ -25,7 +25,7 @@ use crate::support::node::Installed;
 use crate::support::reach::{MOVING, service, services};
 use crate::support::runbook::{Operator, Step};
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const NAMESPACE: &str = "clusterip-policy";
 const SERVER: &str = "clusterip";
 const AGENTS: &str = "clusterip-policy-agents";

@@ -166,7 +166,7 @@ async fn nothing_moves_before_all_replicas_agree_on_the_settings() {
 /// What `deploy/replicas` grants is enough for replicas at work, and what it says is taken by the API server.
 #[tokio::test]
 async fn the_deployment_of_several_replicas() {
-    const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/replicas");
+    const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/replicas");
     const NAMESPACE: &str = "clusterip-policy";
     let plane = ControlPlane::start(Options::default());
     // From one replica to several, and back.

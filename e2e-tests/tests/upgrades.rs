@@ -84,7 +84,7 @@ async fn what_is_done_at_night() {
     comes_to_windows(&cluster, "shop/meanwhile", &uid).await;
 
     // The API server calls nobody, until the webhook is there again.
-    operator.does_all(&steps("Get out of the way")).await;
+    operator.does_all(&steps("Disable the webhook")).await;
     let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/clusterip-policy";
     assert_eq!(send(&cluster.client, Method::GET, path, None).await, None);
     let uid = create(&shop, "unasked").await;

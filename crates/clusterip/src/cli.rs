@@ -31,10 +31,10 @@ pub enum Command {
     /// Moves misplaced Services to addresses of their pools, without deleting one
     #[command(name = "move", after_long_help = commands::move_::HELP)]
     Move(commands::move_::Move),
-    /// Shows how full the pools of a cluster are, and what is not as it should be; changes nothing
+    /// Shows how full the pools of a cluster are, and which problems it has; changes nothing
     #[command(after_long_help = commands::audit::HELP)]
     Audit(commands::audit::Audit),
-    /// Holds external addresses of Services on one node, as long as it lives
+    /// Holds external addresses of Services on one node
     #[cfg(target_os = "linux")]
     #[command(after_long_help = commands::agent::HELP)]
     Agent(commands::agent::Agent),
@@ -52,10 +52,10 @@ pub struct Completions {
     pub shell: Shell,
 }
 
-/// Exit status of input or settings that can't be used. The command line itself has the same.
+/// Exit status for input or settings that can't be used; clap uses the same for a wrong command line.
 pub const BAD_INPUT: u8 = 2;
 
-/// Runs the program.
+/// Parses the command line and runs the command.
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
@@ -87,7 +87,7 @@ fn print(write: impl FnOnce(&mut Vec<u8>)) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One page for the program, and below it one for each command.
+/// The manual: a page for the program, followed by one for each command.
 fn manual() -> anyhow::Result<ExitCode> {
     let mut page = Vec::new();
     let mut command = Cli::command();

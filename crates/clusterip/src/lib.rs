@@ -1,9 +1,10 @@
-//! The native host of the policy: it evaluates the same module that Kubewarden does, on manifests and
-//! clusters.
+//! The native host of the policy: it evaluates the same module as Kubewarden, on manifests and on clusters.
 //!
-//! [`policy`] runs the module and carries what it asks; [`cluster`] is where the answers come from;
-//! [`webhook`] and [`controller`] serve a cluster, [`nodes`] its Nodes; [`agent`] holds external addresses on a node; [`report`] shows results to people and programs;
-//! [`commands`] tie them together.
+//! - [`policy`] runs the module, and [`cluster`] answers its look-ups.
+//! - [`webhook`] and [`controller`] serve the Services of a cluster, and [`nodes`] its Nodes.
+//! - [`external`] assigns external addresses, and [`agent`] holds them on a node.
+//! - [`report`] prints results for people and programs.
+//! - [`commands`] implement the command line on top of these.
 
 pub mod agent;
 pub mod audit;

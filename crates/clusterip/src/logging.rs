@@ -1,7 +1,8 @@
-//! Logs, as text or JSON.
+//! Logs as text or JSON.
 //!
-//! Both go to standard error, a line each. Names in them come from whoever may create an object, and
-//! lines end in terminals: what would steer one, or forge a line, is escaped.
+//! Both formats write one line per event to standard error. Anyone who may create an object chooses names that are
+//! logged, and log lines are shown in terminals: characters that would control a terminal or forge a line are
+//! escaped.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -17,27 +18,27 @@ use tracing_subscriber::layer::SubscriberExt;
 
 use crate::report::terminal::{harmless, steers};
 
-/// How lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// For people
     #[default]
     Text,
-    /// For programs: one object a line
+    /// For programs: one JSON object per line
     Json,
 }
 
-/// Which lines there are: this level's, and all that matter more.
+/// The least important level that is logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
-    /// What failed
+    /// Errors
     Error,
-    /// What should be looked at, too
+    /// Errors and warnings
     Warn,
-    /// What was done, too: a line for each decision
+    /// Also a line for each decision
     #[default]
     Info,
-    /// What led to it, too
+    /// Also the steps that led to it
     Debug,
     /// Everything
     Trace,
@@ -61,36 +62,37 @@ pub struct Logging {
     /// How log lines look
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub log_format: LogFormat,
-    /// Which log lines there are
+    /// The least important level that is logged
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t)]
     pub log_level: LogLevel,
 }
 
-/// Logs are going somewhere else already.
+/// A global logger is already installed.
 #[derive(Debug, Error)]
 #[error("logs can't be set up twice")]
 pub struct LoggingError(#[from] SetGlobalDefaultError);
 
 impl Logging {
-    /// Logs to standard error from now on.
+    /// Installs this logger for the process.
     ///
     /// # Errors
-    /// [`LoggingError`] where it was called before.
+    /// [`LoggingError`] if a logger was installed before.
     pub fn start(self) -> Result<(), LoggingError> {
         Ok(set_global_default(self.dispatch(io::stderr))?)
     }
 
-    /// Logs to `sink`.
+    /// A logger that writes to `sink`.
     fn dispatch<W>(self, sink: W) -> Dispatch
     where
         W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
     {
         let level = self.log_level.filter();
-        // What our dependencies tell concerns who develops them, unless it is a warning.
+        // Messages of dependencies are for their developers, except for warnings and errors.
         let filter =
             Targets::new().with_target(env!("CARGO_CRATE_NAME"), level).with_default(level.min(LevelFilter::WARN));
         let sink = Harmless { sink, format: self.log_format };
-        // Where standard error is gone there is nobody to tell: the fallback prints there, and panics.
+        // If standard error is closed, internal errors can't be reported: the fallback would print there, and
+        // panic.
         let lines = tracing_subscriber::fmt::layer().with_writer(sink).with_ansi(false).log_internal_errors(false);
         match self.log_format {
             LogFormat::Text => dispatch(tracing_subscriber::registry().with(lines.with_target(false)).with(filter)),
@@ -106,7 +108,7 @@ fn dispatch(subscriber: impl Subscriber + Send + Sync) -> Dispatch {
     Dispatch::new(subscriber)
 }
 
-/// Makes lines harmless on their way to another writer.
+/// Escapes lines before they reach another writer.
 struct Harmless<W> {
     sink: W,
     format: LogFormat,
@@ -120,7 +122,7 @@ impl<'w, W: MakeWriter<'w>> MakeWriter<'w> for Harmless<W> {
     }
 }
 
-/// See [`Harmless`]. A log line arrives in one piece.
+/// The writer of [`Harmless`]. A log line arrives in one write.
 struct HarmlessWriter<W> {
     sink: W,
     format: LogFormat,
@@ -144,13 +146,13 @@ impl<W: Write> Write for HarmlessWriter<W> {
     }
 }
 
-/// The same JSON: such characters only stand in its strings.
+/// The same JSON with the characters escaped: they occur only in its strings.
 fn escaped(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {
         if steers(c) {
             for unit in c.encode_utf16(&mut [0; 2]) {
-                // Writing to a string can't fail.
+                // `write!` to a `String` never fails.
                 let _ = write!(shown, "\\u{unit:04x}");
             }
         } else {
@@ -182,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Lines of a log, without the time in front.
+    /// Lines of a log; each line begins with its time.
     fn logged(log_format: LogFormat, log_level: LogLevel, log: impl FnOnce()) -> Vec<String> {
         let memory = Memory::default();
         let sink = memory.clone();
@@ -199,7 +201,7 @@ mod tests {
     const NASTY: &str = "a\nERROR forged \u{1b}[31m\u{9b}1m\u{202e}\u{7f}b";
 
     #[test]
-    fn text_is_harmless_in_a_terminal() {
+    fn text_lines_escape_control_characters() {
         let lines = logged(LogFormat::Text, LogLevel::Info, || {
             tracing::info!(pool = "linux", "allocated");
             tracing::info!(service = NASTY, "named {NASTY}");
@@ -215,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_one_object_a_line_and_says_what_was_said() {
+    fn json_lines_are_one_escaped_object_with_the_original_values() {
         let lines = logged(LogFormat::Json, LogLevel::Info, || {
             tracing::info!(service = NASTY, pool = "linux", free = 7, "allocated");
         });
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn levels() {
+    fn each_level_includes_the_more_important_levels() {
         let all = || {
             tracing::error!("error");
             tracing::warn!("warn");

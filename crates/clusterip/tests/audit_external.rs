@@ -115,16 +115,16 @@ fn what_is_found() {
             "two with the same record",
             live(vec![has("b", "10.0.9.10"), has("a", "10.0.9.10")]),
             vec![
-                "shared-external | - | 10.0.9.10 | lan | Service shop/a: 10.0.9.10 is its own (record), and that of Service shop/b (record)",
-                "shared-external | - | 10.0.9.10 | lan | Service shop/b: 10.0.9.10 is its own (record), and that of Service shop/a (record)",
+                "shared-external | - | 10.0.9.10 | lan | Service shop/a: 10.0.9.10 is used by it (record), and also by Service shop/b (record)",
+                "shared-external | - | 10.0.9.10 | lan | Service shop/b: 10.0.9.10 is used by it (record), and also by Service shop/a (record)",
             ],
         ),
         (
             "a record and a claim",
             live(vec![has("web", "10.0.9.10"), plain("old", ips("10.0.9.10"))]),
             vec![
-                "shared-external | - | 10.0.9.10 | lan | Service shop/old: 10.0.9.10 is its own (spec.externalIPs), and that of Service shop/web (record)",
-                "shared-external | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is its own (record), and that of Service shop/old (spec.externalIPs)",
+                "shared-external | - | 10.0.9.10 | lan | Service shop/old: 10.0.9.10 is used by it (spec.externalIPs), and also by Service shop/web (record)",
+                "shared-external | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is used by it (record), and also by Service shop/old (spec.externalIPs)",
                 "foreign-external | - | 10.0.9.10 | lan | Service shop/old: 10.0.9.10 lies in pool lan (10.0.9.10-10.0.9.12), and is used by spec.externalIPs: no agent holds it",
             ],
         ),
@@ -192,7 +192,7 @@ fn what_is_found() {
             live(vec![plain("old", metallb), has("ours", "10.0.9.11"), claim("10.0.9.11", A1)]),
             vec![
                 "foreign-external | - | 10.0.9.10 | lan | Service shop/old: 10.0.9.10 lies in pool lan (10.0.9.10-10.0.9.12), and is used by metallb.io/loadBalancerIPs: no agent holds it",
-                "idle-claim | a | 10.0.9.10 | lan | Node a: 10.0.9.10 is held by it (Lease clusterip-external-10-0-9-10), and given to no Service",
+                "idle-claim | a | 10.0.9.10 | lan | Node a: 10.0.9.10 is held by it (Lease clusterip-external-10-0-9-10), but no Service has it",
             ],
         ),
         (
@@ -205,7 +205,7 @@ fn what_is_found() {
         (
             "waiting for one",
             live(vec![service("new", json!({})), has("ours", "10.0.9.10")]),
-            vec!["no-external | - |  | - | Service shop/new: it has no external address, and is to have one"],
+            vec!["no-external | - |  | - | Service shop/new: it has no external address, but should have one"],
         ),
         (
             "another in its status",
@@ -218,7 +218,7 @@ fn what_is_found() {
             "nothing but its status",
             live(vec![has("ours", "10.0.9.10"), shows(service("new", json!({})), "10.0.9.12")]),
             vec![
-                "no-external | - |  | - | Service shop/new: it has no external address, and is to have one",
+                "no-external | - |  | - | Service shop/new: it has no external address, but should have one",
                 "wrong-ingress | - | 10.0.9.12 | lan | Service shop/new: 10.0.9.12 is shown in its status, and it has recorded nothing",
             ],
         ),
@@ -240,7 +240,7 @@ fn what_is_found() {
             "a claim for nobody",
             live(vec![]),
             vec![
-                "idle-claim | a | 10.0.9.10 | lan | Node a: 10.0.9.10 is held by it (Lease clusterip-external-10-0-9-10), and given to no Service",
+                "idle-claim | a | 10.0.9.10 | lan | Node a: 10.0.9.10 is held by it (Lease clusterip-external-10-0-9-10), but no Service has it",
             ],
         ),
         (
@@ -252,7 +252,7 @@ fn what_is_found() {
             "no claim, and no node that may",
             vec![has("web", "10.0.9.10"), node("a", "False"), heartbeat("a", A1, 0)],
             vec![
-                "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by no node, and none may hold it",
+                "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by no node, and no node may hold it",
             ],
         ),
         (
@@ -342,7 +342,7 @@ fn what_is_counted_and_listed() {
     assert_eq!(known["external"], ranges([json!(0), json!(1)], holders));
     let unknown = audit(&folder, &services, &["-o", "json"]).json();
     assert_eq!(unknown["external"], ranges([json!(null), json!(null)], [json!(null), json!(null)]), "without Leases");
-    assert_eq!(unknown["notes"], json!(["which nodes hold external addresses is not known: no Leases were read"]));
+    assert_eq!(unknown["notes"], json!(["it is unknown which nodes hold external addresses: no Leases were read"]));
     assert!(!unknown.to_string().contains("not-held"), "{unknown}");
     let table = audit(&folder, &services, &[]).stdout;
     let expected = "EXTERNAL POOL  RANGE                USABLE  USED  HELD  CLAIMED  FREE  EXCLUDED  BESIDE  FILL\n";

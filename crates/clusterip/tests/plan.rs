@@ -419,10 +419,9 @@ default    web      linux  172.21.0.173  os=linux (assumption)
 1 Service: 1 allocated, 0 left, 0 denied; windows 0 of 205 used; linux 1 of 205 used
 "
         .to_owned(),
-        stderr:
-            "warning: in.yaml: document 2, line 7: Deployment default/web is no evidence: extensions/v1beta1 is gone, \
-                 Kubernetes serves apps/v1\n"
-                .to_owned(),
+        stderr: "warning: in.yaml: document 2, line 7: Deployment default/web is not used as evidence: Kubernetes no \
+                 longer serves extensions/v1beta1, but apps/v1\n"
+            .to_owned(),
     };
     assert_eq!(folder.run(&["plan", "in.yaml"]), expected);
 }

@@ -1,4 +1,4 @@
-//! The README shows what is, not what was.
+//! The README and the pages of `docs` show what the program prints, and name only files that exist.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::fs;
@@ -15,19 +15,40 @@ fn read(path: &str) -> String {
     fs::read_to_string(workspace().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-#[test]
-fn the_readme_shows_what_the_demo_prints() {
-    let (readme, demo) = (read("README.md"), read("crates/clusterip/tests/golden/shop.txt"));
-    let shown = readme.split("```text\n").nth(1).and_then(|block| block.split("```").next()).expect("no block of text");
-    assert_eq!(shown, demo);
+const AUDIT: &str =
+    "$ clusterip audit --snapshot examples/audit/snapshot.yaml --settings examples/settings/audit.yaml\n";
+
+/// The text of a page between the first `begin` and the end of its code block.
+fn shown<'p>(page: &'p str, begin: &str) -> &'p str {
+    page.split(begin).nth(1).and_then(|block| block.split("```").next()).expect("no such block")
+}
+
+/// Compares an excerpt, in which `...` stands for left-out lines, with the whole text.
+#[track_caller]
+fn assert_excerpt(excerpt: &str, whole: &str) {
+    let mut rest = whole.lines();
+    for line in excerpt.lines().filter(|line| *line != "...") {
+        assert!(rest.any(|printed| printed == line), "not printed, or in another order: {line}");
+    }
 }
 
 #[test]
-fn the_readme_shows_what_an_audit_prints() {
-    let (readme, audit) = (read("README.md"), read("crates/clusterip/tests/golden/audit.txt"));
-    let command = "$ clusterip audit --snapshot examples/audit/snapshot.yaml --settings examples/settings/audit.yaml\n";
-    let shown = readme.split(command).nth(1).and_then(|block| block.split("```").next()).expect("the command");
-    assert_eq!(shown, audit);
+fn the_page_about_plans_shows_what_the_demo_prints() {
+    let (page, demo) = (read("docs/plan.md"), read("crates/clusterip/tests/golden/shop.txt"));
+    assert_eq!(shown(&page, "```text\n"), demo);
+}
+
+#[test]
+fn the_page_about_audits_shows_what_an_audit_prints() {
+    let (page, audit) = (read("docs/audit.md"), read("crates/clusterip/tests/golden/audit.txt"));
+    assert_eq!(shown(&page, AUDIT), audit);
+}
+
+#[test]
+fn the_readme_shows_lines_of_the_demo_and_of_an_audit() {
+    let readme = read("README.md");
+    assert_excerpt(shown(&readme, "```text\n"), &read("crates/clusterip/tests/golden/shop.txt"));
+    assert_excerpt(shown(&readme, AUDIT), &read("crates/clusterip/tests/golden/audit.txt"));
 }
 
 #[test]
@@ -40,11 +61,13 @@ fn the_page_about_audits_names_every_kind_of_finding() {
 }
 
 #[test]
-fn every_file_that_the_readmes_name_is_there() {
-    for readme in ["README.md", "CONTRIBUTING.md", "examples/README.md", "e2e-tests/README.md"] {
+fn every_file_that_the_pages_name_exists() {
+    let readmes = ["README.md", "CONTRIBUTING.md", "examples/README.md", "e2e-tests/README.md"];
+    let pages = ["docs/audit.md", "docs/metrics.md", "docs/plan.md", "docs/serve.md", "docs/settings.md"];
+    for readme in readmes.into_iter().chain(pages) {
         let folder = Path::new(readme).parent().unwrap();
         let text = read(readme);
-        let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
         let words = text.split(|c: char| c.is_whitespace() || "`|()".contains(c));
         let named = words.filter(|word| {
             let word = word.trim_end_matches(['.', ',', ':', ';']);
@@ -61,12 +84,12 @@ fn every_file_that_the_readmes_name_is_there() {
 }
 
 #[test]
-fn the_readme_names_every_setting() {
-    let readme = read("README.md");
+fn the_page_about_settings_names_every_setting() {
+    let page = read("docs/settings.md");
     let settings =
         ["pools[].name", "pools[].cidrs", "pools[].reserved", "pools[].exclude", "pools[].bands", "pools[].match"];
     let settings = settings.into_iter().chain(["evidence.kinds", "evidence.lookups", "assumeOS", "order", "explicit"]);
     for setting in settings.chain(["whenFull", "exemptNamespaces", "serviceCIDRs"]) {
-        assert!(readme.contains(&format!("\n| `{setting}` |")), "{setting}");
+        assert!(page.contains(&format!("\n| `{setting}` |")), "{setting}");
     }
 }

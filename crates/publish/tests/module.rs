@@ -1,7 +1,7 @@
 //! The annotated module: what was written is read back, and nothing else has changed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-#[path = "../../../e2e-tests/missing.rs"]
+#[path = "../../../e2e-tests/src/missing.rs"]
 mod missing;
 mod support;
 

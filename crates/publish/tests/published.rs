@@ -1,5 +1,5 @@
 //! What the world is told agrees: the metadata, the Artifact Hub package, Rancher's form, Cargo.toml,
-//! the README, and the policy itself, which knows best.
+//! the README, the pages of `docs`, and the policy itself, which knows best.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod support;
@@ -112,10 +112,12 @@ fn the_rules_agree() {
         // The first one that prunes objects by field masks.
         ("metadata: minimum", json!(policy.minimum_kubewarden_version), json!("1.33.0")),
     ]);
-    let readme = read("README.md");
-    let row = |phrase: &str| assert!(readme.contains(phrase), "README.md: {phrase}");
-    row("gives each new Kubernetes Service a ClusterIP");
-    row("An update that leaves `type: ExternalName`, or asks for a second family, is served like a creation.");
+    let says = |page: &str, phrase: &str| assert!(read(page).contains(phrase), "{page}: {phrase}");
+    says("README.md", "gives each new Kubernetes Service a ClusterIP");
+    says(
+        "docs/plan.md",
+        "An update that changes the type from `ExternalName`, or asks for a second family, is handled like a create.",
+    );
 }
 
 /// A cluster in which every question leads to another: no workload names an operating system, a
@@ -192,10 +194,10 @@ fn access_is_asked_for_what_the_module_looks_up_and_nothing_else() {
 }
 
 #[test]
-fn the_readme_lists_the_kinds_of_evidence_in_their_order() {
+fn the_page_about_plans_lists_the_kinds_of_evidence_in_their_order() {
     let kinds: Vec<&str> = WorkloadKind::known_names().collect();
     let (last, first) = kinds.split_last().unwrap();
-    let words: Vec<String> = read("README.md").split_whitespace().map(str::to_owned).collect();
+    let words: Vec<String> = read("docs/plan.md").split_whitespace().map(str::to_owned).collect();
     let list = format!("{}, then {last}s.", first.join(", "));
     assert!(words.join(" ").contains(&list), "{list}");
 }
@@ -209,7 +211,7 @@ fn known(settings: Value) -> Vec<String> {
 
 const NONSENSE: &str = "xxxxxxxxxxxxxxxxxxxxxxxx";
 
-/// The settings below `services`, `nodes` or `external`, as the README's tables name them.
+/// The settings below `services`, `nodes` or `external`, as the tables of docs/settings.md name them.
 fn settings(section: &str) -> Vec<String> {
     let mut settings = Vec::new();
     for key in known(json!({ section: {NONSENSE: 1} })) {
@@ -228,10 +230,10 @@ fn settings(section: &str) -> Vec<String> {
     settings
 }
 
-/// The rows of a table of settings in the README: name, default in words, meaning.
+/// The rows of a table of docs/settings.md: name, default in words, meaning.
 fn table(section: &str) -> Vec<(String, String, String)> {
-    let readme = read("README.md");
-    let (_, table) = readme.split_once(&format!("| `{section}.` | default | |\n")).expect("no table of settings");
+    let page = read("docs/settings.md");
+    let (_, table) = page.split_once(&format!("| `{section}.` | default | |\n")).expect("no table of settings");
     let rows = table.lines().skip(1).take_while(|line| line.starts_with('|'));
     rows.map(|row| {
         let mut cells = row.trim_matches('|').splitn(3, '|').map(|cell| cell.trim().to_owned());
@@ -242,7 +244,7 @@ fn table(section: &str) -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn the_readme_has_the_settings_that_there_are() {
+fn the_page_about_settings_lists_every_setting() {
     for section in ["services", "nodes", "external"] {
         let named: BTreeSet<String> = table(section).into_iter().map(|(name, ..)| name).collect();
         assert_eq!(named, settings(section).into_iter().collect(), "{section}");
@@ -250,7 +252,7 @@ fn the_readme_has_the_settings_that_there_are() {
 }
 
 #[test]
-fn the_readme_has_the_defaults_of_nodes() {
+fn the_page_about_settings_has_the_defaults_of_nodes() {
     let rows: BTreeMap<String, (String, String)> =
         table("nodes").into_iter().map(|(name, default, meaning)| (name, (default, meaning))).collect();
     let with = |key: &str, value: Value| {
@@ -274,7 +276,7 @@ fn the_readme_has_the_defaults_of_nodes() {
 }
 
 #[test]
-fn the_readme_has_the_defaults_of_external_addresses() {
+fn the_page_about_settings_has_the_defaults_of_external_addresses() {
     let rows: BTreeMap<String, (String, String)> =
         table("external").into_iter().map(|(name, default, meaning)| (name, (default, meaning))).collect();
     let with = |key: &str, value: Option<Value>| {
@@ -380,10 +382,10 @@ fn the_form_offers_what_the_policy_takes_and_begins_with_its_defaults() {
             }
             value => value.as_str().unwrap().to_owned(),
         };
-        rows.push((format!("{name}: default in README.md"), json!(written), json!(format!("`{shown}`"))));
+        rows.push((format!("{name}: default in docs/settings.md"), json!(written), json!(format!("`{shown}`"))));
         for option in question["options"].as_array().into_iter().flatten().filter(|option| *option != default) {
             let named = meaning.contains(&format!("`{}`", option.as_str().unwrap()));
-            rows.push((format!("{name}: README.md names {option}"), json!(named), json!(true)));
+            rows.push((format!("{name}: docs/settings.md names {option}"), json!(named), json!(true)));
         }
     }
     let rows: Vec<(&str, Value, Value)> =

@@ -1,9 +1,9 @@
-{{/* The labels of everything. They are also what the Pods are found by, so they never change. */}}
+{{/* The labels of all objects. They are also the selector of the Pods, so they never change. */}}
 {{- define "clusterip.labels" -}}
 app.kubernetes.io/name: clusterip
 {{- end }}
 
-{{/* What the Pods of the agents are found by: no Service leads to them. */}}
+{{/* The selector of the agents' Pods. They have labels of their own, so that no Service selects them. */}}
 {{- define "clusterip.agent.labels" -}}
 app.kubernetes.io/name: clusterip-agent
 {{- end }}
@@ -13,14 +13,16 @@ app.kubernetes.io/name: clusterip-agent
 {{ .Values.agent.namespace | default (printf "%s-agents" .Release.Namespace) }}
 {{- end }}
 
-{{/* The name of an image, of a list: its values, and the chart's. */}}
+{{/* The name of an image. The argument is a list: the values of the image, and the chart. */}}
 {{- define "clusterip.image" -}}
 {{- $image := index . 0 -}}
 {{- $tag := $image.tag | default (printf "v%s" (index . 1).AppVersion) -}}
 {{ $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $tag }}{{ end }}
 {{- end }}
 
-{{/* The settings as they are used: the webhook is not asked about its own namespace, so its Services stay where they are. */}}
+{{/*
+The settings in use. The API server does not call the webhook for the namespace of the release, so it is exempt.
+*/}}
 {{- define "clusterip.settings" -}}
 {{- $settings := deepCopy .Values.settings -}}
 {{- if .Values.webhook.enabled -}}
@@ -32,24 +34,24 @@ app.kubernetes.io/name: clusterip-agent
 {{- toYaml $settings -}}
 {{- end }}
 
-{{/* Something where the settings have pools of Nodes. */}}
+{{/* Not empty if the settings have pools of Nodes. */}}
 {{- define "clusterip.nodes" -}}
 {{- range (.Values.settings.nodes | default dict).pools }}{{ .name }} {{ end -}}
 {{- end }}
 
-{{/* The same for pools of external addresses. */}}
+{{/* Not empty if the settings have pools of external addresses. */}}
 {{- define "clusterip.external" -}}
 {{- range (.Values.settings.external | default dict).pools }}{{ .name }} {{ end -}}
 {{- end }}
 
-{{/* Something where the API server has to show a certificate. */}}
+{{/* Not empty if the API server has to present a certificate. */}}
 {{- define "clusterip.clientCA" -}}
 {{- if .Values.webhook.enabled -}}
 {{- with .Values.webhook.clientCA -}}{{ .configMap }}{{ .secret }}{{- end -}}
 {{- end -}}
 {{- end }}
 
-{{/* What can't work is refused before it is there. */}}
+{{/* Refuses values that can't work, before anything is installed. */}}
 {{- define "clusterip.check" -}}
 {{- if and (gt (int .Values.replicas) 1) (ne .Values.claims "lease") -}}
 {{- fail (printf "replicas: %d need claims: lease: with claims: %s each gives away addresses that the others do not know of" (int .Values.replicas) .Values.claims) -}}

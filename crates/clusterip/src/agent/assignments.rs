@@ -1,19 +1,19 @@
-//! What is to be held: the addresses of Services, and who may hold them.
+//! Desired state: the addresses that nodes are to hold, and which nodes may hold each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// All addresses that are to be held by some node.
+/// All addresses that a node is to hold, by address.
 pub type Assignments = BTreeMap<IpAddr, Assignment>;
 
-/// An address that is to be held.
+/// The Service, the ports and the allowed nodes of one address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assignment {
-    /// Namespace and name of the Service that it is for.
+    /// Namespace and name of the Service that has the address.
     pub service: (String, String),
-    /// The ports of the Service.
+    /// The ports of the Service; all other ports of the address are closed.
     pub ports: BTreeSet<(Protocol, u16)>,
-    /// The names of the Nodes that may hold it.
+    /// Names of the Nodes that may hold the address.
     pub nodes: BTreeSet<String>,
 }
 

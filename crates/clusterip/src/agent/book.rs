@@ -1,4 +1,4 @@
-//! What is to be held and what is to be written, given what was seen: no clock, no requests.
+//! Decides what this agent holds and writes, from what it has seen. Uses no clock and sends no requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -29,39 +29,40 @@ enum Claimed {
         lease: Box<Lease>,
         holder: Option<Identity>,
     },
-    /// It was deleted without having been given back: as long as its holder may not know, it is his.
+    /// The claim was deleted without having been given back: its holder keeps the address as long as it may not
+    /// know.
     Deleted {
         holder: Identity,
         since: Instant,
     },
 }
 
-/// What is to be remembered of an address between two plans.
+/// What is remembered of an address between two plans.
 #[derive(Clone, Debug, Default)]
 struct Note {
-    /// Since when anybody could take it.
+    /// Since when any agent may take the address.
     free: Option<Instant>,
-    /// Before which it is not tried again.
+    /// The time before which no write is tried again.
     again: Option<Instant>,
-    /// Since when it is not assigned.
+    /// Since when the address is unassigned.
     unassigned: Option<Instant>,
-    /// Whether this agent gave it back, and removes its claim.
+    /// Whether this agent gave the address back; it then removes the claim.
     gave_back: bool,
-    /// The last plan in which it was held.
+    /// The number of the last plan that held the address.
     held_in: u64,
-    /// Before which it is left to other nodes: this one could not hold it.
+    /// Until when the address is left to other nodes, because this node could not hold it.
     away: Option<Instant>,
-    /// How often it could not, lately.
+    /// How often this node could not hold the address recently.
     strikes: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Anybody may take it.
+    /// Any agent may take the address.
     Free,
-    /// It is another's, as far as is known.
+    /// Another agent holds the address, as far as is known.
     Taken,
-    /// It is claimed in this very term.
+    /// This agent claimed the address in its current term.
     Ours,
 }
 
@@ -75,12 +76,12 @@ pub(super) struct Book {
     assignments: Arc<Assignments>,
     members: Members,
     claims: BTreeMap<IpAddr, Claimed>,
-    /// What was claimed in this term, with an answer.
+    /// The addresses that were claimed in this term, with an answer of the API server.
     mine: BTreeSet<IpAddr>,
     notes: BTreeMap<IpAddr, Note>,
-    /// When each node was seen to claim something last: it may be busy claiming more.
+    /// When each node was last seen to claim an address: it may be busy claiming more.
     claiming: BTreeMap<String, Instant>,
-    /// The heartbeats that could not be written, and before when that is not tried again.
+    /// Nodes whose heartbeats could not be written, with the time before which that is not tried again.
     again: BTreeMap<String, Instant>,
     busy: BTreeSet<Subject>,
     present: Present,
@@ -108,7 +109,7 @@ impl Book {
         }
     }
 
-    /// The own term, as it is now.
+    /// Sets the current term of this agent.
     pub(super) fn set_term(&mut self, term: Option<Term>) {
         let identity = |term: &Option<Term>| term.as_ref().map(|term| term.identity.clone());
         if identity(&term) != identity(&self.term) {
@@ -117,22 +118,22 @@ impl Book {
         self.term = term;
     }
 
-    /// What is to be held by whom.
+    /// Sets which nodes may hold which addresses.
     pub(super) fn assign(&mut self, assignments: Arc<Assignments>) {
         self.assignments = assignments;
     }
 
-    /// What the network is like.
+    /// Sets the observed state of the network.
     pub(super) fn set_present(&mut self, present: Present) {
         self.present = present;
     }
 
-    /// From now on nothing is held, and nothing is ordered.
+    /// From now on plans hold no address and contain no orders.
     pub(super) fn stop(&mut self) {
         self.stopping = true;
     }
 
-    /// A Lease was seen.
+    /// Adds or updates a Lease.
     pub(super) fn see(&mut self, lease: &Lease, now: Instant) {
         if node_of(lease).is_some() {
             return self.members.see(lease, now);
@@ -151,7 +152,7 @@ impl Book {
         self.check(address);
     }
 
-    /// A Lease was deleted.
+    /// Records that a Lease was deleted.
     pub(super) fn gone(&mut self, lease: &Lease, now: Instant) {
         if node_of(lease).is_some() {
             return self.members.gone(lease, now);
@@ -164,7 +165,7 @@ impl Book {
         }
     }
 
-    /// These are all Leases that there are.
+    /// Replaces what is known by a complete list of Leases.
     pub(super) fn only(&mut self, leases: &[Lease], now: Instant) {
         let (heartbeats, claims): (Vec<Lease>, Vec<Lease>) =
             leases.iter().cloned().partition(|lease| node_of(lease).is_some());
@@ -189,10 +190,10 @@ impl Book {
         self.check(address);
     }
 
-    /// Lets go of an address whose claim does not say any more what it was written to say.
+    /// Stops holding an address whose claim no longer says what this agent wrote.
     fn check(&mut self, address: IpAddr) {
         if self.mine.contains(&address) && !self.is_claimed_here(address) {
-            tracing::error!(%address, "the claim of an address that is held here was changed by somebody else");
+            tracing::error!(%address, "another program changed the claim of this address: releasing it");
             self.mine.remove(&address);
         }
     }
@@ -202,14 +203,14 @@ impl Book {
             (Some(Claimed::There { holder: Some(holder), .. }), Some(term)) if *holder == term.identity)
     }
 
-    /// What came of an order.
+    /// Records the outcome of an order.
     pub(super) fn done(&mut self, order: &Order, outcome: Outcome, now: Instant) {
         self.busy.remove(&order.subject);
         match (order.what, outcome) {
             (What::Claim | What::GiveBack | What::End | What::PutBack, Outcome::Written(lease)) => {
                 self.see(&lease, now);
                 if let (What::Claim, Subject::Address(address)) = (order.what, &order.subject)
-                    // It may have been written in a term that is over meanwhile.
+                    // The claim may have been written in a term that is over meanwhile.
                     && self.term.as_ref().is_some_and(|term| now < term.until)
                     && self.is_claimed_here(*address)
                 {
@@ -228,7 +229,7 @@ impl Book {
         }
     }
 
-    /// What is to be done now. What it orders is under way until it is [`Self::done`].
+    /// Decides what to do now. Each order counts as in flight until [`Self::done`] is called for it.
     pub(super) fn plan(&mut self, now: Instant, clock: Timestamp) -> Plan {
         if self.term.as_ref().is_none_or(|term| now >= term.until) {
             self.mine.clear();
@@ -251,7 +252,7 @@ impl Book {
         for order in &orders {
             self.busy.insert(order.subject.clone());
             if let (What::GiveBack, Subject::Address(address)) = (order.what, &order.subject) {
-                // From here on nobody knows whether it still is ours.
+                // From now on it is not known whether the claim still belongs to this agent.
                 self.mine.remove(address);
                 self.notes.entry(*address).or_default().gave_back = true;
             }
@@ -259,8 +260,8 @@ impl Book {
         Plan { wanted: self.wanted.clone(), orders, given_up, wake: wake.at }
     }
 
-    /// Forgets what does not matter any more, and waits for everybody who holds something, also where he has
-    /// no heartbeat.
+    /// Forgets state that no longer matters, and waits for the heartbeat of every node that claims an address
+    /// without having one.
     fn tidy(&mut self, now: Instant) {
         let ended = |since: Instant| now >= since + HEARTBEAT.lease;
         self.claims.retain(|_, claimed| !matches!(claimed, Claimed::Deleted { since, .. } if ended(*since)));
@@ -282,8 +283,9 @@ impl Book {
         });
     }
 
-    /// Leaves to others, for a while, what the network of this node can't hold. Where there is nobody else it is
-    /// tried on. Each time it is for longer: where nobody can hold an address, it does not go round and round.
+    /// Leaves addresses that the network of this node can't hold to other nodes for a while; without another living
+    /// node that may hold an address, this node goes on trying. The time doubles with each failure, so that an
+    /// address that no node can hold does not move around all the time.
     fn give_up(&mut self, now: Instant) -> Vec<IpAddr> {
         let failing = self.present.failing.iter().copied();
         let failing = failing.filter(|address| self.wanted.held.contains_key(address) && self.is_wanted(*address, now));
@@ -300,20 +302,20 @@ impl Book {
         given_up
     }
 
-    /// Whether another node that lives may hold it.
+    /// Whether another living node may hold the address.
     fn has_others(&self, address: IpAddr, now: Instant) -> bool {
         let Some(assigned) = self.assignments.get(&address) else { return false };
         self.members.live(now).any(|node| node != self.node && assigned.nodes.contains(node))
     }
 
-    /// Until when it is left to others, as long as there are any.
+    /// Until when the address is left to other nodes; `None` if there are none.
     fn away(&self, address: IpAddr, now: Instant) -> Option<Instant> {
         let away = self.notes.get(&address).and_then(|note| note.away).filter(|away| now < *away);
         away.filter(|_| self.has_others(address, now))
     }
 
-    /// Until when an address had better be claimed by others: this node could not hold it, or could not hold
-    /// another and holds none.
+    /// Until when other nodes should rather claim the address: this node could not hold it, or this node holds no
+    /// address because it could not hold another one.
     fn left_to_others(&self, address: IpAddr, now: Instant) -> Option<Instant> {
         let of_node = || {
             let some = self.mine.is_empty() && self.has_others(address, now);
@@ -345,19 +347,20 @@ impl Book {
         }
     }
 
-    /// Whether the network certainly has it no more: it has heard of a plan without it, and carried it out.
+    /// Whether the address certainly is off the network: the network has carried out a plan without it.
     fn is_off(&self, address: IpAddr) -> bool {
         let held_in = self.notes.get(&address).map_or(0, |note| note.held_in);
         held_in == 0 || self.present.number > held_in && !self.present.addresses.contains(&address)
     }
 
-    /// Whether an order about it may be given now.
+    /// Whether an order about the address may be given now.
     fn may_write(&self, address: IpAddr, wake: &mut Wake) -> bool {
         let again = self.notes.get(&address).and_then(|note| note.again);
         !self.busy.contains(&Subject::Address(address)) && again.is_none_or(|again| wake.is_due(again))
     }
 
-    /// What is claimed in this term and not wanted is given back, when it is off the network.
+    /// Gives back the addresses that were claimed in this term and are no longer wanted, once they are off the
+    /// network.
     fn give_back(&self, term: &Term, clock: Timestamp, wake: &mut Wake, orders: &mut Vec<Order>) {
         for (address, claimed) in &self.claims {
             if let Claimed::There { lease: before, holder: Some(holder) } = claimed
@@ -372,7 +375,7 @@ impl Book {
         }
     }
 
-    /// Ends the heartbeats that are silent: from then on their owners can't renew them.
+    /// Ends silent heartbeats, so that their owners can't renew them any more, and puts missing ones back.
     fn end_silent(&self, clock: Timestamp, wake: &mut Wake, orders: &mut Vec<Order>) {
         for Observed { node, lease, since } in self.members.silent(wake.now) {
             if self.may_write_heartbeat(&node, since, ENDING_TURN, wake) {
@@ -388,8 +391,8 @@ impl Book {
         }
     }
 
-    /// Whether the heartbeat of another node, which has been as it is `since` then, may be written now. Each
-    /// agent before this one has a `pause` to do so.
+    /// Whether the heartbeat of another node, which may be written `since` then, may be written now by this agent.
+    /// Each agent that comes before this one has a `pause` to write it.
     fn may_write_heartbeat(&self, node: &str, since: Instant, pause: Duration, wake: &mut Wake) -> bool {
         if node == self.node || self.busy.contains(&Subject::Node(node.to_owned())) {
             return false;
@@ -398,21 +401,21 @@ impl Book {
         wake.is_due(self.again.get(node).map_or(due, |again| due.max(*again)))
     }
 
-    /// How many others should rather look after what is everybody's.
+    /// How many other agents come before this one for a task that any agent may do.
     fn turn(&self, name: &str, now: Instant) -> u32 {
         let live = self.live(now);
         let turn = order_for(name, live).iter().position(|node| *node == self.node);
         u32::try_from(turn.unwrap_or_default()).unwrap_or(u32::MAX).min(TURNS)
     }
 
-    /// The nodes whose agents live, this one among them.
+    /// The nodes whose agents are alive, including this one.
     fn live(&self, now: Instant) -> BTreeSet<&str> {
         self.members.live(now).chain([self.node.as_str()]).collect()
     }
 
     fn state(&self, address: IpAddr, term: &Term, now: Instant) -> State {
         let is_over = |holder: &Identity| match node_of_identity(holder) {
-            // None of ours; or of this node, in a term that is over.
+            // The holder is not an agent, or it is this node in a term that is over.
             None => true,
             Some(node) => node == self.node || self.members.standing(node, holder, now) == Standing::Over,
         };
@@ -442,7 +445,8 @@ impl Book {
                     free.insert(*address);
                     continue;
                 }
-                // A write whose answer was lost. Only one that was answered counts.
+                // The answer to the write of this claim was lost. Only an answered write counts, so the claim is
+                // written again.
                 State::Ours if !self.mine.contains(address) => due.push(*address),
                 State::Ours | State::Taken => {}
             }
@@ -454,7 +458,8 @@ impl Book {
                 self.claims.iter().filter_map(|(address, claimed)| Some((*address, claimed.node()?))).collect();
             for (address, order) in turns(&assignments, &self.live(wake.now), &holders, &free) {
                 let Some(turn) = order.iter().position(|node| *node == self.node) else { continue };
-                // Whoever comes before is given time from when he could begin, or was at work last.
+                // Preferred nodes get their time from when the address was free and they could begin, or from their
+                // last claim.
                 let free = self.notes.get(&address).and_then(|note| note.free).unwrap_or(wake.now).max(settled);
                 let busy = order.iter().take(turn).filter_map(|node| self.claiming.get(*node)).max();
                 let since = busy.map_or(free, |busy| free.max(*busy));
@@ -477,7 +482,7 @@ impl Book {
         }
     }
 
-    /// Removes what is nobody's and of no use any more.
+    /// Removes Leases that have no holder and are no longer needed.
     fn remove(&mut self, wake: &mut Wake, orders: &mut Vec<Order>) {
         let Some(term) = self.term.clone() else { return };
         let unassigned: Vec<IpAddr> =
@@ -510,7 +515,7 @@ impl Book {
 }
 
 impl Claimed {
-    /// The Lease, where there is one.
+    /// The Lease; `None` if it was deleted.
     fn lease(&self) -> Option<&Lease> {
         match self {
             Self::There { lease, .. } => Some(lease),
@@ -518,7 +523,7 @@ impl Claimed {
         }
     }
 
-    /// The node that holds it, or did.
+    /// The node that holds the address, or did.
     fn node(&self) -> Option<&str> {
         match self {
             Self::There { holder, .. } => holder.as_ref().and_then(node_of_identity),
@@ -543,7 +548,7 @@ mod tests {
         Identity::with(node, Role::Agent, 1)
     }
 
-    /// As the API server gives it back.
+    /// The Lease as the API server returns it.
     fn stored(mut lease: Lease, version: u64) -> Lease {
         lease.metadata.uid.get_or_insert_with(|| format!("uid-{version}"));
         lease.metadata.resource_version = Some(version.to_string());
@@ -558,7 +563,7 @@ mod tests {
         stored(lease, version)
     }
 
-    /// An agent that knows that it and another live, and who of the two should rather hold the address.
+    /// An agent and one other living agent; the test decides which of the two is the first choice for the address.
     struct Test {
         book: Book,
         begin: Instant,
@@ -591,7 +596,7 @@ mod tests {
             self.book.assign(Arc::new([(ADDRESS, assignment)].into()));
         }
 
-        /// Both live on.
+        /// Both agents renew their heartbeats.
         fn renew(&mut self, at: u64) {
             self.version += 1;
             let until = self.at(at) + HEARTBEAT.deadline;
@@ -613,13 +618,13 @@ mod tests {
             self.book.plan(self.at(at), Timestamp::UNIX_EPOCH)
         }
 
-        /// What is ordered, and whether it is held.
+        /// The kinds of the orders, and whether the address is held.
         fn ordered(&mut self, at: u64) -> (Vec<What>, bool) {
             let plan = self.plan(at);
             (plan.orders.iter().map(|order| order.what).collect(), plan.wanted.held.contains_key(&ADDRESS))
         }
 
-        /// Orders one thing, and has it carried out.
+        /// Expects exactly one order, and carries it out.
         fn carried_out(&mut self, at: u64) -> What {
             let plan = self.plan(at);
             assert_eq!(plan.orders.len(), 1, "{:?}", plan.orders);
@@ -637,10 +642,10 @@ mod tests {
     }
 
     #[test]
-    fn when_an_address_is_claimed() {
+    fn an_agent_claims_an_address_when_it_is_free_and_its_turn() {
         type Case = fn(&mut Test);
         let never = None;
-        // Whether it is the first choice; when it claims, in milliseconds.
+        // Name; whether the agent is the first choice; the case; when the agent claims, in milliseconds.
         let rows: [(&str, bool, Case, Option<u64>); 12] = [
             ("the first choice, when it has settled", true, |_| {}, Some(3000)),
             ("the second leaves it some time", false, |_| {}, Some(5000)),
@@ -703,7 +708,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_held_when_the_claim_was_answered_in_its_term() {
+    fn an_address_is_held_only_after_its_claim_was_answered_in_its_term() {
         let mut test = Test::new(true);
         let plan = test.plan(3000);
         let order = plan.orders[0].clone();
@@ -726,7 +731,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_given_back_when_it_is_off_the_network() {
+    fn an_address_is_given_back_only_when_it_is_off_the_network() {
         let mut test = Test::new(true);
         assert_eq!(test.carried_out(3000), What::Claim);
         let held = test.plan(3100).wanted.number;
@@ -741,14 +746,14 @@ mod tests {
         test.network_did(after, &[]);
         assert_eq!(test.carried_out(3500), What::GiveBack);
         assert_eq!(test.ordered(3600), (vec![], false), "it is the other's to take");
-        // And where it is nobody's any more, its claim goes.
+        // When no node is to hold the address, its claim is removed.
         test.book.assign(Arc::default());
         assert_eq!(test.carried_out(3700), What::Remove);
         assert_eq!(test.ordered(3800), (vec![], false));
     }
 
     #[test]
-    fn what_can_t_be_held_is_left_to_others_for_longer_and_longer() {
+    fn a_failing_address_is_left_to_other_nodes_for_longer_each_time() {
         let mut test = Test::new(true);
         let mut at = 3000;
         for away in [60_000, 120_000, 240_000, 480_000, 600_000, 600_000] {
@@ -765,7 +770,7 @@ mod tests {
             assert_eq!(test.ordered(at + away - 1), (vec![], false), "{away}");
             at += away;
         }
-        // Long after, that does not count any more.
+        // A long time later, earlier failures no longer count.
         at += 600_000;
         test.renew(at);
         assert_eq!(test.carried_out(at), What::Claim);
@@ -779,7 +784,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_t_be_held_is_tried_on_where_there_is_nobody_else() {
+    fn a_failing_address_is_retried_if_no_other_node_can_hold_it() {
         type Case = fn(&mut Test);
         let rows: [(&str, Case, usize); 3] = [
             ("another may hold it", |_| {}, 1),
@@ -806,11 +811,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_silent_agent_held_is_taken_after_its_heartbeat_was_ended() {
+    fn addresses_of_a_silent_agent_are_taken_after_its_heartbeat_was_ended() {
         let mut test = Test::new(true);
         test.see_claim(Some(test.other), 0);
         for at in [5000, 10_000, 15_000] {
-            // It alone lives on.
+            // Only this agent stays alive.
             let until = test.at(at) + HEARTBEAT.deadline;
             test.book.set_term(Some(Term { identity: identity(test.me), until }));
             assert_eq!(test.ordered(at), (vec![], false), "{at}");
@@ -822,12 +827,12 @@ mod tests {
         let mut renewed = Test::new(true);
         std::mem::swap(&mut renewed.book, &mut test.book);
         (renewed.begin, renewed.version) = (test.begin, 1000);
-        // It was renewed meanwhile, and this agent does not know yet: nothing is taken.
+        // The heartbeat was renewed meanwhile, and this agent does not know yet: nothing is taken.
         renewed.book.done(&order, Outcome::Changed, at);
         assert_eq!(renewed.ordered(20_500), (vec![], false));
         let again = renewed.plan(21_000).orders.remove(0);
         assert_eq!(again.what, What::End);
-        // It is over.
+        // The heartbeat is ended now.
         let ended = Box::new(stored((*again.lease).clone(), 500));
         renewed.book.done(&again, Outcome::Written(ended), renewed.at(21_100));
         assert_eq!(renewed.carried_out(21_200), What::Claim);
@@ -835,7 +840,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_and_changed_by_others_is_let_go() {
+    fn a_held_address_is_released_if_its_claim_was_changed_by_others() {
         type Case = fn(&mut Test);
         let rows: [(&str, Case); 3] = [
             ("taken", |test| test.see_claim(Some(test.other), 3200)),

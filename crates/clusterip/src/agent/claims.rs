@@ -1,6 +1,6 @@
-//! Who holds an address, as the Lease that says so.
+//! The claim: the Lease that says which agent holds an address.
 //!
-//! It is written when the holder changes, and never renewed: it counts as long as the heartbeat that it names.
+//! A claim is written when the holder changes, and never renewed: it counts as long as the heartbeat that it names.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,26 +13,27 @@ use kube::api::ObjectMeta;
 use crate::cluster::claim_lease::{ADDRESS_ANNOTATION, LABEL, name as name_of_address};
 use crate::controller::identity::{Identity, Role};
 
-/// The value of the label of these Leases.
+/// Value of the label of claims.
 pub const EXTERNAL: &str = "external";
 
-/// The name of the Lease of an address.
+/// The name of the claim of an address.
 pub fn name(address: IpAddr) -> String {
     let whole = name_of_address(address);
     format!("clusterip-external-{}", whole.strip_prefix("ip-").unwrap_or(&whole))
 }
 
-/// What such a Lease says.
+/// The content of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// The address.
+    /// The claimed address.
     pub address: IpAddr,
-    /// The agent that holds it, as long as its heartbeat names the same; nobody where it was given back.
+    /// The agent term that holds the address as long as its heartbeat names the same identity; `None` if the
+    /// address was given back.
     pub holder: Option<Identity>,
 }
 
 impl Claim {
-    /// The claim of a Lease; nothing where it is none, or none that this program can have written.
+    /// Reads a claim; `None` if the Lease is not a claim or can't have been written by this program.
     pub fn of(lease: &Lease) -> Option<Self> {
         let address = lease.metadata.annotations.as_ref()?.get(ADDRESS_ANNOTATION)?.parse().ok()?;
         if lease.metadata.name.as_deref() != Some(name(address).as_str()) {
@@ -43,18 +44,18 @@ impl Claim {
         Some(Self { address, holder })
     }
 
-    /// The node that holds it, by this claim.
+    /// The node that holds the address according to this claim.
     pub fn node(&self) -> Option<&str> {
         self.holder.as_ref().and_then(node_of)
     }
 }
 
-/// The node of an agent; nothing where it is none of ours.
+/// The node of an agent; `None` if the identity is not that of an agent.
 pub(super) fn node_of(identity: &Identity) -> Option<&str> {
     if identity.role() == Some(Role::Agent) { identity.host() } else { None }
 }
 
-/// The Lease of an address that this one holds from now on, or nobody, in the place of the one that was there.
+/// The claim that gives the address to `holder`, or to no agent, and replaces the Lease `before`.
 pub(super) fn lease(address: IpAddr, holder: Option<&Identity>, before: Option<&Lease>, clock: Timestamp) -> Lease {
     let version = |of: fn(&ObjectMeta) -> &Option<String>| before.and_then(|lease| of(&lease.metadata).clone());
     let transitions = before.map(|lease| lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0));
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_claim_is_passed_over() {
+    fn leases_that_are_not_claims_are_ignored() {
         let whole = || lease(IpAddr::from([10, 0, 9, 10]), None, None, Timestamp::UNIX_EPOCH);
         let mut named = whole();
         named.metadata.name = Some("clusterip-external-10-0-9-11".into());

@@ -1,4 +1,4 @@
-//! Which ports are open for the addresses that this node holds, kept in its firewall.
+//! Keeps the firewall of the node in line with the ports that are open on the addresses it holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,34 +10,34 @@ use tokio::time::{Instant, sleep};
 
 use super::timing::{AGAIN, REFILTERED};
 
-/// The table of nftables that is this program's alone.
+/// The nftables table that only this program uses.
 const TABLE: &str = "clusterip_external";
 
-/// What is open, and how the firewall is told.
+/// The ports that are to be open, and the firewall that enforces them.
 pub(super) struct Filter {
     firewall: Firewall,
     open: Mutex<Open>,
-    /// What the firewall shows. Who waits for it finds his own change done together with those of others.
+    /// What the firewall enforces. Changes that were made while waiting for this lock are applied together.
     shown: tokio::sync::Mutex<Shown>,
     catching_up: AtomicBool,
 }
 
-/// Which ports are to be open.
+/// The ports that are to be open, by address.
 #[derive(Clone, Default)]
 struct Open {
     ports: BTreeMap<IpAddr, BTreeSet<Port>>,
-    /// How often that has changed.
+    /// The number of changes so far.
     changes: u64,
 }
 
-/// The last change that the firewall shows, and when it was told.
+/// The last change that the firewall enforces, and when it was written.
 struct Shown {
     changes: u64,
     at: Instant,
 }
 
 impl Filter {
-    /// Nothing is open, whatever an earlier process has left.
+    /// Opens no port, and removes what an earlier process has left.
     pub(super) async fn begin() -> Result<Self, Error> {
         let firewall = Firewall::new(TABLE);
         firewall.remove().await?;
@@ -45,10 +45,10 @@ impl Filter {
         Ok(Self { firewall, open: Mutex::default(), shown, catching_up: AtomicBool::new(false) })
     }
 
-    /// Opens these ports of an address, and no others; with `None` the address is none of ours.
+    /// Opens exactly these ports of an address; `None` means that this node no longer holds the address.
     ///
-    /// Asked for what is so already, it looks after the rest, now and then: who loads a firewall of his own may
-    /// have emptied this one.
+    /// If nothing has changed, the firewall is still written again from time to time: a program that loads its own
+    /// ruleset may have emptied this table.
     pub(super) async fn set(&self, address: IpAddr, ports: Option<BTreeSet<Port>>) -> Result<(), Error> {
         let own = {
             let mut open = self.open();
@@ -64,7 +64,7 @@ impl Filter {
         self.show(own).await
     }
 
-    /// Has the firewall show what it could not be told, some time.
+    /// Retries in the background until the firewall enforces the current ports.
     pub(super) fn catch_up(self: Arc<Self>) {
         if self.catching_up.swap(true, Ordering::AcqRel) {
             return;

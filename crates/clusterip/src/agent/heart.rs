@@ -1,4 +1,5 @@
-//! The own heartbeat: what is written next, and until when the term lasts. No clock, no requests.
+//! The agent's own heartbeat: what is written next, and until when the term lasts. Uses no clock and sends no
+//! requests.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,16 +16,17 @@ use crate::cluster::claim_lease::LABEL;
 use crate::controller::identity::{Identity, Role};
 use crate::controller::lease::{Seen, Step, look, step};
 
-/// The value of the label of these Leases.
+/// Value of the label of heartbeats.
 pub const AGENT: &str = "agent";
-/// The annotation with the name of the Node.
+/// Annotation of a heartbeat with the name of its Node.
 pub const NODE_ANNOTATION: &str = "clusterip-policy/node";
-/// How long the name of a Lease may be.
+/// The maximum length of a Lease name.
 const LONGEST_NAME: usize = 253;
-/// How many of its former identities a process knows. It needs those of which a write may be under way.
+/// How many of its former identities a process remembers. It needs those under which a write may still be in
+/// flight.
 const FORMER: usize = 8;
 
-/// The name of the Lease of the agent on this node.
+/// The name of the heartbeat of the agent on this node.
 pub fn name(node: &str) -> String {
     let name = format!("clusterip-agent-{node}");
     if name.len() <= LONGEST_NAME {
@@ -32,29 +34,29 @@ pub fn name(node: &str) -> String {
     }
     let mut name = "clusterip-agent-".to_owned();
     for byte in &Sha256::digest(node.as_bytes())[..16] {
-        // Writing to a string does not fail.
+        // `write!` to a `String` never fails.
         let _ = write!(name, "{byte:02x}");
     }
     name
 }
 
-/// One unbroken time in which this agent is surely alive.
+/// One unbroken period in which this agent is certainly alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// Who it is in this term.
+    /// The identity of the agent in this term.
     pub identity: Identity,
-    /// When it ends, unless the heartbeat is renewed before.
+    /// When the term ends, unless the heartbeat is renewed before.
     pub until: Instant,
 }
 
-/// What is to be done about the heartbeat.
+/// What to do next about the heartbeat.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Beat {
-    /// It is to be read: nobody knows what it is like.
+    /// Read it: its state is unknown.
     Read,
-    /// It is to be written: replaced where it has a version, else created.
+    /// Write it: replace it if the Lease has a resource version, otherwise create it.
     Write(Box<Lease>),
-    /// Another agent of this node keeps it, and may be alive.
+    /// Wait: another agent of this node holds the heartbeat, and may be alive.
     Wait,
 }
 
@@ -65,13 +67,13 @@ enum Known {
     There(Box<Lease>),
 }
 
-/// The heartbeat of this agent.
+/// The state of this agent's heartbeat.
 pub(super) struct Heart {
     node: String,
     identity: Identity,
     former: Vec<Identity>,
     known: Known,
-    /// That of another agent of this node.
+    /// The heartbeat as it was last seen and since when, to wait for another agent of this node.
     other: Option<Seen>,
     until: Option<Instant>,
 }
@@ -85,18 +87,19 @@ impl Heart {
         Self { node: node.to_owned(), identity, former: Vec::new(), known: Known::Nothing, other: None, until: None }
     }
 
-    /// The term, if there is one now.
+    /// The current term, if there is one.
     pub(super) fn term(&self, now: Instant) -> Option<Term> {
         let until = self.until.filter(|until| now < *until)?;
         Some(Term { identity: self.identity.clone(), until })
     }
 
-    /// Until when a renewal must be known to have been carried out.
+    /// The end of the term: a renewal must be known to have been carried out by then.
     pub(super) fn until(&self) -> Option<Instant> {
         self.until
     }
 
-    /// What is next. Where the term is over, it is for good: also if a renewal that is under way is carried out.
+    /// What to do next. A term whose time is over ends for good here, even if a renewal in flight is carried out
+    /// later.
     pub(super) fn next(&mut self, now: Instant, clock: Timestamp) -> Beat {
         self.lapse_if_over(now);
         match &self.known {
@@ -112,7 +115,7 @@ impl Heart {
         }
     }
 
-    /// A write was carried out that was sent then.
+    /// Records the answer to a write that was sent at `sent`.
     pub(super) fn wrote(&mut self, lease: Lease, sent: Instant, now: Instant) {
         self.lapse_if_over(now);
         let ours = holder(&lease) == Some(&self.identity.to_string());
@@ -123,15 +126,15 @@ impl Heart {
         }
     }
 
-    /// What became of a write is not known, or what is known is old.
+    /// The outcome of a write is unknown, or the known state is outdated.
     pub(super) fn forget(&mut self) {
         self.known = Known::Nothing;
     }
 
-    /// It was read.
+    /// Records the Lease that was read.
     pub(super) fn read(&mut self, lease: Option<Lease>, now: Instant) {
         self.lapse_if_over(now);
-        // Whoever took it, or ended it, has found this agent silent for as long as it lasts.
+        // An agent that took or ended the heartbeat has seen this agent silent for the heartbeat's whole duration.
         let ours = |holder: Option<&str>| holder.is_some_and(|holder| self.may_renew(holder));
         if self.until.is_some() && lease.as_ref().is_some_and(|lease| !ours(holder(lease))) {
             self.lapse();
@@ -139,7 +142,7 @@ impl Heart {
         self.found(lease, now);
     }
 
-    /// Nothing is relied on any more.
+    /// Ends the term: the next one has another identity.
     pub(super) fn lapse(&mut self) {
         self.until = None;
         self.other = None;
@@ -148,26 +151,27 @@ impl Heart {
         self.former.truncate(FORMER);
     }
 
-    /// The Lease that gives the heartbeat back, where it may be ours.
+    /// The Lease that gives the heartbeat back, if it may belong to this process.
     pub(super) fn give_back(&self, clock: Timestamp) -> Option<Lease> {
         let Known::There(lease) = &self.known else { return None };
         let ours = holder(lease).is_some_and(|holder| self.is_ours(holder));
         ours.then(|| given_back(lease, clock))
     }
 
-    /// Whether it has to be read before it can be given back.
+    /// Whether the heartbeat has to be read before it can be given back.
     pub(super) fn is_unclear(&self) -> bool {
         self.known == Known::Nothing
     }
 
-    /// Nothing is relied on any more, where the term is over.
+    /// Ends the term if its time is over.
     pub(super) fn lapse_if_over(&mut self, now: Instant) {
         if self.until.is_some_and(|until| now >= until) {
             self.lapse();
         }
     }
 
-    /// Whether whoever lives on this node finds his heartbeat like this.
+    /// Whether a living agent of this node may renew a heartbeat with this holder: its own, or one that was put
+    /// back.
     fn may_renew(&self, holder: &str) -> bool {
         holder == self.identity.as_str() || holder == unknown(&self.node).as_str()
     }
@@ -183,7 +187,8 @@ impl Heart {
             return;
         };
         let mut spec = lease.spec.clone().unwrap_or_default();
-        // What this process held before is nobody's; and so is what was put back for whoever lives.
+        // A heartbeat of a former identity of this process is free, and so is one that was put back for the living
+        // agent.
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
         if holder != self.identity.as_str() && (self.is_ours(holder) || self.until.is_some() && self.may_renew(holder))
         {
@@ -203,12 +208,12 @@ impl Heart {
     }
 }
 
-/// Who keeps a heartbeat.
+/// The holder of a heartbeat; `None` if it was given back.
 pub(super) fn holder(lease: &Lease) -> Option<&str> {
     lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }
 
-/// A heartbeat that nobody keeps any more.
+/// The heartbeat without a holder.
 pub(super) fn given_back(lease: &Lease, clock: Timestamp) -> Lease {
     let spec = LeaseSpec {
         holder_identity: Some(String::new()),
@@ -218,13 +223,13 @@ pub(super) fn given_back(lease: &Lease, clock: Timestamp) -> Lease {
     Lease { spec: Some(spec), ..lease.clone() }
 }
 
-/// Who keeps a heartbeat that was put back: whoever lives on this node. It names none of those that were, for
-/// that would say of all others that they are over.
+/// The holder of a heartbeat that was put back: any living agent of this node. It must not name one of the node's
+/// known identities, because that would declare the terms of all others over.
 pub(super) fn unknown(node: &str) -> Identity {
     Identity::with(node, Role::Agent, 0)
 }
 
-/// A heartbeat that was missing.
+/// A new heartbeat in place of one that is missing.
 pub(super) fn put_back(node: &str, clock: Timestamp) -> Lease {
     let spec = LeaseSpec {
         holder_identity: Some(unknown(node).to_string()),
@@ -257,7 +262,7 @@ mod tests {
         Identity::with("node-1", Role::Agent, number)
     }
 
-    /// As the API server gives it back.
+    /// The Lease as the API server returns it.
     fn stored(mut lease: Lease, version: u64) -> Lease {
         lease.metadata.uid = Some("uid".to_owned());
         lease.metadata.resource_version = Some(version.to_string());
@@ -280,7 +285,7 @@ mod tests {
     }
 
     impl Test {
-        /// A term that was begun by a write sent at 0 s.
+        /// A test with a term that began with a write sent at 0 s.
         fn running() -> Self {
             let mut test = Self { heart: Heart::with("node-1", identity(1)), begin: Instant::now(), version: 0 };
             assert_eq!(test.next(0), Beat::Read);
@@ -298,7 +303,7 @@ mod tests {
             self.heart.next(self.at(seconds), Timestamp::UNIX_EPOCH)
         }
 
-        /// Writes what is to be written, with an answer so much later.
+        /// Sends the write that is due, with an answer at `answered`.
         fn write(&mut self, sent: u32, answered: u32) {
             let Beat::Write(lease) = self.next(sent) else { panic!("nothing to write") };
             self.version += 1;
@@ -321,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_a_term() {
+    fn a_term_ends_by_time_by_others_or_when_given_back() {
         type Case = fn(&mut Test);
         let rows: [(&str, u32, Case); 5] = [
             ("an answer that comes too late", 18, |test| test.write(16, 18)),
@@ -334,7 +339,8 @@ mod tests {
             let mut test = Test::running();
             case(&mut test);
             assert_eq!(test.term(at), None, "{name}");
-            // Whatever it knows to be its own is at once its own again; in another name.
+            // A heartbeat that this process recognizes as its own can be written again at once, under a new
+            // identity.
             let waits = test.next(at) == Beat::Wait;
             assert_eq!(waits, name == "another took it", "{name}");
             if !waits {
@@ -350,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_end_a_term() {
+    fn losing_the_lease_or_an_answer_does_not_end_a_term() {
         type Case = fn(&mut Test);
         let rows: [(&str, Case); 4] = [
             ("it was put back by others", |test| {
@@ -373,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn the_heartbeat_of_another_process_of_this_node_is_waited_for() {
+    fn another_process_of_this_node_is_waited_for_until_it_is_silent() {
         let mut test = Test { heart: Heart::with("node-1", identity(1)), begin: Instant::now(), version: 9 };
         for (seconds, expected) in [(0, true), (19, true), (20, false)] {
             test.heart.forget();
@@ -386,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_its_own_is_given_back() {
+    fn only_an_own_heartbeat_is_given_back() {
         let mut test = Test::running();
         let given = test.heart.give_back(Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(holder(&given), None);

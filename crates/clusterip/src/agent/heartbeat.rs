@@ -1,6 +1,6 @@
-//! The Lease that says that an agent lives.
+//! The loop that renews the heartbeat, the Lease that says that an agent is alive.
 //!
-//! What is written, and what it means, is the heart's to say: this is the loop that asks the API server.
+//! `heart` decides what is written and what an answer means; this loop sends the requests to the API server.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -21,9 +21,10 @@ use crate::cluster::failure::words;
 use crate::metrics::Metrics;
 use crate::metrics::agent::Renewal;
 
-/// How many requests a renewal may take: a write that meets another is preceded by a look.
+/// The number of requests that a renewal may take: after a conflicting write the Lease is read again.
 const TRIES: usize = 4;
-/// Keeps the heartbeat of this agent.
+
+/// Renews the heartbeat of this agent.
 pub(super) struct Heartbeat {
     leases: Api<Lease>,
     name: String,
@@ -39,22 +40,22 @@ impl Heartbeat {
         Self { leases, name: name(node), heart: Heart::new(node), term, signs, metrics }
     }
 
-    /// Tells of the term, whenever it is renewed or over.
+    /// Notifies whenever the term is renewed or ends.
     pub(super) fn subscribe(&self) -> watch::Receiver<Option<Term>> {
         self.term.subscribe()
     }
 
-    /// Renews it for ever.
+    /// Renews the heartbeat forever.
     pub(super) async fn keep(&mut self) {
         loop {
             let begin = Instant::now();
             self.signs.send_modify(|signs| signs.beat = begin);
             self.heart.lapse_if_over(begin);
             let renewed = match self.heart.until() {
-                // Whatever is under way then comes too late.
+                // An answer after the end of the term would come too late.
                 Some(until) => timeout_at(until, self.renew()).await.unwrap_or_else(|_| {
                     self.heart.forget();
-                    Err("no answer before it ended".to_owned())
+                    Err("no answer before the term ended".to_owned())
                 }),
                 None => self.renew().await,
             };
@@ -79,7 +80,8 @@ impl Heartbeat {
         }
     }
 
-    /// Gives it back, so that others need not wait for its end. Nothing may be held any more.
+    /// Gives the heartbeat back, so that other agents need not wait for its end. Call this only after all addresses
+    /// were released.
     pub(super) async fn give_back(&mut self) {
         self.heart.lapse();
         self.publish();
@@ -100,10 +102,13 @@ impl Heartbeat {
             }
             self.heart.forget();
         }
-        tracing::warn!(lease = self.name, "the heartbeat of this agent can't be given back: others wait until it ends");
+        tracing::warn!(
+            lease = self.name,
+            "the heartbeat of this agent can't be given back: other agents wait until it expires"
+        );
     }
 
-    /// Whether it was renewed; not, where another agent of this node may be alive.
+    /// Whether the heartbeat was renewed; `false` if another agent of this node may be alive.
     async fn renew(&mut self) -> Result<bool, String> {
         for _ in 0..TRIES {
             match self.heart.next(Instant::now(), Timestamp::now()) {
@@ -115,13 +120,13 @@ impl Heartbeat {
                     let read = timeout(PATIENCE, self.leases.get_opt(&self.name)).await.map_err(late)?;
                     let lease = read.map_err(|error| words(&error))?;
                     self.heart.read(lease, Instant::now());
-                    // A term that was ended by others is over at once.
+                    // If other agents have ended the term, it is over at once.
                     self.publish();
                 }
                 Beat::Write(lease) => {
                     let sent = Instant::now();
                     let parameters = PostParams::default();
-                    // Until there is an answer, nobody knows what it is like.
+                    // Until the write is answered, the state of the Lease is unknown.
                     self.heart.forget();
                     let written = timeout(PATIENCE, async {
                         match lease.resource_version() {
@@ -136,14 +141,15 @@ impl Heartbeat {
                                 return Ok(true);
                             }
                         }
-                        // Written by somebody else, or by a request that seemed to have failed; or removed.
+                        // Another writer was faster, or an earlier request of this agent succeeded although it
+                        // seemed to have failed, or the Lease was removed.
                         Err(KubeError::Api(status)) if status.code == 409 || gone(&status, &self.name) => {}
                         Err(error) => return Err(words(&error)),
                     }
                 }
             }
         }
-        Err("others write it, too".to_owned())
+        Err("other writers keep changing it".to_owned())
     }
 
     fn publish(&self) {
@@ -169,7 +175,7 @@ impl Heartbeat {
     }
 }
 
-/// Whether it is this Lease that is not there: a missing namespace answers 404 as well.
+/// Whether this Lease does not exist: a missing namespace answers 404 as well.
 fn gone(status: &kube::core::Status, name: &str) -> bool {
     status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == name)
 }
@@ -178,9 +184,9 @@ fn late(_: tokio::time::error::Elapsed) -> String {
     format!("no answer within {PATIENCE:?}")
 }
 
-/// By how much the next renewal is earlier.
+/// How much earlier the next renewal is sent.
 fn jitter() -> Duration {
-    // The standard library seeds each of them from the system's randomness.
+    // The standard library seeds each `RandomState` from the system's randomness.
     let random = RandomState::new().build_hasher().finish();
     let longest = u64::try_from(JITTER.as_millis()).unwrap_or(u64::MAX);
     Duration::from_millis(random % longest.max(1))

@@ -1,8 +1,8 @@
-//! Who holds which address, for those who look once.
+//! Which node holds which address, for a program that looks once.
 //!
-//! Whoever looks once can't tell a silent agent from a living one as the agents themselves do, by watching its
-//! heartbeat for its whole duration. He can only hold the time that stands in it against a clock: a clock that
-//! differs from the node's by more than a heartbeat lasts misleads him.
+//! A program that looks once can't watch a heartbeat for its whole duration, as agents do, to tell a silent agent
+//! from a living one. It can only compare the renewal time in the heartbeat with a clock. A clock that differs from
+//! the node's by more than the duration of a heartbeat gives wrong results.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,43 +16,43 @@ use super::heart::{holder, unknown};
 use super::timing::HEARTBEAT as TIMING;
 use crate::cluster::claim_lease::LABEL;
 
-/// The Leases of agents at one moment.
+/// The Leases of agents at one moment, as input for one look.
 #[derive(Clone, Debug, Default)]
 pub struct Holdings {
     claims: BTreeMap<IpAddr, Claim>,
     heartbeats: BTreeMap<String, Lease>,
-    /// By the clock of whoever looked.
+    /// The current time by the clock of the observer.
     now: Option<Timestamp>,
-    /// The newest time that a Lease tells of.
+    /// The newest time in any Lease.
     newest: Option<Timestamp>,
 }
 
-/// A node that holds an address, by its claim.
+/// A node that holds an address according to its claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its name.
+    /// Name of the Node.
     pub node: String,
-    /// Whether its heartbeat says that it still does.
+    /// Whether the heartbeat of the node confirms the claim.
     pub renewal: Renewal,
 }
 
-/// What a heartbeat says of a claim.
+/// What a heartbeat says about a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
-    /// The agent that claimed it has renewed it within its duration.
+    /// The agent that wrote the claim has renewed its heartbeat within the heartbeat's duration.
     Renewed,
     /// There is no heartbeat.
     Missing,
-    /// It was given back, or ended by others.
+    /// The heartbeat was given back, or ended by another agent.
     GivenBack,
-    /// Another term of an agent on that node has begun since: what was claimed before counts for nothing.
+    /// Another term of an agent on that node has begun since; claims from before no longer count.
     Replaced,
-    /// It was not renewed for longer than it lasts.
+    /// The heartbeat was not renewed within its duration.
     Silent,
 }
 
 impl Renewal {
-    /// Why the node does not hold the address any more; nothing where it does.
+    /// Why the node no longer holds the address; `None` if it does.
     pub fn problem(self) -> Option<&'static str> {
         match self {
             Self::Renewed => None,
@@ -65,12 +65,12 @@ impl Renewal {
 }
 
 impl Holdings {
-    /// None yet, at this time; where that is not known, the newest that a Lease tells of stands for it.
+    /// Starts without Leases at the time `now`; without `now`, the newest time in any Lease is used instead.
     pub fn new(now: Option<Timestamp>) -> Self {
         Self { now, ..Self::default() }
     }
 
-    /// A Lease was seen: one of an agent, or of anybody, which tells what time it was at least.
+    /// Adds a Lease. Leases of other programs count too: their times show how late it is at least.
     pub fn see(&mut self, lease: &Lease) {
         let times = lease.spec.iter().flat_map(|spec| [&spec.renew_time, &spec.acquire_time]);
         self.newest = times.flatten().map(|time| time.0).chain(self.newest).max();
@@ -90,14 +90,14 @@ impl Holdings {
         }
     }
 
-    /// Who holds an address, by its claim.
+    /// The node that holds an address according to its claim; `None` without a claim or if it was given back.
     pub fn holder(&self, address: IpAddr) -> Option<Holder> {
         let claim = self.claims.get(&address)?;
         let node = claim.node()?.to_owned();
         Some(Holder { renewal: self.renewal(claim, &node), node })
     }
 
-    /// Every address that somebody holds by a claim, and who does.
+    /// Every address that a claim gives to a node, with that node.
     pub fn all(&self) -> impl Iterator<Item = (IpAddr, Holder)> + '_ {
         self.claims.keys().filter_map(|address| Some((*address, self.holder(*address)?)))
     }
@@ -106,7 +106,8 @@ impl Holdings {
         let Some(heartbeat) = self.heartbeats.get(node) else { return Renewal::Missing };
         match holder(heartbeat) {
             None => return Renewal::GivenBack,
-            // Put back by others: it is whoever's that lives, and he has not said so yet.
+            // Other agents put the heartbeat back: it belongs to the living agent of the node, which has not
+            // renewed it yet.
             Some(holder) if holder == unknown(node).as_str() => {}
             Some(holder) if claim.holder.as_ref().is_some_and(|claimed| claimed.as_str() == holder) => {}
             Some(_) => return Renewal::Replaced,
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_heartbeat_says_of_a_claim() {
+    fn a_claim_is_renewed_missing_given_back_replaced_or_silent() {
         let (me, other) = (Identity::with("node-1", Role::Agent, 1), Identity::with("node-1", Role::Agent, 2));
         let address = IpAddr::from([10, 0, 9, 10]);
         let own = |second| Some(heartbeat(&me, second));

@@ -1,4 +1,5 @@
-//! The network of a Linux node: addresses on an interface, told to the neighbours, and their ports let through.
+//! The network of a Linux node: adds addresses to an interface, announces them to the neighbours, and opens their
+//! ports.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,22 +12,22 @@ use super::assignments::Protocol;
 use super::filter::Filter;
 use super::network::{Held, Network};
 
-/// The network of this node.
+/// Implements [`Network`] for the interface of this node.
 pub struct LinuxNetwork {
-    /// The name of the interface, where one is given.
+    /// The name of the interface, if the user gave one.
     named: Option<String>,
-    /// As it was found last: it may go, and come again as another.
+    /// The interface as it was last found: it may be removed and created again with another index.
     interface: Mutex<Interface>,
     announcer: Announcer,
     filter: Arc<Filter>,
 }
 
 impl LinuxNetwork {
-    /// The interface of this name, or that of the default route. What an earlier process has left behind on it
-    /// is removed: nobody knows whether this node may still hold it.
+    /// Finds the interface of this name, or that of the default route. Removes the addresses that an earlier
+    /// process has left on it, because this node may no longer hold them.
     ///
     /// # Errors
-    /// Where there is no such interface, or a right is missing.
+    /// If there is no such interface, or a permission is missing.
     pub async fn begin(named: Option<&str>) -> Result<Self, Error> {
         let interface = Interface::find(named).await?;
         let left = interface.held().await?;
@@ -34,11 +35,17 @@ impl LinuxNetwork {
             interface.release(*address).await?;
         }
         let filter = Filter::begin().await?;
-        tracing::info!(interface = interface.name(), removed = left.len(), "external addresses are held here");
+        tracing::info!(
+            interface = interface.name(),
+            removed = left.len(),
+            "external addresses are added to this interface"
+        );
         match lenient_arp(interface.name()) {
-            Ok(Some(lenient)) => tracing::warn!(reason = %lenient, "not the holder alone answers for an address"),
+            Ok(Some(lenient)) => {
+                tracing::warn!(reason = %lenient, "other nodes than the holder may answer ARP requests for an address");
+            }
             Ok(None) => {}
-            Err(error) => tracing::warn!(%error, "whether kube-proxy needs strictARP is not known"),
+            Err(error) => tracing::warn!(%error, "can't determine whether kube-proxy needs strictARP"),
         }
         let (announcer, interface) = (Announcer::open()?, Mutex::new(interface));
         Ok(Self { named: named.map(str::to_owned), interface, announcer, filter: Arc::new(filter) })
@@ -48,13 +55,13 @@ impl LinuxNetwork {
         self.interface.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The interface that is there in the place of one that is gone.
+    /// Finds the interface that replaces one that is gone.
     async fn found_again(&self, gone: &Interface) -> Result<Interface, Error> {
         let found = Interface::find(self.named.as_deref()).await?;
         let mut known = self.interface.lock().unwrap_or_else(PoisonError::into_inner);
-        // Others, for other addresses, find it at the same time.
+        // Calls for other addresses may find the new interface at the same time.
         if known.is_same(gone) && !found.is_same(gone) {
-            tracing::warn!(interface = found.name(), "the interface was gone, and is another one now");
+            tracing::warn!(interface = found.name(), "the interface was replaced by another one: using that");
             *known = found.clone();
         }
         Ok(found)
@@ -75,7 +82,7 @@ impl Network for LinuxNetwork {
         ports: &BTreeSet<(Protocol, u16)>,
         until: Instant,
     ) -> Result<Held, Self::Error> {
-        // First the firewall: no port is open for a moment that is not to be.
+        // The firewall goes first, so that a port that is not to be open is never open, not even for a moment.
         self.filter.set(address, Some(ports.iter().copied().map(port).collect())).await?;
         let interface = self.interface();
         let found = match self.put(&interface, address, until).await {
@@ -90,13 +97,14 @@ impl Network for LinuxNetwork {
 
     async fn release(&self, address: IpAddr) -> Result<(), Self::Error> {
         match self.interface().release(address).await {
-            // All that was on it has gone with it.
+            // If the interface is gone, so are all its addresses.
             Ok(()) | Err(Error::NoInterface(_)) => {}
             Err(error) => return Err(error),
         }
-        // It is not here any more, whatever becomes of the firewall: others must not wait for that.
+        // The address is no longer on this node, whether or not the firewall was updated: other nodes must not wait
+        // for that.
         if let Err(error) = self.filter.set(address, None).await {
-            tracing::warn!(%address, %error, "the firewall still knows an address that is not here any more");
+            tracing::warn!(%address, %error, "the firewall still has the ports of an address that was released");
             Arc::clone(&self.filter).catch_up();
         }
         Ok(())

@@ -12,37 +12,37 @@ use super::timing::{FORGOTTEN, HEARTBEAT, MISSING};
 use super::version::Version;
 use crate::controller::identity::Identity;
 
-/// What is known of a term that somebody claimed addresses in.
+/// What is known of a term in which an agent claimed addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It goes on, as far as was observed.
+    /// The term goes on, as far as was observed.
     Alive,
-    /// Nothing was heard of it for as long as it lasts: it may be ended.
+    /// The heartbeat was not renewed for its whole duration: any agent may end it.
     Silent,
-    /// It is over, for good.
+    /// The term is over, for good.
     Over,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Keeper {
-    /// This one renews it.
+    /// The agent with this identity renews the heartbeat.
     Kept(Identity),
-    /// It was given back, or ended.
+    /// The heartbeat was given back, or ended.
     Nobody,
-    /// There is no Lease. It may have been deleted by hand, and come again: as long as nobody has seen one
-    /// version of it for its whole duration, this one may live.
+    /// There is no Lease. It may have been deleted by hand and created again: as long as no agent has seen one
+    /// version of it for its whole duration, its owner may be alive.
     Absent,
-    /// There was none, and it was put back: it is whoever's that lives, if he does.
+    /// The heartbeat was missing and was put back: it belongs to the living agent of the node, if there is one.
     Unknown,
 }
 
 #[derive(Clone, Debug)]
 struct Member {
     keeper: Keeper,
-    /// Its Lease, where there is one.
+    /// The Lease, if there is one.
     lease: Option<Box<Lease>>,
     duration: Duration,
-    /// Since when it has been seen as it is.
+    /// When the heartbeat was first seen in this state.
     since: Instant,
 }
 
@@ -52,12 +52,12 @@ impl Member {
     }
 }
 
-/// A heartbeat that is to be written, or removed, as it was seen.
+/// A heartbeat that is to be written or removed, in the version that was seen.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Observed {
     pub(super) node: String,
     pub(super) lease: Box<Lease>,
-    /// Since when this could be done.
+    /// Since when the heartbeat may be written or removed.
     pub(super) since: Instant,
 }
 
@@ -65,18 +65,18 @@ pub(super) struct Observed {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Missing {
     pub(super) node: String,
-    /// Since when it should have come again by itself.
+    /// When the owner should have created the heartbeat again.
     pub(super) since: Instant,
 }
 
-/// All heartbeats.
+/// The heartbeats of all nodes, by Node name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Members {
     by_node: BTreeMap<String, Member>,
 }
 
 impl Members {
-    /// One was seen.
+    /// Adds or updates the heartbeat of a Lease.
     pub(super) fn see(&mut self, lease: &Lease, now: Instant) {
         let Some(node) = node_of(lease) else { return };
         let version = Version::of(lease);
@@ -101,7 +101,8 @@ impl Members {
         self.by_node.insert(node.to_owned(), member);
     }
 
-    /// One was deleted. Whoever stops by himself gives it back instead: this one may live.
+    /// Records that a heartbeat was deleted. An agent that stops gives its heartbeat back instead, so the owner may
+    /// be alive.
     pub(super) fn gone(&mut self, lease: &Lease, now: Instant) {
         let Some(member) = node_of(lease).and_then(|node| self.by_node.get_mut(node)) else { return };
         let same = |known: &Lease| Version::of(known).uid == Version::of(lease).uid;
@@ -110,7 +111,7 @@ impl Members {
         }
     }
 
-    /// These are all that there are.
+    /// Replaces what is known by a complete list of Leases.
     pub(super) fn only(&mut self, leases: &[Lease], now: Instant) {
         for lease in leases {
             self.see(lease, now);
@@ -123,7 +124,7 @@ impl Members {
         }
     }
 
-    /// Somebody claims an address who has no heartbeat: it is waited for from now on.
+    /// Waits from now on for the heartbeat of a node that claims an address without having one.
     pub(super) fn expect(&mut self, node: &str, now: Instant) {
         if !self.by_node.contains_key(node) {
             let member = Member { keeper: Keeper::Absent, lease: None, duration: MISSING, since: now };
@@ -131,12 +132,12 @@ impl Members {
         }
     }
 
-    /// Those that have no heartbeat matter to nobody, but for these.
+    /// Forgets the nodes without a heartbeat, except for the `wanted` ones.
     pub(super) fn forget_absent_but(&mut self, wanted: impl Fn(&str) -> bool) {
         self.by_node.retain(|node, member| member.lease.is_some() || wanted(node));
     }
 
-    /// What is known of this term of the agent on this node.
+    /// What is known of the term with this identity on this node.
     pub(super) fn standing(&self, node: &str, identity: &Identity, now: Instant) -> Standing {
         let Some(member) = self.by_node.get(node) else { return Standing::Silent };
         match &member.keeper {
@@ -147,13 +148,13 @@ impl Members {
         }
     }
 
-    /// The nodes whose agents live.
+    /// The nodes whose agents are alive.
     pub(super) fn live(&self, now: Instant) -> impl Iterator<Item = &str> {
         let lives = move |member: &Member| matches!(member.keeper, Keeper::Kept(_)) && now < member.silent_from();
         self.by_node.iter().filter(move |(_, member)| lives(member)).map(|(node, _)| node.as_str())
     }
 
-    /// Those that are silent, and not ended yet.
+    /// The heartbeats that are silent and not yet ended.
     pub(super) fn silent(&self, now: Instant) -> impl Iterator<Item = Observed> {
         let silent = move |member: &Member| {
             matches!(member.keeper, Keeper::Kept(_) | Keeper::Unknown) && now >= member.silent_from()
@@ -161,15 +162,15 @@ impl Members {
         self.observed(silent, Member::silent_from)
     }
 
-    /// Those that are missing, and should have come again. To make one as it was ends nothing: whoever keeps it
-    /// goes on, and whoever does not is seen to be silent.
+    /// The heartbeats that are missing although their owners had time to create them again. Creating one again ends
+    /// nothing: a living owner goes on renewing it, and a dead owner is then seen to be silent.
     pub(super) fn missing(&self, now: Instant) -> impl Iterator<Item = Missing> {
         let missing = move |member: &Member| member.keeper == Keeper::Absent && now >= member.silent_from();
         let these = self.by_node.iter().filter(move |(_, member)| missing(member));
         these.map(|(node, member)| Missing { node: node.clone(), since: member.silent_from() })
     }
 
-    /// Those that nobody has kept for so long that nobody is likely to.
+    /// The heartbeats that have had no holder for so long that they are not likely to get one.
     pub(super) fn forgotten(&self, now: Instant) -> impl Iterator<Item = Observed> {
         let old = move |member: &Member| now >= member.since + FORGOTTEN;
         let forgotten = move |member: &Member| member.keeper == Keeper::Nobody && old(member);
@@ -187,7 +188,7 @@ impl Members {
         })
     }
 
-    /// When the next falls silent, if nothing is heard of it, or is forgotten.
+    /// When the next heartbeat becomes silent if it is not renewed, or becomes old enough to be removed.
     pub(super) fn next_change(&self, now: Instant) -> Option<Instant> {
         let change = |member: &Member| match member.keeper {
             Keeper::Nobody => member.since + FORGOTTEN,
@@ -200,7 +201,7 @@ impl Members {
 impl Member {
     fn go(&mut self, now: Instant) {
         self.lease = None;
-        // What was given back before is over, whether it is there or not.
+        // A term that was given back is over, whether its Lease exists or not.
         if matches!(self.keeper, Keeper::Kept(_) | Keeper::Unknown) {
             self.keeper = Keeper::Absent;
             self.since = now;
@@ -209,7 +210,7 @@ impl Member {
     }
 }
 
-/// The Node that a heartbeat is of; nothing where this program can't have written it.
+/// The Node of a heartbeat; `None` if this program can't have written the Lease.
 pub(super) fn node_of(lease: &Lease) -> Option<&str> {
     let node = lease.metadata.annotations.as_ref()?.get(NODE_ANNOTATION)?;
     (lease.metadata.name.as_deref()? == name(node)).then_some(node)
@@ -247,12 +248,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_term() {
+    fn a_term_is_alive_silent_or_over_by_its_heartbeat() {
         use Standing::{Alive, Over, Silent};
         type Step = (u64, fn(&mut Members, Instant));
         let first: Step = (0, |members, now| members.see(&lease(1, 1), now));
         let gone: Step = (5, |members, now| members.gone(&lease(1, 1), now));
-        // At 19 s and at 20 s: of the first term, whether the node lives, is to be ended, or to be put back.
+        // The `Seen` at 19 s and at 20 s: standing of the first term; whether the node is alive; whether the
+        // heartbeat is to be ended; whether it is to be put back.
         type Seen = (Standing, bool, bool, bool);
         let rows: [(&str, Vec<Step>, Seen, Seen); 11] = [
             ("nothing", vec![], (Silent, false, false, false), (Silent, false, false, false)),
@@ -335,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_heartbeat_is_waited_for_as_long_as_somebody_asks() {
+    fn a_node_without_heartbeat_is_missing_after_a_wait_until_it_is_forgotten() {
         let begin = Instant::now();
         let mut members = Members::default();
         members.expect("a", begin);
@@ -349,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_that_nobody_keeps_is_forgotten() {
+    fn a_heartbeat_without_holder_is_removed_when_it_is_old() {
         let begin = Instant::now();
         let mut members = Members::default();
         members.see(&lease(NOBODY, 2), begin);

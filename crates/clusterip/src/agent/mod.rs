@@ -1,42 +1,46 @@
-//! External addresses on nodes: which of them this one holds, so that each is held once.
+//! External addresses on nodes: the agent of each node decides which addresses its node holds, so that exactly one
+//! node holds each address.
 //!
-//! # How it is agreed
-//! - Every agent keeps a Lease, its heartbeat ([`heartbeat`]), and renews it. For every address there is
-//!   one more, its claim ([`claims`]), that names who holds it. A claim counts as long as the heartbeat of
-//!   its holder does, so nothing is written for an address until its holder changes.
-//! - An agent has a *term*: one unbroken time of being surely alive, with an identity of its own. A claim names
-//!   that identity. A term that has lapsed never comes back: what was claimed in it has to be claimed anew.
-//! - Who should hold an address is computed by everybody alike ([`rendezvous`], [`shares`]). That is a matter
-//!   of order alone: who holds it is what the claim says.
+//! # How agents agree
+//! - Every agent keeps a Lease, its heartbeat ([`heartbeat`]), and renews it. Every address has another Lease, its
+//!   claim ([`claims`]), which names the holder. A claim counts as long as the heartbeat of its holder does, so an
+//!   address causes no writes until its holder changes.
+//! - A *term* is one unbroken period in which an agent is certainly alive. Each term has an identity of its own,
+//!   and a claim names that identity. A term that has lapsed never comes back: the agent must claim its addresses
+//!   again in its next term.
+//! - Every agent computes the same preferred holder for an address ([`rendezvous`], [`shares`]). That only orders
+//!   who tries first; the claim alone says who holds the address.
 //!
 //! # Promises
-//! - At no time do two agents hold the same address. An agent holds one only after its own write of
-//!   the claim was answered, and lets go of all of them before its term ends, which it counts from before the
-//!   renewal was *sent*, on a clock that never jumps.
-//! - A claim is only taken from a holder whose term is over: he gave his heartbeat back, or he was seen
-//!   to be silent for its whole duration and somebody has *ended* it, with a write that the API server
-//!   refuses if he renewed it meanwhile. From then on he can't renew it, either. Nobody's clock is trusted
-//!   and no watch needs to be up to date; all writes name the version that they replace.
-//! - A living holder keeps what it holds, as long as it may: nothing moves because a node joins. New addresses
-//!   go to who has the fewest.
-//! - What the network of a node can't hold is left to others for a while, if there are any; where nobody can hold
-//!   it, it changes hands ever more seldom.
-//! - Leases that are deleted by hand are made again by who holds the address, and nobody takes that for a
-//!   death: a heartbeat that does not come again is put back by others, and then ended if it stays silent.
+//! - Two agents never hold the same address at the same time. An agent holds an address only after the API server
+//!   has answered its own write of the claim. It releases all addresses before its term ends. The term is counted
+//!   from before the renewal was *sent*, on a clock that never jumps.
+//! - An agent takes over a claim only from a holder whose term is over. A term is over when its agent gave the
+//!   heartbeat back, or when the agent was silent for the whole duration of its heartbeat and another agent *ended*
+//!   that heartbeat, with a write that the API server refuses if the owner renewed the heartbeat meanwhile. After
+//!   that the owner can't renew the heartbeat either. The protocol trusts no agent's clock and needs no watch to be
+//!   up to date; every write names the version that it replaces.
+//! - A living holder keeps its addresses as long as it may hold them: no address moves because a node joins. New
+//!   addresses go to the node with the fewest.
+//! - An address that the network of a node can't hold is left to other nodes for a while, if there are any. If no
+//!   node can hold the address, it changes hands ever more rarely.
+//! - A Lease that was deleted by hand is created again by the holder of the address, and no agent takes the
+//!   deletion for a death. If a deleted heartbeat does not come back, another agent puts it back, and ends it if it
+//!   stays silent.
 //!
-//! What it can't promise: a machine that is suspended stops this process and its clock together. Whoever
-//! wakes up holds what it held until its next renewal, which is refused. And a claim that is deleted by hand is
-//! nobody's to an agent that starts before its holder has made it again.
+//! What this can't promise: suspending a machine stops this process and its clock together. After it wakes up, the
+//! agent holds what it held until its next renewal, which is refused. And if a claim is deleted by hand, an agent
+//! that starts before the holder has created the claim again considers the address free.
 //!
 //! # What it costs
-//! At rest an agent sends its renewal every 5 s, and nothing else, however many addresses there are. Every
-//! agent watches the heartbeats of all: what the API server sends grows with the square of their number, so
-//! in a large cluster agents should run where addresses may be held, and nowhere else.
+//! At rest an agent sends one renewal every 5 s and nothing else, however many addresses there are. Every agent
+//! watches the heartbeats of all agents, so the traffic from the API server grows with the square of their number.
+//! In a large cluster, run agents only on the nodes that may hold addresses.
 //!
-//! # The rooms
-//! `heart` and `book` decide, without a clock and without requests: the one about the own heartbeat, the
-//! other about everything else, with `members` as what is known of others; what comes of it is a `plan`.
-//! [`run`] is the loop around them, `wire` does to the [`network`] what they say.
+//! # Modules
+//! `heart` and `book` decide without a clock and without requests: `heart` about the agent's own heartbeat, `book`
+//! about everything else. `members` is what is known of other agents, and a `plan` is the decision of `book`.
+//! [`run`] is the loop around them, and `wire` applies a plan to the [`network`].
 
 pub mod assignments;
 mod book;

@@ -1,4 +1,4 @@
-//! What an agent needs of the network of its node.
+//! The interface between an agent and the network of its node.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -9,23 +9,23 @@ use tokio::time::Instant;
 
 use super::assignments::Protocol;
 
-/// What was found of an address that was to be held.
+/// Whether holding an address added it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// It was not there, and is now: the neighbours do not know yet.
+    /// The address was missing and has been added: the neighbours do not know yet.
     Came,
-    /// It was there, and stays.
+    /// The address was there and stays.
     Stayed,
 }
 
-/// The network of a node. What fails is tried again; none of these may take long, and one that does is given up.
+/// The network of a node. A failed call is tried again. No call may take long: one that does is cancelled.
 pub trait Network: Send + Sync + 'static {
-    /// Why it could not be done.
+    /// Why a call failed.
     type Error: Error + Send + Sync + 'static;
 
-    /// Has the address on this node with these ports open until then, or until it is released: also when
-    /// nobody asks again. Asked of one that is there already, it prolongs it and changes the ports; of one that
-    /// somebody else has removed meanwhile, it puts it back.
+    /// Holds the address on this node with these ports open until `until`, or until it is released, even if it is
+    /// not called again. For an address that is there already, the call extends the time and replaces the ports; if
+    /// another program has removed the address meanwhile, the call adds it again.
     fn hold(
         &self,
         address: IpAddr,
@@ -33,10 +33,10 @@ pub trait Network: Send + Sync + 'static {
         until: Instant,
     ) -> impl Future<Output = Result<Held, Self::Error>> + Send;
 
-    /// Has the address on this node no more. Asked of one that is not there, it does nothing.
+    /// Removes the address from this node. If the address is not there, the call does nothing.
     fn release(&self, address: IpAddr) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Tells the neighbours where the address is: after it came to this node, and some more times, as a neighbour
-    /// may miss one.
+    /// Tells the neighbours that the address is at this node. The agent announces an address after it was added,
+    /// and again some more times, because a neighbour may miss an announcement.
     fn announce(&self, address: IpAddr) -> impl Future<Output = Result<(), Self::Error>> + Send;
 }

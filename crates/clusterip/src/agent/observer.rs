@@ -1,4 +1,4 @@
-//! Who holds which address, for those who only look.
+//! Which node holds which address, for a program that watches the Leases without being an agent.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use super::heart::AGENT;
 use super::members::{Members, Standing};
 use crate::cluster::claim_lease::LABEL;
 
-/// The Leases of agents, as they were observed.
+/// What the Leases of agents have shown over time.
 #[derive(Default)]
 pub struct Observer {
     members: Members,
@@ -19,12 +19,12 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// The labels of the Leases that have to be watched.
+    /// The label selector of the Leases to watch.
     pub fn labels() -> String {
         format!("{LABEL} in ({EXTERNAL},{AGENT})")
     }
 
-    /// One was seen.
+    /// Adds or updates a Lease.
     pub fn see(&mut self, lease: &Lease, now: Instant) {
         self.members.see(lease, now);
         if let Some(claim) = Claim::of(lease) {
@@ -32,7 +32,7 @@ impl Observer {
         }
     }
 
-    /// One was deleted.
+    /// Records that a Lease was deleted.
     pub fn gone(&mut self, lease: &Lease, now: Instant) {
         self.members.gone(lease, now);
         if let Some(claim) = Claim::of(lease) {
@@ -40,26 +40,26 @@ impl Observer {
         }
     }
 
-    /// These are all that there are.
+    /// Replaces what is known by a complete list of Leases.
     pub fn only(&mut self, leases: &[Lease], now: Instant) {
         self.members.only(leases, now);
         self.claims = leases.iter().filter_map(Claim::of).map(|claim| (claim.address, claim)).collect();
     }
 
-    /// The node that holds an address, if its agent lives.
+    /// The node that holds an address; `None` if the address is free or its holder is not known to be alive.
     pub fn holder(&self, address: IpAddr, now: Instant) -> Option<&str> {
         let claim = self.claims.get(&address)?;
         let (node, identity) = (claim.node()?, claim.holder.as_ref()?);
         (self.members.standing(node, identity, now) == Standing::Alive).then_some(node)
     }
 
-    /// Every address that is held, and the node that holds it.
+    /// Every address that is held, with the node that holds it.
     pub fn holders(&self, now: Instant) -> BTreeMap<IpAddr, String> {
         let holder = |address: &IpAddr| Some((*address, self.holder(*address, now)?.to_owned()));
         self.claims.keys().filter_map(holder).collect()
     }
 
-    /// When an agent falls silent next, if nothing is heard of it.
+    /// When the state of an agent next changes if nothing is heard of it.
     pub fn next_change(&self, now: Instant) -> Option<Instant> {
         self.members.next_change(now)
     }

@@ -1,4 +1,4 @@
-//! What an agent is to do: what its network is to be like, and what is to be written; and what came of it.
+//! The plan of an agent: the desired state of its network and the Leases to write, and the outcome of both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,83 +8,85 @@ use tokio::time::Instant;
 
 use super::assignments::Protocol;
 
-/// An address that is held: the ports, and until when.
+/// The ports of an address that is held, and the time until which it is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hold {
     pub(super) ports: BTreeSet<(Protocol, u16)>,
     pub(super) until: Instant,
 }
 
-/// What the network is to be like. Nothing else is held.
+/// The desired state of the network: these addresses are held, and no others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// Which of the plans it is of.
+    /// The number of this desired state: it grows with each change.
     pub(super) number: u64,
     pub(super) held: BTreeMap<IpAddr, Hold>,
 }
 
-/// What the network is like.
+/// The observed state of the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Present {
-    /// The last plan that it knows of.
+    /// The number of the last desired state that the network has begun to carry out. What that state no longer
+    /// holds is either released or still in `addresses`.
     pub(super) number: u64,
-    /// The addresses that may be there.
+    /// The addresses that may be on the network.
     pub(super) addresses: BTreeSet<IpAddr>,
-    /// Those that can't be held, as was tried often enough.
+    /// The addresses that could not be held after enough tries.
     pub(super) failing: BTreeSet<IpAddr>,
 }
 
-/// What an order is about. There is one at a time about each.
+/// The subject of an order. At most one order for each is in flight.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Subject {
     Address(IpAddr),
     Node(String),
 }
 
-/// Something to be written.
+/// A Lease to write.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Order {
     pub(super) subject: Subject,
     pub(super) what: What,
-    /// The Lease to be written: with a version in its place, without one created. Or to be removed.
+    /// The Lease to replace, if it has a resource version, or else to create. For [`What::Remove`], the Lease to
+    /// delete.
     pub(super) lease: Box<Lease>,
 }
 
-/// Why something is written.
+/// The reason of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     /// This agent takes an address.
     Claim,
-    /// It gives one back.
+    /// This agent gives an address back.
     GiveBack,
-    /// A claim, or a heartbeat, that is nobody's is deleted.
+    /// A claim or a heartbeat without a holder is deleted.
     Remove,
-    /// A heartbeat that is silent is ended.
+    /// A silent heartbeat is ended.
     End,
-    /// One that is missing is put back.
+    /// A missing heartbeat is put back.
     PutBack,
 }
 
-/// What came of an order.
+/// The outcome of an order.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Outcome {
-    /// It was carried out.
+    /// The order was carried out.
     Written(Box<Lease>),
-    /// The Lease is not there any more.
+    /// The Lease no longer exists.
     Gone,
-    /// It is another than it was seen as.
+    /// The Lease was changed since it was seen.
     Changed,
-    /// It may not have been carried out.
+    /// The order may or may not have been carried out.
     Unclear,
 }
 
-/// What is to be done now.
+/// What to do now.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
     pub(super) wanted: Wanted,
     pub(super) orders: Vec<Order>,
-    /// The addresses that are left to other nodes from now on, because this one can't hold them.
+    /// The addresses that are left to other nodes from now on, because this node can't hold them.
     pub(super) given_up: Vec<IpAddr>,
-    /// When there will be more, if nothing happens before.
+    /// When to plan again if nothing happens before.
     pub(super) wake: Option<Instant>,
 }

@@ -1,17 +1,18 @@
-//! Which node should rather hold an address than another: rendezvous hashing.
+//! Rendezvous hashing: the order in which nodes are preferred for an address.
 //!
-//! The weight of a node for an address is a hash of both alone, so whoever knows the same nodes finds the
-//! same order, whatever he knew before; a node that leaves changes nothing between the others.
+//! The weight of a node for an address is a hash of the two alone. Agents that know the same nodes therefore
+//! compute the same order, whatever they knew before, and a node that leaves does not change the order of the
+//! others.
 //!
-//! The hash is SipHash-2-4 with a key of zeros over the octets of the address, their number before them, and
-//! the node's name. Agents of several releases run side by side during an upgrade: it must never change.
+//! The hash is SipHash-2-4 with a key of zeros, over the number of octets of the address, the octets, and the
+//! node's name. Agents of several releases run side by side during an upgrade, so the hash must never change.
 
 use std::hash::Hasher;
 use std::net::IpAddr;
 
 use siphasher::sip::SipHasher24;
 
-/// How much an address belongs to a node.
+/// The weight of a node for a key.
 fn weight(key: &[u8], node: &str) -> u64 {
     let mut hasher = SipHasher24::new();
     hasher.write(&(key.len() as u64).to_le_bytes());
@@ -22,12 +23,12 @@ fn weight(key: &[u8], node: &str) -> u64 {
 
 fn by_weight<'a>(key: &[u8], nodes: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut weighed: Vec<(u64, &str)> = nodes.into_iter().map(|node| (weight(key, node), node)).collect();
-    // The heaviest first; of two that weigh the same the first by name.
+    // The heaviest node comes first; equal weights are ordered by name.
     weighed.sort_unstable_by(|(one, a), (other, b)| other.cmp(one).then_with(|| a.cmp(b)));
     weighed.into_iter().map(|(_, node)| node).collect()
 }
 
-/// The nodes in the order in which they should hold this address.
+/// The nodes in the order in which they are preferred for this address.
 pub fn order<'a>(address: IpAddr, nodes: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     match address {
         IpAddr::V4(address) => by_weight(&address.octets(), nodes),
@@ -35,7 +36,7 @@ pub fn order<'a>(address: IpAddr, nodes: impl IntoIterator<Item = &'a str>) -> V
     }
 }
 
-/// The nodes in the order in which they should look after what belongs to this name.
+/// The nodes in the order in which they look after the Lease with this name.
 pub(super) fn order_for<'a>(name: &str, nodes: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     by_weight(name.as_bytes(), nodes)
 }
@@ -66,7 +67,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn who_leaves_changes_nothing_between_the_others(
+        fn a_node_that_leaves_does_not_change_the_order_of_the_others(
             address in any::<IpAddr>(),
             nodes in prop::collection::btree_set("[a-z]{1,8}", 1..8),
             leaving in any::<prop::sample::Index>(),

@@ -1,4 +1,4 @@
-//! The loop of an agent: what is seen goes into the book, what it orders goes out.
+//! The event loop of an agent: it passes what it sees to `book`, and carries out the plans.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -31,29 +31,30 @@ use crate::cluster::failure::{chain, words};
 use crate::cluster::pauses::Pauses;
 use crate::metrics::Metrics;
 
-/// An agent: what holds addresses on one node.
+/// An agent, which holds external addresses on one node.
 pub struct Agent<N> {
-    /// Reaches the API server.
+    /// The client for reading and writing Leases.
     pub client: Client,
-    /// Another one, with connections of its own, for the heartbeat and for what is heard of others. Of those
-    /// that many claims go through, each may have broken unnoticed, and cost the time of a request to find out.
+    /// A second client, with connections of its own, for the heartbeat and for watching other agents. A connection
+    /// that many claims go through may break unnoticed, and it costs the time limit of a request to find out.
     pub heartbeat: Client,
-    /// Where the Leases are.
+    /// Namespace of the Leases.
     pub namespace: String,
-    /// The name of this Node.
+    /// Name of this Node.
     pub node: String,
-    /// What is to be held by whom. The first value is taken for all there is: it must be complete.
+    /// The desired addresses and the nodes that may hold them. The first value must be complete: the agent takes it
+    /// for all that there is.
     pub assignments: watch::Receiver<Arc<Assignments>>,
-    /// The network of this node. Nothing is left on it of whoever was here before.
+    /// The network of this node. It must hold no address of an earlier process.
     pub network: N,
-    /// Where it is measured.
+    /// The agent's metrics.
     pub metrics: Arc<Metrics>,
 }
 
 impl<N: Network> Agent<N> {
-    /// Works until `shutdown`; then everything is let go, so that others take it at once.
+    /// Runs until `shutdown` completes; then releases all addresses, so that other nodes can take them at once.
     ///
-    /// `signs` tells how it is.
+    /// `signs` reports the state of the agent to its probes.
     pub async fn run(self, signs: watch::Sender<Signs>, shutdown: impl Future<Output = ()>) {
         let leases: Api<Lease> = Api::namespaced(self.client, &self.namespace);
         let watched: Api<Lease> = Api::namespaced(self.heartbeat, &self.namespace);
@@ -84,7 +85,7 @@ impl<N: Network> Agent<N> {
                 tokio::select! {
                     biased;
                     () = &mut shutdown => {}
-                    // The network first: when time is over, it is over.
+                    // The network comes first: an expired hold must be released in time.
                     () = &mut work => {}
                     () = &mut keep => {}
                     () = &mut sit => {}
@@ -97,7 +98,9 @@ impl<N: Network> Agent<N> {
                 }
             });
             if off.await.is_err() {
-                tracing::warn!("not all addresses could be let go: others take them when the heartbeat has ended");
+                tracing::warn!(
+                    "not all addresses could be released: other nodes take them over when the heartbeat expires"
+                );
                 return;
             }
         }
@@ -108,7 +111,7 @@ impl<N: Network> Agent<N> {
 type Writing = Pin<Box<dyn Future<Output = (Order, Outcome)> + Send>>;
 type Events = BoxStream<'static, Result<Event<Lease>, watcher::Error>>;
 
-/// Where everything comes together.
+/// The state of the event loop.
 struct Desk {
     own: String,
     leases: Api<Lease>,
@@ -120,9 +123,9 @@ struct Desk {
     wanted: watch::Sender<Wanted>,
     signs: watch::Sender<Signs>,
     metrics: Arc<Metrics>,
-    /// What a list has shown so far.
+    /// The Leases of a list that is still being received.
     listing: Vec<Lease>,
-    /// When the own heartbeat came by the watch last, or none was to be expected.
+    /// When the watch last delivered this agent's own heartbeat, or none was to be expected.
     heard: Instant,
 }
 
@@ -130,13 +133,15 @@ impl Desk {
     async fn sit(&mut self) {
         let mut writing: FuturesUnordered<Writing> = FuturesUnordered::new();
         let mut events = self.events();
-        // Nobody may change the assignments any more, and still everything else goes on.
+        // The sender of the assignments may go away; everything else still goes on.
         let mut followed = true;
         loop {
             let now = Instant::now();
             let wake = self.plan(now, &mut writing);
             if self.is_deaf(now) {
-                tracing::warn!("the own heartbeat is missing from the watch of leases, which is begun anew");
+                tracing::warn!(
+                    "the watch of leases does not deliver the heartbeat of this agent: restarting the watch"
+                );
                 self.heard = now;
                 events = self.events();
             }
@@ -154,20 +159,20 @@ impl Desk {
         }
     }
 
-    /// Puts everything out of hand; what is held is let go.
+    /// Stops planning, and waits until all held addresses are released.
     async fn leave(&mut self) {
         self.book.stop();
         let plan = self.book.plan(Instant::now(), Timestamp::now());
         let number = plan.wanted.number;
         self.wanted.send_replace(plan.wanted);
-        // It is told whatever is not there any more.
+        // The network also reports the addresses that it has released.
         let left = self.present.wait_for(|present| present.number >= number && present.addresses.is_empty()).await;
         drop(left);
         self.signs.send_modify(|signs| signs.holding.clear());
         self.metrics.agent_holds(0);
     }
 
-    /// What is to be done now; when there is more.
+    /// Plans, sends the orders, and returns when to plan again.
     fn plan(&mut self, now: Instant, writing: &mut FuturesUnordered<Writing>) -> Option<Instant> {
         let term = self.term.borrow_and_update().clone();
         if term.is_none() {
@@ -191,7 +196,7 @@ impl Desk {
         });
         for address in plan.given_up {
             self.metrics.agent_gave_up();
-            tracing::error!(%address, "the network of this node can't hold it: it is left to other nodes for a while");
+            tracing::error!(%address, "this node can't hold the address: leaving it to other nodes for a while");
         }
         for order in plan.orders {
             writing.push(carry_out(self.leases.clone(), order).boxed());
@@ -199,8 +204,8 @@ impl Desk {
         plan.wake
     }
 
-    /// A watch that has gone silent looks like one of a cluster in which nothing happens. But the own heartbeat is
-    /// renewed, and must come back.
+    /// Whether the watch is broken. A silent watch looks like a cluster in which nothing happens; but this agent
+    /// renews its own heartbeat, so the watch must deliver that.
     fn is_deaf(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.heard) >= DEAF
     }
@@ -237,7 +242,7 @@ impl Desk {
     }
 }
 
-/// Writes, or removes, exactly the version that was seen.
+/// Writes or removes exactly the version that was seen.
 async fn carry_out(leases: Api<Lease>, order: Order) -> (Order, Outcome) {
     let name = order.lease.name_any();
     let sent = async {
@@ -255,7 +260,7 @@ async fn carry_out(leases: Api<Lease>, order: Order) -> (Order, Outcome) {
     let there = order.lease.resource_version().is_some();
     let outcome = match timeout(PATIENCE, sent).await {
         Ok(Ok(lease)) => {
-            tell(&order);
+            log_written(&order);
             Outcome::Written(lease)
         }
         Ok(Err(KubeError::Api(status))) if status.code == 409 => Outcome::Changed,
@@ -265,20 +270,20 @@ async fn carry_out(leases: Api<Lease>, order: Order) -> (Order, Outcome) {
             Outcome::Unclear
         }
         Err(_) => {
-            tracing::warn!(lease = name, what = ?order.what, "a lease may not be written: no answer within {PATIENCE:?}");
+            tracing::warn!(lease = name, what = ?order.what, "no answer to a lease write within {PATIENCE:?}");
             Outcome::Unclear
         }
     };
     (order, outcome)
 }
 
-fn tell(order: &Order) {
+fn log_written(order: &Order) {
     let lease = order.lease.name_any();
     match order.what {
         What::Claim => tracing::info!(lease, "claimed"),
         What::GiveBack => tracing::info!(lease, "gave back"),
-        What::End => tracing::warn!(lease, "nothing was heard of this agent: its heartbeat was ended"),
-        What::PutBack => tracing::warn!(lease, "the heartbeat of an agent that holds addresses was missing: put back"),
+        What::End => tracing::warn!(lease, "ended the heartbeat of an agent that was silent"),
+        What::PutBack => tracing::warn!(lease, "put back the missing heartbeat of an agent that holds addresses"),
         What::Remove => tracing::debug!(lease, "removed"),
     }
 }

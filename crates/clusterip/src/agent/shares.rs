@@ -1,12 +1,14 @@
-//! Who should take free addresses, so that every node has its share.
+//! The order in which nodes should take free addresses, so that every node gets its share.
 //!
-//! Rendezvous hashing alone spreads as evenly as dice do: of 200 addresses on three nodes one may get 50 and
-//! another 80. So no node is the first choice for more than its share, counted with what it holds: an address
-//! that would be too much goes to its next choice. Addresses that the same nodes may hold share them.
+//! Rendezvous hashing alone spreads as evenly as dice do: of 200 addresses on three nodes one node may get 50 and
+//! another 80. So no node is the first choice for more than its share, counted with the addresses that it holds: an
+//! address above the share goes to its next choice. The addresses that the same set of nodes may hold share those
+//! nodes evenly.
 //!
-//! Everybody who knows the same finds the same. And it does not matter how many of the addresses have been
-//! taken by those who should: what remains keeps its first choice. (Whoever was full when an address's turn
-//! came is full with what comes after it, too; whoever was not, is not full before it has all of its own.)
+//! Agents that know the same state compute the same order. The result also does not depend on how many of the
+//! addresses the preferred nodes have taken already: the remaining addresses keep their first choice. (A node that
+//! was full at an address's turn is also full for the addresses that follow. A node that was not full is not full
+//! before it has all of its own.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,9 +16,9 @@ use std::net::IpAddr;
 use super::assignments::Assignments;
 use super::rendezvous::order;
 
-/// The nodes in the order in which they should take each free address: those of `live` that may hold it.
+/// The nodes of `live` that may hold each free address, in the order in which they should take it.
 ///
-/// `holders` are the living holders of those that are not free.
+/// `holders` are the living holders of the addresses that are not free.
 pub fn turns<'a>(
     assignments: &'a Assignments,
     live: &BTreeSet<&'a str>,
@@ -73,7 +75,7 @@ mod tests {
         nodes.iter().map(String::as_str).collect()
     }
 
-    /// Who holds what after everybody took what he should, on top of what is held.
+    /// The holders after every node took the addresses that it is the first choice for, in addition to `held`.
     fn taken<'a>(
         all: &'a Assignments,
         live: &BTreeSet<&'a str>,
@@ -94,7 +96,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_has_its_share(nodes in prop::collection::btree_set("[a-z]{1,8}", 3), gone in 0..3_usize) {
+        fn each_node_gets_its_share(nodes in prop::collection::btree_set("[a-z]{1,8}", 3), gone in 0..3_usize) {
             let all = assignments(200, &nodes);
             let mut live = names(&nodes);
             let held = taken(&all, &live, &BTreeMap::new());
@@ -104,7 +106,7 @@ mod tests {
             };
             prop_assert!(even(&loads(&held), 3), "{:?}", loads(&held));
 
-            // One dies: only what it had moves, and the others share it.
+            // If one node dies, only its addresses move, and the others share them.
             let dead = *live.iter().nth(gone).unwrap();
             live.remove(dead);
             let left: BTreeMap<IpAddr, &str> = held.into_iter().filter(|(_, holder)| *holder != dead).collect();
@@ -115,7 +117,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_taken_changes_nothing_for_what_is_left(
+        fn taking_some_addresses_does_not_change_the_choice_for_the_rest(
             nodes in prop::collection::btree_set("[a-z]{1,8}", 1..6),
             count in 1..60_u32,
             done in prop::collection::vec(any::<bool>(), 60),
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_what() {
+    fn the_first_choice_with_room_takes_an_address() {
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         let address = |text: &str| -> IpAddr { text.parse().unwrap() };
         let all: Assignments = [("10.0.9.0", &["a", "b"][..]), ("10.0.9.1", &["a", "b"]), ("10.0.9.2", &["c"])]

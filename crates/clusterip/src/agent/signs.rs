@@ -1,4 +1,4 @@
-//! What an agent shows of itself.
+//! The state that an agent reports to its probes.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,30 +7,31 @@ use tokio::time::Instant;
 
 use super::timing::STILL;
 
-/// How an agent is.
+/// What the probes of an agent read.
 #[derive(Clone, Debug)]
 pub struct Signs {
     /// The addresses that may be on the network of its node.
     pub holding: BTreeSet<IpAddr>,
-    /// Whether it may hold any: its heartbeat is renewed.
+    /// Whether the agent's heartbeat is renewed, so that it may hold addresses.
     pub alive: bool,
-    /// When its loop was last seen to begin anew.
+    /// When the loop of the agent last began a round.
     pub beat: Instant,
 }
 
 impl Signs {
-    /// Of an agent that begins.
+    /// The state of an agent that is starting.
     pub fn new() -> Self {
         Self { holding: BTreeSet::new(), alive: false, beat: Instant::now() }
     }
 
-    /// Why it can't be alive; nothing where it is, whatever it may wait for.
+    /// Why the agent counts as dead: its loop has stood still for at least 60 s. `None` if it is alive, even if it
+    /// waits for something.
     pub fn dead(&self, now: Instant) -> Option<String> {
         let still = now.saturating_duration_since(self.beat);
         (still >= STILL).then(|| format!("the loop of the agent has stood still for {} s", still.as_secs()))
     }
 
-    /// Why it does not do its work; nothing where it does, or has none.
+    /// Why the agent can't do its work; `None` if it can.
     pub fn not_ready(&self) -> Option<String> {
         (!self.alive).then(|| "the heartbeat is not renewed: no address may be held".to_owned())
     }
@@ -49,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_signs_mean() {
+    fn a_loop_that_stands_still_is_dead_and_a_lapsed_heartbeat_is_not_ready() {
         let begin = Instant::now();
         let signs = |alive| Signs { alive, beat: begin, ..Signs::new() };
         let (still, unready) = (

@@ -1,10 +1,10 @@
-//! Several agents and an API server in a time of their own: whatever is late, lost, cut off, standing still
-//! or killed, never are two of them found with one address.
+//! Several agents and an API server in simulated time. Whatever is late, lost, cut off, paused or killed, no two
+//! agents ever hold the same address.
 //!
-//! Hearts and books are those of the product. Around them everything is a model: an API server that knows
-//! versions, requests that take their time or are lost before or after they were carried out, watches that
-//! lag, networks that are slow to let go, kernels in which addresses end by themselves, and clocks that do
-//! not run alike. Who watches over it looks at the kernels alone.
+//! `Heart` and `Book` are the product's own. Everything around them is a model: an API server that knows versions,
+//! requests that are slow or are lost before or after they were carried out, watches that lag, networks that
+//! release slowly, kernels in which addresses expire by themselves, and clocks that run at different speeds. The
+//! check for violations looks at the kernels alone.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -31,7 +31,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Chance that can be repeated.
+/// A source of randomness that can be repeated from its seed.
 struct Chance(u64);
 
 impl Chance {
@@ -68,12 +68,12 @@ enum Answer {
     Conflict,
 }
 
-/// What an API server promises about objects and their versions.
+/// Models what an API server promises about objects and their versions.
 #[derive(Default)]
 struct Store {
     leases: BTreeMap<String, Lease>,
     version: u64,
-    /// What watches tell: the Lease, and whether it was deleted.
+    /// What watches deliver: the Lease, and whether it was deleted.
     log: Vec<(Lease, bool)>,
 }
 
@@ -122,23 +122,23 @@ impl Store {
 
 #[derive(Clone, Debug)]
 enum Fault {
-    /// Nothing comes to the API server or from it.
+    /// No request reaches the API server, and no answer comes back.
     Cut,
-    /// The process stands still.
+    /// The process is paused.
     Pause,
-    /// It is killed, and begins anew when the fault ends.
+    /// The process is killed, and starts again when the fault ends.
     Kill,
-    /// It is told to stop, and lets go of everything; it begins anew when the fault ends.
+    /// The process is told to stop, and releases everything; it starts again when the fault ends.
     Stop,
-    /// Its watch tells nothing.
+    /// The watch of the agent delivers nothing.
     Deaf,
-    /// Somebody deletes its heartbeat.
+    /// The heartbeat of the agent is deleted by hand.
     DeleteHeartbeat,
-    /// Everything takes long, and much is lost.
+    /// Requests are slow, and many are lost.
     Slow,
-    /// It may not hold anything.
+    /// The node of the agent may not hold any address.
     Forbidden,
-    /// Its network can't hold anything, and lets go of what it is told to.
+    /// The network of the node can't hold any address, but releases what it is told to.
     Broken,
 }
 
@@ -146,17 +146,17 @@ enum Fault {
 enum Happening {
     Begin(usize, Fault),
     End(usize, Fault),
-    /// A request comes to the API server.
+    /// A request arrives at the API server.
     Arrives(Who, Box<(Option<Order>, Request)>),
-    /// The API server has told the watches of all that it knew then.
+    /// The API server has told an agent's watch everything that it knew at that time.
     Told(usize),
-    /// What comes to an agent, which may stand still.
+    /// An event for an agent, which may be paused.
     To(Who, Box<Event>),
-    /// An address is off the network.
+    /// Addresses were removed from the network of a node.
     Off(Who, Vec<IpAddr>),
 }
 
-/// One process, and one of its requests.
+/// Identifies one process of an agent, and one of its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Who {
     agent: usize,
@@ -186,19 +186,19 @@ struct Agent {
     failures: BTreeMap<IpAddr, (u32, u64)>,
     heart: Heart,
     book: Book,
-    /// How much of the store's log it was told.
+    /// The length of the part of the store's log that the agent was told.
     told: usize,
     listed: bool,
     requests: u64,
-    /// The request about the heartbeat that is under way, and when it was sent.
+    /// The number of the heartbeat request in flight, and when it was sent.
     beating: Option<(u64, u64)>,
-    /// The requests of orders that are under way.
+    /// The numbers of the requests of orders in flight.
     writing: BTreeSet<u64>,
     waiting: Vec<Event>,
     wanted: Wanted,
     present: Present,
     working: bool,
-    /// How many thousandths its clock runs too fast.
+    /// How fast the agent's clock runs, in thousandths above the true time.
     drift: i64,
 }
 
@@ -211,7 +211,7 @@ struct World {
     chance: Chance,
     store: Store,
     agents: Vec<Agent>,
-    /// What the networks of the nodes have, and until when, in the true time.
+    /// What the network of each node holds, and until when, in true time.
     kernels: Vec<BTreeMap<IpAddr, u64>>,
     assignments: Arc<Assignments>,
     violations: Vec<String>,
@@ -273,17 +273,17 @@ impl World {
         world
     }
 
-    /// The time by the clock of this agent.
+    /// The current time by the clock of this agent.
     fn clock(&self, agent: usize) -> Instant {
         let drifted = i128::from(self.now) * (1000 + i128::from(self.agents[agent].drift)) / 1000;
         self.base + Duration::from_millis(u64::try_from(drifted).unwrap_or_default())
     }
 
-    /// The true time at which the clock of this agent shows that one: never earlier.
-    fn truly(&self, agent: usize, at: Instant) -> u64 {
+    /// The true time at which the clock of this agent shows `at`, never earlier.
+    fn true_time(&self, agent: usize, at: Instant) -> u64 {
         let shown = i128::from(millis(at.saturating_duration_since(self.base)));
-        let truly = shown * 1000 / (1000 + i128::from(self.agents[agent].drift));
-        u64::try_from(truly).unwrap_or_default() + 1
+        let true_time = shown * 1000 / (1000 + i128::from(self.agents[agent].drift));
+        u64::try_from(true_time).unwrap_or_default() + 1
     }
 
     fn at(&mut self, at: u64, happening: Happening) {
@@ -310,7 +310,7 @@ impl World {
         it.waiting.clear();
         it.failures.clear();
         (it.wanted, it.present) = (Wanted::default(), Present::default());
-        // Whatever was left is taken away before it begins.
+        // An agent removes whatever an earlier process left before it begins.
         self.kernels[agent].clear();
         let who = self.who(agent, 0);
         self.at(self.now, Happening::To(who, Box::new(Event::Beat)));
@@ -343,7 +343,7 @@ impl World {
         number
     }
 
-    /// Has the watch of this agent tell what it knows, some time.
+    /// Lets the watch of this agent deliver what the store knows, after a delay.
     fn tell(&mut self, agent: usize) {
         let delay = self.delay(agent);
         self.at(self.now + delay, Happening::Told(agent));
@@ -405,7 +405,7 @@ impl World {
                 if !it.alive || it.process != who.process {
                     return;
                 }
-                // What was answered is not waited for any more, and what was given up is not heard.
+                // An answered request no longer times out, and an answer after the timeout is dropped.
                 let is_heart = it.beating.is_some_and(|(number, _)| number == who.request);
                 if matches!(*event, Event::Answered(..) | Event::NoAnswer(_))
                     && !is_heart
@@ -453,7 +453,8 @@ impl World {
                 it.alive = false;
                 self.kernels[agent].clear();
                 self.agents[agent].heart.lapse();
-                // Where it can't be reached, or it is not known, it is not given back.
+                // If the API server can't be reached, or the heartbeat is not known, the heartbeat is not given
+                // back.
                 let it = &self.agents[agent];
                 if it.cut == 0
                     && let Some(lease) = it.heart.give_back(Timestamp::UNIX_EPOCH)
@@ -483,7 +484,7 @@ impl World {
             Fault::Pause => {
                 it.paused -= 1;
                 if it.alive && it.paused == 0 {
-                    // It finds all at once what came meanwhile.
+                    // A resumed process handles at once everything that arrived meanwhile.
                     for event in std::mem::take(&mut it.waiting) {
                         self.take(agent, event);
                         self.plan(agent);
@@ -512,7 +513,7 @@ impl World {
             assignment.nodes.clone_from(&nodes);
         }
         for agent in 0..NODES.len() {
-            // Each learns of it in his own time.
+            // Each agent learns of the new assignments after a delay of its own.
             let (who, delay) = (self.who(agent, 0), self.delay(agent));
             self.at(self.now + delay, Happening::To(who, Box::new(Event::Wake)));
         }
@@ -602,7 +603,7 @@ impl World {
             self.at(self.now + delay, Happening::To(who, Box::new(Event::Work)));
         }
         if let Some(wake) = plan.wake {
-            let wake = self.truly(agent, wake);
+            let wake = self.true_time(agent, wake);
             self.at(wake, Happening::To(who, Box::new(Event::Wake)));
         }
         for order in plan.orders {
@@ -613,7 +614,7 @@ impl World {
         }
     }
 
-    /// The hand on the network: what goes takes its time, what comes does not.
+    /// Applies the plan to the network: a removal takes time, an addition does not.
     fn work(&mut self, agent: usize) {
         let now = self.clock(agent);
         let it = &self.agents[agent];
@@ -635,7 +636,7 @@ impl World {
                 continue;
             }
             self.agents[agent].failures.remove(address);
-            let until = self.truly(agent, hold.until);
+            let until = self.true_time(agent, hold.until);
             for (other, kernel) in self.kernels.iter().enumerate() {
                 if let Some(theirs) = kernel.get(address).filter(|theirs| other != agent && self.now < **theirs) {
                     let (here, there) = (NODES[agent], NODES[other]);
@@ -658,7 +659,7 @@ impl World {
         }
     }
 
-    /// An address can't be held, which is tried again after a while.
+    /// Counts a failure to hold an address; the address is tried again after a pause.
     fn fail(&mut self, agent: usize, address: IpAddr) {
         let now = self.now;
         let who = self.who(agent, 0);
@@ -671,7 +672,7 @@ impl World {
         }
     }
 
-    /// How often each claim was written.
+    /// The number of times that each claim was written.
     fn written(&self) -> BTreeMap<String, usize> {
         self.store.log.iter().filter_map(|(lease, _)| Claim::of(lease)).fold(BTreeMap::new(), |mut written, claim| {
             *written.entry(claim.address.to_string()).or_default() += 1;
@@ -679,7 +680,7 @@ impl World {
         })
     }
 
-    /// The addresses that nobody has.
+    /// The addresses that no node holds.
     fn missing(&self) -> Vec<IpAddr> {
         let held = |address: &IpAddr| {
             self.kernels.iter().any(|kernel| kernel.get(address).is_some_and(|until| self.now < *until))
@@ -708,11 +709,11 @@ fn any_fault() -> impl Strategy<Value = Fault> {
 }
 
 proptest! {
-    // What fails is told by its seed and its faults; there is nothing to be kept beside the sources.
+    // The seed and the faults of a failure are in its message, so no regression file is kept beside the sources.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn never_do_two_hold_one_address(
+    fn two_agents_never_hold_the_same_address(
         seed in any::<u64>(),
         faults in prop::collection::vec((0..90_000_u64, 0..3_usize, any_fault(), 100..45_000_u64), 0..10),
     ) {
@@ -723,14 +724,15 @@ proptest! {
         }
         world.run(135_000);
         prop_assert_eq!(&world.violations, &Vec::<String>::new());
-        // When all is well again, all is held again: also what was left to others, twice by then.
+        // When all faults have ended, all addresses are held again, also those that were left to other nodes twice
+        // by then.
         world.run(300_000);
         prop_assert_eq!(&world.violations, &Vec::<String>::new());
         prop_assert_eq!(world.missing(), Vec::<IpAddr>::new());
     }
 
     #[test]
-    fn what_a_dead_agent_held_is_held_again_in_time(
+    fn addresses_of_a_dead_agent_are_held_again_within_25_s(
         seed in any::<u64>(),
         dead in 0..3_usize,
         at in 20_000..40_000_u64,
@@ -742,7 +744,7 @@ proptest! {
         world.run(at + 25_000);
         prop_assert_eq!(world.missing(), Vec::<IpAddr>::new());
         prop_assert_eq!(&world.violations, &Vec::<String>::new());
-        // For as long as one likes to look: the others have them, each its share.
+        // The other agents hold all addresses, each its share.
         let others: Vec<usize> = (0..3).filter(|agent| *agent != dead).collect();
         let loads: Vec<usize> = others.iter().map(|agent| world.kernels[*agent].len()).collect();
         prop_assert_eq!(loads, vec![3, 3]);
@@ -750,11 +752,11 @@ proptest! {
 }
 
 proptest! {
-    // These last for long.
+    // These tests simulate a long time.
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 4, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_the_network_of_a_node_can_t_hold_is_held_by_others(
+    fn addresses_that_a_broken_network_cannot_hold_move_once_and_stay(
         seed in any::<u64>(),
         broken in 0..3_usize,
         at in 20_000..40_000_u64,
@@ -764,15 +766,16 @@ proptest! {
         prop_assert_eq!(world.missing(), Vec::<IpAddr>::new(), "to begin with");
         let before = world.written();
         world.happen(Happening::Begin(broken, Fault::Broken));
-        // Until it is renewed next, that it fails is noticed, and others have taken it.
+        // Long enough for the next renewal, for the failure to be noticed, and for another agent to take the
+        // address.
         world.run(at + 25_000);
         prop_assert_eq!(world.missing(), Vec::<IpAddr>::new());
         let after = world.written();
-        // It was given back and taken, and stays where it is from then on.
+        // Each moved address was given back and claimed once, and stays where it is from then on.
         let moved = after.iter().filter(|(address, count)| **count > before[*address]).count();
         prop_assert_eq!(moved, 2);
         prop_assert!(after.iter().all(|(address, count)| [0, 2].contains(&(count - before[address]))), "{after:?}");
-        // Longer than it stays away.
+        // Longer than the node stays away from the addresses.
         world.run(at + 200_000);
         prop_assert_eq!(world.written(), after);
         prop_assert_eq!(world.missing(), Vec::<IpAddr>::new());
@@ -780,7 +783,7 @@ proptest! {
     }
 
     #[test]
-    fn what_nobody_can_hold_goes_round_ever_more_seldom(seed in any::<u64>()) {
+    fn addresses_that_no_node_can_hold_move_ever_more_rarely(seed in any::<u64>()) {
         let mut world = World::new(seed, true);
         world.run(30_000);
         for agent in 0..NODES.len() {
@@ -793,7 +796,7 @@ proptest! {
             let written = world.written();
             most.push(written.iter().map(|(address, count)| count - before[address]).max().unwrap_or_default());
         }
-        // At last each of three nodes takes it and gives it back once in ten minutes, and not more.
+        // In the end each of three nodes claims the address and gives it back at most once in ten minutes.
         prop_assert!(most[0] <= 36 && most[2] <= 18, "{most:?}");
         for agent in 0..NODES.len() {
             world.happen(Happening::End(agent, Fault::Broken));

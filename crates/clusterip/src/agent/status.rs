@@ -1,5 +1,4 @@
-//! What an agent tells of itself over plain HTTP: whether it lives, whether it does its work, and what is
-//! measured. Nothing that anybody asks changes anything.
+//! Liveness, readiness and metrics of an agent over plain HTTP. No request changes any state.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -20,45 +19,45 @@ use tokio::net::TcpListener;
 use crate::metrics;
 use crate::webhook::connection::{ConnectionLimiter, ConnectionLimits, track};
 
-/// The connections that are kept; more are closed.
+/// Limits on connections; connections above them are closed.
 const CONNECTIONS: ConnectionLimits =
     ConnectionLimits { most: 32, per_peer: 16, silence: Duration::from_secs(60), idle: Duration::from_secs(180) };
-/// The head of a request.
+/// The time limit for the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
 
-/// Answers to what is asked.
+/// What the endpoints report.
 #[derive(Clone)]
 pub struct Status {
-    /// Why the agent can't be alive, a line each; none where it is.
+    /// Reasons why the agent counts as dead, one per line; empty if it is alive.
     pub dead: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// Why it does not do its work, a line each; none where it does.
+    /// Reasons why the agent can't do its work, one per line; empty if it can.
     pub not_ready: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// The metrics, as text.
+    /// The metrics in the Prometheus text format.
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
-/// A server that can't begin, or breaks off.
+/// Why the server could not start or stopped.
 #[derive(Debug, Error)]
 pub enum StatusError {
-    /// It can't listen.
+    /// The server can't listen on its address.
     #[error("listening on {address} for probes and metrics failed: {reason}; choose another address with --listen")]
     Listen {
-        /// Where.
+        /// The address to listen on.
         address: SocketAddr,
-        /// Why not.
+        /// The error of the operating system.
         reason: std::io::Error,
     },
-    /// It can't go on.
-    #[error("serving probes and metrics on {address} broke off: {reason}")]
+    /// The server stopped with an error.
+    #[error("serving probes and metrics on {address} failed: {reason}")]
     Serve {
-        /// Where.
+        /// The address that it listened on.
         address: SocketAddr,
-        /// Why.
+        /// The error of the operating system.
         reason: std::io::Error,
     },
 }
 
-/// A server that listens, and does not answer yet.
+/// A server that listens and does not answer yet.
 #[derive(Debug)]
 pub struct StatusServer {
     listener: TcpListener,
@@ -66,10 +65,10 @@ pub struct StatusServer {
 }
 
 impl StatusServer {
-    /// Listens.
+    /// Listens on `address`.
     ///
     /// # Errors
-    /// Where the address can't be had.
+    /// If the address can't be bound.
     pub async fn bind(address: SocketAddr) -> Result<Self, StatusError> {
         let failed = |reason| StatusError::Listen { address, reason };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
@@ -77,21 +76,21 @@ impl StatusServer {
         Ok(Self { listener, address })
     }
 
-    /// Where it listens: the port that it got, where it asked for any.
+    /// The address that the server listens on, with the actual port if port 0 was requested.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers `/healthz`, `/readyz` and `/metrics` until `shutdown`.
+    /// Answers `/healthz`, `/readyz` and `/metrics` until `shutdown` completes.
     ///
     /// # Errors
-    /// Where it can't go on.
+    /// If serving fails.
     pub async fn run(self, status: Status, shutdown: impl Future<Output = ()> + Send) -> Result<(), StatusError> {
         let Self { listener, address } = self;
         let server: axum_server::Server<SocketAddr> = axum_server::Server::from_listener(listener);
         let connections = ConnectionLimiter::new(CONNECTIONS);
         let mut server = server.acceptor(connections.clone());
-        // Without a timer the time limit has no effect.
+        // Without a timer the time limit for the head has no effect.
         server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(HEAD);
         let router = router(status).layer(middleware::from_fn_with_state(connections, track));
         tokio::select! {
@@ -105,32 +104,32 @@ impl StatusServer {
 
 fn router(status: Status) -> Router {
     Router::new()
-        .route("/healthz", get(async |State(status): State<Status>| told("ok", (status.dead)())))
-        .route("/readyz", get(async |State(status): State<Status>| told("ready", (status.not_ready)())))
-        .route("/metrics", get(exposed))
+        .route("/healthz", get(async |State(status): State<Status>| probe_response("ok", (status.dead)())))
+        .route("/readyz", get(async |State(status): State<Status>| probe_response("ready", (status.not_ready)())))
+        .route("/metrics", get(metrics_response))
         .fallback(unknown)
         .method_not_allowed_fallback(other_method)
         .with_state(status)
 }
 
-fn told(well: &str, reasons: Vec<String>) -> Response {
+fn probe_response(well: &str, reasons: Vec<String>) -> Response {
     if reasons.is_empty() {
         return format!("{well}\n").into_response();
     }
     (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", reasons.join("\n"))).into_response()
 }
 
-async fn exposed(State(status): State<Status>) -> Response {
+async fn metrics_response(State(status): State<Status>) -> Response {
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], (status.metrics)()).into_response()
 }
 
 async fn unknown(uri: Uri) -> Response {
-    let message = format!("{:.100} is not here; /healthz, /readyz and /metrics are\n", uri.path());
+    let message = format!("not found: {:.100} (try /healthz, /readyz or /metrics)\n", uri.path());
     (StatusCode::NOT_FOUND, message).into_response()
 }
 
 async fn other_method(request: Request) -> Response {
-    let message = format!("{:.100} takes GET, and no {:.20}\n", request.uri().path(), request.method().as_str());
+    let message = format!("{:.100} accepts only GET, not {:.20}\n", request.uri().path(), request.method().as_str());
     (StatusCode::METHOD_NOT_ALLOWED, message).into_response()
 }
 
@@ -142,7 +141,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_answered() {
+    async fn probes_and_metrics_are_answered_and_other_paths_and_methods_refused() {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let server = StatusServer::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let url = format!("http://{}", server.local_addr());
@@ -155,8 +154,8 @@ mod tests {
             ("GET", "/healthz", 200, "ok\n"),
             ("GET", "/readyz", 503, "this\nand that\n"),
             ("GET", "/metrics", 200, "measured\n"),
-            ("GET", "/mutate", 404, "/mutate is not here; /healthz, /readyz and /metrics are\n"),
-            ("POST", "/metrics", 405, "/metrics takes GET, and no POST\n"),
+            ("GET", "/mutate", 404, "not found: /mutate (try /healthz, /readyz or /metrics)\n"),
+            ("POST", "/metrics", 405, "/metrics accepts only GET, not POST\n"),
         ];
         for (method, path, code, body) in rows {
             let request = client.request(method.parse().unwrap(), format!("{url}{path}"));
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_is_taken_is_named() {
+    async fn an_occupied_listen_address_is_named_in_the_error() {
         let first = StatusServer::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let error = StatusServer::bind(first.local_addr()).await.unwrap_err().to_string();
         let expected = format!("listening on {} for probes and metrics failed: ", first.local_addr());

@@ -1,9 +1,9 @@
-//! Which version of a Lease it is.
+//! The version of a Lease.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Preconditions;
 
-/// A version of a Lease.
+/// UID and resource version of a Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Version {
     pub(super) uid: String,
@@ -16,14 +16,14 @@ impl Version {
         Self { uid: text(&lease.metadata.uid), resource_version: text(&lease.metadata.resource_version) }
     }
 
-    /// Whether it certainly is older. A watch may tell of what an answer has outdated already: to believe
-    /// it would be wrong for a moment, though never unsafe.
+    /// Whether this version is certainly older. A watch may deliver a version that an answer has outdated already:
+    /// using the old version would be wrong for a moment, though never unsafe.
     pub(super) fn is_older_than(&self, other: &Self) -> bool {
         let number = |version: &Self| version.resource_version.parse::<u64>().ok();
         matches!((number(self), number(other)), (Some(mine), Some(other)) if mine < other)
     }
 
-    /// What a request asks for that is about this version alone.
+    /// Preconditions that limit a request to this version.
     pub(super) fn only(&self) -> Preconditions {
         Preconditions { uid: Some(self.uid.clone()), resource_version: Some(self.resource_version.clone()) }
     }

@@ -1,6 +1,6 @@
-//! Does to the network what the book says.
+//! Applies the desired state of the plan to the network.
 //!
-//! It needs nobody to be told that the time is over: what is held has an end, and goes when that has come.
+//! Every hold carries a deadline and is released when it expires, even if no new plan arrives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,29 +20,29 @@ use super::timing::{AGAIN, ANNOUNCED_AGAIN, STEP, TRIES};
 use crate::metrics::Metrics;
 use crate::metrics::agent::Step;
 
-/// On how many addresses is worked at once.
+/// The number of addresses that are worked on at once.
 const AT_ONCE: usize = 16;
 
-/// How long what is to come may keep back what is to go.
+/// How long additions may delay the next removals.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// What was done about an address last.
+/// The last known state of an address.
 #[derive(Clone, Debug, Default)]
 struct Done {
-    /// What it is held as; none where that is not known to have been carried out.
+    /// The hold that was carried out; `None` if none is known to be in effect.
     held: Option<Hold>,
-    /// How often it was announced since it came.
+    /// How often the address was announced since it was added.
     announced: usize,
-    /// When it is announced next; none where that was done often enough.
+    /// When the address is announced next; `None` if it was announced often enough.
     next: Option<Instant>,
-    /// Before which nothing is tried again.
+    /// The time before which nothing is tried again.
     again: Option<Instant>,
-    /// How many tries have failed, one after the other.
+    /// The number of consecutive failures.
     failures: u32,
 }
 
 impl Done {
-    /// It is to come.
+    /// The state of an address that is about to be added.
     fn coming(now: Instant) -> Self {
         Self { next: Some(now), ..Self::default() }
     }
@@ -51,19 +51,19 @@ impl Done {
         self.again.is_none_or(|again| now >= again)
     }
 
-    /// Whether something is to be done about it, that is to be held like this.
+    /// Whether something is to be done so that the address is held as `hold`.
     fn lacks(&self, hold: &Hold, now: Instant) -> bool {
         self.is_due(now) && (self.held.as_ref() != Some(hold) || self.next.is_some_and(|next| now >= next))
     }
 }
 
-/// The hand on the network.
+/// Keeps the network in line with the plan.
 pub(super) struct Wire<'a, N> {
     network: &'a N,
     wanted: watch::Receiver<Wanted>,
     present: watch::Sender<Present>,
     metrics: &'a Metrics,
-    /// After which pauses an address is announced again.
+    /// The pauses between repeated announcements.
     pauses: &'a [Duration],
     done: BTreeMap<IpAddr, Done>,
 }
@@ -78,7 +78,7 @@ impl<'a, N: Network> Wire<'a, N> {
         Self { network, wanted, present, metrics, pauses: &ANNOUNCED_AGAIN, done: BTreeMap::new() }
     }
 
-    /// Works for ever.
+    /// Works forever.
     pub(super) async fn work(&mut self) {
         loop {
             let wanted = self.wanted.borrow_and_update().clone();
@@ -93,7 +93,7 @@ impl<'a, N: Network> Wire<'a, N> {
         }
     }
 
-    /// Does what there is to do now: first whatever is to go.
+    /// Does what is due now: removals first.
     async fn round(&mut self, wanted: &Wanted) {
         let now = Instant::now();
         let lasts = |address: &IpAddr| wanted.held.get(address).is_some_and(|hold| now < hold.until);
@@ -115,11 +115,11 @@ impl<'a, N: Network> Wire<'a, N> {
             if gone {
                 self.done.remove(&address);
             } else if let Some(done) = self.done.get_mut(&address) {
-                // Whatever is asked for next, it is not known to be there.
+                // Whatever is asked for next, the address is not known to be there.
                 *done = Done { again: Some(Instant::now() + AGAIN), ..Done::coming(now) };
             }
         }
-        // What is about to come may be there from now on.
+        // An address that is about to be added may be there from now on.
         let mut coming = Vec::new();
         for (address, hold) in wanted.held.iter().filter(|(address, _)| lasts(address)) {
             let done = self.done.entry(*address).or_insert_with(|| Done::coming(now));
@@ -127,27 +127,27 @@ impl<'a, N: Network> Wire<'a, N> {
                 coming.push((*address, hold.clone(), done.clone()));
             }
         }
-        self.tell(wanted.number);
+        self.publish(wanted.number);
         let mut steps = stream::iter(coming)
             .map(|(address, hold, done)| async move {
                 let done = take(network, metrics, pauses, address, hold, done).await;
                 (address, done)
             })
             .buffer_unordered(AT_ONCE);
-        // What is to go must not wait for long. Whatever is not done by then is done in the next round.
+        // Additions must not delay removals for long. What is not done by then is done in the next round.
         let end = now + ROUND;
         while let Ok(Some((address, done))) = timeout_at(end, steps.next()).await {
             self.done.insert(address, done);
         }
         drop(steps);
-        self.tell(wanted.number);
+        self.publish(wanted.number);
     }
 
-    /// When there is more to do, if nothing else is wanted.
+    /// When there is more to do if the desired state does not change.
     fn next(&self, wanted: &Wanted, now: Instant) -> Option<Instant> {
         let more = self.done.iter().filter_map(|(address, done)| {
             let hold = wanted.held.get(address).filter(|hold| now < hold.until);
-            // What is not as it is to be was left over, unless it is to be tried again.
+            // An address that is not in the desired state was left over by this round, or waits for its next try.
             let behind = hold.is_none() || done.held.as_ref() != hold;
             done.again.or(if behind { Some(now) } else { done.next })
         });
@@ -155,7 +155,7 @@ impl<'a, N: Network> Wire<'a, N> {
         more.chain(ends.filter(|end| *end > now)).min()
     }
 
-    fn tell(&self, number: u64) {
+    fn publish(&self, number: u64) {
         let addresses: BTreeSet<IpAddr> = self.done.keys().copied().collect();
         let failing = self.done.iter().filter(|(_, done)| done.failures >= TRIES).map(|(address, _)| *address);
         let now = Present { number, addresses, failing: failing.collect() };
@@ -167,7 +167,7 @@ impl<'a, N: Network> Wire<'a, N> {
     }
 }
 
-/// Has an address here, and tells the neighbours when it is time to.
+/// Holds an address, and announces it when that is due.
 async fn take<N: Network>(
     network: &N,
     metrics: &Metrics,
@@ -176,7 +176,7 @@ async fn take<N: Network>(
     hold: Hold,
     mut done: Done,
 ) -> Done {
-    // Others were waited for meanwhile, or the process stood still.
+    // Time has passed since the round began: other addresses went first, or the process was paused.
     let lasts = || Instant::now() < hold.until;
     if done.held.as_ref() != Some(&hold) {
         let held = match lasts() {
@@ -185,7 +185,7 @@ async fn take<N: Network>(
         };
         match held {
             Some(Held::Stayed) => {}
-            // Also where it was there before: somebody else has removed it meanwhile.
+            // Also when the address was there before: another program has removed it meanwhile.
             Some(Held::Came) => done = Done { failures: done.failures, ..Done::coming(Instant::now()) },
             None => return done.failed(),
         }
@@ -209,7 +209,7 @@ async fn take<N: Network>(
 }
 
 impl Done {
-    /// It is all done anew, after a while.
+    /// The state after a failure: hold and announcement are repeated after a pause.
     fn failed(self) -> Self {
         let failures = self.failures.saturating_add(1);
         let again = Some(Instant::now() + AGAIN);
@@ -217,7 +217,7 @@ impl Done {
     }
 }
 
-/// What came of a step that was done, in time.
+/// Runs one step with its time limit; `None` if it failed.
 async fn tried<T, E: fmt::Display>(
     metrics: &Metrics,
     step: Step,
@@ -227,7 +227,7 @@ async fn tried<T, E: fmt::Display>(
     let reason = match timeout(STEP, pin!(work)).await {
         Ok(Ok(done)) => return Some(done),
         Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("it takes longer than {STEP:?}"),
+        Err(_) => format!("no result within {STEP:?}"),
     };
     metrics.agent_network_failed(step);
     tracing::warn!(%address, step = step.as_str(), reason, "a step on the network failed, and is tried again");
@@ -243,7 +243,7 @@ mod tests {
     use super::super::assignments::Protocol;
     use super::*;
 
-    /// Writes down what it is asked for; fails as it is told.
+    /// A network that records calls, and fails as it is told.
     #[derive(Default)]
     struct Paper {
         asked: Mutex<Vec<String>>,
@@ -293,18 +293,18 @@ mod tests {
     }
 
     const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 9, 10));
-    /// A pause after which nothing comes in a test.
+    /// A pause that does not end during a test.
     const LATER: Duration = Duration::from_secs(3600);
     const SHORTLY: Duration = Duration::from_millis(10);
 
-    /// Wants it with this port for so long.
+    /// A desired state that holds the address with this port until `until`.
     fn wanted(number: u64, port: u16, until: Instant) -> Wanted {
         let hold = Hold { ports: [(Protocol::Tcp, port)].into(), until };
         Wanted { number, held: [(ADDRESS, hold)].into() }
     }
 
-    /// What is asked of a network for these plans, the last of which wants nothing; each is waited for until the
-    /// network is as it wants, and until this was asked for so many times.
+    /// The calls that these plans cause, the last of which holds nothing, and the metrics. The test sends the next
+    /// plan when the network has seen the current one and the named call was made so many times.
     async fn asked(
         plans: Vec<(Wanted, &str, usize)>,
         failures: &[&'static str],
@@ -343,13 +343,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_asked_of_a_network() {
+    async fn addresses_are_held_announced_retried_and_released() {
         let (long, longer) = (Instant::now() + Duration::from_secs(600), Instant::now() + Duration::from_secs(601));
         let nothing = |number| (Wanted { number, ..Wanted::default() }, "release", 1);
         let once = || vec![(wanted(1, 80, long), "announce", 1), nothing(2)];
         let times = |count| vec![(wanted(1, 80, long), "announce", count), nothing(2)];
         let failed = |step: &str| format!("network_failures_total{{step=\"{step}\"}} 1");
-        // The plans; what fails; after which pauses it is announced again; what is asked for; what is measured.
+        // Name; plans; failing calls; pauses between announcements; expected calls; announcements; failures in the
+        // metrics.
         type Row<'a> = (
             &'a str,
             Vec<(Wanted, &'a str, usize)>,
@@ -387,7 +388,7 @@ mod tests {
             (
                 "somebody has removed it meanwhile",
                 vec![(wanted(1, 80, long), "announce", 1), (wanted(2, 80, longer), "announce", 2), nothing(3)],
-                // The first time it comes anyway.
+                // The first `hold` adds the address anyway.
                 &["lost", "lost"],
                 &[],
                 &["hold [80]", "announce", "hold [80]", "announce", "release"],
@@ -442,7 +443,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_an_end_goes_though_nobody_says_so_and_is_announced_no_more() {
+    async fn an_expired_hold_is_released_without_a_new_plan_and_no_longer_announced() {
         let soon = Instant::now() + Duration::from_secs(2);
         let plan = vec![(wanted(1, 80, soon), "announce", 1)];
         let (asked, _) = timeout(Duration::from_secs(60), asked(plan, &[], &[SHORTLY; 1000])).await.unwrap();
@@ -452,7 +453,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_can_t_be_held_is_told_until_it_can() {
+    async fn a_failing_address_is_reported_until_it_is_held() {
         let network = Paper { failures: Mutex::new(vec!["hold"; 6].into()), ..Paper::default() };
         let (sender, receiver) = watch::channel(Wanted::default());
         let (present, mut seen) = watch::channel(Present::default());

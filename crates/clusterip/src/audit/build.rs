@@ -1,4 +1,4 @@
-//! Puts an audit together.
+//! Builds an audit from its input.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,10 +18,10 @@ use crate::controller::ownership::chosen_by_hand;
 use crate::placement::{Placement, Standing, Unasked};
 
 impl Matter<'_> {
-    /// The audit. What `memory` still knows is not asked for again.
+    /// Audits the cluster. The policy is not asked again if an answer in `memory` still holds.
     ///
     /// # Errors
-    /// [`JudgeError`] where the policy has no answer.
+    /// [`JudgeError`] if the policy fails.
     pub fn audit(&self, memory: &mut Memory) -> Result<Audit, JudgeError> {
         memory.renew(&self.settings.hash);
         let judged = judge::all(self.module, self.settings, self.snapshot, &mut memory.services)?;
@@ -52,13 +52,13 @@ impl Matter<'_> {
         Ok(Audit { pools, nodes, external, findings, services, notes })
     }
 
-    /// All objects of a kind.
+    /// All objects of a kind in the snapshot.
     pub(super) fn objects(&self, api_version: &str, kind: &str) -> Vec<Value> {
         self.snapshot.read().unwrap_or_else(PoisonError::into_inner).all(api_version, kind).collect()
     }
 
-    /// Every address that is used or in flight. A Service tells more than what is in flight, and that more
-    /// than an `IPAddress`.
+    /// Every address that is used or in flight. A Service takes precedence over a claim in flight, and that over an
+    /// `IPAddress`, because it tells more.
     fn used(&self, judged: &[Judged]) -> BTreeMap<IpAddr, Address> {
         let mut used = BTreeMap::new();
         for judged in judged {
@@ -82,13 +82,13 @@ impl Matter<'_> {
         used
     }
 
-    /// Where Services could move, and whether the control plane calls them is not known.
+    /// A note if Services could move and it is unknown whether the control plane calls them.
     fn unknown_callers(&self, findings: &[Finding]) -> Option<String> {
         let reason = self.called.missing()?;
         let movable = |finding: &Finding| matches!(finding.kind, Kind::Misplaced | Kind::NoPool);
         findings.iter().any(movable).then(|| {
             format!(
-                "whether the control plane calls a misplaced Service, which then does not move, is not known: {reason}"
+                "it is unknown whether the control plane calls a misplaced Service, which then does not move: {reason}"
             )
         })
     }
@@ -100,7 +100,7 @@ impl Matter<'_> {
     }
 }
 
-/// The addresses that a Service has.
+/// The addresses of a Service, with their state.
 fn of_service(judged: &Judged) -> Vec<Address> {
     let service = judged.service.value();
     let (namespace, name) = (&judged.id.0, &judged.id.1);
@@ -147,13 +147,13 @@ fn has_address(judged: &Judged) -> bool {
     }
 }
 
-/// By kind, then by pools in their order, then by namespace and name.
+/// Sorts by kind, then by pool in the order of the settings, then by namespace and name.
 fn sort(settings: &Settings, findings: &mut [Finding]) {
     let place = |finding: &Finding| {
         let of_nodes = || settings.nodes.pools.iter().position(|pool| Some(&pool.name) == finding.pool.as_ref());
         let external = || settings.external.pools.iter().position(|pool| Some(&pool.name) == finding.pool.as_ref());
         let of_services = || settings.pools.iter().position(|pool| Some(&pool.name) == finding.pool.as_ref());
-        // About pools first: a Service's or a Node's pool does not count.
+        // Findings of pools come first; the pool of a Service or Node does not count.
         match finding.kind {
             _ if finding.name.is_some() || finding.node.is_some() => None,
             Kind::FullNodePool => of_nodes(),
@@ -167,7 +167,7 @@ fn sort(settings: &Settings, findings: &mut [Finding]) {
     });
 }
 
-/// Where nobody knows who chose the addresses, that is said once.
+/// One note for all Services whose addresses may have been set by hand.
 fn unknown_owners(judged: &[Judged]) -> Option<String> {
     let unknown = |judged: &&Judged| {
         matches!(judged.judgement.as_ref(), Judgement::Placed(_)) && chosen_by_hand(&judged.service.value()).is_none()
@@ -176,7 +176,7 @@ fn unknown_owners(judged: &[Judged]) -> Option<String> {
     (count > 0).then(|| {
         let services = if count == 1 { "1 Service comes".to_owned() } else { format!("{count} Services come") };
         format!(
-            "{services} without metadata.managedFields: whether somebody set its address by hand is not known \
+            "{services} without metadata.managedFields: it is unknown whether an address was set by hand \
              (`kubectl get --show-managed-fields` shows them)"
         )
     })

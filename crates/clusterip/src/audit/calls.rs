@@ -1,8 +1,8 @@
-//! The policy's look-ups in an audit.
+//! Answers the policy's look-ups during an audit.
 //!
-//! To which pool a Service belongs does not depend on which addresses are free. So while every Service is
-//! asked about, all are: the price of a look does not grow with the cluster, whatever the order of the
-//! settings, and a full pool does not hide what else the policy has to say.
+//! Which pool a Service belongs to does not depend on which addresses are free. While every Service is judged, all
+//! addresses therefore count as free. The cost of one decision then does not grow with the cluster, whatever the
+//! order of the settings, and a full pool does not hide what else the policy has to say.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,20 +12,20 @@ use crate::cluster::answers;
 use crate::cluster::snapshot::{Snapshot, SnapshotCalls, map};
 use crate::policy::host_calls::{HostCall, HostCalls};
 
-/// Which addresses are free.
+/// Which addresses count as free.
 pub enum Free {
-    /// All of them.
+    /// All addresses.
     All,
-    /// Those that nobody has, and the Service's own.
+    /// The addresses that are not in use or in flight, and the Service's own addresses.
     But {
         /// The Service's own addresses.
         own: Vec<IpAddr>,
-        /// Those in flight.
+        /// The addresses in flight.
         in_flight: BTreeSet<IpAddr>,
     },
 }
 
-/// Look-ups about one Service.
+/// Look-ups while the policy decides about one Service.
 pub struct Calls {
     snapshot: Arc<RwLock<Snapshot>>,
     calls: SnapshotCalls,
@@ -33,7 +33,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Look-ups about `service` in a cluster.
+    /// Answers look-ups about `service` from a snapshot.
     pub fn new(snapshot: &Arc<RwLock<Snapshot>>, service: &serde_json::Value, free: Free) -> Self {
         let selector = map(service, &["spec", "selector"]);
         let calls = SnapshotCalls::new(Arc::clone(snapshot)).for_selector(selector);

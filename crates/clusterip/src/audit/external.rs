@@ -19,11 +19,11 @@ use crate::cluster::ledger::Owner;
 use crate::cluster::object::{name, namespace};
 use crate::external::assignments::assignments;
 
-/// What there is to tell of external addresses, and in `findings` what is wrong with them; nothing where the
-/// settings have no pools of them. What is in `memory` and still holds is not asked for again.
+/// Audits the external addresses and adds their problems to `findings`; `None` if the settings have no pools of
+/// external addresses. The policy is not asked again if an answer in `memory` still holds.
 ///
 /// # Errors
-/// [`JudgeError`] for the first Service that the policy has no answer for.
+/// [`JudgeError`] for the first Service that the policy can't judge.
 pub fn audit(
     matter: &Matter<'_>,
     memory: &mut Memory,
@@ -50,7 +50,7 @@ pub fn audit(
     findings::of_shared(settings, &uses, findings);
     match &matter.holdings {
         Ok(holdings) => findings::of_holders(settings, &assigned, holdings, !nodes.is_empty(), findings),
-        Err(reason) => notes.push(format!("which nodes hold external addresses is not known: {reason}")),
+        Err(reason) => notes.push(format!("it is unknown which nodes hold external addresses: {reason}")),
     }
     let used = used(&judged, uses, &matter.in_flight, matter.holdings.as_ref().ok());
     let held = matter.holdings.as_ref().ok().map(|holdings| held(&assigned, holdings));
@@ -65,14 +65,15 @@ pub fn audit(
     Ok(Some(External { pools, count }))
 }
 
-/// The Services that have each address of the pools, in their order, and where each of them says so.
+/// The Services that have each address of the pools, in their order, and the field or annotation that gives each of
+/// them the address.
 fn uses(settings: &ExternalSettings, judged: &[Judged]) -> BTreeMap<IpAddr, Vec<ExternalUse>> {
     let mut uses: BTreeMap<IpAddr, Vec<ExternalUse>> = BTreeMap::new();
     for one in judged {
         let recorded = one.recorded.iter().map(|address| ("record", *address));
         for (by, address) in recorded.chain(one.claims.iter().copied()) {
             let uses = uses.entry(address).or_default();
-            // A place says it once.
+            // A Service that has the address twice is listed once.
             let (namespace, name) = one.id.clone();
             if !uses.iter().any(|other| (&other.namespace, &other.name) == (&namespace, &name)) {
                 uses.push(ExternalUse { namespace, name, by: by.to_owned() });
@@ -118,7 +119,7 @@ fn used(
     used
 }
 
-/// The addresses of Services that a living node holds.
+/// The assigned addresses that a living node holds.
 fn held(assigned: &Assignments, holdings: &holdings::Holdings) -> BTreeSet<IpAddr> {
     let living = holdings.all().filter(|(_, holder)| holder.renewal.problem().is_none());
     living.map(|(address, _)| address).filter(|address| assigned.contains_key(address)).collect()
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_never_outlives_what_it_was_said_of() {
+    fn cached_answers_are_dropped_when_their_object_or_settings_change() {
         let module = Module::new(EMBEDDED).unwrap();
         let snapshot = Arc::new(RwLock::new(Snapshot::default()));
         let mut memory = Memory::default();

@@ -1,4 +1,4 @@
-//! What is not as it should be about external addresses, in words.
+//! Findings about external addresses.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use crate::agent::assignments::Assignments;
 use crate::agent::claims;
 use crate::agent::holdings::Holdings;
 
-/// What is wrong with a Service.
+/// Adds the problems of one Service.
 pub fn of_service(settings: &ExternalSettings, one: &Judged, findings: &mut Vec<Finding>) {
     let mut found = |kind, addresses: Vec<IpAddr>, message: String, way_out: &str| {
         findings.push(about(settings, kind, (&one.id.0, &one.id.1), addresses, message, way_out));
@@ -20,8 +20,8 @@ pub fn of_service(settings: &ExternalSettings, one: &Judged, findings: &mut Vec<
     if let Some(reason) = &one.refused.record {
         let message =
             format!("{} is recorded, and the policy refuses it: {}", listed(&one.recorded), bare(one, reason));
-        let way_out = "no agent holds it: take the annotation clusterip-policy/external-addresses away, and \
-                       `clusterip serve` gives the Service another, if it is to have one";
+        let way_out = "no agent holds it: remove the annotation clusterip-policy/external-addresses, and \
+                       `clusterip serve` gives the Service another address, if it should have one";
         found(Kind::RefusedExternal, one.recorded.clone(), message, way_out);
     }
     let claimed: Vec<IpAddr> = one.claims.iter().map(|(_, address)| *address).collect();
@@ -42,7 +42,7 @@ pub fn of_service(settings: &ExternalSettings, one: &Judged, findings: &mut Vec<
         }
     }
     if one.served && one.recorded.is_empty() {
-        let message = "it has no external address, and is to have one".to_owned();
+        let message = "it has no external address, but should have one".to_owned();
         let way_out = "`clusterip serve` gives it one; where it can't, its log and the Events of the Service say why";
         found(Kind::NoExternal, Vec::new(), message, way_out);
     }
@@ -55,9 +55,9 @@ pub fn of_service(settings: &ExternalSettings, one: &Judged, findings: &mut Vec<
     }
 }
 
-/// Which addresses several Services have.
+/// Adds the addresses that several Services have, once for each of these Services.
 pub fn of_shared(settings: &ExternalSettings, uses: &BTreeMap<IpAddr, Vec<ExternalUse>>, findings: &mut Vec<Finding>) {
-    // Of many the first few: each of them has a finding of its own.
+    // A message lists only the first few Services: each of the others has a finding of its own.
     const SHOWN: usize = 3;
     for (address, services) in uses.iter().filter(|(_, services)| services.len() > 1) {
         for (index, one) in services.iter().enumerate() {
@@ -68,7 +68,7 @@ pub fn of_shared(settings: &ExternalSettings, uses: &BTreeMap<IpAddr, Vec<Extern
             if services.len() - 1 > SHOWN {
                 words.push(format!("{} more", services.len() - 1 - SHOWN));
             }
-            let message = format!("{address} is its own ({}), and that of {}", one.by, words.join(", "));
+            let message = format!("{address} is used by it ({}), and also by {}", one.by, words.join(", "));
             let way_out = "take the address away from all but one of them: agents hold it for the one whose status shows it, \
                            or else for the first by namespace and name";
             let subject = (&one.namespace, &one.name);
@@ -77,7 +77,8 @@ pub fn of_shared(settings: &ExternalSettings, uses: &BTreeMap<IpAddr, Vec<Extern
     }
 }
 
-/// Which addresses nobody holds, and which are held for nobody. `nodes` says whether any Node is known.
+/// Adds the assigned addresses that no living node holds, and the addresses that a node holds although no Service
+/// has them. `nodes` is whether any Node is known.
 pub fn of_holders(
     settings: &ExternalSettings,
     assigned: &Assignments,
@@ -94,12 +95,12 @@ pub fn of_holders(
             None => format!("{address} is held by no node"),
         };
         let nobody_may = nodes && assignment.nodes.is_empty();
-        let message = if nobody_may { format!("{message}, and none may hold it") } else { message };
+        let message = if nobody_may { format!("{message}, and no node may hold it") } else { message };
         let way_out = match nobody_may {
-            true => "look after the nodes: none is ready and matches `nodes` of the pool",
+            true => "check the nodes: no ready node matches `nodes` of the pool",
             false => {
-                "another node takes it over within half a minute, if `clusterip agent` runs there: its log says what \
-                 keeps it"
+                "another node takes it over within half a minute, if `clusterip agent` runs there; otherwise \
+                 the log of the agent says why"
             }
         };
         let subject = (&assignment.service.0, &assignment.service.1);
@@ -107,7 +108,7 @@ pub fn of_holders(
     }
     for (address, holder) in holdings.all().filter(|(address, _)| !assigned.contains_key(address)) {
         let lease = claims::name(address);
-        let message = format!("Node {}: {address} is held by it (Lease {lease}), and given to no Service", holder.node);
+        let message = format!("Node {}: {address} is held by it (Lease {lease}), but no Service has it", holder.node);
         let way_out = "agents give it back within a minute; where none runs any more, delete the Lease";
         findings.push(Finding {
             node: Some(holder.node),
@@ -118,7 +119,7 @@ pub fn of_holders(
     }
 }
 
-/// What is wrong with the pools.
+/// Adds the pools without a free address.
 pub fn of_pools(settings: &ExternalSettings, pools: &[ExternalPool], findings: &mut Vec<Finding>) {
     for (pool, used) in settings.pools.iter().zip(pools) {
         for family in [Family::V4, Family::V6].into_iter().filter(|family| pool.has(*family)) {
@@ -153,7 +154,7 @@ fn about(
     }
 }
 
-/// What the policy says, without the name of the Service.
+/// A message of the policy without the name of the Service, which the finding has already.
 fn bare<'r>(one: &Judged, reason: &'r str) -> &'r str {
     let subject = format!("Service {}/{}: ", one.id.0, one.id.1);
     reason.strip_prefix(&subject).unwrap_or(reason)

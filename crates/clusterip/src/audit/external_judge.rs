@@ -1,4 +1,4 @@
-//! What Services have of external addresses, and what the policy says of it.
+//! The external addresses of Services, and what the policy says about them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -18,37 +18,37 @@ use crate::external::recorded::{is_served, shown};
 use crate::live_settings::LiveSettings;
 use crate::policy::module::{Module, ModuleError};
 
-/// The place of an address that only the status of a Service shows.
+/// Where an address is that only the status of a Service shows.
 const STATUS: &str = "status.loadBalancer.ingress";
 
-/// A Service that has to do with external addresses.
+/// A Service that has external addresses or is to have some.
 pub struct Judged {
-    /// Its namespace and name.
+    /// Namespace and name of the Service.
     pub id: (String, String),
-    /// It.
+    /// The Service.
     pub service: Value,
-    /// Whether it is one of those that get external addresses.
+    /// Whether this product gives the Service external addresses.
     pub served: bool,
-    /// What it has recorded, in pools and outside of them.
+    /// The recorded addresses, inside and outside of pools.
     pub recorded: Vec<IpAddr>,
-    /// What it has of the pools by other means, each with its place.
+    /// Addresses of the pools that the Service has by other means, each with its field or annotation.
     pub claims: Vec<(&'static str, IpAddr)>,
-    /// What its status shows.
+    /// The addresses that the status shows.
     pub shown: BTreeSet<IpAddr>,
-    /// What the policy has against it.
+    /// Why the policy refuses the addresses.
     pub refused: Refused,
 }
 
-/// What the policy has against a Service, in its words; nothing where it has nothing.
+/// Why the policy refuses the addresses of a Service; `None` if it accepts them.
 #[derive(Clone, Debug, Default)]
 pub struct Refused {
-    /// Against what is recorded.
+    /// Why it refuses the recorded addresses.
     pub record: Option<String>,
-    /// Against what is claimed otherwise.
+    /// Why it refuses the other addresses.
     pub claims: Option<String>,
 }
 
-/// What was said of Services before, by namespace and name.
+/// Earlier answers of the policy, by namespace and name of the Service.
 pub(super) type Known = HashMap<(String, String), Said>;
 
 pub(super) struct Said {
@@ -57,11 +57,12 @@ pub(super) struct Said {
     refused: Refused,
 }
 
-/// Asks about every Service that has recorded external addresses or claims some of the pools, in the order of
-/// their namespaces and names; those that are to have some are told, too. What is `known` and still holds is
-/// not asked for again.
+/// Asks the policy about every Service that has recorded external addresses or claims addresses of the pools, in
+/// the order of their namespaces and names. The result also contains the Services that are to have external
+/// addresses. An answer in `known` is used again if the Service and its revision have not changed.
 ///
 /// # Errors
+/// [`JudgeError`] for the first Service that the policy can't judge.
 /// [`JudgeError`] for the first Service that the policy has no answer for.
 pub(super) fn all(
     module: &Module,
@@ -86,15 +87,15 @@ pub(super) fn all(
     Ok(judged)
 }
 
-/// What a Service says; nothing where it has nothing to do with external addresses, or is going.
+/// What a Service says about external addresses; `None` if it has nothing to do with them or is being deleted.
 fn concerned(external: &ExternalSettings, id: (String, String), service: Value) -> Option<Judged> {
     let served = is_served(&service, external);
     let recorded = recorded_addresses(text(&service, &["metadata", "annotations", RECORD_ANNOTATION]));
     let shown = shown(&service);
     let mut claims = Service::read(&service, "object").map(|service| claims(&service)).unwrap_or_default();
-    // By that field ours ask, too.
+    // A Service that this product serves requests its address with this field, too.
     claims.retain(|(place, _)| !served || *place != "spec.loadBalancerIP");
-    // What the status of ours shows is ours to say.
+    // The status of a served Service is written by this product.
     let by_others =
         shown.iter().filter(|_| !served).filter(|address| !claims.iter().any(|(_, other)| other == *address));
     let by_others: Vec<_> = by_others.map(|address| (STATUS, *address)).collect();

@@ -9,8 +9,8 @@ use ipnet::IpNet;
 
 use super::model::{self, ExternalAddress, ExternalCounts, ExternalRange, Kept, State};
 
-/// A range of a pool, where these addresses are used. `held` are those that a living node holds; nothing where
-/// that is not known.
+/// The usage of one range of a pool, given the addresses that are `used` in the cluster. `held` are the addresses
+/// that a living node holds; `None` if unknown.
 pub fn range(
     pool: &ExternalPool,
     range: &Span,
@@ -43,7 +43,7 @@ pub fn range(
     }
 }
 
-/// What of a range is never handed out.
+/// The spans of a range that are never assigned, in order.
 fn kept(pool: &ExternalPool, range: &Span, candidates: &Candidates) -> Vec<model::Span> {
     let (first, last) = (number(range.first()), number(range.last()));
     let mut kept = Occupancy::default();
@@ -65,7 +65,7 @@ fn kept(pool: &ExternalPool, range: &Span, candidates: &Candidates) -> Vec<model
     kept.ranges().map(span).collect()
 }
 
-/// The smallest CIDR around a range.
+/// The smallest CIDR that contains a range.
 fn around(range: &Span) -> IpNet {
     let differ = number(range.first()) ^ number(range.last());
     let bits = range.family().bits();
@@ -94,9 +94,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_and_counted() {
-        // Range and `exclude`, what is used, in flight and held, what is kept, the smallest CIDR around, and the
-        // counts: usable, used, claimed, free, excluded, beside.
+    fn addresses_of_a_range_are_counted_by_state() {
+        // Name; range; `exclude`; addresses used, in flight and held; expected `kept` spans; expected smallest
+        // CIDR; expected counts (usable, used, claimed, free, excluded, beside).
         type Row<'r> = (&'r str, &'r str, &'r [&'r str], [&'r [&'r str]; 3], &'r str, &'r str, [u128; 6]);
         let rows: [Row<'_>; 6] = [
             (

@@ -5,17 +5,17 @@ use clap::builder::PossibleValue;
 
 use super::model::{Audit, Kind};
 
-/// A value of `--fail-on`.
+/// A value of `--fail-on`: which findings let the command fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailOn {
     /// Any finding.
     Any,
-    /// One of this kind.
+    /// A finding of this kind.
     Kind(Kind),
 }
 
 impl FailOn {
-    /// Whether an audit has such a finding.
+    /// Whether an audit has a finding that this value selects.
     pub fn is_met(self, audit: &Audit) -> bool {
         audit.findings.iter().any(|finding| match self {
             Self::Any => true,

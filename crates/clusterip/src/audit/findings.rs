@@ -1,4 +1,4 @@
-//! What is not as it should be, in words.
+//! Findings about Services and their pools.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use crate::controller::misplaced::MOVE_ANNOTATION;
 use crate::controller::ownership::chosen_by_hand;
 use crate::placement::{Placement, Standing, Unasked, fits};
 
-/// What is wrong with a Service.
+/// Adds the problems of one Service.
 pub fn of_service(settings: &Settings, judged: &Judged, called: &ControlPlaneServices, findings: &mut Vec<Finding>) {
     match judged.judgement.as_ref() {
         Judgement::Unasked(Unasked::Foreign) => {}
@@ -28,7 +28,7 @@ pub fn of_service(settings: &Settings, judged: &Judged, called: &ControlPlaneSer
             }
             if let Some(reason) = judged.judgement.denial() {
                 let subject = subject(judged);
-                // The policy names the Service itself.
+                // The policy's message names the Service itself.
                 let reason = reason.strip_prefix(&format!("{subject}: ")).unwrap_or(reason);
                 findings.push(Finding {
                     addresses: placement.addresses.clone(),
@@ -60,9 +60,9 @@ pub fn of_service(settings: &Settings, judged: &Judged, called: &ControlPlaneSer
     }
 }
 
-/// What is wrong with the pools and their settings. `ranges` are the cluster's own Service ranges, none
-/// where they are not known; `kubernetes` are the addresses of `default/kubernetes`; and `ledger` says
-/// whether somebody knows what is in flight.
+/// Adds the problems of the pools and their settings. `ranges` are the cluster's Service ranges, empty if unknown.
+/// `kubernetes` are the addresses of `default/kubernetes`. `ledger` is whether a ledger of the addresses in flight
+/// exists.
 pub fn of_pools(
     settings: &Settings,
     pools: &[Used],
@@ -154,7 +154,7 @@ fn misplaced(
             };
             let evidence = placement.evidence.clone();
             let hand = if nowhere && by_hand == Some(true) { "; the address was set by hand" } else { "" };
-            // Whether it is called matters only for a Service that could move.
+            // Whether the control plane calls the Service matters only for a Service that could move.
             let callers = match by_hand {
                 Some(true) => Vec::new(),
                 _ => called.known_callers(&judged.id.0, &judged.id.1),
@@ -177,7 +177,7 @@ fn misplaced(
     }
 }
 
-/// How a misplaced Service gets to its pool. `called` is whether the control plane calls it.
+/// The remedy for a misplaced Service. `called` is whether the control plane calls it.
 pub fn way_out(service: &Value, by_hand: Option<bool>, called: bool) -> String {
     if by_hand == Some(true) {
         return "nothing moves it: take clusterIP out of its manifest, or set one of its pool, and create it anew"
@@ -201,7 +201,7 @@ fn half_moved(judged: &Judged) -> Finding {
     Finding { addresses: addresses(&service), ..about(Kind::HalfMoved, judged, message, remedy) }
 }
 
-/// A range that the API server gives no address of.
+/// The finding for a range whose addresses the API server refuses.
 fn unusable(settings: &Settings, range: &UnusableRange) -> Finding {
     let pools: Vec<(&Pool, IpNet)> = settings
         .pools
@@ -219,8 +219,8 @@ fn unusable(settings: &Settings, range: &UnusableRange) -> Finding {
     Finding { pool, ..Finding::new(Kind::UnusableRange, format!("{}{concerned}", range.why), way_out) }
 }
 
-/// The pool that may hand out the address that many installers give to the cluster's DNS, where nothing has it.
-/// `is_used` tells whether an address is in use.
+/// The finding for a pool that may assign the address that many installers give to the cluster's DNS; `None` if
+/// that address is in use, as `is_used` tells.
 pub fn over_dns(settings: &Settings, is_used: impl Fn(IpAddr) -> bool) -> Option<Finding> {
     let DnsAddress { pool, address, service_cidr, .. } =
         settings.pool_with_dns_address().filter(|dns| !is_used(dns.address))?;
@@ -270,12 +270,12 @@ fn about_pool(kind: Kind, pool: &Pool, message: String, way_out: &str) -> Findin
     Finding { pool: Some(pool.name.clone()), ..Finding::new(kind, message, way_out) }
 }
 
-/// As the policy names it in its messages.
+/// The name of the Service as the policy writes it in messages.
 fn subject(judged: &Judged) -> String {
     format!("Service {}/{}", judged.id.0, judged.id.1)
 }
 
-/// `172.21.0.5 lies in pool linux (172.21.0.0/24)`, for each address.
+/// For each address, such as `172.21.0.5 lies in pool linux (172.21.0.0/24)`.
 pub fn places(settings: &Settings, addresses: &[IpAddr]) -> String {
     let place = |address: &IpAddr| match settings.pool_of(*address) {
         Some(pool) => format!("{address} lies in pool {} ({})", pool.name, range_of(pool, *address)),
@@ -284,7 +284,7 @@ pub fn places(settings: &Settings, addresses: &[IpAddr]) -> String {
     addresses.iter().map(place).collect::<Vec<_>>().join(", ")
 }
 
-/// The ranges of a pool for addresses of these families.
+/// The ranges of a pool for the families of these addresses.
 fn ranges(pool: &Pool, addresses: &[IpAddr]) -> String {
     let mut families: Vec<Family> = addresses.iter().map(|address| Family::of(*address)).collect();
     families.dedup();

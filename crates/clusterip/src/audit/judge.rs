@@ -1,4 +1,4 @@
-//! What the policy says of every Service.
+//! Asks the policy about every Service.
 
 use std::collections::HashMap;
 use std::num::NonZero;
@@ -16,34 +16,34 @@ use crate::live_settings::LiveSettings;
 use crate::placement::{Placement, Unasked, as_if_created, unasked};
 use crate::policy::module::{Module, ModuleError};
 
-/// A Service or Node that the policy has no answer for.
+/// The policy failed for a Service or Node.
 #[derive(Debug, Error)]
 #[error("{subject}: {error}")]
 pub struct JudgeError {
-    /// What it is, and its name.
+    /// The kind and name of the object.
     pub subject: String,
-    /// Why.
+    /// The error of the policy.
     pub error: ModuleError,
 }
 
 impl JudgeError {
-    /// About a Service.
+    /// The error for the Service with this namespace and name.
     pub fn of_service(namespace: &str, name: &str, error: ModuleError) -> Self {
         Self { subject: format!("service {namespace}/{name}"), error }
     }
 }
 
-/// What is known of a Service.
+/// What the policy says about a Service.
 #[derive(Clone, Debug)]
 pub enum Judgement {
-    /// Nobody is asked about it.
+    /// The policy is not asked about this Service.
     Unasked(Unasked),
-    /// Where it belongs, and where it lies.
+    /// The pool that the Service belongs to, and where its addresses lie.
     Placed(Box<Placement>),
 }
 
 impl Judgement {
-    /// Why the policy would deny the Service if it were created now.
+    /// Why the policy would deny the Service if it were created now; `None` if it would not.
     pub fn denial(&self) -> Option<&str> {
         match self {
             Self::Placed(placement) if placement.outcome == Some(Outcome::Denied) => {
@@ -54,18 +54,18 @@ impl Judgement {
     }
 }
 
-/// A Service as it is, and what is known of it.
+/// A Service, and what the policy says about it.
 #[derive(Clone, Debug)]
 pub struct Judged {
-    /// Its namespace and name.
+    /// Namespace and name of the Service.
     pub id: (String, String),
-    /// It.
+    /// The Service.
     pub service: Packed,
-    /// What is known of it.
+    /// What the policy says about the Service.
     pub judgement: Arc<Judgement>,
 }
 
-/// What was said of Services before, by namespace and name.
+/// Earlier answers of the policy, by namespace and name of the Service.
 pub(super) type Known = HashMap<(String, String), Said>;
 
 pub(super) struct Said {
@@ -76,15 +76,15 @@ pub(super) struct Said {
 
 /// A Service as it was when the audit began.
 pub(super) struct Seen {
-    /// Its namespace and name.
+    /// Namespace and name of the Service.
     pub(super) id: (String, String),
     pub(super) service: Packed,
-    /// Of what is known about its namespace.
+    /// The revision of the objects in the Service's namespace.
     pub(super) revision: (u64, u64),
 }
 
-/// All Services, in the order of their namespaces and names. What is said of them afterwards is at least as new
-/// as their revisions.
+/// All Services, in the order of their namespaces and names. A judgement that is made afterwards is at least as new
+/// as the revision.
 pub(super) fn seen(snapshot: &RwLock<Snapshot>) -> Vec<Seen> {
     let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
     let service = |id: (String, String)| {
@@ -95,11 +95,11 @@ pub(super) fn seen(snapshot: &RwLock<Snapshot>) -> Vec<Seen> {
     snapshot.names("v1", "Service", None).into_iter().filter_map(service).collect()
 }
 
-/// Judges every Service, in the order of their namespaces and names. What is `known` and still
-/// holds is not asked for again.
+/// Judges every Service, in the order of their namespaces and names. An answer in `known` is used again if the
+/// Service and its revision have not changed.
 ///
 /// # Errors
-/// [`JudgeError`] for the first Service that the policy has no answer for.
+/// [`JudgeError`] for the first Service that the policy can't judge.
 pub(super) fn all(
     module: &Module,
     settings: &LiveSettings,
@@ -158,10 +158,10 @@ pub(super) fn all(
     Ok(judged.collect())
 }
 
-/// Judges one Service.
+/// Judges one Service, with all addresses counted as free.
 ///
 /// # Errors
-/// Where the policy has no answer.
+/// If the policy fails.
 pub fn one(
     module: &Module,
     settings: &LiveSettings,

@@ -1,4 +1,4 @@
-//! The audit of a cluster that is watched.
+//! Audits a cluster that is being watched.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,10 +17,10 @@ use crate::agent::observer::Observer;
 use crate::cluster::failure::words;
 use crate::evaluator::Evaluator;
 
-/// Audits what a server watches. Cheap to clone: all clones remember the same.
+/// Audits what a server watches. Clones are cheap and share one cache.
 ///
-/// The first audit asks the policy about each Service. A later one asks only about those of which
-/// something has changed: they themselves, something in their namespace, nodes, or the settings.
+/// The first audit asks the policy about every Service. A later audit asks only about the Services for which
+/// something has changed: the Service, an object in its namespace, the nodes, or the settings.
 #[derive(Clone)]
 pub struct LiveAudit {
     evaluator: Evaluator,
@@ -29,22 +29,22 @@ pub struct LiveAudit {
 }
 
 impl LiveAudit {
-    /// Audits with the policy, the settings, the stores and the ledger of `evaluator`.
+    /// Audits with the policy, settings, stores and ledger of `evaluator`.
     pub fn new(evaluator: Evaluator) -> Self {
         Self { evaluator, memory: Arc::default(), leases: None }
     }
 
-    /// The same, that tells which nodes hold external addresses, too: where the settings have pools of them, the
-    /// Leases of this namespace, that of the agents, are read for each audit.
+    /// Also reports which nodes hold external addresses: if the settings have pools of external addresses, each
+    /// audit reads the Leases of the agents in `namespace`.
     pub fn reading_leases(self, client: Client, namespace: &str) -> Self {
         Self { leases: Some(Api::namespaced(client, namespace)), ..self }
     }
 
-    /// The audit of this moment. It blocks for as long as that takes, so where Leases are read, it has to be asked for
-    /// where a runtime lets it block.
+    /// Audits the cluster as it is now. The call blocks until the audit is done, so a caller that reads Leases must
+    /// call it from a thread that a runtime lets block.
     ///
     /// # Errors
-    /// [`JudgeError`] where the policy has no answer.
+    /// [`JudgeError`] if the policy fails.
     pub fn audit(&self) -> Result<Audit, JudgeError> {
         let settings = self.evaluator.settings();
         let stores = self.evaluator.stores();
@@ -64,10 +64,12 @@ impl LiveAudit {
             ledger: true,
             notes: stores.lagging(),
         };
-        // Whoever panicked left what it had not put in yet out: that is asked for again.
+        // A panic while the cache was locked only loses answers that were not stored yet; the policy is asked
+        // again.
         matter.audit(&mut self.memory.lock().unwrap_or_else(PoisonError::into_inner))
     }
-    /// What the Leases say now, or why they say nothing.
+
+    /// What the Leases say now, or why they can't be read.
     fn holdings(&self) -> Result<Holdings, String> {
         let Some(leases) = &self.leases else { return Err("Leases are not read here".to_owned()) };
         let runtime = Handle::try_current().map_err(|error| error.to_string())?;

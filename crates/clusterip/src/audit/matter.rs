@@ -1,4 +1,4 @@
-//! What an audit is made from.
+//! The input of an audit.
 
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
@@ -12,24 +12,24 @@ use crate::controller::control_plane_services::ControlPlaneServices;
 use crate::live_settings::LiveSettings;
 use crate::policy::module::Module;
 
-/// What an audit is made from.
+/// The input of an audit.
 pub struct Matter<'m> {
     /// The policy.
     pub module: &'m Module,
     /// The settings in force.
     pub settings: &'m LiveSettings,
-    /// The cluster's own Service ranges; none where they are not known.
+    /// The cluster's Service ranges; empty if unknown.
     pub ranges: Vec<IpNet>,
     /// The cluster.
     pub snapshot: &'m Arc<RwLock<Snapshot>>,
-    /// Addresses in flight, and for whom.
+    /// The addresses in flight, with the Services that they are for.
     pub in_flight: Vec<(IpAddr, Owner)>,
-    /// Who holds which external address, or why that is not known.
+    /// Which node holds which external address, or why that is unknown.
     pub holdings: Result<Holdings, String>,
     /// Which Services the control plane calls.
     pub called: ControlPlaneServices,
-    /// Whether all that is in flight is known.
+    /// Whether `in_flight` is complete.
     pub ledger: bool,
-    /// What could not be found out.
+    /// What could not be determined, as sentences.
     pub notes: Vec<String>,
 }

@@ -1,11 +1,11 @@
-//! What was said of a cluster before: it holds as long as nothing changes that was asked about.
+//! Earlier answers of the policy. An answer holds until something changes that it depends on.
 
 use super::{external_judge, judge, node_judge};
 
-/// What was said of Services and Nodes before.
+/// Earlier answers of the policy about Services and Nodes.
 #[derive(Default)]
 pub struct Memory {
-    /// By which settings.
+    /// The hash of the settings that the answers are for.
     settings: String,
     pub(super) services: judge::Known,
     pub(super) nodes: node_judge::Known,
@@ -13,7 +13,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Forgets what was said by other settings than those of this hash.
+    /// Drops the answers if they are for other settings than those with this hash.
     pub(super) fn renew(&mut self, settings: &str) {
         if self.settings != settings {
             *self = Self { settings: settings.to_owned(), ..Self::default() };

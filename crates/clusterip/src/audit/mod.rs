@@ -1,10 +1,14 @@
-//! What is used in a cluster, and what is not as it should be.
+//! Auditing a cluster: how its addresses and blocks are used, and which problems there are.
 //!
-//! [`judge`] asks the policy about every Service, [`ranges`] counts addresses, [`findings`] says what is
-//! wrong; [`node_judge`], [`nodes`] and [`node_findings`] do the same for Nodes and their blocks, and
-//! [`external_judge`], [`external_ranges`], [`external`] and [`external_findings`] for external addresses; [`build`] puts
-//! all together, out of the [`matter`], to the [`model`]; [`memory`] is what was said before. [`source`] reads a cluster or a snapshot once; [`live`] looks at the watched
-//! stores again and again. [`why`] is about one Service.
+//! - Services: [`judge`] asks the policy about every Service, [`ranges`] counts addresses, and [`findings`]
+//!   describes problems.
+//! - Nodes and their blocks: [`node_judge`], [`nodes`] and [`node_findings`] do the same.
+//! - External addresses: [`external_judge`], [`external_ranges`], [`external`] and [`external_findings`] do the
+//!   same.
+//!
+//! [`build`] turns the input ([`matter`]) into an audit ([`model`]); [`memory`] caches earlier answers of the
+//! policy. [`source`] reads a cluster or a snapshot once, and [`live`] audits the watched stores again and again.
+//! [`why`] explains a single Service.
 
 pub mod build;
 pub mod calls;

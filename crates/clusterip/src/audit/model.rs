@@ -1,4 +1,4 @@
-//! What an audit tells. `-o json` is this, and the map is drawn from it.
+//! The result of an audit. `-o json` prints this, and the map is drawn from it.
 
 use std::net::IpAddr;
 
@@ -8,34 +8,34 @@ use serde::Serialize;
 
 use crate::nodes::fill;
 
-/// An audit of a cluster at one moment.
+/// The audit of a cluster at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Audit {
-    /// The pools, in the order of the settings.
+    /// The pools of Services, in the order of the settings.
     pub pools: Vec<Pool>,
-    /// The pools of Nodes; nothing where the settings have none.
+    /// The node pools; absent if the settings have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Nodes>,
-    /// The pools of external addresses; nothing where the settings have none.
+    /// The pools of external addresses; absent if the settings have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
-    /// What is not as it should be: by kind, then about pools in their order, then about Services by
-    /// namespace and name, or about Nodes by name.
+    /// The problems: by kind, then those of pools in the order of the settings, then those of Services by namespace
+    /// and name, or of Nodes by name.
     pub findings: Vec<Finding>,
-    /// How many Services have an address.
+    /// The number of Services that have an address.
     pub services: usize,
-    /// What could not be found out, in sentences.
+    /// What could not be determined, as sentences.
     pub notes: Vec<String>,
 }
 
-/// A pool.
+/// A pool of Services.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pool {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
-    /// Its ranges, in the order of the settings.
+    /// The ranges of the pool, in the order of the settings.
     pub ranges: Vec<Range>,
 }
 
@@ -43,122 +43,122 @@ pub struct Pool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Range {
-    /// The range.
+    /// The range in CIDR notation.
     pub cidr: IpNet,
-    /// How its addresses are used.
+    /// How many of the range's addresses are in each state.
     pub counts: Counts,
-    /// Addresses that are never handed out, in order, as few spans as there can be.
+    /// The addresses that are never assigned automatically, in order, as few spans as possible.
     pub kept: Vec<Span>,
     /// Every address that is used or in flight, in order.
     pub addresses: Vec<Address>,
 }
 
-/// How many addresses of a range are what. `usable` is `used`, `claimed` and `free` together.
+/// The number of addresses of a range in each state. `usable` is the sum of `used`, `claimed` and `free`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Counts {
-    /// May be handed out.
+    /// May be assigned.
     pub usable: u128,
-    /// Of the usable ones: are used.
+    /// Usable, and used.
     pub used: u128,
-    /// Of the usable ones: are in flight, claimed by a server or kept by a move under way.
+    /// Usable, and in flight: claimed by a server, or kept by a move in progress.
     pub claimed: u128,
-    /// Of the usable ones: may be handed out now.
+    /// Usable, and free now.
     pub free: u128,
-    /// Are kept for addresses set by hand.
+    /// Reserved for addresses set by hand.
     pub reserved: u128,
-    /// Are used, but may not be handed out: set by hand, or there before the pool was.
+    /// Used, but not usable: set by hand, or older than the pool.
     pub beside: u128,
 }
 
-/// Addresses that are never handed out, one after the other.
+/// Consecutive addresses that are never assigned automatically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Span {
-    /// The first.
+    /// First address.
     pub first: IpAddr,
-    /// The last.
+    /// Last address.
     pub last: IpAddr,
-    /// Why.
+    /// Why they are not assigned.
     pub why: Kept,
 }
 
-/// Why an address is never handed out.
+/// Why an address is never assigned automatically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Kept {
     /// `reserved` of the pool.
     Reserved,
-    /// `exclude` of the pool, the network and broadcast address, and that of `default/kubernetes`.
+    /// `exclude` of the pool, the network and broadcast address, or the address of `default/kubernetes`.
     Excluded,
 }
 
-/// An address that is used.
+/// An address that is used or in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Address {
-    /// It.
+    /// The IP address.
     pub address: IpAddr,
-    /// How.
+    /// How the address is used.
     pub state: State,
-    /// The namespace of the Service that has it.
+    /// Namespace of the Service that has the address; empty if unknown.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Service that has the address; empty if unknown.
     pub name: String,
-    /// The pool that the Service belongs to; none where no pool is for it.
+    /// The pool that the Service belongs to; `null` if no pool matches it.
     pub pool: Option<String>,
-    /// What is known of its nodes, in words.
+    /// The evidence about the Service's nodes, in words.
     pub evidence: Option<String>,
-    /// Whether somebody chose it; not known where the Service comes without `metadata.managedFields`.
+    /// Whether a person chose the address; `null` if unknown, because the Service has no `metadata.managedFields`.
     pub by_hand: Option<bool>,
 }
 
-/// How an address is used.
+/// How an address or a block is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
-    /// By a Service that belongs here.
+    /// By a Service or Node that belongs there.
     Used,
-    /// By a Service that belongs elsewhere, or nowhere.
+    /// By a Service or Node that belongs elsewhere, or that may not have it.
     Misplaced,
-    /// By one that is being created or moved.
+    /// By a Service that is being created or moved.
     InFlight,
 }
 
-/// What there is to tell of Nodes.
+/// The node pools and how they are used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Nodes {
-    /// Their pools, in the order of the settings.
+    /// The node pools, in the order of the settings.
     pub pools: Vec<NodePool>,
-    /// How many Nodes have blocks.
+    /// The number of Nodes that have blocks.
     pub count: usize,
 }
 
-/// A pool of Nodes.
+/// A node pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePool {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
-    /// Its ranges, in the order of the settings.
+    /// The ranges of the pool, in the order of the settings.
     pub ranges: Vec<BlockRange>,
 }
 
-/// A range of a pool of Nodes, cut into blocks.
+/// A range of a node pool, divided into blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockRange {
-    /// The range.
+    /// The range in CIDR notation.
     pub cidr: IpNet,
-    /// The prefix length of a block.
+    /// Prefix length of a block.
     pub block_length: u8,
-    /// How its blocks are used.
+    /// How many of the range's blocks are in each state.
     pub counts: fill::Counts,
-    /// Blocks that are never handed out, in order, as few spans as there can be.
+    /// The blocks that are never assigned, in order, as few spans as possible.
     pub withheld: Vec<fill::Span>,
-    /// Every block that a Node has and that has addresses of the range, in order: whatever its size, and as
-    /// often as Nodes have it.
+    /// Every block of a Node that has addresses of the range, in order, whatever its size. A block that several
+    /// Nodes have is listed once for each Node.
     pub blocks: Vec<Block>,
 }
 
@@ -166,25 +166,25 @@ pub struct BlockRange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Block {
-    /// It.
+    /// The block in CIDR notation.
     pub block: IpNet,
-    /// Whether it is where it should be: `used` or `misplaced`.
+    /// `used` if the block is in place, otherwise `misplaced`.
     pub state: State,
-    /// The Node that has it.
+    /// Name of the Node that has the block.
     pub node: String,
-    /// The pool that the Node belongs to; none where no pool is for it.
+    /// The pool that the Node belongs to; `null` if no pool matches it.
     pub pool: Option<String>,
-    /// The labels that tell so, in words; without a pool, why there is none.
+    /// The labels that decide the pool, in words; without a pool, the reason why there is none.
     pub evidence: Option<String>,
 }
 
-/// What there is to tell of external addresses.
+/// The pools of external addresses and how they are used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct External {
-    /// Their pools, in the order of the settings.
+    /// The pools, in the order of the settings.
     pub pools: Vec<ExternalPool>,
-    /// How many Services have recorded some.
+    /// The number of Services with recorded external addresses.
     pub count: usize,
 }
 
@@ -192,9 +192,9 @@ pub struct External {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalPool {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
-    /// Its ranges, in the order of the settings.
+    /// The ranges of the pool, in the order of the settings.
     pub ranges: Vec<ExternalRange>,
 }
 
@@ -202,53 +202,53 @@ pub struct ExternalPool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalRange {
-    /// The range, as the settings write it: a CIDR, or its first and last address.
+    /// The range as the settings write it: a CIDR, or its first and last address.
     pub range: String,
-    /// Its first address.
+    /// First address of the range.
     pub first: IpAddr,
-    /// Its last address.
+    /// Last address of the range.
     pub last: IpAddr,
-    /// The smallest CIDR around it.
+    /// The smallest CIDR that contains the range.
     pub around: IpNet,
-    /// How its addresses are used.
+    /// How many of the range's addresses are in each state.
     pub counts: ExternalCounts,
-    /// Addresses that are never handed out, in order, as few spans as there can be.
+    /// The addresses that are never assigned, in order, as few spans as possible.
     pub kept: Vec<Span>,
     /// Every address that is used or in flight, in order.
     pub addresses: Vec<ExternalAddress>,
 }
 
-/// How many addresses of a range are what. `usable` is `used`, `claimed` and `free` together.
+/// The number of addresses of a range in each state. `usable` is the sum of `used`, `claimed` and `free`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalCounts {
-    /// May be handed out.
+    /// May be assigned.
     pub usable: u128,
-    /// Of the usable ones: some Service has it.
+    /// Usable, and a Service has it.
     pub used: u128,
-    /// Of the usable ones: are in flight.
+    /// Usable, and in flight.
     pub claimed: u128,
-    /// Of the usable ones: may be handed out now.
+    /// Usable, and free now.
     pub free: u128,
-    /// Are never handed out.
+    /// Never assigned.
     pub excluded: u128,
-    /// Of these: some Service has it all the same.
+    /// Not usable, but a Service or a claim in flight has it.
     pub beside: u128,
-    /// Are held by a node whose agent renews its heartbeat; nothing where no Leases were read.
+    /// Held by a node whose agent renews its heartbeat; `null` if no Leases were read.
     pub held: Option<u128>,
 }
 
-/// An external address that is used.
+/// An external address that is used or in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalAddress {
-    /// It.
+    /// The IP address.
     pub address: IpAddr,
-    /// How.
+    /// How the address is used.
     pub state: State,
-    /// The Services that have it: one, where all is as it should be.
+    /// The Services that have the address; more than one is a problem.
     pub services: Vec<ExternalUse>,
-    /// The node that holds it, by its claim.
+    /// The node that holds the address according to its claim.
     pub holder: Option<Holder>,
 }
 
@@ -256,55 +256,55 @@ pub struct ExternalAddress {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalUse {
-    /// Its namespace.
+    /// Namespace of the Service.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Service.
     pub name: String,
-    /// Where it says so: `record`, a field, or the annotation of somebody else.
+    /// Where the Service has the address: `record`, the path of a field, or an annotation of another program.
     pub by: String,
 }
 
-/// A node that holds an external address, by its claim.
+/// A node that holds an external address according to its claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Holder {
-    /// Its name.
+    /// Name of the Node.
     pub node: String,
-    /// Whether its agent renews its heartbeat, as far as one look can tell.
+    /// Whether the node's agent renews its heartbeat, as far as one look can tell.
     pub renewed: bool,
 }
 
-/// Something that is not as it should be.
+/// A problem that an audit found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// What kind of thing.
+    /// The kind of problem.
     pub kind: Kind,
-    /// The namespace of the Service that it is about; none where it is about a pool or the settings.
+    /// Namespace of the Service with the problem; `null` if the problem is that of a pool, a Node or the settings.
     pub namespace: Option<String>,
-    /// Its name.
+    /// Name of the Service with the problem.
     pub name: Option<String>,
-    /// The Node that it is about.
+    /// Name of the Node with the problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// The addresses that it is about.
+    /// The addresses concerned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
-    /// The blocks that it is about.
+    /// The blocks concerned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocks: Vec<IpNet>,
-    /// The pool that it is about, or that the Service or Node belongs to.
+    /// The pool with the problem, or the pool that the Service or Node belongs to.
     pub pool: Option<String>,
-    /// What is known of the nodes of the Service, in words.
+    /// The evidence about the Service's nodes, in words.
     pub evidence: Option<String>,
-    /// What is wrong, in words that name the Service or pool, its address, its range and its evidence.
+    /// The problem in words, with the Service, Node or pool, the address, the range and the evidence.
     pub message: String,
-    /// What can be done about it, in words that fit others of its kind, too.
+    /// The remedy, in words that also fit other findings of this kind.
     pub way_out: String,
 }
 
 impl Finding {
-    /// One that says no more than what is wrong, and what can be done about it.
+    /// A finding that names no object.
     pub fn new(kind: Kind, message: String, way_out: &str) -> Self {
         Self {
             kind,
@@ -321,8 +321,8 @@ impl Finding {
     }
 }
 
-/// The kinds of findings, those about Services and their pools first, then those about Nodes, then those about
-/// external addresses; of each the worst first. The names are those of `--fail-on`.
+/// The kinds of findings: first those of Services and their pools, then those of Nodes, then those of external
+/// addresses, each group with the worst first. The names are the values of `--fail-on`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -360,19 +360,19 @@ pub enum Kind {
     OutsideNodePool,
     /// A Node has a block that is never handed out
     WithheldBlock,
-    /// A Node has no block, though a pool is for it
+    /// A Node has no block, although it belongs to a pool
     NoBlock,
     /// A pool of Nodes has no free block
     FullNodePool,
     /// Several Services have an external address
     SharedExternal,
-    /// A Service has recorded or claims an external address that the policy refuses it
+    /// A Service has recorded or claims an external address that the policy refuses
     RefusedExternal,
-    /// A Service uses an address of a pool of external addresses without being given it
+    /// A Service uses an address of an external pool that it was not given
     ForeignExternal,
     /// No living node holds the external address of a Service
     NotHeld,
-    /// A Service has no external address, though it is to have one
+    /// A Service has no external address, but should have one
     NoExternal,
     /// The status of a Service shows another external address than it has recorded
     WrongIngress,

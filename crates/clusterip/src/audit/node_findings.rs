@@ -1,4 +1,4 @@
-//! What is not as it should be about Nodes and their blocks, in words.
+//! Findings about Nodes and their blocks.
 
 use clusterip_core::address::Family;
 use clusterip_core::settings::{NodePool, Settings, Withheld};
@@ -8,11 +8,11 @@ use super::model::{self, BlockRange, Finding, Kind};
 use super::node_judge::Judged;
 use crate::nodes::placement::Standing;
 
-/// Nobody changes the blocks of a Node.
-const ANEW: &str = "the API server lets nobody change the blocks of a Node: drain and delete it, and let its kubelet \
-                    register it anew";
+/// The remedy for a Node with a wrong block: the API server refuses to change the blocks of a Node.
+const ANEW: &str = "the API server refuses to change the blocks of a Node: drain and delete it, and let its kubelet \
+                    register it again";
 
-/// What is wrong with a Node.
+/// Adds the problems of one Node.
 pub fn of_node(settings: &Settings, judged: &Judged, findings: &mut Vec<Finding>) {
     let placement = &judged.placement;
     let own = placement.pool.as_deref().and_then(|name| pool(settings, name));
@@ -47,7 +47,7 @@ pub fn of_node(settings: &Settings, judged: &Judged, findings: &mut Vec<Finding>
     }
 }
 
-/// What is wrong with the pools.
+/// Adds the pools without a free block.
 pub fn of_pools(settings: &Settings, pools: &[model::NodePool], findings: &mut Vec<Finding>) {
     for (pool, used) in settings.nodes.pools.iter().zip(pools) {
         for family in pool.families() {
@@ -91,13 +91,13 @@ fn pool<'s>(settings: &'s Settings, name: &str) -> Option<&'s NodePool> {
     settings.nodes.pools.iter().find(|pool| pool.name == name)
 }
 
-/// `pool linux (172.20.0.0/18): kubernetes.io/os=linux (Node linux-1)`
+/// Such as `pool linux (172.20.0.0/18): kubernetes.io/os=linux (Node linux-1)`.
 fn belongs(judged: &Judged, own: &NodePool) -> String {
     let evidence = judged.placement.evidence.as_deref().unwrap_or("it takes all");
     format!("pool {} ({}): {evidence}", own.name, listed(own.cidrs.iter().copied()))
 }
 
-/// `lies in pool windows (172.20.128.0/17)`
+/// Such as `lies in pool windows (172.20.128.0/17)`.
 fn lies(settings: &Settings, name: &str, block: IpNet) -> String {
     let pool = pool(settings, name);
     match pool.and_then(|pool| pool.cidr_of(block)) {
@@ -109,7 +109,7 @@ fn lies(settings: &Settings, name: &str, block: IpNet) -> String {
 }
 
 fn shared(others: &[(String, IpNet)]) -> String {
-    // Of many the first few: each of them has a finding of its own.
+    // A message lists only the first few Nodes: each of the others has a finding of its own.
     const SHOWN: usize = 3;
     let mut words: Vec<String> =
         others.iter().take(SHOWN).map(|(node, theirs)| format!("{theirs} of Node {node}")).collect();
@@ -119,7 +119,7 @@ fn shared(others: &[(String, IpNet)]) -> String {
     words.join(", ")
 }
 
-/// Why addresses of a range are never handed out, in words.
+/// Why the blocks of a range are never assigned, in words.
 fn withheld(settings: &Settings, own: Option<&NodePool>, range: IpNet) -> String {
     let why = own.and_then(|own| settings.withheld_from(own).find(|(other, _)| *other == range));
     match why.map(|(_, why)| why) {

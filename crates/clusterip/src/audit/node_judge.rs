@@ -1,4 +1,4 @@
-//! Asks the policy where each Node belongs.
+//! Asks the policy which pool each Node belongs to.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -13,22 +13,22 @@ use crate::nodes::held::{Held, blocks_of};
 use crate::nodes::placement::{self, Belonging, Placement};
 use crate::policy::module::Module;
 
-/// A Node, and where its blocks lie.
+/// A Node and the placement of its blocks.
 pub struct Judged {
-    /// Its name.
+    /// Name of the Node.
     pub name: String,
-    /// What is known of it.
+    /// The pool that the Node belongs to, and where its blocks lie.
     pub placement: Placement,
 }
 
-/// What was said of Nodes before, by name, and of what.
+/// Earlier answers of the policy by Node name, with the Node that each is about.
 pub(super) type Known = HashMap<String, (Packed, Belonging)>;
 
-/// Asks about every Node, in the order of their names. What is `known` and still holds is not asked for
-/// again.
+/// Asks the policy about every Node, in the order of their names. An answer in `known` is used again if its Node
+/// has not changed.
 ///
 /// # Errors
-/// [`JudgeError`] for the first Node that the policy has no answer for.
+/// [`JudgeError`] for the first Node that the policy can't judge.
 pub(super) fn all(
     module: &Module,
     live: &LiveSettings,

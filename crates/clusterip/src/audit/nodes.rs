@@ -1,4 +1,4 @@
-//! How the blocks of the pools of Nodes are used, and by which Nodes.
+//! How the blocks of node pools are used, and by which Nodes.
 
 use std::sync::{Arc, RwLock};
 
@@ -16,11 +16,11 @@ use crate::nodes::fill;
 use crate::nodes::placement::{Placement, Standing};
 use crate::policy::module::Module;
 
-/// What there is to tell of Nodes, and in `findings` what is wrong with them; nothing where the settings
-/// have no pools for them. What is in `memory` and still holds is not asked for again.
+/// Audits the Nodes and adds their problems to `findings`; `None` if the settings have no node pools. The policy is
+/// not asked again if an answer in `memory` still holds.
 ///
 /// # Errors
-/// [`JudgeError`] for the first Node that the policy has no answer for.
+/// [`JudgeError`] for the first Node that the policy can't judge.
 pub fn audit(
     module: &Module,
     live: &LiveSettings,
@@ -44,7 +44,7 @@ pub fn audit(
     Ok(Some(Nodes { pools, count }))
 }
 
-/// The blocks of a Node.
+/// The blocks of a Node, with the Node's pool and evidence.
 fn blocks(judged: &Judged) -> impl Iterator<Item = Block> {
     let Placement { pool, evidence, reason, blocks } = &judged.placement;
     blocks.iter().map(|(block, standing)| Block {
@@ -61,7 +61,7 @@ fn pool(settings: &Settings, pool: &NodePool, blocks: &[Block]) -> model::NodePo
     model::NodePool { name: pool.name.clone(), ranges: ranges.collect() }
 }
 
-/// A range; settings that were checked have none that can't be cut.
+/// The usage of a range; `None` if it can't be divided into blocks, which validated settings rule out.
 fn range(settings: &Settings, pool: &NodePool, cidr: IpNet, blocks: &[Block]) -> Option<BlockRange> {
     let cut = pool.blocks(cidr).ok()?;
     let mut inside: Vec<Block> = blocks.iter().filter(|block| cut.indices(block.block).is_some()).cloned().collect();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_never_outlives_what_it_was_said_of() {
+    fn cached_answers_are_dropped_when_their_object_or_settings_change() {
         let module = Module::new(EMBEDDED).unwrap();
         let snapshot = Arc::new(RwLock::new(Snapshot::default()));
         let mut memory = Memory::default();

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 
 use super::model::{Address, Counts, Kept, Range, Span, State};
 
-/// A range of a pool, where these addresses are used.
+/// The usage of one range of a pool, given the addresses that are `used` in the cluster.
 pub fn range(settings: &Settings, pool: &Pool, cidr: IpNet, used: &BTreeMap<IpAddr, Address>) -> Range {
     let alone = Pool { cidrs: vec![cidr], ..pool.clone() };
     let candidates = settings.candidates(&alone, Family::of(cidr.addr()));
@@ -29,7 +29,7 @@ pub fn range(settings: &Settings, pool: &Pool, cidr: IpNet, used: &BTreeMap<IpAd
     Range { cidr, counts, kept, addresses }
 }
 
-/// What of a range is never handed out.
+/// The spans of a range that are never assigned automatically, in order.
 pub fn kept(settings: &Settings, pool: &Pool, cidr: IpNet) -> Vec<Span> {
     let addresses = Blocks::addresses(cidr);
     let last = addresses.last_index();
@@ -79,9 +79,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_and_counted() {
-        // Pool and Service ranges, addresses in use and in flight, what is kept, and the counts: usable,
-        // used, claimed, free, reserved, beside.
+    fn addresses_of_a_range_are_counted_by_state() {
+        // Name; pool; addresses in use; addresses in flight; expected `kept` spans; expected counts (usable, used,
+        // claimed, free, reserved, beside).
         type Row = (
             &'static str,
             serde_json::Value,

@@ -1,5 +1,5 @@
-//! A cluster at one moment, of a snapshot file or of its API server. Of each object only those fields are
-//! kept that are read, as soon as it is there: what else a cluster has takes no memory.
+//! Reads a cluster at one moment, from a snapshot file or from its API server. Only the fields that are needed are
+//! kept of each object, as soon as it arrives, so the rest of a cluster takes no memory.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -33,21 +33,21 @@ use crate::controller::control_plane_services::ControlPlaneServices;
 
 /// A cluster at one moment.
 pub struct Source {
-    /// Its objects, as far as they are read.
+    /// The objects that the policy and the audit read.
     pub snapshot: Arc<RwLock<Snapshot>>,
-    /// Its own Service ranges; none where they are not known.
+    /// The cluster's Service ranges; empty if unknown.
     pub ranges: ServiceRanges,
-    /// What replicas of a server claim.
+    /// The addresses in flight that replicas of a server claim.
     pub in_flight: Vec<(IpAddr, Owner)>,
-    /// Who holds which external address, or why that is not known.
+    /// Which node holds which external address, or why that is unknown.
     pub holdings: Result<Holdings, String>,
     /// Which Services the control plane calls.
     pub called: ControlPlaneServices,
-    /// What could not be found out.
+    /// What could not be determined, as sentences.
     pub notes: Vec<String>,
 }
 
-/// The objects of a cluster as they come.
+/// Collects the objects of a cluster as they arrive.
 struct Collector {
     keepers: BTreeMap<Kind, Keeper>,
     snapshot: Snapshot,
@@ -69,7 +69,7 @@ impl Collector {
         }
     }
 
-    /// What is claimed for a Service whose name is yet to be generated has no name.
+    /// A claim for a Service whose name is yet to be generated has no name.
     fn lease(&mut self, lease: &Lease) {
         if let Some(holdings) = &mut self.holdings {
             holdings.see(lease);
@@ -89,10 +89,10 @@ impl Collector {
     }
 }
 
-/// The cluster of a file, as `kubectl get -A -o yaml` prints it.
+/// Reads the cluster from a file as `kubectl get -A -o yaml` prints it.
 ///
 /// # Errors
-/// Where it can't be read, or is something else.
+/// If the file can't be read or is not a snapshot.
 pub fn of_file(file: &Path, settings: &Settings) -> anyhow::Result<Source> {
     let source = manifests::read_file(file).context("snapshot")?;
     let (mut collector, mut wrong) = (Collector::new(settings), false);
@@ -121,9 +121,9 @@ pub fn of_file(file: &Path, settings: &Settings) -> anyhow::Result<Source> {
 fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::Error> {
     let kind = (object::api_version(&object).to_owned(), object::kind(&object).to_owned());
     if kind == ("coordination.k8s.io/v1".to_owned(), "Lease".to_owned()) {
-        // Leases of others may be as they like.
+        // Leases of other programs need not be readable.
         if let Ok(lease) = serde_json::from_value(object) {
-            // What time it was when the snapshot was taken, its Leases tell.
+            // The newest time in the Leases tells when the snapshot was taken.
             collector.holdings.get_or_insert_with(|| Holdings::new(None));
             collector.lease(&lease);
         }
@@ -131,7 +131,7 @@ fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::E
     }
     if kinds::callers().any(|caller| caller == kind) {
         collector.called.take(&kind, serde_json::from_value(object)?);
-        // Every cluster has APIServices: a snapshot with some was taken with all that refers to Services.
+        // Every cluster has APIServices: a snapshot with some was taken with all objects that refer to Services.
         if kind.1 == "APIService" {
             kinds::callers().for_each(|kind| collector.called.listed(&kind));
         }
@@ -143,11 +143,11 @@ fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::E
     Ok(())
 }
 
-/// A live cluster. Where Leases may not be listed in the whole cluster, claims are looked for in `namespace`, and
-/// the Leases of agents in `agents_namespace`.
+/// Reads a live cluster. If Leases may not be listed in the whole cluster, claims are read in `namespace`, and the
+/// Leases of agents in `agents_namespace`.
 ///
 /// # Errors
-/// [`LiveError`] where it refuses a list.
+/// [`LiveError`] if the API server refuses a list.
 pub async fn of_cluster(
     client: &Client,
     settings: &Settings,
@@ -182,8 +182,8 @@ pub async fn of_cluster(
             leases.items.iter().for_each(|lease| collector.lease(lease));
         }
         Err(error) => notes.push(format!(
-            "what servers have in flight is not known: leases can't be listed: {}; --server-namespace and \
-             --agents-namespace say where they are",
+            "the addresses in flight are unknown: leases can't be listed: {}; name their namespaces with \
+             --server-namespace and --agents-namespace",
             words(&error)
         )),
     }

@@ -1,4 +1,4 @@
-//! Why one Service has its address.
+//! Explains why one Service has its address.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -29,68 +29,69 @@ use crate::policy::module::ModuleError;
 use crate::policy::service_request::ServiceRequest;
 use crate::policy::session::{Exchange, Recorder};
 
-/// What is known of one Service. `-o json` is this.
+/// The explanation of one Service. `-o json` prints this.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Why {
-    /// Its namespace.
+    /// Namespace of the Service.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Service.
     pub name: String,
-    /// Its addresses, and where they lie.
+    /// The addresses of the Service, and the pool and range of each.
     pub addresses: Vec<Place>,
-    /// Whether somebody chose them; not known where it comes without `metadata.managedFields`.
+    /// Whether a person chose the addresses; `null` if unknown, because the Service has no
+    /// `metadata.managedFields`.
     pub by_hand: Option<bool>,
-    /// What the policy would decide if it were created now without an address.
+    /// What the policy would decide if the Service were created now without an address.
     pub decision: Option<Outcome>,
-    /// The pool that it belongs to.
+    /// The pool that the Service belongs to.
     pub pool: Option<String>,
-    /// What is known of its nodes.
+    /// The evidence about the Service's nodes.
     pub evidence: Option<Report>,
-    /// What was asked for that, in this order, and how much was found. Workloads that it does not select
-    /// don't count.
+    /// What the policy looked up, in order, and how many objects it found. Workloads that the Service does not
+    /// select don't count.
     pub asked: Vec<Asked>,
-    /// What its author should look at.
+    /// Warnings of the policy for the author of the Service.
     pub warnings: Vec<String>,
-    /// Why it would be left or denied.
+    /// Why the policy would leave the Service alone or deny it.
     pub reason: Option<String>,
-    /// Its external addresses of the pools.
+    /// The Service's external addresses that lie in pools.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub external: Vec<ExternalAddress>,
-    /// What is wrong with it.
+    /// The problems of the Service.
     pub findings: Vec<Finding>,
-    /// What `clusterip move` would do about it.
+    /// What `clusterip move` would do about the Service.
     #[serde(rename = "move")]
     pub moves: String,
 }
 
-/// Where an address lies.
+/// The pool and range of an address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Place {
-    /// The address.
+    /// The IP address.
     pub address: IpAddr,
-    /// The pool that it lies in; none for an address outside of all.
+    /// The pool that contains the address; `null` if there is none.
     pub pool: Option<String>,
     /// The range of that pool.
     pub range: Option<IpNet>,
-    /// Why the pool never hands it out, where it does not.
+    /// Why the pool never assigns the address; `null` if it may.
     pub kept: Option<Kept>,
 }
 
-/// A question that the policy asked.
+/// A look-up of the policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Asked {
-    /// For what: a kind of workload, or an object by its name.
+    /// A kind of workload, or an object by its name.
     pub what: String,
-    /// How many objects were found.
+    /// The number of objects that were found.
     pub found: usize,
 }
 
-/// What is known of the Service of this namespace and name; nothing where there is none.
+/// Explains the Service with this namespace and name; `None` if there is none.
 ///
 /// # Errors
-/// [`JudgeError`] where the policy has no answer.
+/// [`JudgeError`] if the policy fails.
 pub fn of(matter: &Matter<'_>, of: (&str, &str)) -> Result<Option<Why>, JudgeError> {
     let service = {
         let snapshot = matter.snapshot.read().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -99,7 +100,7 @@ pub fn of(matter: &Matter<'_>, of: (&str, &str)) -> Result<Option<Why>, JudgeErr
     let Some(service) = service else { return Ok(None) };
     let failed = |error| JudgeError::of_service(of.0, of.1, error);
     let mut why = why(matter, &service).map_err(failed)?;
-    // What is wrong with its external addresses depends on those of others.
+    // The problems of its external addresses depend on the addresses of other Services.
     let mut found = Vec::new();
     let all = external::audit(matter, &mut Memory::default(), &mut found, &mut Vec::new())?;
     let ranges = all.into_iter().flat_map(|all| all.pools).flat_map(|pool| pool.ranges);
@@ -117,7 +118,7 @@ fn why(matter: &Matter<'_>, service: &Value) -> Result<Why, ModuleError> {
     let own = addresses(service);
     let by_hand = chosen_by_hand(service);
     let unasked = unasked(settings, service);
-    // Of a Service that is left alone the policy says why.
+    // For a Service that is left alone, the policy gives the reason.
     let request = match unasked {
         Some(Unasked::Foreign) => {
             ServiceRequest { uid: "", username: "clusterip", object: service, old: None, dry_run: true }.to_value()
@@ -129,7 +130,7 @@ fn why(matter: &Matter<'_>, service: &Value) -> Result<Why, ModuleError> {
     let recorder = Arc::new(Recorder::new(Arc::new(calls)));
     let answer = matter.module.validate(&request, &matter.settings.document, recorder.clone())?;
     let placement = Placement::of(settings, service, &answer);
-    // A pool that is full is none of the Service's faults.
+    // `judge::one` counts all addresses as free: a full pool is not a problem of the Service.
     let judgement = judge::one(matter.module, matter.settings, matter.snapshot, service)?;
     let id = (namespace(service).to_owned(), name(service).to_owned());
     let judged = Judged { id, service: Packed::new(service), judgement: Arc::new(judgement) };
@@ -139,7 +140,7 @@ fn why(matter: &Matter<'_>, service: &Value) -> Result<Why, ModuleError> {
     let said = placement.reason.is_some().then(|| reason(service, &placement, "").to_owned());
     let moves = match unasked {
         Some(Unasked::HalfMoved) => "finishes the move that has begun".to_owned(),
-        Some(Unasked::Foreign) => format!("leaves it: {}", said.as_deref().unwrap_or("it is none of ours")),
+        Some(Unasked::Foreign) => format!("leaves it: {}", said.as_deref().unwrap_or("clusterip does not manage it")),
         None => moves(
             settings,
             service,
@@ -188,7 +189,7 @@ fn moves(
     match (placement.standing, pool) {
         (Standing::InPlace, Some(_)) => "leaves it: it lies where it belongs".to_owned(),
         (Standing::NotWhereAssumed, _) => {
-            "leaves it: which pool it belongs to is a mere assumption, and it lies in another".to_owned()
+            "leaves it: the pool that it belongs to is only assumed, and it lies in another".to_owned()
         }
         (Standing::InPlace | Standing::Squats, _) | (_, None) => {
             format!("leaves it: {}", reason(service, placement, "no pool is for it"))
@@ -216,14 +217,14 @@ fn moves(
     }
 }
 
-/// What the policy says for itself, without the name of the Service.
+/// The reason that the policy gives, without the name of the Service.
 fn reason<'p>(service: &Value, placement: &'p Placement, otherwise: &'p str) -> &'p str {
     let subject = format!("Service {}/{}: ", namespace(service), name(service));
     let reason = placement.reason.as_deref().unwrap_or(otherwise);
     reason.strip_prefix(&subject).unwrap_or(reason)
 }
 
-/// What a question was about; nothing for one about addresses.
+/// What a look-up was about; `None` for a look-up of addresses.
 fn asked(exchange: &Exchange) -> Option<Asked> {
     let found = exchange.answer.as_ref().ok().and_then(|answer| serde_json::from_str::<Value>(answer).ok());
     let items = found.as_ref().and_then(|found| found.get("items")?.as_array()).map(Vec::len);

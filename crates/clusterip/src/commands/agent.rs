@@ -29,20 +29,20 @@ use crate::metrics::Metrics;
 use crate::permissions::Duties;
 use crate::policy::module::{EMBEDDED, Module};
 
-/// What `clusterip help agent` says at its end.
+/// The text at the end of `clusterip help agent`.
 pub const HELP: &str = "\
 Examples:
   On each node, as deploy/external runs it:
     clusterip agent --node \"$NODE_NAME\" --settings-configmap clusterip-settings \\
       --settings-namespace clusterip-policy
-  Where the addresses belong to another interface than that of the default route:
+  If the addresses belong to another interface than that of the default route:
     clusterip agent --node \"$NODE_NAME\" --settings-configmap clusterip-settings \\
       --settings-namespace clusterip-policy --interface eth1
 
 It needs CAP_NET_ADMIN, CAP_NET_RAW, the network of the node, and the program nft.
-It tells how it is at /healthz, /readyz and /metrics, over plain HTTP.
+It serves /healthz, /readyz and /metrics over plain HTTP.
 
-Exit status: 0 after SIGTERM or SIGINT, when everything was given back; 2 where it can't begin or go on.";
+Exit status: 0 after SIGTERM or SIGINT, when all addresses were released; 2 if it can't start or go on.";
 
 /// Arguments of `agent`.
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ pub struct Agent {
     /// The name of the Node that this runs on
     #[arg(long, value_name = "NAME")]
     node: String,
-    /// Where addresses are put [default: the interface of the default route]
+    /// The interface that addresses are added to [default: that of the default route]
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
     /// The settings; read again when the file changes [default: `{}`, no external addresses]
@@ -68,7 +68,7 @@ pub struct Agent {
     /// The own namespace, with the Leases [default: that of the service account or kubeconfig]
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Where to tell how it is: probes and metrics, over plain HTTP
+    /// Where to serve probes and metrics, over plain HTTP
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9634")]
     listen: SocketAddr,
     #[command(flatten)]
@@ -76,28 +76,29 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Holds what falls to this node until it is told to stop.
+    /// Holds the external addresses of this node until it is told to stop.
     ///
     /// # Errors
-    /// Where it can't begin.
+    /// If the agent can't start or can't go on.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         self.logging.start()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let done = runtime.block_on(self.work());
-        // A watch may be in the middle of something that nobody waits for.
+        // A watch may still be in the middle of a request that no task waits for.
         runtime.shutdown_background();
         done.map(|()| ExitCode::SUCCESS)
     }
 
     async fn work(self) -> anyhow::Result<()> {
-        // First what needs no cluster: nothing may be left on the interface of whoever was here before.
+        // The network comes first because it needs no cluster: no address of an earlier process may remain on the
+        // interface.
         let network = LinuxNetwork::begin(self.interface.as_deref()).await?;
         let client = connect::client(self.kubeconfig.as_deref()).await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         let metrics = Arc::new(Metrics::of_agent());
         let module = Arc::new(tokio::task::spawn_blocking(|| Module::new(EMBEDDED)).await??);
         let status = StatusServer::bind(self.listen).await?;
-        // Whether Service ranges overlap with pools, the server says; and it writes the Events about settings.
+        // `clusterip serve` reports overlaps of Service ranges with pools, and writes the Events about settings.
         let (_unknown, ranges) = watch::channel(ServiceRanges::default());
         let (file, name) = (self.settings.as_deref(), self.settings_configmap.as_deref());
         let settings_namespace = self.settings_namespace.as_deref().unwrap_or(&namespace);
@@ -109,14 +110,14 @@ impl Agent {
         stores.watch_kinds(kinds::of_agent());
         let (stop, stopped) = watch::channel(false);
         let (signs, seen) = watch::channel(Signs::new());
-        tracing::info!(listen = %status.local_addr(), namespace, node = self.node, "telling how it is");
-        let told = tell_how_it_is(&seen, &stores, &metrics);
+        tracing::info!(listen = %status.local_addr(), namespace, node = self.node, "serving probes and metrics");
+        let told = probe_status(&seen, &stores, &metrics);
         let mut served = tokio::spawn(status.run(told, until(stopped.clone())));
         let followed = tokio::spawn(follower.run(until(stopped.clone())));
         let mut told_to_stop = std::pin::pin!(told_to_stop());
         tokio::select! {
             () = stores.completed() => {}
-            // Nothing is held yet.
+            // No address is held yet.
             () = &mut told_to_stop => return Ok(()),
         }
         let mut assigned = Assigned { module, settings, stores, changes, refused: BTreeSet::new() };
@@ -129,11 +130,11 @@ impl Agent {
         let mut held = tokio::spawn(holder.run(signs, until(stopped)));
         let failed = tokio::select! {
             () = &mut told_to_stop => {
-                tracing::info!("stopping: everything is given back");
+                tracing::info!("stopping: releasing all addresses");
                 None
             }
-            ended = &mut served => Some(ended.context("the server of probes").and_then(|ended| Ok(ended?))),
-            ended = &mut held => Some(ended.context("the part that holds addresses")),
+            ended = &mut served => Some(ended.context("the server of probes and metrics").and_then(|ended| Ok(ended?))),
+            ended = &mut held => Some(ended.context("the task that holds addresses")),
         };
         stop.send_replace(true);
         if !held.is_finished() {
@@ -157,12 +158,12 @@ impl Agent {
     }
 }
 
-/// What is answered to whoever asks how it is.
-fn tell_how_it_is(signs: &watch::Receiver<Signs>, stores: &Stores, metrics: &Arc<Metrics>) -> Status {
+/// What the agent's endpoints report.
+fn probe_status(signs: &watch::Receiver<Signs>, stores: &Stores, metrics: &Arc<Metrics>) -> Status {
     let (dead, ready) = (signs.clone(), signs.clone());
     let (lagging, stores, metrics) = (stores.clone(), stores.clone(), Arc::clone(metrics));
     Status {
-        // Before the first beat the cluster is waited for.
+        // Until the stores are complete the loop has not begun, which does not count as dead.
         dead: Arc::new(move || {
             let signs = dead.borrow();
             signs.dead(Instant::now()).filter(|_| lagging.complete()).into_iter().collect()

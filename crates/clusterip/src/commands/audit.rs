@@ -21,7 +21,7 @@ use crate::report::terminal::{harmless, harmless_lines};
 use crate::report::{audit_table, map, style, why_table};
 use crate::settings;
 
-/// What `clusterip audit --help` says at its end.
+/// The text at the end of `clusterip audit --help`.
 pub const HELP: &str = "\
 Examples:
   The cluster of the current context:
@@ -33,10 +33,10 @@ Examples:
 replicationcontrollers,jobs,cronjobs,pods,namespaces,nodes,runtimeclasses,ipaddresses,servicecidrs,leases,\\
 mutatingwebhookconfigurations,validatingwebhookconfigurations,apiservices,customresourcedefinitions >snapshot.json
     clusterip audit --snapshot snapshot.json --settings settings.yaml
-  Why has a Service this address?
+  Why does a Service have its address?
     clusterip audit --service shop/web
 
-Nothing is changed. Exit status: 0; 1 where --fail-on finds something; 2 for bad input or settings, or a cluster \
+Nothing is changed. Exit status: 0; 1 if --fail-on finds something; 2 for bad input or settings, or a cluster \
 that can't be read.";
 
 /// Arguments of `audit`.
@@ -54,16 +54,16 @@ pub struct Audit {
     /// The namespace of `clusterip serve` [default: where its Lease is found]
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot")]
     server_namespace: Option<String>,
-    /// The namespace of the agents, where Leases may not be listed in the whole cluster [default: that of the server]
+    /// The namespace of the agents, if Leases may not be listed in the whole cluster [default: that of the server]
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot")]
     agents_namespace: Option<String>,
     /// How to print it
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
-    /// Exit with 1 where there is a finding of one of these kinds
+    /// Exit with 1 if there is a finding of one of these kinds
     #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',', conflicts_with = "service")]
     fail_on: Vec<FailOn>,
-    /// Tell of this Service alone, and all that is known of it
+    /// Explain the address of this Service instead
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service)]
     service: Option<(String, String)>,
 }
@@ -75,15 +75,15 @@ pub enum Output {
     Table,
     /// For programs
     Json,
-    /// The map: one page for a browser, which needs nothing else
+    /// The map: one self-contained page for a browser
     Html,
 }
 
 impl Audit {
-    /// Audits, and prints.
+    /// Audits the cluster, and prints the result.
     ///
     /// # Errors
-    /// Where cluster, input or settings can't be used: nothing is printed then.
+    /// If the cluster, the input or the settings can't be used. Nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.audit().map_err(|error| anyhow::anyhow!(harmless_lines(&format!("{error:#}"))))
     }
@@ -122,7 +122,7 @@ impl Audit {
                 let text = match self.output {
                     Output::Table => why_table::why(&why)?,
                     Output::Json => serde_json::to_string_pretty(&why)? + "\n",
-                    Output::Html => anyhow::bail!("--service has no page: -o table or json"),
+                    Output::Html => anyhow::bail!("--service can't be printed as html: use -o table or -o json"),
                 };
                 super::output(text.as_bytes())?;
                 Ok(ExitCode::SUCCESS)
@@ -154,8 +154,8 @@ impl Audit {
         Ok((module, written, source))
     }
 
-    /// The settings as a server would have them in force; and where it would refuse them, because a pool
-    /// lies outside of the cluster's ranges, as they are written: that is what an audit is to tell.
+    /// The settings as a server would have them in force. If a server would refuse them because a pool lies outside
+    /// of the cluster's ranges, the settings as written: the audit then reports that.
     fn settings_in_force(&self, module: &Module, written: &Value, source: &Source) -> anyhow::Result<LiveSettings> {
         let live = match judge(module, written.clone(), &source.ranges) {
             Ok(live) => live,

@@ -1,4 +1,4 @@
-//! The way to a cluster.
+//! Connects to a cluster.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use anyhow::Context;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
-/// A client for the cluster of a kubeconfig, or for the one that this process runs in.
+/// A client for the cluster of a kubeconfig, or for the cluster that this process runs in.
 ///
 /// # Errors
-/// Where the file can't be used, or there is no cluster.
+/// If the file can't be used, or no cluster is configured.
 pub async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
     let config = match kubeconfig {
         Some(file) => {

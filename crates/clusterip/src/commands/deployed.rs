@@ -1,4 +1,4 @@
-//! Where a server keeps what it needs, as those find it who work beside it.
+//! Finds the namespace and the settings of a running server.
 
 use std::path::Path;
 
@@ -12,14 +12,14 @@ use crate::cluster::failure::words;
 use crate::controller::leader::LEASE;
 use crate::live_settings::Source;
 
-/// The ConfigMap that the deployment keeps its settings in.
+/// The ConfigMap with the settings in our deployments.
 const SETTINGS: &str = "clusterip-settings";
 
-/// The namespace where a server keeps its Lease; where there is none, that of the context. `given` is what
-/// the user says.
+/// The namespace of the server's Lease, or that of the context if there is no Lease. `given` is the namespace that
+/// the user gave.
 ///
 /// # Errors
-/// Where there are several, or the API server does not tell.
+/// If there are several Leases, or they can't be listed.
 pub async fn server_namespace(client: &Client, given: Option<&str>) -> anyhow::Result<String> {
     if let Some(namespace) = given {
         return Ok(namespace.to_owned());
@@ -27,7 +27,7 @@ pub async fn server_namespace(client: &Client, given: Option<&str>) -> anyhow::R
     let only = ListParams::default().fields(&format!("metadata.name={LEASE}"));
     let leases = match Api::<Lease>::all(client.clone()).list_metadata(&only).await {
         Ok(leases) => leases.items,
-        // Whoever may not look everywhere knows where to look.
+        // A user who may not list all namespaces names one or uses that of the context.
         Err(kube::Error::Api(status)) if status.code == 403 => Vec::new(),
         Err(error) => bail!("leases can't be listed: {}", words(&error)),
     };
@@ -37,16 +37,16 @@ pub async fn server_namespace(client: &Client, given: Option<&str>) -> anyhow::R
         [] => Ok(client.default_namespace().to_owned()),
         [namespace] => Ok(namespace.clone()),
         several => bail!(
-            "the lease {LEASE} is in several namespaces: {}; say with --server-namespace which is meant",
+            "the lease {LEASE} is in several namespaces: {}; name one of them with --server-namespace",
             several.join(", ")
         ),
     }
 }
 
-/// The settings: a file, or those of the ConfigMap beside a server, or the defaults.
+/// The settings of a file, of the ConfigMap beside a server, or the defaults.
 ///
 /// # Errors
-/// Where it can't be found out whether there is such a ConfigMap.
+/// If the ConfigMap can't be read.
 pub async fn settings(client: &Client, namespace: &str, file: Option<&Path>) -> anyhow::Result<Source> {
     if let Some(file) = file {
         return Ok(Source::File(file.to_owned()));

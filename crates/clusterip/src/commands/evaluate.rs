@@ -26,7 +26,7 @@ use crate::report::style;
 use crate::report::terminal::{harmless, harmless_lines};
 use crate::settings;
 
-/// What `clusterip evaluate --help` says at its end.
+/// The text at the end of `clusterip evaluate --help`.
 pub const HELP: &str = "\
 Without --snapshot, --session or --cluster, the cluster is an empty one. The settings are used as they are \
 written, as Kubewarden does: nothing is learnt from the cluster.
@@ -84,10 +84,10 @@ enum Source {
 }
 
 impl Evaluate {
-    /// Evaluates, and prints.
+    /// Evaluates the request, and prints the response.
     ///
     /// # Errors
-    /// Where input or settings can't be used, or the policy does not answer: nothing is printed then.
+    /// If input or settings can't be used, or the policy fails. Nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.evaluate().map_err(|error| anyhow::anyhow!(harmless_lines(&format!("{error:#}"))))
     }
@@ -95,7 +95,7 @@ impl Evaluate {
     fn evaluate(&self) -> anyhow::Result<ExitCode> {
         let document = settings::read(self.settings.as_deref())?;
         let request = self.request()?;
-        // Compiled only when there is something to ask it.
+        // Compiling takes time, so the request is read first.
         let module = super::module(self.policy.as_deref())?;
         let settings = settings::check(&module, &document, self.settings.as_deref())?;
         let source = self.source(&settings)?;
@@ -103,7 +103,7 @@ impl Evaluate {
         let mut recorder = Arc::new(Recorder::new(source.calls()));
         let answer = source.evaluate(&module, &request, &document, &mut recorder);
         if let Some(file) = &self.record {
-            // A policy that does not answer is a bug that is worth a test, too.
+            // The session is written even if the policy failed: it reproduces the bug in a test.
             let exchanges = recorder.exchanges();
             fs::write(file, session::write(&exchanges)).with_context(|| format!("record: {}", file.display()))?;
         }
@@ -149,8 +149,8 @@ impl Evaluate {
         Ok(Source::Snapshot(SnapshotCalls::new(Arc::new(RwLock::new(snapshot)))))
     }
 
-    /// The other commands take Service ranges that the settings don't name from the cluster, Kubewarden has
-    /// no way to know them: whoever compares answers must know of that.
+    /// Warns if the settings don't name the Service ranges. The other commands then take the ranges from the
+    /// cluster, and Kubewarden can't, so their answers may differ.
     fn compare_ranges(&self, settings: &Settings, objects: &[Value]) {
         let ranges = ServiceRanges::of(objects).all;
         if ranges.is_empty() || !settings.service_cidrs.is_empty() {
@@ -190,7 +190,7 @@ impl Source {
         }
     }
 
-    /// The policy's answer, and in `recorder` what it asked for that.
+    /// The answer of the policy; `recorder` has what it asked for.
     fn evaluate(
         &self,
         module: &Module,
@@ -201,8 +201,8 @@ impl Source {
         loop {
             let known = self.answered();
             let answer = module.validate(request, settings, Arc::clone(recorder) as Arc<dyn HostCalls>);
-            // policy-server has its lists at hand. Here they come from afar, which is not to count for the time
-            // that the policy may take: it is asked again as long as it comes further.
+            // policy-server has its lists in memory. Here they are fetched from the cluster, which must not count
+            // against the policy's time limit: the policy is called again as long as each call gets further.
             if !matches!(answer, Err(ModuleError::Call(_))) || self.answered() == known {
                 return answer;
             }
@@ -218,7 +218,7 @@ impl Source {
     }
 }
 
-/// The response with its patch as JSON.
+/// The response with its patch decoded to JSON.
 fn decoded(response: &AdmissionResponse) -> anyhow::Result<Value> {
     let mut document = serde_json::to_value(response)?;
     if let Some(patch) = &response.patch {

@@ -1,4 +1,4 @@
-//! The settings that a command begins with, those that come later, and the rights that they take.
+//! Reads the settings at startup, follows their changes, and checks the permissions that they require.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::metrics::Metrics;
 use crate::permissions::{self, Duties, PermissionsError};
 use crate::policy::module::Module;
 
-/// Reads the settings, which are followed from then on, and asks whether this identity may do what its duties
-/// are by them.
+/// Reads the settings, starts to follow them, and checks that this identity has the permissions for its duties
+/// under them.
 ///
 /// # Errors
-/// Where the settings can't be had or are wrong, or a right is missing: all that are missing are named at once.
+/// If the settings can't be read or are invalid, or if permissions are missing: the error names all missing ones.
 pub async fn followed(
     source: Source,
     module: &Arc<Module>,
@@ -29,7 +29,7 @@ pub async fn followed(
         Ok(follower) => follower,
         Err(error) => {
             if let SettingsError::Request { .. } = error {
-                // Where a right is missing, others may be.
+                // If the permission to read the settings is missing, others may be missing, too.
                 let settings =
                     judge(module, json!({}), &ServiceRanges::default()).map_err(anyhow::Error::msg)?.settings;
                 permissions::check(client, &settings, duties).await?;
@@ -42,18 +42,20 @@ pub async fn followed(
     Ok(follower)
 }
 
-/// Says what this identity may not do of what its duties are by settings that come later. They are in force
-/// all the same: what is missing can be granted at any time.
+/// Reports the permissions that later settings require and this identity lacks. The settings are in force all the
+/// same: permissions can be granted at any time.
 pub async fn say_what_is_missing(client: Client, mut settings: watch::Receiver<Arc<LiveSettings>>, duties: Duties) {
     while settings.changed().await.is_ok() {
         let latest = settings.borrow_and_update().settings.clone();
         match permissions::check(&client, &latest, &duties).await {
             Ok(_) => {}
             Err(PermissionsError::Missing(missing)) => {
-                // A line for each rule, to be pasted.
+                // One line for each rule, so that it can be copied.
                 missing.to_string().lines().for_each(|line| tracing::error!("{line}"));
             }
-            Err(error) => tracing::warn!(%error, "whether the settings in use need other rights is not known"),
+            Err(error) => {
+                tracing::warn!(%error, "can't determine whether the settings in use require more permissions");
+            }
         }
     }
 }

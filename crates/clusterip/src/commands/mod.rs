@@ -1,4 +1,4 @@
-//! The commands: they read arguments, call what does the work, and print.
+//! The commands: each reads its arguments, calls the module that does the work, and prints the result.
 
 #[cfg(target_os = "linux")]
 pub mod agent;
@@ -22,10 +22,10 @@ use serde_json::Value;
 use crate::cluster::manifests;
 use crate::policy::module::{EMBEDDED, Module};
 
-/// Writes to standard output. A reader that stopped reading (`| head`) is no failure.
+/// Writes to standard output. A reader that stopped reading (`| head`) is not an error.
 ///
 /// # Errors
-/// Where it can't be written for another reason.
+/// If standard output can't be written for another reason.
 pub fn output(bytes: &[u8]) -> anyhow::Result<()> {
     let written = anstream::stdout().lock().write_all(bytes).and_then(|()| io::stdout().flush());
     match written {
@@ -34,7 +34,7 @@ pub fn output(bytes: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// The policy of a file, or the one in this program.
+/// Loads the policy from a file, or the one that is embedded in this program.
 fn module(file: Option<&Path>) -> anyhow::Result<Module> {
     Ok(match file {
         Some(file) => Module::new(&fs::read(file).with_context(|| file.display().to_string())?)?,
@@ -42,7 +42,7 @@ fn module(file: Option<&Path>) -> anyhow::Result<Module> {
     })
 }
 
-/// The objects of a snapshot file.
+/// Reads the objects of a snapshot file.
 fn snapshot(file: &Path) -> anyhow::Result<Vec<Value>> {
     let source = manifests::read_file(file).context("snapshot")?;
     let manifests = manifests::parse(&[source], "default").context("snapshot")?;

@@ -40,7 +40,7 @@ use crate::report::moves::{Row, listed, table};
 use crate::report::style;
 use crate::report::terminal::harmless;
 
-/// What `clusterip help move` says at its end.
+/// The text at the end of `clusterip help move`.
 pub const HELP: &str = "\
 Examples:
   What would move, and why:
@@ -49,12 +49,12 @@ Examples:
     clusterip move --namespace shop --service web --yes
 
 A Service is never deleted: for some milliseconds it is of type ExternalName, and then it has the new
-address. Everything else of it stays. Addresses set by hand are never changed. Beside a running
-`clusterip serve` that one does the work.
+address. Everything else of it stays. Addresses set by hand are never changed. If `clusterip serve`
+runs in the cluster, it carries out the moves.
 
-Exit status: 0; 1 where something could not be moved; 2 where it can't begin.";
+Exit status: 0; 1 if a Service could not be moved; 2 if the command can't start.";
 
-/// How many Services move at once.
+/// The number of Services that move at once.
 const AT_ONCE: usize = 4;
 
 /// Arguments of `move`.
@@ -69,7 +69,7 @@ pub struct Move {
     /// The namespace of `clusterip serve` [default: where its Lease is found]
     #[arg(long, value_name = "NAMESPACE")]
     server_namespace: Option<String>,
-    /// Only Services of this namespace
+    /// Only Services in this namespace
     #[arg(long, short, value_name = "NAMESPACE")]
     namespace: Option<String>,
     /// Only this Service
@@ -85,16 +85,16 @@ pub struct Move {
     /// Show what would move, and stop
     #[arg(long)]
     dry_run: bool,
-    /// Don't ask
+    /// Move without asking for confirmation
     #[arg(long, short)]
     yes: bool,
 }
 
 /// A Service that is going to move.
 enum Job {
-    /// To addresses that are held for it.
+    /// Moves the Service to addresses that are reserved for it.
     Move { live: Box<Value>, misplaced: Box<Misplaced>, to: Vec<IpAddr>, evaluation: Box<Evaluation> },
-    /// To where a recorded move was about to bring it.
+    /// Finishes a recorded move.
     Finish { journal: Box<Journal>, from: Vec<IpAddr> },
 }
 
@@ -108,10 +108,10 @@ impl Job {
 }
 
 impl Move {
-    /// Lists, asks, and moves.
+    /// Lists the misplaced Services, asks for confirmation, and moves them.
     ///
     /// # Errors
-    /// Where it can't begin.
+    /// If the command can't start.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let done = runtime.block_on(self.work());
@@ -139,7 +139,7 @@ impl Move {
         stores.completed().await;
         stores.control_plane_services().settled().await;
         let evaluator = Evaluator::new(module, settings, stores, ledger, Arc::clone(&metrics));
-        // Whoever calls this has seen the list: endpoints that are ready don't stand against it.
+        // The user has seen the list, so a Service with ready endpoints may move, too.
         let allowed = Allowed { any: true, ready: true, load_balancers: self.load_balancers };
         let reconciler = Arc::new(Reconciler::new(evaluator, client.clone(), &namespace, metrics, allowed));
 
@@ -151,7 +151,7 @@ impl Move {
         }
         super::output(table(&rows)?.as_bytes())?;
         let stay = rows.iter().filter(|row| row.stays.is_some()).count();
-        // What stays for good reasons is no failure; what finds no address is.
+        // A Service that stays for a good reason is not a failure; one that finds no address is.
         let stuck = rows.iter().any(|row| row.stuck);
         if self.dry_run || jobs.is_empty() {
             super::output(format!("\n{} to move, {stay} stay\n", jobs.len()).as_bytes())?;
@@ -171,7 +171,7 @@ impl Move {
         Ok(if failed.is_empty() && !stuck { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// What is misplaced, in order, and what of it can move.
+    /// The misplaced Services in order, and the moves that are possible.
     async fn list(&self, reconciler: &Arc<Reconciler>) -> anyhow::Result<(Vec<Row>, Vec<Job>)> {
         let ids = {
             let stores = reconciler.evaluator().stores();
@@ -216,7 +216,7 @@ impl Move {
                 Finding::Misplaced(misplaced) => {
                     row.why = misplaced.why();
                     match (reconciler.movable(&id, &misplaced).await, &misplaced.verdict) {
-                        // It was changed a moment ago: its author is at work on it.
+                        // The Service was changed a moment ago: its author is working on it.
                         (Ok(Movable::Changed), _) => continue,
                         (Ok(Movable::SetByHand), _) => row.stays = Some(BY_HAND.to_owned()),
                         (Err(error), _) => {
@@ -227,7 +227,8 @@ impl Move {
                             row.stuck = *reason == Reason::PoolFull;
                             row.stays = Some(detail.clone());
                         }
-                        // Held in this process alone, so that no two rows of the table name the same address.
+                        // The addresses are reserved in this process alone, so that no two rows of the table name
+                        // the same address.
                         (Ok(Movable::Yes(live)), Verdict::Move) => match reconciler.hold_targets(service).await {
                             Ok((to, evaluation)) => {
                                 row.to = Some(to.clone());
@@ -246,7 +247,7 @@ impl Move {
         Ok((rows, jobs))
     }
 
-    /// Moves, and gives back what could not be moved, and why, in order.
+    /// Moves the Services, and returns those that could not be moved, in order, each with the reason.
     async fn carry_out(
         &self,
         client: &Client,
@@ -258,7 +259,7 @@ impl Move {
         let held = match leader.try_acquire().await? {
             Acquisition::Acquired => None,
             Acquisition::HeldBy(holder) if holder.role() == Some(Role::Move) => {
-                bail!("another `clusterip move` is at work: {}", holder.as_str())
+                bail!("another `clusterip move` is running: {}", holder.as_str())
             }
             Acquisition::HeldBy(holder) => Some(holder),
         };
@@ -283,7 +284,7 @@ impl Move {
                 } else {
                     move_it(reconciler, job).await
                 };
-                bar.suspend(|| tell(&id, &ended));
+                bar.suspend(|| print_result(&id, &ended));
                 bar.inc(1);
                 (id, ended)
             }
@@ -299,7 +300,7 @@ impl Move {
         Ok(ended.into_iter().filter_map(|(id, ended)| Some((id, ended.err()?))).collect())
     }
 
-    /// What this command asks for a Service.
+    /// The request of this command to move a Service.
     fn request(&self, id: &Id, uid: &str) -> Request {
         Request {
             namespace: id.0.clone(),
@@ -309,14 +310,14 @@ impl Move {
         }
     }
 
-    /// Has a running server move a Service: what happened, or why it was not moved.
+    /// Asks a running server to move a Service: returns what happened, or why the Service was not moved.
     async fn hand_it_over(&self, client: &Client, server_namespace: &str, job: Job) -> Result<String, String> {
         let id = job.id();
         let (from, uid) = match &job {
             Job::Move { misplaced, .. } => (misplaced.from.clone(), misplaced.uid.clone()),
             Job::Finish { journal, from } => (from.clone(), journal.uid.clone()),
         };
-        // What this process holds for the Service would stand in the server's way.
+        // Addresses that this process has reserved for the Service would get in the server's way.
         drop(job);
         let request = self.request(&id, &uid);
         let now = hand_over::hand_over(client, server_namespace, &request, &from).await?;
@@ -329,7 +330,7 @@ fn stored(reconciler: &Reconciler, id: &Id) -> Option<Value> {
     snapshot.get("v1", "Service", &id.0, &id.1)
 }
 
-/// Moves a Service: what happened, or why it was not moved.
+/// Moves a Service: returns what happened, or why the Service was not moved.
 async fn move_it(reconciler: &Reconciler, job: Job) -> Result<String, String> {
     let ended = match job {
         Job::Move { live, misplaced, to, evaluation } => reconciler.carry_out(*live, &misplaced, to, evaluation).await,
@@ -342,7 +343,7 @@ async fn move_it(reconciler: &Reconciler, job: Job) -> Result<String, String> {
     }
 }
 
-/// Reads `NAMESPACE/NAME`.
+/// Parses `NAMESPACE/NAME`.
 fn service_name(text: &str) -> Result<Id, String> {
     match text.split('/').collect::<Vec<_>>()[..] {
         [namespace, name] if !namespace.is_empty() && !name.is_empty() => Ok((namespace.to_owned(), name.to_owned())),
@@ -353,7 +354,7 @@ fn service_name(text: &str) -> Result<Id, String> {
 /// Asks for confirmation.
 fn ask(count: usize) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
-        bail!("nobody can be asked: --yes moves without asking, --dry-run only shows");
+        bail!("standard input is not a terminal: --yes moves without asking, --dry-run only shows");
     }
     anstream::eprint!("\nMove {count} Services? [y/N] ");
     io::stderr().flush()?;
@@ -362,7 +363,7 @@ fn ask(count: usize) -> anyhow::Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn tell((namespace, name): &Id, ended: &Result<String, String>) {
+fn print_result((namespace, name): &Id, ended: &Result<String, String>) {
     let (mark, text) = match ended {
         Ok(text) => (paint(style::GOOD, "moved"), text),
         Err(text) => (paint(style::ERROR, "failed"), text),
@@ -370,7 +371,7 @@ fn tell((namespace, name): &Id, ended: &Result<String, String>) {
     anstream::eprintln!("{mark} {}", harmless(&format!("{namespace}/{name}: {text}")));
 }
 
-/// Progress, for people at a terminal.
+/// A progress bar, shown only on a terminal.
 fn bar(count: u64) -> ProgressBar {
     let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(Some(count), target);

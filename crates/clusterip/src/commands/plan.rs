@@ -21,7 +21,7 @@ use crate::report::style;
 use crate::report::terminal::{harmless, harmless_lines};
 use crate::settings;
 
-/// What `clusterip plan --help` says at its end.
+/// The text at the end of `clusterip plan --help`.
 pub const HELP: &str = "\
 Workloads, Pods, Nodes and Namespaces anywhere among the manifests are evidence, and addresses set by \
 hand anywhere among them are used. Addresses are a forecast, unless they are filled in (-o yaml). Where the \
@@ -68,10 +68,10 @@ pub enum Output {
 }
 
 impl Plan {
-    /// Plans, and prints.
+    /// Plans, and prints the plan.
     ///
     /// # Errors
-    /// Where input or settings can't be used: nothing is printed then.
+    /// If input or settings can't be used. Nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.plan().map_err(|error| anyhow::anyhow!(harmless_lines(&format!("{error:#}"))))
     }
@@ -80,7 +80,7 @@ impl Plan {
         let written = settings::read(self.settings.as_deref())?;
         let sources = manifests::read(&self.paths)?;
         let manifests = manifests::parse(&sources, &self.namespace)?;
-        // Compiled only when there is something to ask it.
+        // Compiling takes time, so the manifests are read first.
         let module = super::module(self.policy.as_deref())?;
         let there = match &self.snapshot {
             Some(file) => super::snapshot(file)?,
@@ -121,8 +121,8 @@ impl Plan {
     }
 }
 
-/// Warns where a pool may hand out the address that many installers give to the cluster's DNS, unless something there
-/// or in the manifests has it.
+/// Warns if a pool may assign the address that many installers give to the cluster's DNS, unless an object in the
+/// cluster or in the manifests has that address.
 fn warn_of_dns_address(settings: &Settings, there: &[Value], manifests: &[Manifest]) {
     let Some(dns) = settings.pool_with_dns_address() else { return };
     let has = |object: &Value| match object::kind(object) {
@@ -141,8 +141,8 @@ fn warn_of_dns_address(settings: &Settings, there: &[Value], manifests: &[Manife
     );
 }
 
-/// Manifests of an API version that Kubernetes serves no longer can't be created, so they are no
-/// evidence: that must not go unnoticed.
+/// Warns about a manifest with an API version that Kubernetes no longer serves: it can't be created, so it is not
+/// used as evidence.
 fn warn_of_retired_api(manifest: &Manifest) {
     let object = &manifest.object.value();
     let (api_version, kind) = (object::api_version(object), object::kind(object));
@@ -155,12 +155,13 @@ fn warn_of_retired_api(manifest: &Manifest) {
     };
     let (origin, namespace, name) = (&manifest.origin, object::namespace(object), object::name(object));
     let warning = format!(
-        "{origin}: {kind} {namespace}/{name} is no evidence: {api_version} is gone, Kubernetes serves {served}"
+        "{origin}: {kind} {namespace}/{name} is not used as evidence: Kubernetes no longer serves {api_version}, \
+         but {served}"
     );
     anstream::eprintln!("{}warning:{} {}", style::WARNING.render(), anstyle::Reset.render(), harmless(&warning));
 }
 
-/// A progress bar, for whoever has to wait longer than a second at a terminal.
+/// A progress bar, shown on a terminal if planning takes longer than a second.
 struct Bar {
     bar: ProgressBar,
     begin: Instant,

@@ -51,7 +51,7 @@ use crate::webhook::registration::{self, Registration};
 use crate::webhook::server::{Backend, Limits, Server};
 use crate::webhook::tls::{Certificate, CertificateFiles};
 
-/// What `clusterip help serve` says at its end.
+/// The text at the end of `clusterip help serve`.
 pub const HELP: &str = "\
 Examples:
   In the cluster, as deploy/webhook runs it:
@@ -59,14 +59,14 @@ Examples:
   A trial from outside; the API server must be able to reach the URL:
     clusterip serve --kubeconfig kubeconfig --listen 127.0.0.1:8443 --register-url https://127.0.0.1:8443
 
-Exit status: 0 after SIGTERM or SIGINT; 2 where it can't begin or go on.";
+Exit status: 0 after SIGTERM or SIGINT; 2 if it can't start or go on.";
 
-/// How often certificate files are looked at.
+/// The interval at which certificate files are checked for changes.
 const LOOK_AT_FILES: Duration = Duration::from_secs(5);
 
-/// How many threads evaluate at least.
+/// The minimum number of threads for evaluations.
 const FEWEST_THREADS: usize = 2;
-/// How many do where each waits for its claim.
+/// The minimum number if each evaluation waits for its claim.
 const CLAIMING_THREADS: usize = 16;
 
 /// Arguments of `serve`.
@@ -110,13 +110,13 @@ pub struct Serve {
     /// file changes
     #[arg(long, value_name = "FILE", conflicts_with = "no_webhook")]
     client_ca: Option<PathBuf>,
-    /// What becomes of a request that the policy has no answer for
+    /// How to answer a request if the policy fails
     #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
     on_error: OnError,
-    /// Leave admission to somebody else: no webhook, only the controller
+    /// Serve no webhook, only the controller: another program does admission
     #[arg(long, conflicts_with_all = ["register_url", "tls_cert", "on_error"])]
     no_webhook: bool,
-    /// Who knows which addresses are in flight; several replicas need `lease`
+    /// Where addresses in flight are recorded; several replicas need `lease`
     #[arg(long, value_enum, value_name = "WHERE", default_value_t)]
     claims: claims::Kept,
     /// Which misplaced Services are moved
@@ -125,7 +125,7 @@ pub struct Serve {
     /// Move Services of type LoadBalancer, too: their cloud may take the load balancer down meanwhile
     #[arg(long)]
     move_load_balancers: bool,
-    /// Show the map of all pools to browsers, over plain HTTP: to this machine, if no address is given
+    /// Serve the map of all pools over plain HTTP; without an address, to this machine only
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:8080")]
     ui: Option<SocketAddr>,
     #[command(flatten)]
@@ -148,16 +148,16 @@ impl Serve {
     /// Serves until it is told to stop.
     ///
     /// # Errors
-    /// Where it can't begin, or go on.
+    /// If the server can't start or can't go on.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         self.logging.start()?;
-        // Evaluations compute: more threads than these make none faster. But the allocator keeps for each
-        // thread some megabytes of what was freed: in a large cluster more than the cluster takes.
+        // Evaluations are bound by the CPU, so more threads than this make them no faster. But the allocator keeps
+        // some megabytes of freed memory for each thread: in a large cluster more than the cluster itself takes.
         let fewest = if self.claims == claims::Kept::Lease { CLAIMING_THREADS } else { FEWEST_THREADS };
         let threads = fewest.max(available_parallelism().map_or(1, usize::from));
         let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(threads).enable_all().build()?;
         let done = runtime.block_on(self.serve());
-        // A watch may be in the middle of something that nobody waits for.
+        // A watch may still be in the middle of a request that no task waits for.
         runtime.shutdown_background();
         done.map(|()| ExitCode::SUCCESS)
     }
@@ -170,7 +170,8 @@ impl Serve {
         let me = Identity::new(Role::Serve);
         let mut leader = Leader::new(client.clone(), &namespace, me.clone(), Timing::default());
         let compile = || Module::sharing(EMBEDDED, Budget::new(SHARED_MEMORY));
-        // What a dead leader left behind ends while everything else begins. What fails here is told later.
+        // A lease that a dead leader left behind expires while everything else starts. An error here is reported
+        // later.
         let (module, _) = tokio::join!(tokio::task::spawn_blocking(compile), leader.look());
         let module = Arc::new(module??);
         let (stop, stopped) = watch::channel(false);
@@ -196,7 +197,7 @@ impl Serve {
             None => evaluator,
         };
 
-        // From here on something may be under way: what is begun below ends by itself after `stop`.
+        // From here on requests may be in progress: each task below ends by itself after `stop`.
         let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
         let end = until(&stopped);
         tasks.spawn(async move {
@@ -243,7 +244,7 @@ impl Serve {
         let assigner = Assigner {
             module,
             stores: stores.clone(),
-            // Its connections live in its own thread.
+            // The assigner runs in a thread of its own, and its connections live there.
             client: connect::client(self.kubeconfig.as_deref()).await?,
             settings: settings.clone(),
             leadership: leadership.clone(),
@@ -251,7 +252,7 @@ impl Serve {
             metrics: Arc::clone(&metrics),
         };
         let assigned = assigner.start(until(&stopped))?;
-        tasks.spawn(async move { assigned.await.context("the part that gives nodes their pod cidrs") });
+        tasks.spawn(async move { assigned.await.context("the node CIDR controller") });
         let external = external::controller::Controller {
             evaluator: evaluator.clone(),
             client: client.clone(),
@@ -281,7 +282,7 @@ impl Serve {
         });
         let mut limits = Limits::default();
         if self.claims == claims::Kept::Lease {
-            // Most of each review is a wait for its claim.
+            // A review mostly waits for its claim.
             limits.reviews = limits.reviews.max(CLAIMING_THREADS);
         }
         if let Some(address) = self.ui {
@@ -304,7 +305,7 @@ impl Serve {
             });
         }
         let gauges = Gauges { metrics: Arc::clone(&metrics), reconciler, leadership, certificate: certificate.clone() };
-        // Whoever claims what he hands out may be one of several, and whoever hands out nothing, too.
+        // Several replicas may run if each one claims the addresses that it assigns, or if they serve no webhook.
         let alone = (self.claims == claims::Kept::Memory && !self.no_webhook).then_some(rival);
         let backend = Backend {
             reviewer: Arc::new(Admission::new(evaluator, Arc::clone(&metrics), self.on_error)),
@@ -317,17 +318,24 @@ impl Serve {
             },
             metrics: Arc::new(move || gauges.encode()),
         };
-        // Nobody may be sent here before all is known; nobody is sent here any more when it ends.
+        // The webhook is registered only after the caches have synced. A registration by URL is removed before the
+        // server stops.
         let (close, closed) = watch::channel(false);
         let end = until(&closed);
         let mut server = tokio::spawn(async move { server.run(backend, &certificate, end).await });
         if let Some(registration) = registration {
-            let (end, stores) = (until(&stopped), stores.clone());
+            let (end, stopped, stores) = (until(&stopped), until(&stopped), stores.clone());
             tasks.spawn(async move {
-                stores.completed().await;
-                if let Some(mut rival) = alone {
-                    // Nobody else's place in a webhook configuration is taken.
-                    let _ = rival.wait_for(|rival| *rival == Rival::None).await;
+                let ready = async {
+                    stores.completed().await;
+                    if let Some(mut rival) = alone {
+                        // A replica must not take over the webhook configuration of another running server.
+                        let _ = rival.wait_for(|rival| *rival == Rival::None).await;
+                    }
+                };
+                tokio::select! {
+                    () = ready => {}
+                    () = stopped => return Ok(()),
                 }
                 tracing::info!("ready");
                 Ok(registration.run(end).await?)
@@ -338,19 +346,19 @@ impl Serve {
                 tracing::info!("stopping");
                 None
             }
-            ended = &mut server => Some(ended.context("the server broke off").and_then(|ended| Ok(ended?))),
-            Some(ended) = tasks.join_next() => Some(ended.context("a part of the server broke off").flatten()),
+            ended = &mut server => Some(ended.context("the server stopped early").and_then(|ended| Ok(ended?))),
+            Some(ended) = tasks.join_next() => Some(ended.context("a server task stopped early").flatten()),
         };
         stop.send_replace(true);
         if self.register_url.is_none() {
             close.send_replace(true);
         }
         while let Some(ended) = tasks.join_next().await {
-            failed = failed.or(Some(ended.context("a part of the server broke off").flatten()).filter(Result::is_err));
+            failed = failed.or(Some(ended.context("a server task stopped early").flatten()).filter(Result::is_err));
         }
         close.send_replace(true);
         if !server.is_finished() {
-            let ended = server.await.context("the server broke off").and_then(|ended| Ok(ended?));
+            let ended = server.await.context("the server stopped early").and_then(|ended| Ok(ended?));
             failed = failed.or(Some(ended).filter(Result::is_err));
         }
         last.send_replace(true);
@@ -383,7 +391,7 @@ impl Serve {
         }
     }
 
-    /// The certificate, and who tells the API server to trust it.
+    /// The certificate of the server, and the task that registers it with the API server.
     async fn certificate(
         &self,
         client: &Client,
@@ -406,7 +414,7 @@ impl Serve {
                     let (_, bundle) = watch::channel(chain);
                     Some(Registration::with_url(client.clone(), name, url, bundle).await?.following(settings))
                 }
-                // Whoever brings certificates of his own has told the API server whom to trust.
+                // A user with an own certificate has configured the API server to trust it.
                 None => None,
             };
             return Ok((certificate, registration));
@@ -424,7 +432,7 @@ impl Serve {
             }
             None => Some(Registration::in_cluster(client.clone(), name, authority.bundle())),
         };
-        // Without a webhook the API server need not trust us.
+        // Without a webhook the API server need not trust this server.
         let trusted = registration.as_ref().map_or_else(|| authority.bundle(), Registration::registered);
         let end = until(stopped.clone());
         tasks.spawn(async move {
@@ -435,7 +443,7 @@ impl Serve {
     }
 }
 
-/// What is measured when somebody asks.
+/// The gauges that are computed for each scrape.
 struct Gauges {
     metrics: Arc<Metrics>,
     reconciler: Arc<Reconciler>,
@@ -484,7 +492,7 @@ impl Gauges {
         let leads = self.leadership.borrow().leads();
         self.metrics.leader(leads);
         if !leads {
-            // Whoever leads tells of them.
+            // Only the leader reports misplaced Services.
             self.metrics.misplaced(&[]);
         }
         for ((_, kind), state) in evaluator.stores().states().iter() {

@@ -1,20 +1,20 @@
-//! How a command that runs for long is told to end.
+//! How a long-running command is told to stop.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// Comes back when this turns true.
+/// Completes when `stopped` becomes true.
 pub async fn until(mut stopped: watch::Receiver<bool>) {
-    // Where nobody is left to tell, it is over, too.
+    // If the sender is gone, the command is over, too.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
-/// Comes back at SIGTERM or SIGINT.
+/// Completes at SIGTERM or SIGINT.
 pub async fn told_to_stop() {
     let terminated = signal(SignalKind::terminate());
     let interrupted = signal(SignalKind::interrupt());
     let (Ok(mut terminated), Ok(mut interrupted)) = (terminated, interrupted) else {
-        // Then only SIGKILL ends it.
+        // Without signal handlers only SIGKILL ends the process.
         return std::future::pending().await;
     };
     tokio::select! {

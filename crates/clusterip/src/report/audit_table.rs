@@ -1,4 +1,4 @@
-//! An audit as a table for people.
+//! Prints an audit as a table.
 
 use std::fmt::Write as _;
 
@@ -14,19 +14,19 @@ use crate::audit::model::{
 };
 use crate::nodes::fill;
 
-/// How long a bar of fill is.
+/// The length of a fill bar, in characters.
 const BAR: u128 = 20;
-/// From how many parts of a hundred on a pool is nearly full.
+/// The percentage from which a pool counts as nearly full.
 const NEARLY_FULL: u128 = 90;
 
-/// The pools and how full they are, then the findings, kind after kind, then what was not to be found
-/// out, and at last the totals. Coloured; whoever prints it takes the colours out where they don't belong.
+/// The pools with their fill, then the findings by kind, then the notes, and finally the totals. The text has
+/// colours; the printer strips them where they don't belong.
 ///
 /// # Errors
-/// Where the table can't be laid out.
+/// If the columns can't be aligned.
 pub fn audit(audit: &Audit) -> Result<String, std::io::Error> {
     let mut table = String::new();
-    // Where there are pools of Nodes or of external addresses alone, nothing need be said of those of Services.
+    // If the settings have only node pools or external pools, the table of Service pools is left out.
     if (audit.nodes.is_none() && audit.external.is_none()) || !audit.pools.is_empty() {
         let titles = ["POOL", "RANGE", "USABLE", "USED", "CLAIMED", "FREE", "RESERVED", "BESIDE", "FILL"];
         put(
@@ -101,7 +101,7 @@ fn external_cells(pool: &ExternalPool, range: &ExternalRange) -> Vec<String> {
         range.range.clone(),
         count(usable),
         count(used),
-        // Where nobody knows, that is not none.
+        // An unknown number is not zero.
         held.map_or_else(|| paint(style::FAINT, "?"), count),
         quiet(claimed),
         left,
@@ -133,8 +133,8 @@ fn cells(pool: &Pool, range: &Range) -> Vec<String> {
     ]
 }
 
-/// `######..............  31 %`: used and in flight, of those that may be handed out. Something is more
-/// than nothing, and nearly full is not full.
+/// A bar such as `######..............  31 %`: the used and in-flight share of the usable addresses. The bar is
+/// empty only if no address is taken, and complete only if no address is free.
 fn fill(taken: u128, free: u128, usable: u128) -> String {
     let part = |whole: u128| match taken.checked_mul(whole) {
         Some(product) => product.checked_div(usable).unwrap_or(whole),
@@ -152,7 +152,7 @@ fn fill(taken: u128, free: u128, usable: u128) -> String {
     format!("{bar} {:>3} %", part(100))
 }
 
-/// What is wrong in this way, and below those that have it in common the way out.
+/// The findings of one kind; findings with the same remedy stand together, and the remedy below them.
 fn group(kind: Kind, findings: &[Finding]) -> Result<String, std::io::Error> {
     let value = kind.to_possible_value();
     let help = value.as_ref().and_then(|value| value.get_help()).map(ToString::to_string).unwrap_or_default();
@@ -166,7 +166,7 @@ fn group(kind: Kind, findings: &[Finding]) -> Result<String, std::io::Error> {
     }
     let of_way =
         |way: &'_ str| findings.iter().filter(move |finding| finding.way_out == way).map(row).collect::<Vec<_>>();
-    // All of them in the same columns.
+    // All findings of the kind share the same columns.
     let rows: Vec<Vec<Vec<String>>> = ways.iter().map(|way| of_way(way)).collect();
     let mut lines = columns::lines(rows.iter().flatten().cloned())?.into_iter();
     for (way, rows) in ways.iter().zip(&rows) {
@@ -178,8 +178,8 @@ fn group(kind: Kind, findings: &[Finding]) -> Result<String, std::io::Error> {
     Ok(text)
 }
 
-/// A Service or Node, its addresses or blocks, and what is wrong; or what is wrong with a pool, which names
-/// it.
+/// The cells of a finding: the Service or Node, its addresses or blocks, and the problem; for a finding about a
+/// pool only the message, which names the pool.
 fn row(finding: &Finding) -> Vec<String> {
     if let Some(node) = &finding.node {
         let message = finding.message.strip_prefix(&format!("Node {node}: ")).unwrap_or(&finding.message);

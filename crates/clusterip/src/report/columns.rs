@@ -1,14 +1,14 @@
-//! Rows of cells as lines with aligned columns.
+//! Aligns rows of cells in columns.
 
 use std::io::{self, Write as _};
 
 use anstyle::Style;
 use tabwriter::TabWriter;
 
-/// A line for each row. Colours take no room.
+/// One line for each row. Colour codes have no width.
 ///
 /// # Errors
-/// Where they can't be laid out.
+/// If the columns can't be aligned.
 pub fn lines(rows: impl IntoIterator<Item = Vec<String>>) -> io::Result<Vec<String>> {
     let mut cells = TabWriter::new(Vec::new()).padding(2).ansi(true);
     for row in rows {
@@ -19,7 +19,7 @@ pub fn lines(rows: impl IntoIterator<Item = Vec<String>>) -> io::Result<Vec<Stri
     Ok(cells.lines().map(|line| line.trim_end().to_owned()).collect())
 }
 
-/// A text in a colour.
+/// The text in a colour.
 pub fn paint(style: Style, text: &str) -> String {
     format!("{}{text}{}", style.render(), style.render_reset())
 }

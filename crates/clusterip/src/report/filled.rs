@@ -1,4 +1,4 @@
-//! Manifests with their addresses and blocks filled in.
+//! Prints manifests with their addresses and blocks filled in.
 
 use std::collections::BTreeMap;
 use std::slice;
@@ -22,21 +22,21 @@ pub struct FillError {
     reason: &'static str,
 }
 
-/// What goes into a manifest.
+/// What is filled into a manifest.
 struct Filling {
     fields: Fields,
-    /// Addresses or blocks, if it gets any.
+    /// The addresses or blocks; empty if they do not change.
     values: Vec<String>,
-    /// The record of its external addresses, if that changes.
+    /// The record of external addresses, if it changes.
     record: Option<String>,
 }
 
-/// The texts of `sources`, one document stream, untouched but for the addresses of allocated Services, the record
-/// of their external ones, and the blocks of such Nodes. A record that admission is going to take away stays.
+/// The texts of `sources` as one document stream, unchanged except for the addresses of allocated Services, the
+/// record of their external addresses, and the blocks of allocated Nodes. A record that admission is going to
+/// remove stays in the text.
 ///
 /// # Errors
-/// [`FillError`] for an object whose `spec` stands elsewhere (anchors, merge keys), or for a Service without
-/// one.
+/// [`FillError`] for an object whose `spec` comes from an anchor or merge key, or for a Service without one.
 pub fn manifests(sources: &[Source], manifests: &[Manifest], plan: &Plan) -> Result<String, FillError> {
     let mut edits: Vec<Vec<Edit>> = sources.iter().map(|_| Vec::new()).collect();
     let line_ends = sources.iter().map(|source| if source.text.contains("\r\n") { "\r\n" } else { "\n" });
@@ -69,7 +69,7 @@ pub fn manifests(sources: &[Source], manifests: &[Manifest], plan: &Plan) -> Res
     Ok(stream.text)
 }
 
-/// What goes into which manifest.
+/// What is filled into each manifest, by its index.
 fn fillings(plan: &Plan) -> BTreeMap<usize, Filling> {
     let services = plan.rows.iter().zip(&plan.manifests).filter_map(|(row, index)| {
         let given = row.cluster_ips.iter().filter(|_| row.decision == Outcome::Allocated);
@@ -99,7 +99,7 @@ impl FillError {
     }
 }
 
-/// What was written is read again: a text that came out wrong must not be printed.
+/// Parses the filled text again: a text that came out wrong must not be printed.
 fn verify(stream: &Source, manifests: &[Manifest], filled: &BTreeMap<usize, Filling>) -> Result<(), FillError> {
     let (mut next, mut unlike) = (0, None);
     let read = manifests::each(slice::from_ref(stream), "", &mut |written| {
@@ -124,7 +124,7 @@ fn verify(stream: &Source, manifests: &[Manifest], filled: &BTreeMap<usize, Fill
     })
 }
 
-/// Whether what was written is the manifest, with its addresses or blocks if it got any.
+/// Whether the written manifest equals the original with its addresses or blocks filled in.
 fn same(written: &Manifest, manifest: &Manifest, filling: Option<&Filling>) -> bool {
     if filling.is_none() && written.object == manifest.object {
         return true;
@@ -167,7 +167,7 @@ fn set(object: &mut Value, Filling { fields, values, record }: &Filling) {
     }
 }
 
-/// Ends the document before, where `next` does not begin with a mark of its own.
+/// Ends the previous document, unless `next` begins with a document marker of its own.
 fn separate(stream: &mut String, next: &str) {
     if !stream.ends_with('\n') {
         stream.push('\n');
@@ -175,7 +175,7 @@ fn separate(stream: &mut String, next: &str) {
     let begins = next.lines().map(str::trim_end).find(|line| !line.is_empty() && !line.starts_with('#'));
     match begins {
         Some(line) if line == "---" || line.starts_with("--- ") => {}
-        // Directives may only follow a document that says where it ends.
+        // Directives may only follow a document with an explicit end marker.
         Some(line) if line.starts_with('%') => stream.push_str("...\n"),
         _ => stream.push_str("---\n"),
     }

@@ -1,4 +1,4 @@
-//! A plan as JSON.
+//! Prints a plan as JSON.
 
 use clusterip_core::answer::Outcome;
 use clusterip_core::external;
@@ -15,7 +15,7 @@ struct Document<'p> {
     summary: All,
 }
 
-/// Of the Services, and below keys of their own of external addresses and of Nodes.
+/// The totals of Services; external addresses and Nodes have keys of their own below.
 #[derive(Serialize)]
 struct All {
     #[serde(flatten)]
@@ -26,24 +26,24 @@ struct All {
     nodes: Option<Summary>,
 }
 
-/// How many Services or Nodes have which decision.
+/// The number of Services or Nodes for each decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// Those that get an address or a block.
+    /// Objects that get an address or a block.
     pub allocated: usize,
-    /// Those that stay as they are.
+    /// Objects that stay as they are.
     pub left: usize,
-    /// Those that are refused.
+    /// Objects that are denied.
     pub denied: usize,
 }
 
 impl Summary {
-    /// Counts rows.
+    /// Counts the decisions about Services.
     pub fn of(rows: &[Row]) -> Self {
         Self::count(rows.iter().map(|row| row.decision))
     }
 
-    /// Counts rows of Nodes.
+    /// Counts the decisions about Nodes.
     pub fn of_nodes(rows: &[NodeRow]) -> Self {
         Self::count(rows.iter().map(|row| row.decision))
     }
@@ -54,21 +54,21 @@ impl Summary {
     }
 }
 
-/// How many Services have which decision about their external addresses.
+/// The number of Services for each decision about their external addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExternalSummary {
-    /// Those that get addresses.
+    /// Services that get addresses.
     pub recorded: usize,
-    /// Those that lose them.
+    /// Services that lose their addresses.
     pub removed: usize,
-    /// Those that stay as they are.
+    /// Services that stay as they are.
     pub left: usize,
-    /// Those that are refused for what they claim.
+    /// Services that are denied for the addresses that they claim.
     pub denied: usize,
 }
 
 impl ExternalSummary {
-    /// Counts rows that are about external addresses.
+    /// Counts the decisions about external addresses.
     pub fn of(rows: &[Row]) -> Self {
         let decisions = || rows.iter().filter_map(|row| Some(row.external.as_ref()?.decision));
         let count = |wanted| decisions().filter(|decision| *decision == wanted).count();
@@ -80,16 +80,16 @@ impl ExternalSummary {
         }
     }
 
-    /// All of them.
+    /// The total number of these Services.
     pub fn all(&self) -> usize {
         self.recorded + self.removed + self.left + self.denied
     }
 }
 
-/// The plan, indented, with a line end.
+/// The plan as indented JSON with a final line break.
 ///
 /// # Errors
-/// Where it can't be written as JSON.
+/// If the plan can't be serialized.
 pub fn plan(plan: &Plan) -> Result<String, serde_json::Error> {
     let nodes = plan.nodes.as_ref().map(|nodes| nodes.rows.as_slice());
     let summary = All {

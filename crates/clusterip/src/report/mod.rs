@@ -1,4 +1,4 @@
-//! Results for people and programs.
+//! Output of results: tables, JSON, YAML, and the HTML map.
 
 pub mod audit_table;
 pub mod columns;

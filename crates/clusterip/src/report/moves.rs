@@ -1,4 +1,4 @@
-//! Misplaced Services as a table for people.
+//! Prints misplaced Services as a table.
 
 use std::net::IpAddr;
 
@@ -6,30 +6,30 @@ use super::columns::{self, paint};
 use super::style;
 use super::terminal::harmless;
 
-/// A misplaced Service, and what is to become of it.
+/// A misplaced Service, and what happens to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Its namespace.
+    /// Namespace of the Service.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Service.
     pub name: String,
-    /// Its addresses.
+    /// The current addresses of the Service.
     pub from: Vec<IpAddr>,
-    /// Where it goes; nothing for one that stays.
+    /// The addresses that the Service moves to, empty if they are not known yet; `None` if it stays.
     pub to: Option<Vec<IpAddr>>,
-    /// Why it is misplaced, or half moved.
+    /// Why the Service is misplaced or half moved.
     pub why: String,
-    /// Why it stays; nothing for one that moves.
+    /// Why the Service stays; `None` if it moves.
     pub stays: Option<String>,
-    /// Whether it stays because nothing better could be had.
+    /// Whether the Service stays because no address was found for it or it could not be read.
     pub stuck: bool,
 }
 
-/// The table: a row for each Service, and below it why it stays, where it does. Coloured; whoever prints
-/// it takes the colours out where they don't belong.
+/// A row for each Service, followed by a line with the reason if it stays. The text has colours; the printer strips
+/// them where they don't belong.
 ///
 /// # Errors
-/// Where the table can't be laid out.
+/// If the columns can't be aligned.
 pub fn table(rows: &[Row]) -> std::io::Result<String> {
     let head = ["NAMESPACE", "SERVICE", "FROM", "TO", "WHY"].map(|title| paint(style::HEAD, title));
     let mut lines = columns::lines([head.to_vec()].into_iter().chain(rows.iter().map(cells)))?.into_iter();
@@ -48,14 +48,14 @@ pub fn table(rows: &[Row]) -> std::io::Result<String> {
     Ok(table)
 }
 
-/// Addresses with commas between them.
+/// The addresses, separated by commas.
 pub fn listed(addresses: &[IpAddr]) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 fn cells(row: &Row) -> Vec<String> {
     let to = match &row.to {
-        Some(to) if to.is_empty() => paint(style::FAINT, "(found then)"),
+        Some(to) if to.is_empty() => paint(style::FAINT, "(as recorded)"),
         Some(to) => paint(style::GOOD, &listed(to)),
         None => paint(style::WARNING, "stays"),
     };

@@ -1,14 +1,14 @@
-//! Colours, which `anstream` takes out again where nobody would see them, or `NO_COLOR` asks for it.
+//! Colours. `anstream` strips them if the output is not a terminal or `NO_COLOR` is set.
 
 use anstyle::{AnsiColor, Style};
 
-/// Something failed, or is denied.
+/// A failure or denial.
 pub const ERROR: Style = AnsiColor::Red.on_default().bold();
-/// Something to look at.
+/// Something that needs attention.
 pub const WARNING: Style = AnsiColor::Yellow.on_default();
-/// Something that was done.
+/// A success.
 pub const GOOD: Style = AnsiColor::Green.on_default();
-/// Something of less importance.
+/// Less important text.
 pub const FAINT: Style = Style::new().dimmed();
-/// The head of a table.
+/// The header of a table.
 pub const HEAD: Style = Style::new().bold();

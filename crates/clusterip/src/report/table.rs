@@ -1,4 +1,4 @@
-//! A plan as a table for people.
+//! Prints a plan as a table.
 
 use std::fmt::Write as _;
 
@@ -16,16 +16,16 @@ use crate::nodes::planner::{NodePlan, NodeRow, RangeUse};
 use crate::planner::{ExternalRow, Plan, Row, Source};
 use crate::pool_use::PoolUse;
 
-/// The table: a row for each Service, below it one for each that gets external addresses, and then one for each
-/// Node, their warnings below them, and at the end a line with the totals of each. Coloured; whoever prints it takes the colours out where they don't
-/// belong.
+/// A row for each Service, then one for each Service that gets external addresses, then one for each Node, with
+/// their denials and warnings below them, and finally a line with the totals of each. The text has colours; the
+/// printer strips them where they don't belong.
 ///
 /// # Errors
-/// Where the table can't be laid out.
+/// If the columns can't be aligned.
 pub fn plan(plan: &Plan) -> Result<String, std::io::Error> {
     let mut table = String::new();
     let mut sums = Vec::new();
-    // Where it is about Nodes alone, nothing need be said of Services.
+    // If the plan is about Nodes only, the table of Services is left out.
     let nodes = plan.nodes.as_ref().filter(|nodes| !nodes.rows.is_empty() || !plan.rows.is_empty());
     if nodes.is_none() || !plan.rows.is_empty() {
         let head = ["NAMESPACE", "SERVICE", "POOL", "CLUSTER-IP", "EVIDENCE"];
@@ -34,7 +34,7 @@ pub fn plan(plan: &Plan) -> Result<String, std::io::Error> {
     }
     if let Some(pools) = &plan.external {
         let rows = plan.rows.iter().filter_map(|row| Some((row, row.external.as_ref()?)));
-        // Why one is denied stands above, where its Service is.
+        // The reason of a denial is in the row of its Service above.
         let mut rows = rows.filter(|(row, _)| row.decision != Outcome::Denied).peekable();
         if rows.peek().is_some() {
             table.push('\n');
@@ -57,7 +57,7 @@ pub fn plan(plan: &Plan) -> Result<String, std::io::Error> {
     Ok(table)
 }
 
-/// What stands below a row.
+/// The lines below a row.
 struct Remarks<'r> {
     denied: Option<&'r str>,
     warnings: &'r [String],
@@ -85,7 +85,7 @@ fn put<'r>(
     let head: Vec<String> = head.iter().map(|title| paint(style::HEAD, title)).collect();
     let (cells, remarks): (Vec<Vec<String>>, Vec<Remarks<'r>>) = rows.unzip();
     let mut lines = columns::lines([head].into_iter().chain(cells))?.into_iter();
-    // Writing to a string can't fail.
+    // `write!` to a `String` never fails.
     let _ = writeln!(table, "{}", lines.next().unwrap_or_default());
     for (Remarks { denied, warnings }, line) in remarks.iter().zip(lines) {
         let _ = writeln!(table, "{line}");
@@ -117,7 +117,7 @@ fn external_line(row: &Row, ExternalRow { decision, pool, addresses, source, mes
     let reason = match (message, decision) {
         (None, _) => match source {
             Some(Source::Asked) => "asked for".to_owned(),
-            Some(Source::Kept) => "it has had it before".to_owned(),
+            Some(Source::Kept) => "kept from before".to_owned(),
             Some(Source::Free) => "free".to_owned(),
             None => "-".to_owned(),
         },
@@ -132,7 +132,7 @@ fn external_line(row: &Row, ExternalRow { decision, pool, addresses, source, mes
 /// The cells that Services and Nodes have in common.
 struct Common {
     pool: String,
-    /// Addresses or blocks.
+    /// The addresses or blocks.
     given: String,
     evidence: String,
 }
@@ -154,7 +154,7 @@ fn common<T: ToString>(
     let evidence = evidence.map(|evidence| harmless(&self::evidence(evidence)));
     let evidence = match (evidence, decision, message) {
         (None, Outcome::Left, Some(message)) => paint(style::FAINT, &format!("left: {}", harmless(message))),
-        // What is known of a Service that is left tells whether its address fits.
+        // The evidence about a Service that is left alone shows whether its address fits.
         (Some(evidence), Outcome::Left, Some(message)) => {
             paint(style::FAINT, &format!("left: {}; {evidence}", harmless(message)))
         }
@@ -164,8 +164,8 @@ fn common<T: ToString>(
     Common { pool: harmless(pool.unwrap_or("-")), given: paint(style, &given), evidence }
 }
 
-/// `os=windows, arch=amd64 (Deployment shop/web)`: the well-known labels without their prefix. Without
-/// labels, what else the pool was chosen by.
+/// The evidence in words, such as `os=windows, arch=amd64 (Deployment shop/web)`, with well-known labels without
+/// their prefix. Without labels, what else the pool was chosen by.
 fn evidence(report: &Report) -> String {
     if report.labels.is_empty() {
         return report.source.clone();
@@ -185,7 +185,7 @@ fn put_pools(line: &mut String, pools: &[PoolUse]) {
     for PoolUse { name, family, used, usable, .. } in pools {
         let several = pools.iter().filter(|pool| pool.name == *name).count() > 1 || *family == Family::V6;
         let family = if several { format!(" {family}") } else { String::new() };
-        // Writing to a string can't fail.
+        // `write!` to a `String` never fails.
         let _ = write!(line, "; {name}{family} {used} of {} used", count(*usable));
     }
 }
@@ -214,7 +214,7 @@ fn node_totals(plan: &NodePlan) -> String {
     line
 }
 
-/// `20 Services: 16 allocated, 4 left, 0 denied`
+/// The totals, such as `20 Services: 16 allocated, 4 left, 0 denied`.
 fn decisions(all: usize, one: &str, Summary { allocated, left, denied }: Summary) -> String {
     let plural = if all == 1 { "" } else { "s" };
     let denied_text = format!("{denied} denied");
@@ -222,7 +222,7 @@ fn decisions(all: usize, one: &str, Summary { allocated, left, denied }: Summary
     format!("{all} {one}{plural}: {allocated} allocated, {left} left, {denied}")
 }
 
-/// A number, or about which power of two it is where nobody would read the number.
+/// A number, rounded to a power of two if it is too long to read.
 pub fn count(number: u128) -> String {
     const LONGEST: u128 = 1 << 32;
     if number < LONGEST { number.to_string() } else { format!("2^{:.0}", (number as f64).log2()) }

@@ -1,7 +1,7 @@
-//! Text from files and clusters, on its way to a terminal.
+//! Escapes text from files and clusters before it is printed to a terminal.
 
-/// The text in one line, with nothing in it that would steer the terminal, the layout, or the direction
-/// of reading.
+/// The text on one line, with every character escaped that would control the terminal, the layout or the reading
+/// direction.
 pub fn harmless(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -10,12 +10,12 @@ pub fn harmless(text: &str) -> String {
     shown
 }
 
-/// The same for a text of several lines.
+/// Like [`harmless`], but keeps line breaks.
 pub fn harmless_lines(text: &str) -> String {
     text.split('\n').map(harmless).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether a character would steer the terminal, the layout, or the direction of reading.
+/// Whether a character would control the terminal, the layout or the reading direction.
 pub fn steers(c: char) -> bool {
     let invisible =
         matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');

@@ -1,4 +1,4 @@
-//! What is known of one Service, for people.
+//! Prints the explanation of one Service.
 
 use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
@@ -9,11 +9,10 @@ use super::terminal::harmless;
 use crate::audit::model::{ExternalAddress, Holder, Kept};
 use crate::audit::why::{Place, Why};
 
-/// Lines of a key and what there is to say. Coloured; whoever prints it takes the colours out where they
-/// don't belong.
+/// Lines of a key and a value. The text has colours; the printer strips them where they don't belong.
 ///
 /// # Errors
-/// Where they can't be laid out.
+/// If the columns can't be aligned.
 pub fn why(why: &Why) -> Result<String, std::io::Error> {
     let mut rows: Vec<(&str, String)> = vec![("service", harmless(&format!("{}/{}", why.namespace, why.name)))];
     if why.addresses.is_empty() {
@@ -21,9 +20,9 @@ pub fn why(why: &Why) -> Result<String, std::io::Error> {
     }
     rows.extend(why.addresses.iter().map(|place| ("address", self::place(place))));
     let by_hand = match why.by_hand {
-        Some(true) => "by hand: `metadata.managedFields` name who owns it",
-        Some(false) => "by the policy, or by Kubernetes: nobody owns it",
-        None => "not known: there are no `metadata.managedFields`",
+        Some(true) => "by hand: `metadata.managedFields` names the owner",
+        Some(false) => "by the policy or by Kubernetes: no field manager owns it",
+        None => "unknown: the Service has no `metadata.managedFields`",
     };
     rows.push(("set", by_hand.to_owned()));
     let decision = why.decision.map_or("none", Outcome::name);
@@ -65,7 +64,7 @@ fn place(place: &Place) -> String {
     }
 }
 
-/// An address, how it is used, and who holds it, as far as that is known.
+/// An external address, with the node that holds it if known.
 fn external(ExternalAddress { address, holder, .. }: &ExternalAddress) -> String {
     match holder {
         None => address.to_string(),

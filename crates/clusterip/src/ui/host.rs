@@ -1,4 +1,4 @@
-//! Which names a browser may have used to get here.
+//! Checks the host name that a browser used to reach the map.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,9 +6,10 @@ use axum::extract::Request;
 use axum::http::header::HOST;
 use axum::http::uri::Authority;
 
-/// Whether the request means this server. One that listens on loopback only is for this machine; but any
-/// web site can have its own name resolve to 127.0.0.1, and a browser here then lets its pages read what
-/// it gets. Such a request still bears that name. A server that listens elsewhere may have any name.
+/// Whether the request addresses this server. A server that listens on loopback serves only this machine. But any
+/// web site can let its own name resolve to 127.0.0.1, and a browser on this machine then lets the site's pages
+/// read the response. Such a request carries the name of the site. A server that listens on another address may
+/// have any name.
 pub(super) fn is_ours(listens: SocketAddr, request: &Request) -> bool {
     !listens.ip().is_loopback() || asked(request).is_some_and(|authority| is_local(authority.host()))
 }
@@ -25,7 +26,7 @@ fn asked(request: &Request) -> Option<Authority> {
     Authority::try_from(host.as_bytes()).ok()
 }
 
-/// An address can't be made to mean something else. `localhost` is always this machine, too.
+/// A loopback address or `localhost`: both always mean this machine.
 fn is_local(host: &str) -> bool {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())

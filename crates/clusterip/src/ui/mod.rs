@@ -1,4 +1,4 @@
-//! The map of a cluster, served to a browser.
+//! Serves the map of a cluster to browsers.
 
 mod host;
 pub mod server;

@@ -1,4 +1,4 @@
-//! The HTTP server of the map: it only shows, and by default only to this machine.
+//! The HTTP server of the map. It is read-only, and by default listens on this machine only.
 
 use std::error::Error;
 use std::future::Future;
@@ -28,26 +28,25 @@ use crate::background;
 use crate::report::map;
 use crate::webhook::connection::{ConnectionLimiter, ConnectionLimits, track};
 
-/// Tells what is in the cluster now. It may block.
+/// Audits the cluster as it is now. The call may block.
 pub type Source = Arc<dyn Fn() -> Result<Audit, Box<dyn Error + Send + Sync>> + Send + Sync>;
 
-/// How much the server takes on. It is for a few people, and must not be felt by what else the program
-/// does.
+/// Limits of the server. It is for a few people, and must not slow down the rest of the program.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once; more are closed. One IP address may have half of them.
+    /// The number of concurrent connections; further ones are closed. One IP address may have half of them.
     pub connections: usize,
-    /// Audits that are made at once; others wait.
+    /// The number of concurrent audits; further ones wait.
     pub audits: usize,
-    /// An audit, the wait for its turn included.
+    /// The time limit of an audit, including the wait for its turn.
     pub time: Duration,
-    /// The head of a request.
+    /// The time limit for the head of a request.
     pub head: Duration,
-    /// A connection on which nothing moves.
+    /// The time after which a connection without traffic is closed.
     pub silence: Duration,
-    /// A connection without a request.
+    /// The time after which a connection without a request is closed.
     pub idle: Duration,
-    /// What is in flight, once the server was told to stop.
+    /// The time for requests in progress to finish after shutdown began.
     pub drain: Duration,
 }
 
@@ -65,28 +64,28 @@ impl Default for Limits {
     }
 }
 
-/// A server that can't begin, or breaks off.
+/// Why the server could not start or stopped.
 #[derive(Debug, Error)]
 pub enum UiError {
-    /// It can't listen.
+    /// The server can't listen on its address.
     #[error("listening on {address} for the map failed: {reason}; choose another address with --ui")]
     Listen {
-        /// Where.
+        /// The address to listen on.
         address: SocketAddr,
-        /// Why not.
+        /// The error of the operating system.
         reason: std::io::Error,
     },
-    /// It can't go on.
-    #[error("serving the map on {address} broke off: {reason}")]
+    /// The server stopped with an error.
+    #[error("serving the map on {address} failed: {reason}")]
     Serve {
-        /// Where.
+        /// The address that it listened on.
         address: SocketAddr,
-        /// Why.
+        /// The error of the operating system.
         reason: std::io::Error,
     },
 }
 
-/// A server that listens, and does not answer yet.
+/// A server that listens and does not answer yet.
 #[derive(Debug)]
 pub struct UiServer {
     listener: TcpListener,
@@ -95,10 +94,10 @@ pub struct UiServer {
 }
 
 impl UiServer {
-    /// Listens.
+    /// Listens on `address`.
     ///
     /// # Errors
-    /// Where the address can't be had.
+    /// If the address can't be bound.
     pub async fn bind(address: SocketAddr, limits: Limits) -> Result<Self, UiError> {
         let failed = |reason| UiError::Listen { address, reason };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
@@ -106,16 +105,16 @@ impl UiServer {
         Ok(Self { listener, address, limits })
     }
 
-    /// Where it listens: the port that it got, where it asked for any.
+    /// The address that the server listens on, with the actual port if port 0 was requested.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Shows the map at `/` and the audit at `/audit.json`, made anew for each request, until `shutdown`.
-    /// Nothing that anybody asks changes anything.
+    /// Serves the map at `/` and the audit at `/audit.json` until `shutdown` completes. Each request makes a new
+    /// audit, and no request changes any state.
     ///
     /// # Errors
-    /// Where it can't go on.
+    /// If serving fails.
     pub async fn run(self, source: Source, shutdown: impl Future<Output = ()> + Send) -> Result<(), UiError> {
         let Self { listener, address, limits } = self;
         let drain = limits.drain;
@@ -164,7 +163,7 @@ fn router(front: Arc<Front>) -> Router {
         .with_state(front)
 }
 
-/// A request that is answered with words.
+/// An error response with a message.
 struct Refusal(StatusCode, String);
 
 impl IntoResponse for Refusal {
@@ -178,7 +177,7 @@ async fn guarded(State(front): State<Arc<Front>>, request: Request, next: Next) 
     let mut response = if host::is_ours(front.address, &request) {
         next.run(request).await
     } else {
-        let message = format!("the map is only here for this machine, as localhost or {}", front.address);
+        let message = format!("the map is served to this machine only, as localhost or {}", front.address);
         Refusal(StatusCode::MISDIRECTED_REQUEST, message).into_response()
     };
     let headers = response.headers_mut();
@@ -198,27 +197,27 @@ async fn guarded(State(front): State<Arc<Front>>, request: Request, next: Next) 
 }
 
 async fn unknown(uri: Uri) -> Refusal {
-    Refusal(StatusCode::NOT_FOUND, format!("{:.100} is not here; / and /audit.json are", uri.path()))
+    Refusal(StatusCode::NOT_FOUND, format!("not found: {:.100} (try / or /audit.json)", uri.path()))
 }
 
 async fn other_method(request: Request) -> Refusal {
-    let message = format!("{:.100} takes GET, and no {:.20}", request.uri().path(), request.method().as_str());
+    let message = format!("{:.100} accepts only GET, not {:.20}", request.uri().path(), request.method().as_str());
     Refusal(StatusCode::METHOD_NOT_ALLOWED, message)
 }
 
 async fn page(State(front): State<Arc<Front>>) -> Result<Response, Refusal> {
-    let text = told(front, |audit| Ok(map::page(audit)?)).await?;
+    let text = render_audit(front, |audit| Ok(map::page(audit)?)).await?;
     let policy = format!("{}; frame-ancestors 'none'", map::content_security_policy());
     Ok(([(CONTENT_TYPE, "text/html; charset=utf-8"), (CONTENT_SECURITY_POLICY, &policy)], text).into_response())
 }
 
 async fn json(State(front): State<Arc<Front>>) -> Result<Response, Refusal> {
-    let text = told(front, |audit| Ok(serde_json::to_string(audit)? + "\n")).await?;
+    let text = render_audit(front, |audit| Ok(serde_json::to_string(audit)? + "\n")).await?;
     Ok(([(CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-/// An audit of this moment, as `write` writes it.
-async fn told(
+/// Makes an audit and renders it with `write`, within the time limit.
+async fn render_audit(
     front: Arc<Front>,
     write: impl Fn(&Audit) -> Result<String, Box<dyn Error + Send + Sync>> + Send + 'static,
 ) -> Result<String, Refusal> {

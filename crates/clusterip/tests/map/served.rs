@@ -73,7 +73,7 @@ async fn the_map_and_the_audit_are_there() {
         ("GET / HTTP/1.1", 200, guards("text/html; charset=utf-8", &policy), page.clone()),
         ("GET /?x=1 HTTP/1.1", 200, guards("text/html; charset=utf-8", &policy), page),
         ("GET /audit.json HTTP/1.1", 200, guards("application/json", bare), json),
-        ("GET /nothing HTTP/1.1", 404, guards(text, bare), "/nothing is not here; / and /audit.json are\n".to_owned()),
+        ("GET /nothing HTTP/1.1", 404, guards(text, bare), "not found: /nothing (try / or /audit.json)\n".to_owned()),
     ];
     for (line, status, head, body) in rows {
         let found = asked(address, &format!("{line}\r\nhost: localhost:PORT")).await;
@@ -88,7 +88,7 @@ async fn nothing_can_be_written() {
         for path in ["/", "/audit.json"] {
             let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0");
             let (status, _, body) = asked(address, &head).await;
-            assert_eq!((status, body), (405, format!("{path} takes GET, and no {method}\n")));
+            assert_eq!((status, body), (405, format!("{path} accepts only GET, not {method}\n")));
         }
     }
 }

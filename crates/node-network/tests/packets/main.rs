@@ -10,7 +10,7 @@ mod cases;
 #[cfg(target_os = "linux")]
 mod inside;
 #[cfg(target_os = "linux")]
-#[path = "../../../../e2e-tests/missing.rs"]
+#[path = "../../../../e2e-tests/src/missing.rs"]
 mod missing;
 #[cfg(target_os = "linux")]
 mod network;

@@ -1,4 +1,4 @@
-//! The style sheet and the script of the map, and the policy that allows these and nothing else.
+//! The style sheet and the script of the map, and the content security policy that allows only these.
 
 use std::sync::LazyLock;
 
@@ -6,10 +6,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
-/// The style sheet.
+/// The contents of the style sheet.
 pub(super) const STYLE: &str = include_str!("../../../templates/map/map.css");
 
-/// The script: its files, in the order in which they need each other.
+/// The contents of the script: its files, each after those that it depends on.
 pub(super) const SCRIPT: &str = concat!(
     "\n",
     include_str!("../../../templates/map/address.js"),
@@ -23,8 +23,8 @@ pub(super) const SCRIPT: &str = concat!(
     include_str!("../../../templates/map/main.js"),
 );
 
-/// The content security policy of the page: its own style and script, by their hashes, and nothing else.
-/// It stands in the page, and goes before it where it is served.
+/// The content security policy of the page: it allows the page's own style and script, by their hashes. It is in
+/// the page itself, and in the response header when the page is served.
 pub fn content_security_policy() -> &'static str {
     static POLICY: LazyLock<String> = LazyLock::new(|| {
         format!(

@@ -1,4 +1,4 @@
-//! The map of an audit: one HTML page that needs nothing beside itself.
+//! The map of an audit: a single HTML page that loads no other file.
 
 mod assets;
 mod embedded;
@@ -12,13 +12,13 @@ use crate::audit::model::Audit;
 
 pub use assets::content_security_policy;
 
-/// A page that can't be written.
+/// The page can't be rendered.
 #[derive(Debug, Error)]
 pub enum PageError {
-    /// The audit is not to be had as JSON.
+    /// The audit can't be serialized as JSON.
     #[error("the map can't be written: the audit as JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// The template broke off.
+    /// The template failed.
     #[error("the map can't be written: {0}")]
     Template(#[from] askama::Error),
 }
@@ -38,13 +38,14 @@ struct Page<'a> {
     audit: String,
 }
 
-/// What an address or block can be, as the style sheet and people call it.
+/// A state of an address or block: its class in the style sheet, and its name for readers.
 struct StateName {
     class: &'static str,
     name: &'static str,
 }
 
-/// The states; those that are never handed out have one name more where there are Nodes.
+/// The states of the legend. `excluded` is the name of the last state, which also covers withheld blocks if there
+/// are Nodes.
 const fn states(excluded: &'static str) -> [StateName; 6] {
     [
         StateName { class: "free", name: "free" },
@@ -56,13 +57,13 @@ const fn states(excluded: &'static str) -> [StateName; 6] {
     ]
 }
 
-/// One self-contained page: pools with their fill, findings, and every range as a grid of its addresses or
+/// A self-contained page: the pools with their fill, the findings, and every range as a grid of its addresses or
 /// blocks.
-/// It loads nothing, sends nothing, and has the audit itself in it, as JSON. The same audit gives the
-/// same bytes.
+///
+/// The page loads nothing, sends nothing, and contains the audit as JSON. The same audit gives the same bytes.
 ///
 /// # Errors
-/// Where it can't be written as JSON.
+/// If the audit can't be serialized or the template fails.
 pub fn page(audit: &Audit) -> Result<String, PageError> {
     let findings = audit.findings.len();
     let with_nodes = audit.nodes.is_some();
@@ -80,8 +81,8 @@ pub fn page(audit: &Audit) -> Result<String, PageError> {
         pools: pools::pools(audit),
         findings,
         findings_text: match findings {
-            1 => "1 thing is not as it should be.".to_owned(),
-            many => format!("{} things are not as they should be.", number::grouped(many as u128)),
+            1 => "1 finding.".to_owned(),
+            many => format!("{} findings.", number::grouped(many as u128)),
         },
         notes: &audit.notes,
         audit: embedded::json(audit)?,

@@ -1,9 +1,9 @@
-//! Numbers for people.
+//! Formats numbers for readers.
 
-/// More digits than these are written as a power of ten: nobody compares longer ones.
+/// Numbers from here on are written as a power of ten, because nobody compares their digits.
 const LONGEST: u128 = 1_000_000_000_000_000;
 
-/// A number with its thousands apart, or, where it is very large, about.
+/// A number with commas between its thousands, or a rounded power of ten if it is very large.
 pub(super) fn grouped(number: u128) -> String {
     if number >= LONGEST {
         return format!("{:.1e}", number as f64).replace('e', " × 10^");
@@ -19,8 +19,7 @@ pub(super) fn grouped(number: u128) -> String {
     text
 }
 
-/// How much of the whole a part is, in thousandths; something is never nothing, and what is not all is
-/// never all.
+/// The share of `part` in `whole`, in thousandths from 0 to 1000. Only 0 gives 0, and only the whole gives 1000.
 pub(super) fn thousandths(part: u128, whole: u128) -> u32 {
     if part == 0 || whole == 0 {
         return 0;
@@ -57,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_tell_nothing_from_something_and_all_from_almost() {
+    fn only_zero_gives_0_and_only_the_whole_gives_1000_thousandths() {
         let rows = [
             ("nothing", 0, 205, 0),
             ("of nothing", 0, 0, 0),

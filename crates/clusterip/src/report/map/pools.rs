@@ -1,44 +1,44 @@
-//! The pools as the tables at the head of the page show them.
+//! The pools as rows of the tables at the top of the page.
 
 use super::number::{grouped, thousandths};
 use crate::audit::model::{self, Audit, State};
 
-/// A pool, and its ranges.
+/// A pool and its ranges.
 pub(super) struct Pool<'a> {
     pub(super) name: &'a str,
-    /// What a section of the page about it is called: one of Services and one of Nodes may have one name.
+    /// The title of the pool's section: a pool of Services and one of Nodes may have the same name.
     pub(super) title: String,
     pub(super) ranges: Vec<Range>,
 }
 
-/// All pools: those of Services, and those of Nodes and of external addresses, if the settings have any.
+/// All pools; those of Nodes and of external addresses only if the settings have any.
 pub(super) struct Pools<'a> {
     pub(super) services: Vec<Pool<'a>>,
     pub(super) nodes: Option<Vec<Pool<'a>>>,
     pub(super) external: Option<Vec<Pool<'a>>>,
 }
 
-/// A range: a row of the table.
+/// A range, which is a row of the table.
 pub(super) struct Range {
-    /// Its place among all ranges of all pools: the script finds it by that.
+    /// The index of the range among all ranges of all pools, by which the script finds it.
     pub(super) number: usize,
     pub(super) cidr: String,
-    /// The prefix length of the blocks of a range for Nodes.
+    /// Prefix length of the blocks of a range of a node pool.
     pub(super) block_length: Option<u8>,
     pub(super) used: String,
     pub(super) claimed: String,
     pub(super) free: String,
     pub(super) usable: String,
-    /// Reserved, withheld, or excluded.
+    /// The number of addresses or blocks that are reserved, withheld or excluded.
     pub(super) kept: String,
-    /// How many a living node holds, where that is known.
+    /// The number of addresses that a living node holds, if known.
     pub(super) held: String,
     pub(super) misplaced: String,
-    /// How much of what is usable is taken, in words.
+    /// The used share of the usable addresses, in words.
     pub(super) share: String,
-    /// Of the bar, in per cent.
+    /// Width of the used part of the bar, in per cent.
     pub(super) used_width: String,
-    /// Of the bar, in per cent.
+    /// Width of the claimed part of the bar, in per cent.
     pub(super) claimed_width: String,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn pools(audit: &Audit) -> Pools<'_> {
 }
 
 impl<'a> Pools<'a> {
-    /// All of them, as the sections of the page come.
+    /// All pools in the order of the page's sections.
     pub(super) fn all(&self) -> impl Iterator<Item = &Pool<'a>> {
         self.services.iter().chain(self.nodes.iter().flatten()).chain(self.external.iter().flatten())
     }
@@ -142,7 +142,7 @@ impl Range {
     }
 }
 
-/// A bar, in per cent, and what it shows in words.
+/// The widths of a bar in per cent, and its share in words.
 struct Fill {
     share: String,
     used: String,

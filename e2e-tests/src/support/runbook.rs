@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 
 use super::control_plane::{ControlPlane, Kubectl};
 
-const DOCUMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
-const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
+const DOCUMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
+const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");
 
 /// Something to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,10 +132,8 @@ impl<'p> Operator<'p> {
             }
             Step::Type(command) => command,
         };
-        let programs = [
-            self.plane.kubectl_program().parent().unwrap(),
-            Path::new(env!("CARGO_BIN_EXE_clusterip")).parent().unwrap(),
-        ];
+        let clusterip = super::clusterip();
+        let programs = [self.plane.kubectl_program().parent().unwrap(), clusterip.parent().unwrap()];
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = programs.iter().map(|program| program.to_path_buf()).chain(std::env::split_paths(&path));
         let mut bash = Command::new("bash");

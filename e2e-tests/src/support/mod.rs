@@ -1,5 +1,6 @@
 //! What the tests stand on.
-#![allow(dead_code, reason = "each test uses some of it")]
+
+use std::path::PathBuf;
 
 pub mod air;
 pub mod bad_client;
@@ -25,4 +26,12 @@ pub mod served;
 pub fn use_ring() {
     // Refused when it is done already.
     let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// The program under test, which cargo builds beside the folder of the tests.
+pub fn clusterip() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let program = tests.ancestors().nth(2).unwrap().join("clusterip");
+    assert!(program.is_file(), "{} is missing: `make e2e-tests` builds it", program.display());
+    program
 }

@@ -88,7 +88,8 @@ impl HostBuilder {
         // The program leaves no word to ask the kernel in; `setpriv` becomes the program.
         let mut command = Command::new("setpriv");
         command
-            .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_clusterip")])
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(super::clusterip())
             .args(&self.args)
             .args(["--listen", &format!("127.0.0.1:{}", self.port)])
             .envs(self.environment)

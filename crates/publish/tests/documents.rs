@@ -1,0 +1,119 @@
+//! The documents are a book: each page is in its table of contents, and every link leads somewhere.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+
+const FOLDERS: [&str; 8] =
+    [".", "docs", "examples", "e2e-tests", "deploy/chart", "deploy/monitoring", "deploy/policies", "deploy/webhook"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// A page: the anchors of its headings, and where its links lead.
+#[derive(Default)]
+struct Page {
+    anchors: BTreeSet<String>,
+    links: Vec<String>,
+}
+
+impl Page {
+    fn read(text: &str) -> Self {
+        let (mut page, mut heading) = (Self::default(), None::<String>);
+        for event in Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES) {
+            match event {
+                Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
+                Event::Text(text) | Event::Code(text) => heading.iter_mut().for_each(|heading| heading.push_str(&text)),
+                Event::End(TagEnd::Heading(_)) => page.add_anchor(&heading.take().unwrap_or_default()),
+                Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
+                    page.links.push(dest_url.into_string());
+                }
+                _ => {}
+            }
+        }
+        page
+    }
+
+    /// The anchor of a heading as GitHub and mdBook make it. The second of two equal ones ends with `-1`.
+    fn add_anchor(&mut self, heading: &str) {
+        let kept = heading.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
+        let anchor: String = kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect();
+        let numbered = (1..).map(|number| format!("{anchor}-{number}"));
+        let free = std::iter::once(anchor.clone()).chain(numbered).find(|anchor| !self.anchors.contains(anchor));
+        self.anchors.extend(free);
+    }
+}
+
+/// All pages, by their paths from the root.
+fn pages() -> BTreeMap<PathBuf, Page> {
+    let root = root();
+    let files = FOLDERS.iter().flat_map(|folder| fs::read_dir(root.join(folder)).unwrap());
+    let files = files.map(|file| file.unwrap().path()).filter(|file| file.extension().is_some_and(|end| end == "md"));
+    let page = |file: PathBuf| {
+        let page = Page::read(&fs::read_to_string(&file).unwrap());
+        (normal(file.strip_prefix(&root).unwrap()), page)
+    };
+    files.map(page).collect()
+}
+
+/// A path without `.` and `..`.
+fn normal(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut normal, part| {
+        match part {
+            Component::ParentDir => drop(normal.pop()),
+            Component::CurDir => {}
+            part => normal.push(part),
+        }
+        normal
+    })
+}
+
+/// What is wrong with a link of a page, if anything is.
+fn broken(pages: &BTreeMap<PathBuf, Page>, file: &Path, link: &str) -> Option<String> {
+    if link.contains("://") || link.starts_with("mailto:") {
+        return None;
+    }
+    let (path, anchor) = link.split_once('#').map_or((link, None), |(path, anchor)| (path, Some(anchor)));
+    let target = if path.is_empty() { file.to_owned() } else { normal(&file.parent().unwrap().join(path)) };
+    if !root().join(&target).exists() {
+        return Some(format!("{}: {link}: {} does not exist", file.display(), target.display()));
+    }
+    let anchor = anchor?;
+    let known = pages.get(&target).is_some_and(|page| page.anchors.contains(anchor));
+    (!known).then(|| format!("{}: {link}: no such heading", file.display()))
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let pages = pages();
+    let links = pages.iter().flat_map(|(file, page)| page.links.iter().map(move |link| (file, link)));
+    let broken: Vec<String> = links.filter_map(|(file, link)| broken(&pages, file, link)).collect();
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn a_broken_link_is_found() {
+    let page = Page::read(
+        "# Of a pool\n\n## Of a pool\n\n[a](#of-a-pool-1) [b](#of-no-pool) [c](absent.md) [d](https://a.b)\n",
+    );
+    let file = Path::new("README.md");
+    let links = page.links.clone();
+    let pages = BTreeMap::from([(file.to_owned(), page)]);
+    let broken: Vec<String> = links.iter().filter_map(|link| broken(&pages, file, link)).collect();
+    assert_eq!(broken, ["README.md: #of-no-pool: no such heading", "README.md: absent.md: absent.md does not exist"]);
+}
+
+#[test]
+fn every_page_is_in_the_table_of_contents() {
+    let pages = pages();
+    let contents = Path::new("docs/SUMMARY.md");
+    let listed: BTreeSet<PathBuf> =
+        pages[contents].links.iter().map(|link| normal(&Path::new("docs").join(link))).collect();
+    let written: BTreeSet<PathBuf> =
+        pages.keys().filter(|page| page.starts_with("docs") && *page != contents).cloned().collect();
+    assert_eq!(listed, written);
+}
