@@ -168,12 +168,12 @@ impl ControlPlaneServices {
 
     /// Notes that all objects of a kind are in the index.
     pub fn listed(&self, kind: &Kind) {
-        self.0.turns(kind, State::Known);
+        self.0.set_state(kind, State::Known);
     }
 
     /// Notes why the objects of a kind can't be read.
     pub fn failed(&self, kind: &Kind, reason: String) {
-        self.0.turns(kind, State::Failing(reason));
+        self.0.set_state(kind, State::Failing(reason));
     }
 }
 
@@ -182,7 +182,7 @@ impl Inner {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn turns(&self, kind: &Kind, state: State) -> Option<State> {
+    fn set_state(&self, kind: &Kind, state: State) -> Option<State> {
         self.states().insert(kind.clone(), state)
     }
 
@@ -200,7 +200,7 @@ impl Inner {
                 Some(error) if is_absent(&error) => {
                     // Without this kind, no object of it refers to a Service.
                     self.retain(&kind, &HashSet::new());
-                    self.turns(&kind, State::Known);
+                    self.set_state(&kind, State::Known);
                     tokio::time::sleep(ABSENT_PAUSE).await;
                     continue;
                 }
@@ -208,9 +208,9 @@ impl Inner {
                     let reason = chain(&error);
                     metrics.watch_error(&kind.1);
                     tracing::warn!(api_version = kind.0, kind = kind.1, reason, "watch failed, trying again");
-                    self.turns(&kind, State::Failing(reason));
+                    self.set_state(&kind, State::Failing(reason));
                 }
-                None => drop(self.turns(&kind, State::Failing("its watch ended".to_owned()))),
+                None => drop(self.set_state(&kind, State::Failing("its watch ended".to_owned()))),
             }
             if begin.elapsed() > 2 * LONGEST_PAUSE {
                 pauses.reset();
@@ -232,7 +232,7 @@ impl Inner {
                 }
                 Ok(Event::InitDone) => {
                     self.retain(kind, &std::mem::take(&mut listed));
-                    if let Some(State::Failing(_)) = self.turns(kind, State::Known) {
+                    if let Some(State::Failing(_)) = self.set_state(kind, State::Known) {
                         tracing::info!(api_version = kind.0, kind = kind.1, "followed again");
                     }
                 }

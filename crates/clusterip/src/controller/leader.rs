@@ -183,7 +183,7 @@ impl Leader {
                 () = self.round() => {}
             }
         }
-        self.renew(None);
+        self.note_renewal(None);
         self.publish(Leadership::Following { holder: None });
         self.release().await;
     }
@@ -204,7 +204,7 @@ impl Leader {
         match self.deadline() {
             Some(deadline) if next.max(Instant::now()) >= deadline => {
                 sleep_until(deadline).await;
-                self.renew(None);
+                self.note_renewal(None);
                 tracing::warn!("the lease {}/{LEASE} could not be renewed in time: leading no more", self.namespace);
                 self.publish(Leadership::Following { holder: None });
             }
@@ -221,7 +221,7 @@ impl Leader {
     }
 
     /// Notes when the last successful renewal began, or that this process does not lead.
-    fn renew(&mut self, began: Option<Instant>) {
+    fn note_renewal(&mut self, began: Option<Instant>) {
         self.renewed = began;
         self.term.send_replace(self.deadline());
     }
@@ -244,7 +244,7 @@ impl Leader {
         let spec = match step(self.seen.as_ref(), &self.me, self.timing, now, Timestamp::now()) {
             Step::Write(spec) => spec,
             Step::Wait => {
-                self.renew(None);
+                self.note_renewal(None);
                 let holder = self.seen.as_ref().and_then(Seen::holder).map(Identity::of);
                 self.publish(Leadership::Following { holder });
                 self.publish_rival(now);
@@ -254,7 +254,7 @@ impl Leader {
         self.wrote = true;
         if let Some(lease) = self.write(found, spec).await? {
             self.seen = lease.spec.map(|spec| look(self.seen.take(), spec, Instant::now()));
-            self.renew(Some(begin));
+            self.note_renewal(Some(begin));
             self.publish(Leadership::Leading);
             self.publish_rival(now);
         }

@@ -184,7 +184,7 @@ impl Mover {
     /// [`MoveError`] if the move is not finished.
     pub async fn start_from(&self, service: Value, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
         let mut run = Run::new(self, &order.namespace, &order.name, &order.uid);
-        match run.own(service) {
+        match run.same_service(service) {
             Some(service) => run.begin(service, order, targets).await,
             None => Ok(Outcome::Unmoved(Unmoved::Gone)),
         }
@@ -198,7 +198,7 @@ impl Mover {
         let mut run = Run::new(self, &journal.namespace, &journal.name, &journal.uid);
         match run.read("read").await? {
             Some(service) => run.finish(service, journal, targets).await,
-            None => run.gone().await,
+            None => run.end_gone().await,
         }
     }
 }
@@ -294,7 +294,7 @@ impl<'m> Run<'m> {
                 let (from, to) = (shown(&from), shown(&to));
                 return Err(MoveError::Families { service: self.label(), from, to });
             }
-            if let Some(taken) = self.taken(&from, &to).await? {
+            if let Some(taken) = self.first_taken(&from, &to).await? {
                 self.refused.push(taken);
                 match next_target(targets, &self.refused, &from).await {
                     Some(next) => to = next,
@@ -399,7 +399,7 @@ impl<'m> Run<'m> {
                     self.wait(name, &refusal).await?;
                     match self.read(name).await? {
                         Some(service) => service,
-                        None => return self.gone().await,
+                        None => return self.end_gone().await,
                     }
                 }
             };
@@ -407,7 +407,7 @@ impl<'m> Run<'m> {
     }
 
     /// Ends the move of a Service that is gone. Its record is useless, and is deleted.
-    async fn gone(&self) -> Result<Outcome, MoveError> {
+    async fn end_gone(&self) -> Result<Outcome, MoveError> {
         let _ = self.discard().await;
         Ok(Outcome::Unmoved(Unmoved::Gone))
     }
@@ -478,7 +478,7 @@ impl<'m> Run<'m> {
             }
             Err(refusal) => return self.unreleased(&refusal).await,
         }
-        if let Err(refusal) = self.keep(&journal).await {
+        if let Err(refusal) = self.record_journal(&journal).await {
             return self.unreleased(&refusal).await;
         }
         match self.put("", &body).await {
@@ -501,7 +501,7 @@ impl<'m> Run<'m> {
 
     /// Records the journal. Replaces a record that an earlier try of this run, or another run, wrote for this Service
     /// without beginning the move.
-    async fn keep(&mut self, journal: &Journal) -> Result<(), Refusal> {
+    async fn record_journal(&mut self, journal: &Journal) -> Result<(), Refusal> {
         let creation = || self.mover.records.creation(journal).map_err(Refusal::Refused);
         let mut kept = match &self.recorded {
             Some(recorded) => Some(recorded.clone()),
@@ -542,7 +542,7 @@ impl<'m> Run<'m> {
     }
 
     /// The first of the new addresses that is allocated already.
-    async fn taken(&mut self, from: &[IpAddr], to: &[IpAddr]) -> Result<Option<IpAddr>, MoveError> {
+    async fn first_taken(&mut self, from: &[IpAddr], to: &[IpAddr]) -> Result<Option<IpAddr>, MoveError> {
         for address in to.iter().filter(|address| !from.contains(address)) {
             loop {
                 match self
@@ -564,7 +564,7 @@ impl<'m> Run<'m> {
     async fn read(&mut self, step: &'static str) -> Result<Option<Value>, MoveError> {
         loop {
             match self.request(Method::GET, &self.path(), None).await {
-                Ok(service) => return Ok(self.own(service)),
+                Ok(service) => return Ok(self.same_service(service)),
                 Err(Refusal::Gone) => return Ok(None),
                 Err(refusal) => self.wait(step, &refusal).await?,
             }
@@ -572,7 +572,7 @@ impl<'m> Run<'m> {
     }
 
     /// The Service, unless it is another one of the same name.
-    fn own(&self, service: Value) -> Option<Value> {
+    fn same_service(&self, service: Value) -> Option<Value> {
         let uid = service.pointer("/metadata/uid").and_then(Value::as_str);
         (uid == Some(self.uid)).then_some(service)
     }

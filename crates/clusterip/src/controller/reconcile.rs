@@ -232,7 +232,7 @@ impl Reconciler {
 
     /// Finishes a move that another leader left unfinished.
     async fn finish_left(&self, id: &Id, left: &Left) -> AfterLeft {
-        if let Some(rest) = self.rest(id) {
+        if let Some(rest) = self.remaining_pause(id) {
             return AfterLeft::TryAgain(Next::After(rest));
         }
         let recorded = match self.mover.records().get(&left.uid).await {
@@ -245,7 +245,7 @@ impl Reconciler {
         if let Some(journal) = recorded {
             let ended = self.finish(&journal).await;
             if ended.is_err() {
-                return AfterLeft::TryAgain(self.after(id, &ended));
+                return AfterLeft::TryAgain(self.next_after(id, &ended));
             }
             if matches!(ended, Ok(Outcome::Unmoved(Unmoved::NotBegun))) {
                 let rest = RELEASE_ARRIVES.saturating_sub(left.since.elapsed());
@@ -271,12 +271,12 @@ impl Reconciler {
         match self.look(id, service.clone()).await {
             Ok(Finding::InPlace) => {
                 self.settled(id);
-                self.heard(id, &service).await
+                self.answer_wish(id, &service).await
             }
             Ok(Finding::Squats { pools }) => {
                 self.settled(id);
                 self.found().squatters.insert(id.clone(), pools);
-                self.heard(id, &service).await
+                self.answer_wish(id, &service).await
             }
             Ok(Finding::HalfMoved) => {
                 let next = self.half_moved(id, &service).await;
@@ -295,7 +295,7 @@ impl Reconciler {
     /// Handles a Service that looks half moved. If its move is recorded, the move is finished. Otherwise the Service
     /// is left alone, since anybody who may write the Service can make it look half moved.
     async fn half_moved(&self, id: &Id, service: &Value) -> Next {
-        if let Some(rest) = self.rest(id) {
+        if let Some(rest) = self.remaining_pause(id) {
             return Next::After(rest);
         }
         let live = match self.live(id).await {
@@ -311,7 +311,7 @@ impl Reconciler {
         match self.mover.records().get(text(&live, &["metadata", "uid"])).await {
             Ok(Some(journal)) => {
                 let ended = self.finish(&journal).await;
-                self.after(id, &ended)
+                self.next_after(id, &ended)
             }
             Ok(None) => {
                 let outcome = Outcome::Unmoved(Unmoved::NotRecorded);
@@ -341,7 +341,7 @@ impl Reconciler {
     }
 
     async fn misplaced(self: &Arc<Self>, id: &Id, service: &Value, misplaced: Misplaced) -> Next {
-        if let Some(rest) = self.rest(id).filter(|_| misplaced.asked_by != AskedBy::Administrator) {
+        if let Some(rest) = self.remaining_pause(id).filter(|_| misplaced.asked_by != AskedBy::Administrator) {
             return Next::After(rest);
         }
         let live = match self.movable(id, &misplaced).await {
@@ -355,32 +355,32 @@ impl Reconciler {
             }
         };
         let live = match (live, &misplaced.verdict) {
-            (Err((reason, detail)), _) => return self.stays(id, service, &misplaced, reason, &detail).await,
+            (Err((reason, detail)), _) => return self.report_stay(id, service, &misplaced, reason, &detail).await,
             (Ok(_), Verdict::Report { reason, detail }) => {
-                return self.stays(id, service, &misplaced, *reason, detail).await;
+                return self.report_stay(id, service, &misplaced, *reason, detail).await;
             }
             (Ok(live), Verdict::Move) => live,
         };
         let braked = self.brakes().take(id, misplaced.asked_by, Instant::now());
         if let Err(brake) = braked {
-            return self.brake(id, service, &misplaced, brake).await;
+            return self.report_brake(id, service, &misplaced, brake).await;
         }
         // Addresses are held only now, so that a Service that has to wait holds none.
         let (to, evaluation) = match self.hold_targets(service.clone()).await {
             Ok(held) => held,
-            Err(detail) => return self.stays(id, service, &misplaced, Reason::PoolFull, &detail).await,
+            Err(detail) => return self.report_stay(id, service, &misplaced, Reason::PoolFull, &detail).await,
         };
         self.remember(id, Reason::Moving, &misplaced.why());
         let ended = self.carry_out(*live, &misplaced, to, evaluation).await;
-        let next = self.after(id, &ended);
-        self.heard(id, service).await;
+        let next = self.next_after(id, &ended);
+        self.answer_wish(id, service).await;
         next
     }
 
     /// Reports that a misplaced Service stays where it is, and answers the wish to move it.
-    async fn stays(&self, id: &Id, service: &Value, misplaced: &Misplaced, reason: Reason, detail: &str) -> Next {
+    async fn report_stay(&self, id: &Id, service: &Value, misplaced: &Misplaced, reason: Reason, detail: &str) -> Next {
         self.report(id, misplaced, reason, detail).await;
-        self.heard(id, service).await;
+        self.answer_wish(id, service).await;
         Next::After(REPORTED)
     }
 
@@ -453,7 +453,7 @@ impl Reconciler {
             Err(_) => Vec::new(),
         };
         self.evaluator.ledger().release(&unused);
-        self.tell_end(&(misplaced.namespace.clone(), misplaced.name.clone()), &misplaced.uid, &ended).await;
+        self.report_outcome(&(misplaced.namespace.clone(), misplaced.name.clone()), &misplaced.uid, &ended).await;
         ended
     }
 
@@ -466,11 +466,11 @@ impl Reconciler {
         let live = self.live(&id).await.ok().flatten().unwrap_or_default();
         let targets = Alternatives::new(&self.evaluator, &misplaced::as_it_was(&live, journal));
         let ended = self.mover.resume(journal, &targets).await;
-        self.tell_end(&id, &journal.uid, &ended).await;
+        self.report_outcome(&id, &journal.uid, &ended).await;
         ended
     }
 
-    async fn tell_end(&self, id: &Id, uid: &str, ended: &Result<Outcome, MoveError>) {
+    async fn report_outcome(&self, id: &Id, uid: &str, ended: &Result<Outcome, MoveError>) {
         let (namespace, name) = (&id.0, &id.1);
         let outcome = match ended {
             Ok(outcome) => outcome,
@@ -503,7 +503,7 @@ impl Reconciler {
     }
 
     /// When to look at a Service again after its move ended like this.
-    fn after(&self, id: &Id, ended: &Result<Outcome, MoveError>) -> Next {
+    fn next_after(&self, id: &Id, ended: &Result<Outcome, MoveError>) -> Next {
         match ended {
             Ok(Outcome::Moved { .. } | Outcome::Unmoved(_)) => {
                 self.settled(id);
@@ -535,13 +535,13 @@ impl Reconciler {
 
     /// How long the move of a Service must still not be tried again after it was refused; `None` if that time is
     /// over.
-    fn rest(&self, id: &Id) -> Option<Duration> {
+    fn remaining_pause(&self, id: &Id) -> Option<Duration> {
         let until = self.found().failures.get(id)?.until;
         let rest = until.saturating_duration_since(Instant::now());
         (!rest.is_zero()).then_some(rest)
     }
 
-    async fn brake(&self, id: &Id, service: &Value, misplaced: &Misplaced, brake: Brake) -> Next {
+    async fn report_brake(&self, id: &Id, service: &Value, misplaced: &Misplaced, brake: Brake) -> Next {
         let (detail, next) = match brake {
             Brake::Rest { until } => {
                 return Next::After(until.saturating_duration_since(Instant::now()));
@@ -551,7 +551,7 @@ impl Reconciler {
                 ("many services were moved in the last minute: it waits for its turn", next)
             }
             Brake::Settings => {
-                self.heard(id, service).await;
+                self.answer_wish(id, service).await;
                 ("the settings changed for a large part of the cluster: it waits for `clusterip move`", Next::Change)
             }
         };
@@ -597,7 +597,7 @@ impl Reconciler {
     }
 
     /// Answers what was asked for a Service: deletes the request, and removes the annotation from the Service.
-    async fn heard(&self, id: &Id, service: &Value) -> Next {
+    async fn answer_wish(&self, id: &Id, service: &Value) -> Next {
         self.answer_request(id).await;
         if text(service, &["metadata", "annotations", MOVE_ANNOTATION]) != "now" {
             return Next::Change;

@@ -72,7 +72,7 @@ impl Controller {
         let mut approval = tokio::time::interval(APPROVAL);
         tokio::select! {
             () = &mut shutdown => return,
-            () = self.all_is_known() => {}
+            () = self.wait_until_known() => {}
         }
         self.leadership.mark_changed();
         loop {
@@ -94,8 +94,8 @@ impl Controller {
                             turns.push(id);
                         }
                         self.take_turns(&mut turns, &mut jobs);
-                        approved = self.settings_in_force(None).await;
-                        self.all().into_iter().for_each(|id| schedule(id, Duration::ZERO));
+                        approved = self.brake_for_settings(None).await;
+                        self.all_services().into_iter().for_each(|id| schedule(id, Duration::ZERO));
                     }
                 }
                 Ok(()) = self.settings.changed() => {
@@ -103,8 +103,8 @@ impl Controller {
                     self.reconciler.evaluator().stores().watch(&settings.settings);
                     self.reconciler.evaluator().stores().completed().await;
                     if leads {
-                        approved = self.settings_in_force(approved.take()).await;
-                        self.all().into_iter().for_each(|id| schedule(id, Duration::ZERO));
+                        approved = self.brake_for_settings(approved.take()).await;
+                        self.all_services().into_iter().for_each(|id| schedule(id, Duration::ZERO));
                     }
                 }
                 Some((id, next)) = joined(&mut jobs) => {
@@ -117,7 +117,7 @@ impl Controller {
                 }
                 Some(change) = self.changes.recv() => {
                     if leads {
-                        for id in self.concerned(&change) {
+                        for id in self.affected_services(&change) {
                             schedule(id, Duration::ZERO);
                         }
                     }
@@ -149,7 +149,7 @@ impl Controller {
 
     /// Waits until the cluster is known, and until it is known which Services the control plane calls, or that this
     /// can't be found out.
-    async fn all_is_known(&self) {
+    async fn wait_until_known(&self) {
         let stores = self.reconciler.evaluator().stores();
         stores.completed().await;
         stores.control_plane_services().settled().await;
@@ -169,7 +169,7 @@ impl Controller {
         Vec::new()
     }
 
-    fn concerned(&self, change: &Change) -> BTreeSet<Id> {
+    fn affected_services(&self, change: &Change) -> BTreeSet<Id> {
         let waiting = || self.reconciler.waiting_for_addresses();
         if change.kind.1 == "IPAddress" && change.after.is_none() {
             return waiting().into_iter().collect();
@@ -187,7 +187,7 @@ impl Controller {
     }
 
     /// All Services. Those that are being moved come first, because they have no address.
-    fn all(&self) -> Vec<Id> {
+    fn all_services(&self) -> Vec<Id> {
         let stores = self.reconciler.evaluator().stores();
         let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
         let moving = |service: &Value| text(service, &["spec", "externalName"]) == MOVING_NAME;
@@ -201,7 +201,7 @@ impl Controller {
 
     /// Sets the brake for settings that were not carried out yet. Returns the hash of the settings that were carried
     /// out.
-    async fn settings_in_force(&self, known: Option<String>) -> Option<String> {
+    async fn brake_for_settings(&self, known: Option<String>) -> Option<String> {
         let carried_out = match known {
             Some(known) => Some(known),
             None => approved::read(&self.client, &self.namespace).await.unwrap_or_else(|error| {
@@ -215,7 +215,7 @@ impl Controller {
             return carried_out;
         }
         let reconciler = Arc::clone(&self.reconciler);
-        let ids = self.all();
+        let ids = self.all_services();
         let survey = background::run_long(move || survey(&reconciler, &ids));
         let Ok((misplaced, managed)) = survey.await else { return carried_out };
         let count = misplaced.len();

@@ -147,7 +147,7 @@ impl Controller {
                     term.waiting.clear();
                 }
                 Some(event) = leases.next() => {
-                    if !term.hear(event) {
+                    if !term.note_lease_event(event) {
                         continue;
                     }
                 }
@@ -191,7 +191,7 @@ impl Controller {
     async fn look(&self, term: &mut Term) {
         let settings = Arc::clone(&self.settings.borrow());
         let external = &settings.settings.external;
-        let Some((services, assigned)) = self.known(&settings).await else { return };
+        let Some((services, assigned)) = self.assigned_addresses(&settings).await else { return };
         let ids: BTreeSet<Id> = services.iter().map(id).collect();
         term.waiting.retain(|id, _| ids.contains(id));
         let held = assigned.keys().map(|address| (*address, term.holders.contains_key(address))).collect();
@@ -199,7 +199,7 @@ impl Controller {
         for service in &services {
             let has = recorded(service, external);
             if is_served(service, external) {
-                self.show(service, &has, &assigned, term).await;
+                self.show_in_status(service, &has, &assigned, term).await;
             }
             let unserved = !is_served(service, external) && !record(service).is_empty();
             let due = term.waiting.get(&id(service)).is_none_or(|(due, _)| *due <= Instant::now());
@@ -240,7 +240,7 @@ impl Controller {
     }
 
     /// The Services that have to do with external addresses, and the addresses to hold for them.
-    async fn known(&self, settings: &Arc<LiveSettings>) -> Option<(Vec<Value>, Assignments)> {
+    async fn assigned_addresses(&self, settings: &Arc<LiveSettings>) -> Option<(Vec<Value>, Assignments)> {
         let (evaluator, settings) = (self.evaluator.clone(), Arc::clone(settings));
         let known = background::run_long(move || {
             let external = &settings.settings.external;
@@ -261,7 +261,7 @@ impl Controller {
     }
 
     /// Makes the status of a Service show which of its addresses are held.
-    async fn show(&self, service: &Value, has: &[IpAddr], assigned: &Assignments, term: &Term) {
+    async fn show_in_status(&self, service: &Value, has: &[IpAddr], assigned: &Assignments, term: &Term) {
         let id = id(service);
         let own = |address: &IpAddr| assigned.get(address).is_some_and(|assigned| assigned.service == id);
         let held: Vec<IpAddr> =
@@ -389,7 +389,7 @@ impl Controller {
 
 impl Term {
     /// Notes an event. Returns whether the holder of any address has changed.
-    fn hear(&mut self, event: Result<Event<Lease>, watcher::Error>) -> bool {
+    fn note_lease_event(&mut self, event: Result<Event<Lease>, watcher::Error>) -> bool {
         let now = Instant::now();
         match event {
             Ok(Event::Init) => self.listing.clear(),

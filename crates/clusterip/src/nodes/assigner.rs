@@ -114,7 +114,7 @@ impl Assigner {
         };
         let mut writes: JoinSet<(Order, Outcome)> = JoinSet::new();
         let stop = loop {
-            term.count();
+            term.update_metrics();
             let free = term.complete && writes.len() < AT_ONCE && term.book.has_turn();
             let due = term.book.due();
             tokio::select! {
@@ -138,10 +138,10 @@ impl Assigner {
                     Ok((order, outcome)) => term.written(&order, outcome),
                     Err(error) => tracing::error!(%error, "writing the blocks of a node ended badly"),
                 },
-                Some(event) = watch.recv() => term.take(event),
+                Some(event) = watch.recv() => term.handle_event(event),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => term.book.wake(Instant::now()),
                 () = std::future::ready(()), if free => {
-                    if let Some(order) = term.turn(&settings) {
+                    if let Some(order) = term.next_order(&settings) {
                         let writer = term.writer.clone();
                         writes.spawn(async move {
                             let outcome = writer.write(&order).await;
@@ -150,7 +150,7 @@ impl Assigner {
                     }
                 }
                 () = std::future::ready(()), if term.complete && term.book.has_unjudged() => {
-                    term.judge(&settings);
+                    term.judge_next(&settings);
                 }
             }
             // Tasks that were just started share this thread, and evaluations may follow one another for a long time.
@@ -209,7 +209,7 @@ struct Term {
 
 impl Term {
     /// Decides about the next Node. Returns what is to be written, if anything.
-    fn turn(&mut self, settings: &LiveSettings) -> Option<Box<Order>> {
+    fn next_order(&mut self, settings: &LiveSettings) -> Option<Box<Order>> {
         let node = match self.book.next_turn()? {
             Turn::Write(order) => return Some(order),
             Turn::Ask(node) => node,
@@ -222,12 +222,12 @@ impl Term {
             decision => decision,
         };
         let order = self.book.decided(&node.name, &decision, &settings.settings.nodes, Instant::now());
-        self.tell(&node, &decision);
+        self.report_decision(&node, &decision);
         order
     }
 
     /// Compares the blocks of the next unjudged Node with its pool.
-    fn judge(&mut self, settings: &LiveSettings) {
+    fn judge_next(&mut self, settings: &LiveSettings) {
         let Some(seen) = self.book.next_to_judge() else { return };
         let request = NodeRequest::created(&seen.shown);
         let answer = match self.asker.ask(&request, settings, &Allocation::default()) {
@@ -264,7 +264,7 @@ impl Term {
         }
     }
 
-    fn take(&mut self, event: Event<Seen>) {
+    fn handle_event(&mut self, event: Event<Seen>) {
         match event {
             Event::Init => self.listed = Some(BTreeSet::new()),
             Event::InitApply(seen) => {
@@ -285,7 +285,7 @@ impl Term {
 
     /// Reports what was decided about a Node. That its pool is full, or that no pool is for it, is reported only
     /// once.
-    fn tell(&mut self, node: &Seen, decision: &Decision) {
+    fn report_decision(&mut self, node: &Seen, decision: &Decision) {
         let name = node.name.as_str();
         match decision {
             Decision::Blocks(_) => {}
@@ -340,7 +340,7 @@ impl Term {
     }
 
     /// Updates the metrics of waiting and misplaced Nodes.
-    fn count(&mut self) {
+    fn update_metrics(&mut self) {
         let now = (self.book.waiting(), self.book.misplaced());
         if self.counted.as_ref() != Some(&now) {
             self.metrics.nodes_waiting(now.0);
