@@ -311,9 +311,9 @@ impl Leader {
             }
         });
         match released.await {
-            Ok(Ok(())) => tracing::info!("gave the lease {}/{LEASE} back", self.namespace),
+            Ok(Ok(())) => tracing::info!("released the lease {}/{LEASE}", self.namespace),
             Ok(Err(error)) => tracing::warn!(%error, "leader election: the next leader has to wait"),
-            Err(_) => tracing::warn!("the lease {}/{LEASE} could not be given back in time", self.namespace),
+            Err(_) => tracing::warn!("the lease {}/{LEASE} could not be released in time", self.namespace),
         }
     }
 

@@ -238,7 +238,7 @@ impl Reconciler {
         let recorded = match self.mover.records().get(&left.uid).await {
             Ok(recorded) => recorded,
             Err(error) => {
-                tracing::warn!(namespace = id.0, name = id.1, %error, "whether a move is to be finished is not known");
+                tracing::warn!(namespace = id.0, name = id.1, %error, "the record of a move can't be read");
                 return AfterLeft::TryAgain(Next::After(UNFINISHED));
             }
         };
@@ -253,7 +253,7 @@ impl Reconciler {
                     return AfterLeft::LookAgain(rest);
                 }
                 if let Err(error) = self.mover.records().delete(&journal.uid).await {
-                    tracing::warn!(namespace = id.0, name = id.1, %error, "the record of a move that never began stays");
+                    tracing::warn!(namespace = id.0, name = id.1, %error, "the record of a move that never began remains");
                 }
             }
         }
@@ -324,7 +324,7 @@ impl Reconciler {
                 Next::Change
             }
             Err(error) => {
-                tracing::warn!(namespace = id.0, name = id.1, %error, "whether a move is to be finished is not known");
+                tracing::warn!(namespace = id.0, name = id.1, %error, "the record of a move can't be read");
                 Next::After(UNFINISHED)
             }
         }
@@ -623,7 +623,12 @@ impl Reconciler {
     async fn answer_request(&self, id: &Id) {
         let Some(request) = self.requests.forget(id) else { return };
         if let Err(error) = requests::withdraw(&self.client, &self.namespace, &request.uid).await {
-            tracing::warn!(namespace = id.0, name = id.1, error = words(&error), "a request was not deleted");
+            tracing::warn!(
+                namespace = id.0,
+                name = id.1,
+                error = words(&error),
+                "the request for a move was not deleted"
+            );
         }
     }
 

@@ -161,7 +161,7 @@ impl Controller {
         for _ in 0..LIST_TRIES {
             match self.reconciler.find_left_moves().await {
                 Ok(ids) => return ids,
-                Err(error) => tracing::warn!(%error, "moves that were cut off are not known"),
+                Err(error) => tracing::warn!(%error, "unfinished moves can't be listed"),
             }
             tokio::time::sleep(LIST_PAUSE).await;
         }
@@ -205,7 +205,7 @@ impl Controller {
         let carried_out = match known {
             Some(known) => Some(known),
             None => approved::read(&self.client, &self.namespace).await.unwrap_or_else(|error| {
-                tracing::warn!(%error, "which settings were carried out last can't be read");
+                tracing::warn!(%error, "the hash of the settings that were carried out last can't be read");
                 None
             }),
         };
@@ -242,7 +242,7 @@ impl Controller {
         match approved::write(&self.client, &self.namespace, &hash).await {
             Ok(()) => Some(hash),
             Err(error) => {
-                tracing::warn!(%error, "which settings are carried out can't be noted");
+                tracing::warn!(%error, "the hash of the settings that are carried out can't be recorded");
                 carried_out
             }
         }
@@ -279,7 +279,7 @@ async fn joined(jobs: &mut JoinSet<(Id, Next)>) -> Option<(Id, Next)> {
     match jobs.join_next().await {
         Some(Ok(done)) => Some(done),
         Some(Err(error)) => {
-            tracing::error!(%error, "a look at a service ended badly");
+            tracing::error!(%error, "the reconciliation of a service failed");
             None
         }
         // No Service is at work, so there is nothing to wait for.

@@ -257,7 +257,7 @@ impl Controller {
             let (assigned, _) = assignments(external, services.iter().cloned(), &nodes, admits);
             (services, assigned)
         });
-        known.await.inspect_err(|error| tracing::error!(%error, "external addresses are not known")).ok()
+        known.await.inspect_err(|error| tracing::error!(%error, "external addresses could not be looked up")).ok()
     }
 
     /// Makes the status of a Service show which of its addresses are held.
@@ -366,7 +366,12 @@ impl Controller {
                 if !warnings.is_empty() {
                     // This is not all that the Service asks for. In admission, its author would have read these
                     // warnings.
-                    tracing::warn!(namespace = id.0, name = id.1, warnings, "not as the service asks for");
+                    tracing::warn!(
+                        namespace = id.0,
+                        name = id.1,
+                        warnings,
+                        "the service does not get all that it asks for"
+                    );
                     self.unavailable(id, &uid, warnings).await;
                 }
                 // A record that was removed is not counted as given.

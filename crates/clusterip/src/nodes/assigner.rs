@@ -136,7 +136,7 @@ impl Assigner {
                 }
                 Some(joined) = writes.join_next(), if !writes.is_empty() => match joined {
                     Ok((order, outcome)) => term.written(&order, outcome),
-                    Err(error) => tracing::error!(%error, "writing the blocks of a node ended badly"),
+                    Err(error) => tracing::error!(%error, "the task that writes the blocks of a node failed"),
                 },
                 Some(event) = watch.recv() => term.handle_event(event),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => term.book.wake(Instant::now()),
@@ -334,7 +334,7 @@ impl Term {
                 self.metrics.node_assigned(Assignment::Failed);
                 tracing::warn!(node = name, blocks = blocks(), reason, "may not be assigned: trying again");
             }
-            Outcome::TooLate => tracing::info!(node = name, "not assigned: leading no more"),
+            Outcome::TooLate => tracing::info!(node = name, "not assigned: this process does not lead any more"),
         }
         self.book.written(order, outcome, Instant::now());
     }

@@ -56,7 +56,7 @@ impl Teller {
             ..ObjectReference::default()
         };
         if self.0.try_send((about, reason, note.to_owned())).is_err() {
-            tracing::warn!(node = node.name, "too many events at once: this one is not written");
+            tracing::warn!(node = node.name, "too many events wait to be written: this one is dropped");
         }
     }
 }

@@ -103,7 +103,9 @@ impl Writer {
                 Err(Failure::Refused(reason)) if doubt.is_some() => Some(reason),
                 Err(Failure::Refused(reason)) => return Outcome::Refused(reason),
                 Err(Failure::TooLate) if doubt.is_none() => return Outcome::TooLate,
-                Err(Failure::TooLate) => return Outcome::Unclear { doubt, reason: "leading no more".to_owned() },
+                Err(Failure::TooLate) => {
+                    return Outcome::Unclear { doubt, reason: "this process does not lead any more".to_owned() };
+                }
                 Err(Failure::Conflict) => None,
                 Err(Failure::NoAnswer(reason)) => {
                     doubt = Some(version.clone());
