@@ -155,7 +155,9 @@ impl Evaluator {
             // Another request was faster.
             lookups.release();
         }
-        Err(ModuleError::Call("others were faster with external addresses again and again".to_owned()))
+        Err(ModuleError::Call(format!(
+            "other requests took the external addresses first, {TRIES} times in a row: try again"
+        )))
     }
 }
 

@@ -84,7 +84,7 @@ pub enum PermissionsError {
     #[error(transparent)]
     Missing(#[from] Missing),
     /// The API server can't be asked. Contains its message.
-    #[error("what this identity may do can't be found out: {0}")]
+    #[error("the permissions of this identity can't be checked: {0}")]
     Ask(String),
     /// A kind of workloads in the settings can't be looked up.
     #[error("{api_version}/{kind}, one of services.evidence.kinds, can't be looked up: {reason}")]

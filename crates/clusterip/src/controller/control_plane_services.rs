@@ -71,7 +71,7 @@ pub fn called_by(callers: &[Caller]) -> String {
 
 /// It is not known whether the control plane calls a Service.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("whether the control plane calls it is not known: {reason}")]
+#[error("it is not known whether the control plane calls it: {reason}")]
 pub struct Unknown {
     /// Why, with the kinds of objects that could not be read.
     pub reason: String,
@@ -527,7 +527,7 @@ mod tests {
         assert!(reason(&services).ends_with("APIService was not listed; CustomResourceDefinition was not listed"));
         let crds = kind("CustomResourceDefinition");
         kinds::callers().filter(|kind| *kind != crds).for_each(|kind| services.listed(&kind));
-        let expected = "whether the control plane calls it is not known: CustomResourceDefinition was not listed";
+        let expected = "it is not known whether the control plane calls it: CustomResourceDefinition was not listed";
         assert_eq!(reason(&services), expected);
         services.failed(&crds, "forbidden".to_owned());
         assert!(reason(&services).ends_with("CustomResourceDefinition can't be read: forbidden"));

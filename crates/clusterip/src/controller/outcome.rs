@@ -160,9 +160,9 @@ impl fmt::Display for Unmoved {
             Self::SetByHand => f.write_str("its address was set by hand meanwhile"),
             Self::LoadBalancer => f.write_str("it is a load balancer, which is moved on request only"),
             Self::WithoutAddress => f.write_str("it has no address"),
-            Self::There => f.write_str("it has that address"),
+            Self::There => f.write_str("it has that address already"),
             Self::NoTarget { taken } => write!(f, "no address to move to is free; taken: {}", shown(taken)),
-            Self::NotMoving => f.write_str("nothing of a move is on it"),
+            Self::NotMoving => f.write_str("no move of it is under way"),
             Self::TooLarge { bytes } => {
                 write!(
                     f,

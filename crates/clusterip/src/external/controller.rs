@@ -349,7 +349,7 @@ impl Controller {
             }
             let message = answer.message.clone().filter(|message| !message.is_empty());
             let reason = message.or(Some(warnings).filter(|warnings| !warnings.is_empty()));
-            let reason = reason.unwrap_or_else(|| "the policy gives it none".to_owned());
+            let reason = reason.unwrap_or_else(|| "the policy gives it no external address".to_owned());
             return Err(Without { uid: Some(uid), reason, result: Given::Refused });
         };
         let version = text(&service, &["metadata", "resourceVersion"]);

@@ -248,7 +248,7 @@ impl Term {
             Err(error) => return Decision::Failed(error.to_string()),
         };
         let Some(audit) = answer.audit() else {
-            return Decision::Failed("the policy's answer says nothing".to_owned());
+            return Decision::Failed("the policy's answer contains no decision".to_owned());
         };
         let reason = || audit.reason.clone().unwrap_or_default();
         match audit.outcome {

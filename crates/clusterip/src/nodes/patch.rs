@@ -137,7 +137,7 @@ impl Writer {
             }
             version = seen.version;
         }
-        Outcome::Unclear { doubt, reason: "it was changed by somebody else again and again".to_owned() }
+        Outcome::Unclear { doubt, reason: "somebody else changed it at every try".to_owned() }
     }
 
     async fn send(&self, node: &Seen, version: &str, blocks: &[IpNet]) -> Result<(), Failure> {
