@@ -143,8 +143,8 @@ impl News {
                 format!("{address} is held by node {node}, which took it over from node {before}")
             }
             Self::NotHeld { address, .. } => format!(
-                "{address} has been held by no node for {} s: is there a ready node that its pool's `nodes` match, \
-                 with an agent that runs? What agents log says more",
+                "{address} has been held by no node for {} s: check that a ready node matches `nodes` of its pool and \
+                 runs an agent, and read the logs of the agents",
                 GRACE.as_secs()
             ),
         }
@@ -163,9 +163,9 @@ mod tests {
 
     #[test]
     fn changes_of_holders_are_reported_once() {
-        const UNHELD: &str = "warning a ExternalAddressNotHeld: 10.0.9.10 has been held by no node for 45 s: is there a \
-                              ready node that its pool's `nodes` match, with an agent that runs? What agents log says \
-                              more";
+        const UNHELD: &str = "warning a ExternalAddressNotHeld: 10.0.9.10 has been held by no node for 45 s: check that \
+                              a ready node matches `nodes` of its pool and runs an agent, and read the logs of the \
+                              agents";
         let one = |shown: bool, holder: &str| vec![assigned(10, "a", shown, holder)];
         let held = |text: &str| format!("a ExternalAddressHeld: 10.0.9.10 is held by node {text}");
         // The seconds after the begin, what was seen then, and what was reported then.
