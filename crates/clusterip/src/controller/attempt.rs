@@ -81,7 +81,7 @@ impl Attempt {
         targets: &dyn Targets,
     ) -> bool {
         let Placement::At(tried) = &self.placement else { return false };
-        self.notes.push(format!("{} can't be had: {reason}", shown(tried)));
+        self.notes.push(format!("{} is not available: {reason}", shown(tried)));
         // If the second address is refused, the API server keeps the first one allocated for about a minute, so both
         // are lost. The address that a single-stack Service kept is not allocated again, and so never refused.
         let stays = |address: &IpAddr| journal.way == Way::SingleStack && journal.from.first() == Some(address);

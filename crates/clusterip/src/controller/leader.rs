@@ -205,7 +205,10 @@ impl Leader {
             Some(deadline) if next.max(Instant::now()) >= deadline => {
                 sleep_until(deadline).await;
                 self.note_renewal(None);
-                tracing::warn!("the lease {}/{LEASE} could not be renewed in time: leading no more", self.namespace);
+                tracing::warn!(
+                    "the lease {}/{LEASE} could not be renewed in time: this process stops leading",
+                    self.namespace
+                );
                 self.publish(Leadership::Following { holder: None });
             }
             Some(_) => sleep_until(next).await,
