@@ -505,7 +505,7 @@ async fn a_target_that_somebody_takes_is_replaced_by_the_next() {
         place.service_named("thief", json!({}), json!({"clusterIP": target})).await;
         gate.release();
         let told = eventually("the move to be told of", async || place.told("web").await.into_iter().next()).await;
-        let begin = "AddressMoved: moved from windows to linux: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web); linux can't be had: ";
+        let begin = "AddressMoved: moved from windows to linux: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web); linux is not available: ";
         assert!(told.starts_with(begin) && told.contains("provided IP is already allocated"), "{step}: {told}");
         let web = place.web().await;
         assert_ne!(web["spec"]["clusterIP"], target, "{step}");

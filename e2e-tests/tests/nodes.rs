@@ -358,7 +358,7 @@ async fn a_leader_that_loses_its_lease_writes_no_node_any_more() {
     second.logged("another process leads").await;
     let lease = |seen: &Seen| seen.is_write() && seen.path.ends_with("/leases/clusterip-leader");
     let renewals = proxy.on_nth(0, 1000, lease, Fault::PauseBefore);
-    first.logged("could not be renewed in time: leading no more").await;
+    first.logged("could not be renewed in time: this process stops leading").await;
     let before = proxy.writes().iter().filter(|seen| seen.path.starts_with("/api/v1/nodes")).count();
     measures(&first, &[WAITING, MISPLACED], &[]).await;
     nodes.delete("b").await;

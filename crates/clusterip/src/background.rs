@@ -1,4 +1,4 @@
-//! Threads for work that nobody waits for in an admission request.
+//! Threads for work that no admission request waits for.
 //!
 //! A server evaluates admission requests on the blocking threads of its runtime. Work that only looks (a survey of
 //! the cluster, an audit, the evaluation of one Service by a controller) must not take those threads, so it runs
@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 /// Work that gave no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BackgroundError {
-    /// It panicked.
+    /// The work panicked.
     #[error("the background work panicked")]
     Panicked,
     /// The thread can't be started.
@@ -43,31 +43,31 @@ static LONG: Lane = Lane::new("background-long");
 /// has begun runs to its end. `work` may block, and may use the runtime of the caller (`Handle::current`).
 ///
 /// # Errors
-/// [`BackgroundError`] where the work panics.
+/// [`BackgroundError`] if the work panics, or if its thread can't be started.
 pub fn run<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> impl Future<Output = Result<T, BackgroundError>> + Send {
     SHORT.run(work)
 }
 
-/// The same on the thread for long work: a survey, an audit.
+/// As [`run`], on the thread for long work, such as a survey or an audit.
 ///
 /// # Errors
-/// [`BackgroundError`] where the work panics.
+/// [`BackgroundError`] if the work panics, or if its thread can't be started.
 pub fn run_long<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> impl Future<Output = Result<T, BackgroundError>> + Send {
     LONG.run(work)
 }
 
-/// Whether this thread is one of those that run background work.
+/// Whether this thread runs background work.
 pub fn is_background() -> bool {
     IS_BACKGROUND.get()
 }
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread with a queue, started by its first job. It lives as long as the process.
+/// A thread with a queue of jobs. The first job starts it, and it lives as long as the process.
 struct Lane {
     name: &'static str,
     queue: OnceLock<Option<Mutex<mpsc::Sender<Job>>>>,
@@ -89,7 +89,7 @@ impl Lane {
                 return;
             }
             let _entered = runtime.as_ref().map(Handle::enter);
-            // A panic drops `done`, which the caller sees. The caller may be gone.
+            // A panic drops `done`, so that the caller sees it. A caller may be gone.
             let _ = catch_unwind(AssertUnwindSafe(work)).map(|result| done.send(result));
         };
         let queued = self.send(Box::new(job));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn work_takes_no_blocking_thread_and_runs_while_all_of_them_are_busy() {
+    fn work_needs_no_blocking_thread() {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).max_blocking_threads(1).build().unwrap();
         runtime.block_on(async {
@@ -140,7 +140,7 @@ mod tests {
             let busy = tokio::task::spawn_blocking(move || wait.recv());
             assert_eq!(run_long(|| 7).await, Ok(7));
             assert_eq!(run(|| 8).await, Ok(8));
-            // And what runs here keeps no blocking thread from its work.
+            // Work that runs here takes no blocking thread from other work.
             let (end, ended) = mpsc::channel::<()>();
             let work = tokio::spawn(run_long(move || ended.recv().is_ok()));
             free.send(()).unwrap();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_ends_its_own_work_alone() {
+    async fn a_panic_ends_only_its_own_work() {
         #[allow(clippy::panic)]
         let failed: Result<(), _> = run_long(|| panic!("on purpose")).await;
         assert_eq!(failed, Err(BackgroundError::Panicked));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_nobody_waits_for_is_not_begun() {
+    async fn work_whose_future_was_dropped_is_not_begun() {
         let barrier = Arc::new(Barrier::new(2));
         let first = Arc::clone(&barrier);
         let first = tokio::spawn(run_long(move || first.wait().is_leader()));

@@ -1,4 +1,4 @@
-//! Warns where a pool may hand out the address that many installers give to the cluster's DNS.
+//! Warns if a pool may hand out the address that many installers give to the cluster's DNS.
 
 use std::sync::{Arc, PoisonError};
 
@@ -9,13 +9,14 @@ use crate::cluster::snapshot::Snapshot;
 use crate::cluster::stores::Stores;
 use crate::live_settings::LiveSettings;
 
-/// The pool that may hand out the tenth address of the Service range, unless something has that address already.
+/// The pool that may hand out the tenth address of the Service range, and that address; `None` if there is no such
+/// pool, or if the address is allocated already.
 pub fn unused(settings: &Settings, snapshot: &Snapshot) -> Option<DnsAddress> {
     settings.pool_with_dns_address().filter(|dns| !snapshot.has_ip_address(dns.address))
 }
 
-/// Writes the warning to the log: once the cluster is known, and after each change of the settings that gives rise to
-/// another one.
+/// Logs the warning once the cluster is known, and again after each change of the settings that leads to another
+/// warning.
 pub async fn warn(stores: Stores, mut settings: watch::Receiver<Arc<LiveSettings>>) {
     stores.completed().await;
     let mut told = None;

@@ -1,4 +1,4 @@
-//! The policy on a live cluster: the module, the settings in force, the watched stores and the ledger.
+//! Evaluates the policy on a live cluster, with the module, the settings in force, the watched stores and the ledger.
 
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
@@ -19,7 +19,7 @@ use crate::live_settings::LiveSettings;
 use crate::metrics::Metrics;
 use crate::policy::module::{Module, ModuleError};
 
-/// Evaluates requests. Cheap to clone.
+/// Evaluates requests with the policy. Cheap to clone.
 #[derive(Clone)]
 pub struct Evaluator {
     module: Arc<Module>,
@@ -30,22 +30,23 @@ pub struct Evaluator {
     metrics: Arc<Metrics>,
 }
 
-/// An answer, and what was held for it: let go when this goes, but for what is settled.
+/// A policy answer, and the addresses that are held for it. They are released when this is dropped, except for those
+/// that [`Self::settle`] keeps.
 pub struct Evaluation {
     /// The policy's answer.
     pub answer: Answer,
-    /// The settings that it was made by.
+    /// The settings that the answer was made with.
     pub settings: Arc<LiveSettings>,
     lookups: Arc<Lookups>,
-    /// External addresses that it brings.
+    /// The external addresses that the answer gives to the Service.
     external: Vec<IpAddr>,
 }
 
-/// How often a decision about external addresses is made anew, when somebody else was faster each time.
+/// How many times a decision about external addresses is made, if another request is faster each time.
 const TRIES: usize = 32;
 
 impl Evaluator {
-    /// Evaluates with `module`, by the settings in force at the moment of each request.
+    /// An evaluator that runs `module` with the settings in force at the moment of each request.
     pub fn new(
         module: Arc<Module>,
         settings: watch::Receiver<Arc<LiveSettings>>,
@@ -56,24 +57,24 @@ impl Evaluator {
         Self { module, settings, stores, ledger, claims: None, metrics }
     }
 
-    /// The same, with claims: one of several replicas.
+    /// Makes the evaluator claim addresses, as one of several replicas.
     pub fn claiming(self, claims: Claims) -> Self {
         Self { claims: Some(claims), ..self }
     }
 
-    /// The same, without claims: what it holds, no other replica knows of.
+    /// The same evaluator without claims. No other replica knows of the addresses that it holds.
     pub fn unclaimed(&self) -> Self {
         Self { claims: None, ..self.clone() }
     }
 
-    /// Whether the policy chose this address for the Service of this namespace and name, here or in another
-    /// replica. Where there are several, the API server may have to be asked.
+    /// Whether the policy chose this address for the Service with this namespace and name, here or in another
+    /// replica. If there are several replicas, the API server may have to be asked.
     pub fn is_ours(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
         let claimed = || self.claims.as_ref().is_some_and(|claims| claims.is_claimed_for(address, namespace, name));
         self.ledger.is_ours(address, namespace, name) || claimed()
     }
 
-    /// The policy.
+    /// The module of the policy.
     pub fn module(&self) -> &Module {
         &self.module
     }
@@ -88,12 +89,13 @@ impl Evaluator {
         &self.stores
     }
 
-    /// The addresses in flight.
+    /// The ledger of addresses in flight.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// Holds an address that the author of a request chose for the Service of `owner`, unless it is held already.
+    /// Holds an address that the author of a request chose for the Service `owner`, unless the address is held
+    /// already.
     pub fn note_chosen_by_hand(&self, address: IpAddr, owner: &Owner) {
         let settings = self.settings();
         let shares = |address| share::of(&settings.settings, address);
@@ -103,10 +105,10 @@ impl Evaluator {
         }
     }
 
-    /// Evaluates a request. It blocks for as long as the policy takes.
+    /// Evaluates a request. Blocks the thread until the policy answers.
     ///
     /// # Errors
-    /// [`ModuleError`] where the policy does not answer: nothing is held then.
+    /// [`ModuleError`] if the policy does not answer. Then nothing is held.
     pub fn evaluate(&self, request: &Value, subject: &Subject) -> Result<Evaluation, ModuleError> {
         let settings = self.settings();
         let selector = request.get("object").map(|object| map(object, &["spec", "selector"])).unwrap_or_default();
@@ -122,7 +124,8 @@ impl Evaluator {
         Ok(Evaluation { answer, settings, lookups, external })
     }
 
-    /// The same, of a Service that may get external addresses: what it gets is held for it, or decided anew.
+    /// Evaluates a request about a Service that may get external addresses. They are held for the Service; if another
+    /// request was faster, the decision is made anew.
     fn place(
         &self,
         request: &Value,
@@ -152,13 +155,15 @@ impl Evaluator {
             // Another request was faster.
             lookups.release();
         }
-        Err(ModuleError::Call("others were faster with external addresses again and again".to_owned()))
+        Err(ModuleError::Call(format!(
+            "other requests took the external addresses first, {TRIES} times in a row: try again"
+        )))
     }
 }
 
 impl Evaluation {
-    /// Keeps these addresses held until they are seen, and lets go of all others. A namespace that holds more than
-    /// its share of a pool then loses its oldest reservations there.
+    /// Keeps these addresses held until they are seen, and releases all others. A namespace that then holds more than
+    /// its share of a pool loses its oldest reservations there.
     pub fn settle(self, used: &[IpAddr]) {
         self.lookups.settle(&[used, &self.external].concat(), &self.settings.settings);
     }

@@ -1,7 +1,7 @@
-//! Whether this identity may do all that it has to.
+//! Checks whether this identity may do everything that it has to do.
 //!
-//! Asked at the start, and anew for settings that come later, so that whoever installs us learns of every
-//! missing right at once, and not of one after the other when it is needed.
+//! The check runs at the start, and again for settings that come later. So an administrator learns of all missing
+//! permissions at once, and not of one after the other when it is needed.
 
 use std::fmt;
 
@@ -19,91 +19,91 @@ use crate::cluster::failure::words;
 use crate::cluster::kinds;
 use crate::controller::leader::LEASE;
 
-/// How many questions are asked at a time.
+/// How many permissions are reviewed at a time.
 const AT_ONCE: usize = 8;
 
-/// Something that must be allowed.
+/// A permission that is needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// Such as `get`.
+    /// The verb, such as `get`.
     pub verb: &'static str,
     /// The API group; empty for the core group.
     pub group: String,
-    /// The plural, such as `services`.
+    /// The plural of the resource, such as `services`.
     pub resource: String,
-    /// Such as `status`.
+    /// The subresource, such as `status`.
     pub subresource: Option<&'static str>,
-    /// The only object that is meant.
+    /// The only object that the permission is needed for; `None` for all objects.
     pub name: Option<String>,
-    /// The only namespace that is meant; `None` for all of the cluster.
+    /// The only namespace that the permission is needed for; `None` for the whole cluster.
     pub namespace: Option<String>,
 }
 
-/// What a process has to do, beside knowing the cluster.
+/// What a process has to do, besides knowing the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Duties {
-    /// Its own namespace.
+    /// The process's own namespace.
     pub namespace: String,
-    /// It moves Services, when it leads.
+    /// Whether it moves Services while it leads.
     pub moves: bool,
-    /// It moves Services of type LoadBalancer, too, and restores their status.
+    /// Whether it also moves Services of type `LoadBalancer`, and restores their status.
     pub load_balancers: bool,
-    /// It gives Nodes their blocks, when it leads, where the settings have pools for them.
+    /// Whether it gives Nodes their blocks while it leads, if the settings have pools for Nodes.
     pub nodes: bool,
-    /// It looks after external addresses, when it leads, where the settings have pools of them.
+    /// Whether it looks after external addresses while it leads, if the settings have pools of them.
     pub external: bool,
-    /// The namespace of the agents' Leases, where it is not its own.
+    /// The namespace of the agents' Leases, if it is not the process's own.
     pub agents_namespace: Option<String>,
-    /// It is an agent, which holds external addresses on a node and does nothing else: the others are not asked.
+    /// Whether it is an agent, which only holds external addresses on a node. Then the other duties are ignored.
     pub agent: bool,
-    /// It claims addresses, as one of several replicas.
+    /// Whether it claims addresses, as one of several replicas.
     pub claims: bool,
-    /// The Secret of its certificate authority, where it has one.
+    /// The Secret of its certificate authority, if it has one.
     pub authority: Option<String>,
-    /// Its webhook configuration, where it looks after it.
+    /// The webhook configuration that it looks after, if any.
     pub registration: Option<Registration>,
-    /// The ConfigMap of its settings, where it watches one.
+    /// The ConfigMap of its settings, if it watches one.
     pub settings: Option<String>,
-    /// The namespace of that ConfigMap, where it is not its own.
+    /// The namespace of that ConfigMap, if it is not the process's own.
     pub settings_namespace: Option<String>,
 }
 
-/// What is done about a webhook configuration.
+/// The webhook configuration that a process looks after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// Its name.
+    /// The name of the webhook configuration.
     pub name: String,
-    /// Whether it is written at the start and removed at the end, and not just kept up to date.
+    /// Whether it is created at the start and deleted at the end, and not only kept up to date.
     pub own: bool,
 }
 
-/// Permissions that are not there, or can't be found out.
+/// Permissions are missing, or can't be found out.
 #[derive(Debug, Error)]
 pub enum PermissionsError {
-    /// Some are missing.
+    /// Permissions are missing.
     #[error(transparent)]
     Missing(#[from] Missing),
-    /// The API server does not tell.
-    #[error("what this identity may do can't be found out: {0}")]
+    /// The API server can't be asked. Contains its message.
+    #[error("the permissions of this identity can't be checked: {0}")]
     Ask(String),
-    /// A custom kind can't be looked up.
+    /// A kind of workloads in the settings can't be looked up.
     #[error("{api_version}/{kind}, one of services.evidence.kinds, can't be looked up: {reason}")]
     Discover {
-        /// Its API version.
+        /// The API version of the kind.
         api_version: String,
-        /// Its name.
+        /// The name of the kind.
         kind: String,
-        /// What the API server says.
+        /// The message of the API server.
         reason: String,
     },
 }
 
-/// All that is missing, as rules that grant it.
+/// All missing permissions. The message lists them as rules that grant them.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct Missing {
-    /// Who needs it; `None` where the API server does not tell.
+    /// The user that needs the permissions; `None` if the API server does not tell.
     pub user: Option<String>,
-    /// What is missing.
+    /// The missing permissions.
     pub needs: Vec<Need>,
 }
 
@@ -134,7 +134,7 @@ impl fmt::Display for Missing {
     }
 }
 
-/// A rule of RBAC, as YAML in one line.
+/// A rule of RBAC, as YAML on one line.
 fn rule(need: &Need, verbs: &[&str]) -> String {
     let resource = match need.subresource {
         Some(subresource) => format!("{}/{subresource}", need.resource),
@@ -150,7 +150,7 @@ fn rule(need: &Need, verbs: &[&str]) -> String {
     )
 }
 
-/// Collects needs.
+/// Collects needs without duplicates.
 struct Needs(Vec<Need>);
 
 impl Needs {
@@ -184,7 +184,7 @@ impl Needs {
     }
 }
 
-/// Everything that a process with these duties needs, where `workloads` are the kinds that are evidence.
+/// Everything that a process with these duties needs. `workloads` are the kinds that are evidence.
 pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
     const WATCHED: &[&str] = &["list", "watch"];
     const EVENTS: (&str, &str) = ("events.k8s.io", "events");
@@ -196,7 +196,7 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
         for resource in kinds::of_agent().map(|kind| kinds::regular(&kind)) {
             needs.cluster(&resource.group, &resource.plural, WATCHED);
         }
-        // Named after nodes, and after addresses: no name is known before.
+        // These Leases are named after nodes and addresses, so no name is known in advance.
         let verbs = ["get", "list", "watch", "create", "update", "delete"];
         needs.add("coordination.k8s.io", "leases", None, own, None, &verbs);
         if let Some(config_map) = &duties.settings {
@@ -208,7 +208,7 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
         needs.cluster(&resource.group, &resource.plural, WATCHED);
     }
     if duties.moves {
-        // What makes the control plane call Services: those are not moved.
+        // The objects that make the control plane call Services, which then are not moved.
         for resource in kinds::callers().map(|kind| kinds::regular(&kind)) {
             needs.cluster(&resource.group, &resource.plural, WATCHED);
         }
@@ -217,21 +217,22 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
             .cluster("", "services", &["get", "update"])
             .cluster("networking.k8s.io", "ipaddresses", &["get"])
             .cluster(EVENTS.0, EVENTS.1, &["create", "patch"])
-            // A name can't restrict `create`: the object has none before.
+            // A name can't restrict `create`, because the object has no name before.
             .add("coordination.k8s.io", "leases", None, own, None, &["create"])
             .add("coordination.k8s.io", "leases", None, own, Some(LEASE), &["get", "update"])
-            // The records of moves, and what administrators ask for. Their names have the UIDs of Services in them.
+            // The records of moves, and the requests of administrators. Their names contain the UIDs of Services.
             .add("apps", "controllerrevisions", None, own, None, &["get", "list", "watch", "create", "delete"]);
     }
     if duties.moves && duties.load_balancers {
         needs.add("", "services", Some("status"), None, None, &["update"]);
     }
     if duties.nodes {
-        // Those that it watches anyway; read again where a write got no answer.
+        // The Nodes are watched anyway. One is read again after a write that got no answer.
         needs.cluster("", "nodes", &["get", "patch"]);
     }
     if duties.external {
-        // The record of what a Service has, and its status; and who holds what.
+        // The record of a Service's addresses, the status that shows them, and the Leases that tell which node holds
+        // them.
         needs.cluster("", "services", &["patch"]).add("", "services", Some("status"), None, None, &["patch"]).add(
             "coordination.k8s.io",
             "leases",
@@ -242,7 +243,7 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
         );
     }
     if duties.claims {
-        // Named after addresses, and after replicas: no name is known before.
+        // These Leases are named after addresses and replicas, so no name is known in advance.
         let verbs = ["get", "list", "watch", "create", "update", "delete"];
         needs.add("coordination.k8s.io", "leases", None, own, None, &verbs);
     }
@@ -267,19 +268,19 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
     needs.0
 }
 
-/// Kinds of workloads, as the API server serves them.
+/// The kinds of workloads in the settings, as the API server has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workloads {
-    /// Those that it serves.
+    /// The kinds that the API server serves.
     pub served: Vec<ApiResource>,
-    /// Those that it does not, now: they have no objects.
+    /// The kinds that the API server does not serve now. They have no objects.
     pub unserved: Vec<WorkloadKind>,
 }
 
-/// Looks up where the API server has workloads.
+/// Looks up these kinds of workloads on the API server.
 ///
 /// # Errors
-/// [`PermissionsError::Discover`] where the API server does not tell.
+/// [`PermissionsError::Discover`] if a kind can't be looked up.
 pub async fn workloads(client: &Client, kinds: &[WorkloadKind]) -> Result<Workloads, PermissionsError> {
     let mut found = Workloads::default();
     for kind in kinds {
@@ -298,10 +299,10 @@ pub async fn workloads(client: &Client, kinds: &[WorkloadKind]) -> Result<Worklo
     Ok(found)
 }
 
-/// Which of these the API server would not allow to this identity, in their order.
+/// The needs that the API server does not allow to this identity, in the order of `needs`.
 ///
 /// # Errors
-/// [`PermissionsError::Ask`] where it does not tell.
+/// [`PermissionsError::Ask`] if the API server can't be asked.
 pub async fn missing(client: &Client, needs: &[Need]) -> Result<Vec<Need>, PermissionsError> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     let ask = |need: Need| {
@@ -336,11 +337,11 @@ fn review(need: &Need) -> SelfSubjectAccessReview {
     SelfSubjectAccessReview { spec, ..Default::default() }
 }
 
-/// Checks at once that this identity may do all of its duties.
+/// Checks all permissions for these duties at once. Returns the kinds of workloads in the settings; for an agent,
+/// none are looked up.
 ///
 /// # Errors
-/// [`PermissionsError::Missing`] with everything that it may not; the others where that can't be found
-/// out.
+/// [`PermissionsError::Missing`] with all missing permissions, or another error if they can't be found out.
 pub async fn check(client: &Client, settings: &Settings, duties: &Duties) -> Result<Workloads, PermissionsError> {
     let workloads = if duties.agent { Workloads::default() } else { workloads(client, &settings.kinds).await? };
     let duties = Duties {
@@ -355,7 +356,7 @@ pub async fn check(client: &Client, settings: &Settings, duties: &Duties) -> Res
     Err(Missing { user: user(client).await, needs }.into())
 }
 
-/// The user's name: no more than a convenience in a message.
+/// The name of this user, for the message only.
 async fn user(client: &Client) -> Option<String> {
     let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
     let answer = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await.ok()?;
@@ -371,14 +372,14 @@ mod tests {
         WorkloadKind::known().iter().map(|kind| kinds::regular(&kinds::of_workload(kind))).collect()
     }
 
-    /// As rules, without the sentence in front.
+    /// The needs as rules, without the sentence before them.
     fn rules(workloads: &[ApiResource], duties: &Duties) -> String {
         let missing = Missing { user: None, needs: needs(workloads, duties) }.to_string();
         missing.split_once('\n').expect("rules").1.to_owned()
     }
 
     #[test]
-    fn who_only_looks() {
+    fn permissions_to_watch_only() {
         let expected = r#"in a ClusterRole:
 - {apiGroups: [""], resources: ["services"], verbs: ["list", "watch"]}
 - {apiGroups: [""], resources: ["namespaces"], verbs: ["list", "watch"]}
@@ -390,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_everything() {
+    fn permissions_of_a_server_with_all_duties() {
         let duties = Duties {
             namespace: "clusterip-policy".into(),
             moves: true,
@@ -439,11 +440,11 @@ in a Role of namespace clusterip-policy:
     }
 
     #[test]
-    fn who_claims_addresses() {
+    fn permissions_of_a_replica_that_claims_addresses() {
         let duties = Duties { namespace: "own".into(), moves: true, claims: true, ..Duties::default() };
         let all = rules(&[], &duties);
         let (_, own) = all.split_once("in a Role of namespace own:\n").expect("rules of the namespace");
-        // In the order in which they come to be needed.
+        // In the order in which the needs are added.
         let expected = r#"- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["create", "get", "list", "watch", "update", "delete"]}
 - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], resourceNames: ["clusterip-leader"], verbs: ["get", "update"]}
 - {apiGroups: ["apps"], resources: ["controllerrevisions"], verbs: ["get", "list", "watch", "create", "delete"]}"#;
@@ -451,7 +452,7 @@ in a Role of namespace clusterip-policy:
     }
 
     #[test]
-    fn who_holds_addresses_on_a_node() {
+    fn permissions_of_an_agent() {
         let agent = || Duties { namespace: "own".into(), agent: true, ..Duties::default() };
         let expected = r#"in a ClusterRole:
 - {apiGroups: [""], resources: ["services"], verbs: ["list", "watch"]}
@@ -481,7 +482,7 @@ in a Role of namespace own:
     }
 
     #[test]
-    fn who_looks_after_external_addresses() {
+    fn permissions_for_external_addresses() {
         let moves = Duties { namespace: "own".into(), moves: true, ..Duties::default() };
         let before = needs(&[], &moves);
         let more: Vec<Need> = needs(&[], &Duties { external: true, agents_namespace: Some("agents".into()), ..moves })
@@ -498,7 +499,7 @@ in a Role of namespace agents:
     }
 
     #[test]
-    fn the_status_of_services_is_written_only_where_load_balancers_are_moved() {
+    fn only_moves_of_load_balancers_write_the_status_of_services() {
         let rows = [
             ("no moves", Duties { load_balancers: true, ..Duties::default() }, vec![]),
             ("moves", Duties { moves: true, ..Duties::default() }, vec![]),
@@ -513,7 +514,7 @@ in a Role of namespace agents:
     }
 
     #[test]
-    fn who_serves_in_a_cluster_without_moving() {
+    fn permissions_of_a_server_that_moves_nothing() {
         let duties = Duties {
             namespace: "own".into(),
             registration: Some(Registration { name: "clusterip-policy".into(), own: false }),
@@ -531,7 +532,7 @@ in a Role of namespace own:
     }
 
     #[test]
-    fn no_need_is_asked_about_twice_and_none_creates_or_deletes_services() {
+    fn needs_are_unique_and_never_create_or_delete_services() {
         let duties = Duties { moves: true, external: true, ..Duties::default() };
         let mut workloads = known();
         workloads.extend(known());
@@ -544,7 +545,7 @@ in a Role of namespace own:
     }
 
     #[test]
-    fn the_message_names_who_lacks_what() {
+    fn the_message_names_the_user_and_the_missing_rules() {
         let mut lacks = needs(&[], &Duties::default());
         lacks.truncate(1);
         let missing = Missing { user: Some("system:serviceaccount:a:b".into()), needs: lacks };

@@ -1,7 +1,7 @@
 //! Where a Service lies, and where it belongs.
 //!
-//! The policy is asked, as if the Service were created now without an address. What it answers is its
-//! pool, and an address of it.
+//! The policy is asked as if the Service were created now without an address. Its answer contains the Service's pool
+//! and an address of that pool.
 
 use std::net::IpAddr;
 
@@ -19,51 +19,51 @@ use crate::cluster::snapshot::addresses;
 use crate::controller::step::looks_half_moved;
 use crate::policy::service_request::ServiceRequest;
 
-/// What can be said of a Service without asking the policy.
+/// What is known of a Service without asking the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unasked {
-    /// It has no address, or is left alone: exempt, being deleted, `default/kubernetes`.
+    /// The Service has no address, or is left alone: it is exempt, is being deleted, or is `default/kubernetes`.
     Foreign,
-    /// It looks as if a move of it has begun, and has not ended.
+    /// The Service looks as if its move had begun and not ended.
     HalfMoved,
 }
 
-/// How a Service lies.
+/// How the addresses of a Service lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Where it belongs.
+    /// They lie where they belong.
     InPlace,
-    /// In another pool than the one that is assumed for it: it stays, since an assumption may change as
-    /// workloads come and go.
+    /// They lie in another pool than the one that is assumed for the Service. The Service stays, because an
+    /// assumption may change as workloads come and go.
     NotWhereAssumed,
-    /// No pool is for it, and its address lies in some.
+    /// No pool is for the Service, but its address lies in a pool.
     Squats,
-    /// It belongs elsewhere.
+    /// The Service belongs elsewhere.
     Misplaced,
 }
 
 /// Where a Service lies, and where it belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// How it lies.
+    /// How the addresses lie.
     pub standing: Standing,
-    /// Its addresses.
+    /// The addresses of the Service, primary first.
     pub addresses: Vec<IpAddr>,
-    /// The pools that they lie in; none for an address outside of all pools.
+    /// The pools that the addresses lie in; empty for addresses outside of all pools.
     pub lies_in: Vec<String>,
-    /// The pool that it belongs to; none where no pool is for it, or the policy says nothing of it.
+    /// The pool that the Service belongs to; `None` if no pool is for it, or if the policy names none.
     pub pool: Option<String>,
-    /// Why: the evidence in words; without a pool, what is known of its nodes all the same.
+    /// Why the Service belongs there: the evidence, as text. Without a pool, what is known of its nodes nevertheless.
     pub evidence: Option<String>,
-    /// Where workloads that it selects want several kinds of nodes: a sentence for each label.
+    /// A sentence for each label of which the selected workloads want several values.
     pub mixed: Vec<String>,
-    /// What the policy decides, if it is this policy.
+    /// The policy's decision; `None` if the answer does not come from this policy.
     pub outcome: Option<Outcome>,
-    /// What the policy says for itself where it gives none.
+    /// The policy's reason, if it would give no address.
     pub reason: Option<String>,
 }
 
-/// What can be said of a Service without asking the policy; nothing where it is to be asked.
+/// What is known of a Service without asking the policy; `None` if the policy has to be asked.
 pub fn unasked(settings: &Settings, service: &Value) -> Option<Unasked> {
     if looks_half_moved(service) {
         return Some(Unasked::HalfMoved);
@@ -81,12 +81,12 @@ pub fn unasked(settings: &Settings, service: &Value) -> Option<Unasked> {
 pub fn as_if_created(service: &Value) -> Value {
     let mut object = service.clone();
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        // The request is to name no address: then the policy takes the field from its owners.
+        // The request must not name an address. Without managedFields, the policy takes the field from its owners.
         metadata.remove("managedFields");
     }
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
-        // Without its type: on the move it is an ExternalName and is not meant to be, and its external
-        // addresses are not asked about.
+        // Without the type, too: a Service that is being moved is an `ExternalName` and is not meant to be one, and
+        // the policy is not asked about external addresses.
         for field in ["clusterIP", "clusterIPs", "externalName", "type", "externalIPs", "loadBalancerIP"] {
             spec.remove(field);
         }
@@ -99,7 +99,7 @@ pub fn as_if_created(service: &Value) -> Value {
 }
 
 impl Placement {
-    /// Holds the policy's answer to [`as_if_created`] against where the Service lies.
+    /// Compares the policy's answer to [`as_if_created`] with where the Service lies.
     pub fn of(settings: &Settings, service: &Value, answer: &Answer) -> Self {
         let addresses = addresses(service);
         let lies_in = pools_of(settings, &addresses);
@@ -111,7 +111,7 @@ impl Placement {
             None if outcome == Some(Outcome::Left) && !lies_in.is_empty() => Standing::Squats,
             None => Standing::InPlace,
             Some(pool) if addresses.iter().all(|address| fits(pool, *address)) => Standing::InPlace,
-            // Only a Service in no pool at all moves on a mere assumption.
+            // Only a Service outside of all pools moves because of a mere assumption.
             Some(pool) if !lies_in.is_empty() && is_assumed(settings, pool, &evidence) => Standing::NotWhereAssumed,
             Some(_) => Standing::Misplaced,
         };
@@ -128,12 +128,13 @@ impl Placement {
     }
 }
 
-/// Whether an address may stay where it is: it lies in the pool, or the pool has nothing of its family.
+/// Whether an address may stay where it is: it lies in the pool, or the pool has no addresses of its family.
 pub fn fits(pool: &Pool, address: IpAddr) -> bool {
     !pool.has(Family::of(address)) || pool.contains(address)
 }
 
-/// What is assumed is the OS: it counts only where a pool up to this one asks for it.
+/// Whether the evidence is assumed. Only the OS is ever assumed, so that counts only if a pool up to this one asks
+/// for the OS.
 fn is_assumed(settings: &Settings, pool: &Pool, evidence: &Report) -> bool {
     let before = settings.pools.iter().take_while(|other| other.name != pool.name);
     let by_os = before.chain([pool]).any(|pool| pool.matches.node_labels.contains_key(OS_LABEL));
@@ -150,7 +151,7 @@ fn pools_of<'s>(settings: &'s Settings, addresses: &[IpAddr]) -> Vec<&'s Pool> {
     pools
 }
 
-/// `kubernetes.io/os=windows (Deployment shop/web)`
+/// Such as `kubernetes.io/os=windows (Deployment shop/web)`.
 fn in_words(evidence: &Report) -> String {
     let labels: Vec<String> = evidence.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     match (labels.is_empty(), evidence.source.is_empty()) {
@@ -167,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_is_not_about_its_cluster_ip_is_asked_of_a_service() {
+    fn the_policy_is_asked_only_about_the_cluster_ip() {
         let service = json!({
             "metadata": {"name": "web", "namespace": "shop", "uid": "u", "labels": {"app": "web"}, "annotations": {
                 "clusterip-policy/os": "windows",

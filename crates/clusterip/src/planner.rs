@@ -1,6 +1,6 @@
-//! Places every Service of some manifests, one after the other, as if they were created now, gives them
-//! external addresses where the settings have pools of them, and blocks to their Nodes where there are pools
-//! for those.
+//! Plans a list of manifests: places their Services one after the other, as if they were created now, gives them
+//! external addresses if the settings have pools of them, and gives blocks to their Nodes if there are pools for
+//! Nodes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -26,58 +26,58 @@ use crate::policy::module::{Module, ModuleError};
 use crate::policy::service_request::ServiceRequest;
 use crate::pool_use::{self, PoolUse};
 
-/// What happens to a Service.
+/// The planned result for a Service.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
-    /// Its namespace.
+    /// The namespace of the Service.
     pub namespace: String,
-    /// Its name; that of `generateName` with an ellipsis where it is yet to be generated.
+    /// The name of the Service. If the name is yet to be generated, `generateName` with an ellipsis.
     pub name: String,
-    /// What is decided.
+    /// The decision.
     pub decision: Outcome,
-    /// Its pool.
+    /// The pool of the Service; `None` if no pool is for it.
     pub pool: Option<String>,
-    /// What is known of its nodes.
+    /// What is known of the nodes of the Service.
     pub evidence: Option<Report>,
-    /// The addresses that it has then.
+    /// The addresses of the Service after the plan.
     #[serde(rename = "clusterIPs")]
     pub cluster_ips: Vec<IpAddr>,
-    /// What its author should look at.
+    /// Warnings for the author of the Service.
     pub warnings: Vec<String>,
-    /// Why it is left or denied.
+    /// Why the Service is left alone or denied.
     pub message: Option<String>,
-    /// What happens to its external addresses, where it is about any.
+    /// The planned result for its external addresses; `None` if the request is not about any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external: Option<ExternalRow>,
 }
 
-/// What happens to the external addresses of a Service.
+/// The planned result for the external addresses of a Service.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalRow {
-    /// What is decided: `recorded`, `removed`, `left` or `denied`.
+    /// The decision: `recorded`, `removed`, `left` or `denied`.
     #[serde(serialize_with = "by_name")]
     pub decision: external::Outcome,
-    /// The pool that they are of.
+    /// The pool that the addresses are from.
     pub pool: Option<String>,
-    /// Those that it has then.
+    /// The external addresses of the Service after the plan.
     pub addresses: Vec<IpAddr>,
-    /// Why these; nothing where it gets none.
+    /// Why the Service gets these addresses; `None` if it gets none.
     pub source: Option<Source>,
-    /// Why nothing happens, or why they are taken away.
+    /// Why nothing happens, or why addresses are taken away.
     pub message: Option<String>,
 }
 
-/// Why a Service gets just these external addresses.
+/// Why a Service gets certain external addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Source {
-    /// It asks for one of them.
+    /// The Service asks for one of them.
     Asked,
-    /// It has had one of them before.
+    /// The Service has had one of them before.
     Kept,
-    /// They are free.
+    /// The addresses are free.
     Free,
 }
 
@@ -110,29 +110,29 @@ impl ExternalRow {
     }
 }
 
-/// A plan.
+/// The planned results for all Services and Nodes.
 pub struct Plan {
     /// A row for each Service, in the order of the manifests.
     pub rows: Vec<Row>,
     /// For each row: the index of its manifest.
     pub manifests: Vec<usize>,
-    /// How full each pool is, afterwards.
+    /// How full each pool is after the plan.
     pub pools: Vec<PoolUse>,
-    /// How full each pool of external addresses is, afterwards; nothing where the settings have none.
+    /// How full each pool of external addresses is after the plan; `None` if the settings have no such pools.
     pub external: Option<Vec<PoolUse>>,
-    /// The same of Nodes; nothing where the settings have no pools for them.
+    /// The planned results for Nodes; `None` if the settings have no pools for them.
     pub nodes: Option<NodePlan>,
 }
 
 impl Plan {
-    /// Whether anything is refused.
+    /// Whether any Service or Node is denied.
     pub fn has_denied(&self) -> bool {
         let nodes = self.nodes.iter().flat_map(|nodes| &nodes.rows).map(|row| row.decision);
         self.rows.iter().map(|row| row.decision).chain(nodes).any(|decision| decision == Outcome::Denied)
     }
 }
 
-/// A Service or Node that the policy has no answer for.
+/// The policy did not answer about a Service or a Node.
 #[derive(Debug, Error)]
 #[error("{origin}: {subject}: {error}")]
 pub struct PlanError {
@@ -141,24 +141,24 @@ pub struct PlanError {
     error: ModuleError,
 }
 
-/// Plans Services.
+/// Plans Services and Nodes.
 pub struct Planner<'m> {
     module: &'m Module,
     /// The settings as the policy gets them.
     document: Value,
     settings: Settings,
     snapshot: Arc<RwLock<Snapshot>>,
-    /// The Services that are there, by namespace and name, and where they came from.
+    /// The Services that exist already, by namespace and name, with their origin; `None` for the cluster.
     there: BTreeMap<(String, String), Option<Origin>>,
-    /// Who has which external address; nothing where the settings have no pools of them.
+    /// The external addresses of the plan; `None` if the settings have no such pools.
     external: Option<Planned>,
-    /// Whether look-ups may leave out what the Service at hand does not select.
+    /// Whether look-ups may leave out workloads that the Service at hand does not select.
     narrow: bool,
 }
 
 impl<'m> Planner<'m> {
-    /// A planner for a cluster with these objects. `narrow` says that the policy is known to pass over
-    /// workloads that a Service does not select: look-ups then leave them out.
+    /// A planner for a cluster with these objects. `narrow` says that the policy is known to ignore workloads that a
+    /// Service does not select. Then look-ups leave them out.
     pub fn new(module: &'m Module, document: Value, settings: Settings, cluster: Vec<Value>, narrow: bool) -> Self {
         let mut snapshot = Snapshot::default();
         let mut there = BTreeMap::new();
@@ -178,20 +178,20 @@ impl<'m> Planner<'m> {
         Self { module, document, settings, snapshot: Arc::new(RwLock::new(snapshot)), there, external, narrow }
     }
 
-    /// Places the Services among `manifests`, and then the Nodes. All other objects are known before the
-    /// first, and so are the addresses and blocks that any of them has already. `progress` is told after each
-    /// how many are done.
+    /// Plans the Services among `manifests`, and then the Nodes. All other objects, and all addresses and blocks that
+    /// exist already, are known before the first Service is planned. `progress` is called after each with the number
+    /// that is done.
     ///
     /// # Errors
-    /// [`PlanError`] where the policy has no answer.
+    /// [`PlanError`] if the policy does not answer.
     pub fn plan(mut self, manifests: &[Manifest], mut progress: impl FnMut(u64)) -> Result<Plan, PlanError> {
         let snapshot = Arc::clone(&self.snapshot);
         let (document, settings) = (self.document.clone(), self.settings.clone());
         let has_pools = !settings.nodes.pools.is_empty();
-        // Before the manifests: what Nodes of the cluster have, they keep.
+        // Made before the manifests are known, because Nodes of the cluster keep the blocks that they have.
         let mut nodes = has_pools.then(|| NodePlanner::new(self.module, &document, &settings, &snapshot));
         for manifest in manifests {
-            // A Service that is there keeps its address, whatever its manifest says of it.
+            // A Service that exists keeps its address, whatever its manifest says about it.
             let object = manifest.object.value();
             if !manifest.is_service() || !self.has(&object) {
                 self.snapshot.write().unwrap_or_else(PoisonError::into_inner).share(&object, manifest.object.clone());
@@ -297,18 +297,19 @@ fn id(object: &Value) -> (String, String) {
     (object::namespace(object).to_owned(), object::name(object).to_owned())
 }
 
-/// Namespace and name; where that is yet to be generated, any other will do that no Service can have.
+/// The key of a Service: its namespace and name. If the name is yet to be generated, a text that can't be the name of
+/// a Service.
 fn key(id: &(String, String), object: &Value, index: usize) -> (String, String) {
     let name = if id.1.is_empty() { format!("{}/{index}", name(id, object)) } else { id.1.clone() };
     (id.0.clone(), name)
 }
 
-/// As a row shows it.
+/// The name as a row shows it.
 fn name(id: &(String, String), object: &Value) -> String {
     if id.1.is_empty() { format!("{}…", object::text(object, &["metadata", "generateName"])) } else { id.1.clone() }
 }
 
-/// As the policy names who has an external address.
+/// The Service as the policy names it as the holder of an external address.
 fn owner((namespace, name): &(String, String)) -> String {
     format!("{namespace}/{name}")
 }
@@ -318,7 +319,7 @@ fn selector(service: &Value) -> Option<Labels> {
     selector.iter().map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
 
-/// An update that does not mention addresses keeps them, as `kubectl apply` does.
+/// Keeps the addresses in an update that does not mention them, as `kubectl apply` does.
 fn keep_addresses(object: &mut Value, old: &Value) {
     let none =
         |value: Option<&Value>| value.is_none_or(|value| value.is_null() || *value == json!("") || *value == json!([]));

@@ -1,26 +1,26 @@
-//! How full the pools are.
+//! Counts how full the pools are.
 
 use std::net::IpAddr;
 
 use clusterip_core::address::{Candidates, Family};
 use clusterip_core::settings::{ExternalSettings, Settings};
 
-/// How full the ranges of a pool are, of one family.
+/// How full the ranges of a pool are, in one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolUse {
     /// The name of the pool.
     pub name: String,
-    /// One of its families.
+    /// The family that is counted.
     pub family: Family,
-    /// How many of the addresses that it may hand out are used.
+    /// How many of the usable addresses are used.
     pub used: u128,
-    /// How many it may hand out.
+    /// How many addresses the pool may hand out.
     pub usable: u128,
-    /// How many addresses of its ranges are used, those that it may not hand out too.
+    /// How many addresses of the ranges are used, including those that the pool may not hand out.
     pub occupied: u128,
 }
 
-/// How full each pool is, in their order, where these addresses are used.
+/// How full each pool is, for each of its families, in the order of the settings. `used` are all addresses in use.
 pub fn of(settings: &Settings, used: &[IpAddr]) -> Vec<PoolUse> {
     let mut pools = Vec::new();
     for pool in &settings.pools {
@@ -32,7 +32,7 @@ pub fn of(settings: &Settings, used: &[IpAddr]) -> Vec<PoolUse> {
     pools
 }
 
-/// The same of the pools of external addresses.
+/// As [`of`], for the pools of external addresses.
 pub fn of_external(settings: &ExternalSettings, used: &[IpAddr]) -> Vec<PoolUse> {
     let mut pools = Vec::new();
     for pool in &settings.pools {
@@ -45,7 +45,7 @@ pub fn of_external(settings: &ExternalSettings, used: &[IpAddr]) -> Vec<PoolUse>
 }
 
 impl PoolUse {
-    /// Of the addresses that are used `inside` of a pool, those of `family`.
+    /// Counts the addresses in use that lie `inside` of a pool and are of `family`.
     fn new<'a>(name: &str, family: Family, candidates: &Candidates, inside: impl Iterator<Item = &'a IpAddr>) -> Self {
         let inside: Vec<&IpAddr> = inside.filter(|address| Family::of(**address) == family).collect();
         Self {

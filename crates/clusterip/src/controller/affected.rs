@@ -1,4 +1,4 @@
-//! Whose place may change when an object changes?
+//! Finds the Services whose place may change when an object of the cluster changes.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,22 +10,22 @@ use crate::cluster::object::text;
 use crate::cluster::snapshot::{SERVICE_NAME_LABEL, Snapshot, addresses, map, pod_labels};
 use crate::cluster::stores::Change;
 
-/// Namespace and name of a Service.
+/// The namespace and name of a Service.
 pub type Id = (String, String);
 
-/// The Services that are to be looked at after a change.
+/// The Services that must be looked at again after a change.
 pub fn by(snapshot: &Snapshot, change: &Change) -> BTreeSet<Id> {
     let versions: Vec<&Value> = [&change.before, &change.after].into_iter().flatten().collect();
     let in_namespace = |name: String| (change.namespace.clone(), name);
     match (change.kind.0.as_str(), change.kind.1.as_str()) {
         ("v1", "Service") => BTreeSet::from([in_namespace(change.name.clone())]),
         ("v1", "Namespace") => snapshot.names("v1", "Service", Some(&change.name)).into_iter().collect(),
-        // No other field of a Node is evidence, and to find its Pods is to look at all.
+        // The labels are the only field of a Node that is evidence. To find the Pods of a Node, all Pods are scanned.
         ("v1", "Node") if same_labels(&versions) => BTreeSet::new(),
         ("v1", "Node") => on_node(snapshot, &change.name),
-        // Rare, and any workload may name it.
+        // A RuntimeClass rarely changes, and any workload may name it.
         ("node.k8s.io/v1", "RuntimeClass") => snapshot.names("v1", "Service", None).into_iter().collect(),
-        // Addresses and ranges are no evidence.
+        // Addresses and ranges are not evidence.
         ("networking.k8s.io/v1", "IPAddress" | "ServiceCIDR") => BTreeSet::new(),
         ("discovery.k8s.io/v1", "EndpointSlice") => {
             let names = versions.iter().map(|slice| text(slice, &["metadata", "labels", SERVICE_NAME_LABEL]));
@@ -38,13 +38,13 @@ pub fn by(snapshot: &Snapshot, change: &Change) -> BTreeSet<Id> {
     }
 }
 
-/// Whether a Service had an address that it does not have any more.
+/// Whether a Service had an address before the change that it does not have any more.
 pub fn frees_an_address(change: &Change) -> bool {
     let of = |seen: &Option<Value>| -> BTreeSet<IpAddr> { seen.iter().flat_map(addresses).collect() };
     change.kind.1 == "Service" && !of(&change.before).is_subset(&of(&change.after))
 }
 
-/// Whether an object was there before, and still is, with the labels that it had.
+/// Whether the object existed before the change and still exists, with the same labels.
 fn same_labels(versions: &[&Value]) -> bool {
     matches!(versions, [before, after] if before.pointer("/metadata/labels") == after.pointer("/metadata/labels"))
 }

@@ -1,4 +1,4 @@
-//! Where a Service may go whose move is under way.
+//! Target addresses for a Service whose move is under way.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -10,29 +10,30 @@ use super::misplaced;
 use crate::background;
 use crate::evaluator::{Evaluation, Evaluator};
 
-/// Where a Service may be placed.
+/// Chooses and checks the target addresses of one Service.
 pub trait Targets: Send + Sync {
-    /// Addresses for it, like [`Order::addresses`](super::mover::Order::addresses), other than those that were refused; nothing where
-    /// there are none.
+    /// Other addresses for the Service, as in [`Order::addresses`](super::mover::Order::addresses), without any that
+    /// is in `refused`; `None` if there are no such addresses.
     fn another<'a>(&'a self, refused: &'a [IpAddr]) -> BoxFuture<'a, Option<Vec<IpAddr>>>;
 
-    /// Whether the policy still gives it these addresses, which a recorded move was to bring it to.
+    /// Whether the policy still gives the Service these addresses, which are the target of a recorded move.
     fn fits<'a>(&'a self, addresses: &'a [IpAddr]) -> BoxFuture<'a, bool>;
 
     /// Asks the policy about the Service as a resumed move would restore it, with its addresses and external
-    /// addresses: the settings may have changed since the move began.
+    /// addresses. The settings may have changed since the move began.
     ///
     /// # Errors
-    /// Why the policy refuses it.
+    /// The reason, if the policy refuses the Service or does not answer.
     fn judge<'a>(&'a self, service: &'a Value) -> BoxFuture<'a, Result<(), String>>;
 
-    /// Whether the mover may put this `status.loadBalancer` back. One with an address of an external pool is
-    /// written by the controller of external addresses alone.
+    /// Whether the mover may restore this `status.loadBalancer`. A status with an address of an external pool is
+    /// written only by the controller of external addresses.
     fn may_show(&self, status: &Map<String, Value>) -> bool;
 }
 
-/// Other addresses for a Service on the move. Each is held until the move has ended. The policy is asked on the
-/// background thread: a move must neither stop the runtime nor go before admission.
+/// Asks the policy for other addresses for a Service that is being moved. Each address is held until the move has
+/// ended. The policy is asked on the background thread, because a move must neither block the runtime nor delay
+/// admission.
 pub struct Alternatives {
     evaluator: Evaluator,
     /// The Service as it was before its move.
@@ -41,7 +42,7 @@ pub struct Alternatives {
 }
 
 impl Alternatives {
-    /// For this Service, asked of this evaluator.
+    /// Targets for this Service, as `evaluator` chooses them.
     pub fn new(evaluator: &Evaluator, service: &Value) -> Self {
         Self { evaluator: evaluator.clone(), service: service.clone(), held: Mutex::default() }
     }
@@ -51,8 +52,8 @@ impl Targets for Alternatives {
     fn another<'a>(&'a self, refused: &'a [IpAddr]) -> BoxFuture<'a, Option<Vec<IpAddr>>> {
         let (evaluator, service) = (self.evaluator.clone(), self.service.clone());
         Box::pin(async move {
-            // What was refused is held, or seen, so the policy does not name it again; where it does, there is
-            // nothing else.
+            // A refused address is held, or seen in use, so the policy does not choose it again. If the policy still
+            // does, there is no other address.
             let asked = background::run(move || misplaced::hold_targets(&evaluator, &service).ok()).await;
             let (addresses, evaluation) = asked.ok()??;
             self.held.lock().unwrap_or_else(PoisonError::into_inner).push(evaluation);

@@ -1,6 +1,7 @@
-//! Which settings were carried out last: an annotation of the Lease that the leader keeps.
+//! The hash of the settings that were carried out last, kept in an annotation of the leader's Lease.
 //!
-//! A restart may bring other settings. Without this note it could not be told from one that does not.
+//! A restart may bring other settings. Without this hash, such a restart could not be told from one with the same
+//! settings.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
@@ -8,25 +9,26 @@ use kube::{Api, Client};
 
 use super::leader::LEASE;
 
-/// The annotation that holds the hash of the settings.
+/// The annotation of the Lease [`LEASE`] with the hash of the settings.
 pub const SETTINGS_ANNOTATION: &str = "clusterip-policy/settings-hash";
-/// How often a write is tried that meets another.
+/// How many times a write is tried if it conflicts with another.
 const ATTEMPTS: usize = 5;
 
-/// The hash of the settings that were carried out last, if any were.
+/// Reads the hash of the settings that were carried out last; `None` if there is no Lease, or no hash on it.
 ///
 /// # Errors
-/// Those of the API server.
+/// The error of the API server, if the Lease can't be read.
 pub async fn read(client: &Client, namespace: &str) -> Result<Option<String>, kube::Error> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let lease = leases.get_opt(LEASE).await?;
     Ok(lease.and_then(|lease| lease.metadata.annotations?.remove(SETTINGS_ANNOTATION)))
 }
 
-/// Notes that these settings are carried out.
+/// Records that the settings with this hash are carried out. Writes nothing if the Lease has this hash already.
 ///
 /// # Errors
-/// Those of the API server.
+/// The error of the API server, if the Lease does not exist, can't be read or can't be written, or if five writes
+/// conflict with others.
 pub async fn write(client: &Client, namespace: &str, hash: &str) -> Result<(), kube::Error> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let mut attempt = 1;
@@ -38,7 +40,7 @@ pub async fn write(client: &Client, namespace: &str, hash: &str) -> Result<(), k
         }
         match leases.replace(LEASE, &PostParams::default(), &lease).await {
             Ok(_) => return Ok(()),
-            // The leader renews it every other second.
+            // Conflicts are expected: the leader renews this Lease every 2 seconds.
             Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => attempt += 1,
             Err(error) => return Err(error),
         }

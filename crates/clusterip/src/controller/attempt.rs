@@ -1,4 +1,4 @@
-//! Where a Service is tried to be placed, and where next when that is refused.
+//! The attempts to place a Service: where it is placed now, and where next if that is refused.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use super::step::{Placement, Without};
 /// How many targets are tried while the Service has no address.
 const MOST_TARGETS: usize = 5;
 
-/// What was tried to place the Service.
+/// The current attempt to place a Service, and what earlier attempts found out.
 pub(super) struct Attempt {
-    /// Where it is tried now.
+    /// Where the Service is placed in this attempt.
     pub(super) placement: Placement,
     refused: Vec<IpAddr>,
     /// How many targets were refused.
     tried: usize,
-    /// What went wrong so far, in words.
+    /// What went wrong so far, as text for the outcome.
     pub(super) notes: Vec<String>,
-    /// Since when a port is waited for.
+    /// When the wait for a node port began.
     waiting: Option<Instant>,
     /// What the Service does not get back.
     pub(super) without: Without,
@@ -34,7 +34,8 @@ impl Attempt {
         Self { placement, refused, tried: 0, notes, waiting: None, without: Without::default() }
     }
 
-    /// The first place to try: the one in the journal, if this process `ordered` it, or the policy still gives it.
+    /// The first attempt: at the addresses in the journal, if this process `ordered` them or the policy still gives
+    /// them to the Service; otherwise at another target, and without one at the old addresses.
     pub(super) async fn first(
         journal: &Journal,
         ordered: Option<&[IpAddr]>,
@@ -55,7 +56,7 @@ impl Attempt {
         attempt
     }
 
-    /// The addresses that are tried now; none where the API server picks.
+    /// The addresses of this attempt; empty if the API server picks them.
     pub(super) fn addresses(&self) -> &[IpAddr] {
         match &self.placement {
             Placement::At(addresses) => addresses,
@@ -63,7 +64,7 @@ impl Attempt {
         }
     }
 
-    /// The old place, where it may still be free.
+    /// The old addresses; any address if there are no old ones, or if one of them was refused.
     fn old(journal: &Journal, refused: &[IpAddr]) -> Placement {
         match journal.from.is_empty() || journal.from.iter().any(|address| refused.contains(address)) {
             true => Placement::Anywhere,
@@ -71,7 +72,7 @@ impl Attempt {
         }
     }
 
-    /// Goes on to the next target, as an address is refused; false where nothing is left.
+    /// Goes on to the next target after an address was refused. Returns `false` if there is nothing left to try.
     pub(super) async fn after_address(
         &mut self,
         journal: &Journal,
@@ -80,9 +81,9 @@ impl Attempt {
         targets: &dyn Targets,
     ) -> bool {
         let Placement::At(tried) = &self.placement else { return false };
-        self.notes.push(format!("{} can't be had: {reason}", shown(tried)));
-        // A second address that is refused leaves the first held for about a minute. The one that a
-        // single-stack Service kept is not allocated again, and so never refused.
+        self.notes.push(format!("{} is not available: {reason}", shown(tried)));
+        // If the second address is refused, the API server keeps the first one allocated for about a minute, so both
+        // are lost. The address that a single-stack Service kept is not allocated again, and so never refused.
         let stays = |address: &IpAddr| journal.way == Way::SingleStack && journal.from.first() == Some(address);
         let lost = if which.is_some() && which == tried.first().copied() { &tried[..1] } else { tried };
         self.refused.extend(lost.iter().filter(|address| !stays(address)));
@@ -97,7 +98,8 @@ impl Attempt {
         true
     }
 
-    /// Goes on to the old place, as the new one is forbidden; false where nothing is left.
+    /// Goes on to the old addresses after the new ones were forbidden. Returns `false` if there is nothing left to
+    /// try.
     pub(super) fn after_refusal(&mut self, journal: &Journal, reason: &str) -> bool {
         let Placement::At(tried) = &self.placement else { return false };
         self.notes.push(format!("{} was refused: {reason}", shown(tried)));
@@ -108,8 +110,8 @@ impl Attempt {
         true
     }
 
-    /// Goes on without the external addresses that the policy refuses, else to the old place; false where nothing
-    /// is left.
+    /// Goes on without the external addresses after the policy refused the Service, and if that was refused too, to
+    /// the old addresses. Returns `false` if there is nothing left to try.
     pub(super) fn after_judgement(&mut self, journal: &Journal, has_external: bool, reason: &str) -> bool {
         if has_external && !self.without.external {
             self.without.external = true;
@@ -119,8 +121,8 @@ impl Attempt {
         self.after_refusal(journal, reason)
     }
 
-    /// Gives up a port that was waited for long enough; false where it must be waited for, or where it is
-    /// not known which it is.
+    /// Gives up a node port that was waited for long enough. Returns `false` if the wait goes on, or if the answer
+    /// names no port that can be given up.
     pub(super) fn after_port(&mut self, which: Option<u64>, reason: &str, patience: Duration) -> bool {
         let since = *self.waiting.get_or_insert_with(Instant::now);
         if since.elapsed() < patience {
@@ -137,14 +139,14 @@ impl Attempt {
     }
 }
 
-/// The next target that can be one.
+/// The next target that can be used: with the same address families, and without a refused address.
 pub(super) async fn next_target(targets: &dyn Targets, refused: &[IpAddr], from: &[IpAddr]) -> Option<Vec<IpAddr>> {
     let next = targets.another(refused).await?;
     let fresh = !next.is_empty() && next.iter().all(|address| !refused.contains(address));
     (fresh && (from.is_empty() || same_families(from, &next))).then_some(next)
 }
 
-/// Whether these addresses are of the same families, in the same order.
+/// Whether both lists have the same address families, in the same order.
 pub(super) fn same_families(one: &[IpAddr], other: &[IpAddr]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.is_ipv4() == other.is_ipv4())
 }

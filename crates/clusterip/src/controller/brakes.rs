@@ -1,4 +1,4 @@
-//! What keeps the controller from moving too much at once.
+//! The brakes of the controller: limits on how many Services it moves at once, and how often.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use super::affected::Id;
 use super::misplaced::AskedBy;
 
-/// How many Services are moved in a minute at most …
+/// The most Services that are moved within a minute.
 pub const MOST_A_MINUTE: usize = 200;
-/// … of one namespace at most half of them, …
+/// The most Services of one namespace that are moved within a minute: half of [`MOST_A_MINUTE`].
 pub const MOST_OF_NAMESPACE: usize = 100;
-/// … but for a namespace of which fewer than so many were moved in that minute: others can't use up its share.
+/// How many Services of a namespace may move within a minute even if other namespaces have used up [`MOST_A_MINUTE`].
 pub const SHARE_OF_NAMESPACE: usize = 10;
-/// How long a Service stays where a move brought it.
+/// How long a Service stays after a move.
 pub const REST: Duration = Duration::from_secs(60);
-/// A change of settings that would move more than so many Services …
+/// New settings wait for consent if they would move more than this many Services, and more than one in [`ONE_IN`].
 const MANY: usize = 20;
-/// … and more than one in so many, waits for somebody to agree.
+/// The share of all managed Services, as one in this many; see [`MANY`].
 const ONE_IN: usize = 10;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -24,35 +24,35 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Why a move has to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Brake {
-    /// It was moved less than a minute ago.
+    /// The Service was moved less than a minute ago.
     Rest {
-        /// When it may move again.
+        /// When the Service may move again.
         until: Instant,
     },
-    /// Enough were moved in the last minute.
+    /// The most Services allowed were moved within the last minute.
     Rate {
-        /// When another may move.
+        /// When another Service may move.
         until: Instant,
     },
-    /// The settings changed so that a large part of the cluster would move: somebody has to agree.
+    /// The settings changed so that a large part of the Services would move. An administrator has to consent.
     Settings,
 }
 
 /// The brakes of one controller.
 #[derive(Default)]
 pub struct Brakes {
-    /// When moves began, and in which namespaces, the oldest first.
+    /// The start and the namespace of each recent move, oldest first.
     recent: VecDeque<(Instant, String)>,
     moved: HashMap<Id, Instant>,
     waiting: BTreeSet<Id>,
 }
 
 impl Brakes {
-    /// Asks for a move, and counts it if there is nothing against it. The author of a Service may skip its cooldown,
-    /// an administrator every brake; all moves count.
+    /// Asks for a move, and counts it if it is allowed. The author of a Service may skip its cooldown, and an
+    /// administrator may skip every brake. All moves count.
     ///
     /// # Errors
-    /// The brake that is on.
+    /// The [`Brake`] that stops the move.
     pub fn take(&mut self, id: &Id, asked_by: AskedBy, now: Instant) -> Result<(), Brake> {
         self.recent.retain(|(at, _)| now.saturating_duration_since(*at) < MINUTE);
         self.moved.retain(|_, at| now.saturating_duration_since(*at) < REST);
@@ -80,20 +80,20 @@ impl Brakes {
         Ok(())
     }
 
-    /// New settings are in force, by which `misplaced` of `managed` Services would move. Gives back
-    /// whether these have to wait.
+    /// Notes that new settings are in force, by which `misplaced` of `managed` Services would move. Returns whether
+    /// these Services have to wait.
     pub fn settings_changed(&mut self, misplaced: BTreeSet<Id>, managed: usize) -> bool {
         let too_many = misplaced.len() > MANY && misplaced.len() * ONE_IN > managed;
         self.waiting = if too_many { misplaced } else { BTreeSet::new() };
         too_many
     }
 
-    /// A Service is where it belongs, or gone: it waits no more.
+    /// Notes that a Service is in place or gone, so that it does not wait any more.
     pub fn settled(&mut self, id: &Id) {
         self.waiting.remove(id);
     }
 
-    /// How many Services wait for somebody to agree.
+    /// How many Services wait for the consent of an administrator.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_rests_for_a_minute() {
+    fn a_moved_service_rests_for_a_minute() {
         use AskedBy::{Author, Nobody};
         let (mut brakes, begin) = (Brakes::default(), Instant::now());
         assert_eq!(brakes.take(&id(1), Nobody, begin), Ok(()));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn two_hundred_move_in_a_minute() {
+    fn at_most_two_hundred_services_move_within_a_minute() {
         use AskedBy::{Administrator, Author, Nobody};
         let (mut brakes, begin) = (Brakes::default(), Instant::now());
         let later = begin + Duration::from_secs(30);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn large_changes_of_settings_wait() {
+    fn settings_that_move_many_services_wait_for_consent() {
         let rows = [
             ("few, but all of them", 20, 20, false),
             ("many of few", 21, 100, true),

@@ -1,4 +1,4 @@
-//! When a part that is the leader's alone has something to do.
+//! Waits until a task that only the leader carries out has something to do.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use tokio::sync::watch;
 use super::leader::Leadership;
 use crate::live_settings::LiveSettings;
 
-/// Comes back when this process leads and the settings in force are `about` what the caller does. `false`: that
-/// will never be.
+/// Returns `true` once this process leads and `about` is true of the settings in force. Returns `false` if that can't
+/// happen any more, because the settings or the leadership are not published any more.
 pub async fn called(
     settings: &mut watch::Receiver<Arc<LiveSettings>>,
     leadership: &mut watch::Receiver<Leadership>,

@@ -1,16 +1,16 @@
-//! The Services that the control plane calls.
+//! Tells which Services the control plane calls.
 //!
-//! The API server calls admission webhooks, aggregated APIs and the conversion webhooks of custom resources
-//! through Services. A Service that moves has no address for a moment. If it is one of these, the API server can't
-//! call it meanwhile, and a webhook that fails closed could refuse the very request that ends the move. So
-//! whether a Service is called by the control plane is asked before it moves.
+//! The API server calls admission webhooks, aggregated APIs and the conversion webhooks of custom resources through
+//! Services. A Service that moves has no address for a moment, so the API server can't call it meanwhile. A webhook
+//! that fails closed could then refuse the very request that ends the move. So before a Service moves, the controller
+//! checks whether the control plane calls it.
 //!
-//! Of webhook configurations, APIServices and CustomResourceDefinitions only the references to Services are kept,
-//! and everything else is dropped while it is read: a CustomResourceDefinition may be large. The references are an
-//! index by Service, so that a look costs the same in every cluster. Nothing here is asked on the admission path.
+//! Only the references to Services are kept of webhook configurations, APIServices and CustomResourceDefinitions.
+//! Everything else is dropped while it is read, because a CustomResourceDefinition may be large. The references are
+//! indexed by Service, so that a look-up costs the same in every cluster. Admission never uses this index.
 //!
-//! As long as one of the kinds was not listed, or its watch fails, there is no answer: a Service of which is not
-//! known whether the control plane calls it must not move.
+//! While one of the kinds is not listed yet, or its watch fails, there is no answer: a Service must not move while it
+//! is unknown whether the control plane calls it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -36,11 +36,11 @@ use crate::metrics::Metrics;
 /// The option of `clusterip move` that moves a Service although the control plane calls it.
 pub const MOVE_OPTION: &str = "--called-by-control-plane";
 
-/// How many objects are listed at a time: a page is in memory as a whole before it is read.
+/// How many objects are listed at a time. A whole page is in memory before it is parsed.
 const PAGE: u32 = 20;
 /// How often the API server is asked for a kind that it did not have.
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
-/// How many callers are named in a message.
+/// How many callers a message names.
 const NAMED: usize = 3;
 
 /// The namespace and name of a Service.
@@ -49,9 +49,9 @@ type ServiceId = (String, String);
 /// An object that makes the API server call a Service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Caller {
-    /// Its kind, such as `ValidatingWebhookConfiguration`.
+    /// The kind, such as `ValidatingWebhookConfiguration`.
     pub kind: String,
-    /// Its name.
+    /// The name of the object.
     pub name: String,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for Caller {
     }
 }
 
-/// The callers of a Service in words, the first of them by name.
+/// Describes the callers of a Service: the first three by name, and how many more there are.
 pub fn called_by(callers: &[Caller]) -> String {
     let named: Vec<String> = callers.iter().take(NAMED).map(Caller::to_string).collect();
     let more = callers.len().saturating_sub(NAMED);
@@ -69,15 +69,15 @@ pub fn called_by(callers: &[Caller]) -> String {
     format!("called by {}{more}", named.join(", "))
 }
 
-/// Whether the control plane calls a Service is not known.
+/// It is not known whether the control plane calls a Service.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("whether the control plane calls it is not known: {reason}")]
+#[error("it is not known whether the control plane calls it: {reason}")]
 pub struct Unknown {
-    /// Why, with the kind of objects that could not be read.
+    /// Why, with the kinds of objects that could not be read.
     pub reason: String,
 }
 
-/// Which Services the control plane calls. Cheap to clone: all clones know the same.
+/// The Services that the control plane calls. Cheap to clone: all clones share the same index.
 #[derive(Clone, Default)]
 pub struct ControlPlaneServices(Arc<Inner>);
 
@@ -87,19 +87,19 @@ struct Inner {
     states: Mutex<BTreeMap<Kind, State>>,
 }
 
-/// How the watch of a kind does.
+/// The state of the watch of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
-    /// Its first list is not complete.
+    /// The first list is not complete.
     Listing,
-    /// All its objects are known, and changes of them are followed.
+    /// All objects are known, and their changes are followed.
     Known,
-    /// It can't be read.
+    /// The objects can't be read, for this reason.
     Failing(String),
 }
 
 impl ControlPlaneServices {
-    /// Begins to watch what refers to Services, unless that has begun already.
+    /// Starts to watch the kinds that refer to Services, except for those that are watched already.
     pub fn watch(&self, client: &Client, metrics: &Arc<Metrics>) {
         for kind in kinds::callers() {
             let mut states = self.0.states();
@@ -110,11 +110,11 @@ impl ControlPlaneServices {
         }
     }
 
-    /// Everything that makes the control plane call the Service of this namespace and name, ordered by kind and
-    /// name; none for a Service that may move.
+    /// All objects that make the control plane call this Service, ordered by kind and name; empty if the Service may
+    /// move.
     ///
     /// # Errors
-    /// [`Unknown`] as long as not all that refers to Services is known.
+    /// [`Unknown`] as long as a kind that may refer to Services is not completely known.
     pub fn callers(&self, namespace: &str, name: &str) -> Result<Vec<Caller>, Unknown> {
         if let Some(reason) = self.missing() {
             return Err(Unknown { reason });
@@ -122,12 +122,12 @@ impl ControlPlaneServices {
         Ok(self.known_callers(namespace, name))
     }
 
-    /// The same as far as it is known: for a report, not for a move.
+    /// As [`Self::callers`], but only as far as it is known: for a report, not for the decision to move.
     pub fn known_callers(&self, namespace: &str, name: &str) -> Vec<Caller> {
         self.0.index.read().unwrap_or_else(PoisonError::into_inner).callers(namespace, name)
     }
 
-    /// What is not known, in words; nothing where everything is.
+    /// Describes the kinds that are not known; `None` if all are known.
     pub fn missing(&self) -> Option<String> {
         let states = self.0.states();
         let missing = kinds::callers().filter_map(|kind| match states.get(&kind) {
@@ -140,12 +140,12 @@ impl ControlPlaneServices {
         (!missing.is_empty()).then(|| missing.join("; "))
     }
 
-    /// Whether everything that refers to Services is known.
+    /// Whether all kinds that may refer to Services are known.
     pub fn complete(&self) -> bool {
         self.missing().is_none()
     }
 
-    /// Waits until each kind was either listed, or could not be.
+    /// Waits until each kind was either listed or found to be unreadable.
     pub async fn settled(&self) {
         let settled = || {
             let states = self.0.states();
@@ -156,24 +156,24 @@ impl ControlPlaneServices {
         }
     }
 
-    /// For each watched kind, its name and whether it is followed.
+    /// The name of each watched kind, and whether its changes are followed.
     pub fn followed(&self) -> Vec<(String, bool)> {
         self.0.states().iter().map(|(kind, state)| (kind.1.clone(), *state == State::Known)).collect()
     }
 
-    /// Takes the object of a list in.
+    /// Adds an object of a list to the index.
     pub fn take(&self, kind: &Kind, object: CallerObject) {
         self.0.put(kind, object);
     }
 
-    /// Notes that all objects of a kind were taken in.
+    /// Notes that all objects of a kind are in the index.
     pub fn listed(&self, kind: &Kind) {
-        self.0.turns(kind, State::Known);
+        self.0.set_state(kind, State::Known);
     }
 
-    /// Notes why the objects of a kind could not be read.
+    /// Notes why the objects of a kind can't be read.
     pub fn failed(&self, kind: &Kind, reason: String) {
-        self.0.turns(kind, State::Failing(reason));
+        self.0.set_state(kind, State::Failing(reason));
     }
 }
 
@@ -182,7 +182,7 @@ impl Inner {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn turns(&self, kind: &Kind, state: State) -> Option<State> {
+    fn set_state(&self, kind: &Kind, state: State) -> Option<State> {
         self.states().insert(kind.clone(), state)
     }
 
@@ -198,9 +198,9 @@ impl Inner {
             let begin = Instant::now();
             match self.follow_once(&kind, &api).await {
                 Some(error) if is_absent(&error) => {
-                    // Nothing of this kind refers to a Service.
+                    // Without this kind, no object of it refers to a Service.
                     self.retain(&kind, &HashSet::new());
-                    self.turns(&kind, State::Known);
+                    self.set_state(&kind, State::Known);
                     tokio::time::sleep(ABSENT_PAUSE).await;
                     continue;
                 }
@@ -208,9 +208,9 @@ impl Inner {
                     let reason = chain(&error);
                     metrics.watch_error(&kind.1);
                     tracing::warn!(api_version = kind.0, kind = kind.1, reason, "watch failed, trying again");
-                    self.turns(&kind, State::Failing(reason));
+                    self.set_state(&kind, State::Failing(reason));
                 }
-                None => drop(self.turns(&kind, State::Failing("its watch ended".to_owned()))),
+                None => drop(self.set_state(&kind, State::Failing("its watch ended".to_owned()))),
             }
             if begin.elapsed() > 2 * LONGEST_PAUSE {
                 pauses.reset();
@@ -219,7 +219,7 @@ impl Inner {
         }
     }
 
-    /// Lists a kind and follows its changes until that fails.
+    /// Lists a kind and follows its changes until that fails. Returns the error, or `None` if the watch just ended.
     async fn follow_once(&self, kind: &Kind, api: &Api<CallerObject>) -> Option<watcher::Error> {
         let mut events = pin!(watcher(api.clone(), watcher::Config::default().page_size(PAGE)));
         let mut listed = HashSet::new();
@@ -232,7 +232,7 @@ impl Inner {
                 }
                 Ok(Event::InitDone) => {
                     self.retain(kind, &std::mem::take(&mut listed));
-                    if let Some(State::Failing(_)) = self.turns(kind, State::Known) {
+                    if let Some(State::Failing(_)) = self.set_state(kind, State::Known) {
                         tracing::info!(api_version = kind.0, kind = kind.1, "followed again");
                     }
                 }
@@ -244,7 +244,7 @@ impl Inner {
         None
     }
 
-    /// Forgets the objects of a kind that a complete list did not show.
+    /// Removes the objects of a kind that a complete list did not contain.
     fn retain(&self, kind: &Kind, listed: &HashSet<String>) {
         self.index.write().unwrap_or_else(PoisonError::into_inner).retain(&kind.1, listed);
     }
@@ -254,7 +254,7 @@ fn is_absent(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }
 
-/// Who calls which Service. Only objects that refer to a Service are in it.
+/// The callers of each Service. Contains only objects that refer to a Service.
 #[derive(Debug, Default)]
 struct Index {
     services: HashMap<Caller, BTreeSet<ServiceId>>,
@@ -267,7 +267,7 @@ impl Index {
         callers.into_iter().flatten().cloned().collect()
     }
 
-    /// Exchanges what an object refers to.
+    /// Replaces the references of an object.
     fn put(&mut self, caller: Caller, services: BTreeSet<ServiceId>) {
         for service in self.services.remove(&caller).into_iter().flatten() {
             if let Some(callers) = self.callers.get_mut(&service) {
@@ -293,14 +293,14 @@ impl Index {
     }
 }
 
-/// An object that may refer to Services: a webhook configuration, an `APIService` or a
-/// `CustomResourceDefinition`. Nothing but its name and these references is kept of it.
+/// An object that may refer to Services: a webhook configuration, an `APIService` or a `CustomResourceDefinition`.
+/// Only its name, its UID, its version and these references are kept.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "Read")]
 pub struct CallerObject {
-    /// Name, UID and version.
+    /// The name, UID and version of the object. All other metadata is dropped.
     pub metadata: ObjectMeta,
-    /// The namespaces and names of the Services that it refers to.
+    /// The namespaces and names of the Services that the object refers to.
     pub services: BTreeSet<ServiceId>,
 }
 
@@ -320,7 +320,7 @@ struct Metadata {
     resource_version: Option<String>,
 }
 
-/// `spec.service` is that of an `APIService`, `spec.conversion` that of a `CustomResourceDefinition`.
+/// `spec.service` belongs to an `APIService`, `spec.conversion` to a `CustomResourceDefinition`.
 #[derive(Deserialize)]
 struct Spec {
     service: Option<Reference>,
@@ -408,7 +408,7 @@ mod tests {
         serde_json::from_str(&object.to_string()).unwrap()
     }
 
-    /// All kinds are listed, and empty.
+    /// An index for which all kinds were listed, and are empty.
     fn listed() -> ControlPlaneServices {
         let services = ControlPlaneServices::default();
         kinds::callers().for_each(|kind| services.listed(&kind));
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_come_and_go() {
+    fn callers_are_found_until_their_references_are_gone() {
         let services = listed();
         let (validating, api) = (kind("ValidatingWebhookConfiguration"), kind("APIService"));
         let webhook = |name: &str, services: &[&str]| {
@@ -521,13 +521,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_complete_list_there_is_no_answer() {
+    fn callers_are_unknown_until_every_kind_is_listed() {
         let services = ControlPlaneServices::default();
         let reason = |services: &ControlPlaneServices| services.callers("a", "b").unwrap_err().to_string();
         assert!(reason(&services).ends_with("APIService was not listed; CustomResourceDefinition was not listed"));
         let crds = kind("CustomResourceDefinition");
         kinds::callers().filter(|kind| *kind != crds).for_each(|kind| services.listed(&kind));
-        let expected = "whether the control plane calls it is not known: CustomResourceDefinition was not listed";
+        let expected = "it is not known whether the control plane calls it: CustomResourceDefinition was not listed";
         assert_eq!(reason(&services), expected);
         services.failed(&crds, "forbidden".to_owned());
         assert!(reason(&services).ends_with("CustomResourceDefinition can't be read: forbidden"));
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_names_a_few_callers() {
+    fn a_message_names_at_most_three_callers() {
         let callers = |count: usize| {
             let caller = |number: usize| Caller { kind: "APIService".to_owned(), name: format!("v{number}.x") };
             (1..=count).map(caller).collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! Who could reach a Service's endpoints at its present address?
+//! Counts the endpoints of a Service that can be reached at its present address.
 
 use clusterip_core::label_selector::Labels;
 use clusterip_core::settings::Pool;
@@ -7,11 +7,11 @@ use serde_json::Value;
 use crate::cluster::object::text;
 use crate::cluster::snapshot::{SERVICE_NAME_LABEL, Snapshot, map};
 
-/// How many ready endpoints a move of this Service would disturb: those that its present pools fit.
+/// How many ready endpoints a move of this Service would disturb: those on nodes that a pool in `lies_in` fits.
 ///
-/// A pool fits a node that has the labels of its `match`. An endpoint on any other node can't be reached
-/// through an address of the pool anyway; nor can one through an address that lies in no pool. Of an
-/// endpoint without a node, or on one that is not known, nobody can say so.
+/// A pool fits a node that has the labels of its `match`. An endpoint on any other node can't be reached through an
+/// address of the pool anyway, and no endpoint can be reached through an address outside of all pools. An endpoint
+/// without a node, or on an unknown node, counts as disturbed if the address lies in any pool, since nobody can tell.
 pub fn disturbed(snapshot: &Snapshot, namespace: &str, name: &str, lies_in: &[&Pool]) -> usize {
     let label = (SERVICE_NAME_LABEL.to_owned(), name.to_owned());
     let slices = snapshot.labelled("discovery.k8s.io/v1", "EndpointSlice", namespace, &label);
@@ -29,7 +29,7 @@ pub fn disturbed(snapshot: &Snapshot, namespace: &str, name: &str, lies_in: &[&P
     disturbed
 }
 
-/// An endpoint of which nothing is said is ready (EndpointConditions of `discovery.k8s.io/v1`).
+/// An endpoint without the condition `ready` is ready (EndpointConditions of `discovery.k8s.io/v1`).
 fn is_ready(endpoint: &Value) -> bool {
     endpoint.pointer("/conditions/ready").and_then(Value::as_bool).unwrap_or(true)
 }
@@ -38,7 +38,7 @@ fn fits(pool: &Pool, node: Option<&Labels>) -> bool {
     let Some(node) = node else { return true };
     pool.matches.node_labels.iter().all(|(key, value)| {
         let found = node.get(key);
-        // As the decision compares them.
+        // The policy ignores the case of the OS as well.
         if key == "kubernetes.io/os" {
             found.is_some_and(|os| os.eq_ignore_ascii_case(value))
         } else {

@@ -1,4 +1,4 @@
-//! Events: what people are told of moves, and of Nodes.
+//! Writes Events about moves, Nodes and external addresses for people to read.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
@@ -6,25 +6,25 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 
 use super::affected::Id;
 
-/// Who writes Events.
+/// The `reportingController` of all Events.
 pub const CONTROLLER: &str = "clusterip";
-/// The longest note of an Event that the API server takes, in bytes.
+/// The longest note of an Event that the API server accepts, in bytes.
 const LONGEST_NOTE: usize = 1024;
 
-/// What is told of an object.
+/// The content of an Event about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told<'t> {
-    /// Its UID.
+    /// The UID of the object.
     pub uid: &'t str,
-    /// Whether somebody should look at it.
+    /// Whether the Event is of type `Warning`, because somebody should look at the object.
     pub warning: bool,
-    /// In one word, such as `AddressMoved`.
+    /// The reason, in one word such as `AddressMoved`.
     pub reason: &'t str,
-    /// In full.
+    /// The full message. It is cut to 1024 bytes.
     pub note: String,
 }
 
-/// Writes an Event. It is told to people: a failure is logged, and nothing else depends on it.
+/// Writes an Event about a Service. Events are for people, and nothing depends on them, so a failure is only logged.
 pub async fn tell(client: &Client, id: &Id, told: Told<'_>) {
     let about = ObjectReference {
         api_version: Some("v1".to_owned()),
@@ -37,7 +37,7 @@ pub async fn tell(client: &Client, id: &Id, told: Told<'_>) {
     tell_about(client, about, "Move", told).await;
 }
 
-/// The same, about any object: what was done or tried is `action`.
+/// Writes an Event about any object. `action` names what was done or tried.
 pub async fn tell_about(client: &Client, about: ObjectReference, action: &str, told: Told<'_>) {
     let Told { warning, reason, mut note, .. } = told;
     while note.len() > LONGEST_NOTE {
@@ -50,7 +50,7 @@ pub async fn tell_about(client: &Client, about: ObjectReference, action: &str, t
         action: action.to_owned(),
         secondary: None,
     };
-    // A recorder that lives on would count a second move as the first once more, with its old note.
+    // A recorder that is kept counts a second move as a repetition of the first, and shows the old note.
     let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: None };
     let recorder = Recorder::new(client.clone(), reporter);
     if let Err(error) = recorder.publish(&event, &about).await {

@@ -1,21 +1,20 @@
-//! Who owns which field: `metadata.managedFields` as they were before a move, with what others did
-//! meanwhile.
+//! Restores `metadata.managedFields` as they were before a move, with what others changed meanwhile.
 //!
-//! A set of fields is a tree; a node is in the set where it has no children, or the child `.`.
+//! A set of fields is a tree. A node is in the set if it has no children, or has the child `.`.
 
 use serde_json::{Map, Value, json};
 
-/// The name under which the mover writes.
+/// The field manager of the mover's writes.
 pub const MANAGER: &str = "clusterip-mover";
 
 type Fields = Map<String, Value>;
 
-/// The owners as they should be after a move.
+/// The entries of `metadata.managedFields` that a Service should have after a move.
 ///
-/// The API server takes a field away from its owners when somebody else writes it. So what the mover
-/// owns now goes back to whom it belonged before; what an owner has lost otherwise, he lost to somebody
-/// else, or gave up; and what he has gained stays his. Without changes of others this is `original`,
-/// to the letter.
+/// The API server takes a field away from its owners when another manager writes it. So the fields that the mover
+/// owns now go back to their previous owners. A field that an owner has lost otherwise was taken by another manager
+/// or given up, and stays lost. A field that an owner has gained stays with that owner. If nobody else changed the
+/// Service, the result equals `original` exactly.
 pub fn restored(original: &[Fields], now: &[Fields]) -> Vec<Fields> {
     let (ours, others): (Vec<&Fields>, Vec<&Fields>) = now.iter().partition(|entry| is_ours(entry));
     let taken = ours.into_iter().fold(Fields::new(), |all, entry| union(&all, &fields(entry)));
@@ -43,7 +42,7 @@ fn is_ours(entry: &Fields) -> bool {
     entry.get("manager").is_some_and(|manager| manager == MANAGER)
 }
 
-/// What tells one entry from another.
+/// The fields that tell one entry from another.
 fn key(entry: &Fields) -> [Option<&Value>; 4] {
     ["manager", "operation", "apiVersion", "subresource"].map(|field| entry.get(field))
 }
@@ -77,7 +76,7 @@ fn is_member(node: &Fields) -> bool {
     node.is_empty() || node.contains_key(".")
 }
 
-/// A node; nothing where neither it nor anything below is in the set.
+/// A node of the tree; `None` if neither the node nor anything below it is in the set.
 fn node(member: bool, mut children: Fields) -> Option<Value> {
     match (member, children.is_empty()) {
         (false, true) => None,
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn ownership_goes_back_to_whom_it_belonged() {
+    fn fields_go_back_to_their_previous_owners() {
         let spec = |fields: Value| json!({"f:spec": fields});
         let owner = entry("owner", "1", spec(json!({"f:type": {}, "f:selector": {}})));
         let rows = [

@@ -1,4 +1,4 @@
-//! `clusterip move` beside a running server: the server that leads is asked, and watched.
+//! Hands a move of `clusterip move` over to a running server: asks the server that leads, and waits for the result.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use super::requests::{self, Request};
 use crate::cluster::failure::words;
 use crate::cluster::snapshot::addresses;
 
-/// How long a running server may take.
+/// How long the server may take to deal with a request.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// By how many seconds the clock of the server may be behind.
+/// How many seconds the clock of the server may be behind.
 const CLOCK_SKEW: i64 = 5;
-/// How often it is looked whether it has done so.
+/// How often the request is looked up until the server has dealt with it.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Has the server in `server_namespace` move a Service from its addresses, and waits until it has. Tells the
-/// addresses that the Service has then. A move that has begun is finished by it, too.
+/// Asks the server in `server_namespace` to move a Service away from the addresses `from`, and waits until it has
+/// done so. Returns the addresses that the Service has then. The server also finishes a move that has begun already.
 ///
 /// # Errors
-/// Why it was not moved, in words.
+/// Why the Service was not moved, as text.
 pub async fn hand_over(
     client: &Client,
     server_namespace: &str,
@@ -42,7 +42,7 @@ pub async fn hand_over(
     let deadline = Instant::now() + PATIENCE;
     while requests::is_open(client, server_namespace, &request.uid).await.map_err(|error| words(&error))? {
         if Instant::now() > deadline {
-            // It must not be heard much later, when nobody waits for it.
+            // The server must not take up the request later, when nobody waits for it any more.
             let _ = requests::withdraw(client, server_namespace, &request.uid).await;
             return Err(format!("the server did not take it up within {} s", PATIENCE.as_secs()));
         }
@@ -61,7 +61,7 @@ pub async fn hand_over(
     Ok(now)
 }
 
-/// What the server told last of a Service, since it was asked. Clocks may differ by a few seconds.
+/// The note of the server's latest Event about a Service since `begin`. The clocks may differ by a few seconds.
 async fn latest_event(client: &Client, namespace: &str, name: &str, begin: Timestamp) -> Option<String> {
     let about = format!("regarding.kind=Service,regarding.name={name},reportingController={CONTROLLER}");
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);

@@ -1,9 +1,9 @@
-//! Who a process is, in a Lease.
+//! The identity of a process, as the holder of a Lease.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// What a process is.
+/// The command that a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// `clusterip serve`
@@ -24,20 +24,20 @@ impl Role {
     }
 }
 
-/// Who holds a Lease: `HOST_ROLE_RANDOM`.
+/// The holder of a Lease, as `HOST_ROLE_RANDOM`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity(String);
 
 impl Identity {
-    /// A new one for this process: no other has the same, not even one that runs in the same Pod later.
+    /// A new identity for this process. No other process has the same, not even one that runs in the same Pod later.
     pub fn new(role: Role) -> Self {
         let host = hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         Self::on(&host, role)
     }
 
-    /// The same, where it is known better than from the host's name where the process runs.
+    /// As [`Self::new`], for a caller that knows the host better than the host name of the process tells it.
     pub fn on(host: &str, role: Role) -> Self {
-        // The standard library seeds each of them from the system's randomness.
+        // The standard library seeds every `RandomState` from the randomness of the system.
         Self::with(host, role, RandomState::new().build_hasher().finish())
     }
 
@@ -45,12 +45,12 @@ impl Identity {
         Self(format!("{host}_{}_{random:016x}", role.word()))
     }
 
-    /// That of somebody else's Lease.
+    /// The identity of another process, as it is written in a Lease.
     pub(crate) fn of(holder: &str) -> Self {
         Self(holder.to_owned())
     }
 
-    /// What the process is; none where the Lease is not held by one of ours.
+    /// The role of the process; `None` if the holder is not one of our processes.
     pub fn role(&self) -> Option<Role> {
         let mut parts = self.0.rsplit('_').skip(1);
         let word = parts.next()?;
@@ -58,18 +58,18 @@ impl Identity {
         [Role::Serve, Role::Move, Role::Agent].into_iter().find(|role| role.word() == word)
     }
 
-    /// Where it runs; nothing where the Lease is not held by one of ours.
+    /// The host that the process runs on; `None` if the holder is not one of our processes.
     pub fn host(&self) -> Option<&str> {
         self.role()?;
         self.0.rsplitn(3, '_').nth(2)
     }
 
-    /// The part that no other has.
+    /// The random part, which no other process has.
     pub fn random(&self) -> &str {
         self.0.rsplit('_').next().unwrap_or_default()
     }
 
-    /// As it stands in the Lease.
+    /// The identity as it is written in a Lease.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_tells_what_it_is() {
+    fn identities_tell_role_and_host() {
         let rows = [
             (Identity::with("node-1", Role::Serve, 0xab), Some((Role::Serve, "node-1"))),
             (Identity::with("my_own_host", Role::Move, 0), Some((Role::Move, "my_own_host"))),

@@ -1,7 +1,8 @@
-//! The journal of a move: everything that is needed to finish it.
+//! The journal of a move: all data that is needed to finish it.
 //!
-//! [`records`](super::records) keeps it in the server's namespace, where no tenant can write. Nothing that
-//! stands on a Service is part of it: a Service may be written by anybody who may edit its namespace.
+//! [`records`](super::records) stores journals in the server's namespace, where tenants can't write. A journal never
+//! relies on what a Service itself says about its move, because everybody who may edit a namespace can write its
+//! Services.
 
 use std::net::IpAddr;
 
@@ -9,17 +10,17 @@ use clusterip_core::service::MOVING_ANNOTATION;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// How the old address is released.
+/// How a move releases the old address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Way {
-    /// The Service is `type: ExternalName` for a moment, and has no address at all.
+    /// The Service becomes `type: ExternalName` for a moment, and has no address then.
     ExternalName,
-    /// It is single-stack for a moment: only its second address moves, the first is never away.
+    /// The Service becomes single-stack for a moment. Only its second address moves, and the first is never released.
     SingleStack,
 }
 
-/// What a move remembers. It is written once, before the move begins, and never changed.
+/// What is known about a move. It is written once, before the move begins, and never changed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Journal {
@@ -27,12 +28,12 @@ pub struct Journal {
     pub namespace: String,
     /// The name of the Service.
     pub name: String,
-    /// The UID of the Service: the journal is about no other Service of that name.
+    /// The UID of the Service. The journal does not apply to another Service of the same name.
     pub uid: String,
-    /// The version of the Service that the release is made of. As long as the Service has it, a release that got no
-    /// answer may still be carried out.
+    /// The `resourceVersion` from which the release is made. As long as the Service still has it, a release that got
+    /// no answer may still be carried out.
     pub resource_version: String,
-    /// When the move was recorded, in seconds since 1970: a status is not restored long after that.
+    /// When the move was recorded, in seconds since 1970. A status is not restored long after that.
     #[serde(default)]
     pub recorded_at: i64,
     /// How the old address is released.
@@ -46,25 +47,25 @@ pub struct Journal {
     pub why: String,
     /// The original `spec`.
     pub spec: Map<String, Value>,
-    /// The `spec` that the API server makes of the original when the address is released. What differs from it
+    /// The `spec` that the API server makes of the original when the address is released. Whatever differs from it
     /// later was changed by somebody else.
     pub released: Map<String, Value>,
     /// The original `metadata.managedFields`.
     #[serde(default)]
     pub managed_fields: Vec<Map<String, Value>>,
-    /// The value of [`SOURCE_RANGES_ANNOTATION`], where it had to be taken out.
+    /// The value of [`SOURCE_RANGES_ANNOTATION`], if the release has to remove it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_ranges: Option<String>,
-    /// `status.loadBalancer`, where there was one.
+    /// The original `status.loadBalancer`, if it was not empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer: Option<Map<String, Value>>,
 }
 
-/// The annotation that the API server allows on no other type than `LoadBalancer`.
+/// The annotation that the API server allows only on Services of type `LoadBalancer`.
 pub const SOURCE_RANGES_ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
-/// The value of the annotation [`MOVING_ANNOTATION`], which marks a Service on the move. It informs people, and
-/// webhook configurations recognise the mover's requests by it. No decision depends on its value.
+/// The value of the annotation [`MOVING_ANNOTATION`], which marks a Service that is being moved. The annotation
+/// informs people, and webhook configurations recognise the mover's requests by it. No decision depends on its value.
 pub fn marker(from: &[IpAddr], to: &[IpAddr]) -> String {
     json!({"from": from, "to": to}).to_string()
 }

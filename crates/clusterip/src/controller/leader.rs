@@ -1,16 +1,16 @@
-//! One process at a time: a Lease, as client-go's leader election keeps it.
+//! Leader election: at most one process leads, by a Lease that is kept as client-go's leader election keeps it.
 //!
-//! # Promises
-//! - Nobody's clock is trusted. A Lease counts as abandoned only when this process has seen it
-//!   unchanged for its whole duration, on a clock that never jumps.
-//! - A leader stops to be one ([`Leadership`]) before anyone may take the Lease from it: it counts from
-//!   the moment at which it *began* to renew, others from when they saw the result, and the renew
-//!   deadline is shorter than the Lease.
-//! - On an orderly stop the Lease is given back, so that the next takes it at once.
+//! # Guarantees
+//! - No clock of another process is trusted. A Lease counts as abandoned only when this process has seen it unchanged
+//!   for its whole duration, on a clock that never jumps.
+//! - A leader stops leading ([`Leadership`]) before another process may take the Lease. The leader counts from the
+//!   moment at which it *began* to renew, the others from when they saw the result, and the renew deadline is shorter
+//!   than the Lease.
+//! - On an orderly stop the Lease is given back, so that the next leader takes it at once.
 //!
-//! What it can't promise: a machine that is suspended stops this process and its clock together. Whoever
-//! wakes up believes to lead until its next renewal, so writers keep to preconditions
-//! (`resourceVersion`), always.
+//! # Caveats
+//! A machine that is suspended stops this process and its clock together. When it wakes up, the process believes that
+//! it still leads until its next renewal. So every write has to carry a precondition (`resourceVersion`).
 
 use std::future::Future;
 use std::pin::pin;
@@ -30,17 +30,17 @@ use super::lease::{Seen, Step, Timing, look, step};
 use super::rival::Rival;
 use crate::cluster::failure::words;
 
-/// The name of the Lease.
+/// The name of the leader's Lease.
 pub const LEASE: &str = "clusterip-leader";
 
 /// Whether this process leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leadership {
-    /// It does.
+    /// This process leads.
     Leading,
-    /// It does not.
+    /// This process does not lead.
     Following {
-        /// Who does, as far as this process knows.
+        /// The process that leads, as far as this process knows.
         holder: Option<Identity>,
     },
 }
@@ -52,50 +52,50 @@ impl Leadership {
     }
 }
 
-/// What came of a try to lead now.
+/// The result of [`Leader::try_acquire`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acquisition {
     /// This process leads, for as long as [`Leader::run`] runs.
     Acquired,
-    /// Another does, and it lives: it was seen to write its Lease.
+    /// Another process leads and is alive: it was seen to write the Lease.
     HeldBy(Identity),
 }
 
-/// A Lease that can't be read or written.
+/// The leader's Lease can't be read or written.
 #[derive(Debug, Error)]
 pub enum LeaderError {
-    /// The API server refuses, or can't be reached.
+    /// The API server refuses the request, or can't be reached.
     #[error("lease {namespace}/{LEASE} can't be {what}: {reason}; without it nothing is moved")]
     Request {
-        /// The namespace.
+        /// The namespace of the Lease.
         namespace: String,
-        /// What was tried.
+        /// What was tried: `read`, `created` or `updated`.
         what: &'static str,
-        /// What the API server says.
+        /// The message of the API server.
         reason: String,
     },
-    /// It does not answer.
+    /// The API server does not answer in time.
     #[error("lease {namespace}/{LEASE} can't be {what}: no answer within {waited:?}; without it nothing is moved")]
     NoAnswer {
-        /// The namespace.
+        /// The namespace of the Lease.
         namespace: String,
-        /// What was tried.
+        /// What was tried: `read`, `created` or `updated`.
         what: &'static str,
-        /// For how long.
+        /// How long the answer was waited for.
         waited: Duration,
     },
 }
 
-/// A process that leads, or would like to.
+/// A process that takes part in the leader election.
 pub struct Leader {
     leases: Api<Lease>,
     namespace: String,
     me: Identity,
     timing: Timing,
     seen: Option<Seen>,
-    /// When the last renewal that was carried out began.
+    /// When the last successful renewal began.
     renewed: Option<Instant>,
-    /// Whether the Lease may be ours: a write without an answer may have been carried out.
+    /// Whether this process may hold the Lease. A write without an answer may have been carried out.
     wrote: bool,
     state: watch::Sender<Leadership>,
     term: watch::Sender<Option<Instant>>,
@@ -103,7 +103,7 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// Keeps the Lease [`LEASE`] of `namespace`; nothing is asked yet.
+    /// Takes part in the election for the Lease [`LEASE`] in `namespace`. Sends no request yet.
     pub fn new(client: Client, namespace: &str, me: Identity, timing: Timing) -> Self {
         Self {
             leases: Api::namespaced(client, namespace),
@@ -119,28 +119,29 @@ impl Leader {
         }
     }
 
-    /// Tells whether this process leads, now and whenever that changes.
+    /// A receiver that tells whether this process leads, now and after each change.
     pub fn subscribe(&self) -> watch::Receiver<Leadership> {
         self.state.subscribe()
     }
 
-    /// Tells until when this process leads without another renewal; none where it does not. A write that
-    /// ends by then has ended before anybody else may lead.
+    /// A receiver that tells until when this process leads without another renewal; `None` while it does not lead. A
+    /// write that ends by then has ended before another process may lead.
     pub fn term(&self) -> watch::Receiver<Option<Instant>> {
         self.term.subscribe()
     }
 
-    /// Tells whether another server is at work, now and whenever that changes.
+    /// A receiver that tells whether another server is at work, now and after each change.
     pub fn rival(&self) -> watch::Receiver<Rival> {
         self.rival.subscribe()
     }
 
-    /// Who this process is.
+    /// The identity of this process.
     pub fn identity(&self) -> &Identity {
         &self.me
     }
 
-    /// Reads the Lease, and writes nothing: what was left behind ends the sooner, the sooner it is seen first.
+    /// Reads the Lease without writing it. The sooner the Lease of a dead process is first seen, the sooner it can be
+    /// taken.
     ///
     /// # Errors
     /// [`LeaderError`] where the Lease can't be read.
@@ -151,8 +152,8 @@ impl Leader {
         Ok(())
     }
 
-    /// Takes the Lease, or finds out that its holder lives; what a dead process left behind is waited
-    /// for. So it takes a try or two beside a living leader, and the duration of the Lease at most.
+    /// Takes the Lease, or finds out that its holder is alive. The Lease of a dead process is waited for. So this
+    /// takes a try or two beside a living leader, and at most the duration of the Lease otherwise.
     ///
     /// # Errors
     /// [`LeaderError`] where the Lease can't be read or written.
@@ -171,8 +172,8 @@ impl Leader {
         }
     }
 
-    /// Leads whenever it can, until `shutdown`; then the Lease is given back. Whatever relies on leading
-    /// must have ended by then.
+    /// Leads whenever possible until `shutdown`, then gives the Lease back. Whatever relies on leadership must have
+    /// ended by then.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         loop {
@@ -182,12 +183,12 @@ impl Leader {
                 () = self.round() => {}
             }
         }
-        self.renew(None);
+        self.note_renewal(None);
         self.publish(Leadership::Following { holder: None });
         self.release().await;
     }
 
-    /// Tries once, and waits until it is time for the next.
+    /// Tries once to take or renew the Lease, and waits until the next try is due.
     async fn round(&mut self) {
         let next = Instant::now() + self.timing.retry;
         let failed = match self.deadline() {
@@ -203,24 +204,27 @@ impl Leader {
         match self.deadline() {
             Some(deadline) if next.max(Instant::now()) >= deadline => {
                 sleep_until(deadline).await;
-                self.renew(None);
-                tracing::warn!("the lease {}/{LEASE} could not be renewed in time: leading no more", self.namespace);
+                self.note_renewal(None);
+                tracing::warn!(
+                    "the lease {}/{LEASE} could not be renewed in time: this process stops leading",
+                    self.namespace
+                );
                 self.publish(Leadership::Following { holder: None });
             }
             Some(_) => sleep_until(next).await,
-            // What is abandoned is taken at once, and not at the next look after it.
+            // An abandoned Lease is taken at once, and not at the next regular try.
             None => sleep_until(self.abandoned().map_or(next, |end| end.min(next))).await,
         }
     }
 
-    /// When the Lease of another counts as abandoned, unless it is renewed.
+    /// When the Lease of another process counts as abandoned, unless it is renewed.
     fn abandoned(&self) -> Option<Instant> {
         let end = self.seen.as_ref().filter(|seen| seen.holder().is_some())?.end(self.timing);
         (end > Instant::now()).then_some(end)
     }
 
-    /// Notes when the last renewal that was carried out began, or that there is none.
-    fn renew(&mut self, began: Option<Instant>) {
+    /// Notes when the last successful renewal began, or that this process does not lead.
+    fn note_renewal(&mut self, began: Option<Instant>) {
         self.renewed = began;
         self.term.send_replace(self.deadline());
     }
@@ -234,7 +238,7 @@ impl Leader {
         self.deadline().is_some_and(|deadline| now < deadline)
     }
 
-    /// Reads the Lease, and writes it where it is ours to write.
+    /// Reads the Lease, and writes it if this process may take or renew it.
     async fn attempt(&mut self) -> Result<(), LeaderError> {
         let begin = Instant::now();
         let found = self.read().await?;
@@ -243,7 +247,7 @@ impl Leader {
         let spec = match step(self.seen.as_ref(), &self.me, self.timing, now, Timestamp::now()) {
             Step::Write(spec) => spec,
             Step::Wait => {
-                self.renew(None);
+                self.note_renewal(None);
                 let holder = self.seen.as_ref().and_then(Seen::holder).map(Identity::of);
                 self.publish(Leadership::Following { holder });
                 self.publish_rival(now);
@@ -253,14 +257,14 @@ impl Leader {
         self.wrote = true;
         if let Some(lease) = self.write(found, spec).await? {
             self.seen = lease.spec.map(|spec| look(self.seen.take(), spec, Instant::now()));
-            self.renew(Some(begin));
+            self.note_renewal(Some(begin));
             self.publish(Leadership::Leading);
             self.publish_rival(now);
         }
         Ok(())
     }
 
-    /// Writes the Lease if it still is as it was `found`; `None` where it is not.
+    /// Writes the Lease if it is still as it was `found`; returns `None` if it is not.
     async fn write(&self, found: Option<Lease>, spec: LeaseSpec) -> Result<Option<Lease>, LeaderError> {
         let parameters = PostParams::default();
         let what = if found.is_some() { "updated" } else { "created" };
@@ -282,7 +286,7 @@ impl Leader {
         }
     }
 
-    /// Gives the Lease back, if it is ours.
+    /// Gives the Lease back, if this process holds it.
     async fn release(&mut self) {
         if !self.wrote {
             return;
@@ -298,7 +302,7 @@ impl Leader {
                 let now = MicroTime(Timestamp::now());
                 let spec = LeaseSpec {
                     holder_identity: Some(String::new()),
-                    // As client-go: whoever looks at the times alone takes it for expired.
+                    // As client-go does. A reader that checks only the times then takes the Lease for expired.
                     lease_duration_seconds: Some(1),
                     acquire_time: Some(now.clone()),
                     renew_time: Some(now),
@@ -310,9 +314,9 @@ impl Leader {
             }
         });
         match released.await {
-            Ok(Ok(())) => tracing::info!("gave the lease {}/{LEASE} back", self.namespace),
+            Ok(Ok(())) => tracing::info!("released the lease {}/{LEASE}", self.namespace),
             Ok(Err(error)) => tracing::warn!(%error, "leader election: the next leader has to wait"),
-            Err(_) => tracing::warn!("the lease {}/{LEASE} could not be given back in time", self.namespace),
+            Err(_) => tracing::warn!("the lease {}/{LEASE} could not be released in time", self.namespace),
         }
     }
 
@@ -356,9 +360,9 @@ impl Leader {
     }
 }
 
-/// Whether somebody else was faster: changed it, made it, or deleted it.
+/// Whether another process was faster, and changed, created or deleted the Lease.
 fn raced(error: &KubeError) -> bool {
-    // A missing namespace answers 404 as well, but names something else.
+    // A missing namespace also answers 404, but names another object.
     let lease_gone = |status: &kube::core::Status| {
         status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == LEASE)
     };

@@ -1,4 +1,4 @@
-//! What is done about a Lease, given what was seen of it: no clock, no requests.
+//! Decides what to do about a Lease, from what was seen of it. Reads no clock and sends no requests.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::identity::Identity;
 
-/// How long things take.
+/// The durations of a leader election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     pub(crate) lease: Duration,
@@ -18,7 +18,7 @@ pub struct Timing {
     pub(crate) retry: Duration,
 }
 
-/// Times with which two could lead.
+/// Durations with which two processes could lead at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "a lease of {lease:?} can't be kept with a renew deadline of {deadline:?} and a try every {retry:?}: \
@@ -31,11 +31,11 @@ pub struct TimingError {
 }
 
 impl Timing {
-    /// `lease`: for how long the Lease is taken; `deadline`: how long after the last renewal the leader
-    /// is one; `retry`: how often it is renewed, and looked at.
+    /// Checks the durations. `lease` is how long the Lease is taken for, `deadline` how long after its last renewal a
+    /// process still leads, and `retry` how often the Lease is read and renewed.
     ///
     /// # Errors
-    /// [`TimingError`] where they do not get shorter one after the other.
+    /// [`TimingError`] unless `lease` > `deadline` > `retry` > 0.
     pub fn new(lease: Duration, deadline: Duration, retry: Duration) -> Result<Self, TimingError> {
         if lease > deadline && deadline > retry && !retry.is_zero() {
             Ok(Self { lease, deadline, retry })
@@ -44,12 +44,13 @@ impl Timing {
         }
     }
 
-    /// One request may not use up the time in which it could be repeated.
+    /// How long a request may take: short enough to repeat it before the deadline.
     pub(crate) fn request(self) -> Duration {
         self.deadline / 2
     }
 
-    /// What stands in the Lease: whole seconds, and never less than we keep to.
+    /// The duration that is written to the Lease: in whole seconds, rounded up, so that it is never shorter than
+    /// ours.
     fn seconds(self) -> i32 {
         let seconds = self.lease.as_secs() + u64::from(self.lease.subsec_nanos() > 0);
         i32::try_from(seconds).unwrap_or(i32::MAX)
@@ -57,18 +58,18 @@ impl Timing {
 }
 
 impl Default for Timing {
-    /// 15 s, 10 s and 2 s, as Kubernetes' own controllers.
+    /// 15 s, 10 s and 2 s, as in Kubernetes' own controllers.
     fn default() -> Self {
         Self { lease: Duration::from_secs(15), deadline: Duration::from_secs(10), retry: Duration::from_secs(2) }
     }
 }
 
-/// A Lease, and since when it has been seen as it is.
+/// A Lease, and since when this process has seen it unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Seen {
     pub(crate) spec: LeaseSpec,
     pub(crate) since: Instant,
-    /// Whether it was another before: then its holder lives.
+    /// Whether it was seen to change, which proves that its holder is alive.
     pub(crate) changed: bool,
 }
 
@@ -77,7 +78,7 @@ impl Seen {
         self.spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())
     }
 
-    /// When it ends, if nobody renews it.
+    /// When the Lease ends, if nobody renews it.
     pub(crate) fn end(&self, timing: Timing) -> Instant {
         let seconds = self.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         self.since + seconds.map_or(timing.lease, Duration::from_secs)
@@ -87,13 +88,13 @@ impl Seen {
 /// What to do about a Lease.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
-    /// Somebody else has it.
+    /// Another process holds the Lease.
     Wait,
-    /// It is ours to renew, or nobody's: write this.
+    /// This process holds the Lease, or may take it: write this spec.
     Write(LeaseSpec),
 }
 
-/// Adds what was read just now to what was seen before.
+/// Combines what was just read with what was seen before.
 pub(crate) fn look(before: Option<Seen>, spec: LeaseSpec, now: Instant) -> Seen {
     match before {
         Some(before) if before.spec == spec => before,
@@ -101,7 +102,8 @@ pub(crate) fn look(before: Option<Seen>, spec: LeaseSpec, now: Instant) -> Seen 
     }
 }
 
-/// Decides on what was seen; `None` is no Lease at all.
+/// Decides what to do about the Lease; `None` if there is none. `now` measures durations, `clock` is written to the
+/// Lease.
 pub(crate) fn step(seen: Option<&Seen>, me: &Identity, timing: Timing, now: Instant, clock: Timestamp) -> Step {
     let taken = |spec: LeaseSpec, transitions| {
         Step::Write(LeaseSpec {
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_about_a_lease() {
+    fn a_lease_is_written_only_if_free_own_or_expired() {
         const THEN: &str = "2026-01-01T00:00:00Z";
         const NOW: &str = "2026-01-01T00:01:00Z";
         let me = Identity::with("me", Role::Serve, 1);
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_as_old_as_it_was_seen_unchanged() {
+    fn the_age_of_a_lease_counts_from_when_it_was_seen_first() {
         let begin = Instant::now();
         let first = lease("other", Some(15), "2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z", 0);
         let renewed = lease("other", Some(15), "2026-01-01T00:00:00Z", "2026-01-01T00:00:02Z", 0);
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn times_with_which_two_could_lead_are_refused() {
+    fn durations_with_which_two_could_lead_are_refused() {
         let rows = [
             ("as Kubernetes has them", 15, 10, 2, true),
             ("a deadline as long as the lease", 15, 15, 2, false),

@@ -1,4 +1,4 @@
-//! Which Services are misplaced, and what is to be done about each.
+//! Finds out whether a Service is misplaced, and whether it moves.
 
 use std::net::IpAddr;
 use std::sync::PoisonError;
@@ -21,85 +21,85 @@ use crate::placement::{Placement, Standing, Unasked, as_if_created, fits, unaske
 use crate::policy::module::ModuleError;
 use crate::policy::service_request::ServiceRequest;
 
-/// The annotation of a Service that says when it may move: `never`, or `now`.
+/// The annotation by which the author of a Service says when it may move: `never` or `now`.
 pub use clusterip_core::annotations::MOVE_ANNOTATION;
 
-/// What may be moved beside what can't be reached anyway.
+/// Which misplaced Services may be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowed {
-    /// Any at all, but for those that an administrator asks for.
+    /// Whether any are moved. If not, only those move that an administrator asks for.
     pub any: bool,
-    /// Services with ready endpoints that work where they are.
+    /// Whether Services move that have ready endpoints which can be reached at their present address.
     pub ready: bool,
-    /// Services of type `LoadBalancer`.
+    /// Whether Services of type `LoadBalancer` move.
     pub load_balancers: bool,
 }
 
-/// What a look at a Service tells.
+/// The result of [`look`].
 pub enum Finding {
-    /// It is where it belongs, or none of our business.
+    /// The Service is in place, or is ignored.
     InPlace,
-    /// No pool is for it, and its address lies in some.
+    /// No pool is for the Service, but its address lies in a pool.
     Squats {
-        /// Which.
+        /// The pools that its addresses lie in.
         pools: Vec<String>,
     },
-    /// It looks as if a move of it has begun. Only a record tells whether that is so.
+    /// The Service looks as if its move had begun and not ended. Only a record tells whether that is so.
     HalfMoved,
-    /// It belongs elsewhere.
+    /// The Service belongs elsewhere.
     Misplaced(Box<Misplaced>),
 }
 
 /// A Service that belongs elsewhere.
 pub struct Misplaced {
-    /// Its namespace.
+    /// The namespace of the Service.
     pub namespace: String,
-    /// Its name.
+    /// The name of the Service.
     pub name: String,
-    /// Its UID.
+    /// The UID of the Service.
     pub uid: String,
-    /// Its addresses.
+    /// The present addresses, primary first.
     pub from: Vec<IpAddr>,
-    /// The pools that they lie in; none for an address outside of all pools.
+    /// The pools that the addresses lie in; empty for addresses outside of all pools.
     pub lies_in: Vec<String>,
-    /// The pool that it belongs to.
+    /// The pool that the Service belongs to.
     pub pool: String,
-    /// Why: the evidence in words.
+    /// Why the Service belongs there: the evidence, as text.
     pub evidence: String,
-    /// Who asked for the move, if anybody did.
+    /// Who asked for the move.
     pub asked_by: AskedBy,
-    /// Whether it moves, or why not.
+    /// Whether the Service moves, or why not.
     pub verdict: Verdict,
 }
 
 /// Who asked for a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskedBy {
-    /// Nobody did: the controller found out.
+    /// Nobody asked: the controller found the Service.
     Nobody,
-    /// The author of the Service, by the annotation [`MOVE_ANNOTATION`]. It skips what protects the Service itself:
-    /// its cooldown, and its ready endpoints.
+    /// The author of the Service, by the annotation [`MOVE_ANNOTATION`]. The move skips what protects the Service
+    /// itself: its cooldown, and its ready endpoints.
     Author,
-    /// An administrator, by a [`Request`] or by `clusterip move`. It skips every brake, too.
+    /// An administrator, by a [`Request`] or by `clusterip move`. The move skips every brake, too.
     Administrator,
 }
 
 /// What is done about a misplaced Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It moves, once [`hold_targets`] holds addresses for it.
+    /// The Service moves, once [`hold_targets`] holds addresses for it.
     Move,
-    /// It stays.
+    /// The Service stays.
     Report {
-        /// The reason.
+        /// The reason, as the metric has it.
         reason: Reason,
-        /// More about it.
+        /// The reason in full, for messages.
         detail: String,
     },
 }
 
 impl Misplaced {
-    /// Why it moves, for Events and logs.
+    /// Why the Service moves, for Events and logs.
     pub fn why(&self) -> String {
         let from =
             if self.lies_in.is_empty() { "no pool".to_owned() } else { format!("pool {}", self.lies_in.join(", ")) };
@@ -107,10 +107,10 @@ impl Misplaced {
     }
 }
 
-/// Looks at a Service as the stores show it. `request` is what an administrator asks for it. No address is held.
+/// Looks at a Service as the stores show it. `request` is an administrator's request to move it. Holds no address.
 ///
 /// # Errors
-/// Where the policy does not answer.
+/// [`ModuleError`] if the policy does not answer.
 pub fn look(
     evaluator: &Evaluator,
     service: &Value,
@@ -172,7 +172,8 @@ pub fn look(
     })))
 }
 
-/// Why a Service that the control plane calls stays; nothing for others, and where an administrator asks for it.
+/// Why a Service that the control plane calls stays. `None` for other Services, and if the administrator's request
+/// moves it anyway.
 fn control_plane(evaluator: &Evaluator, namespace: &str, name: &str, request: Option<&Request>) -> Option<String> {
     if request.is_some_and(|request| request.control_plane) {
         return None;
@@ -188,11 +189,11 @@ fn control_plane(evaluator: &Evaluator, namespace: &str, name: &str, request: Op
     }
 }
 
-/// Holds addresses for a Service that moves: all its addresses after the move, one that stays among them, and what
-/// holds them.
+/// Holds addresses for a Service that moves. Returns all its addresses after the move, including one that stays, and
+/// the evaluation that holds them.
 ///
 /// # Errors
-/// [`NoTarget`]
+/// [`NoTarget`] if there are no addresses for it.
 pub fn hold_targets(evaluator: &Evaluator, service: &Value) -> Result<(Vec<IpAddr>, Evaluation), NoTarget> {
     let evaluation = ask(evaluator, service, false).map_err(NoTarget::Unanswered)?;
     let new = evaluation.answer.mutated_object.as_ref().map(addresses);
@@ -205,7 +206,7 @@ pub fn hold_targets(evaluator: &Evaluator, service: &Value) -> Result<(Vec<IpAdd
 /// Why there are no addresses for a Service that is to move.
 #[derive(Debug, Error)]
 pub enum NoTarget {
-    /// Its pool has none that is free.
+    /// The pool has no free address. Contains the policy's reason.
     #[error("{0}")]
     Full(String),
     /// The policy does not answer.
@@ -213,7 +214,8 @@ pub enum NoTarget {
     Unanswered(ModuleError),
 }
 
-/// Whether the policy would let a Service have these addresses. `service` is as it was before its move.
+/// Whether the policy would give these addresses to a Service, which is given as it was before its move. `false` if
+/// the policy does not answer.
 pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) -> bool {
     let Ok(evaluation) = ask(evaluator, service, true) else { return false };
     pool_of(&evaluation).is_some_and(|pool| addresses.iter().all(|address| fits(pool, *address)))
@@ -222,7 +224,7 @@ pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) ->
 /// Asks the policy about a Service as it would be written, with all its addresses.
 ///
 /// # Errors
-/// Why the policy refuses it.
+/// The reason, if the policy refuses the Service or does not answer.
 pub fn judge(evaluator: &Evaluator, service: &Value) -> Result<(), String> {
     let uid = text(service, &["metadata", "uid"]);
     let request = ServiceRequest { uid, username: "clusterip", object: service, old: None, dry_run: true }.to_value();
@@ -235,7 +237,7 @@ pub fn judge(evaluator: &Evaluator, service: &Value) -> Result<(), String> {
     }
 }
 
-/// Asks the policy; a look holds nothing.
+/// Asks the policy. With `look`, no address is held.
 fn ask(evaluator: &Evaluator, service: &Value, look: bool) -> Result<Evaluation, ModuleError> {
     let owner = Owner::new(namespace(service), name(service), "");
     let subject = Subject { owner, own: addresses(service), dry_run: look };
@@ -246,7 +248,7 @@ fn pool_of(evaluation: &Evaluation) -> Option<&Pool> {
     evaluation.settings.settings.pool(&evaluation.answer.audit()?.pool?)
 }
 
-/// A Service as it was before its recorded move began, with the selector that it has now.
+/// The Service as it was before its recorded move began, with its present selector.
 pub fn as_it_was(service: &Value, journal: &Journal) -> Value {
     let mut spec = journal.spec.clone();
     if let Some(selector) = service.pointer("/spec/selector") {
@@ -257,7 +259,7 @@ pub fn as_it_was(service: &Value, journal: &Journal) -> Value {
     was
 }
 
-/// The addresses after a move: of each family the one that stays, or the new one.
+/// The addresses after a move: for each family the present address if it fits the pool, otherwise the new one.
 pub fn merge(pool: &Pool, from: &[IpAddr], new: &[IpAddr]) -> Vec<IpAddr> {
     let target = |address: &IpAddr| {
         let of_family = new.iter().find(|new| new.is_ipv4() == address.is_ipv4());

@@ -1,9 +1,9 @@
-//! What happens to Services that are there already: which of them are misplaced, and how they move.
+//! Finds misplaced Services of a cluster, and moves them to addresses of their pool.
 //!
-//! A move is [`mover`], which asks the API server; [`step`], which says what is next; [`journal`], what a move
-//! remembers; and [`records`], where the journals are kept. [`spec_merge`] and [`field_ownership`] put back what was
-//! there, and leave alone what others changed meanwhile. [`queue`] shares the places among the namespaces, and
-//! [`requests`] is what administrators ask for.
+//! A move consists of [`mover`], which calls the API server; [`step`], which decides the next step; [`journal`], the
+//! data that is needed to finish a move; and [`records`], which stores the journals. [`spec_merge`] and
+//! [`field_ownership`] restore the Service and keep what others changed meanwhile. [`queue`] shares the places among
+//! the namespaces, and [`requests`] holds what administrators ask for.
 
 pub mod affected;
 pub mod alternatives;

@@ -1,25 +1,25 @@
 //! Gives a Service another address without deleting it.
 //!
 //! # Expected flow
-//! A `ClusterIP` can't be changed, but a Service that has none may be given any: [`Mover::start`] makes
-//! the Service an `ExternalName` for some milliseconds, then gives it everything back, at the new address.
-//! Before that it writes a [record](super::records) of all that is needed to finish, into the server's namespace.
-//! [`super::step`] has the steps.
+//! A `ClusterIP` can't be changed, but a Service without one may be given any. [`Mover::start`] turns the Service
+//! into an `ExternalName` for some milliseconds, and then gives it everything back, at the new address. Before that
+//! it writes a [record](super::records) of all that is needed to finish into the server's namespace. [`super::step`]
+//! defines the steps.
 //!
 //! # Guarantees
-//! - The Service is never deleted, nor created: its UID, and whatever hangs on it, stays.
-//! - Nothing is changed where the API server refuses the first write, which is tried by a dry run.
-//! - It may be cut off anywhere. [`Mover::resume`] finishes, from the record; it may be called again, and does
-//!   nothing where nothing is left to do. Before it restores an address or an external address, it asks the policy.
-//! - Nothing is written to a Service without a record of its move, whatever stands on the Service.
-//! - What others change meanwhile stays changed. Each write says which version it was made of.
-//! - It ends: after [`Limits::total`] with an error, and the record left for [`Mover::resume`].
+//! - The Service is never deleted or created. Its UID stays, and so does everything that depends on it.
+//! - Nothing is changed if the API server refuses the first write, which is tried by a dry run.
+//! - A move may be cut off anywhere. [`Mover::resume`] finishes it from the record. It may be called again, and does
+//!   nothing if nothing is left to do. Before it restores an address or an external address, it asks the policy.
+//! - Nothing is written to a Service without a record of its move, whatever the Service itself says.
+//! - Changes that others make meanwhile are kept. Each write names the version that it was made from.
+//! - A move ends: after [`Limits::total`] with an error, and the record stays for [`Mover::resume`].
 //!
 //! # Caveats
-//! - Somebody else may take the old address, the new one, or a node port meanwhile: the next address that
-//!   [`Targets`] has is taken, else the old one, else the API server picks; a node port is waited for, and
-//!   then replaced. The [`Outcome`] tells.
-//! - JSON is sent as it came: a typed client would drop the fields that it does not know.
+//! - Another Service may take the old address, the new address or a node port meanwhile. Then the mover takes the
+//!   next address that [`Targets`] has, otherwise the old one, otherwise one that the API server picks. A node port
+//!   is waited for, and then replaced. The [`Outcome`] says so.
+//! - JSON is sent back as it came. A typed client would drop the fields that it does not know.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -43,89 +43,89 @@ use super::step::{self, Step};
 use crate::cluster::object::service_path;
 use crate::cluster::snapshot::addresses;
 
-/// A move that is to be made.
+/// A move to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// The Service's namespace.
+    /// The namespace of the Service.
     pub namespace: String,
-    /// Its name.
+    /// The name of the Service.
     pub name: String,
-    /// Its UID: another Service of that name is not meant.
+    /// The UID of the Service. Another Service of the same name is not moved.
     pub uid: String,
-    /// All addresses that it is to have, primary first, in its order of families. A family that stays has
+    /// All addresses that the Service is to have, primary first, in its order of families. A family that stays has
     /// its old address here.
     pub addresses: Vec<IpAddr>,
-    /// Why: for the Event and the log.
+    /// Why the Service moves, for the Event and the log.
     pub why: String,
-    /// Whether it is moved even if it is a load balancer, whose cloud controller may tear it down.
+    /// Whether to move a Service of type `LoadBalancer`, whose cloud controller may tear its load balancer down.
     pub load_balancers: bool,
 }
 
-/// A move that is not finished. Where it is recorded by now, [`Mover::resume`] finishes.
+/// A move that is not finished. If it is recorded by now, [`Mover::resume`] finishes it.
 #[derive(Debug, Error)]
 pub enum MoveError {
-    /// The Service can't be what it is said to be.
+    /// The object lacks a field that every Service has.
     #[error("{what} can't be moved: it has no {missing}")]
     Incomplete {
         /// The Service.
         what: String,
-        /// What it lacks.
+        /// The missing field.
         missing: &'static str,
     },
-    /// The order does not fit.
+    /// The ordered addresses do not have the address families of the Service.
     #[error(
         "{service} at {from} can't be moved to {to}: one address for each of its families is needed, in their order"
     )]
     Families {
         /// The Service.
         service: String,
-        /// Its addresses.
+        /// The present addresses.
         from: String,
-        /// Those that it should have.
+        /// The ordered addresses.
         to: String,
     },
-    /// The API server, or a policy, forbids a step.
+    /// The API server, or a policy, refused a step.
     #[error("{service} can't be moved: the step {step:?} was refused: {reason}{}", if *.untouched { "; nothing was changed" } else { "; it is tried again" })]
     Refused {
         /// The Service.
         service: String,
-        /// Which step.
+        /// The name of the step.
         step: &'static str,
-        /// What the API server says.
+        /// The message of the API server.
         reason: String,
-        /// Whether the Service is as it was.
+        /// Whether the Service is unchanged.
         untouched: bool,
     },
-    /// The API server did not answer, or not well, for too long.
+    /// The API server did not answer, or answered with errors, for too long.
     #[error("{service}: the step {step:?} was not finished within {} s: {reason}", .limit.as_secs_f32())]
     Unfinished {
         /// The Service.
         service: String,
-        /// Which step.
+        /// The name of the step.
         step: &'static str,
-        /// The last that went wrong.
+        /// The last error.
         reason: String,
-        /// How long it was tried.
+        /// The time limit of the move.
         limit: Duration,
     },
-    /// The record can't be read.
+    /// The record of the move can't be read.
     #[error("{service}: {reason}")]
     Record {
         /// The Service.
         service: String,
-        /// Why.
+        /// The error.
         reason: RecordError,
     },
 }
 
-/// How long a move may take.
+/// The time limits of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// One request.
+    /// The limit of one request.
     pub request: Duration,
-    /// The whole move, after which it is left to the next resumption.
+    /// The limit of the whole move. After that, the move is left to the next resumption.
     pub total: Duration,
-    /// How long a node port that somebody took is waited for, while the Service has no address.
+    /// How long a node port that is taken is waited for, while the Service has no address.
     pub ports: Duration,
 }
 
@@ -135,7 +135,7 @@ impl Default for Limits {
     }
 }
 
-/// For how many seconds after a move was recorded the status of a load balancer is put back.
+/// For how many seconds after a move was recorded the status of a load balancer is restored.
 const STATUS_LASTS: i64 = 120;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -149,26 +149,26 @@ pub struct Mover {
 }
 
 impl Mover {
-    /// A mover with the usual [`Limits`], which records its moves in the server's `namespace`.
+    /// A mover with the default [`Limits`], which records its moves in `namespace`, the server's namespace.
     pub fn new(client: Client, namespace: &str) -> Self {
         Self::with_limits(client, namespace, Limits::default())
     }
 
-    /// A mover with other limits.
+    /// A mover with the given limits.
     pub fn with_limits(client: Client, namespace: &str, limits: Limits) -> Self {
         let records = Records::new(client.clone(), namespace);
         Self { client, records, limits }
     }
 
-    /// The records of its moves.
+    /// The records of this mover's moves.
     pub fn records(&self) -> &Records {
         &self.records
     }
 
-    /// Moves a Service. One that is on the move already is finished instead, wherever that leads.
+    /// Moves a Service. If the Service is being moved already, that move is finished instead, wherever it leads.
     ///
     /// # Errors
-    /// [`MoveError`]
+    /// [`MoveError`] if the move is not finished.
     pub async fn start(&self, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
         let mut run = Run::new(self, &order.namespace, &order.name, &order.uid);
         match run.read("read").await? {
@@ -177,41 +177,41 @@ impl Mover {
         }
     }
 
-    /// As [`Self::start`], for a Service that was just read: `service` is all that the API server has of
-    /// it. Where it was changed since, the first write is refused, and it is read again.
+    /// As [`Self::start`], for a Service that was just read. `service` is the whole object of the API server. If the
+    /// Service was changed since, the first write is refused, and the Service is read again.
     ///
     /// # Errors
-    /// [`MoveError`]
+    /// [`MoveError`] if the move is not finished.
     pub async fn start_from(&self, service: Value, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
         let mut run = Run::new(self, &order.namespace, &order.name, &order.uid);
-        match run.own(service) {
+        match run.same_service(service) {
             Some(service) => run.begin(service, order, targets).await,
             None => Ok(Outcome::Unmoved(Unmoved::Gone)),
         }
     }
 
-    /// Finishes a recorded move, wherever it was cut off, and deletes its record.
+    /// Finishes a recorded move from wherever it was cut off, and deletes its record.
     ///
     /// # Errors
-    /// [`MoveError`]; it may be called again.
+    /// [`MoveError`] if the move is not finished; then it may be called again.
     pub async fn resume(&self, journal: &Journal, targets: &dyn Targets) -> Result<Outcome, MoveError> {
         let mut run = Run::new(self, &journal.namespace, &journal.name, &journal.uid);
         match run.read("read").await? {
             Some(service) => run.finish(service, journal, targets).await,
-            None => run.gone().await,
+            None => run.end_gone().await,
         }
     }
 }
 
-/// What has become of an attempt to place the Service.
+/// The result of an attempt to place the Service.
 enum Placing {
-    /// It is placed, as this says.
+    /// The Service is placed. Contains the Service as the API server stored it.
     Done(Value),
-    /// There is another attempt to make.
+    /// The attempt was refused, and there is another one to make.
     Again,
 }
 
-/// One go at a move.
+/// One run of a move, from reading the Service to its outcome.
 struct Run<'m> {
     mover: &'m Mover,
     namespace: &'m str,
@@ -219,15 +219,15 @@ struct Run<'m> {
     uid: &'m str,
     since: Instant,
     pause: Duration,
-    /// What this run itself has ordered; none in a run that finishes what another has begun.
+    /// The addresses that this run has ordered; `None` in a run that finishes what another one began.
     ordered: Option<Vec<IpAddr>>,
     refused: Vec<IpAddr>,
     attempt: Option<Attempt>,
-    /// The journal that this run has recorded.
+    /// The journal that this run recorded.
     recorded: Option<Journal>,
-    /// Whether a release got no answer: it may still be carried out.
+    /// Whether a release got no answer. It may still be carried out.
     uncertain: bool,
-    /// Whether a record was to be written, and that got no answer.
+    /// Whether the creation of a record got no answer.
     unanswered: bool,
 }
 
@@ -257,11 +257,12 @@ impl<'m> Run<'m> {
         service_path(self.namespace, self.name)
     }
 
-    /// Begins a move of the Service that was read, and ends it.
+    /// Begins a move of the Service that was read, and finishes it.
     async fn begin(&mut self, service: Value, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
         let ended = self.move_from(service, order, targets).await;
-        // A record that outlives its move may be replayed. But where the API server has not answered, a release may
-        // still arrive, which needs it: then the next move of the Service deletes it, or the next leader.
+        // A record that outlives its move could be replayed. But if the API server did not answer a release, the
+        // release may still be carried out and needs the record. Then the next move of the Service, or the next
+        // leader, deletes it.
         let may_be_recorded = self.recorded.is_some() || self.unanswered;
         if let (Ok(Outcome::Unmoved(_)), true, false) = (&ended, may_be_recorded, self.uncertain) {
             let _ = self.discard().await;
@@ -293,7 +294,7 @@ impl<'m> Run<'m> {
                 let (from, to) = (shown(&from), shown(&to));
                 return Err(MoveError::Families { service: self.label(), from, to });
             }
-            if let Some(taken) = self.taken(&from, &to).await? {
+            if let Some(taken) = self.first_taken(&from, &to).await? {
                 self.refused.push(taken);
                 match next_target(targets, &self.refused, &from).await {
                     Some(next) => to = next,
@@ -306,7 +307,7 @@ impl<'m> Run<'m> {
                 }
             }
             match self.read("read").await? {
-                // Somebody may have chosen its address since it was looked at.
+                // Somebody may have set its address by hand since the Service was looked at.
                 Some(now) if set_by_hand(&now) && !was_by_hand => return Ok(Outcome::Unmoved(Unmoved::SetByHand)),
                 Some(now) => service = now,
                 None => return Ok(Outcome::Unmoved(Unmoved::Gone)),
@@ -319,7 +320,7 @@ impl<'m> Run<'m> {
         let recorded = match self.recorded.take() {
             Some(journal) => Some(journal),
             None => {
-                // What another run has ordered is judged before it is restored.
+                // Addresses that another run ordered are checked by the policy before they are restored.
                 self.ordered = None;
                 self.record().await?
             }
@@ -330,7 +331,7 @@ impl<'m> Run<'m> {
         }
     }
 
-    /// Does what is left to do of a recorded move.
+    /// Carries out the steps that are left of a recorded move.
     async fn finish(
         &mut self,
         mut service: Value,
@@ -338,7 +339,7 @@ impl<'m> Run<'m> {
         targets: &dyn Targets,
     ) -> Result<Outcome, MoveError> {
         let mut reached = Outcome::Unmoved(Unmoved::NotMoving);
-        // Later the addresses may be those of another load balancer: the status is its controller's to write.
+        // Later the addresses may belong to another load balancer, and then only its controller may write the status.
         let age = Timestamp::now().as_second() - journal.recorded_at;
         let (mut skip_status, mut keep_owners) = (!(-STATUS_LASTS..=STATUS_LASTS).contains(&age), false);
         loop {
@@ -347,7 +348,7 @@ impl<'m> Run<'m> {
                 next = Step::Forget;
             }
             let (name, result) = match next {
-                // The record stays until a release that is on its way can't arrive any more.
+                // The record stays as long as a release that is on its way may still arrive.
                 Step::AtHome if step::may_still_begin(&service, journal) => {
                     return Ok(Outcome::Unmoved(Unmoved::NotBegun));
                 }
@@ -361,7 +362,7 @@ impl<'m> Run<'m> {
                     });
                 }
                 Step::Place => {
-                    // A user may take the Service out of the move: this is how the move has ended then.
+                    // A user may take the Service out of the move. Then the move has ended like this.
                     reached = self.ending(&service, journal);
                     match self.place(&service, journal, targets).await? {
                         Ok(Placing::Again) => continue,
@@ -381,7 +382,7 @@ impl<'m> Run<'m> {
                 Step::Forget => {
                     reached = self.ending(&service, journal);
                     let result = self.put("", &step::forgotten(&service, journal, keep_owners)).await;
-                    // Owners that the API server does not take are not worth a move that never ends.
+                    // If the API server rejects the restored owners, the present ones stay, so that the move ends.
                     if matches!(result, Err(Refusal::Refused(_))) && !keep_owners {
                         keep_owners = true;
                         continue;
@@ -398,20 +399,20 @@ impl<'m> Run<'m> {
                     self.wait(name, &refusal).await?;
                     match self.read(name).await? {
                         Some(service) => service,
-                        None => return self.gone().await,
+                        None => return self.end_gone().await,
                     }
                 }
             };
         }
     }
 
-    /// The Service is gone, and with it all that its record is good for.
-    async fn gone(&self) -> Result<Outcome, MoveError> {
+    /// Ends the move of a Service that is gone. Its record is useless, and is deleted.
+    async fn end_gone(&self) -> Result<Outcome, MoveError> {
         let _ = self.discard().await;
         Ok(Outcome::Unmoved(Unmoved::Gone))
     }
 
-    /// How the move ends with the Service as it is.
+    /// How the move ends if the Service stays as it is.
     fn ending(&self, service: &Value, journal: &Journal) -> Outcome {
         let (to, notes) = match &self.attempt {
             Some(attempt) => (attempt.addresses(), attempt.notes.as_slice()),
@@ -420,7 +421,7 @@ impl<'m> Run<'m> {
         step::ending(service, journal, to, notes)
     }
 
-    /// Gives the Service an address, or makes up another attempt where this one is refused.
+    /// Gives the Service an address, or prepares another attempt if this one is refused.
     async fn place(
         &mut self,
         service: &Value,
@@ -455,13 +456,13 @@ impl<'m> Run<'m> {
         tracing::debug!(service = %self.label(), %refusal, another, "placing was refused");
         Ok(match (another, refusal) {
             (true, _) => Ok(Placing::Again),
-            // Nothing else can be tried now. The move stays recorded, and is tried again later, ever more rarely.
+            // Nothing else can be tried now. The move stays recorded, and is tried again later, at growing intervals.
             (false, refusal @ Refusal::Refused(_)) => Err(refusal),
             (false, refusal) => Err(Refusal::Trouble(refusal.to_string())),
         })
     }
 
-    /// Releases the address; nothing where the Service was changed meanwhile, and must be read again.
+    /// Releases the address. Returns `None` if the Service was changed meanwhile and must be read again.
     async fn release(
         &mut self,
         service: &Value,
@@ -477,7 +478,7 @@ impl<'m> Run<'m> {
             }
             Err(refusal) => return self.unreleased(&refusal).await,
         }
-        if let Err(refusal) = self.keep(&journal).await {
+        if let Err(refusal) = self.record_journal(&journal).await {
             return self.unreleased(&refusal).await;
         }
         match self.put("", &body).await {
@@ -489,7 +490,7 @@ impl<'m> Run<'m> {
         }
     }
 
-    /// The release failed, or may have. The record of a move that will not begin is deleted.
+    /// Handles a release that failed, or may have failed. The record of a move that will not begin is deleted.
     async fn unreleased(&mut self, refusal: &Refusal) -> Result<Option<(Value, Journal)>, MoveError> {
         if matches!(refusal, Refusal::Refused(_)) && !self.uncertain && self.recorded.take().is_some() {
             let _ = self.discard().await;
@@ -498,9 +499,9 @@ impl<'m> Run<'m> {
         Ok(None)
     }
 
-    /// Records the journal, in place of what an earlier try of this run, or another run, has recorded of this
-    /// Service without beginning the move.
-    async fn keep(&mut self, journal: &Journal) -> Result<(), Refusal> {
+    /// Records the journal. Replaces a record that an earlier try of this run, or another run, wrote for this Service
+    /// without beginning the move.
+    async fn record_journal(&mut self, journal: &Journal) -> Result<(), Refusal> {
         let creation = || self.mover.records.creation(journal).map_err(Refusal::Refused);
         let mut kept = match &self.recorded {
             Some(recorded) => Some(recorded.clone()),
@@ -513,8 +514,8 @@ impl<'m> Run<'m> {
                 }
             },
         };
-        // An earlier request to release may still arrive as long as the Service is as it was. The record that it
-        // needs is as good as another. One of an older state of the Service is of no use any more.
+        // As long as the Service is unchanged, an earlier request to release may still arrive, and the record that it
+        // needs serves as well as a new one. A record of an older state of the Service is useless.
         if kept.as_ref().is_some_and(|kept| kept.resource_version != journal.resource_version) {
             self.discard().await.map_err(|error| Refusal::Trouble(error.to_string()))?;
             kept = None;
@@ -526,7 +527,7 @@ impl<'m> Run<'m> {
         Ok(())
     }
 
-    /// Deletes the record. One that stays is deleted by the next leader.
+    /// Deletes the record. If that fails, the next leader deletes it.
     async fn discard(&self) -> Result<(), RecordError> {
         let deleted = self.mover.records.delete(self.uid).await;
         deleted.inspect_err(|error| {
@@ -534,14 +535,14 @@ impl<'m> Run<'m> {
         })
     }
 
-    /// The recorded journal of this Service.
+    /// Reads the journal that is recorded for this Service.
     async fn record(&self) -> Result<Option<Journal>, MoveError> {
         let found = self.mover.records.get(self.uid).await;
         found.map_err(|reason| MoveError::Record { service: self.label(), reason })
     }
 
-    /// The first of the new addresses that somebody has.
-    async fn taken(&mut self, from: &[IpAddr], to: &[IpAddr]) -> Result<Option<IpAddr>, MoveError> {
+    /// The first of the new addresses that is allocated already.
+    async fn first_taken(&mut self, from: &[IpAddr], to: &[IpAddr]) -> Result<Option<IpAddr>, MoveError> {
         for address in to.iter().filter(|address| !from.contains(address)) {
             loop {
                 match self
@@ -549,7 +550,8 @@ impl<'m> Run<'m> {
                     .await
                 {
                     Ok(_) => return Ok(Some(*address)),
-                    // Also where there is no such API; the API server has the last word then.
+                    // This is also the answer if there is no such API. Then the API server decides when the address
+                    // is written.
                     Err(Refusal::Gone) => break,
                     Err(refusal) => self.wait("look up", &refusal).await?,
                 }
@@ -558,24 +560,24 @@ impl<'m> Run<'m> {
         Ok(None)
     }
 
-    /// The Service as it is stored; nothing where it is gone, or another has its name.
+    /// Reads the stored Service; `None` if it is gone, or if another Service has its name.
     async fn read(&mut self, step: &'static str) -> Result<Option<Value>, MoveError> {
         loop {
             match self.request(Method::GET, &self.path(), None).await {
-                Ok(service) => return Ok(self.own(service)),
+                Ok(service) => return Ok(self.same_service(service)),
                 Err(Refusal::Gone) => return Ok(None),
                 Err(refusal) => self.wait(step, &refusal).await?,
             }
         }
     }
 
-    /// The Service, unless it is another of its name.
-    fn own(&self, service: Value) -> Option<Value> {
+    /// The Service, unless it is another one of the same name.
+    fn same_service(&self, service: Value) -> Option<Value> {
         let uid = service.pointer("/metadata/uid").and_then(Value::as_str);
         (uid == Some(self.uid)).then_some(service)
     }
 
-    /// Waits before the next try, or gives up. What is refused is not tried again.
+    /// Waits before the next try. Gives up if the request was refused, or if the time is over.
     async fn wait(&mut self, step: &'static str, refusal: &Refusal) -> Result<(), MoveError> {
         let limit = self.mover.limits.total;
         let (service, reason) = (self.label(), refusal.to_string());

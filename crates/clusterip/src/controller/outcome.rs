@@ -3,50 +3,51 @@
 use std::fmt;
 use std::net::IpAddr;
 
-/// The largest Service that is moved, in bytes of JSON. Sixteen moves of one namespace fit into the memory of a server.
+/// The largest Service that is moved, in bytes of JSON. Sixteen moves of one namespace at once fit into the memory of
+/// a server.
 pub const LARGEST: usize = 256 << 10;
 
-/// How a move ended: the Service has an address, and nothing of ours is left on it.
+/// How a move ended. The Service has an address, and nothing of the move is left on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It has the address that was ordered, or the next that was free.
+    /// The Service has the addresses that were ordered, or the next ones that were free.
     Moved {
         /// The old addresses.
         from: Vec<IpAddr>,
-        /// The new ones.
+        /// The new addresses.
         to: Vec<IpAddr>,
-        /// Why it was ordered.
+        /// Why the move was ordered.
         why: String,
         /// What did not go as ordered.
         notes: Vec<String>,
     },
-    /// It has its old address, since no new one could be had.
+    /// The Service kept its old addresses, because no new ones were available.
     Kept {
         /// The old addresses.
         from: Vec<IpAddr>,
-        /// Why it was ordered.
+        /// Why the move was ordered.
         why: String,
-        /// What stood against it.
+        /// What prevented the move.
         notes: Vec<String>,
     },
-    /// Neither a new address nor the old one could be had: the API server picked.
+    /// Neither new addresses nor the old ones were available, so the API server picked some.
     Elsewhere {
         /// The old addresses.
         from: Vec<IpAddr>,
-        /// What the API server picked.
+        /// The addresses that the API server picked.
         to: Vec<IpAddr>,
-        /// Why it was ordered.
+        /// Why the move was ordered.
         why: String,
-        /// What stood against it.
+        /// What prevented the move.
         notes: Vec<String>,
     },
-    /// Somebody else changed the Service meanwhile so that the move was pointless.
+    /// Somebody changed the Service during the move, which made the move pointless.
     Overtaken {
         /// The old addresses.
         from: Vec<IpAddr>,
-        /// The addresses that it has now.
+        /// The addresses that the Service has now.
         now: Vec<IpAddr>,
-        /// Why it was ordered.
+        /// Why the move was ordered.
         why: String,
     },
     /// Nothing was written.
@@ -56,42 +57,42 @@ pub enum Outcome {
 /// Why nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unmoved {
-    /// There is no such Service, or another of the same name.
+    /// The Service does not exist, or another one has its name.
     Gone,
-    /// It is being deleted.
+    /// The Service is being deleted.
     BeingDeleted,
-    /// It wants no address.
+    /// The Service is headless.
     Headless,
-    /// It is an alias, without an address.
+    /// The Service is of type `ExternalName`, which has no address.
     ExternalName,
-    /// It is a load balancer, which is moved on request only.
+    /// The Service is of type `LoadBalancer`, which is moved on request only.
     LoadBalancer,
-    /// Its address was set by hand after the move was ordered.
+    /// The address was set by hand after the move was ordered.
     SetByHand,
-    /// It has no address, as the API server never leaves one.
+    /// The Service has no address. The API server never leaves a Service like that.
     WithoutAddress,
-    /// It has the addresses ordered.
+    /// The Service has the ordered addresses already.
     There,
-    /// No address to move to was free.
+    /// No target address was free.
     NoTarget {
-        /// Those that were tried.
+        /// The addresses that were tried.
         taken: Vec<IpAddr>,
     },
-    /// Nothing of a move is on it.
+    /// The Service shows no trace of a move.
     NotMoving,
-    /// It is so large that its move would take too much memory.
+    /// The Service is so large that its move would take too much memory.
     TooLarge {
-        /// Its size as JSON, in bytes.
+        /// The size as JSON, in bytes.
         bytes: usize,
     },
-    /// A move of it is recorded, and has not begun. Its first write got no answer, and may still arrive.
+    /// A move of the Service is recorded, but has not begun. Its first write got no answer, and may still arrive.
     NotBegun,
-    /// It looks as if on the move, and no move of it is recorded: it is left alone.
+    /// The Service looks half moved, but no move of it is recorded. It is left alone.
     NotRecorded,
 }
 
 impl Outcome {
-    /// The `reason` of an Event that tells of it.
+    /// The `reason` of the Event about this outcome.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Moved { .. } => "AddressMoved",
@@ -103,7 +104,8 @@ impl Outcome {
         }
     }
 
-    /// Whether somebody should look at it: not what was ordered, nor needless.
+    /// Whether somebody should look at the Service: the outcome is neither what was ordered, nor a move that was not
+    /// needed.
     pub fn is_warning(&self) -> bool {
         match self {
             Self::Moved { notes, .. } => !notes.is_empty(),
@@ -115,7 +117,7 @@ impl Outcome {
     }
 }
 
-/// Addresses as people read them.
+/// The addresses, separated by commas, or `none`.
 pub(super) fn shown(addresses: &[IpAddr]) -> String {
     match addresses {
         [] => "none".to_owned(),
@@ -158,9 +160,9 @@ impl fmt::Display for Unmoved {
             Self::SetByHand => f.write_str("its address was set by hand meanwhile"),
             Self::LoadBalancer => f.write_str("it is a load balancer, which is moved on request only"),
             Self::WithoutAddress => f.write_str("it has no address"),
-            Self::There => f.write_str("it has that address"),
+            Self::There => f.write_str("it has that address already"),
             Self::NoTarget { taken } => write!(f, "no address to move to is free; taken: {}", shown(taken)),
-            Self::NotMoving => f.write_str("nothing of a move is on it"),
+            Self::NotMoving => f.write_str("no move of it is under way"),
             Self::TooLarge { bytes } => {
                 write!(
                     f,

@@ -1,23 +1,23 @@
-//! Whether a Service's address was set by hand.
+//! Finds out whether a Service's address was set by hand.
 
 use serde_json::{Map, Value, json};
 
 use super::field_ownership::MANAGER;
 use crate::cluster::watched::Manager;
 
-/// The owner of one of these fields of `spec` chose an address.
+/// The fields of `spec` in `fieldsV1` whose owner has set the address.
 pub const OWNED: [&str; 2] = ["f:clusterIP", "f:clusterIPs"];
 
-/// Whether somebody chose this Service's address: he owns it in `metadata.managedFields`.
+/// Whether somebody set this Service's address by hand, and so owns it in `metadata.managedFields`.
 ///
-/// The API server computes those before mutating admission, so an address that a webhook or the
-/// allocator picked has no owner. A Service without managedFields tells nothing, and counts as set by
-/// hand; what a move that is not finished yet owns does not count.
+/// The API server computes those before mutating admission, so an address that a webhook or the allocator picked has
+/// no owner. A Service without managedFields shows nothing, and counts as set by hand. What an unfinished move owns
+/// does not count.
 pub fn set_by_hand(service: &Value) -> bool {
     chosen_by_hand(service).unwrap_or(true)
 }
 
-/// The same, where it is to be told what is not known: nothing for a Service without managedFields.
+/// As [`set_by_hand`], but `None` for a Service without managedFields, about which nothing is known.
 pub fn chosen_by_hand(service: &Value) -> Option<bool> {
     let entries = service.pointer("/metadata/managedFields").and_then(Value::as_array);
     let entries = entries.filter(|entries| !entries.is_empty())?;
@@ -29,8 +29,8 @@ pub fn chosen_by_hand(service: &Value) -> Option<bool> {
     )
 }
 
-/// Of `metadata.managedFields` what [`chosen_by_hand`] reads: an owner of an address, or that nobody owns it. There
-/// may be any number of owners, by server-side apply: one that is not the mover is enough.
+/// Reduces `metadata.managedFields` to what [`chosen_by_hand`] reads: one owner of an address, or an empty entry if
+/// nobody owns it. Server-side apply allows any number of owners; one that is not the mover is enough.
 pub fn of_address(managers: &[Manager]) -> Vec<Value> {
     let mut kept = Vec::new();
     let (own, others): (Vec<&Manager>, Vec<&Manager>) =

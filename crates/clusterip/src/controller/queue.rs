@@ -1,7 +1,7 @@
-//! Whose turn it is: Services wait in a queue for each namespace, and the namespaces take turns.
+//! Decides which Service comes next. Services wait in one queue for each namespace, and the namespaces take turns.
 //!
-//! A namespace can't keep others waiting, however many of its Services wait, and however long each takes: it has at
-//! most [`MOST_OF_NAMESPACE`] of the [`MOST`] places, and the places are given round robin.
+//! A namespace can't keep others waiting, however many of its Services wait, and however long each of them takes: it
+//! has at most [`MOST_OF_NAMESPACE`] of the [`MOST`] places, and the places are given round robin.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -10,10 +10,10 @@ use super::affected::Id;
 
 /// How many Services are looked at or moved at once.
 pub const MOST: usize = 64;
-/// How many of one namespace.
+/// How many Services of one namespace are looked at or moved at once.
 pub const MOST_OF_NAMESPACE: usize = 16;
 
-/// The queue.
+/// The Services that wait for a place, and those that have one.
 #[derive(Debug, Default)]
 pub struct FairQueue {
     waiting: BTreeMap<String, VecDeque<Id>>,
@@ -24,12 +24,12 @@ pub struct FairQueue {
     last: String,
 }
 
-/// Whether a Service that has a place is to get another one.
+/// Whether a Service that has a place was pushed again, and needs another turn.
 type Again = bool;
 
 impl FairQueue {
-    /// Lets a Service wait for its turn. One that waits already keeps its place in the queue; one that is at work
-    /// comes again once it is done.
+    /// Adds a Service to the queue. A Service that waits already keeps its place in the queue. A Service at work is
+    /// only marked, and [`Self::done`] tells of it.
     pub fn push(&mut self, id: Id) {
         if let Some(again) = self.running.get_mut(&id) {
             *again = true;
@@ -38,7 +38,7 @@ impl FairQueue {
         }
     }
 
-    /// The Service whose turn it is; none where no place is free, or no Service may take it.
+    /// Takes the next Service. Returns `None` if no place is free, or if no waiting Service may take one.
     pub fn take(&mut self) -> Option<Id> {
         if self.running.len() >= MOST {
             return None;
@@ -59,7 +59,7 @@ impl FairQueue {
         Some(id)
     }
 
-    /// Gives the place of a Service back, and tells whether the Service was pushed meanwhile.
+    /// Gives back the place of a Service. Returns whether the Service was pushed meanwhile.
     pub fn done(&mut self, id: &Id) -> bool {
         let Some(again) = self.running.remove(id) else { return false };
         if let Some(busy) = self.busy.get_mut(&id.0) {
@@ -71,7 +71,7 @@ impl FairQueue {
         again
     }
 
-    /// Forgets all that wait; those at work stay.
+    /// Removes the Services that wait. Services at work stay.
     pub fn clear(&mut self) {
         self.waiting.clear();
         self.queued.clear();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_leaves_places_to_others() {
+    fn a_namespace_takes_at_most_its_share_of_places() {
         let mut queue = FairQueue::default();
         (0..100).for_each(|number| queue.push(id("mallory", number)));
         assert_eq!(taken(&mut queue).len(), MOST_OF_NAMESPACE);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_all_places_are_taken() {
+    fn at_most_all_places_are_taken() {
         let mut queue = FairQueue::default();
         for namespace in 0..10 {
             (0..10).for_each(|number| queue.push(id(&format!("team-{namespace}"), number)));

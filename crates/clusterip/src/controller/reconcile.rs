@@ -1,4 +1,4 @@
-//! One Service: looked at, and moved where that is right.
+//! Reconciles one Service: looks at it, and moves it if it is misplaced and may move.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -31,40 +31,40 @@ use crate::cluster::snapshot::addresses;
 use crate::evaluator::{Evaluation, Evaluator};
 use crate::metrics::{Metrics, Misplaced as Reason, MoveResult};
 
-/// How soon a Service is looked at again whose move did not end, the first time; then twice as late each time …
+/// How soon a Service is looked at again after its move failed once. Each further failure doubles the pause.
 const UNFINISHED: Duration = Duration::from_secs(2);
-/// … up to this.
+/// The longest pause between two tries of a move that fails.
 const MOST_RARELY: Duration = Duration::from_secs(60);
-/// How long a request may still be carried out whose sender is gone: longer than an API server works on one.
+/// How long a request whose sender is gone may still be carried out: longer than an API server works on one.
 const RELEASE_ARRIVES: Duration = Duration::from_secs(90);
-/// How soon one is looked at again that has changed since the stores saw it.
+/// How soon a Service is looked at again that has changed since the stores saw it.
 const STALE: Duration = Duration::from_millis(200);
-/// How soon one is looked at again that can't move, for reasons that no change here tells of.
+/// How soon a Service is looked at again that can't move for reasons of which no watched change tells.
 const REPORTED: Duration = Duration::from_secs(60);
 
-/// How soon one is looked at again that waits for the replicas to agree on the settings.
+/// How soon a Service is looked at again that waits for the replicas to agree on the settings.
 const DISAGREEMENT: Duration = Duration::from_secs(1);
 
 /// When a Service is to be looked at again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// When something changes.
+    /// When something changes that affects the Service.
     Change,
-    /// After so long.
+    /// After this pause.
     After(Duration),
 }
 
-/// Why a Service with an address that somebody owns stays.
+/// The detail of a report that a Service stays because its address was set by hand.
 pub const BY_HAND: &str = "its address was set by hand: `metadata.managedFields` say so";
 
 /// Whether a misplaced Service may be moved.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Movable {
-    /// It may, as it was read.
+    /// The Service may be moved. Contains the Service as it was read.
     Yes(Box<Value>),
-    /// It is not any more what the stores showed.
+    /// The Service is not as the stores showed it.
     Changed,
-    /// Its address was set by hand.
+    /// The address of the Service was set by hand.
     SetByHand,
 }
 
@@ -78,54 +78,55 @@ pub struct Reconciler {
     requests: Requests,
     metrics: Arc<Metrics>,
     allowed: Allowed,
-    /// What the other replicas go by; none where there are no others.
+    /// The settings that all replicas use; `None` if this is the only replica.
     agreement: Option<watch::Receiver<Agreement>>,
     brakes: Mutex<Brakes>,
     found: Mutex<Found>,
-    /// Moves that another leader has left, by Service.
+    /// The moves that another leader left unfinished, by Service.
     left: Mutex<BTreeMap<Id, Left>>,
 }
 
-/// A move that another leader has left.
+/// A move that another leader left unfinished.
 #[derive(Clone)]
 struct Left {
     /// The UID of the Service, by which the record is found.
     uid: String,
-    /// When this process has read the record first.
+    /// When this process first listed the record.
     since: Instant,
 }
 
-/// What is left to do about a Service whose move another leader has left.
+/// What to do about a Service after [`Reconciler::finish_left`].
 enum AfterLeft {
-    /// The move has ended: the Service is looked at as any other.
+    /// The move has ended. The Service is reconciled as any other.
     Reconcile,
-    /// The move has not begun, but may still begin for so long. The Service is looked at as any other, and once more
-    /// after that time.
+    /// The move has not begun, but may still begin within this time. The Service is reconciled as any other, and once
+    /// more after that time.
     LookAgain(Duration),
-    /// The move could not be finished.
+    /// The move could not be finished. It is tried again.
     TryAgain(Next),
 }
 
-/// What is known of Services that are not where they belong.
+/// What is known of Services that are not in place.
 #[derive(Default)]
 struct Found {
-    /// Why each stays, and what was told of it.
+    /// Why each misplaced Service stays, and the text of its last report.
     misplaced: BTreeMap<Id, (Reason, String)>,
-    /// Those that no pool is for, with the pools that they lie in.
+    /// The Services that no pool is for, with the pools that they lie in.
     squatters: BTreeMap<Id, Vec<String>>,
-    /// How often the move of each has failed, one after the other.
+    /// The failed moves of each Service.
     failures: BTreeMap<Id, Failures>,
 }
 
-/// Moves of a Service that failed, one after the other.
+/// Consecutive failed moves of a Service.
 struct Failures {
     count: u32,
-    /// Before that, whatever its author writes, it is not tried again.
+    /// The move is not tried again before this time, whatever the author of the Service writes.
     until: Instant,
 }
 
 impl Reconciler {
-    /// Moves by these evaluations, as far as it is allowed. Moves are recorded in the server's `namespace`.
+    /// A reconciler that decides with `evaluator`, and moves what `allowed` allows. It records moves in `namespace`,
+    /// the server's namespace.
     pub fn new(evaluator: Evaluator, client: Client, namespace: &str, metrics: Arc<Metrics>, allowed: Allowed) -> Self {
         Self {
             mover: Mover::new(client.clone(), namespace),
@@ -142,8 +143,8 @@ impl Reconciler {
         }
     }
 
-    /// The same, which moves nothing as long as other replicas go by other settings: they would place what
-    /// is created meanwhile by those.
+    /// Makes the reconciler move nothing while other replicas use other settings: they would place Services that are
+    /// created meanwhile by those settings.
     pub fn agreeing(self, agreement: watch::Receiver<Agreement>) -> Self {
         Self { agreement: Some(agreement), ..self }
     }
@@ -153,12 +154,12 @@ impl Reconciler {
         self.agreement.as_ref().is_none_or(|agreement| agreement.borrow().is_on(&settings.hash))
     }
 
-    /// The evaluator.
+    /// The evaluator that decides where Services belong.
     pub fn evaluator(&self) -> &Evaluator {
         &self.evaluator
     }
 
-    /// What may be moved.
+    /// Which Services may be moved.
     pub fn allowed(&self) -> Allowed {
         self.allowed
     }
@@ -168,10 +169,11 @@ impl Reconciler {
         &self.requests
     }
 
-    /// Reads which moves other leaders have left, and tells their Services: each is finished when it is reconciled.
+    /// Lists the moves that other leaders left unfinished, and returns their Services. Each move is finished when its
+    /// Service is reconciled.
     ///
     /// # Errors
-    /// [`RecordError`]
+    /// [`RecordError`] if the records can't be listed.
     pub async fn find_left_moves(&self) -> Result<Vec<Id>, RecordError> {
         let recorded = self.mover.records().list().await?;
         let since = Instant::now();
@@ -185,12 +187,12 @@ impl Reconciler {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The brakes.
+    /// The brakes, locked for the caller.
     pub fn brakes(&self) -> MutexGuard<'_, Brakes> {
         self.brakes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many Services without a pool lie in each.
+    /// How many Services that no pool is for lie in each pool.
     pub fn squatters(&self) -> BTreeMap<String, u64> {
         let mut count = BTreeMap::new();
         for pool in self.found().squatters.values().flatten() {
@@ -199,22 +201,22 @@ impl Reconciler {
         count
     }
 
-    /// Forgets who is misplaced: whoever leads next finds out by himself, and so does this process when it
-    /// leads again.
+    /// Forgets all findings. The next leader makes its own, and so does this process when it leads again.
     pub fn forget(&self) {
         let mut found = self.found();
         *found = Found::default();
         self.count(&found);
     }
 
-    /// The Services that would move if their pool had an address.
+    /// The Services that would move if their pool had a free address.
     pub fn waiting_for_addresses(&self) -> Vec<Id> {
         let found = self.found();
         let waiting = found.misplaced.iter().filter(|(_, (reason, _))| *reason == Reason::PoolFull);
         waiting.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Looks at a Service as the stores show it, and does what is right.
+    /// Finishes a move of the Service that another leader left. Then looks at the Service as the stores show it, and
+    /// moves or reports it.
     pub async fn reconcile(self: &Arc<Self>, id: &Id) -> Next {
         let left = self.left().get(id).cloned();
         let Some(left) = left else { return self.reconcile_stored(id).await };
@@ -228,22 +230,22 @@ impl Reconciler {
         }
     }
 
-    /// Finishes a move that another leader has left.
+    /// Finishes a move that another leader left unfinished.
     async fn finish_left(&self, id: &Id, left: &Left) -> AfterLeft {
-        if let Some(rest) = self.rest(id) {
+        if let Some(rest) = self.remaining_pause(id) {
             return AfterLeft::TryAgain(Next::After(rest));
         }
         let recorded = match self.mover.records().get(&left.uid).await {
             Ok(recorded) => recorded,
             Err(error) => {
-                tracing::warn!(namespace = id.0, name = id.1, %error, "whether a move is to be finished is not known");
+                tracing::warn!(namespace = id.0, name = id.1, %error, "the record of a move can't be read");
                 return AfterLeft::TryAgain(Next::After(UNFINISHED));
             }
         };
         if let Some(journal) = recorded {
             let ended = self.finish(&journal).await;
             if ended.is_err() {
-                return AfterLeft::TryAgain(self.after(id, &ended));
+                return AfterLeft::TryAgain(self.next_after(id, &ended));
             }
             if matches!(ended, Ok(Outcome::Unmoved(Unmoved::NotBegun))) {
                 let rest = RELEASE_ARRIVES.saturating_sub(left.since.elapsed());
@@ -251,7 +253,7 @@ impl Reconciler {
                     return AfterLeft::LookAgain(rest);
                 }
                 if let Err(error) = self.mover.records().delete(&journal.uid).await {
-                    tracing::warn!(namespace = id.0, name = id.1, %error, "the record of a move that never began stays");
+                    tracing::warn!(namespace = id.0, name = id.1, %error, "the record of a move that never began remains");
                 }
             }
         }
@@ -259,7 +261,7 @@ impl Reconciler {
         AfterLeft::Reconcile
     }
 
-    /// Looks at a Service as the stores show it, and does what is right.
+    /// Looks at a Service as the stores show it, and moves or reports it.
     async fn reconcile_stored(self: &Arc<Self>, id: &Id) -> Next {
         let Some(service) = self.stored(id) else {
             self.settled(id);
@@ -269,12 +271,12 @@ impl Reconciler {
         match self.look(id, service.clone()).await {
             Ok(Finding::InPlace) => {
                 self.settled(id);
-                self.heard(id, &service).await
+                self.answer_wish(id, &service).await
             }
             Ok(Finding::Squats { pools }) => {
                 self.settled(id);
                 self.found().squatters.insert(id.clone(), pools);
-                self.heard(id, &service).await
+                self.answer_wish(id, &service).await
             }
             Ok(Finding::HalfMoved) => {
                 let next = self.half_moved(id, &service).await;
@@ -290,10 +292,10 @@ impl Reconciler {
         }
     }
 
-    /// A Service looks half moved: its move is finished if it is recorded. Else it is left alone, since anybody who
-    /// may write the Service can make it look so.
+    /// Handles a Service that looks half moved. If its move is recorded, the move is finished. Otherwise the Service
+    /// is left alone, since anybody who may write the Service can make it look half moved.
     async fn half_moved(&self, id: &Id, service: &Value) -> Next {
-        if let Some(rest) = self.rest(id) {
+        if let Some(rest) = self.remaining_pause(id) {
             return Next::After(rest);
         }
         let live = match self.live(id).await {
@@ -309,7 +311,7 @@ impl Reconciler {
         match self.mover.records().get(text(&live, &["metadata", "uid"])).await {
             Ok(Some(journal)) => {
                 let ended = self.finish(&journal).await;
-                self.after(id, &ended)
+                self.next_after(id, &ended)
             }
             Ok(None) => {
                 let outcome = Outcome::Unmoved(Unmoved::NotRecorded);
@@ -322,7 +324,7 @@ impl Reconciler {
                 Next::Change
             }
             Err(error) => {
-                tracing::warn!(namespace = id.0, name = id.1, %error, "whether a move is to be finished is not known");
+                tracing::warn!(namespace = id.0, name = id.1, %error, "the record of a move can't be read");
                 Next::After(UNFINISHED)
             }
         }
@@ -339,13 +341,13 @@ impl Reconciler {
     }
 
     async fn misplaced(self: &Arc<Self>, id: &Id, service: &Value, misplaced: Misplaced) -> Next {
-        if let Some(rest) = self.rest(id).filter(|_| misplaced.asked_by != AskedBy::Administrator) {
+        if let Some(rest) = self.remaining_pause(id).filter(|_| misplaced.asked_by != AskedBy::Administrator) {
             return Next::After(rest);
         }
         let live = match self.movable(id, &misplaced).await {
             Ok(Movable::Yes(live)) => Ok(live),
             Ok(Movable::Changed) => return Next::After(STALE),
-            // Whatever else speaks against it: this one does not pass.
+            // This reason is reported before any other, because it does not pass by itself.
             Ok(Movable::SetByHand) => Err((Reason::ByHand, BY_HAND.to_owned())),
             Err(error) => {
                 tracing::warn!(namespace = id.0, name = id.1, error = words(&error), "the service can't be read");
@@ -353,47 +355,47 @@ impl Reconciler {
             }
         };
         let live = match (live, &misplaced.verdict) {
-            (Err((reason, detail)), _) => return self.stays(id, service, &misplaced, reason, &detail).await,
+            (Err((reason, detail)), _) => return self.report_stay(id, service, &misplaced, reason, &detail).await,
             (Ok(_), Verdict::Report { reason, detail }) => {
-                return self.stays(id, service, &misplaced, *reason, detail).await;
+                return self.report_stay(id, service, &misplaced, *reason, detail).await;
             }
             (Ok(live), Verdict::Move) => live,
         };
         let braked = self.brakes().take(id, misplaced.asked_by, Instant::now());
         if let Err(brake) = braked {
-            return self.brake(id, service, &misplaced, brake).await;
+            return self.report_brake(id, service, &misplaced, brake).await;
         }
-        // Only now addresses are held: what has to wait holds none.
+        // Addresses are held only now, so that a Service that has to wait holds none.
         let (to, evaluation) = match self.hold_targets(service.clone()).await {
             Ok(held) => held,
-            Err(detail) => return self.stays(id, service, &misplaced, Reason::PoolFull, &detail).await,
+            Err(detail) => return self.report_stay(id, service, &misplaced, Reason::PoolFull, &detail).await,
         };
         self.remember(id, Reason::Moving, &misplaced.why());
         let ended = self.carry_out(*live, &misplaced, to, evaluation).await;
-        let next = self.after(id, &ended);
-        self.heard(id, service).await;
+        let next = self.next_after(id, &ended);
+        self.answer_wish(id, service).await;
         next
     }
 
-    /// A misplaced Service stays where it is: that is reported, and the wish to move it was heard.
-    async fn stays(&self, id: &Id, service: &Value, misplaced: &Misplaced, reason: Reason, detail: &str) -> Next {
+    /// Reports that a misplaced Service stays where it is, and answers the wish to move it.
+    async fn report_stay(&self, id: &Id, service: &Value, misplaced: &Misplaced, reason: Reason, detail: &str) -> Next {
         self.report(id, misplaced, reason, detail).await;
-        self.heard(id, service).await;
+        self.answer_wish(id, service).await;
         Next::After(REPORTED)
     }
 
-    /// The journal of the Service with this UID, if a move of it is recorded.
+    /// The recorded journal for the Service with this UID; `None` if no move of it is recorded.
     ///
     /// # Errors
-    /// [`RecordError`]
+    /// [`RecordError`] if the record can't be read.
     pub async fn recorded(&self, uid: &str) -> Result<Option<Journal>, RecordError> {
         self.mover.records().get(uid).await
     }
 
-    /// Holds addresses for a Service that moves, and tells them.
+    /// Holds addresses for a Service that moves, and returns them with the evaluation that holds them.
     ///
     /// # Errors
-    /// Why there are none, in words.
+    /// Why there are no addresses, as text.
     pub async fn hold_targets(self: &Arc<Self>, service: Value) -> Result<(Vec<IpAddr>, Box<Evaluation>), String> {
         let this = Arc::clone(self);
         let hold = move || misplaced::hold_targets(&this.evaluator, &service);
@@ -401,10 +403,10 @@ impl Reconciler {
         held.map(|(to, evaluation)| (to, Box::new(evaluation))).map_err(|error: NoTarget| error.to_string())
     }
 
-    /// Whether a misplaced Service may be moved, as the API server has it now.
+    /// Reads a misplaced Service from the API server, and tells whether it may be moved.
     ///
     /// # Errors
-    /// Where it can't be read.
+    /// The error of the API server, if the Service can't be read.
     pub async fn movable(&self, id: &Id, misplaced: &Misplaced) -> Result<Movable, kube::Error> {
         Ok(match self.live(id).await? {
             Some(live) if text(&live, &["metadata", "uid"]) != misplaced.uid => Movable::Changed,
@@ -415,11 +417,11 @@ impl Reconciler {
         })
     }
 
-    /// Moves a misplaced Service to the addresses that `evaluation` holds, and tells of it. `live` is the
-    /// Service as [`Self::movable`] has read it.
+    /// Moves a misplaced Service to the addresses that `evaluation` holds, and reports the outcome. `live` is the
+    /// Service as [`Self::movable`] read it.
     ///
     /// # Errors
-    /// Where the move could not be ended; [`Self::finish`] does, later.
+    /// [`MoveError`] if the move is not finished. [`Self::finish`] finishes it later.
     pub async fn carry_out(
         &self,
         live: Value,
@@ -428,7 +430,7 @@ impl Reconciler {
         evaluation: Box<Evaluation>,
     ) -> Result<Outcome, MoveError> {
         evaluation.settle(&to);
-        // The old address is its way back, as long as the move lasts.
+        // The Service may have to go back to its old address as long as the move lasts.
         let owner = Owner::new(&misplaced.namespace, &misplaced.name, "");
         misplaced.from.iter().for_each(|address| self.evaluator.note_chosen_by_hand(*address, &owner));
         let targets = Alternatives::new(&self.evaluator, &live);
@@ -441,7 +443,8 @@ impl Reconciler {
             load_balancers: self.allowed.load_balancers,
         };
         let ended = self.mover.start_from(live, &order, &targets).await;
-        // What it has got stays held until it is seen; what it might have got after a failure, for a while.
+        // Addresses that the Service got stay held until the stores show them. After a failure all stay held for a
+        // while, because the Service might have got any of them.
         let unused: Vec<IpAddr> = match &ended {
             Ok(Outcome::Moved { to: got, .. }) => {
                 to.into_iter().chain(misplaced.from.clone()).filter(|address| !got.contains(address)).collect()
@@ -450,11 +453,11 @@ impl Reconciler {
             Err(_) => Vec::new(),
         };
         self.evaluator.ledger().release(&unused);
-        self.tell_end(&(misplaced.namespace.clone(), misplaced.name.clone()), &misplaced.uid, &ended).await;
+        self.report_outcome(&(misplaced.namespace.clone(), misplaced.name.clone()), &misplaced.uid, &ended).await;
         ended
     }
 
-    /// Finishes a recorded move, and tells of it.
+    /// Finishes a recorded move, and reports the outcome.
     ///
     /// # Errors
     /// As [`Self::carry_out`].
@@ -463,11 +466,11 @@ impl Reconciler {
         let live = self.live(&id).await.ok().flatten().unwrap_or_default();
         let targets = Alternatives::new(&self.evaluator, &misplaced::as_it_was(&live, journal));
         let ended = self.mover.resume(journal, &targets).await;
-        self.tell_end(&id, &journal.uid, &ended).await;
+        self.report_outcome(&id, &journal.uid, &ended).await;
         ended
     }
 
-    async fn tell_end(&self, id: &Id, uid: &str, ended: &Result<Outcome, MoveError>) {
+    async fn report_outcome(&self, id: &Id, uid: &str, ended: &Result<Outcome, MoveError>) {
         let (namespace, name) = (&id.0, &id.1);
         let outcome = match ended {
             Ok(outcome) => outcome,
@@ -479,7 +482,8 @@ impl Reconciler {
             }
         };
         if let Outcome::Unmoved(Unmoved::NotMoving | Unmoved::NotBegun | Unmoved::Gone) = outcome {
-            // The stores were behind: somebody finished it, or deleted it. That is no news to anybody.
+            // The stores were behind: the move was finished by somebody, or the Service deleted. That is not worth a
+            // report.
             return tracing::debug!(namespace, name, %outcome, "nothing to move");
         }
         self.metrics.moved(match outcome {
@@ -498,8 +502,8 @@ impl Reconciler {
         tell(&self.client, id, Told { uid, warning, reason, note: outcome.to_string() }).await;
     }
 
-    /// What is left to do after a move.
-    fn after(&self, id: &Id, ended: &Result<Outcome, MoveError>) -> Next {
+    /// When to look at a Service again after its move ended like this.
+    fn next_after(&self, id: &Id, ended: &Result<Outcome, MoveError>) -> Next {
         match ended {
             Ok(Outcome::Moved { .. } | Outcome::Unmoved(_)) => {
                 self.settled(id);
@@ -513,14 +517,14 @@ impl Reconciler {
                 self.after_failure(id);
                 Next::After(REPORTED)
             }
-            // It may have no address now: until it has one it is tried again, ever more rarely.
+            // The Service may have no address now, so the move is tried again until it ends, at growing intervals.
             Err(MoveError::Refused { .. }) => self.after_failure(id),
-            // The API server did not answer: that is not the Service's fault.
+            // The API server did not answer, which does not count as a failure of the Service.
             Err(_) => Next::After(UNFINISHED),
         }
     }
 
-    /// When a Service is looked at again whose move was refused once more.
+    /// Counts a refused move of a Service, and tells when to look at the Service again.
     fn after_failure(&self, id: &Id) -> Next {
         let mut found = self.found();
         let count = found.failures.get(id).map_or(1, |failures| failures.count.saturating_add(1));
@@ -529,14 +533,15 @@ impl Reconciler {
         Next::After(pause)
     }
 
-    /// How long the move of a Service is not tried again after it was refused.
-    fn rest(&self, id: &Id) -> Option<Duration> {
+    /// How long the move of a Service must still not be tried again after it was refused; `None` if that time is
+    /// over.
+    fn remaining_pause(&self, id: &Id) -> Option<Duration> {
         let until = self.found().failures.get(id)?.until;
         let rest = until.saturating_duration_since(Instant::now());
         (!rest.is_zero()).then_some(rest)
     }
 
-    async fn brake(&self, id: &Id, service: &Value, misplaced: &Misplaced, brake: Brake) -> Next {
+    async fn report_brake(&self, id: &Id, service: &Value, misplaced: &Misplaced, brake: Brake) -> Next {
         let (detail, next) = match brake {
             Brake::Rest { until } => {
                 return Next::After(until.saturating_duration_since(Instant::now()));
@@ -546,7 +551,7 @@ impl Reconciler {
                 ("many services were moved in the last minute: it waits for its turn", next)
             }
             Brake::Settings => {
-                self.heard(id, service).await;
+                self.answer_wish(id, service).await;
                 ("the settings changed for a large part of the cluster: it waits for `clusterip move`", Next::Change)
             }
         };
@@ -554,7 +559,7 @@ impl Reconciler {
         next
     }
 
-    /// Tells once of a Service that stays where it is.
+    /// Reports a Service that stays where it is. The same report is repeated only if somebody asked for the move.
     async fn report(&self, id: &Id, misplaced: &Misplaced, reason: Reason, detail: &str) {
         let text = format!("{}; it stays: {detail}", misplaced.why());
         if self.remember(id, reason, &text) || misplaced.asked_by != AskedBy::Nobody {
@@ -564,7 +569,7 @@ impl Reconciler {
         }
     }
 
-    /// Whether this is news.
+    /// Stores why a Service stays. Returns whether that is new.
     fn remember(&self, id: &Id, reason: Reason, text: &str) -> bool {
         let now = (reason, text.to_owned());
         let mut found = self.found();
@@ -574,7 +579,7 @@ impl Reconciler {
         before.is_none_or(|before| before != now)
     }
 
-    /// It is where it belongs, or gone.
+    /// Notes that a Service is in place, or gone.
     fn settled(&self, id: &Id) {
         self.brakes().settled(id);
         let mut found = self.found();
@@ -591,8 +596,8 @@ impl Reconciler {
         self.metrics.misplaced(&counts);
     }
 
-    /// What was asked of a Service is dealt with: the request is deleted, and the wish taken off the Service.
-    async fn heard(&self, id: &Id, service: &Value) -> Next {
+    /// Answers what was asked for a Service: deletes the request, and removes the annotation from the Service.
+    async fn answer_wish(&self, id: &Id, service: &Value) -> Next {
         self.answer_request(id).await;
         if text(service, &["metadata", "annotations", MOVE_ANNOTATION]) != "now" {
             return Next::Change;
@@ -609,7 +614,7 @@ impl Reconciler {
         let Ok(Ok(request)) = request else { return Next::Change };
         match self.client.request::<Value>(request).await {
             Ok(_) => Next::Change,
-            // Somebody else wrote it.
+            // Somebody else wrote the Service.
             Err(_) => Next::After(STALE),
         }
     }
@@ -618,7 +623,12 @@ impl Reconciler {
     async fn answer_request(&self, id: &Id) {
         let Some(request) = self.requests.forget(id) else { return };
         if let Err(error) = requests::withdraw(&self.client, &self.namespace, &request.uid).await {
-            tracing::warn!(namespace = id.0, name = id.1, error = words(&error), "a request was not deleted");
+            tracing::warn!(
+                namespace = id.0,
+                name = id.1,
+                error = words(&error),
+                "the request for a move was not deleted"
+            );
         }
     }
 
@@ -641,7 +651,7 @@ impl Reconciler {
     }
 }
 
-/// How soon a Service is looked at again whose move has failed so often, one time after the other.
+/// How soon a Service is looked at again after so many failed moves, one after the other.
 fn pause_after(failures: u32) -> Duration {
     let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
     UNFINISHED.saturating_mul(doubled).min(MOST_RARELY)
@@ -652,7 +662,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_again_and_again_is_tried_ever_more_rarely() {
+    fn failed_moves_are_retried_at_growing_intervals() {
         let rows = [(1, 2), (2, 4), (3, 8), (5, 32), (6, 60), (33, 60), (u32::MAX, 60)];
         for (failures, seconds) in rows {
             assert_eq!(pause_after(failures), Duration::from_secs(seconds), "after {failures} failures");

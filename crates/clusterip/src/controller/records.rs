@@ -1,14 +1,14 @@
-//! Where the journals of moves are kept: `ControllerRevision` objects in the server's namespace.
+//! Stores the journals of moves as `ControllerRevision` objects in the server's namespace.
 //!
-//! A journal on the Service itself could be forged, or replayed later, by anybody who may edit the Service; an
-//! authenticated one could still be replayed. In the server's namespace a tenant can neither read nor write it. A
-//! `ControllerRevision` is the API's own kind for the state of a controller: its `data` can't be changed once it
-//! is written, and a role that grants it grants nothing else of that namespace.
+//! A journal on the Service itself could be forged, or replayed later, by everybody who may edit the Service; an
+//! authenticated one could still be replayed. In the server's namespace, tenants can neither read nor write it. A
+//! `ControllerRevision` is the API's own kind for the state of a controller: its `data` can't be changed once it is
+//! written, and a role that grants access to it grants nothing else in that namespace.
 //!
 //! # Guarantees
-//! - The record is written before the first change of the Service, and deleted after the last one. So whatever a
-//!   move has left on a Service, a record tells how to finish it.
-//! - A record is found by the UID of its Service. It is of no use for another Service, or after its move.
+//! - A record is written before the first change of its Service, and deleted after the last one. So whatever a move
+//!   has left on a Service, a record tells how to finish it.
+//! - A record is found by the UID of its Service. It is useless for another Service, and after its move.
 
 use http::{Method, Request};
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -21,36 +21,36 @@ use super::affected::Id;
 use super::journal::Journal;
 use crate::cluster::failure::words;
 
-/// The label of every object that is written about a move; its value says what the object is.
+/// The label of every object that is written about a move. Its value says what the object is.
 pub const LABEL: &str = "clusterip-policy/move";
-/// The value of [`LABEL`] of a record.
+/// The value of [`LABEL`] on a record.
 pub const RECORD: &str = "record";
-/// The annotation of a record with namespace and name of its Service.
+/// The annotation of a record with the namespace and name of its Service, as `NAMESPACE/NAME`.
 const SERVICE: &str = "clusterip-policy/service";
-/// How the names of records begin; the UID of the Service follows.
+/// The beginning of the names of records. The UID of the Service follows.
 const PREFIX: &str = "clusterip-move-";
 /// How many records are listed at a time.
 const PAGE: u32 = 500;
 
-/// A record that can't be read.
+/// A record can't be read or deleted.
 #[derive(Debug, Error)]
 pub enum RecordError {
-    /// The API server refuses, or can't be reached.
+    /// The API server refuses the request, or can't be reached.
     #[error("the records of moves in namespace {namespace} can't be read: {reason}")]
     Request {
         /// The server's namespace.
         namespace: String,
-        /// What the API server says.
+        /// The message of the API server.
         reason: String,
     },
-    /// Its data is not a journal.
+    /// The data of the object is not a journal.
     #[error("controllerrevision {namespace}/{name} is not the record of a move: {reason}")]
     Malformed {
         /// The server's namespace.
         namespace: String,
         /// The name of the object.
         name: String,
-        /// What is wrong.
+        /// What is wrong with the data.
         reason: String,
     },
 }
@@ -63,25 +63,25 @@ pub struct Records {
 }
 
 impl Records {
-    /// The records in the server's namespace.
+    /// The records in `namespace`, the server's namespace.
     pub fn new(client: Client, namespace: &str) -> Self {
         Self { api: Api::namespaced(client, namespace), namespace: namespace.to_owned() }
     }
 
-    /// The journal of the Service with this UID; nothing where no move of it is recorded.
+    /// The journal for the Service with this UID; `None` if no move of it is recorded.
     ///
     /// # Errors
-    /// [`RecordError`]
+    /// [`RecordError`] if the record can't be read, or is not a journal for this UID.
     pub async fn get(&self, uid: &str) -> Result<Option<Journal>, RecordError> {
         let found = self.api.get_opt(&name(uid)).await.map_err(|error| self.request(&error))?;
         found.map(|found| self.journal(found)).transpose()
     }
 
-    /// The Services of all records, each with its UID, in the order of the names of the records. Journals are not
-    /// read: a Service may be large.
+    /// The Services of all records, each with its UID, ordered by the names of the records. The journals themselves
+    /// are not read, because a Service may be large.
     ///
     /// # Errors
-    /// [`RecordError::Request`]
+    /// [`RecordError::Request`] if the records can't be listed.
     pub async fn list(&self) -> Result<Vec<(Id, String)>, RecordError> {
         let mut page = ListParams::default().labels(&format!("{LABEL}={RECORD}")).limit(PAGE);
         let mut services = Vec::new();
@@ -104,7 +104,7 @@ impl Records {
     /// Deletes the record of the Service with this UID, if there is one.
     ///
     /// # Errors
-    /// [`RecordError::Request`]
+    /// [`RecordError::Request`] if the API server refuses the deletion, or can't be reached.
     pub async fn delete(&self, uid: &str) -> Result<(), RecordError> {
         let found = self.api.get_metadata_opt(&name(uid)).await.map_err(|error| self.request(&error))?;
         let Some(found) = found else { return Ok(()) };
@@ -121,7 +121,7 @@ impl Records {
     /// The request that creates a record.
     ///
     /// # Errors
-    /// Where the journal can't be written as JSON, or makes no HTTP request.
+    /// The reason, if the journal can't be written as JSON, or the HTTP request can't be built.
     pub fn creation(&self, journal: &Journal) -> Result<Request<Vec<u8>>, String> {
         let record = json!({
             "apiVersion": "apps/v1",

@@ -1,36 +1,37 @@
-//! What an answer of the API server means for a move.
+//! Interprets the API server's answers to the requests of a move.
 
 use std::net::IpAddr;
 
 /// Why a request was not carried out, or may not have been.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There is no such Service any more.
+    /// The Service does not exist any more.
     Gone,
-    /// Somebody has written it since it was read.
+    /// The object was written by somebody else since it was read.
     Conflict,
-    /// An address can't be had: somebody has it, or it is in no range.
+    /// An address is not available: it is allocated already, or in no range of the cluster.
     Address {
-        /// Which; nothing where the answer does not say so.
+        /// The address; `None` if the answer does not name it.
         which: Option<IpAddr>,
-        /// What the API server says.
+        /// The message of the API server.
         reason: String,
     },
-    /// A node port can't be had for now: somebody has it.
+    /// A node port is not available for now: it is allocated already.
     Port {
-        /// Which; nothing where the answer does not say so.
+        /// The port; `None` if the answer does not name it.
         which: Option<u64>,
-        /// What the API server says.
+        /// The message of the API server.
         reason: String,
     },
-    /// The request can't be carried out as it is.
+    /// The request can't be carried out as it is. Contains the message of the API server.
     Refused(String),
-    /// It can be tried again. Unless the API server has answered, it may have been carried out.
+    /// The request failed for now, and can be tried again. Unless the API server has answered, it may have been
+    /// carried out.
     Trouble(String),
 }
 
 impl Refusal {
-    /// Reads an error of a request for a Service.
+    /// Interprets the error of a request for a Service.
     pub fn of(error: &kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self::answer(status.code, &status.message),
@@ -38,7 +39,7 @@ impl Refusal {
         }
     }
 
-    /// Reads an answer. The API server has no codes for what is taken, only words.
+    /// Interprets an answer of the API server. It has no codes for addresses and ports that are taken, only messages.
     fn answer(code: u16, message: &str) -> Self {
         const ADDRESS: &str = "failed to allocate IP ";
         let reason = message.to_owned();
@@ -72,7 +73,7 @@ impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Gone => f.write_str("it is gone"),
-            Self::Conflict => f.write_str("it was changed by somebody else again and again"),
+            Self::Conflict => f.write_str("somebody else changed it at every try"),
             Self::Address { reason, .. } | Self::Port { reason, .. } => f.write_str(reason),
             Self::Refused(reason) | Self::Trouble(reason) => f.write_str(reason),
         }
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_says_what_is_taken() {
+    fn answers_are_classified_by_code_and_message() {
         let taken = "Service \"web\" is invalid: spec.clusterIPs: Invalid value: [\"172.21.1.62\",\"fd00:21::5\"]: failed to allocate IP fd00:21::5: provided IP is already allocated";
         let outside = "Service \"web\" is invalid: spec.clusterIPs: Invalid value: [\"10.1.1.1\",\"\"]: failed to allocate IP 10.1.1.1: the provided network does not match the current range";
         let port = "Service \"web\" is invalid: spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated";

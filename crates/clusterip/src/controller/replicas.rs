@@ -1,12 +1,13 @@
-//! Which replicas live, and whether all of them go by the same settings.
+//! Tells which replicas are alive, and whether all of them use the same settings.
 //!
-//! Each keeps a Lease of its own that says so, and renews it. After a change the settings reach one replica
-//! before the other: until all have them, what one places the other would find misplaced.
+//! Each replica keeps a Lease of its own with the hash of its settings, and renews it. After a change, the settings
+//! reach one replica before the other. Until all replicas have them, a Service that one replica places looks
+//! misplaced to another.
 //!
-//! # Promises
-//! - Nobody's clock is trusted: a replica counts as gone when this process has seen its Lease unchanged for
-//!   its whole duration. So one that was killed is waited for no longer than that.
-//! - A Lease that was left behind is removed by who leads, one of a replica that stops by itself.
+//! # Guarantees
+//! - No clock of another process is trusted. A replica counts as gone when this process has seen its Lease unchanged
+//!   for its whole duration, so a replica that was killed is waited for no longer than that.
+//! - A replica that stops removes its own Lease. The leader removes Leases that were left behind.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -34,32 +35,32 @@ use crate::metrics::Metrics;
 
 /// The value of the label of these Leases.
 pub const REPLICA: &str = "replica";
-/// How long a Lease counts after it was renewed last.
+/// How long a Lease is valid after its last renewal.
 const DURATION: Duration = Duration::from_secs(20);
-/// How often it is renewed.
+/// How often the Lease is renewed.
 const RENEWAL: Duration = Duration::from_secs(5);
 /// How long a renewal may take.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// How often it is looked for replicas that are gone.
+/// How often the other replicas are checked for Leases that have ended.
 const LOOK: Duration = Duration::from_secs(1);
 /// After how many times its duration a Lease that was left behind is removed.
 const LEFT_BEHIND: u32 = 3;
-/// How often a write is tried that meets another.
+/// How many times a write is tried if it conflicts with another.
 const TRIES: usize = 3;
 
-/// By which settings the live replicas go.
+/// Which settings the live replicas use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agreement {
-    /// The hash of the settings here; empty as long as the others are not known.
+    /// The hash of the settings of this replica; empty as long as the other replicas are not known.
     pub hash: String,
-    /// How many replicas have the same, this one included.
+    /// How many replicas use the same settings, including this one.
     pub same: usize,
-    /// Those that have others, in order.
+    /// The identities of the replicas that use other settings, sorted.
     pub others: Vec<String>,
 }
 
 impl Agreement {
-    /// Whether all live replicas go by these settings.
+    /// Whether all live replicas use the settings with this hash.
     pub fn is_on(&self, hash: &str) -> bool {
         self.hash == hash && self.others.is_empty()
     }
@@ -102,15 +103,15 @@ impl Other {
 /// What is known of the other replicas.
 #[derive(Default)]
 struct Others {
-    /// Whether they were listed.
+    /// Whether the replicas were listed.
     listed: bool,
     by_name: HashMap<String, Other>,
-    /// Those of the list that is under way.
+    /// The replicas of the list that is under way.
     listing: HashMap<String, Other>,
 }
 
 impl Others {
-    /// One that is as it was seen before is as old as it was.
+    /// Reads a Lease. If it is unchanged, its age still counts from when it was seen first.
     fn seen(&self, lease: &Lease, now: Instant) -> Other {
         let other = Other::of(lease, now);
         match self.by_name.get(&lease.name_any()) {
@@ -144,11 +145,12 @@ impl Others {
         Agreement { hash: hash.to_owned(), same: same.len() + 1, others }
     }
 
-    /// Names, UIDs and versions of those that were left behind. Each is told once in a while.
+    /// The names of the Leases that were left behind, with preconditions on their UIDs and versions. Each is returned
+    /// only once in a while.
     fn left_behind(&mut self, now: Instant) -> Vec<(String, Preconditions)> {
         let gone = self.by_name.iter_mut().filter(|(_, other)| other.is_left_behind(now));
         gone.map(|(name, other)| {
-            // Still dead, and not to be removed again before as long has passed.
+            // The replica still counts as gone, but its Lease is not removed again before two durations have passed.
             other.since = now.checked_sub(other.duration).unwrap_or(now);
             let only = Preconditions { uid: Some(other.uid.clone()), resource_version: Some(other.version.clone()) };
             (name.clone(), only)
@@ -157,7 +159,7 @@ impl Others {
     }
 }
 
-/// One of several replicas.
+/// This replica of the server, and what it knows of the others.
 pub struct Replicas {
     leases: Api<Lease>,
     name: String,
@@ -170,7 +172,7 @@ pub struct Replicas {
 }
 
 impl Replicas {
-    /// The replica `me` of those in `namespace`; nothing is asked yet.
+    /// The replica `me` among those in `namespace`. Sends no request yet.
     pub fn new(
         client: Client,
         namespace: &str,
@@ -190,13 +192,13 @@ impl Replicas {
         }
     }
 
-    /// Tells by which settings the replicas go, now and whenever that changes.
+    /// A receiver that tells which settings the replicas use, now and after each change.
     pub fn subscribe(&self) -> watch::Receiver<Agreement> {
         self.agreement.subscribe()
     }
 
-    /// Tells the others, and listens to them, until `shutdown`; then its Lease is removed. Where it `leads`,
-    /// Leases that were left behind are, too.
+    /// Keeps this replica's Lease and follows the Leases of the others until `shutdown`. Then it removes its own
+    /// Lease. While `leads` returns `true`, it also removes Leases that were left behind.
     pub async fn run(mut self, leads: impl Fn() -> bool, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         let config = watcher::Config::default().labels(&format!("{LABEL}={REPLICA}"));
@@ -205,7 +207,7 @@ impl Replicas {
         renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // Nobody may change the settings any more, and still everything else goes on.
+        // When the settings can't change any more, everything else still goes on.
         let mut followed = true;
         loop {
             tokio::select! {
@@ -258,7 +260,7 @@ impl Replicas {
             let leases = self.leases.clone();
             tokio::spawn(async move {
                 let params = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
-                // Where it is not carried out, it is tried again.
+                // A deletion that fails is tried again later.
                 if timeout(PATIENCE, leases.delete(&name, &params)).await.is_ok_and(|removed| removed.is_ok()) {
                     tracing::info!(lease = name, "the lease of a replica that is gone was removed");
                 }
@@ -272,7 +274,7 @@ impl Replicas {
             Ok(Err(error)) => words(&error),
             Err(_) => format!("no answer within {PATIENCE:?}"),
         };
-        // It may have been written all the same.
+        // The Lease may have been written nevertheless.
         self.version = None;
         tracing::warn!(lease = self.name, reason = failed, "the lease of this replica can't be renewed");
     }
@@ -294,7 +296,7 @@ impl Replicas {
                     self.version = lease.resource_version();
                     return Ok(());
                 }
-                // Written by a request that seemed to have failed, or removed by somebody.
+                // A request that seemed to fail has written the Lease, or somebody has removed it.
                 Err(KubeError::Api(status)) if matches!(status.code, 404 | 409) && tried < TRIES => {
                     let found = self.leases.get_opt(&self.name).await?;
                     self.version = found.and_then(|found| found.resource_version());
@@ -316,7 +318,7 @@ impl Replicas {
             spec: Some(LeaseSpec {
                 holder_identity: Some(self.me.to_string()),
                 lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
-                // For people: nobody's clock is trusted.
+                // For people only: no clock of another process is trusted.
                 renew_time: Some(MicroTime(Timestamp::now())),
                 ..LeaseSpec::default()
             }),
@@ -330,7 +332,7 @@ mod tests {
 
     const ME: &str = "clusterip-replica-me";
 
-    /// The Lease of a replica: its name, its version, the hash of its settings.
+    /// The Lease of a replica with this name, this version, and this hash of its settings.
     fn lease(name: &str, version: &str, hash: &str) -> Lease {
         Lease {
             metadata: ObjectMeta {
@@ -353,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn agreed_is_when_all_who_live_have_the_same_settings() {
+    fn replicas_agree_when_all_live_ones_have_the_same_settings() {
         let begin = Instant::now();
         let mut others = Others::default();
         assert!(!others.agreement("new", begin).is_on("new"), "not listed yet");
@@ -401,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_behind_is_removed_as_it_was_seen() {
+    fn leases_left_behind_are_removed_with_preconditions() {
         let begin = Instant::now();
         let mut others = Others::default();
         others.see(Event::Apply(lease("a", "7", "old")), ME, begin);

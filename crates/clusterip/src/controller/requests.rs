@@ -1,7 +1,7 @@
-//! What administrators ask a running server to move: `ControllerRevision` objects in the server's namespace.
+//! The moves that administrators request from a running server: `ControllerRevision` objects in its namespace.
 //!
-//! The annotation of a Service can be written by everybody who may edit the Service. So it can't lift a brake that
-//! protects others. A request can: it is written where the server keeps its records, and where tenants can't write.
+//! Everybody who may edit a Service can write its annotations, so an annotation can't lift a brake that protects
+//! others. A request can, because it is written where the server keeps its records, and where tenants can't write.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,10 +18,10 @@ use super::affected::Id;
 use super::records::LABEL;
 use crate::cluster::failure::words;
 
-/// The value of [`LABEL`] of a request.
+/// The value of [`LABEL`] on a request.
 const REQUEST: &str = "request";
 
-/// A move that an administrator asks for.
+/// An administrator's request to move a Service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
@@ -29,15 +29,15 @@ pub struct Request {
     pub namespace: String,
     /// The name of the Service.
     pub name: String,
-    /// The UID of the Service: no other Service of that name is meant.
+    /// The UID of the Service. Another Service of the same name is not moved.
     pub uid: String,
-    /// Whether it is moved even if the control plane calls it.
+    /// Whether to move the Service even if the control plane calls it.
     #[serde(default)]
     pub control_plane: bool,
 }
 
 impl Request {
-    /// Namespace and name of the Service.
+    /// The namespace and name of the Service.
     pub fn id(&self) -> Id {
         (self.namespace.clone(), self.name.clone())
     }
@@ -51,10 +51,10 @@ fn name(uid: &str) -> String {
     format!("clusterip-move-request-{uid}")
 }
 
-/// Asks the server of this namespace for a move. One that was asked for before is asked for anew.
+/// Requests a move from the server in `namespace`. A request that exists already is replaced.
 ///
 /// # Errors
-/// What the API server says.
+/// The error of the API server.
 pub async fn ask(client: &Client, namespace: &str, request: &Request) -> Result<(), KubeError> {
     let object = json!({
         "apiVersion": "apps/v1",
@@ -77,18 +77,18 @@ pub async fn ask(client: &Client, namespace: &str, request: &Request) -> Result<
     }
 }
 
-/// Whether a request has not been dealt with yet.
+/// Whether the server has not dealt with a request yet.
 ///
 /// # Errors
-/// What the API server says.
+/// The error of the API server.
 pub async fn is_open(client: &Client, namespace: &str, uid: &str) -> Result<bool, KubeError> {
     api(client, namespace).get_metadata_opt(&name(uid)).await.map(|found| found.is_some())
 }
 
-/// Deletes a request: it was dealt with, or nobody waits for it any more.
+/// Deletes a request that was dealt with, or that nobody waits for any more. Does nothing if it is gone.
 ///
 /// # Errors
-/// What the API server says.
+/// The error of the API server.
 pub async fn withdraw(client: &Client, namespace: &str, uid: &str) -> Result<(), KubeError> {
     match api(client, namespace).delete(&name(uid), &DeleteParams::default()).await {
         Err(KubeError::Api(status)) if status.code == 404 => Ok(()),
@@ -96,22 +96,22 @@ pub async fn withdraw(client: &Client, namespace: &str, uid: &str) -> Result<(),
     }
 }
 
-/// The open requests, as a server follows them. Cheap to clone: all clones share them.
+/// The open requests, as a server follows them. Cheap to clone: all clones share the requests.
 #[derive(Clone, Default)]
 pub struct Requests(Arc<Mutex<BTreeMap<Id, Request>>>);
 
 impl Requests {
-    /// The request for this Service.
+    /// The open request for the Service with this name and UID.
     pub fn of(&self, id: &Id, uid: &str) -> Option<Request> {
         self.lock().get(id).filter(|request| request.uid == uid).cloned()
     }
 
-    /// Forgets the request for this Service.
+    /// Removes the request for this Service, and returns it.
     pub fn forget(&self, id: &Id) -> Option<Request> {
         self.lock().remove(id)
     }
 
-    /// Follows the requests in this namespace, and tells the Service of each new one. It never ends by itself.
+    /// Follows the requests in `namespace`. The stream yields the Service of each new request, and never ends.
     pub fn follow(&self, client: &Client, namespace: &str) -> impl Stream<Item = Id> + use<> {
         let requests = watcher::Config::default().labels(&format!("{LABEL}={REQUEST}"));
         let watched = watcher(api(client, namespace), requests).default_backoff();
@@ -151,7 +151,7 @@ impl Requests {
     }
 }
 
-/// What a failed request for a request means, in words.
+/// Describes why the server can't be asked, with the permissions that are needed.
 pub fn refused(error: &KubeError, namespace: &str) -> String {
     format!(
         "the server in namespace {namespace} can't be asked: {}; it takes requests as controllerrevisions of that \

@@ -1,6 +1,6 @@
-//! Whether another server is at work that knows nothing of what is in flight here.
+//! Tells whether another server is at work that does not know which addresses are in flight here.
 //!
-//! The Lease of the leader tells, which every server would like to have: so it costs nothing to know.
+//! Every server tries to get the leader's Lease, so that Lease shows another server at no extra cost.
 
 use std::time::Duration;
 
@@ -9,23 +9,24 @@ use tokio::time::Instant;
 use super::identity::{Identity, Role};
 use super::lease::Seen;
 
-/// How often a Lease may be found unchanged before it is clear that nobody renews it.
+/// For how many renewals a Lease must stay unchanged until it is clear that nobody renews it.
 const MISSED: u32 = 3;
 
-/// Another server.
+/// Whether another server is at work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rival {
-    /// There may be one: a Lease was found, and it is not clear yet whether somebody renews it.
+    /// There may be one: it is not known yet whether somebody renews the Lease of this holder. `None` until the Lease
+    /// was read.
     Unclear(Option<Identity>),
-    /// There is none, or this is the one that leads.
+    /// There is no other server, or this one leads.
     None,
-    /// There is one: it was seen to renew the Lease.
+    /// There is another server: it was seen to renew the Lease.
     Lives(Identity),
 }
 
 impl Rival {
-    /// Tells it from the Lease, where it is renewed every `retry`. `clusterip move` hands out nothing
-    /// beside a server.
+    /// Decides from what was seen of the Lease, which its holder renews every `retry`. `clusterip move` is not a
+    /// rival, because it hands out nothing beside a server.
     pub(super) fn of(seen: Option<&Seen>, me: &Identity, retry: Duration, now: Instant) -> Self {
         let Some((seen, holder)) = seen.and_then(|seen| Some((seen, Identity::of(seen.holder()?)))) else {
             return Self::None;
@@ -41,7 +42,7 @@ impl Rival {
         }
     }
 
-    /// Why a server that keeps what is in flight in its own memory can't be ready, and what to do.
+    /// Why a server that keeps what is in flight in its own memory is not ready, and what to do; `None` if it is.
     pub fn problem(&self) -> Option<String> {
         match self {
             Self::None => None,
@@ -68,7 +69,7 @@ mod tests {
     const RETRY: Duration = Duration::from_secs(2);
 
     #[test]
-    fn a_rival_is_who_renews_the_lease() {
+    fn a_rival_is_a_server_that_renews_the_lease() {
         let me = Identity::with("me", Role::Serve, 1);
         let (server, mover) = (Identity::with("other", Role::Serve, 2), Identity::with("other", Role::Move, 3));
         let begin = Instant::now();
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_what_to_do() {
+    fn the_problem_says_what_to_do() {
         let server = Identity::with("other", Role::Serve, 2);
         assert_eq!(Rival::None.problem(), None);
         for rival in [Rival::Unclear(None), Rival::Unclear(Some(server.clone()))] {

@@ -1,4 +1,5 @@
-//! The controller's loop: what changed, whom that concerns, and one look at a time for each of them.
+//! The event loop of the controller. It takes changes, finds the Services that they affect, and reconciles each
+//! Service at most once at a time.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -28,39 +29,39 @@ use crate::cluster::object::{name, namespace, text};
 use crate::cluster::stores::Change;
 use crate::live_settings::LiveSettings;
 
-/// How soon a Service is looked at again after a look that broke off.
+/// How soon a Service is looked at again after its reconciliation panicked.
 const BROKEN_OFF: Duration = Duration::from_secs(60);
-/// How often it is tried to list the moves that were cut off, at the beginning of a term …
+/// How many times the controller tries to list the moves that were cut off, at the beginning of a term.
 const LIST_TRIES: usize = 3;
-/// … and the pause between the tries.
+/// The pause between these tries.
 const LIST_PAUSE: Duration = Duration::from_secs(1);
-/// How often it is tried to note which settings are carried out.
+/// How often the controller tries to record which settings are carried out.
 const APPROVAL: Duration = Duration::from_secs(10);
 
-/// Follows the cluster, and moves what is misplaced.
+/// Follows the cluster, and moves misplaced Services.
 pub struct Controller {
-    /// Looks at one Service.
+    /// Reconciles single Services.
     pub reconciler: Arc<Reconciler>,
-    /// What the stores tell.
+    /// The changes that the stores report.
     pub changes: mpsc::UnboundedReceiver<Change>,
     /// The settings in force.
     pub settings: watch::Receiver<Arc<LiveSettings>>,
-    /// Whether this process is the one to do so.
+    /// Whether this process leads. Only the leader moves Services.
     pub leadership: watch::Receiver<Leadership>,
-    /// Reaches the API server.
+    /// The client of the API server.
     pub client: Client,
-    /// Where the Lease is.
+    /// The namespace of the Lease.
     pub namespace: String,
 }
 
 impl Controller {
-    /// Works until `shutdown`; then what has begun is finished.
+    /// Runs until `shutdown`, then waits for the moves that have begun.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         let (queue, due) = queue::unbounded();
         let mut due = scheduler(due);
         let schedule = |id: Id, after: Duration| {
-            // The other end lives as long as this loop.
+            // The receiver lives as long as this loop.
             let _ = queue.unbounded_send(ScheduleRequest { message: id, run_at: Instant::now() + after });
         };
         let mut jobs: JoinSet<(Id, Next)> = JoinSet::new();
@@ -71,7 +72,7 @@ impl Controller {
         let mut approval = tokio::time::interval(APPROVAL);
         tokio::select! {
             () = &mut shutdown => return,
-            () = self.all_is_known() => {}
+            () = self.wait_until_known() => {}
         }
         self.leadership.mark_changed();
         loop {
@@ -85,7 +86,7 @@ impl Controller {
                         turns.clear();
                     }
                     if leads && !before {
-                        // What was found in another term may not be so any more.
+                        // The findings of another term may be outdated.
                         self.reconciler.forget();
                         tracing::info!("leading: misplaced services are moved");
                         // Services whose move was cut off come first: they may have no address.
@@ -93,8 +94,8 @@ impl Controller {
                             turns.push(id);
                         }
                         self.take_turns(&mut turns, &mut jobs);
-                        approved = self.settings_in_force(None).await;
-                        self.all().into_iter().for_each(|id| schedule(id, Duration::ZERO));
+                        approved = self.brake_for_settings(None).await;
+                        self.all_services().into_iter().for_each(|id| schedule(id, Duration::ZERO));
                     }
                 }
                 Ok(()) = self.settings.changed() => {
@@ -102,8 +103,8 @@ impl Controller {
                     self.reconciler.evaluator().stores().watch(&settings.settings);
                     self.reconciler.evaluator().stores().completed().await;
                     if leads {
-                        approved = self.settings_in_force(approved.take()).await;
-                        self.all().into_iter().for_each(|id| schedule(id, Duration::ZERO));
+                        approved = self.brake_for_settings(approved.take()).await;
+                        self.all_services().into_iter().for_each(|id| schedule(id, Duration::ZERO));
                     }
                 }
                 Some((id, next)) = joined(&mut jobs) => {
@@ -116,7 +117,7 @@ impl Controller {
                 }
                 Some(change) = self.changes.recv() => {
                     if leads {
-                        for id in self.concerned(&change) {
+                        for id in self.affected_services(&change) {
                             schedule(id, Duration::ZERO);
                         }
                     }
@@ -130,44 +131,45 @@ impl Controller {
                 _ = approval.tick(), if leads => approved = self.approve(approved.take()).await,
             }
         }
-        // A move that has begun ends.
+        // Moves that have begun are finished.
         while jobs.join_next().await.is_some() {}
     }
 
-    /// Begins with the Services whose turn it is.
+    /// Starts to reconcile the Services whose turn it is.
     fn take_turns(&self, turns: &mut FairQueue, jobs: &mut JoinSet<(Id, Next)>) {
         while let Some(id) = turns.take() {
             let reconciler = Arc::clone(&self.reconciler);
             jobs.spawn(async move {
-                // Whatever breaks off, the others go on, and this one comes again.
+                // A panic must not stop the other Services. This one is looked at again later.
                 let look = AssertUnwindSafe(reconciler.reconcile(&id)).catch_unwind().await;
                 (id, look.unwrap_or(Next::After(BROKEN_OFF)))
             });
         }
     }
 
-    /// Waits until the cluster is known, and which Services the control plane calls, as far as that can be found out.
-    async fn all_is_known(&self) {
+    /// Waits until the cluster is known, and until it is known which Services the control plane calls, or that this
+    /// can't be found out.
+    async fn wait_until_known(&self) {
         let stores = self.reconciler.evaluator().stores();
         stores.completed().await;
         stores.control_plane_services().settled().await;
     }
 
-    /// The Services whose moves other leaders have left. It is asked until the API server tells, since they may have
-    /// no address.
+    /// The Services whose moves other leaders left unfinished. They may have no address, so a failed list is tried
+    /// again a few times.
     async fn left_moves(&self) -> Vec<Id> {
         for _ in 0..LIST_TRIES {
             match self.reconciler.find_left_moves().await {
                 Ok(ids) => return ids,
-                Err(error) => tracing::warn!(%error, "moves that were cut off are not known"),
+                Err(error) => tracing::warn!(%error, "unfinished moves can't be listed"),
             }
             tokio::time::sleep(LIST_PAUSE).await;
         }
-        // What looks half moved is found all the same, by its marker.
+        // Services that look half moved are still found by their marker.
         Vec::new()
     }
 
-    fn concerned(&self, change: &Change) -> BTreeSet<Id> {
+    fn affected_services(&self, change: &Change) -> BTreeSet<Id> {
         let waiting = || self.reconciler.waiting_for_addresses();
         if change.kind.1 == "IPAddress" && change.after.is_none() {
             return waiting().into_iter().collect();
@@ -177,15 +179,15 @@ impl Controller {
             let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
             affected::by(&snapshot, change)
         };
-        // Where there is no IPAddress, Services alone tell which addresses are free again.
+        // Without IPAddress objects, only Services tell which addresses are free again.
         if !stores.have_ip_addresses() && affected::frees_an_address(change) {
             return affected.into_iter().chain(waiting()).collect();
         }
         affected
     }
 
-    /// All Services, those on the move first: they have no address.
-    fn all(&self) -> Vec<Id> {
+    /// All Services. Those that are being moved come first, because they have no address.
+    fn all_services(&self) -> Vec<Id> {
         let stores = self.reconciler.evaluator().stores();
         let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
         let moving = |service: &Value| text(service, &["spec", "externalName"]) == MOVING_NAME;
@@ -197,12 +199,13 @@ impl Controller {
         moving.into_iter().chain(others).collect()
     }
 
-    /// Sets the brake for settings that were not carried out yet. Gives back the hash of those that were.
-    async fn settings_in_force(&self, known: Option<String>) -> Option<String> {
+    /// Sets the brake for settings that were not carried out yet. Returns the hash of the settings that were carried
+    /// out.
+    async fn brake_for_settings(&self, known: Option<String>) -> Option<String> {
         let carried_out = match known {
             Some(known) => Some(known),
             None => approved::read(&self.client, &self.namespace).await.unwrap_or_else(|error| {
-                tracing::warn!(%error, "which settings were carried out last can't be read");
+                tracing::warn!(%error, "the hash of the settings that were carried out last can't be read");
                 None
             }),
         };
@@ -212,7 +215,7 @@ impl Controller {
             return carried_out;
         }
         let reconciler = Arc::clone(&self.reconciler);
-        let ids = self.all();
+        let ids = self.all_services();
         let survey = background::run_long(move || survey(&reconciler, &ids));
         let Ok((misplaced, managed)) = survey.await else { return carried_out };
         let count = misplaced.len();
@@ -226,10 +229,12 @@ impl Controller {
         self.approve(carried_out).await
     }
 
-    /// Notes the settings in force as carried out, unless Services wait for somebody to agree.
+    /// Records the settings in force as carried out, unless Services wait for consent. Returns the hash of the
+    /// settings that were carried out.
     async fn approve(&self, carried_out: Option<String>) -> Option<String> {
         let hash = self.reconciler.evaluator().settings().hash.clone();
-        // Where nothing is moved, nothing was carried out: whoever moves later has to look at all of it.
+        // If nothing is moved here, the settings were not carried out. A process that moves later has to survey all
+        // Services.
         let carries_out = self.reconciler.allowed().any && self.reconciler.brakes().waiting() == 0;
         if carried_out.as_ref() == Some(&hash) || !carries_out {
             return carried_out;
@@ -237,15 +242,15 @@ impl Controller {
         match approved::write(&self.client, &self.namespace, &hash).await {
             Ok(()) => Some(hash),
             Err(error) => {
-                tracing::warn!(%error, "which settings are carried out can't be noted");
+                tracing::warn!(%error, "the hash of the settings that are carried out can't be recorded");
                 carried_out
             }
         }
     }
 }
 
-/// The Services that would move, and how many there are that the policy is asked about. No address is held: creates
-/// go on meanwhile. So where a pool has fewer free addresses than Services would move to it, all of them count.
+/// The Services that would move, and how many Services were looked at. No address is held, because Services are
+/// created meanwhile. So if a pool has fewer free addresses than Services that would move to it, all of them count.
 fn survey(reconciler: &Reconciler, ids: &[Id]) -> (BTreeSet<Id>, usize) {
     let evaluator = reconciler.evaluator();
     let (mut misplaced, mut managed) = (BTreeSet::new(), 0);
@@ -258,7 +263,8 @@ fn survey(reconciler: &Reconciler, ids: &[Id]) -> (BTreeSet<Id>, usize) {
         let Some(service) = service else { continue };
         let Ok(finding) = misplaced::look(evaluator, &service, reconciler.allowed(), None) else { continue };
         managed += 1;
-        // One whose address was set by hand never moves: with some of them a tenant could make all others wait.
+        // A Service whose address was set by hand never moves. If it counted, a tenant could make all others wait
+        // with some of them.
         if let Finding::Misplaced(found) = finding
             && found.verdict == Verdict::Move
             && !set_by_hand(&service)
@@ -273,10 +279,10 @@ async fn joined(jobs: &mut JoinSet<(Id, Next)>) -> Option<(Id, Next)> {
     match jobs.join_next().await {
         Some(Ok(done)) => Some(done),
         Some(Err(error)) => {
-            tracing::error!(%error, "a look at a service ended badly");
+            tracing::error!(%error, "the reconciliation of a service failed");
             None
         }
-        // Nobody is at work: nothing to wait for, and nothing to tell.
+        // No Service is at work, so there is nothing to wait for.
         None => std::future::pending().await,
     }
 }

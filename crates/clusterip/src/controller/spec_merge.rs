@@ -1,11 +1,11 @@
-//! A Service's spec as it was before a move, with what others changed meanwhile.
+//! Restores a Service's spec as it was before a move, and keeps what others changed meanwhile.
 
 use serde_json::{Map, Value};
 
 type Fields = Map<String, Value>;
 
-/// Merges: what is `now` as the API server made it when the address was `released` becomes as it was
-/// in the `original`; what somebody else has changed since then stays as it is now.
+/// Merges three versions of a spec. A field that is `now` as the API server left it when the address was `released`
+/// becomes as it was in the `original`. A field that somebody has changed since then stays as it is now.
 pub fn merged(original: &Fields, released: &Fields, now: &Fields) -> Fields {
     let mut names: Vec<&String> = original.keys().chain(released.keys()).chain(now.keys()).collect();
     names.sort_unstable();
@@ -31,7 +31,7 @@ pub fn merged(original: &Fields, released: &Fields, now: &Fields) -> Fields {
     names.into_iter().filter_map(|name| Some((name.clone(), value(name)?))).collect()
 }
 
-/// The ports that there are now, each with what it has lost. A port is known by its protocol and number.
+/// The present ports, each with the fields that the release removed. A port is known by its protocol and number.
 fn ports(original: &[Value], released: &[Value], now: &[Value]) -> Vec<Value> {
     let same = |one: &Value, other: &Value| ["protocol", "port"].iter().all(|key| one.get(key) == other.get(key));
     let find = |ports: &[Value], port: &Value| {
@@ -51,7 +51,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_others_changed_stays_and_the_rest_comes_back() {
+    fn fields_changed_by_others_stay_and_the_rest_is_restored() {
         let original = json!({
             "type": "NodePort", "clusterIP": "172.21.0.7", "selector": {"app": "web"}, "externalTrafficPolicy": "Local",
             "ports": [{"protocol": "TCP", "port": 80, "nodePort": 30080}, {"protocol": "UDP", "port": 80, "nodePort": 30081}],

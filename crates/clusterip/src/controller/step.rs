@@ -1,10 +1,11 @@
-//! The steps of a move: what is next, given what is stored, and what is written then.
+//! The steps of a move: decides which step is next, and what it writes.
 //!
 //! ```text
 //!              release               place              restore the status       forget
 //!   at home ───────────▶ released ───────────▶ placed ───────────────────────▶ ──────────▶ at home
 //! ```
-//! The stored Service tells the state, and the journal what to write. Without a journal nothing is written.
+//! The stored Service shows the state of a move, and the journal says what to write. Without a journal, nothing is
+//! written.
 
 use std::net::IpAddr;
 
@@ -17,19 +18,19 @@ use super::outcome::{Outcome, Unmoved};
 use super::spec_merge;
 use crate::cluster::snapshot::addresses;
 
-/// The external name of a Service on the move: a name that never resolves (RFC 2606).
+/// The external name of a Service that is being moved. It never resolves (RFC 2606).
 pub const MOVING_NAME: &str = "moving.invalid";
 
-/// The step before which, or after which, a move may be cut off.
+/// The next step of a move. A move may be cut off before or after each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The Service has no address: give it one, as [`placed`] writes it.
     Place,
-    /// The API server has dropped the status of its load balancer: put it back, as [`with_status`] does.
+    /// The API server has dropped the status of the load balancer: restore it, as [`with_status`] does.
     RestoreStatus,
-    /// The Service has its address: take the marker off, and put the ownership back, as [`forgotten`] does.
+    /// The Service has its address: remove the marker and restore the field owners, as [`forgotten`] does.
     Forget,
-    /// Nothing of the move is on the Service.
+    /// The Service shows no trace of the move.
     AtHome,
 }
 
@@ -46,19 +47,19 @@ pub fn next(service: &Value, journal: &Journal) -> Step {
     }
 }
 
-/// Whether the Service was not written since its move was recorded: then the release may still be carried out.
+/// Whether the Service was not written since its move was recorded. Then the release may still be carried out.
 pub fn may_still_begin(service: &Value, journal: &Journal) -> bool {
     let version = service.pointer("/metadata/resourceVersion").and_then(Value::as_str);
     version == Some(journal.resource_version.as_str())
 }
 
-/// Whether a Service looks as a move leaves it that has begun and not ended. Anybody may have written that: only a
-/// record tells whether it is so.
+/// Whether a Service looks as if its move had begun and not ended. Anybody may have written that: only a record tells
+/// whether it is so.
 pub fn looks_half_moved(service: &Value) -> bool {
     is_marked(service) || text(service, "externalName") == Some(MOVING_NAME)
 }
 
-/// How the move of this journal ends, once nothing but forgetting is left. `to` is where it was placed last.
+/// How the move of this journal ends, once only [`Step::Forget`] is left. `to` are the addresses of the last attempt.
 pub fn ending(service: &Value, journal: &Journal, to: &[IpAddr], notes: &[String]) -> Outcome {
     let now = addresses(service);
     let Journal { from, why, .. } = journal.clone();
@@ -67,7 +68,7 @@ pub fn ending(service: &Value, journal: &Journal, to: &[IpAddr], notes: &[String
         () if now.is_empty() => Outcome::Overtaken { from, now, why },
         () if now == from => Outcome::Kept { from, why, notes },
         () if to.is_empty() => Outcome::Elsewhere { from, to: now, why, notes },
-        // A second address alone moves beside the first, which stays.
+        // If only the second address moves, the first is always the same, and so proves nothing.
         () if now == to || now.first() == to.first() && journal.way == Way::ExternalName => {
             Outcome::Moved { from, to: now, why, notes }
         }
@@ -75,7 +76,7 @@ pub fn ending(service: &Value, journal: &Journal, to: &[IpAddr], notes: &[String
     }
 }
 
-/// Why a Service can't be moved, or need not; nothing where it can.
+/// Why a Service can't be moved, or need not be moved; `None` if it can.
 pub fn unmovable(service: &Value, to: &[IpAddr], load_balancers: bool) -> Option<Unmoved> {
     let read = Service::read(service, "").unwrap_or_default();
     if service.pointer("/metadata/deletionTimestamp").is_some() {
@@ -95,8 +96,8 @@ pub fn unmovable(service: &Value, to: &[IpAddr], load_balancers: bool) -> Option
     }
 }
 
-/// The journal of a move of this Service that begins. What the API server makes of the spec is not known
-/// until the release was tried; until then the spec stands in for it.
+/// The journal for a move of this Service that begins. What the API server makes of the spec is not known until the
+/// release was tried by a dry run. Until then, the original spec stands in for it.
 pub fn beginning(service: &Value, to: &[IpAddr], why: &str) -> Journal {
     let from = addresses(service);
     let spec = spec(service);
@@ -111,7 +112,7 @@ pub fn beginning(service: &Value, to: &[IpAddr], why: &str) -> Journal {
         uid: metadata("uid"),
         resource_version: metadata("resourceVersion"),
         recorded_at: 0,
-        // The first address is never away then.
+        // With `SingleStack`, the Service keeps its first address throughout.
         way: if from.len() == 2 && from.first() == to.first() { Way::SingleStack } else { Way::ExternalName },
         from,
         to: to.to_vec(),
@@ -138,7 +139,7 @@ pub fn released(service: &Value, journal: &Journal) -> Value {
             service["spec"]["clusterIPs"] = first.into();
         }
         Way::ExternalName => {
-            // The API server allows these on no other type than LoadBalancer.
+            // The API server allows these only on the type LoadBalancer.
             annotate(&mut service, SOURCE_RANGES_ANNOTATION, None);
             if let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) {
                 spec.remove("loadBalancerSourceRanges");
@@ -155,20 +156,20 @@ pub fn released(service: &Value, journal: &Journal) -> Value {
 pub enum Placement {
     /// At these addresses, primary first.
     At(Vec<IpAddr>),
-    /// Where the API server likes.
+    /// At addresses that the API server picks.
     Anywhere,
 }
 
-/// What a Service can't get back.
+/// What a Service does not get back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Without {
     /// Node ports that somebody else has taken.
     pub ports: Vec<u64>,
-    /// The external addresses of its spec, which the policy refuses.
+    /// Whether the external addresses of its spec are left out, because the policy refuses them.
     pub external: bool,
 }
 
-/// The Service as it was before, at its new place, still with the marker.
+/// The Service as it was before, at its new addresses, still with the marker.
 pub fn placed(service: &Value, journal: &Journal, placement: &Placement, without: &Without) -> Value {
     let mut spec = spec_merge::merged(&journal.spec, &journal.released, &spec(service));
     let to = match placement {
@@ -219,7 +220,7 @@ fn drop_ports(spec: &mut Map<String, Value>, without: &[u64]) {
     }
 }
 
-/// The Service with its load balancer's status, for the sub-resource `status`.
+/// The Service with the recorded status of its load balancer, for the subresource `status`.
 pub fn with_status(service: &Value, journal: &Journal) -> Value {
     let mut service = bare(service);
     if let Some(status) = &journal.load_balancer {
@@ -228,15 +229,13 @@ pub fn with_status(service: &Value, journal: &Journal) -> Value {
     service
 }
 
-/// The Service without a trace of the move.
-///
-/// With `keep_owners` the field owners stay as they are.
+/// The Service without a trace of the move. With `keep_owners`, the field owners stay as they are.
 pub fn forgotten(service: &Value, journal: &Journal, keep_owners: bool) -> Value {
     let original = if keep_owners { &[] } else { journal.managed_fields.as_slice() };
     let owners = field_ownership::restored(original, &managed_fields(service));
     let mut service = bare(service);
     annotate(&mut service, MOVING_ANNOTATION, None);
-    // Owners that are left out stay as they are; an empty list would forget them for good.
+    // If a request leaves the owners out, they stay as they are. An empty list would delete them for good.
     if !owners.is_empty() {
         service["metadata"]["managedFields"] = owners.into();
     }
@@ -245,8 +244,8 @@ pub fn forgotten(service: &Value, journal: &Journal, keep_owners: bool) -> Value
     {
         spec.remove("externalName");
     }
-    // A user who sets the type back may not know what the release took out, and that guards the load balancer
-    // against the world.
+    // A user who sets the type back may not know that the release removed the source ranges, which restrict who can
+    // reach the load balancer.
     restore_source_ranges(&mut service, journal);
     if is_load_balancer(&service)
         && service.pointer("/spec/loadBalancerSourceRanges").is_none()
@@ -267,13 +266,13 @@ fn restore_source_ranges(service: &mut Value, journal: &Journal) {
     }
 }
 
-/// Whether a Service is in the state that the release of this journal leaves it in.
+/// Whether a Service is in the state in which the release of this journal leaves it.
 fn is_released(service: &Value, journal: &Journal) -> bool {
     match journal.way {
         Way::ExternalName => {
             text(service, "type") == Some("ExternalName") && text(service, "externalName") == Some(MOVING_NAME)
         }
-        // A user may have made it single-stack, but then without the marker.
+        // A user may have made the Service single-stack, but then without the marker.
         Way::SingleStack => {
             is_marked(service)
                 && text(service, "type") != Some("ExternalName")
@@ -283,18 +282,18 @@ fn is_released(service: &Value, journal: &Journal) -> bool {
     }
 }
 
-/// Whether a Service that is no alias still carries the name of a Service on the move.
+/// Whether a Service of another type than `ExternalName` still has the external name of a move.
 fn has_leftover_name(service: &Value) -> bool {
     text(service, "type") != Some("ExternalName") && text(service, "externalName") == Some(MOVING_NAME)
 }
 
-/// Whether the recorded status is to be put back: the release has wiped it, and the Service belongs to the same
-/// load balancer as before. A status of another class is its controller's alone to write.
+/// Whether to restore the recorded status: the release has wiped it, and the Service has the same load balancer class
+/// as before. The status of another class may be written only by its own controller.
 fn wants_status(service: &Value, journal: &Journal) -> bool {
     let now = service.pointer("/status/loadBalancer").and_then(Value::as_object);
     let class = service.pointer("/spec/loadBalancerClass").and_then(Value::as_str);
     let same_class = class == journal.spec.get("loadBalancerClass").and_then(Value::as_str);
-    // What a cloud controller has written meanwhile is newer.
+    // A status that a cloud controller has written meanwhile is newer.
     is_load_balancer(service) && same_class && journal.load_balancer.is_some() && now.is_none_or(Map::is_empty)
 }
 
@@ -302,7 +301,7 @@ fn is_load_balancer(service: &Value) -> bool {
     text(service, "type") == Some("LoadBalancer")
 }
 
-/// The Service as a request has it: who owns what is the API server's to know.
+/// The Service as a request contains it, without field owners, which only the API server knows.
 fn bare(service: &Value) -> Value {
     let mut service = service.clone();
     if let Some(metadata) = service.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -375,7 +374,7 @@ mod tests {
             .unwrap()
     }
 
-    /// What the API server makes of the release.
+    /// The Service as the API server stores it after the release.
     fn stored_released() -> Value {
         let mut service = released(&at_home(), &journal());
         service["spec"] = spec_of_released().into();
@@ -396,7 +395,7 @@ mod tests {
         service
     }
 
-    /// The next step; and how the move ends, where it is the last.
+    /// The next step, and how the move ends if that is the last step.
     fn next_of(service: &Value, journal: &Journal) -> String {
         match next(service, journal) {
             Step::Forget => format!("forget: {}", ending(service, journal, &journal.to, &[]).reason()),
@@ -405,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stored_service_and_the_record_tell_the_next_step() {
+    fn the_next_step_follows_from_the_service_and_its_journal() {
         struct Row {
             name: &'static str,
             service: Value,
@@ -474,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_address_of_two_moves_beside_the_first() {
+    fn the_second_address_moves_while_the_first_stays() {
         let both = [OLD, "fd00:21::7"];
         let spec = json!({"type": "ClusterIP", "ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"], "clusterIP": OLD, "clusterIPs": both});
         let service = with(at_home(), json!({"spec": null}));
@@ -501,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_comes_back_and_no_trace_is_left() {
+    fn everything_is_restored_and_no_trace_is_left() {
         struct Row {
             name: &'static str,
             without: Without,

@@ -1,7 +1,7 @@
-//! Whether a Service may have the external addresses that it has recorded: the policy is asked.
+//! Asks the policy whether a Service may have the external addresses that it has recorded.
 //!
-//! Where the policy did not see the Service, or somebody recorded an address by hand while no webhook was
-//! there, nobody has checked it yet.
+//! If no webhook saw the Service, or somebody recorded an address by hand while there was no webhook, nobody has
+//! checked that yet.
 
 use std::sync::{Arc, RwLock};
 
@@ -15,10 +15,11 @@ use crate::live_settings::LiveSettings;
 use crate::policy::module::{Module, ModuleError};
 use crate::policy::service_request::ServiceRequest;
 
-/// Why a Service may not have what it has recorded; nothing where it may. What others have is no matter here.
+/// Why a Service may not have the addresses that it has recorded; `None` if it may. The addresses of other Services
+/// are not taken into account.
 ///
 /// # Errors
-/// [`ModuleError`] where the policy does not answer.
+/// [`ModuleError`] if the policy does not answer.
 pub fn refusal(
     module: &Module,
     settings: &LiveSettings,
@@ -38,11 +39,11 @@ pub fn refusal(
     Ok(changed.map(|_| "the policy would give it other addresses".to_owned()))
 }
 
-/// Why a Service may not claim what it claims beside its record; nothing where it may. What others have is no
-/// matter here.
+/// Why a Service may not claim the addresses that it claims besides its record; `None` if it may. The addresses of
+/// other Services are not taken into account.
 ///
 /// # Errors
-/// [`ModuleError`] where the policy does not answer.
+/// [`ModuleError`] if the policy does not answer.
 pub fn claim_refusal(
     module: &Module,
     settings: &LiveSettings,
@@ -62,13 +63,14 @@ fn asked(
 ) -> Result<Answer, ModuleError> {
     let request =
         ServiceRequest { uid: "external", username: "clusterip", object, old: None, dry_run: true }.to_value();
-    // About its other addresses others have decided.
+    // The other addresses of the Service are decided about elsewhere, so the policy gets no settings for them.
     let document = json!({"external": settings.document.get("external").unwrap_or(&Value::Null)});
     let calls = Arc::new(SnapshotCalls::new(Arc::clone(snapshot)));
     module.place(&request, &document, &Held::default(), calls)
 }
 
-/// Of a Service what says which addresses it may have, these fields of its `spec` and these annotations.
+/// Reduces a Service to what tells which addresses it may have, plus these fields of its `spec` and these
+/// annotations.
 fn bare(service: &Value, fields: &[&str], annotations: &[&str]) -> Value {
     let of = |path: &str, keys: &[&str]| -> Map<String, Value> {
         let fields = service.pointer(path).and_then(Value::as_object).into_iter().flatten();

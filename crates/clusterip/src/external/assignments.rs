@@ -1,5 +1,5 @@
-//! What the agents are to hold: the addresses that Services have recorded, each with its ports and with the
-//! Nodes that may hold it.
+//! Puts together what the agents are to hold: the addresses that Services have recorded, each with its ports and with
+//! the Nodes that may hold it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,22 +12,22 @@ use super::recorded::{ports, recorded, shown};
 use crate::agent::assignments::{Assignment, Assignments};
 use crate::cluster::object::{name, namespace, text};
 
-/// A Service that does not get what it has recorded.
+/// An address that a Service has recorded, but does not get.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refusal {
-    /// Its namespace and name.
+    /// The namespace and name of the Service.
     pub service: (String, String),
-    /// Which address.
+    /// The recorded address.
     pub address: IpAddr,
-    /// Why.
+    /// Why the Service does not get the address.
     pub reason: String,
 }
 
-/// What is to be held, and who gets nothing, with these Services and Nodes. `admits` says of a Service why it
-/// may not have what it has recorded; nothing where it may.
+/// The addresses to hold, and the recorded addresses that Services do not get, for these Services and Nodes. `admits`
+/// returns why a Service may not have what it has recorded, and `None` if it may.
 ///
-/// Where several Services have recorded the same address, which only happens behind the policy's back, it is
-/// for the one whose status shows it; of those, and of those without, for the first by namespace and name.
+/// Several Services can record the same address only behind the policy's back. Then the address goes to a Service
+/// whose status shows it; among those, and if there is none, to the first Service by namespace and name.
 pub fn assignments(
     settings: &ExternalSettings,
     services: impl IntoIterator<Item = Value>,
@@ -88,7 +88,8 @@ mod tests {
     use super::*;
     use crate::agent::assignments::Protocol;
 
-    /// Name, Services, what is assigned (address, Service, Nodes), and what is refused (Service, address, reason).
+    /// The name, the Services, the assigned addresses (address, Service, Nodes), and the refused ones (Service,
+    /// address, reason).
     type Row<'r> = (&'r str, Vec<Value>, Vec<(&'r str, &'r str, &'r [&'r str])>, Vec<(&'r str, &'r str, &'r str)>);
 
     fn settings() -> ExternalSettings {
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gets_what_on_which_nodes() {
+    fn recorded_addresses_are_assigned_to_one_service_and_its_nodes() {
         let nodes = [
             node("a", "True", json!({"edge": "yes"})),
             node("b", "True", json!({})),

@@ -1,13 +1,13 @@
-//! The loop that looks after external addresses, while this process leads: it gives Services what admission
-//! did not, and shows in their status who is held.
+//! The loop that looks after external addresses, while this process leads. It gives Services the addresses that
+//! admission did not give them, and shows in their status which addresses are held.
 //!
-//! # Promises
-//! - A Service that gets external addresses from us has them recorded, also when no webhook saw it.
-//! - Its status shows those of them that a living agent holds, and no others; the status of any other Service
-//!   is left alone.
-//! - It asks the policy, like everybody else, and writes for the version that it asked about.
-//! - Events on the Service tell which node holds its addresses whenever that changes, and that nobody does when
-//!   that lasts. What changed while nobody led is not told.
+//! # Guarantees
+//! - A Service that gets external addresses from this product has them recorded, even if no webhook saw it.
+//! - The status of such a Service shows exactly those of its addresses that a living agent holds. The status of any
+//!   other Service is left alone.
+//! - The controller asks the policy, as admission does, and writes for the version that it asked about.
+//! - Events on the Service tell which node holds its addresses whenever that changes, and that no node does if that
+//!   lasts. Changes while no process led are not told.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -51,44 +51,44 @@ use crate::metrics::Metrics;
 use crate::metrics::external::Given;
 use crate::policy::service_request::ServiceRequest;
 
-/// For how long changes are gathered: many Services may come at once.
+/// How long changes are gathered before they are looked at, because many Services may change at once.
 const GATHERED: Duration = Duration::from_millis(300);
-/// After how long a Service that got no address is asked about again, if nothing of it changes.
+/// How long after a refusal a Service without an address is asked about again, if it does not change.
 const AGAIN: Duration = Duration::from_secs(30);
 
 /// Looks after external addresses.
 pub struct Controller {
-    /// Asks the policy.
+    /// Asks the policy about Services.
     pub evaluator: Evaluator,
-    /// Reads and writes Services.
+    /// The client that reads and writes Services.
     pub client: Client,
-    /// Where the agents have their Leases.
+    /// The namespace of the agents' Leases.
     pub namespace: String,
     /// The settings in force.
     pub settings: watch::Receiver<Arc<LiveSettings>>,
-    /// Whether this process is the one to do so.
+    /// Whether this process leads. Only the leader looks after external addresses.
     pub leadership: watch::Receiver<Leadership>,
-    /// Where it is measured.
+    /// The metrics of external addresses.
     pub metrics: Arc<Metrics>,
 }
 
-/// What is known in one term.
+/// What is known in one term, from beginning to lead until the end of that.
 #[derive(Default)]
 struct Term {
     observer: Observer,
-    /// What a new list of Leases has shown so far.
+    /// The Leases that the list under way has shown so far.
     listing: Vec<Lease>,
     /// Whether all Leases are known.
     complete: bool,
-    /// Who holds what, as it was looked at last.
+    /// The node that holds each address, as of the last look.
     holders: BTreeMap<IpAddr, String>,
-    /// Who got no address: when to ask again, and what was said.
+    /// The Services that got no address: when to ask again, and the reason that was reported.
     waiting: BTreeMap<Id, (Instant, String)>,
-    /// What people were told.
+    /// What was reported about the holders of addresses.
     holdings: Holdings,
 }
 
-/// Why a Service gets no address, with its UID where the policy says so.
+/// Why a Service gets no address. `uid` is the UID of the Service if the policy refused the address.
 struct Without {
     uid: Option<String>,
     reason: String,
@@ -107,7 +107,7 @@ impl Controller {
                 called = called(&mut self.settings, &mut self.leadership, has_pools) => if !called { return },
             }
             let ended = self.term(shutdown.as_mut()).await;
-            // Whoever leads tells of them.
+            // The metrics of these are the leader's to report.
             self.metrics.external_pools(&[]);
             self.metrics.external_waiting(0);
             if ended {
@@ -116,7 +116,7 @@ impl Controller {
         }
     }
 
-    /// Works as long as this process leads and there are pools. Whether it is to stop for ever.
+    /// Works as long as this process leads and there are pools. Returns whether to stop for good.
     async fn term(&mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> bool {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
         let labels = watcher::Config::default().labels(&Observer::labels());
@@ -124,7 +124,7 @@ impl Controller {
         let changed = Arc::new(Notify::new());
         self.listen(&changed);
         let mut term = Term::default();
-        // What the first look does not show would be news at the second.
+        // Services that the first look does not show would be reported as news at the second.
         tokio::select! {
             () = shutdown.as_mut() => return true,
             () = self.evaluator.stores().completed() => {}
@@ -147,7 +147,7 @@ impl Controller {
                     term.waiting.clear();
                 }
                 Some(event) = leases.next() => {
-                    if !term.hear(event) {
+                    if !term.note_lease_event(event) {
                         continue;
                     }
                 }
@@ -162,7 +162,7 @@ impl Controller {
         }
     }
 
-    /// Notifies whenever a Service changes that may have to do with external addresses.
+    /// Notifies `changed` whenever a Service changes that may have to do with external addresses.
     fn listen(&self, changed: &Arc<Notify>) {
         let changed = Arc::downgrade(changed);
         let matters = |service: &Watched| {
@@ -187,11 +187,11 @@ impl Controller {
         self.evaluator.stores().listen(&("v1".to_owned(), "Service".to_owned()), Box::new(listener));
     }
 
-    /// Looks at all Services, and does what is to be done.
+    /// Looks at all Services. Shows in their status what is held, and gives them the addresses that they lack.
     async fn look(&self, term: &mut Term) {
         let settings = Arc::clone(&self.settings.borrow());
         let external = &settings.settings.external;
-        let Some((services, assigned)) = self.known(&settings).await else { return };
+        let Some((services, assigned)) = self.assigned_addresses(&settings).await else { return };
         let ids: BTreeSet<Id> = services.iter().map(id).collect();
         term.waiting.retain(|id, _| ids.contains(id));
         let held = assigned.keys().map(|address| (*address, term.holders.contains_key(address))).collect();
@@ -199,7 +199,7 @@ impl Controller {
         for service in &services {
             let has = recorded(service, external);
             if is_served(service, external) {
-                self.show(service, &has, &assigned, term).await;
+                self.show_in_status(service, &has, &assigned, term).await;
             }
             let unserved = !is_served(service, external) && !record(service).is_empty();
             let due = term.waiting.get(&id(service)).is_none_or(|(due, _)| *due <= Instant::now());
@@ -211,7 +211,7 @@ impl Controller {
         self.metrics.external_waiting(term.waiting.len());
     }
 
-    /// Tells of each Service who holds what it has, where that is another than was told.
+    /// Reports the node that holds an address of a Service, if it is not the one that was reported last.
     async fn tell(&self, services: &[Value], assigned: &Assignments, term: &mut Term) {
         let by_id: BTreeMap<Id, &Value> = services.iter().map(|service| (id(service), service)).collect();
         let seen = assigned.iter().filter_map(|(address, assignment)| {
@@ -239,8 +239,8 @@ impl Controller {
         }
     }
 
-    /// The Services that have to do with external addresses, and what of them is to be held.
-    async fn known(&self, settings: &Arc<LiveSettings>) -> Option<(Vec<Value>, Assignments)> {
+    /// The Services that have to do with external addresses, and the addresses to hold for them.
+    async fn assigned_addresses(&self, settings: &Arc<LiveSettings>) -> Option<(Vec<Value>, Assignments)> {
         let (evaluator, settings) = (self.evaluator.clone(), Arc::clone(settings));
         let known = background::run_long(move || {
             let external = &settings.settings.external;
@@ -257,11 +257,11 @@ impl Controller {
             let (assigned, _) = assignments(external, services.iter().cloned(), &nodes, admits);
             (services, assigned)
         });
-        known.await.inspect_err(|error| tracing::error!(%error, "external addresses are not known")).ok()
+        known.await.inspect_err(|error| tracing::error!(%error, "external addresses could not be looked up")).ok()
     }
 
-    /// Has the status of a Service show which of its addresses are held.
-    async fn show(&self, service: &Value, has: &[IpAddr], assigned: &Assignments, term: &Term) {
+    /// Makes the status of a Service show which of its addresses are held.
+    async fn show_in_status(&self, service: &Value, has: &[IpAddr], assigned: &Assignments, term: &Term) {
         let id = id(service);
         let own = |address: &IpAddr| assigned.get(address).is_some_and(|assigned| assigned.service == id);
         let held: Vec<IpAddr> =
@@ -314,8 +314,8 @@ impl Controller {
         tell_about(&self.client, about(id, uid), "Assign", told).await;
     }
 
-    /// Asks the policy, and writes what it says: what came of it, where there was something to do; or why the
-    /// Service gets nothing.
+    /// Asks the policy, and writes the record that it decides on. Returns what was done, or `None` if there was
+    /// nothing to do.
     async fn decide(&self, id: &Id) -> Result<Option<Given>, Without> {
         let failed = |reason: String| Without { uid: None, reason, result: Given::Failed };
         let path = service_path(&id.0, &id.1);
@@ -349,28 +349,35 @@ impl Controller {
             }
             let message = answer.message.clone().filter(|message| !message.is_empty());
             let reason = message.or(Some(warnings).filter(|warnings| !warnings.is_empty()));
-            let reason = reason.unwrap_or_else(|| "the policy gives it none".to_owned());
+            let reason = reason.unwrap_or_else(|| "the policy gives it no external address".to_owned());
             return Err(Without { uid: Some(uid), reason, result: Given::Refused });
         };
         let version = text(&service, &["metadata", "resourceVersion"]);
         let value = if after.is_empty() { Value::Null } else { after.clone().into() };
         let annotations = json!({RECORD_ANNOTATION: value});
         let patch = json!({"metadata": {"uid": uid, "resourceVersion": version, "annotations": annotations}});
-        // Before the Service can be seen with them: what an evaluation is at work on stays held, whoever is seen, and
-        // that of a Service that soon goes would be nobody's for long.
+        // Settled before the Service can be seen with these addresses. While an evaluation is at work, its addresses
+        // stay held even if a Service is seen with them, and if that Service were deleted soon, they would stay held
+        // for long without an owner.
         evaluation.settle(&[]);
         match self.patch(&path, &patch).await {
             Ok(_) => {
                 tracing::info!(namespace = id.0, name = id.1, addresses = after, "external addresses recorded");
                 if !warnings.is_empty() {
-                    // It is not all that the Service asks for; in admission its author would have read it.
-                    tracing::warn!(namespace = id.0, name = id.1, warnings, "not as the service asks for");
+                    // This is not all that the Service asks for. In admission, its author would have read these
+                    // warnings.
+                    tracing::warn!(
+                        namespace = id.0,
+                        name = id.1,
+                        warnings,
+                        "the service does not get all that it asks for"
+                    );
                     self.unavailable(id, &uid, warnings).await;
                 }
-                // What was taken from a Service that gets none was not given.
+                // A record that was removed is not counted as given.
                 Ok((!after.is_empty()).then_some(Given::Assigned))
             }
-            // Somebody else was faster: what he wrote is seen next.
+            // Somebody else was faster. What they wrote is seen next.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(Some(Given::Conflict)),
             Err(error) => Err(failed(words(&error))),
         }
@@ -386,8 +393,8 @@ impl Controller {
 }
 
 impl Term {
-    /// Whether somebody holds what he did not before, or not any more.
-    fn hear(&mut self, event: Result<Event<Lease>, watcher::Error>) -> bool {
+    /// Notes an event. Returns whether the holder of any address has changed.
+    fn note_lease_event(&mut self, event: Result<Event<Lease>, watcher::Error>) -> bool {
         let now = Instant::now();
         match event {
             Ok(Event::Init) => self.listing.clear(),
@@ -419,7 +426,7 @@ fn id(service: &Value) -> Id {
     (namespace(service).to_owned(), name(service).to_owned())
 }
 
-/// The Service that an Event is about.
+/// The reference to a Service for an Event.
 fn about(id: &Id, uid: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),

@@ -1,4 +1,4 @@
-//! Which Nodes may hold the addresses of a pool.
+//! Finds the Nodes that may hold the addresses of a pool.
 
 use clusterip_core::label_selector::{LabelSelector, Labels};
 use serde_json::Value;
@@ -6,18 +6,18 @@ use serde_json::Value;
 use crate::cluster::object::name;
 use crate::cluster::snapshot::map;
 
-/// Whether a Node may hold addresses of a pool for nodes like these: it is ready, nobody excludes it from
-/// load balancers, and its labels match.
+/// Whether a Node may hold the addresses of a pool with this selector for its nodes: the Node is ready, is not
+/// excluded from load balancers, and has matching labels.
 ///
-/// The label `node.kubernetes.io/exclude-from-external-load-balancers` is the one by which Kubernetes keeps
-/// a Node out of load balancers (KEP-1143).
+/// Kubernetes keeps a Node out of load balancers by the label
+/// `node.kubernetes.io/exclude-from-external-load-balancers` (KEP-1143).
 pub fn may_hold(node: &Value, selector: &LabelSelector) -> bool {
     let labels: Labels = map(node, &["metadata", "labels"]);
     let excluded = labels.contains_key("node.kubernetes.io/exclude-from-external-load-balancers");
     is_ready(node) && !excluded && selector.matches(&labels)
 }
 
-/// The names of those Nodes that may hold addresses of a pool for nodes like these.
+/// The names of the Nodes that may hold the addresses of a pool with this selector.
 pub fn names<'n>(nodes: impl IntoIterator<Item = &'n Value>, selector: &LabelSelector) -> Vec<String> {
     let fitting = nodes.into_iter().filter(|node| may_hold(node, selector));
     fitting.map(|node| name(node).to_owned()).collect()

@@ -1,4 +1,4 @@
-//! How full the pools of external addresses are.
+//! Counts how full the pools of external addresses are.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,7 +8,8 @@ use clusterip_core::settings::ExternalSettings;
 
 use crate::metrics::external::ExternalFill;
 
-/// How full each pool is, in their order, where Services have these addresses, each of which is held or not.
+/// How full each pool is, for each of its families, in the order of the settings. `assigned` are the addresses of
+/// Services, each with whether it is held.
 pub(super) fn of(settings: &ExternalSettings, assigned: &BTreeMap<IpAddr, bool>) -> Vec<ExternalFill> {
     let mut fills = Vec::new();
     for pool in &settings.pools {

@@ -1,4 +1,4 @@
-//! Keeps what the agents are to hold up to date with the cluster and the settings.
+//! Keeps the addresses that the agents are to hold up to date with the cluster and the settings.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -21,25 +21,25 @@ use crate::cluster::stores::{Change, Stores};
 use crate::live_settings::LiveSettings;
 use crate::policy::module::Module;
 
-/// For how long changes are gathered: many Services may come at once.
+/// How long changes are gathered before they are looked at, because many Services may change at once.
 const GATHERED: Duration = Duration::from_millis(100);
 
-/// What is needed to know who is to hold what.
+/// Follows which addresses are to be held.
 pub struct Follower {
-    /// Is asked which Services may have what they have recorded.
+    /// The module that is asked which Services may have the addresses that they have recorded.
     pub module: Arc<Module>,
     /// The settings in force.
     pub settings: watch::Receiver<Arc<LiveSettings>>,
-    /// Services, Nodes and Namespaces, listed completely.
+    /// The stores of Services, Nodes and Namespaces, listed completely.
     pub stores: Stores,
-    /// What changes of them.
+    /// The changes of the stores.
     pub changes: mpsc::UnboundedReceiver<Change>,
-    /// Who gets nothing, as it was told last.
+    /// The refusals that were logged last.
     pub refused: BTreeSet<Refusal>,
 }
 
 impl Follower {
-    /// What is to be held now.
+    /// Finds the addresses to hold now, and logs each refusal that is new.
     pub async fn look(&mut self) -> Assignments {
         let (module, stores) = (Arc::clone(&self.module), self.stores.clone());
         let settings = Arc::clone(&self.settings.borrow_and_update());
@@ -64,7 +64,7 @@ impl Follower {
         assigned
     }
 
-    /// Tells what is to be held whenever it changes, until `shutdown`.
+    /// Sends the addresses to hold whenever they change, until `shutdown`.
     pub async fn run(mut self, tell: watch::Sender<Arc<Assignments>>, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         loop {
@@ -91,7 +91,7 @@ impl Follower {
     }
 }
 
-/// Whether a change may have to do with external addresses.
+/// Whether a change may affect which addresses are to be held.
 fn matters(change: &Change) -> bool {
     let recorded = |object: &Option<Value>| {
         object.as_ref().is_some_and(|object| !text(object, &["metadata", "annotations", RECORD_ANNOTATION]).is_empty())

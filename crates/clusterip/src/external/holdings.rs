@@ -1,5 +1,5 @@
-//! What people are told of who holds the addresses of Services: whenever that changes, and when nobody does for
-//! longer than it takes to change.
+//! Decides what to report about the holders of external addresses: whenever a holder changes, and when an address has
+//! no holder for longer than a change takes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,47 +7,47 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long nobody may hold an address before that is told. Another takes over from a node that has died within
-/// 25 s, and one that could not hold it gives it back in less.
+/// How long an address may be without a holder before that is reported. Another node takes over from one that has
+/// died within 25 s. A node that could not hold the address gives it back sooner than that.
 pub const GRACE: Duration = Duration::from_secs(45);
 
-/// An address that a Service is to have, as it is seen.
+/// An address that a Service is to have, as it is seen now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assigned {
-    /// Which one.
+    /// The address.
     pub address: IpAddr,
     /// The UID of the Service.
     pub uid: String,
-    /// Whether the status of the Service shows it: then it was told that it is held.
+    /// Whether the status of the Service shows the address. Then it was reported that the address is held.
     pub shown: bool,
-    /// The node that holds it.
+    /// The node that holds the address; `None` if no node does.
     pub holder: Option<String>,
 }
 
-/// What is to be told.
+/// A change to report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// A node holds it, which did not before; where another did, it has taken it over.
+    /// A node holds the address that did not hold it before. It may have taken the address over from another node.
     Held {
-        /// Which one.
+        /// The address.
         address: IpAddr,
         /// The UID of the Service.
         uid: String,
-        /// By which node.
+        /// The node that holds the address.
         node: String,
-        /// Which other node held it before, where that is known.
+        /// The node that held the address before, if that is known and another one.
         before: Option<String>,
     },
-    /// Nobody has held it for a while.
+    /// No node has held the address for [`GRACE`].
     NotHeld {
-        /// Which one.
+        /// The address.
         address: IpAddr,
         /// The UID of the Service.
         uid: String,
     },
 }
 
-/// Who holds what, as far as it was told.
+/// The holders of all addresses, as far as they were reported.
 #[derive(Debug, Default)]
 pub struct Holdings {
     known: BTreeMap<IpAddr, Known>,
@@ -57,19 +57,19 @@ pub struct Holdings {
 #[derive(Debug)]
 struct Known {
     uid: String,
-    /// Who held it last.
+    /// The node that held the address last.
     last: Option<String>,
-    /// Since when nobody does.
+    /// Since when no node holds the address.
     unheld: Option<Instant>,
-    /// Whether the last that was told is that nobody holds it.
+    /// Whether the last report said that no node holds the address.
     told_unheld: bool,
 }
 
 impl Holdings {
-    /// What is to be told now, in the order of the addresses. These are all that there are.
+    /// The changes to report now, ordered by address. `assigned` are all addresses that there are.
     ///
-    /// At the first look it is not told again that an address is held which the Service's status shows: whoever led
-    /// before has.
+    /// The first look does not report that an address is held if the Service's status shows it, because the previous
+    /// leader has reported that.
     pub fn look(&mut self, assigned: Vec<Assigned>, now: Instant) -> Vec<News> {
         self.known.retain(|address, known| {
             assigned.iter().any(|assigned| assigned.address == *address && assigned.uid == known.uid)
@@ -105,7 +105,7 @@ impl Holdings {
         news
     }
 
-    /// When there is something to be told, if nothing changes.
+    /// When there is something to report, if nothing changes; `None` if there is not.
     pub fn next(&self) -> Option<Instant> {
         let waiting = self.known.values().filter(|known| !known.told_unheld);
         waiting.filter_map(|known| known.unheld).map(|since| since + GRACE).min()
@@ -113,21 +113,21 @@ impl Holdings {
 }
 
 impl News {
-    /// The address that it is about.
+    /// The address that the report is about.
     pub fn address(&self) -> IpAddr {
         match self {
             Self::Held { address, .. } | Self::NotHeld { address, .. } => *address,
         }
     }
 
-    /// The UID of the Service that it is about.
+    /// The UID of the Service that the report is about.
     pub fn uid(&self) -> &str {
         match self {
             Self::Held { uid, .. } | Self::NotHeld { uid, .. } => uid,
         }
     }
 
-    /// The reason of the Event, and whether somebody should look at it.
+    /// The reason of the Event, and whether the Event is a warning.
     pub fn reason(&self) -> (&'static str, bool) {
         match self {
             Self::Held { .. } => ("ExternalAddressHeld", false),
@@ -135,7 +135,7 @@ impl News {
         }
     }
 
-    /// In full.
+    /// The full message.
     pub fn note(&self) -> String {
         match self {
             Self::Held { address, node, before: None, .. } => format!("{address} is held by node {node}"),
@@ -143,8 +143,8 @@ impl News {
                 format!("{address} is held by node {node}, which took it over from node {before}")
             }
             Self::NotHeld { address, .. } => format!(
-                "{address} has been held by no node for {} s: is there a ready node that its pool's `nodes` match, \
-                 with an agent that runs? What agents log says more",
+                "{address} has been held by no node for {} s: check that a ready node matches `nodes` of its pool and \
+                 runs an agent, and read the logs of the agents",
                 GRACE.as_secs()
             ),
         }
@@ -162,13 +162,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_when() {
-        const UNHELD: &str = "warning a ExternalAddressNotHeld: 10.0.9.10 has been held by no node for 45 s: is there a \
-                              ready node that its pool's `nodes` match, with an agent that runs? What agents log says \
-                              more";
+    fn changes_of_holders_are_reported_once() {
+        const UNHELD: &str = "warning a ExternalAddressNotHeld: 10.0.9.10 has been held by no node for 45 s: check that \
+                              a ready node matches `nodes` of its pool and runs an agent, and read the logs of the \
+                              agents";
         let one = |shown: bool, holder: &str| vec![assigned(10, "a", shown, holder)];
         let held = |text: &str| format!("a ExternalAddressHeld: 10.0.9.10 is held by node {text}");
-        // After how many seconds what was seen, and what was told then.
+        // The seconds after the begin, what was seen then, and what was reported then.
         type Row<'a> = (&'a str, Vec<(u64, Vec<Assigned>, Vec<String>)>);
         let rows: Vec<Row<'_>> = vec![
             (
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn when_there_is_more_to_tell() {
+    fn the_next_report_is_due_when_the_grace_period_ends() {
         let (mut holdings, begin) = (Holdings::default(), Instant::now());
         let after = |seconds| begin + Duration::from_secs(seconds);
         for (at, holder, expected) in

@@ -1,4 +1,4 @@
-//! Which external addresses a Service has, or claims.
+//! Reads which external addresses a Service has or claims.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,8 @@ use serde_json::Value;
 use super::recorded::shown;
 use crate::cluster::object::text;
 
-/// The addresses that a Service has recorded or claims, none twice; none where it can't be read.
+/// The addresses that a Service has recorded or claims, sorted and without duplicates. A Service that can't be read
+/// claims none.
 pub fn claimed(service: &Value) -> Vec<IpAddr> {
     let mut found = recorded_addresses(text(service, &["metadata", "annotations", RECORD_ANNOTATION]));
     if let Ok(service) = Service::read(service, "object") {
@@ -21,7 +22,7 @@ pub fn claimed(service: &Value) -> Vec<IpAddr> {
     found
 }
 
-/// The same, and those that its status shows.
+/// As [`claimed`], with the addresses that the status of the Service shows.
 pub fn mentioned(service: &Value) -> Vec<IpAddr> {
     let mut found = claimed(service);
     found.extend(shown(service));

@@ -1,5 +1,5 @@
-//! What a host with a ledger adds when external addresses are asked for: which of them are held, and that no
-//! two requests get the same one.
+//! What a host with a ledger adds to decisions about external addresses: the addresses that are held, and that no two
+//! requests get the same one.
 
 use std::net::IpAddr;
 
@@ -12,13 +12,13 @@ use crate::cluster::ledger::Ledger;
 use crate::cluster::object::{name, namespace, text};
 use crate::cluster::snapshot::Snapshot;
 
-/// Whether a request may be about external addresses: then it has to be known who has which.
+/// Whether a request may be about external addresses. Then the decision needs to know which addresses are held.
 pub fn concerns(settings: &ExternalSettings, request: &Value) -> bool {
     let concerns = |object: &Value| text(object, &["spec", "type"]) == "LoadBalancer" || !claimed(object).is_empty();
     !settings.pools.is_empty() && ["object", "oldObject"].iter().filter_map(|key| request.get(key)).any(concerns)
 }
 
-/// Who has which address of the pools: by the Services in `snapshot`, and by what is in flight.
+/// The held addresses of the pools and their Services, from the Services in `snapshot` and from those in flight.
 pub fn held(settings: &ExternalSettings, snapshot: &Snapshot, ledger: &Ledger) -> Held {
     let mut held = Held::default();
     for service in snapshot.all("v1", "Service") {
@@ -35,8 +35,8 @@ pub fn held(settings: &ExternalSettings, snapshot: &Snapshot, ledger: &Ledger) -
     held
 }
 
-/// The addresses of the pools that a request brings its Service: those that `object` has recorded or claims,
-/// and the one before it did not.
+/// The addresses of the pools that are new to the Service of a request: `object` has recorded or claims them, and the
+/// old object did not.
 pub fn brought(settings: &ExternalSettings, request: &Value, object: &Value) -> Vec<IpAddr> {
     let before = request.get("oldObject").map(claimed).unwrap_or_default();
     inside(settings, claimed(object)).filter(|address| !before.contains(address)).collect()

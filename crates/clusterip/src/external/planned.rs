@@ -1,4 +1,4 @@
-//! Who has which external address while a plan is made, and who is going to want which.
+//! The external addresses that Services have, or are going to ask for, while a plan is made.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,36 +14,36 @@ use crate::cluster::object::text;
 
 /// The external addresses of the pools, as a plan goes on.
 ///
-/// Whoever is planned first gets what he wants, as he would who is created first. But what a manifest further
-/// down names is given to nobody who does not name it himself: addresses set by hand stay where they are
-/// wanted.
+/// Services that are planned first get what they ask for, as if they were created first. But an address that a later
+/// manifest names is given only to Services that name it, too. So addresses that were set by hand stay available for
+/// the manifests that name them.
 pub struct Planned {
     settings: ExternalSettings,
-    /// Who has each: those of the cluster first, then those that were planned.
+    /// The Services that have each address: first those of the cluster, then those that were planned.
     has: BTreeMap<IpAddr, Vec<String>>,
-    /// The manifests that are yet to be planned and name it, by index, and whose they are.
+    /// The manifests that name an address and are yet to be planned, by index, with their Services.
     wants: BTreeMap<IpAddr, BTreeMap<usize, String>>,
 }
 
 impl Planned {
-    /// Nobody has any.
+    /// A plan in which no Service has an address.
     pub fn new(settings: &ExternalSettings) -> Self {
         Self { settings: settings.clone(), has: BTreeMap::new(), wants: BTreeMap::new() }
     }
 
-    /// A Service of the cluster has what it mentions.
+    /// Notes that a Service of the cluster has the addresses that it mentions.
     pub fn is_there(&mut self, owner: &str, service: &Value) {
         self.add(owner, mentioned(service));
     }
 
-    /// The manifest of this index wants what it names.
+    /// Notes that the manifest with this index is yet to be planned, and wants the addresses that it names.
     pub fn is_wanted(&mut self, index: usize, owner: &str, manifest: &Value) {
         for address in self.named(manifest) {
             self.wants.entry(address).or_default().insert(index, owner.to_owned());
         }
     }
 
-    /// Who has what, for a manifest that becomes `object`.
+    /// The held addresses as the policy gets them, for a manifest that becomes `object`.
     pub fn held(&self, object: &Value) -> Held {
         let mut held = Held::default();
         for (address, owners) in &self.has {
@@ -60,8 +60,8 @@ impl Planned {
         held
     }
 
-    /// The manifest of this index is planned: its Service becomes `placed`, or is refused. What `before` shows
-    /// in its status it keeps.
+    /// Notes that the manifest with this index was planned. Its Service becomes `placed`, or was refused if that is
+    /// `None`. It keeps the addresses that the status of `before` shows.
     pub fn is_planned(&mut self, index: usize, owner: &str, placed: Option<&Value>, before: Option<&Value>) {
         for owners in self.wants.values_mut() {
             owners.remove(&index);
@@ -75,7 +75,7 @@ impl Planned {
         }
     }
 
-    /// The addresses that somebody has.
+    /// The addresses that a Service has.
     pub fn used(&self) -> Vec<IpAddr> {
         self.has.iter().filter(|(_, owners)| !owners.is_empty()).map(|(address, _)| *address).collect()
     }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_what() {
+    fn named_addresses_are_kept_for_the_services_that_name_them() {
         let document = json!({"external": {"pools": [{"name": "lan", "cidrs": ["10.0.9.0/24"]}]}});
         let mut planned = Planned::new(&Settings::from_value(&document).unwrap().external);
         let claiming = |address: &str| {

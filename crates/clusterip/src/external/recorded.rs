@@ -1,4 +1,4 @@
-//! What a Service says about the external addresses that it has.
+//! Reads what a Service says about its external addresses.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::agent::assignments::Protocol;
 use crate::cluster::bounds::MOST_PORTS;
 use crate::cluster::object::text;
 
-/// The external addresses that a Service has recorded, where it is one of those that get some.
+/// The external addresses that a Service has recorded; empty if it is not a Service that gets any.
 pub fn recorded(service: &Value, settings: &ExternalSettings) -> Vec<IpAddr> {
     if !is_served(service, settings) {
         return Vec::new();
@@ -19,20 +19,21 @@ pub fn recorded(service: &Value, settings: &ExternalSettings) -> Vec<IpAddr> {
     recorded_addresses(text(service, &["metadata", "annotations", RECORD_ANNOTATION]))
 }
 
-/// Whether a Service is one of those that get external addresses: of type LoadBalancer, and of our class.
+/// Whether a Service gets external addresses: it is of type `LoadBalancer`, its class is that of the settings, or it
+/// has no class and the settings take those, and there are pools.
 pub fn is_served(service: &Value, settings: &ExternalSettings) -> bool {
     let class = service.pointer("/spec/loadBalancerClass").and_then(Value::as_str);
     let ours = class.map_or(settings.default, |class| class == settings.load_balancer_class);
     ours && text(service, &["spec", "type"]) == "LoadBalancer" && !settings.pools.is_empty()
 }
 
-/// The external addresses that the Service's status shows.
+/// The addresses in the Service's `status.loadBalancer`.
 pub fn shown(service: &Value) -> BTreeSet<IpAddr> {
     let ingress = service.pointer("/status/loadBalancer/ingress").and_then(Value::as_array);
     ingress.into_iter().flatten().filter_map(|entry| entry.get("ip")?.as_str()?.parse().ok()).collect()
 }
 
-/// The ports of a Service: its first [`MOST_PORTS`].
+/// The protocols and ports of a Service, from its first [`MOST_PORTS`] ports. Ports that can't be read are left out.
 pub fn ports(service: &Value) -> BTreeSet<(Protocol, u16)> {
     let ports = service.pointer("/spec/ports").and_then(Value::as_array);
     let port = |port: &Value| {
@@ -55,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_services_say() {
+    fn recorded_addresses_are_read_from_served_services_only() {
         let settings = |default| ExternalSettings { default, pools: vec![Default::default()], ..Default::default() };
         let service = |kind: &str, class: Value, record: &str| {
             json!({
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_and_status() {
+    fn ports_and_status_are_read() {
         let service = json!({
             "spec": {"ports": [
                 {"port": 80}, {"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}, {"port": 7, "protocol": "SCTP"},

@@ -1,7 +1,7 @@
-//! Asks the policy for the blocks of Nodes, one after the other.
+//! Asks the policy for the blocks of Nodes, one Node after the other.
 //!
-//! One instance of the module answers a whole row of questions: with an instance for each, thousands of Nodes
-//! at once take half as much processor time again.
+//! One instance of the module answers many questions in a row. With a new instance for each question, thousands of
+//! Nodes at once take half as much processor time again.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::live_settings::LiveSettings;
 use crate::metrics::Metrics;
 use crate::policy::module::{Instance, Module, ModuleError};
 
-/// Asks the policy. It stays in its thread, as the instance of a module does.
+/// Asks the policy, and keeps an instance of its module. It stays in its thread, as the instance has to.
 pub struct Asker {
     module: Arc<Module>,
     metrics: Arc<Metrics>,
@@ -21,16 +21,16 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// Asks this module. What goes wrong is counted in `metrics`.
+    /// Asks this module, and counts errors in `metrics`.
     pub fn new(module: Arc<Module>, metrics: Arc<Metrics>) -> Self {
         Self { module, metrics, kept: None }
     }
 
-    /// Asks for the blocks of a Node, by these settings, where this is held. It blocks for as long as the policy
-    /// takes.
+    /// Asks for the blocks of a Node, by these settings and with these blocks held. Blocks the thread until the
+    /// policy answers.
     ///
     /// # Errors
-    /// [`ModuleError`] where the policy does not answer.
+    /// [`ModuleError`] if the policy does not answer.
     pub fn ask(
         &mut self,
         request: &impl Serialize,
@@ -40,7 +40,7 @@ impl Asker {
         self.answer(request, settings, allocation).inspect_err(|_| self.metrics.evaluation_error())
     }
 
-    /// One that failed may have been stopped halfway: it is not kept.
+    /// An instance that failed may have been stopped halfway, so it is not kept.
     fn answer(
         &mut self,
         request: &impl Serialize,

@@ -1,11 +1,11 @@
-//! The loop that gives Nodes their blocks, while this process leads and the settings have pools for them.
+//! The loop that gives Nodes their blocks, while this process leads and the settings have pools for Nodes.
 //!
-//! # Promises
-//! - It begins each term with a complete and consistent list of all Nodes, and learns every block in it
-//!   before the first is handed out. It follows the Nodes from exactly there.
-//! - It decides about one Node after the other, as the RangeAllocator of Kubernetes does; what is decided is
-//!   written side by side.
-//! - When a term ends, nothing is sent any more, and all that was known is forgotten.
+//! # Guarantees
+//! - Each term begins with a complete and consistent list of all Nodes. All blocks in it are known before the first
+//!   block is handed out. Changes of the Nodes are followed from exactly that list on.
+//! - Nodes are decided about one after the other, as the RangeAllocator of Kubernetes does. The decisions are written
+//!   in parallel.
+//! - When a term ends, nothing more is sent, and all that was known is forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -40,35 +40,35 @@ use crate::metrics::nodes::{Assignment, Misplaced};
 use crate::policy::module::Module;
 use crate::policy::node_request::NodeRequest;
 
-/// How many Nodes are written at once, each over a connection of its own. The more there are, the more of them
-/// etcd writes together: with 10 at once the API server and etcd need a tenth more processor time for each, and
-/// more than 60 gain nothing.
+/// How many Nodes are written at once, each over a connection of its own. With more at once, etcd writes more of them
+/// together: with only 10 at once, the API server and etcd need a tenth more processor time for each Node. More than
+/// 60 gain nothing.
 const AT_ONCE: usize = 60;
 
 /// Gives Nodes their blocks.
 pub struct Assigner {
-    /// The policy.
+    /// The module of the policy.
     pub module: Arc<Module>,
-    /// Where the Nodes are watched.
+    /// The stores that watch the Nodes.
     pub stores: Stores,
-    /// Writes to the API server.
+    /// The client that writes to the API server.
     pub client: Client,
     /// The settings in force.
     pub settings: watch::Receiver<Arc<LiveSettings>>,
-    /// Whether this process is the one to do so.
+    /// Whether this process leads. Only the leader gives blocks.
     pub leadership: watch::Receiver<Leadership>,
-    /// Until when it is.
+    /// Until when this process leads without another renewal; `None` while it does not lead.
     pub term: watch::Receiver<Option<Instant>>,
-    /// Counts.
+    /// The metrics that count assignments.
     pub metrics: Arc<Metrics>,
 }
 
 impl Assigner {
-    /// Works until `shutdown`, in a thread of its own: what it asks the policy keeps nobody else waiting, and
-    /// nothing has to change threads for each Node. Comes back when it has ended.
+    /// Works until `shutdown`, in a thread of its own. So the policy's evaluations for Nodes delay nothing else, and
+    /// no task changes threads for each Node. The returned future completes when the work has ended.
     ///
     /// # Errors
-    /// Where the system has no room for another thread.
+    /// The error of the system, if it can't start another thread.
     pub fn start(
         self,
         shutdown: impl Future<Output = ()> + Send + 'static,
@@ -82,7 +82,7 @@ impl Assigner {
         Ok(ended)
     }
 
-    /// Works until `shutdown`; then what is being written is awaited.
+    /// Works until `shutdown`, then waits for the writes that are under way.
     async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         loop {
@@ -98,7 +98,7 @@ impl Assigner {
         }
     }
 
-    /// Works as long as this process leads and there are pools. Whether it is to stop for ever.
+    /// Works as long as this process leads and there are pools. Returns whether to stop for good.
     async fn term(&mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> bool {
         let mut settings = Arc::clone(&self.settings.borrow_and_update());
         let mut watch = self.listen();
@@ -114,7 +114,7 @@ impl Assigner {
         };
         let mut writes: JoinSet<(Order, Outcome)> = JoinSet::new();
         let stop = loop {
-            term.count();
+            term.update_metrics();
             let free = term.complete && writes.len() < AT_ONCE && term.book.has_turn();
             let due = term.book.due();
             tokio::select! {
@@ -122,7 +122,7 @@ impl Assigner {
                 () = shutdown.as_mut() => break true,
                 changed = self.leadership.changed() => {
                     if changed.is_err() || !self.leadership.borrow_and_update().leads() {
-                        // Whatever is on its way is given up: somebody else may lead soon.
+                        // Writes that are under way are given up, because another process may lead soon.
                         writes.abort_all();
                         break changed.is_err();
                     }
@@ -136,12 +136,12 @@ impl Assigner {
                 }
                 Some(joined) = writes.join_next(), if !writes.is_empty() => match joined {
                     Ok((order, outcome)) => term.written(&order, outcome),
-                    Err(error) => tracing::error!(%error, "writing the blocks of a node ended badly"),
+                    Err(error) => tracing::error!(%error, "the task that writes the blocks of a node failed"),
                 },
-                Some(event) = watch.recv() => term.take(event),
+                Some(event) = watch.recv() => term.handle_event(event),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => term.book.wake(Instant::now()),
                 () = std::future::ready(()), if free => {
-                    if let Some(order) = term.turn(&settings) {
+                    if let Some(order) = term.next_order(&settings) {
                         let writer = term.writer.clone();
                         writes.spawn(async move {
                             let outcome = writer.write(&order).await;
@@ -150,13 +150,13 @@ impl Assigner {
                     }
                 }
                 () = std::future::ready(()), if term.complete && term.book.has_unjudged() => {
-                    term.judge(&settings);
+                    term.judge_next(&settings);
                 }
             }
-            // What was just begun shares this thread, and evaluations may follow one another for long.
+            // Tasks that were just started share this thread, and evaluations may follow one another for a long time.
             yield_now().await;
         };
-        // Each of them ends soon: see `patch`.
+        // Each write ends soon: see `patch`.
         while let Some(joined) = writes.join_next().await {
             if let Ok((order, outcome)) = joined {
                 term.written(&order, outcome);
@@ -165,7 +165,7 @@ impl Assigner {
         stop
     }
 
-    /// All Nodes, from a new list on.
+    /// Listens to the Nodes, beginning with a new list of all Nodes.
     fn listen(&self) -> mpsc::UnboundedReceiver<Event<Seen>> {
         let (events, receiver) = mpsc::unbounded_channel();
         let listener = move |event: &Event<Watched>| match seen(event) {
@@ -177,7 +177,7 @@ impl Assigner {
     }
 }
 
-/// What the assigner has to know of an event; nothing of a Node without a name.
+/// What the assigner has to know of an event; `None` for a Node without a name.
 fn seen(event: &Event<Watched>) -> Option<Event<Seen>> {
     Some(match event {
         Event::Init => Event::Init,
@@ -192,15 +192,15 @@ fn has_pools(settings: &LiveSettings) -> bool {
     !settings.settings.nodes.pools.is_empty()
 }
 
-/// One term, from taking the Lease to losing it.
+/// The state of one term, from taking the Lease to losing it.
 struct Term {
     asker: Asker,
     book: Book,
-    /// What a new list has shown so far; nothing between two lists.
+    /// The Nodes that the list under way has shown so far; `None` between two lists.
     listed: Option<BTreeSet<String>>,
     /// Whether all Nodes are known.
     complete: bool,
-    /// What was told last of those who wait, and of those who are misplaced.
+    /// The numbers of waiting and of misplaced Nodes that the metrics show.
     counted: Option<(usize, BTreeMap<Misplaced, u64>)>,
     writer: Writer,
     teller: Teller,
@@ -208,8 +208,8 @@ struct Term {
 }
 
 impl Term {
-    /// Decides about the next Node: what is to be written then.
-    fn turn(&mut self, settings: &LiveSettings) -> Option<Box<Order>> {
+    /// Decides about the next Node. Returns what is to be written, if anything.
+    fn next_order(&mut self, settings: &LiveSettings) -> Option<Box<Order>> {
         let node = match self.book.next_turn()? {
             Turn::Write(order) => return Some(order),
             Turn::Ask(node) => node,
@@ -222,12 +222,12 @@ impl Term {
             decision => decision,
         };
         let order = self.book.decided(&node.name, &decision, &settings.settings.nodes, Instant::now());
-        self.tell(&node, &decision);
+        self.report_decision(&node, &decision);
         order
     }
 
-    /// Holds the blocks of the next Node against its pool.
-    fn judge(&mut self, settings: &LiveSettings) {
+    /// Compares the blocks of the next unjudged Node with its pool.
+    fn judge_next(&mut self, settings: &LiveSettings) {
         let Some(seen) = self.book.next_to_judge() else { return };
         let request = NodeRequest::created(&seen.shown);
         let answer = match self.asker.ask(&request, settings, &Allocation::default()) {
@@ -240,7 +240,7 @@ impl Term {
         self.book.judged(&seen.name, &standings);
     }
 
-    /// Asks the policy about a Node: what comes of its answer.
+    /// Asks the policy about a Node, and turns the answer into a decision.
     fn ask(&mut self, node: &Seen, settings: &LiveSettings) -> Decision {
         let request = NodeRequest::created(&node.shown);
         let answer = match self.asker.ask(&request, settings, &self.book.held().allocation()) {
@@ -248,7 +248,7 @@ impl Term {
             Err(error) => return Decision::Failed(error.to_string()),
         };
         let Some(audit) = answer.audit() else {
-            return Decision::Failed("the policy's answer says nothing".to_owned());
+            return Decision::Failed("the policy's answer contains no decision".to_owned());
         };
         let reason = || audit.reason.clone().unwrap_or_default();
         match audit.outcome {
@@ -264,7 +264,7 @@ impl Term {
         }
     }
 
-    fn take(&mut self, event: Event<Seen>) {
+    fn handle_event(&mut self, event: Event<Seen>) {
         match event {
             Event::Init => self.listed = Some(BTreeSet::new()),
             Event::InitApply(seen) => {
@@ -283,8 +283,9 @@ impl Term {
         }
     }
 
-    /// Says what was decided about a Node, once.
-    fn tell(&mut self, node: &Seen, decision: &Decision) {
+    /// Reports what was decided about a Node. That its pool is full, or that no pool is for it, is reported only
+    /// once.
+    fn report_decision(&mut self, node: &Seen, decision: &Decision) {
         let name = node.name.as_str();
         match decision {
             Decision::Blocks(_) => {}
@@ -333,13 +334,13 @@ impl Term {
                 self.metrics.node_assigned(Assignment::Failed);
                 tracing::warn!(node = name, blocks = blocks(), reason, "may not be assigned: trying again");
             }
-            Outcome::TooLate => tracing::info!(node = name, "not assigned: leading no more"),
+            Outcome::TooLate => tracing::info!(node = name, "not assigned: this process does not lead any more"),
         }
         self.book.written(order, outcome, Instant::now());
     }
 
-    /// What is known now, for those who measure.
-    fn count(&mut self) {
+    /// Updates the metrics of waiting and misplaced Nodes.
+    fn update_metrics(&mut self) {
         let now = (self.book.waiting(), self.book.misplaced());
         if self.counted.as_ref() != Some(&now) {
             self.metrics.nodes_waiting(now.0);

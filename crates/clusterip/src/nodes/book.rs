@@ -1,10 +1,10 @@
-//! What is known of all Nodes while this process leads: who has blocks, who waits for some, and why.
+//! The state of all Nodes while this process leads: which Nodes have blocks, which wait for some, and why.
 //!
-//! # Promises
-//! - A block that was given to a Node stays its own until it is certain that the Node does not have it and
-//!   never will: a request without an answer may be carried out later.
-//! - Nobody is asked for twice at the same time, and who waits longest is first.
-//! - It knows neither a clock nor a client: the same events give the same book.
+//! # Guarantees
+//! - A block that was given to a Node stays with it until it is certain that the Node does not have the block and
+//!   never will: a request without an answer may still be carried out later.
+//! - No Node is asked about twice at the same time, and the Node that waits longest comes first.
+//! - The state depends only on the events: there is neither a clock nor a client in it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -19,20 +19,20 @@ use super::placement::Standing;
 use super::seen::Seen;
 use crate::metrics::nodes::Misplaced;
 
-/// How soon a Node is tried again whose blocks could not be written; twice as long after each failure more.
+/// How soon a Node is tried again after its blocks could not be written. Each further failure doubles the pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// After how long it is tried again at the latest.
+/// The longest pause before a Node is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// The Nodes of a cluster.
+/// The state of all Nodes of a cluster.
 #[derive(Default)]
 pub struct Book {
     nodes: BTreeMap<String, Entry>,
     held: Held,
     queue: VecDeque<String>,
-    /// Who waits for room, by the name of the pool: since when, in turns, and who.
+    /// For each full pool by name, the Nodes that wait for room: the turn since which each waits, and its name.
     full: BTreeMap<String, BTreeSet<(u64, String)>>,
-    /// The pools that may have room again.
+    /// The full pools that may have room again.
     open: BTreeSet<String>,
     later: BTreeSet<(Instant, String)>,
     turns: u64,
@@ -45,28 +45,28 @@ struct Entry {
     node: Seen,
     stage: Stage,
     failures: u32,
-    /// The version at which a request without an answer may still be carried out.
+    /// The version at which a request without an answer may still be carried out; `None` if there is no such request.
     doubt: Option<String>,
-    /// The turn at which it began to wait for room.
+    /// The turn since which the Node waits for room; 0 if it does not.
     since: u64,
-    /// What was said of it last.
+    /// What was reported about the Node last.
     said: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It has blocks, or is to have none.
+    /// The Node has blocks, or is to have none.
     Settled,
     Queued,
     /// The policy is being asked.
     Asked,
     /// Its blocks are being written.
     Patching,
-    /// Until then nothing is tried.
+    /// Nothing is tried before this time.
     Later(Instant),
-    /// This pool has no room for it.
+    /// The pool with this name has no room for the Node.
     Full(String),
-    /// No pool is for it.
+    /// No pool is for the Node.
     Nobodys,
 }
 
@@ -76,45 +76,45 @@ impl Stage {
     }
 }
 
-/// What is to be done next.
+/// The next task.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Turn {
-    /// Ask the policy for blocks of this Node.
+    /// Ask the policy for blocks for this Node.
     Ask(Box<Seen>),
-    /// Write these, which it was given before.
+    /// Write these blocks, which the Node was given before.
     Write(Box<Order>),
 }
 
-/// What the policy answers.
+/// The policy's answer about a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It gets these blocks.
+    /// The Node gets these blocks.
     Blocks(Vec<IpNet>),
-    /// Its pool has none.
+    /// The pool of the Node is full.
     Full {
         /// The name of the pool.
         pool: String,
-        /// Which range, and what to do about it.
+        /// The range that is full, and what to do about it.
         message: String,
     },
-    /// No pool is for it.
+    /// No pool is for the Node. Contains the policy's reason.
     Nobodys(String),
-    /// There is no answer that could be carried out.
+    /// The policy gave no answer that can be carried out. Contains the error.
     Failed(String),
 }
 
 impl Book {
-    /// What is held, and by whom.
+    /// The blocks that are held, by Node.
     pub fn held(&self) -> &Held {
         &self.held
     }
 
-    /// How many Nodes are known.
+    /// How many Nodes there are.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether no Node is known.
+    /// Whether there are no Nodes.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -124,12 +124,12 @@ impl Book {
         self.nodes.keys().map(String::as_str)
     }
 
-    /// How many Nodes have no blocks yet, and are to get some.
+    /// How many Nodes wait for blocks.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Takes in a Node as the watch shows it.
+    /// Notes a Node as the watch shows it.
     pub fn see(&mut self, seen: Seen) {
         let name = seen.name.clone();
         if self.nodes.get(&name).is_some_and(|entry| entry.node.uid != seen.uid) {
@@ -153,13 +153,13 @@ impl Book {
             self.has_blocks(&name, blocks, other);
             return;
         }
-        // Nobody can take blocks away from a Node: what shows it without is older than what is known.
+        // Nobody can take blocks away from a Node, so an event without blocks is older than what is known.
         if !entry.node.blocks.is_empty() {
             return;
         }
         let (deleting, stage) = (seen.deleting, entry.stage.clone());
         entry.node = seen;
-        // Whoever was given blocks gets those or none, until it is certain that he did not get them.
+        // A Node that was given blocks gets those or none, until it is certain that it did not get them.
         let given = !self.held.of(&name).is_empty();
         match stage {
             Stage::Asked | Stage::Patching => {}
@@ -169,20 +169,20 @@ impl Book {
         }
     }
 
-    /// A Node is gone, unless another of its name has come since.
+    /// Notes that a Node is gone, unless another one of the same name has come since.
     pub fn gone(&mut self, name: &str, uid: &str) {
         if self.nodes.get(name).is_some_and(|entry| entry.node.uid == uid) {
             self.remove(name);
         }
     }
 
-    /// A complete list shows these Nodes: all others are gone.
+    /// Notes that a complete list shows only these Nodes. All others are gone.
     pub fn only(&mut self, listed: &BTreeSet<String>) {
         let gone: Vec<String> = self.nodes.keys().filter(|name| !listed.contains(*name)).cloned().collect();
         gone.iter().for_each(|name| self.remove(name));
     }
 
-    /// Other settings: who waits is decided about anew, and so is who is misplaced.
+    /// Notes that the settings have changed. Waiting Nodes are decided about anew, and all blocks are judged anew.
     pub fn settings_changed(&mut self) {
         let mut again: Vec<(u64, String)> = Vec::new();
         for (name, entry) in &mut self.nodes {
@@ -202,24 +202,24 @@ impl Book {
         self.misplaced.retain(|name, _| self.unjudged.contains(name));
     }
 
-    /// When it is time for somebody who has to wait.
+    /// When the next pause of a Node ends; `None` if no Node is in a pause.
     pub fn due(&self) -> Option<Instant> {
         self.later.first().map(|(due, _)| *due)
     }
 
-    /// Lets those go on whose time has come.
+    /// Queues the Nodes whose pause is over.
     pub fn wake(&mut self, now: Instant) {
         while let Some((_, name)) = self.later.first().filter(|(due, _)| *due <= now).cloned() {
             self.set(&name, Stage::Queued);
         }
     }
 
-    /// Whether [`Self::next_turn`] may have something.
+    /// Whether [`Self::next_turn`] may return a task.
     pub fn has_turn(&self) -> bool {
         !self.queue.is_empty() || !self.open.is_empty()
     }
 
-    /// What is to be done next: [`Self::decided`] or [`Self::written`] says what came of it.
+    /// The next task. Its result has to be reported with [`Self::decided`] or [`Self::written`].
     pub fn next_turn(&mut self) -> Option<Turn> {
         while let Some(pool) = self.open.first().cloned() {
             let Some((_, name)) = self.full.get(&pool).and_then(BTreeSet::first).cloned() else {
@@ -247,7 +247,7 @@ impl Book {
         })
     }
 
-    /// Notes the policy's answer about a Node that was asked for. Gives back what is to be written.
+    /// Notes the policy's answer about a Node. Returns what is to be written, if anything.
     pub fn decided(
         &mut self,
         name: &str,
@@ -277,10 +277,10 @@ impl Book {
         None
     }
 
-    /// Notes what came of writing blocks.
+    /// Notes the result of writing blocks.
     pub fn written(&mut self, order: &Order, outcome: Outcome, now: Instant) {
         let name = order.node.name.as_str();
-        // The watch may have been faster: then this is no news.
+        // The watch may have been faster. Then the result is no news.
         let Some(entry) = self.nodes.get_mut(name) else { return };
         if entry.node.uid != order.node.uid || entry.stage != Stage::Patching {
             return;
@@ -301,7 +301,7 @@ impl Book {
                 self.release(name);
                 self.set(name, if deleting { Stage::Settled } else { Stage::Queued });
             }
-            // Where it is gone the watch says so next.
+            // If the Node is gone, the watch tells so next.
             Outcome::Gone | Outcome::Refused(_) | Outcome::TooLate => {
                 entry.doubt = None;
                 self.release(name);
@@ -314,7 +314,7 @@ impl Book {
         }
     }
 
-    /// Whether this was not said of a Node yet, since something else was.
+    /// Whether `text` differs from what was reported about the Node last. Notes it as reported.
     pub fn is_news(&mut self, name: &str, text: &str) -> bool {
         let Some(entry) = self.nodes.get_mut(name) else { return false };
         let news = entry.said.as_deref() != Some(text);
@@ -322,7 +322,8 @@ impl Book {
         news
     }
 
-    /// A Node whose blocks are to be held against its pool: it is to be told with [`Self::judged`].
+    /// The next Node whose blocks are to be compared with its pool. The result has to be reported with
+    /// [`Self::judged`].
     pub fn next_to_judge(&mut self) -> Option<Seen> {
         loop {
             let name = self.unjudged.pop_first()?;
@@ -333,7 +334,7 @@ impl Book {
         }
     }
 
-    /// Whether somebody's blocks are to be held against his pool.
+    /// Whether there are Nodes whose blocks are to be compared with their pools.
     pub fn has_unjudged(&self) -> bool {
         !self.unjudged.is_empty()
     }
@@ -357,7 +358,7 @@ impl Book {
         }
     }
 
-    /// How many Nodes have a block that is not as it should be, by what is wrong with it.
+    /// How many Nodes have a misplaced block, by the reason.
     pub fn misplaced(&self) -> BTreeMap<Misplaced, u64> {
         let mut counts = BTreeMap::new();
         for reason in self.misplaced.values().flatten() {
@@ -366,7 +367,7 @@ impl Book {
         counts
     }
 
-    /// A Node is known to have these blocks: our own, or somebody else's.
+    /// Notes that a Node has these blocks, whether this process or somebody else has written them.
     fn has_blocks(&mut self, name: &str, blocks: Vec<IpNet>, other: bool) {
         if let Some(entry) = self.nodes.get_mut(name) {
             (entry.doubt, entry.said, entry.failures) = (None, None, 0);
@@ -394,7 +395,7 @@ impl Book {
             return;
         }
         self.held.forget(name);
-        // What is still held of it is somebody else's, too: he may have it for himself now.
+        // A block that is still held belongs to another Node, too, which may have it for itself now.
         for block in blocks.into_iter().filter(|block| !self.held.is_free(*block)) {
             self.unjudged.extend(self.held.sharing(name, block).into_iter().map(|(other, _)| other));
         }
@@ -468,7 +469,7 @@ mod tests {
         }
     }
 
-    /// A book, and the steps that change it.
+    /// The state of the Nodes, and the steps that change it.
     struct Desk {
         book: Book,
         now: Instant,
@@ -485,7 +486,7 @@ mod tests {
             self
         }
 
-        /// Whose turn it is.
+        /// The next task, as text.
         fn turn(&mut self) -> Option<String> {
             Some(match self.book.next_turn()? {
                 Turn::Ask(node) => format!("ask {}", node.name),
@@ -508,14 +509,14 @@ mod tests {
             self.gives(name, blocks)
         }
 
-        /// The blocks that are held, and how many wait.
+        /// The blocks that are held, and how many Nodes wait.
         fn state(&self) -> (Vec<String>, usize) {
             (self.book.held.allocation().held.iter().map(ToString::to_string).collect(), self.book.waiting())
         }
     }
 
     #[test]
-    fn what_comes_of_an_order() {
+    fn results_of_writing_blocks_change_the_state() {
         const A: &str = "10.0.0.0/24";
         let other = || Box::new(node("x", "u", "linux", &["10.0.9.0/24"]));
         let windows = || Box::new(node("x", "u", "windows", &[]));
@@ -524,7 +525,8 @@ mod tests {
         let unclear = |doubt: Option<&str>| Outcome::Unclear { doubt: doubt.map(str::to_owned), reason: String::new() };
         let again = Some(format!("write {A} to x"));
         let asked = Some("ask x".to_owned());
-        // What is held and how many wait then; whose turn it is at once; and when all pauses are over.
+        // The blocks that are held then, how many Nodes wait, the next task at once, and the next task after all
+        // pauses.
         type Row = (&'static str, Outcome, &'static [&'static str], usize, Option<String>, Option<String>);
         let rows: Vec<Row> = vec![
             ("written", Outcome::Written, &[A], 0, None, None),
@@ -550,18 +552,18 @@ mod tests {
     }
 
     #[test]
-    fn the_watch_may_be_behind_or_ahead() {
+    fn events_behind_or_ahead_of_the_answer_are_handled() {
         const A: &str = "10.0.0.0/24";
         let mut desk = Desk::new();
         let order = desk.asks_and_gives("x", &[A]);
-        // Its own change, before the answer.
+        // The change by the request itself, before its answer.
         desk.book.see(node("x", "u", "linux", &[A]));
         assert_eq!(desk.state(), (vec![A.to_owned()], 0));
         desk.book.written(&order, Outcome::Refused(String::new()), desk.now);
         assert_eq!(desk.state(), (vec![A.to_owned()], 0), "an answer to what is settled is no news");
         desk.book.see(node("x", "u", "windows", &[]));
         assert_eq!((desk.state(), desk.turn()), ((vec![A.to_owned()], 0), None), "older than what is known");
-        // Another Node of this name.
+        // Another Node of the same name.
         desk.book.see(node("x", "v", "linux", &[]));
         assert_eq!((desk.state(), desk.turn()), ((vec![], 1), Some("ask x".to_owned())));
         desk.book.gone("x", "u");
@@ -575,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unclear_stays_given_whatever_changes() {
+    fn blocks_without_an_answer_stay_given_whatever_changes() {
         const A: &str = "10.0.0.0/24";
         let mut desk = Desk::new();
         let order = desk.asks_and_gives("x", &[A]);
@@ -594,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn room_goes_to_whoever_waits_longest_one_at_a_time() {
+    fn room_goes_to_the_longest_waiting_node_one_at_a_time() {
         let mut desk = Desk::new();
         for name in ["c", "a", "b"] {
             assert_eq!(desk.sees(name).turn(), Some(format!("ask {name}")));
@@ -611,14 +613,14 @@ mod tests {
         assert_eq!(desk.turn(), Some("ask new".to_owned()));
         desk.is_full("new");
         assert_eq!(desk.turn(), None);
-        // Other settings: all again, in the order in which they came to wait.
+        // With new settings all Nodes are asked about again, in the order in which they began to wait.
         desk.book.settings_changed();
         let turns: Vec<_> = std::iter::from_fn(|| desk.turn()).collect();
         assert_eq!(turns, ["ask a", "ask b", "ask new"]);
     }
 
     #[test]
-    fn who_is_nobodys_is_asked_about_again_when_his_labels_change() {
+    fn node_without_pool_is_asked_about_again_when_its_labels_change() {
         let mut desk = Desk::new();
         assert_eq!(desk.sees("x").turn(), Some("ask x".to_owned()));
         let nobodys = Decision::Nobodys("no pool".to_owned());
@@ -630,7 +632,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_and_end() {
+    fn pauses_double_up_to_a_minute() {
         let mut desk = Desk::new();
         let mut pauses = Vec::new();
         desk.sees("x");
@@ -648,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shares_a_block_is_looked_at_again_when_the_other_comes_or_goes() {
+    fn nodes_sharing_a_block_are_judged_again_when_one_comes_or_goes() {
         let mut desk = Desk::new();
         let judged = |desk: &mut Desk| -> Vec<String> {
             std::iter::from_fn(|| desk.book.next_to_judge()).map(|seen| seen.name).collect()

@@ -1,4 +1,4 @@
-//! Events about Nodes: what people are told who wait for one.
+//! Writes Events about Nodes that have no blocks.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
@@ -7,20 +7,20 @@ use tokio::sync::mpsc;
 use super::seen::Seen;
 use crate::controller::events::{Told, tell_about};
 
-/// How many Events wait to be written; more are not told: the log has them all.
+/// How many Events may wait to be written. Further Events are dropped; the log has all of them.
 const WAITING: usize = 1000;
 
 /// Why a Node has no blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Its pool is full.
+    /// The pool of the Node is full.
     NotAvailable,
-    /// They could not be written.
+    /// The blocks could not be written.
     Failed,
 }
 
 impl Reason {
-    /// As the controller manager of Kubernetes calls it.
+    /// The reason as Kubernetes' controller manager calls it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotAvailable => "CIDRNotAvailable",
@@ -29,11 +29,11 @@ impl Reason {
     }
 }
 
-/// Writes Events one after the other, and keeps nobody waiting.
+/// Writes Events one after the other, without delaying its callers.
 pub struct Teller(mpsc::Sender<(ObjectReference, Reason, String)>);
 
 impl Teller {
-    /// Writes through `client`, until this and all that was told is gone.
+    /// Starts a task that writes through `client`, until this object is gone and everything is written.
     pub fn start(client: Client) -> Self {
         let (sender, mut told) = mpsc::channel::<(ObjectReference, Reason, String)>(WAITING);
         tokio::spawn(async move {
@@ -46,7 +46,7 @@ impl Teller {
         Self(sender)
     }
 
-    /// Tells of a Node.
+    /// Queues an Event about a Node. If too many wait, the Event is dropped and a warning is logged.
     pub fn tell(&self, node: &Seen, reason: Reason, note: &str) {
         let about = ObjectReference {
             api_version: Some("v1".to_owned()),
@@ -56,7 +56,7 @@ impl Teller {
             ..ObjectReference::default()
         };
         if self.0.try_send((about, reason, note.to_owned())).is_err() {
-            tracing::warn!(node = node.name, "too many events at once: this one is not written");
+            tracing::warn!(node = node.name, "too many events wait to be written: this one is dropped");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How the blocks of a range are used.
+//! Counts how the blocks of a range are used.
 
 use std::ops::RangeInclusive;
 
@@ -7,19 +7,19 @@ use clusterip_core::settings::{NodePool, Settings, Withheld};
 use ipnet::IpNet;
 use serde::Serialize;
 
-/// How many blocks of a range are what. `usable` is `used` and `free` together.
+/// How many blocks of a range are in which state. `usable` is the sum of `used` and `free`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Counts {
-    /// May be handed out.
+    /// Blocks that may be handed out, now or later.
     pub usable: u128,
-    /// Of the usable ones: some Node has an address of them.
+    /// Usable blocks of which a Node has an address.
     pub used: u128,
-    /// Of the usable ones: may be handed out now.
+    /// Usable blocks that may be handed out now.
     pub free: u128,
-    /// Are never handed out.
+    /// Blocks that are never handed out.
     pub withheld: u128,
-    /// Of the withheld ones: some Node has an address of them all the same.
+    /// Withheld blocks of which a Node has an address nevertheless.
     pub beside: u128,
 }
 
@@ -27,27 +27,27 @@ pub struct Counts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Why {
-    /// It has addresses of a Service range of the cluster.
+    /// The block has addresses of a Service range of the cluster.
     ServiceRange,
-    /// It has addresses of a pool of Services.
+    /// The block has addresses of a pool of Services.
     ServicePool,
-    /// `exclude` of the pool.
+    /// The block has addresses that the pool's `exclude` lists.
     Excluded,
 }
 
-/// Blocks that are never handed out, one after the other.
+/// Consecutive blocks that are never handed out, for the same reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Span {
-    /// The first.
+    /// The first block.
     pub first: IpNet,
-    /// The last.
+    /// The last block.
     pub last: IpNet,
-    /// Why.
+    /// Why the blocks are never handed out.
     pub why: Why,
 }
 
-/// Counts the blocks of a range, of which Nodes have these.
+/// Counts the blocks of a range of `pool`. `held` are the blocks that Nodes have.
 pub fn counts(settings: &Settings, pool: &NodePool, blocks: &Blocks, held: impl Iterator<Item = IpNet>) -> Counts {
     let indices = |ranges: &mut dyn Iterator<Item = IpNet>| {
         let mut found = Occupancy::default();
@@ -58,7 +58,7 @@ pub fn counts(settings: &Settings, pool: &NodePool, blocks: &Blocks, held: impl 
     let withheld = indices(&mut settings.withheld_from(pool).map(|(range, _)| range));
     let mut either = withheld.clone();
     held.ranges().for_each(|range| either.insert(range));
-    // All addresses of ::/0 are one more than can be counted.
+    // The range ::/0 has one address more than u128 can count.
     let all = blocks.last_index().saturating_add(1);
     let usable = all.saturating_sub(withheld.len());
     let used = either.len().saturating_sub(withheld.len());
@@ -66,8 +66,8 @@ pub fn counts(settings: &Settings, pool: &NodePool, blocks: &Blocks, held: impl 
     Counts { usable, used, free: usable.saturating_sub(used), withheld: withheld.len(), beside }
 }
 
-/// The blocks of a range that are never handed out, in order, as few spans as there can be. What is so for
-/// several reasons has the first.
+/// The blocks of a range that are never handed out, ordered, and in as few spans as possible. If a block is withheld
+/// for several reasons, the first reason in the order of [`Why`] counts.
 pub fn withheld(settings: &Settings, pool: &NodePool, blocks: &Blocks) -> Vec<Span> {
     let mut spans: Vec<(RangeInclusive<u128>, Why)> = Vec::new();
     let mut seen = Occupancy::default();
@@ -105,9 +105,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_and_withheld() {
-        // Settings of the Services, the pool, blocks of Nodes, what is withheld, and the counts: usable, used,
-        // free, withheld, beside.
+    fn blocks_are_counted_and_withheld() {
+        // The settings of the Services, the pool, the blocks of Nodes, the withheld blocks, and the counts: usable,
+        // used, free, withheld, beside.
         type Row = (&'static str, Value, Value, &'static [&'static str], &'static str, [u128; 5]);
         let none = || json!({"pools": []});
         let rows: [Row; 8] = [

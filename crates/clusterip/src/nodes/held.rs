@@ -1,4 +1,4 @@
-//! Which blocks are held, and by which Nodes.
+//! The blocks that are held, and the Nodes that hold them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,20 +11,20 @@ use clusterip_core::settings::NodeSettings;
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 use serde_json::{Map, Value};
 
-/// The blocks of Nodes, and where the next ones are sought. Its memory grows with the Nodes, never with the
-/// pools.
+/// The blocks of Nodes, and where the next blocks are sought. The memory grows with the number of Nodes, not with the
+/// size of the pools.
 #[derive(Clone, Debug, Default)]
 pub struct Held {
     nodes: BTreeMap<String, Vec<IpNet>>,
     v4: Occupancy,
     v6: Occupancy,
-    /// The block handed out last, by the range that it was handed out of.
+    /// The block that was handed out last, by the range that it comes from.
     last: BTreeMap<IpNet, IpNet>,
 }
 
 impl Held {
-    /// Notes what a Node has, in place of what was known of it. Where the next block is sought does not
-    /// change: blocks that others set are learned this way.
+    /// Replaces what is known of a Node's blocks. The place where the next block is sought stays the same, because
+    /// blocks that others have set are learned this way.
     pub fn learn(&mut self, node: &str, blocks: Vec<IpNet>) {
         self.forget(node);
         for block in &blocks {
@@ -36,7 +36,7 @@ impl Held {
         }
     }
 
-    /// Notes that a Node was given blocks: the next ones are sought behind them.
+    /// Notes that a Node was given blocks. The next blocks are sought behind them.
     pub fn hand_out(&mut self, node: &str, blocks: Vec<IpNet>, settings: &NodeSettings) {
         for block in &blocks {
             if let Some(range) = settings.pools.iter().find_map(|pool| pool.cidr_of(*block)) {
@@ -46,7 +46,7 @@ impl Held {
         self.learn(node, blocks);
     }
 
-    /// Lets go of what a Node has, but for what another one has too.
+    /// Releases the blocks of a Node, except for addresses that another Node has, too.
     pub fn forget(&mut self, node: &str) {
         let Some(gone) = self.nodes.remove(node) else { return };
         for block in gone {
@@ -59,12 +59,12 @@ impl Held {
         }
     }
 
-    /// The blocks of a Node.
+    /// The blocks of a Node; empty if it has none.
     pub fn of(&self, node: &str) -> &[IpNet] {
         self.nodes.get(node).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether nobody has an address of `block`.
+    /// Whether no Node has an address of `block`.
     pub fn is_free(&self, block: IpNet) -> bool {
         let numbers = numbers(block);
         let occupancy = match Family::of(block.addr()) {
@@ -74,13 +74,12 @@ impl Held {
         occupancy.gaps(numbers.clone()).next() == Some(numbers)
     }
 
-    /// All Nodes that have blocks, by name.
+    /// All Nodes that have blocks, ordered by name.
     pub fn nodes(&self) -> impl Iterator<Item = (&str, &[IpNet])> {
         self.nodes.iter().map(|(name, blocks)| (name.as_str(), blocks.as_slice()))
     }
 
-    /// The blocks of other Nodes that have an address in common with `block`, by the Nodes' names. It looks at
-    /// all Nodes.
+    /// The blocks of other Nodes that overlap `block`, with the names of the Nodes. Scans all Nodes.
     pub fn sharing(&self, node: &str, block: IpNet) -> Vec<(String, IpNet)> {
         let others = self.nodes.iter().filter(|(name, _)| *name != node);
         others
@@ -90,7 +89,7 @@ impl Held {
             .collect()
     }
 
-    /// What the policy is told: as few ranges as there can be.
+    /// The state that the policy is given, with as few ranges as possible.
     pub fn allocation(&self) -> Allocation {
         let v4 = self.v4.ranges().flat_map(|range| {
             let (first, last) = ((*range.start() as u32).into(), (*range.end() as u32).into());
@@ -111,26 +110,26 @@ impl Held {
     }
 }
 
-/// The blocks of a Node object.
+/// The blocks of a Node object, from its `spec`.
 pub fn blocks_of(node: &Value) -> Vec<IpNet> {
     blocks_in(node.get("spec"))
 }
 
-/// The blocks in the `spec` of a Node.
+/// The blocks in the `spec` of a Node, from `podCIDR` and `podCIDRs`.
 pub fn blocks_in(spec: Option<&Value>) -> Vec<IpNet> {
     let first = spec.and_then(|spec| spec.get("podCIDR")).into_iter();
     let all = spec.and_then(|spec| spec.get("podCIDRs")).and_then(Value::as_array).into_iter().flatten();
     blocks(first.chain(all).filter_map(Value::as_str))
 }
 
-/// The fields of a Node's `spec` that say what its blocks are: the API server refuses the one without the
-/// other.
+/// The fields of a Node's `spec` that contain its blocks: `podCIDR` and `podCIDRs`. The API server refuses one
+/// without the other.
 pub fn fields_of(blocks: &[IpNet]) -> Map<String, Value> {
     let texts = || blocks.iter().map(ToString::to_string);
     Map::from_iter([("podCIDR".to_owned(), texts().next().into()), ("podCIDRs".to_owned(), texts().collect())])
 }
 
-/// The numbers of the addresses of a block.
+/// The addresses of a block, as numbers.
 fn numbers(block: IpNet) -> RangeInclusive<u128> {
     let number = |address| match address {
         IpAddr::V4(address) => u128::from(address.to_bits()),
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_become_one_and_what_is_let_go_leaves_a_gap() {
+    fn adjacent_blocks_are_merged_and_released_ones_leave_a_gap() {
         let mut held = Held::default();
         for (index, node) in ["a", "b", "c", "d"].iter().enumerate() {
             held.learn(node, nets(&[&format!("10.0.{index}.0/24"), &format!("fd00:0:0:{index}::/64")]));
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_have_stays_until_both_are_gone() {
+    fn shared_addresses_stay_held_until_both_nodes_are_gone() {
         let mut held = Held::default();
         held.learn("a", nets(&["10.0.0.0/23"]));
         held.learn("b", nets(&["10.0.1.0/24"]));

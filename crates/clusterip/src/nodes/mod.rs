@@ -1,12 +1,12 @@
-//! The pod CIDRs of Nodes: who holds which blocks, and which are not as they should be.
+//! The pod CIDRs of Nodes: gives Nodes their blocks, and finds misplaced blocks.
 //!
-//! [`held`] is what is known of the cluster, as the policy is told it; [`placement`] holds a Node's blocks
-//! against the pool that the policy names; [`fill`] counts the blocks of a range; [`planner`] gives blocks to
-//! the Nodes of manifests.
+//! [`held`] is the state of the cluster, as the policy is given it; [`placement`] compares a Node's blocks with the
+//! pool that the policy names; [`fill`] counts the blocks of a range; [`planner`] gives blocks to the Nodes of
+//! manifests.
 //!
-//! [`assigner`] is the loop that gives Nodes their blocks: [`seen`] is a Node as it is watched, [`book`] says
-//! whose turn it is and what is given to whom, [`asker`] asks the policy, [`patch`] writes, [`events`] tells of
-//! what can't be.
+//! [`assigner`] is the loop that gives Nodes their blocks: [`seen`] is a Node as it is watched, [`book`] is the state
+//! of all Nodes and decides which is next, [`asker`] asks the policy, [`patch`] writes blocks, and [`events`] reports
+//! Nodes that get no blocks.
 
 pub mod asker;
 pub mod assigner;

@@ -1,11 +1,11 @@
-//! One Node gets its blocks: one patch, and what an answer means, or that there is none.
+//! Writes the blocks of one Node with a patch, and interprets the answer, or its absence.
 //!
-//! # Promises
-//! - Nothing is sent that could be carried out after somebody else may lead: each request ends, here and in
-//!   the API server, before the term of this process does, or so soon after that nobody else leads yet.
+//! # Guarantees
+//! - Nothing is sent that could be carried out after another process may lead. Each request ends, here and in the API
+//!   server, before the term of this process does, or so soon after it that no other process leads yet.
 //! - A Node's blocks are written only if nobody has written the Node since it was seen.
-//! - Where there is no answer, the Node is read again; as long as the request may still be carried out, that
-//!   is said.
+//! - If there is no answer, the Node is read again. The outcome tells as long as the request may still be carried
+//!   out.
 
 use std::time::Duration;
 
@@ -23,45 +23,46 @@ use crate::cluster::failure::words;
 use crate::cluster::watched::Watched;
 use crate::controller::events::CONTROLLER;
 
-/// How long the API server has for one request: less than lies between the end of a term and the moment at
-/// which another may lead.
+/// How long the API server has for one request: less than the time between the end of a term and the moment at which
+/// another process may lead.
 const LONGEST: Duration = Duration::from_secs(4);
-/// With less than this left of a term, nothing is begun.
+/// If less than this is left of a term, no request is begun.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// How often it is tried at once, where somebody else was faster each time.
+/// How many times a write is tried at once if somebody else changes the Node each time.
 const TRIES: usize = 5;
 
-/// Which blocks a Node is to have.
+/// The blocks that a Node is to have.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Order {
-    /// The Node.
+    /// The Node, as it was seen.
     pub node: Seen,
-    /// The blocks.
+    /// The blocks to write.
     pub blocks: Vec<IpNet>,
-    /// The version at which an earlier request without an answer may still be carried out.
+    /// The version at which an earlier request without an answer may still be carried out; `None` if there is no such
+    /// request.
     pub doubt: Option<String>,
 }
 
-/// What came of it.
+/// The result of writing blocks.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// It has them.
+    /// The Node has the blocks.
     Written,
-    /// It is not what it was: somebody else gave it blocks, or changed what it shows of itself. It does not
-    /// have these blocks, and won't get them.
+    /// The Node has changed: somebody else gave it blocks, or changed what the policy is shown of it. The Node does
+    /// not have these blocks, and will not get them.
     Changed(Box<Seen>),
-    /// There is no such Node any more.
+    /// The Node does not exist any more.
     Gone,
-    /// The API server refuses. It does not have them, and won't get them.
+    /// The API server refuses the request. The Node does not have the blocks, and will not get them.
     Refused(String),
-    /// It may have them, or come to have them. They can be written again.
+    /// The Node may have the blocks, or may still get them. They can be written again.
     Unclear {
-        /// The version at which the request may still be carried out; none where it can't be any more.
+        /// The version at which the request may still be carried out; `None` if it can't be carried out any more.
         doubt: Option<String>,
-        /// What happened.
+        /// What went wrong.
         reason: String,
     },
-    /// This process does not lead for long enough: nothing was sent.
+    /// The term of this process ends too soon. Nothing was sent.
     TooLate,
 }
 
@@ -77,20 +78,20 @@ enum Failure {
     Conflict,
     Gone,
     Refused(String),
-    /// It may have been carried out.
+    /// The request may have been carried out.
     NoAnswer(String),
-    /// It was not sent.
+    /// The request was not sent.
     TooLate,
 }
 
 impl Writer {
-    /// Writes as long as this process leads: `term` says until when that is.
+    /// Writes as long as this process leads. `term` tells until when that is.
     pub fn new(client: Client, term: watch::Receiver<Option<Instant>>) -> Self {
         let nodes = Api::all_with(client.clone(), &ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&()));
         Self { client, nodes, term }
     }
 
-    /// Writes the blocks of one Node.
+    /// Writes the blocks of one Node, as `order` says.
     pub async fn write(&self, order: &Order) -> Outcome {
         let Order { node, blocks, doubt } = order;
         let (mut version, mut doubt) = (node.version.clone(), doubt.clone());
@@ -98,11 +99,13 @@ impl Writer {
             let failure = match self.send(node, &version, blocks).await {
                 Ok(()) => return Outcome::Written,
                 Err(Failure::Gone) => return Outcome::Gone,
-                // A request before this one may still be on its way.
+                // An earlier request may still be on its way.
                 Err(Failure::Refused(reason)) if doubt.is_some() => Some(reason),
                 Err(Failure::Refused(reason)) => return Outcome::Refused(reason),
                 Err(Failure::TooLate) if doubt.is_none() => return Outcome::TooLate,
-                Err(Failure::TooLate) => return Outcome::Unclear { doubt, reason: "leading no more".to_owned() },
+                Err(Failure::TooLate) => {
+                    return Outcome::Unclear { doubt, reason: "this process does not lead any more".to_owned() };
+                }
                 Err(Failure::Conflict) => None,
                 Err(Failure::NoAnswer(reason)) => {
                     doubt = Some(version.clone());
@@ -124,7 +127,7 @@ impl Writer {
             if !seen.blocks.is_empty() {
                 return Outcome::Changed(Box::new(seen));
             }
-            // Whoever wrote for another version is refused.
+            // A request that was made for another version is refused.
             doubt = doubt.filter(|doubt| *doubt == seen.version);
             if doubt.is_none() && (seen.deleting || seen.shown != node.shown) {
                 return Outcome::Changed(Box::new(seen));
@@ -134,7 +137,7 @@ impl Writer {
             }
             version = seen.version;
         }
-        Outcome::Unclear { doubt, reason: "it was changed by somebody else again and again".to_owned() }
+        Outcome::Unclear { doubt, reason: "somebody else changed it at every try".to_owned() }
     }
 
     async fn send(&self, node: &Seen, version: &str, blocks: &[IpNet]) -> Result<(), Failure> {
@@ -146,8 +149,8 @@ impl Writer {
         let patch = json!({"metadata": {"uid": node.uid, "resourceVersion": version}, "spec": fields_of(blocks)});
         let milliseconds = limit.as_millis();
         let query = format!("fieldManager={CONTROLLER}&fieldValidation=Ignore&timeout={milliseconds}ms");
-        // The API server carries out this kind of patch in less time than a merge patch. `podCIDRs` are added
-        // to those that there are: at this version, none.
+        // The API server carries out a strategic merge patch in less time than a merge patch. It adds `podCIDRs` to
+        // the present ones, of which this version has none.
         let request = Request::patch(format!("/api/v1/nodes/{}?{query}", node.name))
             .header("content-type", "application/strategic-merge-patch+json");
         let request = request.body(patch.to_string().into_bytes());

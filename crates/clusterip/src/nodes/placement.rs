@@ -1,6 +1,6 @@
-//! Where a Node's blocks lie, and where they belong.
+//! Where the blocks of a Node lie, and where they belong.
 //!
-//! The policy is asked, as if the Node were created now without blocks. What it answers is the Node's pool.
+//! The policy is asked as if the Node were created now without blocks. Its answer names the pool of the Node.
 
 use clusterip_core::address::overlap;
 use clusterip_core::answer::Answer;
@@ -14,21 +14,21 @@ use super::held::Held;
 use crate::policy::module::{Instance, ModuleError};
 use crate::policy::node_request::NodeRequest;
 
-/// Where a Node's blocks lie, and where they belong.
+/// Where the blocks of a Node lie, and where they belong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// The pool that the Node belongs to; none where no pool is for it.
+    /// The pool that the Node belongs to; `None` if no pool is for the Node.
     pub pool: Option<String>,
-    /// Why: the labels in words.
+    /// Why the Node belongs there: its labels, as text.
     pub evidence: Option<String>,
-    /// Its blocks, and how each lies.
+    /// The blocks of the Node, and how each lies.
     pub blocks: Vec<(IpNet, Standing)>,
-    /// What the policy says for itself where it would give none.
+    /// The policy's reason, if it would give no blocks.
     pub reason: Option<String>,
 }
 
-/// Where a Node belongs, whatever blocks it and others have: it holds as long as its labels and the settings
-/// do.
+/// Where a Node belongs, regardless of the blocks that it and others have. This changes only with the Node's labels
+/// and the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Belonging {
     /// As [`Placement::pool`].
@@ -39,26 +39,26 @@ pub struct Belonging {
     pub reason: Option<String>,
 }
 
-/// How a block lies. What is wrong is reported, and never changed: the API server lets nobody change the
-/// blocks of a Node.
+/// How a block lies. A misplaced block is reported but never changed, because the API server does not let anybody
+/// change the blocks of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Where it belongs, or in no pool on a Node that no pool is for.
+    /// The block lies in the Node's pool; or no pool is for the Node, and the block lies in no pool.
     InPlace,
-    /// Other Nodes have it too, or parts of it.
+    /// Other Nodes have the block, too, or overlapping ones.
     Shared(Vec<(String, IpNet)>),
-    /// In this pool, or partly, and it is not the Node's.
+    /// The block lies in this pool, at least partly, which is not the Node's pool.
     WrongPool(String),
-    /// In its pool, and it has addresses of this range, which are never handed out.
+    /// The block lies in the Node's pool, but has addresses of this range, which are never handed out.
     Withheld(IpNet),
-    /// In no pool, or only partly in its own.
+    /// The block lies in no pool, or only partly in the Node's pool.
     Outside,
 }
 
 /// Asks the policy for the pool of a Node.
 ///
 /// # Errors
-/// [`ModuleError`] where the policy has no answer; it is not to be asked again then.
+/// [`ModuleError`] if the policy does not answer. Then `policy` must not be asked again.
 pub fn belonging(policy: &Instance, document: &Value, node: &Value) -> Result<Belonging, ModuleError> {
     let mut bare = node.clone();
     if let Some(spec) = bare.get_mut("spec").and_then(Value::as_object_mut) {
@@ -70,7 +70,7 @@ pub fn belonging(policy: &Instance, document: &Value, node: &Value) -> Result<Be
 }
 
 impl Belonging {
-    /// What the policy answers about the Node without blocks.
+    /// Reads the policy's answer about the Node without blocks.
     pub fn of(answer: &Answer) -> Self {
         let audit = answer.audit();
         Self {
@@ -80,7 +80,7 @@ impl Belonging {
         }
     }
 
-    /// Holds the blocks of the Node of this name against its pool, and against what other Nodes have.
+    /// Compares the blocks of the Node `name` with its pool, and with the blocks of other Nodes.
     pub fn held_against(&self, settings: &Settings, name: &str, blocks: &[IpNet], held: &Held) -> Placement {
         let own = settings.nodes.pools.iter().find(|own| Some(&own.name) == self.pool.as_ref());
         let standing = |block: IpNet| {
@@ -104,7 +104,7 @@ fn lies(block: IpNet, own: Option<&NodePool>, settings: &Settings) -> Standing {
             withheld.map_or(Standing::InPlace, |(range, _)| Standing::Withheld(range))
         }
         Some(pool) => Standing::WrongPool(pool.name.clone()),
-        // Larger than a range that it has addresses of.
+        // The block is larger than a range of which it has addresses.
         None => match pools.iter().find(|pool| own != Some(*pool) && pool.meets(block)) {
             Some(pool) => Standing::WrongPool(pool.name.clone()),
             None if own.is_some() => Standing::Outside,
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn how_blocks_lie() {
+    fn misplaced_blocks_are_found() {
         let wrong = |pool: &str| Standing::WrongPool(pool.to_owned());
         let net = |text: &str| text.parse::<IpNet>().unwrap();
         let rows = [
@@ -173,7 +173,7 @@ mod tests {
         for (name, os, block, expected) in rows {
             let (net, node) = (net(block), node("own", os, &[block]));
             let mut held = held.clone();
-            // Blocks that meet the other's by their size alone are no matter here.
+            // Rows with such a large block are not about the block of the other Node.
             if net.prefix_len() < 20 {
                 held.forget("other");
             }

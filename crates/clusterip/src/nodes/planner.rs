@@ -1,5 +1,5 @@
-//! Gives blocks to the Nodes of some manifests, one after the other, as the controller would that starts
-//! now.
+//! Plans blocks for the Nodes of some manifests, one Node after the other, as a controller that starts now would give
+//! them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -19,68 +19,68 @@ use crate::cluster::snapshot::{Snapshot, SnapshotCalls};
 use crate::policy::module::{Module, ModuleError};
 use crate::policy::node_request::NodeRequest;
 
-/// What happens to a Node.
+/// The planned result for a Node.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRow {
-    /// Its name; that of `generateName` with an ellipsis where it is yet to be generated.
+    /// The name of the Node. If the name is yet to be generated, `generateName` with an ellipsis.
     pub name: String,
-    /// What is decided.
+    /// The decision.
     pub decision: Outcome,
-    /// Its pool.
+    /// The pool of the Node; `None` if no pool is for it.
     pub pool: Option<String>,
-    /// The labels that name it.
+    /// The labels by which the Node belongs to the pool.
     pub evidence: Option<Report>,
-    /// The blocks that it has then.
+    /// The blocks of the Node after the plan.
     #[serde(rename = "podCIDRs")]
     pub pod_cidrs: Vec<IpNet>,
-    /// What its author should look at.
+    /// Warnings for the author of the Node.
     pub warnings: Vec<String>,
-    /// Why it is left or denied.
+    /// Why the Node is left alone or denied.
     pub message: Option<String>,
 }
 
-/// How full a range is, in blocks.
+/// How the blocks of a range are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeUse {
-    /// The name of its pool.
+    /// The name of the pool.
     pub pool: String,
     /// The range.
     pub cidr: IpNet,
-    /// How its blocks are used.
+    /// How many blocks are in which state.
     pub counts: fill::Counts,
 }
 
-/// What happens to the Nodes.
+/// The planned results for all Nodes.
 #[derive(Clone, Debug, Default)]
 pub struct NodePlan {
     /// A row for each Node, in the order of the manifests.
     pub rows: Vec<NodeRow>,
     /// For each row: the index of its manifest.
     pub manifests: Vec<usize>,
-    /// How full each range of each pool is, afterwards.
+    /// How full each range of each pool is after the plan.
     pub ranges: Vec<RangeUse>,
 }
 
-/// A Node that is there, and where it came from: a manifest, or the cluster.
+/// A Node that exists already, and its origin: a manifest, or `None` for the cluster.
 struct There {
     node: Packed,
     origin: Option<Origin>,
 }
 
-/// Plans Nodes.
+/// Plans blocks for Nodes.
 pub struct NodePlanner<'m> {
     module: &'m Module,
     document: &'m Value,
     settings: &'m Settings,
     snapshot: &'m Arc<RwLock<Snapshot>>,
     held: Held,
-    /// The Nodes that are there, by name.
+    /// The Nodes that exist already, by name.
     there: BTreeMap<String, There>,
 }
 
 impl<'m> NodePlanner<'m> {
-    /// A planner for a cluster with these Nodes. `document` are the settings as the policy gets them.
+    /// A planner for a cluster with the Nodes in `snapshot`. `document` are the settings as the policy gets them.
     pub fn new(
         module: &'m Module,
         document: &'m Value,
@@ -97,8 +97,8 @@ impl<'m> NodePlanner<'m> {
         planner
     }
 
-    /// Makes the Nodes among `manifests` known, with the blocks that they have: all are occupied before the
-    /// first is handed out.
+    /// Learns the Nodes among `manifests`, with the blocks that they have. All these blocks are occupied before the
+    /// first block is handed out.
     pub fn learn(&mut self, manifests: &[Manifest]) {
         for (index, manifest) in manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_node()) {
             let mut node = manifest.object.value();
@@ -106,7 +106,7 @@ impl<'m> NodePlanner<'m> {
             if let Some(there) = self.there.get(&name) {
                 keep_blocks(&mut node, &there.node.value());
             }
-            // A second manifest of the same Node may well have none.
+            // A second manifest of the same Node may have no blocks.
             let blocks = blocks_of(&node);
             if !blocks.is_empty() {
                 self.held.learn(&name, blocks);
@@ -115,10 +115,10 @@ impl<'m> NodePlanner<'m> {
         }
     }
 
-    /// Plans the Nodes among `manifests`. `progress` is called after each.
+    /// Plans the Nodes among `manifests`. `progress` is called after each Node.
     ///
     /// # Errors
-    /// The manifest's index, and the error, where the policy has no answer.
+    /// The index of the manifest and the error, if the policy does not answer.
     pub fn plan(
         mut self,
         manifests: &[Manifest],
@@ -137,7 +137,7 @@ impl<'m> NodePlanner<'m> {
     fn place(&mut self, index: usize, manifest: &Manifest) -> Result<NodeRow, ModuleError> {
         let mut node = manifest.object.value();
         let name = key(&node, index);
-        // As the snapshot has it: a Node without a name would be another one than itself.
+        // As the snapshot has the Node. Without a name, it would be taken for another Node than itself.
         node["metadata"]["name"] = name.as_str().into();
         let (mut old, mut warnings) = (None, Vec::new());
         if let Some(there) = self.there.get(&name) {
@@ -173,7 +173,7 @@ impl<'m> NodePlanner<'m> {
         Ok(row)
     }
 
-    /// In the snapshot, under the name that it is known by here.
+    /// Inserts a Node into the snapshot, under the name that this planner uses for it.
     fn insert(&self, name: &str, mut node: Value) {
         node["metadata"]["name"] = name.into();
         self.snapshot.write().unwrap_or_else(PoisonError::into_inner).insert(node);
@@ -182,7 +182,7 @@ impl<'m> NodePlanner<'m> {
     fn ranges(&self) -> Vec<RangeUse> {
         let held = || self.held.nodes().flat_map(|(_, blocks)| blocks.iter().copied());
         let range = |pool: &NodePool, cidr: IpNet| {
-            // Settings that were checked have no range that can't be cut.
+            // Checked settings have no range that can't be cut into blocks.
             let blocks = pool.blocks(cidr).ok()?;
             let counts = fill::counts(self.settings, pool, &blocks, held());
             Some(RangeUse { pool: pool.name.clone(), cidr, counts })
@@ -192,7 +192,7 @@ impl<'m> NodePlanner<'m> {
     }
 }
 
-/// The name of a Node; where it is yet to be generated, any other will do that no Node can have.
+/// The key of a Node: its name. If the name is yet to be generated, a text that can't be the name of a Node.
 fn key(node: &Value, index: usize) -> String {
     let name = object::name(node);
     if name.is_empty() { format!("{}/{index}", generated(node)) } else { name.to_owned() }
@@ -202,7 +202,7 @@ fn generated(node: &Value) -> String {
     format!("{}…", object::text(node, &["metadata", "generateName"]))
 }
 
-/// An update that does not mention blocks keeps them, as `kubectl apply` does.
+/// Keeps the blocks in an update that does not mention them, as `kubectl apply` does.
 fn keep_blocks(node: &mut Value, old: &Value) {
     let kept = blocks_of(old);
     if kept.is_empty() || !blocks_of(node).is_empty() {
@@ -213,7 +213,7 @@ fn keep_blocks(node: &mut Value, old: &Value) {
     if spec.is_null() {
         *spec = Value::Object(Map::new());
     }
-    // What is no object the policy refuses.
+    // The policy refuses a `spec` that is not an object.
     let Some(spec) = spec.as_object_mut() else { return };
     spec.extend(fields_of(&kept));
 }

@@ -1,4 +1,4 @@
-//! How full the pools of Nodes are.
+//! Counts how full the pools of Nodes are.
 
 use clusterip_core::settings::Settings;
 use ipnet::IpNet;
@@ -6,8 +6,8 @@ use ipnet::IpNet;
 use super::fill::counts;
 use crate::metrics::nodes::BlockFill;
 
-/// How full each pool of Nodes is, in their order, where Nodes have these blocks. They are asked for only
-/// where there are pools.
+/// How full each pool of Nodes is, for each of its families, in the order of the settings. `used` returns the blocks
+/// that Nodes have, and is called only if there are pools.
 pub fn of(settings: &Settings, used: impl FnOnce() -> Vec<IpNet>) -> Vec<BlockFill> {
     if settings.nodes.pools.is_empty() {
         return Vec::new();
@@ -18,7 +18,7 @@ pub fn of(settings: &Settings, used: impl FnOnce() -> Vec<IpNet>) -> Vec<BlockFi
         for family in pool.families() {
             let mut fill = BlockFill { pool: pool.name.clone(), family, usable: 0, used: 0, free: 0 };
             for cidr in pool.cidrs_of(family) {
-                // Settings that were checked have no range that can't be cut.
+                // Checked settings have no range that can't be cut into blocks.
                 let Ok(blocks) = pool.blocks(cidr) else { continue };
                 let counts = counts(settings, pool, &blocks, used.iter().copied());
                 fill.usable = fill.usable.saturating_add(counts.usable);

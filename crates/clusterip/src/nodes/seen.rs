@@ -1,4 +1,4 @@
-//! A Node, as the API server shows it: what the assigner has to know of it.
+//! A Node as the API server shows it, reduced to what the assigner has to know.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::held::blocks_in;
 use crate::cluster::object::Packed;
 use crate::cluster::watched::Watched;
 
-/// A Node as the policy is shown it. Written at once: thousands of Nodes may come together.
+/// A Node as the policy is shown it. It is serialised at once, because thousands of Nodes may come together.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Shown<'n> {
@@ -24,25 +24,25 @@ struct ShownMetadata<'n> {
     name: &'n str,
 }
 
-/// A Node.
+/// A Node as it is watched.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
-    /// Its name.
+    /// The name of the Node.
     pub name: String,
-    /// Its UID: another Node may come to have the same name.
+    /// The UID of the Node. A later Node may have the same name.
     pub uid: String,
-    /// Its `resourceVersion`: another one with every change of the Node.
+    /// The `resourceVersion`, which every change of the Node changes.
     pub version: String,
-    /// Whether it is being deleted.
+    /// Whether the Node is being deleted.
     pub deleting: bool,
-    /// Its blocks; none where it has none yet.
+    /// The blocks of the Node; empty if it has none yet.
     pub blocks: Vec<IpNet>,
-    /// What the policy is shown of it, without blocks.
+    /// What the policy is shown of the Node, without blocks.
     pub shown: Packed,
 }
 
 impl Seen {
-    /// Reads a Node; nothing where it has no name.
+    /// Reads a Node; `None` if it has no name.
     pub fn of(object: &Watched) -> Option<Self> {
         let Watched { metadata, data, .. } = object;
         let name = metadata.name.clone()?;
