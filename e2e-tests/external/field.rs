@@ -20,10 +20,10 @@ use tokio::runtime::Runtime;
 
 use super::PROBE;
 use super::network::{Host as Machine, Network, run};
-use super::support::clusterip;
 use super::support::control_plane::ControlPlane;
 use super::support::host::{Host, HostBuilder};
 use super::support::moving::send;
+use super::support::program;
 
 /// How long the first holder may take to be found.
 pub const BEGIN: Duration = Duration::from_secs(30);
@@ -229,7 +229,7 @@ impl Field {
         std::fs::write(&file, kubeconfig.to_string()).unwrap();
         let output = Command::new("ip")
             .args(["netns", "exec", &self.network.nodes[index].namespace.0])
-            .arg(clusterip())
+            .arg(program())
             .args(["agent", "--interface", "eth0", "--node", &self.names[index], "--namespace", &self.namespace])
             .args(["--settings-configmap", "clusterip-settings", "--listen", "127.0.0.1:9635", "--kubeconfig"])
             .arg(&file)
@@ -252,7 +252,7 @@ impl Field {
             .args(["--pdeathsig", "KILL", "--", "ip", "netns", "exec", namespace])
             // As root with these capabilities alone.
             .args(["setpriv", "--bounding-set=-all,+net_admin,+net_raw", "--inh-caps=-all", "--no-new-privs", "--"])
-            .arg(clusterip())
+            .arg(program())
             .args(self.arguments.iter().map(|argument| argument.replace("$(NODE_NAME)", name)))
             .args(["--namespace", &self.namespace])
             .arg("--kubeconfig")

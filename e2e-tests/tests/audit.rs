@@ -18,15 +18,15 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::support::cluster::{Cluster, Place, settings};
-use crate::support::clusterip;
 use crate::support::eventually::eventually;
 use crate::support::moving::{path, send};
+use crate::support::program;
 
 /// The exit status, and what was printed: JSON where that is to be.
 async fn audit(cluster: &Cluster, settings: Option<&str>, arguments: &[&str]) -> (i32, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("settings.yaml");
-    let mut command = Command::new(clusterip());
+    let mut command = Command::new(program());
     command.arg("audit").args(arguments).arg("--kubeconfig").arg(cluster.plane.kubeconfig()).stdin(Stdio::null());
     if let Some(settings) = settings {
         std::fs::write(&file, settings).unwrap();
@@ -178,7 +178,7 @@ async fn nodes_of_a_live_cluster_are_audited_and_planned() {
     std::fs::write(&file, &settings).unwrap();
     let planned = ["new", "bare", "right"].map(|own| object(own, json!({})).to_string()).join("\n---\n");
     std::fs::write(&manifests, planned).unwrap();
-    let mut command = Command::new(clusterip());
+    let mut command = Command::new(program());
     command.args(["plan", "--cluster", "-o", "json", "--settings"]).arg(&file).arg(&manifests);
     command.env("KUBECONFIG", cluster.plane.kubeconfig()).stdin(Stdio::null());
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
@@ -193,7 +193,7 @@ async fn nodes_of_a_live_cluster_are_audited_and_planned() {
     assert_eq!(given, expected.map(|(own, decision, block)| (json!(name(own)), json!(decision), json!([block]))));
 
     // The API server takes the blocks as `-o yaml` fills them in.
-    let mut command = Command::new(clusterip());
+    let mut command = Command::new(program());
     command.args(["plan", "--cluster", "-o", "yaml", "--settings"]).arg(&file).arg(&manifests);
     command.env("KUBECONFIG", cluster.plane.kubeconfig()).stdin(Stdio::null());
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();

@@ -9,9 +9,9 @@ use clusterip::metrics::Metrics;
 use clusterip_core::settings::Settings;
 use serde_json::{Value, json};
 
-use crate::support::clusterip;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
+use crate::support::program;
 
 /// Objects that make the API server call Services of namespace `called`, none of them for something that a test does.
 fn objects() -> Value {
@@ -93,7 +93,7 @@ async fn what_calls_services_is_seen_and_forgotten() {
         "spec": {"ports": [{"port": 443}]},
     });
     plane.apply(&misplaced.to_string()).await;
-    let mut command = Command::new(clusterip());
+    let mut command = Command::new(program());
     command.args(["audit", "-o", "json", "--kubeconfig"]).arg(plane.kubeconfig()).stdin(Stdio::null());
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     let audit: Value = serde_json::from_slice(&output.stdout).unwrap();

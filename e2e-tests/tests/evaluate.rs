@@ -8,10 +8,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::support::clusterip;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::{PATIENCE, eventually};
 use crate::support::host::HostBuilder;
+use crate::support::program;
 use crate::support::proxy::{Fault, Proxy};
 use crate::support::served::{all, annotated, deployment, on, service, template};
 
@@ -41,7 +41,7 @@ struct Ended {
 
 /// Runs `clusterip` as whom a kubeconfig belongs to.
 async fn clusterip(folder: &Path, kubeconfig: &Path, args: &[&str]) -> Ended {
-    let mut command = Command::new(clusterip());
+    let mut command = Command::new(program());
     command.args(args).current_dir(folder).env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();

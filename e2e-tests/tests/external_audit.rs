@@ -8,11 +8,11 @@ use clusterip::agent::{claims, heart};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::support::clusterip;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
 use crate::support::host::HostBuilder;
 use crate::support::moving::{path, send};
+use crate::support::program;
 
 const SETTINGS: &str = "
 services: {serviceCIDRs: [172.21.0.0/16]}
@@ -93,7 +93,7 @@ impl Audited {
 
     /// The exit status, and what was printed.
     async fn run(&self, arguments: &[&str]) -> (i32, String) {
-        let mut command = Command::new(clusterip());
+        let mut command = Command::new(program());
         command.args(arguments).arg("--settings").arg(self.folder.path().join("settings.yaml")).stdin(Stdio::null());
         command.env("KUBECONFIG", self.plane.kubeconfig());
         let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();

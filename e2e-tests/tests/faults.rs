@@ -24,11 +24,11 @@ use serde_json::{Value, json};
 use crate::missing;
 use crate::support::bad_client;
 use crate::support::cluster::Place;
-use crate::support::clusterip;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::{PATIENCE, eventually};
 use crate::support::moving::{addresses, path, send};
 use crate::support::process::peak_memory;
+use crate::support::program;
 use crate::support::replicas::{Kind, REPLICA, Replicas};
 
 const REPLICAS: usize = 3;
@@ -596,7 +596,7 @@ async fn settings_are_changed(plane: &'static ControlPlane, count: usize, over: 
         wrong.push(format!("{told} are reported, and {astray} outside of their pool"));
     }
     let begin = Instant::now();
-    let mut command = std::process::Command::new(clusterip());
+    let mut command = std::process::Command::new(program());
     command.args(["move", "--yes", "--namespace", namespace, "--server-namespace", &replicas.namespace]);
     command.arg("--kubeconfig").arg(plane.kubeconfig());
     command.arg("--settings").arg(replicas.host(0).folder().join("settings.yaml"));

@@ -3,9 +3,9 @@
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use crate::support::clusterip;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::host::HostBuilder;
+use crate::support::program;
 
 /// A control plane of its own: what is misplaced in others is none of its business.
 fn plane() -> &'static ControlPlane {
@@ -31,7 +31,7 @@ async fn clusterip(arguments: &[&str]) -> Ended {
     let folder = tempfile::tempdir().unwrap();
     let settings = folder.path().join("settings.yaml");
     std::fs::write(&settings, SETTINGS).unwrap();
-    let mut command = Command::new(clusterip());
+    let mut command = Command::new(program());
     command.arg("move").args(arguments).arg("--kubeconfig").arg(plane().kubeconfig());
     command.arg("--settings").arg(&settings).stdin(Stdio::null());
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
@@ -124,7 +124,7 @@ async fn what_finds_no_address_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("settings.yaml");
     std::fs::write(&file, settings).unwrap();
-    let mut command = Command::new(clusterip());
+    let mut command = Command::new(program());
     command.args(["move", "-n", "busy", "--yes", "--kubeconfig"]).arg(plane().kubeconfig());
     command.arg("--settings").arg(&file);
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
@@ -161,7 +161,7 @@ async fn beside_a_server_that_one_does_the_work() {
     plane.kubectl(&["annotate", "service", "-n", &namespace, "cart", "clusterip-policy/os=windows"]).await.ok();
     host.logged("reason=\"ready_endpoints\"").await;
 
-    let mut command = Command::new(clusterip());
+    let mut command = Command::new(program());
     command.args(["move", "--yes", "--kubeconfig"]).arg(plane.kubeconfig());
     command.arg("--settings").arg(host.folder().join("settings.yaml"));
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();

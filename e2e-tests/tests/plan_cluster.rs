@@ -4,9 +4,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::clusterip;
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::eventually;
+use crate::support::program;
 use crate::support::served::{all, on, service, template};
 
 /// Kinds of which one is served with a plural that English does not make, and others not at all.
@@ -39,7 +39,7 @@ async fn plan(plane: &ControlPlane, namespace: &str) -> Result<Value, String> {
     let (settings, manifests) = (folder.path().join("settings.yaml"), folder.path().join("web.yaml"));
     std::fs::write(&settings, SETTINGS).unwrap();
     std::fs::write(&manifests, all(namespace, [service("web", json!({}))])).unwrap();
-    let mut command = Command::new(clusterip());
+    let mut command = Command::new(program());
     command.args(["plan", "--cluster", "-o", "json", "--settings"]).arg(&settings).arg(&manifests);
     command.env("KUBECONFIG", plane.kubeconfig()).stdin(Stdio::null());
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();

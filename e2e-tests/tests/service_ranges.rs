@@ -7,9 +7,9 @@ use kube::Api;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use crate::support::clusterip;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
+use crate::support::program;
 use crate::support::served::{Served, address, service, within};
 
 const SETTINGS: &str = "
@@ -44,7 +44,7 @@ async fn refused_with(served: &Served, namespace: &str, words: &str) -> String {
 
 /// `clusterip audit` as the administrator: exit status and what was printed.
 async fn audit(served: &Served, args: &[&str]) -> (Option<i32>, String) {
-    let mut command = Command::new(clusterip());
+    let mut command = Command::new(program());
     command.arg("audit").args(args).arg("--kubeconfig").arg(served.plane.kubeconfig()).stdin(Stdio::null());
     command.arg("--settings").arg(served.host.folder().join("settings.yaml"));
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();

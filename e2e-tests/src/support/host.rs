@@ -89,7 +89,7 @@ impl HostBuilder {
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "--"])
-            .arg(super::clusterip())
+            .arg(super::program())
             .args(&self.args)
             .args(["--listen", &format!("127.0.0.1:{}", self.port)])
             .envs(self.environment)

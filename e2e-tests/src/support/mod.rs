@@ -29,7 +29,7 @@ pub fn use_ring() {
 }
 
 /// The program under test, which cargo builds beside the folder of the tests.
-pub fn clusterip() -> PathBuf {
+pub fn program() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let program = tests.ancestors().nth(2).unwrap().join("clusterip");
     assert!(program.is_file(), "{} is missing: `make e2e-tests` builds it", program.display());

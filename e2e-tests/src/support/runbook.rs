@@ -132,7 +132,7 @@ impl<'p> Operator<'p> {
             }
             Step::Type(command) => command,
         };
-        let clusterip = super::clusterip();
+        let clusterip = super::program();
         let programs = [self.plane.kubectl_program().parent().unwrap(), clusterip.parent().unwrap()];
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = programs.iter().map(|program| program.to_path_buf()).chain(std::env::split_paths(&path));

@@ -121,7 +121,8 @@ impl Agent {
             () = &mut told_to_stop => return Ok(()),
         }
         let mut assigned = Assigned { module, settings, stores, changes, refused: BTreeSet::new() };
-        let (tell, assignments) = watch::channel(Arc::new(assigned.look().await));
+        let (tell, assignments) =
+            watch::channel(Arc::new(assigned.look().await.context("the addresses to hold can't be found")?));
         let assigned = tokio::spawn(assigned.run(tell, until(stopped.clone())));
         let heartbeat = connect::client(self.kubeconfig.as_deref()).await?;
         let node = self.node.clone();

@@ -39,8 +39,9 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Finds the addresses to hold now, and logs each refusal that is new.
-    pub async fn look(&mut self) -> Assignments {
+    /// Finds the addresses to hold now, and logs each refusal that is new. If that fails, nothing is known: the agent must
+    /// not release what it holds.
+    pub async fn look(&mut self) -> Option<Assignments> {
         let (module, stores) = (Arc::clone(&self.module), self.stores.clone());
         let settings = Arc::clone(&self.settings.borrow_and_update());
         let looked = tokio::task::spawn_blocking(move || {
@@ -55,13 +56,19 @@ impl Follower {
                 refusal.unwrap_or_else(|error| Some(error.to_string()))
             })
         });
-        let (assigned, refused) = looked.await.unwrap_or_default();
+        let (assigned, refused) = match looked.await {
+            Ok(looked) => looked,
+            Err(error) => {
+                tracing::error!(%error, "the addresses to hold can't be found, those from before stay");
+                return None;
+            }
+        };
         let refused: BTreeSet<Refusal> = refused.into_iter().collect();
         for Refusal { service: (namespace, name), address, reason } in refused.difference(&self.refused) {
             tracing::warn!(namespace, name, %address, reason, "not held");
         }
         self.refused = refused;
-        assigned
+        Some(assigned)
     }
 
     /// Sends the addresses to hold whenever they change, until `shutdown`.
@@ -81,7 +88,7 @@ impl Follower {
                 () = sleep(GATHERED) => {}
             }
             while self.changes.try_recv().is_ok() {}
-            let assigned = Arc::new(self.look().await);
+            let Some(assigned) = self.look().await.map(Arc::new) else { continue };
             tell.send_if_modified(|told| {
                 let differs = *told != assigned;
                 *told = assigned;
