@@ -200,7 +200,7 @@ impl Claims {
                 () = &mut stop => return,
                 _ = sweep.tick() => self.0.sweep(leads()),
                 event = events.next() => match event {
-                    Some(Ok(event)) => self.0.see(event, &mut listed),
+                    Some(Ok(event)) => self.0.handle(event, &mut listed),
                     Some(Err(error)) => tracing::warn!(%error, "watching the claims failed, and is tried again"),
                     None => return,
                 },
@@ -272,7 +272,7 @@ impl Inner {
         match timeout(LAST_PATIENCE, self.leases.get_opt(&name)).await {
             Ok(Ok(Some(lease))) if lease.spec == wanted => Ok(Some(self.claimed(address, &lease, result))),
             Ok(Ok(Some(lease))) => {
-                self.there(&lease);
+                self.note_claim(&lease);
                 Ok(None)
             }
             Ok(Ok(None)) => Err(failed("written", reason)),
@@ -338,12 +338,12 @@ impl Inner {
         }
     }
 
-    fn see(&self, event: Event<Lease>, listed: &mut HashSet<IpAddr>) {
+    fn handle(&self, event: Event<Lease>, listed: &mut HashSet<IpAddr>) {
         match event {
             Event::Init => listed.clear(),
             Event::InitApply(lease) => {
                 listed.extend(Claim::of(&lease).map(|claim| claim.address));
-                self.there(&lease);
+                self.note_claim(&lease);
             }
             Event::InitDone => {
                 let mut known = self.known();
@@ -355,12 +355,12 @@ impl Inner {
                     self.ledger.drop_claimed(address);
                 }
             }
-            Event::Apply(lease) => self.there(&lease),
-            Event::Delete(lease) => self.gone(&lease),
+            Event::Apply(lease) => self.note_claim(&lease),
+            Event::Delete(lease) => self.forget_claim(&lease),
         }
     }
 
-    fn there(&self, lease: &Lease) {
+    fn note_claim(&self, lease: &Lease) {
         let Some(claim) = Claim::of(lease) else { return };
         let (address, version) = (claim.address, Version::of(lease));
         let mut known = self.known();
@@ -380,7 +380,7 @@ impl Inner {
         known.others.insert(address, Other { version, owner, duration, since: Instant::now() });
     }
 
-    fn gone(&self, lease: &Lease) {
+    fn forget_claim(&self, lease: &Lease) {
         let Some(claim) = Claim::of(lease) else { return };
         let uid = Version::of(lease).uid;
         let mut known = self.known();

@@ -240,8 +240,8 @@ impl Inner {
         loop {
             match kinds::resource(&self.client, &kind).await {
                 Ok(Some(resource)) => self.follow_resource(&kind, resource).await,
-                Ok(None) => self.is_absent(&kind),
-                Err(error) => self.fails(&kind, &error),
+                Ok(None) => self.set_absent(&kind),
+                Err(error) => self.set_failing(&kind, &error),
             }
             let absent = self.states().get(&kind) == Some(&State::Absent);
             tokio::time::sleep(if absent { ABSENT_PAUSE } else { LONGEST_PAUSE }).await;
@@ -305,23 +305,23 @@ impl Inner {
                     if own_name(kind) == "ServiceCIDR" {
                         self.learn_service_cidrs();
                     }
-                    self.is_synced(kind);
+                    self.set_synced(kind);
                 }
                 Some(Ok(Event::Apply(object))) => {
                     self.apply(&keeper, object, true);
-                    self.is_synced(kind);
+                    self.set_synced(kind);
                 }
                 Some(Ok(Event::Delete(object))) => {
                     let namespace = object.metadata.namespace.unwrap_or_default();
                     self.delete(kind, &namespace, &object.metadata.name.unwrap_or_default());
-                    self.is_synced(kind);
+                    self.set_synced(kind);
                 }
                 Some(Err(watcher::Error::InitialListFailed(kube::Error::Api(status)))) if status.code == 404 => {
-                    self.is_absent(kind);
+                    self.set_absent(kind);
                     return Ended::Absent;
                 }
                 Some(Err(error)) => {
-                    self.fails(kind, &error);
+                    self.set_failing(kind, &error);
                     return Ended::Failed;
                 }
                 None => return Ended::Failed,
@@ -329,7 +329,7 @@ impl Inner {
         }
     }
 
-    fn is_synced(&self, kind: &Kind) {
+    fn set_synced(&self, kind: &Kind) {
         let mut states = self.states();
         if states.get(kind) == Some(&State::Synced) {
             return;
@@ -343,7 +343,7 @@ impl Inner {
         self.snapshot.write().unwrap_or_else(PoisonError::into_inner).add_api(&kind.0, &kind.1);
     }
 
-    fn is_absent(&self, kind: &Kind) {
+    fn set_absent(&self, kind: &Kind) {
         self.forget_others(kind, &BTreeSet::new());
         let before = self.states().insert(kind.clone(), State::Absent);
         if before == Some(State::Absent) {
@@ -356,7 +356,7 @@ impl Inner {
         }
     }
 
-    fn fails(&self, kind: &Kind, error: &dyn std::error::Error) {
+    fn set_failing(&self, kind: &Kind, error: &dyn std::error::Error) {
         let reason = chain(error);
         self.metrics.watch_error(&kind.1);
         tracing::warn!(api_version = kind.0, kind = kind.1, reason, "watch failed, trying again");
@@ -389,7 +389,7 @@ impl Inner {
             _ => {}
         }
         if tell {
-            self.tell(kind, &id, before, Some(object));
+            self.report(kind, &id, before, Some(object));
         }
         Some(id)
     }
@@ -403,7 +403,7 @@ impl Inner {
             self.learn_service_cidrs();
         }
         if let Some(removed) = removed {
-            self.tell(kind, &(namespace.to_owned(), name.to_owned()), Some(removed), None);
+            self.report(kind, &(namespace.to_owned(), name.to_owned()), Some(removed), None);
         }
     }
 
@@ -415,7 +415,7 @@ impl Inner {
         }
     }
 
-    fn tell(&self, kind: &Kind, id: &(String, String), before: Option<Value>, after: Option<Value>) {
+    fn report(&self, kind: &Kind, id: &(String, String), before: Option<Value>, after: Option<Value>) {
         let (namespace, name) = id.clone();
         // The receiver is gone if no controller runs.
         let _ = self.changes.send(Change { kind: kind.clone(), namespace, name, before, after });

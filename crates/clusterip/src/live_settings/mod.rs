@@ -114,7 +114,7 @@ impl Follower {
         let written = written.map_err(mistakes)?;
         let live = judge.judge(written.clone(), known.clone()).await.map_err(mistakes)?;
         metrics.settings_in_use(&live.hash, true);
-        tell(&source, &live);
+        log_in_use(&source, &live);
         Ok(Self {
             source,
             judge,
@@ -153,10 +153,10 @@ impl Follower {
                 Some((written, about)) = versions.next() => {
                     self.latest = written;
                     self.about = about.or(self.about.take());
-                    self.take().await;
+                    self.apply_latest().await;
                 }
                 changed = self.ranges.changed(), if told => match changed {
-                    Ok(()) => self.take().await,
+                    Ok(()) => self.apply_latest().await,
                     Err(_) => told = false,
                 },
             }
@@ -165,7 +165,7 @@ impl Follower {
 
     /// Puts the latest version into use if it is valid, and otherwise keeps the version in use, with the current
     /// ranges.
-    async fn take(&mut self) {
+    async fn apply_latest(&mut self) {
         let ranges = self.ranges.borrow_and_update().clone();
         let judged = match self.latest.clone() {
             Ok(written) => self.judge.judge(written, ranges.clone()).await,
@@ -204,7 +204,7 @@ impl Follower {
             return;
         }
         self.metrics.settings_in_use(&live.hash, self.refused.is_none());
-        tell(&self.source, &live);
+        log_in_use(&self.source, &live);
         self.state.send_replace(Arc::new(live));
     }
 
@@ -223,7 +223,7 @@ impl Follower {
     }
 }
 
-fn tell(source: &Source, live: &LiveSettings) {
+fn log_in_use(source: &Source, live: &LiveSettings) {
     tracing::info!(%source, hash = live.hash, "settings in use");
     for warning in &live.warnings {
         tracing::warn!(%source, warning, "settings");

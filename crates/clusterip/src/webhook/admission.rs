@@ -66,15 +66,15 @@ impl Admission {
         let subject = Subject { owner: owner.clone(), own: Vec::new(), dry_run };
         // The request has addresses that this webhook gave: another webhook changed the Service afterwards, and the API
         // server calls this webhook again.
-        let answer = if !given.is_empty() && had(request).is_empty() && given.iter().all(is_ours) {
-            self.again(request, &given, Subject { own: given.clone(), ..subject })?
+        let answer = if !given.is_empty() && previous_addresses(request).is_empty() && given.iter().all(is_ours) {
+            self.review_again(request, &given, Subject { own: given.clone(), ..subject })?
         } else {
             let evaluation = self.evaluator.evaluate(request, &subject).map_err(|error| error.to_string())?;
             let answer = evaluation.answer.clone();
             let used = answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
             evaluation.settle(&used);
             if answer.outcome() == Outcome::Left && !dry_run {
-                let new = given.into_iter().filter(|address| !had(request).contains(address));
+                let new = given.into_iter().filter(|address| !previous_addresses(request).contains(address));
                 new.for_each(|address| self.evaluator.note_chosen_by_hand(address, &owner));
             }
             answer
@@ -84,7 +84,7 @@ impl Admission {
 
     /// Decides again about a Service that has addresses given by this webhook. The Service keeps them if its pool is
     /// still the same, and gets others if the fields that select the pool have changed.
-    fn again(&self, request: &Value, given: &[IpAddr], subject: Subject) -> Result<Answer, String> {
+    fn review_again(&self, request: &Value, given: &[IpAddr], subject: Subject) -> Result<Answer, String> {
         let mut without = request.clone();
         if let Some(spec) = without.pointer_mut("/object/spec").and_then(Value::as_object_mut) {
             spec.remove("clusterIP");
@@ -186,7 +186,7 @@ fn owner(request: &Value, object: &Value) -> Owner {
 
 /// The addresses that the object had before the request. An `ExternalName` Service has no addresses, even if its fields
 /// still show some.
-fn had(request: &Value) -> Vec<IpAddr> {
+fn previous_addresses(request: &Value) -> Vec<IpAddr> {
     let old = request.get("oldObject").filter(|old| text(old, &["spec", "type"]) != "ExternalName");
     old.map(addresses).unwrap_or_default()
 }

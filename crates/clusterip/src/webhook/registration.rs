@@ -143,7 +143,7 @@ struct Own {
 impl Own {
     /// Adds the webhooks that the settings need and removes those that they don't need. Returns whether anything
     /// changed.
-    fn attend(&self, configuration: &mut Value) -> bool {
+    fn sync_webhooks(&self, configuration: &mut Value) -> bool {
         let settings = self.settings.as_ref().map(|settings| Arc::clone(&settings.borrow()));
         let Some(webhooks) = configuration.get_mut("webhooks").and_then(Value::as_array_mut) else { return false };
         let mut changed = false;
@@ -336,12 +336,12 @@ impl Registration {
         }
         match found {
             Some(mut found) if own.written => {
-                let attended = own.attend(&mut found.data);
-                Ok((trust(&mut found.data, bundle) || attended).then_some(found))
+                let webhooks_changed = own.sync_webhooks(&mut found.data);
+                Ok((trust(&mut found.data, bundle) || webhooks_changed).then_some(found))
             }
             found => {
                 let mut next = own.manifest.clone();
-                own.attend(&mut next.data);
+                own.sync_webhooks(&mut next.data);
                 trust(&mut next.data, bundle);
                 next.metadata.resource_version = found.and_then(|found| found.metadata.resource_version);
                 Ok(Some(next))
@@ -401,7 +401,7 @@ fn manifest(name: &str, url: &str, user: &str) -> Result<DynamicObject, Registra
         labels.iter().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
     });
     manifest.data = json!({"webhooks": deployed["webhooks"]});
-    list(&mut manifest.data, "webhooks").iter_mut().for_each(|webhook| lead_to(webhook, url, user));
+    list(&mut manifest.data, "webhooks").iter_mut().for_each(|webhook| point_to(webhook, url, user));
     Ok(manifest)
 }
 
@@ -414,7 +414,7 @@ fn more_webhooks(url: &str, user: &str) -> Result<Vec<(Wanted, Value)>, Registra
         let mut operations = yaml::single(operations)?;
         for operation in operations.as_array_mut().into_iter().flatten() {
             let mut webhook = operation["value"].take();
-            lead_to(&mut webhook, url, user);
+            point_to(&mut webhook, url, user);
             webhooks.push((wanted, webhook));
         }
     }
@@ -422,7 +422,7 @@ fn more_webhooks(url: &str, user: &str) -> Result<Vec<(Wanted, Value)>, Registra
 }
 
 /// Makes a webhook of the deployment call a server at `url` that uses the Kubernetes API as `user`.
-fn lead_to(webhook: &mut Value, url: &str, user: &str) {
+fn point_to(webhook: &mut Value, url: &str, user: &str) {
     webhook["clientConfig"] = json!({"url": format!("{}/mutate", url.trim_end_matches('/'))});
     if let Some(selector) = webhook.get_mut("namespaceSelector") {
         for expression in list(selector, "matchExpressions") {

@@ -92,7 +92,7 @@ pub fn answer(reviewer: &dyn Reviewer, body: &[u8]) -> Result<Vec<u8>, ReviewErr
     };
     let mut response = match panic::catch_unwind(AssertUnwindSafe(|| reviewer.review(&request))) {
         Ok(response) => response,
-        Err(cause) => broke_off(&request, cause.as_ref()),
+        Err(cause) => panic_response(&request, cause.as_ref()),
     };
     response.uid = uid;
     written(response)
@@ -194,7 +194,7 @@ fn shown(found: Option<&Value>) -> String {
     }
 }
 
-fn broke_off(request: &Value, cause: &(dyn Any + Send)) -> AdmissionResponse {
+fn panic_response(request: &Value, cause: &(dyn Any + Send)) -> AdmissionResponse {
     let text = |field: &str| request.get(field).and_then(Value::as_str).unwrap_or_default();
     let (namespace, name) = (text("namespace"), text("name"));
     let cause = cause.downcast_ref::<&str>().copied().or_else(|| cause.downcast_ref::<String>().map(String::as_str));
