@@ -1,4 +1,4 @@
-//! The README shows what is, not what was.
+//! The README and the documentation agree with the current output and files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::fs;
@@ -16,14 +16,14 @@ fn read(path: &str) -> String {
 }
 
 #[test]
-fn the_readme_shows_what_the_demo_prints() {
+fn readme_shows_the_output_of_the_demo() {
     let (readme, demo) = (read("README.md"), read("crates/clusterip/tests/golden/shop.txt"));
     let shown = readme.split("```text\n").nth(1).and_then(|block| block.split("```").next()).expect("no block of text");
     assert_eq!(shown, demo);
 }
 
 #[test]
-fn the_readme_shows_what_an_audit_prints() {
+fn readme_shows_the_output_of_an_audit() {
     let (readme, audit) = (read("README.md"), read("crates/clusterip/tests/golden/audit.txt"));
     let command = "$ clusterip audit --snapshot examples/audit/snapshot.yaml --settings examples/settings/audit.yaml\n";
     let shown = readme.split(command).nth(1).and_then(|block| block.split("```").next()).expect("the command");
@@ -31,7 +31,7 @@ fn the_readme_shows_what_an_audit_prints() {
 }
 
 #[test]
-fn the_page_about_audits_names_every_kind_of_finding() {
+fn audit_page_names_every_kind_of_finding() {
     let page = read("docs/audit.md");
     for kind in Kind::value_variants() {
         let name = kind.to_possible_value().expect("a name").get_name().to_owned();
@@ -40,7 +40,7 @@ fn the_page_about_audits_names_every_kind_of_finding() {
 }
 
 #[test]
-fn every_file_that_the_readmes_name_is_there() {
+fn files_named_in_readmes_exist() {
     for readme in ["README.md", "CONTRIBUTING.md", "examples/README.md", "e2e-tests/README.md"] {
         let folder = Path::new(readme).parent().unwrap();
         let text = read(readme);
@@ -61,7 +61,7 @@ fn every_file_that_the_readmes_name_is_there() {
 }
 
 #[test]
-fn the_readme_names_every_setting() {
+fn readme_names_every_setting() {
     let readme = read("README.md");
     let settings =
         ["pools[].name", "pools[].cidrs", "pools[].reserved", "pools[].exclude", "pools[].bands", "pools[].match"];

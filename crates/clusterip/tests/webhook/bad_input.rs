@@ -1,4 +1,4 @@
-//! Whatever is sent is answered with the right status and words, and the next request is served.
+//! Any input is answered with the right status and message, and the next request is served.
 
 use std::io::{Read as _, Write as _};
 
@@ -16,7 +16,7 @@ const LIMIT: usize = 3 << 20;
 const JSON: &str = "application/json";
 
 #[tokio::test]
-async fn a_body_that_is_no_review_is_refused_with_where_and_why() {
+async fn body_that_is_not_a_review_is_refused_with_the_reason() {
     let deep = "[".repeat(1000);
     let long = format!(r#"{{"apiVersion": "{}"}}"#, "x".repeat(100));
     let rows: &[(&str, &str, &str)] = &[
@@ -82,7 +82,7 @@ async fn a_body_that_is_no_review_is_refused_with_where_and_why() {
 }
 
 #[tokio::test]
-async fn a_request_of_another_form_is_refused_by_its_status() {
+async fn unsupported_path_method_or_content_type_is_refused() {
     let large = vec![b' '; LIMIT + 1];
     let rows: [(_, _, _, _, &[u8], _, _); 7] = [
         (
@@ -127,7 +127,7 @@ async fn a_request_of_another_form_is_refused_by_its_status() {
 }
 
 #[tokio::test]
-async fn a_review_may_be_as_large_as_allowed() {
+async fn review_of_the_largest_allowed_size_is_answered() {
     let server = Running::start(backend(|_| allowed()), Limits::default()).await;
     let body = review("1") + &" ".repeat(LIMIT);
     let (status, text) = server.post("/mutate", body[..LIMIT].to_owned()).await;
@@ -135,8 +135,8 @@ async fn a_review_may_be_as_large_as_allowed() {
 }
 
 #[tokio::test]
-async fn a_review_that_is_too_large_is_denied() {
-    // Without a response the failurePolicy would decide, and what is large enough would pass.
+async fn too_large_review_is_denied() {
+    // Without a response, the failurePolicy would decide, and a large enough request would bypass the policy.
     let about = r#""uid": "7", "kind": {"group": "", "version": "v1", "kind": "Service"}, "name": "web""#;
     let rows = [
         ("what it is about comes first", format!("{about}, \"object\": \"{}\"", "x".repeat(LIMIT)), 200),
@@ -161,7 +161,7 @@ async fn a_review_that_is_too_large_is_denied() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_of_unknown_length_is_not_taken_for_longer_than_allowed() {
+async fn body_of_unknown_length_is_limited_too() {
     let server = Running::start(backend(|_| allowed()), Limits { body: 1000, ..Limits::default() }).await;
     let said = tokio::task::block_in_place(|| {
         let mut stream = server.tls(&[&TLS13]);
@@ -178,13 +178,13 @@ async fn a_body_of_unknown_length_is_not_taken_for_longer_than_allowed() {
 }
 
 #[tokio::test]
-async fn bodies_take_no_more_memory_than_allowed() {
+async fn memory_for_bodies_is_limited() {
     let server = Running::start(backend(|_| allowed()), Limits { bodies: 1000, ..Limits::default() }).await;
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, "application/json".parse().unwrap());
     let found = server.send(Method::POST, "/mutate", headers, vec![b' '; 2000]).await;
     assert_eq!(found, (503, "busy: the bodies that wait have 1000 bytes already\n".to_owned()));
-    // What it took was given back.
+    // The memory was returned.
     server.assert_serves().await;
     server.assert_serves().await;
 }
@@ -208,7 +208,7 @@ fn json() -> impl Strategy<Value = serde_json::Value> {
 
 proptest! {
     #[test]
-    fn bytes_are_refused_in_one_line(body in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn random_bytes_are_refused_in_one_line(body in prop::collection::vec(any::<u8>(), 0..200)) {
         let refusal = answer(&Review(|_: &_| allowed()), &body).unwrap_err().to_string();
         prop_assert!(!refusal.contains('\n'));
     }

@@ -1,4 +1,4 @@
-//! Which certificate new connections see, as the files change.
+//! New connections get the current certificate when the files change.
 
 use std::io::Write;
 
@@ -20,7 +20,7 @@ fn shown(server: &Running) -> CertificateDer<'static> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_that_change_are_served_and_broken_ones_refused() {
+async fn changed_certificate_files_are_served_and_invalid_ones_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (crt, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
     let authority = authority();
@@ -77,7 +77,7 @@ async fn files_that_change_are_served_and_broken_ones_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_are_looked_at_while_the_server_runs() {
+async fn certificate_files_are_reloaded_while_the_server_runs() {
     let folder = tempfile::tempdir().unwrap();
     let (crt, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
     let authority = authority();
