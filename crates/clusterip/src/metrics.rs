@@ -158,29 +158,29 @@ impl Metrics {
     fn register(&mut self) {
         let build: Labelled<VersionLabels, Gauge> = Labelled::default();
         build.get_or_create(&VersionLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
-        self.registry.register("build_info", "The version that runs; always 1", build);
+        self.registry.register("build_info", "The version of the server; always 1", build);
         self.register_settings_and_stores();
         let registry = &mut self.registry;
         registry.register(
             "admissions",
-            "Admission requests, by what they are about and how they ended; no pool: none was asked for",
+            "Admission requests by kind, decision and pool; the pool is empty if none was asked for",
             self.admissions.clone(),
         );
         registry.register_with_unit(
             "admission_duration",
-            "From an admission request to its answer",
+            "Time from an admission request to its answer",
             Unit::Seconds,
             self.admission_duration.clone(),
         );
         registry.register_with_unit(
             "evaluation_duration",
-            "What the policy took of it",
+            "Policy evaluation time",
             Unit::Seconds,
             self.evaluation_duration.clone(),
         );
         registry.register(
             "evaluation_errors",
-            "Evaluations without an answer: the policy failed, or ran over its limits",
+            "Evaluations without an answer: the policy failed or exceeded its limits",
             self.evaluation_errors.clone(),
         );
         registry.register(
@@ -190,7 +190,7 @@ impl Metrics {
         );
         registry.register(
             "pool_used_addresses",
-            "Addresses of the pool that are in use, those set by hand in its reserved part too",
+            "Addresses of the pool that are in use, including those set by hand in its reserved part",
             self.used.clone(),
         );
         registry.register("pool_free_addresses", "Addresses that the pool can hand out now", self.free.clone());
@@ -206,24 +206,24 @@ impl Metrics {
         );
         registry.register(
             "claims",
-            "Addresses claimed among several replicas, by what came of it; none with `--claims memory`",
+            "Attempts to claim an address among several replicas, by result; none with `--claims memory`",
             self.claims.clone(),
         );
         registry.register(
             "replicas",
-            "Replicas that live, this one too, by whether their settings are those in use here",
+            "Live replicas including this one, by whether they use the same settings as this one",
             self.replicas.clone(),
         );
-        registry.register("moves", "Moves of Services to another address, by how they ended", self.moves.clone());
+        registry.register("moves", "Moves of Services to another address, by result", self.moves.clone());
         registry.register(
             "misplaced_services",
-            "Services outside of their pool, by what is done about it and why",
+            "Services outside of their pool, by whether they are moved or why not",
             self.misplaced.clone(),
         );
         registry.register("leader", "Whether this process moves Services", self.leader.clone());
         registry.register_with_unit(
             "certificate_expiry_timestamp",
-            "When the certificate that is served ends; 0: there is none",
+            "When the served certificate expires; 0: there is none",
             Unit::Seconds,
             self.certificate_expiry.clone(),
         );
@@ -236,17 +236,17 @@ impl Metrics {
         let registry = &mut self.registry;
         registry.register(
             "settings_valid",
-            "Whether the latest version of the settings is in use; 0: it was refused, and an older one is",
+            "Whether the latest version of the settings is in use; 0: it was refused, and an older one is in use",
             self.settings_valid.clone(),
         );
         registry.register("settings_info", "The hash of the settings in use; always 1", self.settings.clone());
         registry.register(
             "settings_versions",
-            "Versions of the settings that were taken, or refused",
+            "Versions of the settings that were accepted or refused",
             self.settings_versions.clone(),
         );
-        registry.register("store_synced", "Whether the objects of this kind are known", self.synced.clone());
-        registry.register("watch_errors", "Watches that failed; they are begun again", self.watch_errors.clone());
+        registry.register("store_synced", "Whether the objects of this kind are in sync", self.synced.clone());
+        registry.register("watch_errors", "Failed watches; they are restarted", self.watch_errors.clone());
         registry.register_with_unit(
             "api_server_last_contact_timestamp",
             "When the API server last answered; 0: never",

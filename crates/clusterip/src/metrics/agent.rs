@@ -59,7 +59,7 @@ impl AgentMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         let info: Labelled<VersionLabels, Gauge> = Labelled::default();
         info.get_or_create(&VersionLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
-        registry.register("agent_info", "The version of the agent that runs; always 1", info);
+        registry.register("agent_info", "The version of the agent; always 1", info);
         registry.register(
             "agent_alive",
             "Whether this agent may hold addresses: its heartbeat is renewed",
@@ -72,17 +72,17 @@ impl AgentMetrics {
         );
         registry.register(
             "agent_heartbeats",
-            "Renewals of the heartbeat of this agent, by what came of it",
+            "Renewals of the heartbeat of this agent, by result",
             self.renewals.clone(),
         );
         registry.register(
             "agent_network_failures",
-            "Steps on the network of this node that failed, and are tried again",
+            "Failed steps on the network of this node; they are tried again",
             self.failures.clone(),
         );
         registry.register(
             "agent_announcements",
-            "Announcements of addresses to the neighbours, repeated ones too",
+            "Announcements of addresses to the neighbours, including repeated ones",
             self.announcements.clone(),
         );
         registry.register(

@@ -67,23 +67,23 @@ impl ExternalMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "external_pool_addresses",
-            "Addresses of the pool of external ones: those that it may hand out, that Services have, that a node \
-             holds; none where this process does not lead",
+            "Addresses of the external pool: usable ones, those that Services have, and those that a node holds; \
+             none if this process is not the leader",
             self.addresses.clone(),
         );
         registry.register(
             "external_assignments",
-            "Services that were to get external addresses after their admission, by what came of it",
+            "Assignments of external addresses to Services after their admission, by result",
             self.given.clone(),
         );
         registry.register(
             "external_takeovers",
-            "External addresses that another node holds than before, as far as this process led meanwhile",
+            "External addresses that moved to another node while this process was the leader",
             self.takeovers.clone(),
         );
         registry.register(
             "external_services_waiting",
-            "Services that have no external address yet, and are to get one; none where this process does not lead",
+            "Services that wait for an external address; 0 if this process is not the leader",
             self.waiting.clone(),
         );
         for &result in Given::ALL {

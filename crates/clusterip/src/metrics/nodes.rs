@@ -90,22 +90,18 @@ impl NodeMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "node_pool_blocks",
-            "Blocks of the pool of Nodes: those that it may hand out, that Nodes have, that it can hand out now",
+            "Blocks of the pool of Nodes: usable ones, those that Nodes have, and those that are free now",
             self.blocks.clone(),
         );
-        registry.register(
-            "node_assignments",
-            "Nodes that were to get pod CIDRs, by what came of it",
-            self.assignments.clone(),
-        );
+        registry.register("node_assignments", "Assignments of pod CIDRs to Nodes, by result", self.assignments.clone());
         registry.register(
             "misplaced_nodes",
-            "Nodes whose pod CIDRs are not as they should be, by what is wrong; none where this process does not lead",
+            "Nodes with wrong pod CIDRs, by reason; 0 if this process is not the leader",
             self.misplaced.clone(),
         );
         registry.register(
             "nodes_waiting",
-            "Nodes that have no pod CIDRs yet, and are to get some; none where this process does not lead",
+            "Nodes that wait for pod CIDRs; 0 if this process is not the leader",
             self.waiting.clone(),
         );
         for &result in Assignment::ALL {
