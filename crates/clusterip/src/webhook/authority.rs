@@ -113,15 +113,15 @@ impl Kept {
         };
         let pair = |certificate: &'static str, key: &'static str| match (text(certificate)?, text(key)?) {
             (None, None) => Ok(None),
-            (None, Some(_)) => Err((certificate, "is not there".to_owned())),
-            (Some(_), None) => Err((key, "is not there".to_owned())),
+            (None, Some(_)) => Err((certificate, "is missing".to_owned())),
+            (Some(_), None) => Err((key, "is missing".to_owned())),
             (Some(pem), Some(key)) => {
                 issuing::Authority::read(pem, key).map(Some).map_err(|error| (certificate, error.to_string()))
             }
         };
         let previous = text("previous.crt")?.map(|pem| issuing::end(pem).map(|end| (pem.to_owned(), end)));
         let previous = previous.transpose().map_err(|error| ("previous.crt", error.to_string()))?;
-        let current = pair("ca.crt", "ca.key")?.ok_or(("ca.crt", "is not there".to_owned()))?;
+        let current = pair("ca.crt", "ca.key")?.ok_or(("ca.crt", "is missing".to_owned()))?;
         Ok(Self { current, next: pair("next.crt", "next.key")?, previous })
     }
 

@@ -29,16 +29,16 @@ pub enum IssuingError {
     #[error("{0} can't be the time of a certificate")]
     Time(Timestamp),
     /// The text is not a certificate.
-    #[error("no certificate: {0}")]
+    #[error("not a certificate: {0}")]
     NoCertificate(String),
     /// The text holds more than one certificate.
-    #[error("{0} certificates, where one must be")]
+    #[error("{0} certificates, expected one")]
     Several(usize),
     /// The certificate may not sign other certificates.
     #[error("the certificate is not that of an authority")]
     NoAuthority,
     /// The text is not a private key.
-    #[error("no private key: {0}")]
+    #[error("not a private key: {0}")]
     NoKey(rcgen::Error),
     /// The key belongs to another certificate.
     #[error("the key does not belong to the certificate")]

@@ -64,14 +64,14 @@ pub enum RegistrationError {
         reason: Box<kube::Error>,
     },
     /// The own user name is unknown.
-    #[error("the own user name can't be asked for with a SelfSubjectReview: {0}")]
+    #[error("reading the own user name with a SelfSubjectReview failed: {0}")]
     WhoAmI(String),
     /// There is no configuration to write into.
-    #[error("MutatingWebhookConfiguration {0} is not there: apply deploy/webhook, or use --register-url")]
+    #[error("MutatingWebhookConfiguration {0} does not exist: apply deploy/webhook, or use --register-url")]
     Absent(String),
     /// There is a configuration that this program did not write.
     #[error(
-        "MutatingWebhookConfiguration {0} is there already, and not of an earlier --register-url: \
+        "MutatingWebhookConfiguration {0} already exists, and no earlier --register-url made it: \
          delete it, or the deployment that it belongs to, first"
     )]
     Foreign(String),

@@ -38,10 +38,10 @@ const KIND: &str = "AdmissionReview";
 #[derive(Debug, Error)]
 pub enum ReviewError {
     /// The body is not JSON.
-    #[error("the body is no JSON: {0}")]
+    #[error("the body is not JSON: {0}")]
     NotJson(serde_json::Error),
     /// The body is JSON, but not an `AdmissionReview` of the supported version.
-    #[error("{field} is {found}, where only {expected} is answered")]
+    #[error("{field} is {found}, expected {expected}")]
     Other {
         /// `apiVersion` or `kind`.
         field: &'static str,
@@ -51,7 +51,7 @@ pub enum ReviewError {
         expected: &'static str,
     },
     /// A field that the answer needs is missing or has the wrong type.
-    #[error("{field} is {found}, where {expected} must be")]
+    #[error("{field} is {found}, expected {expected}")]
     Missing {
         /// The path of the field.
         field: &'static str,
@@ -88,7 +88,7 @@ pub fn answer(reviewer: &dyn Reviewer, body: &[u8]) -> Result<Vec<u8>, ReviewErr
     };
     let uid = match request.get("uid") {
         Some(Value::String(uid)) if !uid.is_empty() => uid.clone(),
-        other => return Err(missing("request.uid", other, "a text")),
+        other => return Err(missing("request.uid", other, "a string")),
     };
     let mut response = match panic::catch_unwind(AssertUnwindSafe(|| reviewer.review(&request))) {
         Ok(response) => response,
@@ -181,7 +181,7 @@ fn missing(field: &'static str, found: Option<&Value>, expected: &'static str) -
 fn shown(found: Option<&Value>) -> String {
     const LONGEST: usize = 60;
     match found {
-        None => "not there".to_owned(),
+        None => "missing".to_owned(),
         Some(Value::Null) => "null".to_owned(),
         Some(Value::Bool(_)) => "a boolean".to_owned(),
         Some(Value::Number(_)) => "a number".to_owned(),
@@ -200,9 +200,9 @@ fn panic_response(request: &Value, cause: &(dyn Any + Send)) -> AdmissionRespons
     let cause = cause.downcast_ref::<&str>().copied().or_else(|| cause.downcast_ref::<String>().map(String::as_str));
     let cause = cause.unwrap_or("for an unknown reason");
     let kind = about(request);
-    tracing::error!(kind = kind.as_str(), namespace, name, cause, "the review of a request broke off");
+    tracing::error!(kind = kind.as_str(), namespace, name, cause, "the review of a request failed");
     let subject = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
-    let message = format!("the review of {subject} broke off: {cause}; see the log of clusterip");
+    let message = format!("the review of {subject} failed: {cause}; see the log of clusterip");
     let allowed = kind == About::Node;
     AdmissionResponse {
         uid: String::new(),

@@ -119,7 +119,7 @@ pub enum ServerError {
         reason: std::io::Error,
     },
     /// Serving failed.
-    #[error("serving on {address} broke off: {reason}")]
+    #[error("serving on {address} failed: {reason}")]
     Serve {
         /// The address.
         address: SocketAddr,
@@ -281,14 +281,15 @@ impl IntoResponse for Refusal {
 }
 
 async fn unknown(uri: Uri) -> Refusal {
-    let message = format!("{:.100} is not here; /mutate, /healthz, /readyz and /metrics are", uri.path());
+    let message = format!("not found: {:.100} (try /mutate, /healthz, /readyz or /metrics)", uri.path());
     Refusal(StatusCode::NOT_FOUND, message)
 }
 
 async fn other_method(request: Request) -> Refusal {
     let path = request.uri().path();
-    let taken = if path == "/mutate" { "POST" } else { "GET and HEAD" };
-    Refusal(StatusCode::METHOD_NOT_ALLOWED, format!("{path} takes {taken}, and no {:.20}", request.method().as_str()))
+    let supported = if path == "/mutate" { "POST" } else { "GET and HEAD" };
+    let message = format!("{path} does not support {:.20}, only {supported}", request.method().as_str());
+    Refusal(StatusCode::METHOD_NOT_ALLOWED, message)
 }
 
 async fn healthz() -> &'static str {
@@ -349,7 +350,7 @@ async fn reviewed(front: &Front, peer: SocketAddr, request: Request) -> Result<V
     };
     let turn = timeout_at(arrived + time, turn(front, peer, body.bytes.len()));
     let busy = |_| {
-        let message = format!("busy: {} reviews are under way, and none ended within {time:?}", limits.reviews);
+        let message = format!("busy: {} reviews are in progress, and none finished within {time:?}", limits.reviews);
         Refusal(StatusCode::SERVICE_UNAVAILABLE, message)
     };
     let turn = turn.await.map_err(busy)?.map_err(|error| broken(&error))?;
@@ -405,8 +406,9 @@ fn check_type(headers: &HeaderMap) -> Result<(), Refusal> {
     if essence.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
-    let found = found.map_or_else(|| "not there".to_owned(), |found| format!("{found:.100?}"));
-    let message = format!("the content type is {found}, where application/json must be");
+    let found =
+        found.map_or_else(|| "no content type".to_owned(), |found| format!("unsupported content type {found:.100?}"));
+    let message = format!("{found}, expected application/json");
     Err(Refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, message))
 }
 
@@ -438,7 +440,7 @@ const DRAINED: usize = 32 << 20;
 
 async fn read(front: &Front, peer: &Peer, arrived: Instant, time: Duration, request: Request) -> Result<Held, Unread> {
     let slow =
-        |_| Unread::Broken(Refusal(StatusCode::REQUEST_TIMEOUT, format!("the body was not there within {time:?}")));
+        |_| Unread::Broken(Refusal(StatusCode::REQUEST_TIMEOUT, format!("the body did not arrive within {time:?}")));
     timeout_at(arrived + time, collect(front, peer, request.into_body())).await.map_err(slow)?
 }
 
@@ -448,7 +450,7 @@ async fn collect(front: &Front, peer: &Peer, body: Body) -> Result<Held, Unread>
     let (mut held, mut refusal, mut drained) = (Held::default(), None, 0);
     let mut parts = body.into_data_stream();
     while let Some(part) = parts.next().await {
-        let broken = |error| Refusal(StatusCode::BAD_REQUEST, format!("the body broke off: {error}"));
+        let broken = |error| Refusal(StatusCode::BAD_REQUEST, format!("reading the body failed: {error}"));
         let part = part.map_err(|error| Unread::Broken(broken(error)))?;
         drained += part.len();
         if refusal.is_none() {
@@ -485,8 +487,8 @@ impl Held {
                 Arc::clone(from).try_acquire_many_owned(size).map_err(busy)
             };
             let (all, most) = (limits.bodies, limits.bodies.div_ceil(2));
-            let of_all = take(&front.bodies, format!("the bodies that wait have {all} bytes already"))?;
-            let of_peer = take(&peer.bodies, format!("the bodies of this client that wait have {most} bytes already"))?;
+            let of_all = take(&front.bodies, format!("waiting bodies already use {all} bytes"))?;
+            let of_peer = take(&peer.bodies, format!("waiting bodies of this client already use {most} bytes"))?;
             // An API server is one peer for all its users: the large requests of one user must leave memory for the
             // small requests of all.
             let of_large = match length >= limits.large_body {

@@ -32,16 +32,16 @@ pub enum CertificateError {
         reason: std::io::Error,
     },
     /// The text does not hold a certificate.
-    #[error("no certificate: {0}; it must be PEM, the server's own certificate first")]
+    #[error("not a certificate: {0}; it must be PEM, the server's own certificate first")]
     NoCertificate(String),
     /// The text does not hold a private key.
-    #[error("no private key: {0}; it must be PEM: PKCS#8, PKCS#1 or SEC1")]
+    #[error("not a private key: {0}; it must be PEM: PKCS#8, PKCS#1 or SEC1")]
     NoKey(pem::Error),
     /// Certificate and key do not belong together, or TLS can't use them.
     #[error("certificate and key can't be served: {0}")]
     Unusable(#[from] rustls::Error),
     /// The text does not hold a certificate authority for clients.
-    #[error("no certificate authority: {0}; it must be PEM")]
+    #[error("not a certificate authority: {0}; it must be PEM")]
     NoAuthority(String),
     /// The content of two files can't be used.
     #[error("{} and {}: {reason}", certificate.display(), key.display())]
@@ -145,7 +145,7 @@ impl Certificate {
     pub fn problem(&self, now: Timestamp) -> Option<String> {
         let not_after = self.not_after.load(Ordering::Acquire);
         let end = Timestamp::from_second(not_after).unwrap_or(Timestamp::MAX);
-        (end <= now).then(|| format!("the certificate ended at {end}"))
+        (end <= now).then(|| format!("the certificate expired at {end}"))
     }
 
     pub(super) fn config(&self) -> RustlsConfig {
@@ -247,7 +247,7 @@ impl CertificateFiles {
         poll_files(self, every, shutdown, Self::reload, |done| match done {
             Ok(true) => tracing::info!(certificate = %certificate.display(), "serving a new certificate"),
             Ok(false) => {}
-            Err(error) => tracing::error!(%error, "the old certificate stays"),
+            Err(error) => tracing::error!(%error, "reloading the certificate failed, the old one stays in use"),
         })
         .await;
     }
@@ -277,7 +277,7 @@ pub(super) async fn poll_files<F: Send + 'static, E: Send + 'static>(
         let done;
         match looked.await {
             Ok(looked) => (files, done) = looked,
-            Err(error) => return tracing::error!(%error, "files with certificates are not watched any more"),
+            Err(error) => return tracing::error!(%error, "certificate files are no longer watched"),
         }
         tell(done);
     }

@@ -44,15 +44,15 @@ async fn changed_certificate_files_are_served_and_invalid_ones_refused() {
             "an empty certificate",
             "",
             first.key.pem(),
-            "no certificate: no items found; it must be PEM, the server's own certificate first",
+            "not a certificate: no items found; it must be PEM, the server's own certificate first",
         ),
         (
             "a key in place of the certificate",
             first.key.pem(),
             first.key.pem(),
-            "no certificate: no items found; it must be PEM, the server's own certificate first",
+            "not a certificate: no items found; it must be PEM, the server's own certificate first",
         ),
-        ("no key", &first.certificate, "", "no private key: no items found; it must be PEM: PKCS#8, PKCS#1 or SEC1"),
+        ("no key", &first.certificate, "", "not a private key: no items found; it must be PEM: PKCS#8, PKCS#1 or SEC1"),
         (
             "the next certificate, and not yet its key",
             &second.certificate,

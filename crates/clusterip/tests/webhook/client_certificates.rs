@@ -121,7 +121,7 @@ async fn changed_client_ca_file_is_trusted_and_invalid_one_refused() {
     for (name, text) in [("empty", String::new()), ("a key", first.key.serialize_pem()), ("text", "hello".to_owned())] {
         std::fs::write(&file, text).unwrap();
         let error = clients.reload().unwrap_err().to_string();
-        assert_eq!(error, format!("{unusable}no certificate authority: no items found; it must be PEM"), "{name}");
+        assert_eq!(error, format!("{unusable}not a certificate authority: no items found; it must be PEM"), "{name}");
         assert!(!clients.reload().unwrap(), "{name}: it is said once");
         assert_eq!(answered().await, (ok, None), "{name}: the authority before stays trusted");
     }

@@ -40,12 +40,12 @@ async fn silent_clients_are_disconnected() {
         (
             "no body",
             format!("{HEAD}content-length: 10\r\n\r\n"),
-            Some(("HTTP/1.1 408 Request Timeout", "the body was not there within 300ms\n")),
+            Some(("HTTP/1.1 408 Request Timeout", "the body did not arrive within 300ms\n")),
         ),
         (
             "half a body",
             format!("{HEAD}content-length: 10\r\n\r\n{{"),
-            Some(("HTTP/1.1 408 Request Timeout", "the body was not there within 300ms\n")),
+            Some(("HTTP/1.1 408 Request Timeout", "the body did not arrive within 300ms\n")),
         ),
         ("the beginning of HTTP/2", "PRI * HTTP/2.0\r\n".to_owned(), None),
     ];
