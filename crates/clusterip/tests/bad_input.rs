@@ -42,7 +42,7 @@ fn invalid_yaml_is_refused_with_document_and_line() {
             (
                 "a key twice",
                 b"apiVersion: v1\nkind: Service\nkind: Pod\n".into(),
-                r#"document 1, line 3: key "kind" is here twice"#,
+                r#"document 1, line 3: duplicate key "kind""#,
             ),
             (
                 "an alias of nothing",
@@ -52,7 +52,7 @@ fn invalid_yaml_is_refused_with_document_and_line() {
             (
                 "an alias inside of itself",
                 b"a: &a [*a]\n".into(),
-                "document 1, line 1: an alias inside of what it stands for",
+                "document 1, line 1: an alias inside of the value it refers to",
             ),
             ("a list as a key", b"? [a]\n: b\n".into(), "document 1, line 1: a list or an object can't be a key"),
             ("a merge of text", b"<<: a\n".into(), "document 1, line 1: << takes mappings only"),
@@ -221,7 +221,7 @@ fn text_that_is_not_a_settings_document_is_refused() {
             "services: [",
             "settings: s.yaml: line 2: while parsing a node, did not find expected node content",
         ),
-        ("two documents", "a: 1\n---\nb: 2\n", "settings: s.yaml: line 3: a second document"),
+        ("two documents", "a: 1\n---\nb: 2\n", "settings: s.yaml: line 3: more than one document"),
         ("a list", "[]", "settings: s.yaml\nsettings: expected an object, found a list"),
         ("another key", "service: {}", "settings: s.yaml\nservice: unknown key \"service\": did you mean services?"),
     ];

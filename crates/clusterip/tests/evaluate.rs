@@ -346,7 +346,7 @@ fn unreadable_session_is_refused() {
 fn file_without_request_is_refused() {
     let folder = Folder::new("evaluate-bad-requests");
     let part = |field: &str, found: &str, expected: &str| {
-        format!("no AdmissionRequest: `{field}` is {found}, where {expected} must be")
+        format!("not an AdmissionRequest: `{field}` is {found}, expected {expected}")
     };
     let expected = "expected an AdmissionRequest, or an AdmissionReview with one, found";
     let whole = json!({
@@ -374,7 +374,7 @@ fn file_without_request_is_refused() {
             "{\"uid\": \"a\",\n".to_owned(),
             "line 2: while parsing a node, did not find expected node content".to_owned(),
         ),
-        ("two documents", "a: 1\n---\nb: 2\n".to_owned(), "line 3: a second document".to_owned()),
+        ("two documents", "a: 1\n---\nb: 2\n".to_owned(), "line 3: more than one document".to_owned()),
         (
             "a manifest",
             "{apiVersion: v1, kind: Service, metadata: {name: web}}".to_owned(),
@@ -384,25 +384,22 @@ fn file_without_request_is_refused() {
         (
             "an answer",
             r#"{"kind": "AdmissionReview", "response": {"uid": "a", "allowed": true}}"#.to_owned(),
-            "an AdmissionReview whose `request` is not there: save it as it comes in, before it is answered".to_owned(),
+            "an AdmissionReview whose `request` is missing: save the review as received, before it is answered"
+                .to_owned(),
         ),
         (
             "a review of nothing",
             r#"{"kind": "AdmissionReview", "request": null}"#.to_owned(),
-            "an AdmissionReview whose `request` is null: save it as it comes in, before it is answered".to_owned(),
+            "an AdmissionReview whose `request` is null: save the review as received, before it is answered".to_owned(),
         ),
-        ("an empty object", "{}".to_owned(), part("uid", "not there", "a string")),
-        ("a request in vain", r#"{"request": {}}"#.to_owned(), part("uid", "not there", "a string")),
-        ("no uid", without("uid"), part("uid", "not there", "a string")),
-        ("no kind", without("kind"), part("kind", "not there", kind)),
+        ("an empty object", "{}".to_owned(), part("uid", "missing", "a string")),
+        ("a request in vain", r#"{"request": {}}"#.to_owned(), part("uid", "missing", "a string")),
+        ("no uid", without("uid"), part("uid", "missing", "a string")),
+        ("no kind", without("kind"), part("kind", "missing", kind)),
         ("kind null", r#"{"uid": "u", "kind": null}"#.to_owned(), part("kind", "null", kind)),
-        (
-            "no resource",
-            without("resource"),
-            part("resource", "not there", "an object with group, version and resource"),
-        ),
-        ("no operation", without("operation"), part("operation", "not there", "a string such as CREATE")),
-        ("nobody", without("userInfo"), part("userInfo", "not there", "an object, though an empty one")),
+        ("no resource", without("resource"), part("resource", "missing", "an object with group, version and resource")),
+        ("no operation", without("operation"), part("operation", "missing", "a string such as CREATE")),
+        ("nobody", without("userInfo"), part("userInfo", "missing", "an object, possibly empty")),
     ];
     for (name, text, message) in rows {
         folder.write("r.json", text);

@@ -172,7 +172,7 @@ impl Claims {
             Err(_) => format!("no answer within {PATIENCE:?}"),
         };
         // The address then counts as chosen by the author; it is also checked against the pool of the Service.
-        tracing::warn!(%address, error = failed, "whose address it is can't be looked up");
+        tracing::warn!(%address, error = failed, "looking up the owner of the address failed");
         false
     }
 
@@ -201,7 +201,7 @@ impl Claims {
                 _ = sweep.tick() => self.0.sweep(leads()),
                 event = events.next() => match event {
                     Some(Ok(event)) => self.0.handle(event, &mut listed),
-                    Some(Err(error)) => tracing::warn!(%error, "watching the claims failed, and is tried again"),
+                    Some(Err(error)) => tracing::warn!(%error, "watching the claims failed, trying again"),
                     None => return,
                 },
             }
@@ -302,7 +302,7 @@ impl Inner {
             // Another replica has the claim now, or it is gone.
             Err(KubeError::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(error) => {
-                tracing::debug!(%address, error = words(&error), "the claim can't be removed, and is tried again");
+                tracing::debug!(%address, error = words(&error), "removing the claim failed, trying again");
                 if mine {
                     self.known().mine.entry(address).or_insert(Mine { version, idle: Some(Instant::now()) });
                 }

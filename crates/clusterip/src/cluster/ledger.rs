@@ -27,8 +27,8 @@ pub const YOUNG: Duration = Duration::from_secs(5);
 /// A namespace has so many external addresses in flight that it gets no further one for now.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "namespace {namespace} has {held} external addresses in flight, and may have {most} of this pool; wait until its \
-     Services are there"
+    "namespace {namespace} has {held} external addresses of this pool in flight, of at most {most}; wait until its \
+     Services are created"
 )]
 pub struct ShareExceeded {
     /// The name of the namespace.

@@ -114,8 +114,8 @@ pub enum ManifestError {
 }
 
 /// Advice for texts that have to be rendered first.
-const TEMPLATE: &str = " (a template? `helm template … | clusterip plan -` plans what it becomes)";
-const KUSTOMIZATION: &str = "a kustomization: `kubectl kustomize … | clusterip plan -` plans what it becomes";
+const TEMPLATE: &str = " (a template? render it first: `helm template … | clusterip plan -`)";
+const KUSTOMIZATION: &str = "a kustomization: build it first: `kubectl kustomize … | clusterip plan -`";
 
 /// Reads the texts of files, of all manifests below folders (ordered by name, without hidden files), and of standard
 /// input for `-`.
@@ -290,7 +290,7 @@ fn add(
     }
     let kind = object::kind(&object).to_owned();
     if !kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
-        return wrong(format!("`kind`: {kind:?} is none: letters, digits and - alone"));
+        return wrong(format!("`kind`: {kind:?} is not a kind: only letters, digits and - are allowed"));
     }
     if let Some(item_kind) = kind.strip_suffix("List")
         && (object.get("items").is_some() || item_kind.is_empty())

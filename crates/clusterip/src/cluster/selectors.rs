@@ -44,7 +44,7 @@ fn requirement(text: &str) -> Result<Requirement, SelectorError> {
     let of = |key: &str, operator, values: Vec<String>| {
         let key = key.trim();
         let plain = !key.is_empty() && !key.contains(|c: char| c.is_whitespace() || "()=!,".contains(c));
-        if plain { Ok(Requirement { key: key.to_owned(), operator, values }) } else { Err(error("no label key")) }
+        if plain { Ok(Requirement { key: key.to_owned(), operator, values }) } else { Err(error("invalid label key")) }
     };
     if let Some(key) = text.strip_prefix('!') {
         return of(key, Operator::DoesNotExist, Vec::new());

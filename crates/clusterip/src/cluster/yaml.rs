@@ -99,7 +99,9 @@ impl Node {
 pub fn single(text: &str) -> Result<Value, YamlError> {
     let mut documents = documents(text);
     match (documents.next().transpose()?, documents.next().transpose()?) {
-        (_, Some(second)) => Err(YamlError { document: 2, line: second.line, reason: "a second document".to_owned() }),
+        (_, Some(second)) => {
+            Err(YamlError { document: 2, line: second.line, reason: "more than one document".to_owned() })
+        }
         (Some(only), None) => Ok(only.to_value()),
         (None, None) => Ok(Value::Null),
     }
@@ -268,7 +270,7 @@ impl<'t> Composer<'t> {
                 _ => return Err(self.error(span, "a list or an object can't be a key")),
             };
             if !names.insert(name.clone()) {
-                return Err(self.error(span, format!("key {name:?} is here twice")));
+                return Err(self.error(span, format!("duplicate key {name:?}")));
             }
             let Node { start, end, line, column, .. } = key;
             fields.push((Key { name, start, end, line, column, merged: false }, value));
@@ -310,7 +312,7 @@ impl<'t> Composer<'t> {
 
     fn alias(&mut self, anchor: usize, span: Span, depth: usize) -> Result<Node, YamlError> {
         let Some((node, size)) = self.anchors.get(&anchor) else {
-            return Err(self.error(span, "an alias inside of what it stands for"));
+            return Err(self.error(span, "an alias inside of the value it refers to"));
         };
         self.aliased += size;
         if self.aliased > MOST_ALIASED {

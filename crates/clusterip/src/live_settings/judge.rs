@@ -26,7 +26,7 @@ impl Judge {
     pub(super) async fn judge(&self, written: Value, ranges: ServiceRanges) -> Result<LiveSettings, String> {
         let module = Arc::clone(&self.module);
         let judged = tokio::task::spawn_blocking(move || judge(&module, written, &ranges));
-        judged.await.map_err(|error| format!("they could not be checked: {error}"))?
+        judged.await.map_err(|error| format!("checking the settings failed: {error}"))?
     }
 }
 
@@ -63,7 +63,7 @@ fn contradiction(written: &[IpNet], ranges: &[String]) -> Option<String> {
     }
     let list = |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     Some(format!(
-        "services.serviceCIDRs: {} is written, but the cluster has {}: without the key the cluster's own are used",
+        "services.serviceCIDRs: the settings have {}, but the cluster has {}: remove the key to use the ranges of the cluster",
         list(written),
         list(&cluster)
     ))
@@ -150,31 +150,29 @@ mod tests {
                 &["10.0.0.0/16", "10.9.0.0/16", "fd00::/108"],
                 None,
             ),
-            (
-                "another",
-                &["10.0.0.0/16"],
-                &["172.21.0.0/16"],
-                Some("10.0.0.0/16 is written, but the cluster has 172.21.0.0/16"),
-            ),
+            ("another", &["10.0.0.0/16"], &["172.21.0.0/16"], Some("10.0.0.0/16, but the cluster has 172.21.0.0/16")),
             (
                 "another primary",
                 &["fd00::/108", "10.0.0.0/16"],
                 &["10.0.0.0/16", "fd00::/108"],
-                Some("fd00::/108, 10.0.0.0/16 is written, but the cluster has 10.0.0.0/16, fd00::/108"),
+                Some("fd00::/108, 10.0.0.0/16, but the cluster has 10.0.0.0/16, fd00::/108"),
             ),
             (
                 "one less",
                 &["10.0.0.0/16"],
                 &["10.0.0.0/16", "fd00::/108"],
-                Some("10.0.0.0/16 is written, but the cluster has 10.0.0.0/16, fd00::/108"),
+                Some("10.0.0.0/16, but the cluster has 10.0.0.0/16, fd00::/108"),
             ),
             ("one that nobody can read", &["10.0.0.0/16"], &["so"], None),
         ];
         for (name, written, ranges, expected) in rows {
             let written: Vec<IpNet> = written.iter().map(|net| net.parse().unwrap()).collect();
             let ranges: Vec<_> = ranges.iter().map(|&range| range.to_owned()).collect();
-            let expected = expected
-                .map(|words| format!("services.serviceCIDRs: {words}: without the key the cluster's own are used"));
+            let expected = expected.map(|words| {
+                format!(
+                    "services.serviceCIDRs: the settings have {words}: remove the key to use the ranges of the cluster"
+                )
+            });
             assert_eq!(contradiction(&written, &ranges), expected, "{name}");
         }
     }

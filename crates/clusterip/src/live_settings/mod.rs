@@ -214,7 +214,7 @@ impl Follower {
         }
         self.metrics.settings_refused();
         for mistake in mistakes.lines() {
-            tracing::error!(source = %self.source, mistake, "settings refused, those before stay in use");
+            tracing::error!(source = %self.source, mistake, "settings refused, the previous ones stay in use");
         }
         if let (true, Source::ConfigMap { client, .. }, Some(about)) = (self.events, &self.source, &self.about) {
             tokio::spawn(publish_events(client.clone(), about.clone(), mistakes.clone()));

@@ -31,15 +31,19 @@ pub(super) async fn publish_events(client: Client, about: ObjectReference, mista
         };
         match timeout(PATIENCE, recorder.publish(&event, &about)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(error = words(&error), "no event tells of the refused settings"),
-            Err(_) => tracing::warn!("no event tells of the refused settings: no answer within {PATIENCE:?}"),
+            Ok(Err(error)) => {
+                tracing::warn!(error = words(&error), "writing an event about the refused settings failed")
+            }
+            Err(_) => {
+                tracing::warn!("writing an event about the refused settings failed: no answer within {PATIENCE:?}")
+            }
         }
     }
 }
 
 /// Distributes mistakes, one per line, to as few notes as possible.
 fn notes(mistakes: &str) -> Vec<String> {
-    const HEAD: &str = "settings refused, those before stay in use:";
+    const HEAD: &str = "settings refused, the previous ones stay in use:";
     const MORE: &str = "\nand more: the log names all";
     let room = LONGEST_NOTE - MORE.len();
     let mut notes = vec![HEAD.to_owned()];
@@ -75,7 +79,7 @@ mod tests {
 
     #[test]
     fn mistakes_fit_into_event_notes() {
-        let head = "settings refused, those before stay in use:";
+        let head = "settings refused, the previous ones stay in use:";
         assert_eq!(notes("a: wrong\nb: wrong"), [format!("{head}\na: wrong\nb: wrong")]);
         let rows = [
             ("as many as fit", vec!["x".repeat(100); 9], 1),

@@ -144,10 +144,10 @@ pub(super) fn versions(
             let version = move |seen: Result<Option<ConfigMap>, kube::runtime::watcher::Error>| {
                 let version = match seen {
                     Ok(Some(config_map)) => Some((of_config_map(&config_map), Some(config_map.object_ref(&())))),
-                    Ok(None) => Some((Err("the configmap is gone".to_owned()), None)),
+                    Ok(None) => Some((Err("the configmap was deleted".to_owned()), None)),
                     Err(error) => {
                         metrics.watch_error("ConfigMap");
-                        tracing::warn!(%error, "watching the settings failed, and is tried again");
+                        tracing::warn!(%error, "watching the settings failed, trying again");
                         None
                     }
                 };

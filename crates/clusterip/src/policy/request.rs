@@ -19,10 +19,10 @@ pub enum RequestError {
     #[error("expected an AdmissionRequest, found an object of kind {0}: `clusterip plan` takes manifests")]
     Manifest(String),
     /// The object is an `AdmissionReview` without a request, for example an answer.
-    #[error("an AdmissionReview whose `request` is {0}: save it as it comes in, before it is answered")]
+    #[error("an AdmissionReview whose `request` is {0}: save the review as received, before it is answered")]
     Review(String),
     /// A field that every request has is missing or has the wrong type.
-    #[error("no AdmissionRequest: `{field}` is {found}, where {expected} must be")]
+    #[error("not an AdmissionRequest: `{field}` is {found}, expected {expected}")]
     Part {
         /// The name of the field.
         field: &'static str,
@@ -63,10 +63,10 @@ pub fn read(text: &str) -> Result<Value, RequestError> {
     part("kind", "an object with group, version and kind", Value::is_object)?;
     part("resource", "an object with group, version and resource", Value::is_object)?;
     part("operation", "a string such as CREATE", Value::is_string)?;
-    part("userInfo", "an object, though an empty one", Value::is_object)?;
+    part("userInfo", "an object, possibly empty", Value::is_object)?;
     Ok(request)
 }
 
 fn found(value: Option<&Value>) -> String {
-    value.map_or_else(|| "not there".to_owned(), describe)
+    value.map_or_else(|| "missing".to_owned(), describe)
 }
