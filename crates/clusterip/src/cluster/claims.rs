@@ -48,10 +48,10 @@ const LAST_PATIENCE: Duration = Duration::from_millis(500);
 /// How often claims that have ended are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// Which process knows what is in flight.
+/// Which processes know the addresses in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kept {
-    /// This one alone: there is one replica
+    /// Only this process, for a single replica
     #[default]
     Memory,
     /// All replicas: each address in flight is a Lease

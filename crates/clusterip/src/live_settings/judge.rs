@@ -63,7 +63,8 @@ fn contradiction(written: &[IpNet], ranges: &[String]) -> Option<String> {
     }
     let list = |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     Some(format!(
-        "services.serviceCIDRs: the settings have {}, but the cluster has {}: remove the key to use the ranges of the cluster",
+        "services.serviceCIDRs: the settings have {}, but the cluster has {}: remove the key to use the \
+         ranges of the cluster",
         list(written),
         list(&cluster)
     ))

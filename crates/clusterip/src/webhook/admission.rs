@@ -25,13 +25,13 @@ use crate::policy::response::AdmissionResponse;
 /// address that is already allocated, so the worst result is a refused request.
 pub const LONGEST_BLINDNESS: Duration = Duration::from_secs(300);
 
-/// What becomes of a request that the policy has no answer for. A Node goes on in any case.
+/// What happens to a request that the policy has not answered. A Node is allowed in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum OnError {
-    /// It is denied: no Service gets an address of the wrong pool
+    /// Deny the request, so that no Service gets an address of the wrong pool
     #[default]
     Deny,
-    /// It goes on as it is, with a warning: Kubernetes picks an address, and the controller moves it
+    /// Allow it unchanged, with a warning: Kubernetes picks an address, and the controller moves the Service
     Allow,
 }
 

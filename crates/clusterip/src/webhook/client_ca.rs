@@ -67,7 +67,9 @@ impl ClientCaFile {
         poll_files(self, every, shutdown, Self::reload, |done| match done {
             Ok(true) => tracing::info!(path = %path.display(), "trusting new client certificate authorities"),
             Ok(false) => {}
-            Err(error) => tracing::error!(%error, "reloading the client certificate authorities failed, the previous ones stay trusted"),
+            Err(error) => {
+                tracing::error!(%error, "reloading the client certificate authorities failed, the previous ones stay trusted")
+            }
         })
         .await;
     }
