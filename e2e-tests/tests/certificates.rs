@@ -134,7 +134,7 @@ async fn it_is_kept_up_while_the_server_runs() {
     let (sender, registered) = watch::channel(String::new());
     let task = Task::start(|stopped| authority.run(registered, stopped.wait()));
     let later = some_day() + days(91);
-    assert_eq!(certificate.problem(later).unwrap(), "the certificate ended at 2026-04-01T00:00:00Z");
+    assert_eq!(certificate.problem(later).unwrap(), "the certificate expired at 2026-04-01T00:00:00Z");
     hands.pass(days(61));
     // Whatever happens to the registration is a reason to look.
     sender.send("another".to_owned()).unwrap();
@@ -223,11 +223,11 @@ async fn a_broken_secret_is_named_and_left_alone() {
     let two = format!("{crt}{}", other.certificate());
     type Data<'a> = &'a [(&'a str, &'a str)];
     let rows: [(_, Data, _); 8] = [
-        ("empty", &[], "ca.crt: is not there"),
-        ("no-key", &[("ca.crt", crt)], "ca.key: is not there"),
-        ("no-certificate", &[("ca.key", key)], "ca.crt: is not there"),
-        ("text", &[("ca.crt", "x"), ("ca.key", key)], "ca.crt: no certificate: no items found"),
-        ("two", &[("ca.crt", &two), ("ca.key", key)], "ca.crt: 2 certificates, where one must be"),
+        ("empty", &[], "ca.crt: is missing"),
+        ("no-key", &[("ca.crt", crt)], "ca.key: is missing"),
+        ("no-certificate", &[("ca.key", key)], "ca.crt: is missing"),
+        ("text", &[("ca.crt", "x"), ("ca.key", key)], "ca.crt: not a certificate: no items found"),
+        ("two", &[("ca.crt", &two), ("ca.key", key)], "ca.crt: 2 certificates, expected one"),
         (
             "others-key",
             &[("ca.crt", crt), ("ca.key", other.key().pem())],
@@ -238,7 +238,7 @@ async fn a_broken_secret_is_named_and_left_alone() {
             &[("ca.crt", &leaf.certificate), ("ca.key", leaf.key.pem())],
             "ca.crt: the certificate is not that of an authority",
         ),
-        ("half-next", &[("ca.crt", crt), ("ca.key", key), ("next.key", key)], "next.crt: is not there"),
+        ("half-next", &[("ca.crt", crt), ("ca.key", key), ("next.key", key)], "next.crt: is missing"),
     ];
     for (name, data, reason) in rows {
         let namespace = plane.namespace(&format!("authority-{name}")).await;
@@ -339,7 +339,7 @@ async fn every_webhook_of_the_configuration_trusts_the_bundle_and_nothing_else_c
     let mut by_hand = Registration::in_cluster(client.clone(), name, trusted.clone());
     assert_eq!(
         by_hand.keep().await.unwrap_err().to_string(),
-        "MutatingWebhookConfiguration registration-keeps is not there: apply deploy/webhook, or use --register-url"
+        "MutatingWebhookConfiguration registration-keeps does not exist: apply deploy/webhook, or use --register-url"
     );
     let registration = Registration::in_cluster(client.clone(), name, trusted.clone());
     let mut registered = registration.registered();
@@ -626,7 +626,7 @@ async fn a_configuration_of_our_own_is_taken_over_and_another_is_not() {
     let (refused, _) = start("https://127.0.0.1:5").await;
     assert_eq!(
         soon(refused.done).await.unwrap().unwrap_err().to_string(),
-        "MutatingWebhookConfiguration clusterip-policy is there already, and not of an earlier --register-url: delete \
+        "MutatingWebhookConfiguration clusterip-policy already exists, and no earlier --register-url made it: delete \
          it, or the deployment that it belongs to, first"
     );
     assert_eq!(configurations.get(name).await.unwrap(), before);

@@ -136,7 +136,7 @@ async fn a_pool_is_added_and_shrunk_and_everything_moves_to_a_new_range() {
     assert!(types(create_range, "new-range.yaml") && types(rest, "clusterip move --yes"));
     let before = cluster.services().await;
     operator.does_all(&[write.clone(), apply.clone()]).await;
-    cluster.node.logged("settings refused, those before stay in use").await;
+    cluster.node.logged("settings refused, the previous ones stay in use").await;
     let too_early = operator.tries(list).await;
     assert_eq!(too_early.status, 2, "{too_early:?}");
     assert!(too_early.stderr.contains("172.22.1.0/24"), "{too_early:?}");

@@ -164,8 +164,8 @@ subjects: [{{kind: ServiceAccount, name: clusterip, namespace: {namespace}}}]
     .unwrap_err();
     assert!(mistakes.lines().count() >= 3, "{mistakes}");
     let mut told = vec![
-        format!("settings refused, those before stay in use:\n{mistakes}"),
-        "settings refused, those before stay in use:\nthe configmap has no key settings.yaml, but settings.yml"
+        format!("settings refused, the previous ones stay in use:\n{mistakes}"),
+        "settings refused, the previous ones stay in use:\nthe configmap has no key settings.yaml, but settings.yml"
             .to_owned(),
     ];
     told.sort();
@@ -239,8 +239,8 @@ async fn the_clusters_ranges_are_part_of_the_settings() {
 
     write(plane, &namespace, json!({ "settings.yaml": "services: {serviceCIDRs: [172.16.0.0/12]}" })).await;
     let live = followed.until("the user's own", |live| ranges(live) == json!(["172.16.0.0/12"])).await;
-    let expected = "services.serviceCIDRs: 172.16.0.0/12 is written, but the cluster has 172.21.0.0/16, 10.0.0.0/16: \
-                    without the key the cluster's own are used";
+    let expected = "services.serviceCIDRs: the settings have 172.16.0.0/12, but the cluster has 172.21.0.0/16, \
+                    10.0.0.0/16: remove the key to use the ranges of the cluster";
     assert_eq!(live.warnings, [expected]);
     followed.stop().await;
 }
@@ -271,7 +271,7 @@ async fn a_start_needs_good_settings() {
     let rows = [
         ("no key", json!({}), Some("the configmap has no key settings.yaml, but no key")),
         ("mistakes", json!({ "settings.yaml": "services: {oder: lowest, order: so}" }), Some(mistakes.as_str())),
-        ("two documents", json!({ "settings.yaml": "{}\n---\n{}\n" }), Some("line 3: a second document")),
+        ("two documents", json!({ "settings.yaml": "{}\n---\n{}\n" }), Some("line 3: more than one document")),
         ("defaults", json!({ "settings.yaml": "{}" }), None),
         ("nothing is as the defaults", json!({ "settings.yaml": "# none\n" }), None),
     ];

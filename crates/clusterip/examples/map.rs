@@ -1,5 +1,5 @@
-//! Writes maps of clusters that there are not, NAME.html, into a folder, and serves each on a port of its
-//! own, until standard input ends. The ports are printed, as JSON.
+//! Writes maps of made-up clusters as NAME.html into a folder, and serves each on its own port until standard input
+//! ends. The ports are printed as JSON.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "../tests/map/audits.rs"]

@@ -1,7 +1,7 @@
-//! What can be measured from outside (Prometheus).
+//! The metrics for Prometheus.
 //!
-//! The names are a contract with dashboards and alerts: docs/metrics.md lists them, and a test holds it
-//! against what is exposed.
+//! Dashboards and alerts rely on the names: docs/metrics.md lists them, and a test compares that list with what is
+//! exposed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -33,41 +33,42 @@ use self::nodes::{Assignment, BlockFill, Misplaced as MisplacedNodes, NodeMetric
 /// The media type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Half a millisecond, which an evaluation takes, up to what the API server waits for a webhook.
+/// The upper bounds of the histogram buckets in seconds: from half a millisecond, which an evaluation takes, to what
+/// the API server waits for a webhook.
 const LATENCIES: [f64; 13] = [0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
 
-/// How full a pool is.
+/// The usage of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolFill {
-    /// Its name.
+    /// The name of the pool.
     pub pool: String,
-    /// By family: a pool without a range of a family has none of it.
+    /// The usage by family; families without a range are missing.
     pub families: Vec<FamilyFill>,
-    /// How many Services have an address of it, and belong elsewhere.
+    /// How many Services have an address of the pool but belong elsewhere.
     pub squatters: u64,
 }
 
-/// How full a pool's ranges of one family are.
+/// The usage of a pool's ranges of one family.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FamilyFill {
-    /// Which family.
+    /// The address family.
     pub family: Family,
-    /// How many addresses it may hand out, used or not.
+    /// How many addresses the pool may hand out, used or not.
     pub usable: u128,
-    /// How many of its addresses are in use, those set by hand in its reserved part too.
+    /// How many addresses are in use, including those set by hand in the reserved part.
     pub used: u128,
-    /// How many it can hand out now.
+    /// How many addresses the pool can hand out now.
     pub free: u128,
 }
 
 type Number = Gauge<f64, AtomicU64>;
 
-/// Everything that is measured.
+/// All metrics of a process.
 ///
-/// All methods can be called from anywhere, and return at once.
+/// Every method can be called from any thread, and none of them blocks for long.
 pub struct Metrics {
     registry: Registry,
-    /// Held while several values change that belong together, so that no scrape sees half of them.
+    /// Locked while several related values change, so that no scrape sees only some of the changes.
     together: Mutex<()>,
     admissions: Labelled<AdmissionLabels, Counter>,
     admission_duration: Histogram,
@@ -102,7 +103,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// All of a server, at zero.
+    /// The metrics of a server, all zero.
     pub fn new() -> Self {
         let mut metrics = Self::unregistered();
         metrics.register();
@@ -110,8 +111,8 @@ impl Metrics {
         metrics
     }
 
-    /// Those of an agent, at zero. What only a server has can be measured, and is not exposed: nobody is to take
-    /// an agent for one.
+    /// The metrics of an agent, all zero. The metrics of a server can be set too, but are not exposed, so that an agent
+    /// is not mistaken for a server.
     pub fn of_agent() -> Self {
         let mut metrics = Self::unregistered();
         metrics.register_settings_and_stores();
@@ -157,29 +158,29 @@ impl Metrics {
     fn register(&mut self) {
         let build: Labelled<VersionLabels, Gauge> = Labelled::default();
         build.get_or_create(&VersionLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
-        self.registry.register("build_info", "The version that runs; always 1", build);
+        self.registry.register("build_info", "The version of the server; always 1", build);
         self.register_settings_and_stores();
         let registry = &mut self.registry;
         registry.register(
             "admissions",
-            "Admission requests, by what they are about and how they ended; no pool: none was asked for",
+            "Admission requests by kind, decision and pool; the pool is empty if none was asked for",
             self.admissions.clone(),
         );
         registry.register_with_unit(
             "admission_duration",
-            "From an admission request to its answer",
+            "Time from an admission request to its answer",
             Unit::Seconds,
             self.admission_duration.clone(),
         );
         registry.register_with_unit(
             "evaluation_duration",
-            "What the policy took of it",
+            "Policy evaluation time",
             Unit::Seconds,
             self.evaluation_duration.clone(),
         );
         registry.register(
             "evaluation_errors",
-            "Evaluations without an answer: the policy failed, or ran over its limits",
+            "Evaluations without an answer: the policy failed or exceeded its limits",
             self.evaluation_errors.clone(),
         );
         registry.register(
@@ -189,7 +190,7 @@ impl Metrics {
         );
         registry.register(
             "pool_used_addresses",
-            "Addresses of the pool that are in use, those set by hand in its reserved part too",
+            "Addresses of the pool that are in use, including those set by hand in its reserved part",
             self.used.clone(),
         );
         registry.register("pool_free_addresses", "Addresses that the pool can hand out now", self.free.clone());
@@ -205,24 +206,24 @@ impl Metrics {
         );
         registry.register(
             "claims",
-            "Addresses claimed among several replicas, by what came of it; none with `--claims memory`",
+            "Attempts to claim an address among several replicas, by result; none with `--claims memory`",
             self.claims.clone(),
         );
         registry.register(
             "replicas",
-            "Replicas that live, this one too, by whether their settings are those in use here",
+            "Live replicas including this one, by whether they use the same settings as this one",
             self.replicas.clone(),
         );
-        registry.register("moves", "Moves of Services to another address, by how they ended", self.moves.clone());
+        registry.register("moves", "Moves of Services to another address, by result", self.moves.clone());
         registry.register(
             "misplaced_services",
-            "Services outside of their pool, by what is done about it and why",
+            "Services outside of their pool, by whether they are moved or why not",
             self.misplaced.clone(),
         );
         registry.register("leader", "Whether this process moves Services", self.leader.clone());
         registry.register_with_unit(
             "certificate_expiry_timestamp",
-            "When the certificate that is served ends; 0: there is none",
+            "When the served certificate expires; 0: there is none",
             Unit::Seconds,
             self.certificate_expiry.clone(),
         );
@@ -230,22 +231,22 @@ impl Metrics {
         self.external.register(registry);
     }
 
-    /// What every process has that follows a cluster and its settings.
+    /// Registers the metrics of every process that watches a cluster and its settings.
     fn register_settings_and_stores(&mut self) {
         let registry = &mut self.registry;
         registry.register(
             "settings_valid",
-            "Whether the latest version of the settings is in use; 0: it was refused, and an older one is",
+            "Whether the latest version of the settings is in use; 0: it was refused, and an older one is in use",
             self.settings_valid.clone(),
         );
         registry.register("settings_info", "The hash of the settings in use; always 1", self.settings.clone());
         registry.register(
             "settings_versions",
-            "Versions of the settings that were taken, or refused",
+            "Versions of the settings that were accepted or refused",
             self.settings_versions.clone(),
         );
-        registry.register("store_synced", "Whether the objects of this kind are known", self.synced.clone());
-        registry.register("watch_errors", "Watches that failed; they are begun again", self.watch_errors.clone());
+        registry.register("store_synced", "Whether the objects of this kind are in sync", self.synced.clone());
+        registry.register("watch_errors", "Failed watches; they are restarted", self.watch_errors.clone());
         registry.register_with_unit(
             "api_server_last_contact_timestamp",
             "When the API server last answered; 0: never",
@@ -254,7 +255,7 @@ impl Metrics {
         );
     }
 
-    /// A rate or an alert needs a value before the first event.
+    /// Sets counters to zero: a rate or an alert needs a value before the first event.
     fn begin_at_zero(&self) {
         for &result in MoveResult::ALL {
             drop(self.moves.get_or_create(&MoveLabels { result }));
@@ -274,23 +275,23 @@ impl Metrics {
         }
     }
 
-    /// An admission request was answered.
+    /// Records an admission request that was answered.
     pub fn admission(&self, kind: About, decision: Decision, pool: Option<&str>, took: Duration) {
         self.admissions.get_or_create(&AdmissionLabels { kind, decision, pool: pool.map(str::to_owned) }).inc();
         self.admission_duration.observe(took.as_secs_f64());
     }
 
-    /// The policy was evaluated, with an answer or without.
+    /// Records an evaluation of the policy, with an answer or without.
     pub fn evaluation(&self, took: Duration) {
         self.evaluation_duration.observe(took.as_secs_f64());
     }
 
-    /// The policy did not answer.
+    /// Records an evaluation that the policy did not answer.
     pub fn evaluation_error(&self) {
         self.evaluation_errors.inc();
     }
 
-    /// How full all pools are. A pool that is not among them is gone.
+    /// Sets the usage of all pools. Pools that are not in the list are removed.
     pub fn pools(&self, pools: &[PoolFill]) {
         let _together = self.together();
         for family in [&self.usable, &self.used, &self.free] {
@@ -299,7 +300,8 @@ impl Metrics {
         self.squatters.clear();
         for fill in pools {
             let pool = || fill.pool.clone();
-            // Prometheus sees a counter grow only where it has seen it before: the first denial would go unseen.
+            // Prometheus sees an increase only from a value that it has scraped before: without a zero, the first
+            // denial would be missed.
             for decision in [Decision::Allocated, Decision::Denied] {
                 let labels = AdmissionLabels { kind: About::Service, decision, pool: Some(pool()) };
                 drop(self.admissions.get_or_create(&labels));
@@ -314,17 +316,18 @@ impl Metrics {
         }
     }
 
-    /// How many addresses the ledger holds.
+    /// Sets how many addresses the ledger has reserved.
     pub fn ledger(&self, addresses: usize) {
         self.ledger.set(i64::try_from(addresses).unwrap_or(i64::MAX));
     }
 
-    /// An address was to be claimed.
+    /// Records an attempt to claim an address.
     pub fn claim(&self, result: ClaimResult) {
         self.claims.get_or_create(&ClaimLabels { result }).inc();
     }
 
-    /// How many replicas live that use the same settings as this one, itself included, and others.
+    /// Sets how many replicas are alive that use the same settings as this one, including itself, and how many that use
+    /// others.
     pub fn replicas(&self, same: usize, other: usize) {
         let _together = self.together();
         for (settings, count) in [("same", same), ("other", other)] {
@@ -333,12 +336,12 @@ impl Metrics {
         }
     }
 
-    /// A move ended.
+    /// Records a move that ended.
     pub fn moved(&self, result: MoveResult) {
         self.moves.get_or_create(&MoveLabels { result }).inc();
     }
 
-    /// All misplaced Services. A reason that is not among them has none.
+    /// Sets the number of misplaced Services by reason. Reasons that are not in the list become zero.
     pub fn misplaced(&self, services: &[(Misplaced, u64)]) {
         let _together = self.together();
         for &reason in Misplaced::ALL {
@@ -347,7 +350,7 @@ impl Metrics {
         }
     }
 
-    /// These settings are used from now on: the latest version, or what an older one means now.
+    /// Records the settings that are in use from now on: the latest version, or an older version with changed ranges.
     pub fn settings_in_use(&self, hash: &str, latest: bool) {
         let _together = self.together();
         self.settings.clear();
@@ -358,23 +361,23 @@ impl Metrics {
         }
     }
 
-    /// A version of the settings can't be used; the one before is.
+    /// Records a version of the settings that can't be used; the previous one stays in use.
     pub fn settings_refused(&self) {
         let _together = self.together();
         self.settings_valid.set(0);
         self.settings_versions.get_or_create(&ResultLabels { result: "refused" }).inc();
     }
 
-    /// The settings are those in use again, after others were refused.
+    /// Records that the latest version is the one in use again, after other versions were refused.
     pub fn settings_restored(&self) {
         self.settings_valid.set(1);
     }
 
-    /// How full all pools of Nodes are. A pool that is not among them is gone.
+    /// Sets the usage of all pools of Nodes. Pools that are not in the list are removed.
     pub fn node_pools(&self, pools: &[BlockFill]) {
         let _together = self.together();
         for fill in pools {
-            // As of pools of Services: the first denial would go unseen.
+            // As for pools of Services: without a zero, the first denial would be missed.
             let labels =
                 AdmissionLabels { kind: About::Node, decision: Decision::Denied, pool: Some(fill.pool.clone()) };
             drop(self.admissions.get_or_create(&labels));
@@ -382,105 +385,105 @@ impl Metrics {
         self.nodes.blocks(pools);
     }
 
-    /// A Node was to get blocks.
+    /// Records an attempt to assign blocks to a Node.
     pub fn node_assigned(&self, result: Assignment) {
         self.nodes.assigned(result);
     }
 
-    /// How many Nodes wait for blocks.
+    /// Sets how many Nodes wait for blocks.
     pub fn nodes_waiting(&self, nodes: usize) {
         self.nodes.waiting(nodes);
     }
 
-    /// All Nodes whose blocks are not as they should be. A reason that is not among them has none.
+    /// Sets the number of Nodes with wrong blocks by reason. Reasons that are not in the list become zero.
     pub fn misplaced_nodes(&self, nodes: &BTreeMap<MisplacedNodes, u64>) {
         let _together = self.together();
         self.nodes.misplaced(nodes);
     }
 
-    /// Nobody is known to wait, or to be misplaced: this process does not look after Nodes any more.
+    /// Resets the numbers of waiting and misplaced Nodes: this process no longer manages Nodes.
     pub fn no_nodes_waiting(&self) {
         self.nodes_waiting(0);
         self.misplaced_nodes(&BTreeMap::new());
     }
 
-    /// How many addresses of the external pools there are. A pool that is not among them is gone.
+    /// Sets the usage of all external pools. Pools that are not in the list are removed.
     pub fn external_pools(&self, pools: &[ExternalFill]) {
         let _together = self.together();
         self.external.pools(pools);
     }
 
-    /// A Service was to get external addresses.
+    /// Records an attempt to assign external addresses to a Service.
     pub fn external_given(&self, result: Given) {
         self.external.given(result);
     }
 
-    /// Another node holds an external address than before.
+    /// Records that another node than before holds an external address.
     pub fn external_taken_over(&self) {
         self.external.taken_over();
     }
 
-    /// How many Services wait for an external address.
+    /// Sets how many Services wait for an external address.
     pub fn external_waiting(&self, services: usize) {
         self.external.waiting(services);
     }
 
-    /// How many addresses may be on the network of this agent's node.
+    /// Sets how many addresses may be on the network of this agent's node.
     pub fn agent_holds(&self, addresses: usize) {
         self.agent.held(addresses);
     }
 
-    /// Whether this agent may hold addresses.
+    /// Sets whether this agent may hold addresses.
     pub fn agent_alive(&self, alive: bool) {
         self.agent.alive(alive);
     }
 
-    /// This agent's heartbeat was to be renewed.
+    /// Records an attempt to renew this agent's heartbeat.
     pub fn agent_renewal(&self, result: Renewal) {
         self.agent.renewal(result);
     }
 
-    /// A step on the network of this agent's node failed.
+    /// Records a failed step on the network of this agent's node.
     pub fn agent_network_failed(&self, step: Step) {
         self.agent.failed(step);
     }
 
-    /// An address was announced.
+    /// Records an announcement of an address.
     pub fn agent_announced(&self) {
         self.agent.announced();
     }
 
-    /// An address was left to other nodes, because this one can't hold it.
+    /// Records an address that was left to other nodes because this node can't hold it.
     pub fn agent_gave_up(&self) {
         self.agent.given_up();
     }
 
-    /// Whether this process leads.
+    /// Sets whether this process is the leader.
     pub fn leader(&self, leads: bool) {
         self.leader.set(i64::from(leads));
     }
 
-    /// Whether the store of a kind, such as `Service`, is in sync.
+    /// Sets whether the store of a kind, such as `Service`, is in sync.
     pub fn store_synced(&self, kind: &str, synced: bool) {
         self.synced.get_or_create(&KindLabels { kind: kind.to_owned() }).set(i64::from(synced));
     }
 
-    /// A watch of a kind failed.
+    /// Records a failed watch of a kind.
     pub fn watch_error(&self, kind: &str) {
         self.watch_errors.get_or_create(&KindLabels { kind: kind.to_owned() }).inc();
     }
 
-    /// When the certificate that is served ends.
+    /// Sets when the certificate that is served expires.
     pub fn certificate_expiry(&self, end: SystemTime) {
         self.certificate_expiry.set(timestamp(end));
     }
 
-    /// Since when watches of the API server fail; now, where none does.
+    /// Sets the time of the last contact with the API server: when its watches began to fail, or now if none fails.
     pub fn api_server_contact(&self, at: SystemTime) {
         self.last_contact.set(timestamp(at));
     }
 
-    /// All of them, as text: see [`CONTENT_TYPE`].
+    /// All metrics in the format [`CONTENT_TYPE`].
     pub fn encode(&self) -> String {
         let _together = self.together();
         let mut exposed = String::new();
@@ -518,7 +521,7 @@ mod tests {
         FamilyFill { family, usable, used, free }
     }
 
-    /// Everything that there is, exposed at least once.
+    /// A server with a value for each metric.
     fn filled() -> Metrics {
         let metrics = Metrics::new();
         metrics.admission(
@@ -572,7 +575,7 @@ mod tests {
         metrics
     }
 
-    /// Everything that there is of an agent.
+    /// An agent with a value for each metric.
     fn filled_of_agent() -> Metrics {
         let metrics = Metrics::of_agent();
         metrics.settings_in_use("11", true);
@@ -585,13 +588,13 @@ mod tests {
         metrics.agent_network_failed(Step::Hold);
         metrics.agent_announced();
         metrics.agent_gave_up();
-        // What a server measures is none of it.
+        // Metrics of a server, which an agent does not expose.
         metrics.moved(MoveResult::Moved);
         metrics.external_taken_over();
         metrics
     }
 
-    /// What is exposed, without the order of a hash table, help and bucket counts.
+    /// The samples without help and bucket counts, sorted because their order is that of a hash table.
     fn samples(exposed: &str) -> String {
         let plain = |line: &&str| !line.starts_with('#') && !line.contains("_bucket{");
         let mut lines: Vec<&str> = exposed.lines().filter(plain).collect();
@@ -600,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_exposed() {
+    fn server_exposes_its_metrics() {
         let version = env!("CARGO_PKG_VERSION");
         let expected = format!(
             r#"clusterip_admission_duration_seconds_count 6
@@ -693,7 +696,7 @@ clusterip_watch_errors_total{{kind="Node"}} 1"#
     }
 
     #[test]
-    fn what_an_agent_exposes() {
+    fn agent_exposes_its_metrics() {
         let version = env!("CARGO_PKG_VERSION");
         let expected = format!(
             r#"clusterip_agent_alive 1
@@ -718,7 +721,7 @@ clusterip_watch_errors_total{{kind="Node"}} 1"#
     }
 
     #[test]
-    fn a_duration_is_counted_where_it_belongs() {
+    fn durations_are_counted_in_the_right_buckets() {
         let exposed = filled().encode();
         let buckets: Vec<_> = exposed
             .lines()
@@ -745,7 +748,7 @@ clusterip_watch_errors_total{{kind="Node"}} 1"#
     }
 
     #[test]
-    fn names_cannot_forge_lines() {
+    fn label_values_can_not_forge_lines() {
         let metrics = Metrics::new();
         metrics.watch_error("a\"} 1\nforged 1\\");
         let forged: Vec<_> =
@@ -754,7 +757,7 @@ clusterip_watch_errors_total{{kind="Node"}} 1"#
     }
 
     #[test]
-    fn the_documentation_lists_what_is_exposed() {
+    fn documentation_lists_all_metrics() {
         let (exposed, of_agent) = (filled().encode(), filled_of_agent().encode());
         let mut all = described(&of_agent);
         all.extend(described(&exposed));
@@ -763,7 +766,7 @@ clusterip_watch_errors_total{{kind="Node"}} 1"#
             let Described { kind, help, labels } = about;
             let shown = if kind == "counter" { format!("{name}_total") } else { name };
             let label = |(label, values): (&&str, &BTreeSet<&str>)| match *label {
-                // Their values are the cluster's.
+                // The values of these labels come from the cluster.
                 "pool" | "kind" | "hash" | "version" => format!("`{label}`"),
                 _ => format!("`{label}`: {}", values.iter().copied().collect::<Vec<_>>().join(", ")),
             };

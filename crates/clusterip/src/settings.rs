@@ -1,4 +1,4 @@
-//! Settings for the policy, as the native host reads and completes them.
+//! Reads and completes settings for the native host.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use crate::policy::module::Module;
 use crate::report::style;
 use crate::report::terminal::harmless;
 
-/// Reads a settings file; without one, `{}`.
+/// Reads a settings file. Without a file, or if it is empty, the settings are `{}`.
 ///
 /// # Errors
-/// Where it can't be read, or is no YAML.
+/// If the file can't be read, or is not YAML.
 pub fn read(file: Option<&Path>) -> anyhow::Result<Value> {
     let Some(file) = file else { return Ok(json!({})) };
     let source = manifests::read_file(file).context("settings")?;
@@ -23,8 +23,8 @@ pub fn read(file: Option<&Path>) -> anyhow::Result<Value> {
     Ok(if document.is_null() { json!({}) } else { document })
 }
 
-/// What the native host adds where the settings say nothing: look-ups by namespace, which it answers
-/// from indexes, the Service ranges of the cluster, and which of them are not usable.
+/// Completes settings with what the native host knows, unless the settings say something else: look-ups by namespace,
+/// which the host answers from indexes, the Service ranges of the cluster, and the ranges that are not usable.
 pub fn complete(mut settings: Value, ranges: &ServiceRanges) -> Value {
     let Some(document) = settings.as_object_mut() else { return settings };
     let services = document.entry("services").or_insert(Value::Null);
@@ -53,10 +53,10 @@ pub fn complete(mut settings: Value, ranges: &ServiceRanges) -> Value {
     settings
 }
 
-/// Has the policy check the settings, and prints its warnings.
+/// Lets the policy check the settings, and prints its warnings.
 ///
 /// # Errors
-/// Where they have mistakes: all of them, a line each.
+/// If the settings have mistakes; the error lists all of them, one per line.
 pub fn check(module: &Module, settings: &Value, file: Option<&Path>) -> anyhow::Result<Settings> {
     let file = file.map_or_else(|| "the default settings".to_owned(), |file| file.display().to_string());
     let answer = module.validate_settings(settings)?;

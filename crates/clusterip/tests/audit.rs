@@ -1,8 +1,7 @@
-//! `clusterip audit`, run as a user runs it, on snapshots.
+//! Runs `clusterip audit` as a user does, on snapshots.
 //!
-//! The audit of the example is compared with the files in `golden`. After a change that is meant to change
-//! them, `UPDATE_GOLDEN=1 cargo test -p clusterip --test audit` writes them anew: read the difference before
-//! you commit it.
+//! The audit of the example is compared with the files in `golden`. After an intended change, `UPDATE_GOLDEN=1 cargo
+//! test -p clusterip --test audit` writes them again: review the difference before you commit it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod command;
@@ -72,7 +71,7 @@ fn audit(folder: &Folder, items: Vec<Value>, args: &[&str]) -> Done {
 }
 
 #[test]
-fn the_example_is_audited_as_its_golden_files_say() {
+fn audit_of_the_example_matches_golden_files() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let one = |name: &'static str| vec!["--service", name];
     let rows: [(&str, [&str; 5], Vec<&str>); 12] = [
@@ -104,7 +103,7 @@ fn the_example_is_audited_as_its_golden_files_say() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Each finding as its kind, what it is about, its addresses, and what it says.
+/// Each finding as its kind, its subject, its addresses and its message.
 fn findings(done: &Done) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let line = |finding: &Value| {
@@ -116,7 +115,7 @@ fn findings(done: &Done) -> Vec<String> {
 }
 
 #[test]
-fn what_is_found() {
+fn service_findings() {
     let folder = Folder::new("audit-found");
     let unowned = json!({"metadata": {"annotations": {"clusterip-policy/os": "windows"}, "managedFields": null}});
     let deleted = json!({"metadata": {"annotations": {"clusterip-policy/os": "windows"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}});
@@ -200,7 +199,7 @@ fn what_is_found() {
 }
 
 #[test]
-fn what_is_found_of_pools() {
+fn pool_findings() {
     let folder = Folder::new("audit-pools");
     let kubernetes = |address: &str| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "default", "name": "kubernetes"}, "spec": {"clusterIP": address}});
     let full: Vec<Value> =
@@ -269,7 +268,7 @@ fn what_is_found_of_pools() {
     ];
     for (name, items, expected) in rows {
         let done = audit(&folder, items, &["-o", "json"]);
-        // The settings have a warning for each pool in an unusable range.
+        // The settings give a warning for each pool in an unusable range.
         let warned = expected.iter().any(|line| line.starts_with("unusable-range |  | windows"));
         assert_eq!((done.status, !done.stderr.is_empty()), (0, warned), "{name}: {}", done.stderr);
         assert_eq!(findings(&done), expected, "{name}");
@@ -277,7 +276,7 @@ fn what_is_found_of_pools() {
 }
 
 #[test]
-fn a_pool_over_the_usual_address_of_dns_is_found_unless_something_uses_it() {
+fn pool_with_unused_dns_address_is_found() {
     const OPEN: &str = "services: {pools: [{name: all, cidrs: [172.21.0.0/24]}]}\n";
     const FOUND: &str = "over-dns | 172.21.0.10 | all | pool all: 172.21.0.10, the tenth address of the Service range \
                          172.21.0.0/16, is neither reserved nor excluded, and nothing uses it yet: many installers give it \
@@ -300,7 +299,7 @@ fn a_pool_over_the_usual_address_of_dns_is_found_unless_something_uses_it() {
 }
 
 #[test]
-fn callers_of_a_misplaced_service_are_named() {
+fn callers_of_a_misplaced_service_are_named_in_the_finding() {
     let folder = Folder::new("audit-called");
     let webhooks = json!([{"clientConfig": {"service": {"namespace": "shop", "name": "web"}}}]);
     let hook = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
@@ -362,7 +361,7 @@ fn callers_of_a_misplaced_service_are_named() {
 }
 
 #[test]
-fn an_audit_fails_for_what_it_is_to_fail_for() {
+fn audit_fails_only_for_the_selected_findings() {
     let folder = Folder::new("audit-fails");
     let misplaced = || vec![cluster(), service("web", "172.21.0.70", on("windows"))];
     let rows: [(&str, Vec<Value>, &[&str], i32); 6] = [
@@ -379,14 +378,14 @@ fn an_audit_fails_for_what_it_is_to_fail_for() {
 }
 
 #[test]
-fn the_same_cluster_in_any_form_gives_the_same_audit() {
+fn same_cluster_in_any_format_gives_the_same_audit() {
     let folder = Folder::new("audit-forms");
     let items = vec![
         cluster(),
         service("web", "172.21.0.70", json!({"spec": {"selector": {"app": "web"}}})),
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": "web"}, "spec": {"template": {
             "metadata": {"labels": {"app": "web"}}, "spec": {"nodeSelector": {"kubernetes.io/os": "windows"}}}}}),
-        // What nobody reads may be as it likes.
+        // Fields that are not used may have any value.
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "shop", "name": "web", "labels": {"a": 5}}}),
     ];
     let expected = audit(&folder, items.clone(), &["-o", "json"]);
@@ -397,7 +396,7 @@ fn the_same_cluster_in_any_form_gives_the_same_audit() {
         item
     };
     let typed = |kind: &str, item: &Value| {
-        // The type behind the items, as kubectl prints it.
+        // The type after the items, as kubectl prints it.
         format!("{{\"items\": [{}], \"apiVersion\": {}, \"kind\": \"{kind}List\"}}", typeless(item), item["apiVersion"])
     };
     let mut reversed = items.clone();
@@ -417,7 +416,7 @@ fn the_same_cluster_in_any_form_gives_the_same_audit() {
 }
 
 #[test]
-fn bad_input_is_refused_and_says_where() {
+fn bad_input_is_refused_with_its_position() {
     let folder = Folder::new("audit-bad");
     folder
         .write("settings.yaml", SETTINGS)

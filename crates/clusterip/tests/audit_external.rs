@@ -1,5 +1,5 @@
-//! `clusterip audit` of external addresses, run as a user runs it, on snapshots. The whole output for the example is
-//! in `audit.rs`.
+//! Runs `clusterip audit` of external addresses as a user does, on snapshots. The whole output for the example is
+//! tested in `audit.rs`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod command;
@@ -7,7 +7,7 @@ mod command;
 use command::{Done, Folder};
 use serde_json::{Value, json};
 
-/// A pool for one namespace, a small one for everybody that only some nodes may hold, and none for Services.
+/// A pool for one namespace, a small pool for all namespaces that only some nodes may hold, and no pool for Services.
 const SETTINGS: &str = "
 services: {serviceCIDRs: [172.21.0.0/16]}
 external:
@@ -56,7 +56,7 @@ fn lease(name: &str, of: &str, note: (&str, &str), spec: Value) -> Value {
     })
 }
 
-/// The heartbeat of an agent, renewed so many seconds before the newest.
+/// The heartbeat of an agent, renewed this many seconds before the newest one.
 fn heartbeat(node: &str, holder: &str, before: u8) -> Value {
     let renewed = format!("2026-03-01T10:00:{:02}.000000Z", 59 - before);
     let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 20, "renewTime": renewed});
@@ -72,7 +72,7 @@ fn audit(folder: &Folder, objects: &[Value], args: &[&str]) -> Done {
     folder.audit(SETTINGS, objects, args)
 }
 
-/// Each finding as its kind, its Node, its addresses and pool, and what it says.
+/// Each finding as its kind, its Node, its addresses, its pool and its message.
 fn findings(done: &Done) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let line = |finding: &Value| {
@@ -87,7 +87,7 @@ fn findings(done: &Done) -> Vec<String> {
 const A1: &str = "a_agent_00000000000000a1";
 
 #[test]
-fn what_is_found() {
+fn external_findings() {
     let folder = Folder::new("audit-external-found");
     let in_bank = |mut service: Value| {
         service["metadata"]["namespace"] = json!("bank");
@@ -304,7 +304,7 @@ fn what_is_found() {
 }
 
 #[test]
-fn what_is_counted_and_listed() {
+fn external_pools_and_addresses_are_counted_and_listed() {
     let folder = Folder::new("audit-external-counted");
     let services =
         [has("a", "10.0.9.10"), has("b", "10.0.9.11"), plain("old", json!({"spec": {"externalIPs": ["10.0.10.0"]}}))];
@@ -350,7 +350,7 @@ fn what_is_counted_and_listed() {
 }
 
 #[test]
-fn an_audit_fails_for_what_it_is_to_fail_for() {
+fn audit_fails_only_for_the_selected_findings() {
     let folder = Folder::new("audit-external-fails");
     let leases = [node("a", "True"), heartbeat("a", A1, 0)];
     let bank = |name: &str, record: &str| {
@@ -381,7 +381,7 @@ fn an_audit_fails_for_what_it_is_to_fail_for() {
 }
 
 #[test]
-fn without_pools_nothing_is_said_of_external_addresses() {
+fn no_output_about_external_addresses_without_external_pools() {
     let folder = Folder::new("audit-external-none");
     let some = [has("a", "10.0.9.10"), has("b", "10.0.9.10"), claim("10.0.9.10", A1), service("c", json!({}))];
     let list = json!({"apiVersion": "v1", "kind": "List", "items": some}).to_string();

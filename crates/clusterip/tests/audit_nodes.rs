@@ -1,5 +1,5 @@
-//! `clusterip audit` of Nodes and their blocks, run as a user runs it, on snapshots. The whole output for the
-//! example is in `audit.rs`.
+//! Runs `clusterip audit` of Nodes and their blocks as a user does, on snapshots. The whole output for the example is
+//! tested in `audit.rs`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod command;
@@ -7,7 +7,7 @@ mod command;
 use command::{Done, Folder};
 use serde_json::{Value, json};
 
-/// Two pools for Nodes; a Service range reaches into that for Linux.
+/// Two pools for Nodes; a Service range overlaps with the pool for Linux.
 const SETTINGS: &str = "
 services: {serviceCIDRs: [10.0.2.0/24]}
 nodes:
@@ -29,7 +29,7 @@ fn audit(folder: &Folder, nodes: Vec<Value>, args: &[&str]) -> Done {
     folder.audit(SETTINGS, &nodes, args)
 }
 
-/// Each finding as its kind, Node, blocks and pool, and what it says.
+/// Each finding as its kind, its Node, its blocks, its pool and its message.
 fn findings(done: &Done) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let line = |finding: &Value| {
@@ -41,7 +41,7 @@ fn findings(done: &Done) -> Vec<String> {
 }
 
 #[test]
-fn what_is_found() {
+fn node_findings() {
     let folder = Folder::new("audit-nodes-found");
     const LINUX: &str = "pool linux (10.0.0.0/21, fd00::/62): kubernetes.io/os=linux (Node web)";
     let rows: Vec<(&str, Vec<Value>, Vec<String>)> = vec![
@@ -138,7 +138,7 @@ fn what_is_found() {
 }
 
 #[test]
-fn what_is_counted_and_listed() {
+fn blocks_and_nodes_are_counted_and_listed() {
     let folder = Folder::new("audit-nodes-counted");
     let nodes = vec![
         node("a", "linux", &["10.0.1.0/24", "fd00:0:0:1::/64"]),
@@ -187,7 +187,7 @@ fn what_is_counted_and_listed() {
 }
 
 #[test]
-fn an_audit_fails_for_what_it_is_to_fail_for() {
+fn audit_fails_only_for_the_selected_findings() {
     let folder = Folder::new("audit-nodes-fails");
     let rows = [
         ("shared-block", vec![node("a", "linux", &["10.0.0.0/24"]), node("b", "linux", &["10.0.0.0/24"])]),
@@ -207,7 +207,7 @@ fn an_audit_fails_for_what_it_is_to_fail_for() {
 }
 
 #[test]
-fn without_pools_for_nodes_nothing_is_said_of_them() {
+fn no_output_about_nodes_without_node_pools() {
     let folder = Folder::new("audit-nodes-none");
     let some =
         vec![node("a", "linux", &[]), node("b", "linux", &["172.21.0.0/24"]), node("c", "linux", &["172.21.0.0/24"])];

@@ -1,4 +1,4 @@
-//! Input that can't be used: one message that says where and why, nothing printed as a plan, status 2.
+//! Unusable input: the program prints one message that says where and why, prints no plan, and exits with status 2.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod command;
@@ -20,7 +20,7 @@ fn check_manifests(test: &str, rows: &[(&str, Vec<u8>, &str)]) {
 }
 
 #[test]
-fn text_that_is_no_yaml_is_refused_with_its_document_and_line() {
+fn invalid_yaml_is_refused_with_document_and_line() {
     check_manifests(
         "bad-yaml",
         &[
@@ -42,7 +42,7 @@ fn text_that_is_no_yaml_is_refused_with_its_document_and_line() {
             (
                 "a key twice",
                 b"apiVersion: v1\nkind: Service\nkind: Pod\n".into(),
-                r#"document 1, line 3: key "kind" is here twice"#,
+                r#"document 1, line 3: duplicate key "kind""#,
             ),
             (
                 "an alias of nothing",
@@ -52,7 +52,7 @@ fn text_that_is_no_yaml_is_refused_with_its_document_and_line() {
             (
                 "an alias inside of itself",
                 b"a: &a [*a]\n".into(),
-                "document 1, line 1: an alias inside of what it stands for",
+                "document 1, line 1: an alias inside of the value it refers to",
             ),
             ("a list as a key", b"? [a]\n: b\n".into(), "document 1, line 1: a list or an object can't be a key"),
             ("a merge of text", b"<<: a\n".into(), "document 1, line 1: << takes mappings only"),
@@ -62,7 +62,7 @@ fn text_that_is_no_yaml_is_refused_with_its_document_and_line() {
 }
 
 #[test]
-fn documents_that_are_no_objects_of_kubernetes_are_refused() {
+fn documents_that_are_not_kubernetes_objects_are_refused() {
     let object = |found: &str| format!("document 1, line 1: expected an object of Kubernetes, found {found}");
     check_manifests(
         "bad-objects",
@@ -119,7 +119,7 @@ fn documents_that_are_no_objects_of_kubernetes_are_refused() {
 }
 
 #[test]
-fn text_that_is_not_in_utf_8_is_refused_with_its_line() {
+fn text_that_is_not_utf_8_is_refused_with_its_line() {
     check_manifests(
         "bad-encoding",
         &[
@@ -130,7 +130,7 @@ fn text_that_is_not_in_utf_8_is_refused_with_its_line() {
 }
 
 #[test]
-fn what_would_grow_or_nest_without_end_is_refused_at_once() {
+fn excessive_aliases_and_nesting_are_refused_at_once() {
     let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
     for level in 1..40 {
         let before = format!("*a{}", level - 1);
@@ -153,7 +153,7 @@ fn what_would_grow_or_nest_without_end_is_refused_at_once() {
 }
 
 #[test]
-fn files_that_cannot_be_read_are_named() {
+fn unreadable_files_are_named() {
     let folder = Folder::new("bad-files");
     folder.write("empty/.hidden.yaml", SERVICE).write("mixed/a.yaml", SERVICE).write("mixed/deep/b.yml", "kind: [");
     folder.write("good.yaml", SERVICE).write("not.wasm", "(not a module)");
@@ -184,7 +184,7 @@ fn files_that_cannot_be_read_are_named() {
 }
 
 #[test]
-fn every_mistake_of_the_settings_is_told_at_once() {
+fn all_mistakes_in_settings_are_reported_at_once() {
     let folder = Folder::new("bad-settings");
     folder.write("m.yaml", SERVICE).write(
         "s.yaml",
@@ -214,14 +214,14 @@ services.pools[2].cidrs[2]: 172.21.3.0/24 overlaps 172.21.0.0/16 of the same poo
 }
 
 #[test]
-fn settings_that_are_no_document_of_settings_are_refused() {
+fn text_that_is_not_a_settings_document_is_refused() {
     let rows = [
         (
             "no YAML",
             "services: [",
             "settings: s.yaml: line 2: while parsing a node, did not find expected node content",
         ),
-        ("two documents", "a: 1\n---\nb: 2\n", "settings: s.yaml: line 3: a second document"),
+        ("two documents", "a: 1\n---\nb: 2\n", "settings: s.yaml: line 3: more than one document"),
         ("a list", "[]", "settings: s.yaml\nsettings: expected an object, found a list"),
         ("another key", "service: {}", "settings: s.yaml\nservice: unknown key \"service\": did you mean services?"),
     ];
@@ -233,7 +233,7 @@ fn settings_that_are_no_document_of_settings_are_refused() {
 }
 
 #[test]
-fn a_command_line_that_makes_no_sense_is_refused() {
+fn invalid_command_line_is_refused() {
     for args in
         [&["plan"][..], &["plan", "a.yaml", "-o", "xml"], &["place"], &["plan", "a", "--snapshot", "b", "--cluster"]]
     {

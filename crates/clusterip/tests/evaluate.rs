@@ -1,8 +1,8 @@
-//! `clusterip evaluate`, run as a user runs it.
+//! Runs `clusterip evaluate` as a user does.
 //!
-//! The files in `golden/kwctl` are what `kwctl run` (1.36) printed for the session of that name, byte for
-//! byte. It writes audit annotations in any order; these are of runs that wrote them in the order of their
-//! names, as `clusterip` always does.
+//! The files in `golden/kwctl` are the output of `kwctl run` (1.36) for the session of that name, byte for byte. kwctl
+//! writes audit annotations in any order; these files come from runs that wrote them ordered by name, as `clusterip`
+//! always does.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod command;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 const SESSIONS: &str = "e2e-tests/sessions";
 
-/// The folder of a session, from the workspace.
+/// The folder of a session, relative to the workspace.
 fn session(name: &str) -> String {
     format!("{SESSIONS}/{name}")
 }
@@ -35,11 +35,11 @@ fn read(folder: &Folder, file: &str) -> String {
     fs::read_to_string(folder.path(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// One session in so many: each is a process of its own that compiles the policy, and `sessions.rs` replays
-/// all of them in one.
+/// One session out of this many is tested: each needs a process of its own that compiles the policy, and `sessions.rs`
+/// replays all of them in one process.
 const ONE_IN: usize = 8;
 
-/// Every eighth session by name, in parts for as many threads as there are.
+/// Every eighth session by name, divided among as many threads as the machine has.
 fn for_sessions_of_each_kind(check: impl Fn(&Folder, &str) -> Vec<String> + Sync) {
     let workspace = Folder::workspace();
     let entries = fs::read_dir(workspace.path(SESSIONS)).unwrap().map(|entry| entry.unwrap().path());
@@ -66,11 +66,11 @@ fn for_sessions_of_each_kind(check: impl Fn(&Folder, &str) -> Vec<String> + Sync
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// What differs from the response that is written beside a session.
+/// The differences from the response that is stored beside a session.
 fn differences(workspace: &Folder, folder: &str, done: &Done) -> Vec<String> {
     let response = read(workspace, &format!("{folder}/response.json"));
     let allowed = serde_json::from_str::<Value>(&response).unwrap()["allowed"] == true;
-    // Some have settings with warnings: those of `plan`, and tested there.
+    // Some sessions have settings with warnings: those are tested for `plan`.
     let about_settings = format!("warning: {folder}/settings.json: services.");
     let stderr = done.stderr.lines().filter(|line| !line.starts_with(&about_settings)).collect::<String>();
     let seen = (done.status, done.stdout.as_str(), stderr.as_str());
@@ -79,7 +79,7 @@ fn differences(workspace: &Folder, folder: &str, done: &Done) -> Vec<String> {
 }
 
 #[test]
-fn a_session_gets_the_response_that_is_written_beside_it() {
+fn session_gets_its_stored_response() {
     for_sessions_of_each_kind(|workspace, folder| {
         let [request, settings, session] =
             ["request.json", "settings.json", "session.yml"].map(|file| format!("{folder}/{file}"));
@@ -88,9 +88,9 @@ fn a_session_gets_the_response_that_is_written_beside_it() {
     });
 }
 
-/// All of them are recorded anew in `sessions.rs`; here, one of each kind of look-up.
+/// All sessions are recorded again in `sessions.rs`; this test records one for each kind of look-up.
 #[test]
-fn what_is_recorded_of_a_snapshot_is_the_session_that_is_written_beside_it() {
+fn recording_a_snapshot_gives_the_stored_session() {
     let records = Folder::new("evaluate-records");
     let workspace = Folder::workspace();
     for name in [
@@ -116,7 +116,7 @@ fn what_is_recorded_of_a_snapshot_is_the_session_that_is_written_beside_it() {
 }
 
 #[test]
-fn the_response_is_printed_as_kwctl_prints_it() {
+fn response_has_the_format_of_kwctl() {
     let workspace = Folder::workspace();
     let rows = [
         ("06-leave-headless", 0),
@@ -138,7 +138,7 @@ fn the_response_is_printed_as_kwctl_prints_it() {
 /// The Service of session 21, which selects a Deployment for Windows.
 const WEB: &str = "21-evidence-from-a-deployment";
 
-/// The response to it: for Windows, as its Deployment says, or for Linux, where there is none.
+/// The response to it: for Windows if the Deployment exists, otherwise for Linux.
 fn response(os: &str) -> String {
     let (address, source) = match os {
         "windows" => ("172.21.1.59", "Deployment shop/web"),
@@ -160,7 +160,7 @@ fn response(os: &str) -> String {
 }
 
 #[test]
-fn look_ups_are_answered_from_where_the_user_says() {
+fn look_ups_use_the_selected_source() {
     let folder = copy_of("evaluate-sources", WEB);
     let rows: [(&str, &[&str], &str); 4] = [
         ("an empty cluster", &[], "linux"),
@@ -175,7 +175,7 @@ fn look_ups_are_answered_from_where_the_user_says() {
 }
 
 #[test]
-fn a_request_may_be_part_of_a_review_or_come_from_standard_input_or_be_yaml() {
+fn request_may_be_in_a_review_on_standard_input_or_in_yaml() {
     let folder = copy_of("evaluate-requests", WEB);
     let request = read(&folder, "request.json");
     let value: Value = serde_json::from_str(&request).unwrap();
@@ -191,7 +191,7 @@ namespace: shop
 name: web
 object: {apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}
 ";
-    // What JSON may escape, and YAML may not.
+    // An escape that JSON allows and YAML does not.
     let escaped = request.replacen("\"alice\"", r#""\ud83d\ude00""#, 1);
     let rows = [
         ("an AdmissionRequest", request),
@@ -209,9 +209,9 @@ object: {apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{p
     }
 }
 
-/// What the policy refuses to read is a denial, as it is for whoever asked the API server.
+/// A request that the policy can't read is denied, as it is for a client of the API server.
 #[test]
-fn a_request_without_its_object_is_denied_by_the_policy() {
+fn request_without_object_is_denied_by_the_policy() {
     let folder = copy_of("evaluate-no-object", WEB);
     let mut request: Value = serde_json::from_str(&read(&folder, "request.json")).unwrap();
     request.as_object_mut().unwrap().remove("object");
@@ -226,7 +226,7 @@ fn a_request_without_its_object_is_denied_by_the_policy() {
 }
 
 #[test]
-fn ranges_that_kubewarden_cannot_learn_are_warned_of() {
+fn missing_service_ranges_give_a_warning_for_kubewarden() {
     let ranges = "---\napiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: kubernetes}\n\
                   spec: {cidrs: [172.21.0.0/16, 'fd00::/108']}\n";
     let warning = "services.serviceCIDRs is not set: plan, serve and move take it from the cluster (172.21.0.0/16, \
@@ -253,7 +253,7 @@ fn exchange(request: &str) -> String {
 }
 
 #[test]
-fn a_session_that_does_not_fit_is_told_with_what_was_expected_and_asked() {
+fn session_mismatch_names_expected_and_actual_look_up() {
     let folder = copy_of("evaluate-misfits", WEB);
     let recorded = read(&folder, "session.yml");
     let exchanges = recorded.split("- type: Exchange").count() - 1;
@@ -276,7 +276,7 @@ fn a_session_that_does_not_fit_is_told_with_what_was_expected_and_asked() {
             recorded.replacen("spec.template.spec.os'", "spec.template.spec.cpu'", 1),
             format!(
                 "exchange 1 does not fit\n  expected: {}\n  asked:    {deployments}",
-                // Masks are a set, and shown in order.
+                // Masks are a set, and printed in order.
                 deployments.replace(
                     r#""spec.template.spec.nodeSelector","spec.template.spec.os""#,
                     r#""spec.template.spec.cpu","spec.template.spec.nodeSelector""#
@@ -323,7 +323,7 @@ fn a_session_that_does_not_fit_is_told_with_what_was_expected_and_asked() {
 }
 
 #[test]
-fn a_session_that_cannot_be_read_is_refused() {
+fn unreadable_session_is_refused() {
     let folder = copy_of("evaluate-bad-sessions", WEB);
     let rows = [
         ("no YAML", "- [", "s.yml: line 2: while parsing a node, did not find expected node content"),
@@ -343,10 +343,10 @@ fn a_session_that_cannot_be_read_is_refused() {
 }
 
 #[test]
-fn a_file_without_a_request_is_refused() {
+fn file_without_request_is_refused() {
     let folder = Folder::new("evaluate-bad-requests");
     let part = |field: &str, found: &str, expected: &str| {
-        format!("no AdmissionRequest: `{field}` is {found}, where {expected} must be")
+        format!("not an AdmissionRequest: `{field}` is {found}, expected {expected}")
     };
     let expected = "expected an AdmissionRequest, or an AdmissionReview with one, found";
     let whole = json!({
@@ -374,7 +374,7 @@ fn a_file_without_a_request_is_refused() {
             "{\"uid\": \"a\",\n".to_owned(),
             "line 2: while parsing a node, did not find expected node content".to_owned(),
         ),
-        ("two documents", "a: 1\n---\nb: 2\n".to_owned(), "line 3: a second document".to_owned()),
+        ("two documents", "a: 1\n---\nb: 2\n".to_owned(), "line 3: more than one document".to_owned()),
         (
             "a manifest",
             "{apiVersion: v1, kind: Service, metadata: {name: web}}".to_owned(),
@@ -384,25 +384,22 @@ fn a_file_without_a_request_is_refused() {
         (
             "an answer",
             r#"{"kind": "AdmissionReview", "response": {"uid": "a", "allowed": true}}"#.to_owned(),
-            "an AdmissionReview whose `request` is not there: save it as it comes in, before it is answered".to_owned(),
+            "an AdmissionReview whose `request` is missing: save the review as received, before it is answered"
+                .to_owned(),
         ),
         (
             "a review of nothing",
             r#"{"kind": "AdmissionReview", "request": null}"#.to_owned(),
-            "an AdmissionReview whose `request` is null: save it as it comes in, before it is answered".to_owned(),
+            "an AdmissionReview whose `request` is null: save the review as received, before it is answered".to_owned(),
         ),
-        ("an empty object", "{}".to_owned(), part("uid", "not there", "a string")),
-        ("a request in vain", r#"{"request": {}}"#.to_owned(), part("uid", "not there", "a string")),
-        ("no uid", without("uid"), part("uid", "not there", "a string")),
-        ("no kind", without("kind"), part("kind", "not there", kind)),
+        ("an empty object", "{}".to_owned(), part("uid", "missing", "a string")),
+        ("a request in vain", r#"{"request": {}}"#.to_owned(), part("uid", "missing", "a string")),
+        ("no uid", without("uid"), part("uid", "missing", "a string")),
+        ("no kind", without("kind"), part("kind", "missing", kind)),
         ("kind null", r#"{"uid": "u", "kind": null}"#.to_owned(), part("kind", "null", kind)),
-        (
-            "no resource",
-            without("resource"),
-            part("resource", "not there", "an object with group, version and resource"),
-        ),
-        ("no operation", without("operation"), part("operation", "not there", "a string such as CREATE")),
-        ("nobody", without("userInfo"), part("userInfo", "not there", "an object, though an empty one")),
+        ("no resource", without("resource"), part("resource", "missing", "an object with group, version and resource")),
+        ("no operation", without("operation"), part("operation", "missing", "a string such as CREATE")),
+        ("nobody", without("userInfo"), part("userInfo", "missing", "an object, possibly empty")),
     ];
     for (name, text, message) in rows {
         folder.write("r.json", text);
@@ -412,7 +409,7 @@ fn a_file_without_a_request_is_refused() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_named() {
+fn unusable_files_are_named() {
     let folder = copy_of("evaluate-bad-files", WEB);
     folder.write("latin-1.json", b"caf\xe9").write("s.yaml", "services: {ordr: lowest}").write("c.yaml", "- 1");
     let none = "No such file or directory (os error 2)";
@@ -442,7 +439,7 @@ fn files_that_cannot_be_used_are_named() {
 }
 
 #[test]
-fn where_there_is_no_cluster_its_user_is_told() {
+fn missing_cluster_is_reported() {
     let folder = copy_of("evaluate-no-cluster", WEB);
     let config = "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n\
                   clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: a, user: {}}]\n";
@@ -458,7 +455,7 @@ fn where_there_is_no_cluster_its_user_is_told() {
 }
 
 #[test]
-fn a_command_line_that_makes_no_sense_is_refused() {
+fn invalid_command_line_is_refused() {
     let rows: [&[&str]; 6] = [
         &[],
         &["--request", "r", "--session", "a", "--snapshot", "b"],

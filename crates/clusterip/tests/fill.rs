@@ -1,4 +1,4 @@
-//! `plan -o yaml`: the addresses are filled in, and not a character else changes.
+//! `plan -o yaml` fills the addresses in and changes no other character.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::sync::LazyLock;
@@ -23,7 +23,7 @@ fn settings() -> Value {
     }})
 }
 
-/// The same, and pools of Nodes: one with both families for Windows, one of IPv4 alone.
+/// The same, and pools of Nodes: one with both families for Windows, one with only IPv4.
 fn settings_with_nodes() -> Value {
     let mut settings = settings();
     settings["nodes"] = json!({"pools": [
@@ -59,7 +59,7 @@ fn fill(text: &str) -> String {
 const HEAD: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n";
 
 #[test]
-fn an_address_finds_its_place_in_every_way_to_write_a_spec() {
+fn address_is_filled_into_every_notation_of_spec() {
     let rows = [
         ("a block", "spec:\n  ports:\n  - port: 80\n", "spec:\n  clusterIP: 10.0.0.2\n  ports:\n  - port: 80\n"),
         (
@@ -136,7 +136,7 @@ fn an_address_finds_its_place_in_every_way_to_write_a_spec() {
 }
 
 #[test]
-fn what_a_merge_key_brings_is_left_where_it_stands() {
+fn merged_fields_are_left_unchanged() {
     let rows = [
         (
             "before",
@@ -163,7 +163,7 @@ fn what_a_merge_key_brings_is_left_where_it_stands() {
 }
 
 #[test]
-fn whole_texts_keep_everything_but_the_addresses() {
+fn only_addresses_change_in_a_text() {
     let rows = [
         (
             "JSON on one line",
@@ -214,7 +214,7 @@ fn whole_texts_keep_everything_but_the_addresses() {
 }
 
 #[test]
-fn blocks_find_their_place_in_every_way_to_write_a_node() {
+fn blocks_are_filled_into_every_notation_of_a_node() {
     const HEAD: &str = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n";
     let windows = "metadata: {name: n, labels: {kubernetes.io/os: windows}}\n";
     let rows = [
@@ -296,7 +296,7 @@ fn blocks_find_their_place_in_every_way_to_write_a_node() {
 }
 
 #[test]
-fn a_record_finds_its_place_in_every_way_to_write_metadata() {
+fn record_is_filled_into_every_notation_of_metadata() {
     // One address of each family.
     let mut settings = settings();
     settings["external"] = json!({"pools": [{"name": "lan", "cidrs": ["10.9.0.1-10.9.0.1", "fd09::1-fd09::1"]}]});
@@ -378,7 +378,7 @@ fn a_record_finds_its_place_in_every_way_to_write_metadata() {
     let fill = |text: &str| plan_with(settings.clone(), &[source("in.yaml", text)]).1;
     for (name, metadata, expected) in rows {
         let text = format!("{HEAD}{metadata}{SPEC}");
-        // Line ends are taken over from the whole text.
+        // The whole text decides the line ends.
         let (text, end) = if name == "Windows line ends" {
             (text.replace("\r\n", "\n").replace('\n', "\r\n"), "\r\n")
         } else {
@@ -443,7 +443,7 @@ fn several_files_become_one_stream() {
 }
 
 #[test]
-fn a_text_without_a_place_for_an_address_is_refused_and_named() {
+fn text_without_place_for_an_address_is_refused_by_name() {
     const MISSING: &str = "its spec is missing, or an alias or merge key brings it in; write it out";
     const UNUSUAL: &str = "the text around it is too unusual; set clusterIP by hand";
     let rows = [
@@ -482,7 +482,7 @@ enum Tree {
     Scalar(String),
     List(Vec<Tree>),
     Map(Vec<(&'static str, Tree)>),
-    /// What was filled in: no comment stands behind it.
+    /// A value that was filled in: no comment follows it.
     Filled(String),
 }
 
@@ -518,7 +518,7 @@ impl Tree {
         match self {
             Self::Map(fields) => {
                 for (position, (key, value)) in fields.iter().enumerate() {
-                    // The first field of an item stands behind its dash.
+                    // The first field of an item follows its dash.
                     let pad = if position == 0 && text.ends_with("- ") { "" } else { &pad };
                     match value {
                         Self::Scalar(value) if value.is_empty() => text.push_str(&format!("{pad}{key}:{comment}\n")),
@@ -585,7 +585,7 @@ impl Tree {
         fields.iter_mut().find(|(key, _)| *key == name).map(|(_, value)| value)
     }
 
-    /// Fills addresses in where the program should.
+    /// Fills addresses in where the program should do it.
     fn fill(&mut self, addresses: &[String], style: Style) {
         let quoted = |address: &String| format!("\"{address}\"");
         let primary = match style {
@@ -607,7 +607,7 @@ impl Tree {
     }
 }
 
-/// A scalar of YAML as JSON has it.
+/// A YAML scalar as JSON.
 fn json_scalar(text: &str) -> String {
     match text {
         "" | "~" => "null".to_owned(),
@@ -662,7 +662,7 @@ fn spec(number: usize) -> impl Strategy<Value = Tree> {
         .prop_map(Tree::Map)
 }
 
-/// Some Services, and between them a text that looks like one.
+/// Some Services, and between them a text that looks like a Service.
 fn objects() -> impl Strategy<Value = Vec<Tree>> {
     let service = |number: usize| {
         (spec(number), prop::sample::select(vec!["", "shop", "kube-system"])).prop_map(move |(spec, namespace)| {
@@ -706,7 +706,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn whatever_is_written_however_it_comes_back_with_its_addresses_which_hold(
+    fn filled_manifests_differ_only_in_addresses_and_keep_them(
         objects in objects(), style in styles(), as_list: bool, crlf: bool,
     ) {
         let line_end = if crlf { "\r\n" } else { "\n" };

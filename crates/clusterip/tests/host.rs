@@ -1,4 +1,4 @@
-//! What the native host answers about a snapshot: Kubewarden's answers, to the letter.
+//! The native host answers look-ups of a snapshot exactly as Kubewarden does.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ fn snapshot(objects: &[Value]) -> Snapshot {
     snapshot
 }
 
-/// The answer about these objects.
+/// The answer for these objects.
 fn ask(objects: &[Value], call: &HostCall) -> Result<Value, String> {
     ask_snapshot(snapshot(objects), call)
 }
@@ -36,7 +36,7 @@ fn split(resource: &str) -> (String, String) {
     (api_version.to_owned(), kind.to_owned())
 }
 
-/// All objects of a kind such as `apps/v1/Deployment`.
+/// A list of all objects of a kind such as `apps/v1/Deployment`.
 fn list_all(resource: &str, field_masks: Option<BTreeSet<String>>) -> HostCall {
     let (api_version, kind) = split(resource);
     HostCall::ListAll { api_version, kind, label_selector: None, field_selector: None, field_masks }
@@ -89,7 +89,7 @@ fn no_ip_address(name: &str) -> Result<Value, String> {
 }
 
 #[test]
-fn a_list_is_an_envelope_with_the_objects_by_namespace_and_name() {
+fn list_contains_objects_ordered_by_namespace_and_name() {
     let (b, a, office) = (deployment("shop", "b"), deployment("shop", "a"), deployment("office", "z"));
     let expected = json!({
         "apiVersion": "apps/v1",
@@ -101,7 +101,7 @@ fn a_list_is_an_envelope_with_the_objects_by_namespace_and_name() {
 }
 
 #[test]
-fn a_list_has_the_objects_of_its_kind_and_namespace_alone() {
+fn list_contains_only_its_kind_and_namespace() {
     let other_kind =
         json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"namespace": "shop", "name": "c"}});
     let other_group =
@@ -123,7 +123,7 @@ fn a_list_has_the_objects_of_its_kind_and_namespace_alone() {
 }
 
 #[test]
-fn an_object_that_is_inserted_again_is_replaced() {
+fn inserting_an_object_again_replaces_it() {
     let mut newer = deployment("shop", "a");
     newer["spec"] = json!({"replicas": 2});
     let answer = ask(&[deployment("shop", "a"), newer.clone()], &list_all("apps/v1/Deployment", None)).unwrap();
@@ -131,7 +131,7 @@ fn an_object_that_is_inserted_again_is_replaced() {
 }
 
 #[test]
-fn masks_keep_the_fields_that_they_name() {
+fn masks_keep_only_the_named_fields() {
     let rows = [
         ("no masks at all", None, json!({"spec": {"a": 1}, "status": 5}), json!({"spec": {"a": 1}, "status": 5})),
         ("an empty set is none", Some(vec![]), json!({"spec": {"a": 1}}), json!({"spec": {"a": 1}})),
@@ -192,7 +192,7 @@ fn masks_keep_the_fields_that_they_name() {
 }
 
 #[test]
-fn metadata_stays_whole_but_for_what_a_cache_leaves_out() {
+fn metadata_is_complete_except_for_fields_that_a_cache_omits() {
     const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
     let metadata = |annotations: Value| json!({"name": "a", "namespace": "shop", "labels": {"app": "web"}, "annotations": annotations, "finalizers": ["x/y"]});
     let mut object = deployment("shop", "a");
@@ -210,7 +210,7 @@ fn metadata_stays_whole_but_for_what_a_cache_leaves_out() {
 }
 
 #[test]
-fn selectors_choose_among_the_objects_of_a_list() {
+fn selectors_filter_a_list() {
     let labelled = |name: &str, labels: Value| {
         let mut object = deployment("shop", name);
         object["metadata"]["labels"] = labels;
@@ -245,7 +245,7 @@ fn selectors_choose_among_the_objects_of_a_list() {
 }
 
 #[test]
-fn errors_are_worded_as_kubewarden_words_them() {
+fn errors_have_the_words_of_kubewarden() {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
     let objects = [deployment("shop", "a"), node.clone()];
     let rows = [
@@ -283,7 +283,7 @@ fn errors_are_worded_as_kubewarden_words_them() {
 }
 
 #[test]
-fn a_kind_that_the_cluster_has_not_is_an_error_of_every_look_up() {
+fn missing_kind_fails_every_look_up() {
     for resource in ["apps/v1/Deployment", "networking.k8s.io/v1/IPAddress"] {
         for call in [
             list_all(resource, None),
@@ -321,7 +321,7 @@ fn every_address_of_a_service_has_an_ip_address_object() {
 }
 
 #[test]
-fn an_ip_address_lives_as_long_as_a_service_has_its_address() {
+fn ip_address_object_exists_while_a_service_has_the_address() {
     let (a, b) = (service("a", &["10.0.0.1"]), service("b", &["10.0.0.1"]));
     let (a_moved, b_moved) = (service("a", &["10.0.0.2"]), service("b", &["10.0.0.2"]));
     let of_another =
@@ -377,7 +377,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn leaving_out_what_a_service_does_not_select_changes_no_answer(
+    fn omitting_unselected_workloads_does_not_change_answers(
         workloads in prop::collection::vec(workload(), 0..20),
         selector in labels(),
         lookups in prop::sample::select(vec!["namespace", "cluster"]),
@@ -399,7 +399,7 @@ proptest! {
 }
 
 #[test]
-fn a_list_for_a_service_has_the_workloads_that_it_selects_alone() {
+fn list_for_a_service_contains_only_selected_workloads() {
     let pods = |name: &str, labels: Value| {
         let mut object = deployment("shop", name);
         object["spec"] = json!({"template": {"metadata": {"labels": labels}}});
@@ -427,7 +427,7 @@ fn a_list_for_a_service_has_the_workloads_that_it_selects_alone() {
 }
 
 #[test]
-fn a_list_for_a_service_has_no_more_than_can_be_read_at_once() {
+fn list_for_a_service_is_bounded() {
     let large = |nth: usize| {
         let mut object = deployment("shop", &format!("web-{nth:02}"));
         let selector = json!({"filling": "x".repeat(100_000)});
@@ -447,7 +447,7 @@ fn a_list_for_a_service_has_no_more_than_can_be_read_at_once() {
 }
 
 #[test]
-fn a_snapshot_that_changes_is_answered_from_as_it_is_now() {
+fn answers_reflect_changes_of_the_snapshot() {
     let shared = Arc::new(RwLock::new(Snapshot::default()));
     let calls = SnapshotCalls::new(Arc::clone(&shared)).for_selector([("app".to_owned(), "web".to_owned())].into());
     let count = || {
@@ -465,7 +465,7 @@ fn a_snapshot_that_changes_is_answered_from_as_it_is_now() {
 }
 
 #[test]
-fn host_calls_that_are_none_are_told_apart() {
+fn invalid_host_calls_are_distinguished() {
     let good: &[u8] = br#"{"api_version":"v1","kind":"Node","name":"n1","disable_cache":false}"#;
     let rows: [(&str, [&str; 3], &[u8], &str); 6] = [
         ("another binding", ["other", "kubernetes", "get_resource"], good, "unknown binding: other"),

@@ -1,5 +1,4 @@
-//! deploy/kubewarden says what policy-metadata.yml says, asks for what its own settings need, and grants no
-//! more.
+//! deploy/kubewarden agrees with policy-metadata.yml, requests what its own settings need, and grants no more.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -55,7 +54,7 @@ fn kinds(resources: &Value) -> BTreeSet<Kind> {
     kinds
 }
 
-/// Rules with their lists in order: the order of `operations` means nothing.
+/// Rules with sorted lists, because the order of `operations` has no meaning.
 fn rules(object: &Value) -> Value {
     let mut rules = object["rules"].clone();
     for rule in rules.as_array_mut().expect("a list of rules") {
@@ -67,12 +66,12 @@ fn rules(object: &Value) -> Value {
 }
 
 #[test]
-fn policy_server_is_granted_what_the_metadata_asks_for_and_nothing_else() {
+fn policy_server_is_granted_exactly_what_the_metadata_requests() {
     let mut asked = BTreeSet::new();
     for (api_version, kind) in kinds(&document(METADATA)["contextAwareResources"]) {
         let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
         let resource = match kind.as_str() {
-            // The only plural that English does not tell.
+            // The only plural that is not regular in English.
             "IPAddress" => "ipaddresses".to_owned(),
             kind => ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)).plural,
         };
@@ -99,7 +98,7 @@ fn policy_server_is_granted_what_the_metadata_asks_for_and_nothing_else() {
 }
 
 #[test]
-fn the_role_is_bound_to_policy_server_alone() {
+fn role_is_bound_only_to_policy_server() {
     let [role, binding] = <[Value; 2]>::try_from(documents(RIGHTS)).unwrap();
     assert_eq!((&role["kind"], &binding["kind"]), (&json!("ClusterRole"), &json!("ClusterRoleBinding")));
     assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
@@ -107,8 +106,8 @@ fn the_role_is_bound_to_policy_server_alone() {
     assert_eq!(binding["subjects"], policy_server);
 }
 
-/// A host that notes which kinds it is asked for. Every workload that it knows of is selected, and leads on to
-/// whatever else may be asked.
+/// A host that records the kinds it is asked for. Every workload that it has is selected, and leads to every other
+/// look-up.
 struct Noted {
     asked: Mutex<BTreeSet<Kind>>,
     workloads: bool,
@@ -123,7 +122,7 @@ impl HostCalls for Noted {
         self.asked.lock().unwrap().insert((api_version.clone(), kind.clone()));
         let metadata = json!({"name": "web", "namespace": "shop", "labels": {"app": "web"}});
         let mut pod_spec = json!({"runtimeClassName": "some"});
-        // Whoever does not ask for the field does not get it.
+        // A policy that does not ask for the field does not get it.
         if let HostCall::ListAll { field_masks: Some(masks), .. } = call
             && masks.iter().any(|mask| mask.ends_with(".nodeName"))
         {
@@ -172,14 +171,14 @@ fn request(operation: &str, namespace: &str, spec: Value, old_spec: Option<Value
     })
 }
 
-/// Every kind that the module asks for with these settings, whatever the cluster is like.
+/// Every kind that the module asks for with these settings, for any cluster.
 fn needed(settings: &Value) -> BTreeSet<Kind> {
     let mut asked = BTreeSet::new();
     for (workloads, taken) in [(false, false), (true, false), (false, true)] {
         let host = Arc::new(Noted { asked: Mutex::default(), workloads, taken });
         let create = request("CREATE", "shop", json!({"selector": {"app": "web"}, "ports": [{"port": 80}]}), None);
         let answer = MODULE.validate(&create, settings, Arc::<Noted>::clone(&host)).unwrap();
-        // Each of them went to its end.
+        // Each evaluation ran to its end.
         let message = answer.message.unwrap_or_default();
         assert!(answer.accepted != taken && (answer.accepted || message.contains("is full")), "{message}");
         asked.append(&mut host.asked.lock().unwrap());
@@ -188,18 +187,18 @@ fn needed(settings: &Value) -> BTreeSet<Kind> {
 }
 
 #[test]
-fn the_policy_may_look_up_what_its_settings_need_and_nothing_else() {
+fn policy_may_look_up_exactly_what_its_settings_need() {
     let (policy, metadata) = (document(POLICY), document(METADATA));
     let granted = kinds(&policy["spec"]["contextAwareResources"]);
     assert_eq!(granted, needed(&policy["spec"]["settings"]));
     let offered = kinds(&metadata["contextAwareResources"]);
     assert_eq!(granted.difference(&offered).collect::<Vec<_>>(), Vec::<&Kind>::new());
-    // The metadata is for all settings: the default ones ask for all of it.
+    // The metadata is for all settings; the default settings use all kinds of it.
     assert_eq!(offered, needed(&json!({})));
 }
 
 #[test]
-fn the_policies_are_asked_about_what_the_metadata_says() {
+fn policies_have_the_rules_of_the_metadata() {
     let metadata = document(METADATA);
     for file in [POLICY, TEAM] {
         let policy = document(file);
@@ -212,7 +211,7 @@ fn the_policies_are_asked_about_what_the_metadata_says() {
 }
 
 #[test]
-fn the_policy_lets_the_same_requests_pass_as_the_webhook() {
+fn policy_skips_the_same_requests_as_the_webhook() {
     let (policy, webhook) = (document(POLICY), document(WEBHOOK));
     let (policy, webhook) = (&policy["spec"], &webhook["webhooks"][0]);
     for field in ["matchConditions", "failurePolicy", "timeoutSeconds"] {
@@ -222,7 +221,7 @@ fn the_policy_lets_the_same_requests_pass_as_the_webhook() {
 }
 
 #[test]
-fn the_policy_of_nodes_judges_the_same_requests_as_the_webhook_and_changes_none() {
+fn node_policy_has_the_rules_of_the_webhook_and_never_mutates() {
     let (metadata, policy, patch) = (document(METADATA), document(NODES), document(NODES_WEBHOOK));
     let (policy, webhook) = (&policy["spec"], &patch[0]["value"]);
     for field in ["matchConditions", "failurePolicy", "timeoutSeconds"] {
@@ -238,7 +237,7 @@ fn the_policy_of_nodes_judges_the_same_requests_as_the_webhook_and_changes_none(
 }
 
 #[test]
-fn the_policy_of_nodes_may_look_up_nodes_and_nothing_else() {
+fn node_policy_may_look_up_only_nodes() {
     let policy = document(NODES);
     let settings = &policy["spec"]["settings"];
     let request = |operation: &str, old: Value| {
@@ -264,11 +263,11 @@ fn the_policy_of_nodes_may_look_up_nodes_and_nothing_else() {
 }
 
 #[test]
-fn what_hands_out_blocks_has_the_settings_of_the_policies() {
+fn block_controller_has_the_settings_of_the_policies() {
     let settings = document(NODES_MOVES);
     assert_eq!(settings, document(NODES)["spec"]["settings"]);
     assert_eq!(settings["services"], document(MOVES)["services"]);
-    // Nodes are laid out as in the deployment without Kubewarden.
+    // The pools of Nodes are the same as in the deployment without Kubewarden.
     assert_eq!(settings["nodes"], document("deploy/nodes/settings.yaml")["nodes"]);
     assert_eq!(
         document("deploy/nodes/settings.yaml")["services"],
@@ -277,7 +276,7 @@ fn what_hands_out_blocks_has_the_settings_of_the_policies() {
 }
 
 #[test]
-fn whoever_is_exempt_is_not_asked_about() {
+fn exempt_namespaces_are_not_sent_to_the_policy() {
     let policy = document(POLICY);
     let spec = &policy["spec"];
     let exempt = json!({"matchExpressions": [{
@@ -289,19 +288,19 @@ fn whoever_is_exempt_is_not_asked_about() {
 }
 
 #[test]
-fn what_moves_services_has_the_settings_of_the_policy() {
+fn move_controller_has_the_settings_of_the_policy() {
     assert_eq!(document(MOVES), document(POLICY)["spec"]["settings"]);
 }
 
 #[test]
-fn the_module_accepts_the_settings() {
+fn module_accepts_the_settings() {
     for file in [POLICY, TEAM, NODES] {
         let answer = MODULE.validate_settings(&document(file)["spec"]["settings"]).unwrap();
         assert_eq!((answer.valid, answer.message, answer.warnings.len()), (true, None, 0), "{file}");
     }
 }
 
-/// What policy-server says to a policy without `contextAwareResources`.
+/// The answer of policy-server to a policy without `contextAwareResources`.
 struct NothingGranted;
 
 impl HostCalls for NothingGranted {
@@ -317,7 +316,7 @@ impl HostCalls for NothingGranted {
 }
 
 #[test]
-fn the_policy_of_a_team_judges_without_looking_anything_up() {
+fn team_policy_makes_no_look_ups() {
     let policy = document(TEAM);
     let namespace = policy["metadata"]["namespace"].as_str().unwrap();
     let with = |address: &str| json!({"clusterIP": address, "clusterIPs": [address], "selector": {"app": "web"}});

@@ -1,5 +1,5 @@
-//! The policy module, good ones and bad ones: what it imports, what it makes of rubbish, and that no
-//! module gets beyond its limits.
+//! The policy module, and other modules: what it imports, how it answers invalid input, and that no module exceeds its
+//! limits.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod support;
@@ -38,7 +38,7 @@ fn service() -> Value {
 }
 
 #[test]
-fn the_module_imports_nothing_but_wapc() {
+fn module_imports_only_wapc() {
     const WAPC: [&str; 9] = [
         "__console_log",
         "__guest_error",
@@ -58,27 +58,27 @@ fn the_module_imports_nothing_but_wapc() {
 }
 
 #[test]
-fn the_module_is_small() {
-    // It is pulled and compiled by every replica of a policy-server.
+fn module_is_at_most_400_kb() {
+    // Every replica of a policy-server pulls and compiles it.
     const MOST: usize = 400_000;
     assert!(EMBEDDED.len() <= MOST, "{} bytes", EMBEDDED.len());
 }
 
 #[test]
-fn the_module_speaks_version_1_of_kubewardens_protocol() {
+fn module_speaks_version_1_of_the_kubewarden_protocol() {
     assert_eq!(call("protocol_version", b"", Arc::new(NoCluster)), Ok(br#""v1""#.to_vec()));
 }
 
 #[test]
-fn an_operation_that_kubewarden_does_not_know_is_an_error() {
+fn unknown_operation_is_an_error() {
     let error = call("mutate", b"{}", Arc::new(NoCluster)).unwrap_err();
     assert!(error.contains("mutate"), "{error}");
 }
 
-// --- Modules that are none of ours
+// --- Other modules than the policy
 
-/// A waPC module in WebAssembly text: `data` is its memory from address 0 on, `call` the body of
-/// `__guest_call`, whose first parameter is the length of the operation's name.
+/// A waPC module in WebAssembly text. `data` is its memory from address 0 on, `call` is the body of `__guest_call`,
+/// whose first parameter is the length of the operation's name.
 fn wat(data: &str, init: &str, call: &str) -> String {
     let data = data.replace('"', "\\22");
     format!(
@@ -104,7 +104,7 @@ fn evaluate(wat: &str) -> Result<Answer, ModuleError> {
 }
 
 #[test]
-fn a_policy_that_misbehaves_is_an_error_within_its_limits() {
+fn misbehaving_policy_fails_within_its_limits() {
     const FOREVER: &str = "(loop $again (br $again)) (i32.const 0)";
     const GROW: &str = "(loop $again (drop (memory.grow (i32.const 16))) (br $again)) (i32.const 0)";
     let rows = [
@@ -131,7 +131,7 @@ fn a_policy_that_misbehaves_is_an_error_within_its_limits() {
 }
 
 #[test]
-fn what_is_no_answer_is_an_error() {
+fn invalid_answer_is_an_error() {
     for text in ["hello", "", "5", r#"{"accepted": "yes"}"#, r#"{"accepted": true"#] {
         match evaluate(&wat(text, "", &respond(text.len()))) {
             Err(ModuleError::Answer(_)) => {}
@@ -142,7 +142,7 @@ fn what_is_no_answer_is_an_error() {
 
 #[test]
 fn memory_can_not_grow_beyond_the_limit() {
-    // It has one page of 64 KiB. The limit is 256 MiB.
+    // The module starts with one page of 64 KiB. The limit is 256 MiB.
     let grow = |pages: u32| {
         let text = r#"{"message": "refused"}"#;
         let refused = respond(text.len());
@@ -163,7 +163,7 @@ fn memory_can_not_grow_beyond_the_limit() {
 }
 
 #[test]
-fn after_an_evaluation_that_failed_the_next_one_works() {
+fn evaluation_works_after_a_failed_one() {
     // `validate` has 8 letters.
     let text = r#"{"valid": true, "message": null}"#;
     for bad in ["(loop $again (br $again))", "(unreachable)", "(call $deeper)"] {
@@ -191,7 +191,7 @@ fn every_evaluation_gets_a_fresh_instance() {
 }
 
 #[test]
-fn what_is_no_policy_is_not_loaded() {
+fn module_that_is_not_a_policy_is_not_loaded() {
     let rows: [(&str, &[u8]); 6] = [
         ("nothing", b""),
         ("text", b"hello"),
@@ -209,9 +209,9 @@ fn what_is_no_policy_is_not_loaded() {
     }
 }
 
-// --- Requests that are none
+// --- Invalid requests
 
-/// What the module answers to the bytes of a payload.
+/// The module's answer to the bytes of a payload.
 fn answer(payload: &[u8]) -> Answer {
     serde_json::from_slice(&call("validate", payload, Arc::new(NoCluster)).unwrap()).unwrap()
 }
@@ -220,7 +220,7 @@ fn payload(request: Value) -> Vec<u8> {
     serde_json::to_vec(&json!({"request": request, "settings": {}})).unwrap()
 }
 
-/// `request`, and at `pointer` in it `value`.
+/// `request` with `value` at `pointer`.
 fn with(pointer: &str, value: Value) -> Value {
     let mut request = request(service());
     request["oldObject"] = Value::Null;
@@ -228,13 +228,13 @@ fn with(pointer: &str, value: Value) -> Value {
     request
 }
 
-/// Lists in each other.
+/// Nested lists.
 fn nested(levels: usize) -> String {
     format!("{}{}", "[".repeat(levels), "]".repeat(levels))
 }
 
 #[test]
-fn payloads_that_can_not_be_read_are_denied_with_the_reason() {
+fn invalid_payloads_are_denied_with_the_reason() {
     let rows: Vec<(&str, Vec<u8>, &str)> = vec![
         ("nothing", b"".to_vec(), "the request is no JSON document with request and settings: EOF"),
         ("no JSON", b"hello".to_vec(), "the request is no JSON document with request and settings: expected value"),
@@ -341,7 +341,7 @@ fn payloads_that_can_not_be_read_are_denied_with_the_reason() {
 }
 
 #[test]
-fn fields_that_do_not_matter_may_hold_anything() {
+fn unused_fields_may_have_any_value() {
     let plain = answer(&payload(request(service())));
     assert_eq!(plain.audit().unwrap().outcome.name(), "allocated");
     let deep: Value = serde_json::from_str(&nested(100)).unwrap();
@@ -360,7 +360,7 @@ fn fields_that_do_not_matter_may_hold_anything() {
 }
 
 #[test]
-fn the_same_request_gives_the_same_bytes() {
+fn same_request_gives_the_same_bytes() {
     let requests = [request(service()), with("/object/spec", json!({"clusterIP": "172.21.1.77"})), json!({})];
     for request in requests {
         let payload = payload(request);
@@ -371,9 +371,9 @@ fn the_same_request_gives_the_same_bytes() {
     }
 }
 
-// --- Hosts that answer rubbish
+// --- Hosts with invalid answers
 
-/// A cluster in which every look-up is needed, and the answer to one of them is rubbish.
+/// A cluster in which every look-up is needed, and the answer to one of them is invalid.
 struct Rubbish {
     about: &'static str,
     text: String,
@@ -402,7 +402,7 @@ impl HostCalls for Rubbish {
     }
 }
 
-/// The kinds whose look-ups are lists, and those that are single objects.
+/// The kinds whose look-ups are lists, and those whose look-ups are single objects.
 const LISTS: [&str; 4] = ["apps/v1/Deployment", "batch/v1/CronJob", "v1/Pod", "v1/Service"];
 const OBJECTS: [&str; 4] = ["node.k8s.io/v1/RuntimeClass", "v1/Node", "v1/Namespace", "networking.k8s.io/v1/IPAddress"];
 
@@ -426,7 +426,7 @@ fn report(problems: Vec<String>) {
 }
 
 #[test]
-fn rubbish_from_the_host_is_denied_and_names_the_resource() {
+fn invalid_answer_of_the_host_is_denied_and_names_the_resource() {
     let cut = r#"{"items":[{"metadata":{"name":"web","#;
     let anywhere = ["", "hello", "{", "5", "\"text\"", cut, "{} {}", "\u{0}", "null", "[]", "true"];
     let in_lists = [
@@ -479,7 +479,7 @@ fn rubbish_from_the_host_is_denied_and_names_the_resource() {
 }
 
 #[test]
-fn what_the_host_leaves_out_is_not_there() {
+fn fields_missing_in_host_answers_count_as_absent() {
     let in_lists = [
         "{}",
         r#"{"items":null}"#,
@@ -501,7 +501,7 @@ fn what_the_host_leaves_out_is_not_there() {
         let answer = answer_with(about, text);
         let address = answer.mutated_object.map(|object| object["spec"]["clusterIP"].clone());
         let found = (address, answer.message);
-        // An `IPAddress` tells by being there, whatever it says.
+        // For an `IPAddress` only its existence matters, not its content.
         let expected = if about == "networking.k8s.io/v1/IPAddress" {
             found.0.is_none()
                 && found.1.as_ref().is_some_and(|message| message.contains("\"rest\" (10.0.0.0/29) is full"))
@@ -515,7 +515,7 @@ fn what_the_host_leaves_out_is_not_there() {
     report(problems);
 }
 
-/// Answers a request that brings the block 10.0.0.0/24, with this list of Nodes.
+/// Answers a request that sets the block 10.0.0.0/24, with this list of Nodes.
 fn answer_with_nodes(list: &[u8]) -> Answer {
     struct Nodes(Vec<u8>);
     impl HostCalls for Nodes {
@@ -531,7 +531,7 @@ fn answer_with_nodes(list: &[u8]) -> Answer {
 }
 
 #[test]
-fn a_list_of_nodes_is_read_for_names_and_blocks_or_refused() {
+fn only_names_and_blocks_of_a_node_list_must_be_valid() {
     const UNREAD: &str =
         "Node w1: whether another Node has 10.0.0.0/24 is not known: the host's answer about v1/Node can't be read: ";
     let taken = |block: &str, name: &str| {
@@ -580,7 +580,7 @@ fn a_list_of_nodes_is_read_for_names_and_blocks_or_refused() {
 }
 
 #[test]
-fn a_node_that_can_not_be_read_is_denied_with_the_reason() {
+fn invalid_node_is_denied_with_the_reason() {
     let about = |object: Value, allocation: Value| {
         let mut request = request(object);
         request["kind"]["kind"] = "Node".into();

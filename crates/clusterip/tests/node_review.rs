@@ -1,4 +1,4 @@
-//! What becomes of a review of a Node: it is never changed, and never refused for a fault of ours.
+//! A review of a Node never changes the Node, and an error of the webhook itself never denies it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const TRAPS: &str = r#"(module
   (memory (export "memory") 1)
   (func (export "__guest_call") (param i32 i32) (result i32) unreachable))"#;
 
-/// A policy that answers this, whatever it is asked.
+/// A policy that gives this answer to everything.
 fn answers(answer: &Value) -> String {
     let (text, quoted) = (answer.to_string(), answer.to_string().replace('"', "\\\""));
     format!(
@@ -48,14 +48,14 @@ fn node(spec: Value) -> Value {
             "metadata": {"name": "linux-1", "labels": {"kubernetes.io/os": "linux"}},
             "spec": spec,
         },
-        // Only our own controller is believed what is held, and it does not ask in this way.
+        // Only this program's own controller may say which blocks are held, and it does not send them in a request.
         "allocation": {"held": [], "last": []},
     })
 }
 
-/// What is answered to a request by this policy, with pools of Nodes whose `explicit` is this.
+/// The response to a request with this policy and with pools of Nodes whose `explicit` has this value.
 fn reviewed(policy: &[u8], explicit: &str, on_error: OnError, request: &Value) -> (AdmissionResponse, String) {
-    // Nobody is asked there.
+    // No server listens at this address.
     let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
     let metrics = Arc::new(Metrics::new());
     let document = json!({"nodes": {"explicit": explicit, "pools": [{"name": "all", "cidrs": ["10.0.0.0/16"]}]}});
@@ -78,7 +78,7 @@ fn counted(decision: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_node_is_judged_and_nothing_else() {
+async fn node_is_judged_and_never_changed() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let allowed = AdmissionResponse {
         uid: "7".to_owned(),
@@ -136,7 +136,7 @@ async fn a_node_is_judged_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn one_without_blocks_gets_none_whatever_its_request_says_is_held() {
+async fn node_without_blocks_gets_none_from_its_review() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let (found, count) = reviewed(EMBEDDED, "deny", OnError::Deny, &node(json!({})));
     let audit = [

@@ -1,4 +1,4 @@
-//! What becomes of a request that the policy has no answer for: as `--on-error` says.
+//! A request that the policy does not answer is treated as `--on-error` says.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use kube::{Client, Config};
 use serde_json::json;
 use tokio::sync::watch;
 
-/// A policy that traps whatever it is asked.
+/// A policy that traps on every call.
 const TRAPS: &str = r#"(module
   (memory (export "memory") 1)
   (func (export "__guest_call") (param i32 i32) (result i32) unreachable))"#;
 
 #[tokio::test]
-async fn a_policy_that_does_not_answer() {
+async fn request_without_an_answer_is_treated_as_on_error_says() {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // Nobody is asked there.
+    // No server listens at this address.
     let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
     let reason = "clusterip-policy could not decide: the policy did not answer: ";
     let rows = [(OnError::Deny, false), (OnError::Allow, true)];

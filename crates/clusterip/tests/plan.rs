@@ -1,8 +1,7 @@
-//! `clusterip plan`, run as a user runs it: on the examples, and on whatever else it promises to read.
+//! Runs `clusterip plan` as a user does, on the examples and on all other supported input.
 //!
-//! Whole plans are compared with the files in `golden`. After a change that is meant to change them,
-//! `UPDATE_GOLDEN=1 cargo test -p clusterip --test plan` writes them anew: read the difference before
-//! you commit it.
+//! Whole plans are compared with the files in `golden`. After an intended change, `UPDATE_GOLDEN=1 cargo test -p
+//! clusterip --test plan` writes them again: review the difference before you commit it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod command;
@@ -46,14 +45,14 @@ const EXAMPLES: [(&str, &[&str], i32); 9] = [
     ),
 ];
 
-/// The ways to print a plan: `--output`, the end of the golden file's name.
+/// The output formats of a plan: the value of `--output`, and the extension of the golden file.
 const OUTPUTS: [(&str, &str); 3] = [("table", "txt"), ("json", "json"), ("yaml", "yaml")];
 
 fn plan<'a>(paths: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
     [&["plan"], paths, more].concat()
 }
 
-/// The addresses of each Service and the blocks of each Node, by its name, as `-o json` has them.
+/// The addresses of each Service and the blocks of each Node by name, as `-o json` prints them.
 fn addresses(plan: &Value) -> Vec<(String, Value)> {
     let of = |key: &str, given: &'static str| {
         let rows = plan[key].as_array().cloned().unwrap_or_default().into_iter();
@@ -67,7 +66,7 @@ fn service(name: &str, spec: &str) -> String {
 }
 
 #[test]
-fn each_example_is_planned_as_its_golden_files_say() {
+fn plan_of_each_example_matches_golden_files() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let mut wrong = Vec::new();
     for (name, args, status) in EXAMPLES {
@@ -87,7 +86,7 @@ fn each_example_is_planned_as_its_golden_files_say() {
 }
 
 #[test]
-fn what_the_filled_manifests_say_holds_when_they_are_planned_again() {
+fn filled_manifests_keep_their_addresses_when_planned_again() {
     for (name, args, status) in EXAMPLES.into_iter().filter(|(_, _, status)| *status == 0) {
         let settings = &args[1..];
         let forecast = Folder::workspace().run(&plan(args, &["-o", "json"])).json();
@@ -101,7 +100,7 @@ fn what_the_filled_manifests_say_holds_when_they_are_planned_again() {
 }
 
 #[test]
-fn the_settings_of_k2s_are_those_that_apply_without_a_file() {
+fn default_settings_are_those_of_k2s() {
     let (_, with, _) = EXAMPLES[0];
     for (output, _) in OUTPUTS {
         let workspace = Folder::workspace();
@@ -114,7 +113,7 @@ fn the_settings_of_k2s_are_those_that_apply_without_a_file() {
 }
 
 #[test]
-fn the_same_input_gives_the_same_bytes() {
+fn same_input_gives_the_same_bytes() {
     for (name, args, _) in EXAMPLES {
         for (output, _) in OUTPUTS {
             let run = || Folder::workspace().run(&plan(args, &["-o", output]));
@@ -124,7 +123,7 @@ fn the_same_input_gives_the_same_bytes() {
 }
 
 #[test]
-fn the_order_of_files_changes_rows_and_never_addresses() {
+fn file_order_changes_rows_but_not_addresses() {
     let files = ["shop/storefront.yaml", "shop/checkout.yaml", "shop/invoices.yaml", "shop/cluster.yaml"];
     let paths = files.map(|file| format!("examples/{file}"));
     let run = |paths: &[&String]| {
@@ -139,9 +138,9 @@ fn the_order_of_files_changes_rows_and_never_addresses() {
     assert_eq!(forth, back);
 }
 
-/// A manifest in every form in which it may come; each has to give the same plan.
+/// A manifest in every format; each must give the same plan.
 #[test]
-fn manifests_are_read_in_every_form_they_come_in() {
+fn manifests_are_read_in_every_format() {
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
         "spec": {"template": {
@@ -225,7 +224,7 @@ default    web      windows  172.21.1.173  os=windows (Deployment default/web)
 }
 
 #[test]
-fn a_namespace_is_given_to_objects_that_name_none() {
+fn objects_without_namespace_get_the_given_one() {
     let own = "apiVersion: v1\nkind: Service\nmetadata: {name: own, namespace: there}\nspec: {}\n";
     let input = format!("{}---\n{own}", service("web", "{}"));
     let rows = [
@@ -242,11 +241,11 @@ fn a_namespace_is_given_to_objects_that_name_none() {
 }
 
 #[test]
-fn a_service_of_the_snapshot_keeps_its_address_and_no_other_gets_it() {
+fn service_of_the_snapshot_keeps_its_address() {
     let web = Folder::new("snapshot-alone").run_with(&["plan", "-", "-o", "json"], &service("web", "{}"), &[]).json();
     let first_choice = web["services"][0]["clusterIPs"][0].as_str().unwrap().to_owned();
     let snapshot = json!({"apiVersion": "v1", "kind": "List", "items": [
-        // It sits where web would go.
+        // It has the address that web would get.
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "squatter", "namespace": "other"},
          "spec": {"clusterIP": first_choice, "clusterIPs": [first_choice]}},
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "db", "namespace": "default"},
@@ -275,7 +274,7 @@ default    db       -      172.21.0.7    left: no new address
 }
 
 #[test]
-fn a_service_in_two_files_is_created_once_and_then_updated() {
+fn service_in_two_files_is_created_once_and_then_updated() {
     let folder = Folder::new("duplicate");
     folder.write("a.yaml", service("web", "{ports: [{port: 80}]}"));
     folder.write("b.yaml", format!("# again\n---\n{}", service("web", "{ports: [{port: 443}]}")));
@@ -291,7 +290,7 @@ default    web      -      172.21.0.173  left: no new address
 }
 
 #[test]
-fn services_that_are_yet_to_get_their_names_get_different_addresses() {
+fn services_with_generated_names_get_different_addresses() {
     let one = "apiVersion: v1\nkind: Service\nmetadata: {generateName: worker-}\nspec: {}\n";
     let folder = Folder::new("generated");
     let done = folder.run_with(&["plan", "-"], &format!("{one}---\n{one}"), &[]);
@@ -306,7 +305,7 @@ default    worker-…  linux  172.21.0.94   os=linux (assumption)
 }
 
 #[test]
-fn the_usual_address_of_dns_is_warned_of_unless_something_has_it() {
+fn unused_dns_address_in_a_pool_gives_a_warning() {
     const SETTINGS: &str =
         "services: {order: lowest, serviceCIDRs: [10.96.0.0/16], pools: [{name: all, cidrs: [10.96.0.0/24]}]}\n";
     const WARNING: &str = "warning: services.pools[0]: pool \"all\" may hand out 10.96.0.10, the tenth address of the \
@@ -330,7 +329,7 @@ fn the_usual_address_of_dns_is_warned_of_unless_something_has_it() {
 }
 
 #[test]
-fn addresses_of_a_service_cidr_that_is_being_deleted_are_not_planned() {
+fn no_address_of_a_service_cidr_being_deleted_is_planned() {
     let folder = Folder::new("plan-deleted-range");
     let team = "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: team, deletionTimestamp: \
                 2026-01-02T03:04:05Z}\nspec: {cidrs: [10.2.0.0/16]}\n";
@@ -355,7 +354,7 @@ fn addresses_of_a_service_cidr_that_is_being_deleted_are_not_planned() {
 }
 
 #[test]
-fn the_ranges_of_the_cluster_are_learned_from_its_service_cidrs() {
+fn service_ranges_are_read_from_service_cidrs() {
     const SETTINGS: &str = "services: {order: lowest, pools: [{name: all, cidrs: [10.0.0.0/29]}]}\n";
     let cidr = |name: &str, cidrs: &str| {
         format!(
@@ -405,7 +404,7 @@ fn the_ranges_of_the_cluster_are_learned_from_its_service_cidrs() {
 }
 
 #[test]
-fn a_workload_of_an_api_that_is_gone_is_warned_about_and_no_evidence() {
+fn workload_of_a_removed_api_gives_a_warning_and_no_evidence() {
     let deployment = "apiVersion: extensions/v1beta1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  template:\n    \
                       metadata: {labels: {app: web}}\n    spec: {nodeSelector: {kubernetes.io/os: windows}}\n";
     let folder = Folder::new("retired");
@@ -427,14 +426,14 @@ default    web      linux  172.21.0.173  os=linux (assumption)
 }
 
 #[test]
-fn another_policy_than_the_embedded_one_can_be_asked() {
+fn another_policy_module_can_be_used() {
     let embedded = env!("CARGO_MANIFEST_DIR").to_owned() + "/../../policy.wasm";
     let run = |more: &[&str]| Folder::workspace().run(&plan(&["examples/shop", "-o", "json"], more));
     assert_eq!(run(&["--policy", &embedded]), run(&[]));
 }
 
 #[test]
-fn an_address_in_no_pool_and_a_folder_without_services_are_fine() {
+fn address_outside_of_pools_and_folder_without_services_are_accepted() {
     let rows = [
         (
             service("web", "{clusterIP: 10.0.0.9}"),
@@ -454,7 +453,7 @@ fn an_address_in_no_pool_and_a_folder_without_services_are_fine() {
 }
 
 #[test]
-fn a_pool_too_large_to_read_is_counted_in_powers_of_two() {
+fn large_pool_is_counted_in_powers_of_two() {
     let settings = r#"services: {pools: [{name: wide, cidrs: ["fd00::/64"]}], serviceCIDRs: ["fd00::/64"]}"#;
     let folder = Folder::new("wide");
     folder.write("settings.yaml", settings);
@@ -464,8 +463,8 @@ fn a_pool_too_large_to_read_is_counted_in_powers_of_two() {
 }
 
 #[test]
-fn names_from_manifests_steer_no_terminal() {
-    // ESC, a C1 control character, one that turns the direction of reading, a bell, a line end.
+fn names_from_manifests_can_not_control_the_terminal() {
+    // ESC, a C1 control character, a character that changes the direction of reading, a bell, and a line end.
     let evil = "\\u001b[31mred\\u009b2J\\u202egnp.exe\\u0007\\nx";
     let object = |kind: &str, spec: &str| {
         format!(
@@ -495,7 +494,7 @@ fn names_from_manifests_steer_no_terminal() {
 }
 
 #[test]
-fn colours_are_shown_where_they_are_wanted_alone() {
+fn colours_are_used_only_where_wanted() {
     let input = service("web", "{}");
     let run =
         |environment: &[(&str, &str)]| Folder::new("colours").run_with(&["plan", "-"], &input, environment).stdout;

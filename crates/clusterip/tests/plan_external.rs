@@ -1,5 +1,5 @@
-//! `clusterip plan` of external addresses, run as a user runs it. The whole outputs for the example are in
-//! `plan.rs`, and what is filled in is in `fill.rs`.
+//! Runs `clusterip plan` of external addresses as a user does. The whole outputs for the example are tested in
+//! `plan.rs`, and what is filled into manifests in `fill.rs`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod command;
@@ -7,7 +7,7 @@ mod command;
 use command::{Done, Folder};
 use serde_json::{Value, json};
 
-/// A pool for one namespace, a small one for everybody, and none for Services.
+/// A pool for one namespace, a small pool for all namespaces, and no pool for Services.
 const SETTINGS: &str = "
 services: {serviceCIDRs: [172.21.0.0/16]}
 external:
@@ -41,7 +41,7 @@ fn claims(name: &str, address: &str) -> Value {
     service(name, json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null, "externalIPs": [address]}}))
 }
 
-/// Each Service as its name, what is decided, its pool, its addresses, and what is said about them.
+/// Each Service as its name, its decision, its pool, its addresses and its messages.
 fn told(done: &Done) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let list =
@@ -72,7 +72,7 @@ fn services_get_the_external_addresses_of_their_pool() {
     let shown = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.11"}]}}});
     let metallb = json!({"metadata": {"annotations": {"metallb.io/loadBalancerIPs": "10.0.9.10"}}, "spec": {"loadBalancerClass": null}});
     let default = SETTINGS.replace("external:\n", "external:\n  default: true\n");
-    // Settings, what the cluster has, the manifests, the exit status, and what is told.
+    // Settings, objects of the cluster, manifests, exit status and expected rows.
     type Row<'r> = (&'r str, &'r str, Vec<Value>, Vec<Value>, i32, Vec<&'r str>);
     let rows: Vec<Row<'_>> = vec![
         (
@@ -250,7 +250,7 @@ fn services_get_the_external_addresses_of_their_pool() {
 }
 
 #[test]
-fn without_pools_nothing_is_said_of_external_addresses() {
+fn no_output_about_external_addresses_without_external_pools() {
     let folder = Folder::new("plan-external-none");
     let some = [claims("a", "10.0.9.10"), service("b", json!({})), has("c", "10.0.9.10")];
     folder.write("in.yaml", some.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n"));

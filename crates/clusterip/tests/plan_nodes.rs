@@ -1,4 +1,4 @@
-//! `clusterip plan` of Nodes, run as a user runs it. The whole outputs for the example are in `plan.rs`.
+//! Runs `clusterip plan` of Nodes as a user does. The whole outputs for the example are tested in `plan.rs`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod command;
@@ -28,7 +28,7 @@ fn documents(objects: &[Value]) -> String {
     objects.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n")
 }
 
-/// Each Node as its name, what is decided, its pool, its blocks, and what is said about it.
+/// Each Node as its name, its decision, its pool, its blocks and its messages.
 fn told(done: &Done) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let list = |value: &Value, with: &str| value.as_array().unwrap().iter().map(text).collect::<Vec<_>>().join(with);
@@ -53,7 +53,7 @@ fn nodes_get_the_blocks_of_their_pool() {
         node["spec"] = json!({"podCIDR": "10.0.3.0/24", "podCIDRs": ["10.0.3.0/24"]});
         node
     };
-    // Settings, what the cluster has, the manifests, the exit status, and what is told.
+    // Settings, objects of the cluster, manifests, exit status and expected rows.
     type Row<'r> = (&'r str, String, Vec<Value>, Vec<Value>, i32, Vec<&'r str>);
     let rows: Vec<Row<'_>> = vec![
         (
@@ -223,7 +223,7 @@ fn nodes_get_the_blocks_of_their_pool() {
 }
 
 #[test]
-fn without_pools_for_nodes_nothing_is_said_of_them() {
+fn no_output_about_nodes_without_node_pools() {
     let folder = Folder::new("plan-nodes-none");
     folder.write("in.yaml", documents(&[node("a", "linux", &[]), node("b", "linux", &["10.0.0.0/24"])]));
     let expected = "\
@@ -237,7 +237,7 @@ NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE
 }
 
 #[test]
-fn the_table_has_what_there_is() {
+fn table_has_only_sections_with_objects() {
     let folder = Folder::new("plan-nodes-table");
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {}});
     let rows = [

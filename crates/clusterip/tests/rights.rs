@@ -1,4 +1,4 @@
-//! What deploy grants is what the program asks for at its start: no less, and no more.
+//! The deployments grant exactly the permissions that the program checks at startup.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ fn granted(file: &str) -> BTreeSet<Right> {
     for document in yaml::documents(&text) {
         let object = document.unwrap().to_value();
         let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
-        // A rule of a patch is added to those of a ClusterRole.
+        // A patch adds its rule to those of a ClusterRole.
         let added = object.as_array().into_iter().flatten().map(|operation| &operation["value"]);
         for rule in object["rules"].as_array().into_iter().flatten().chain(added) {
             let names = match strings(&rule["resourceNames"]) {
@@ -49,7 +49,7 @@ fn granted(file: &str) -> BTreeSet<Right> {
     rights
 }
 
-/// The duties of every server that is deployed.
+/// The duties of every deployed server.
 fn served() -> Duties {
     Duties {
         namespace: NAMESPACE.to_owned(),
@@ -61,7 +61,7 @@ fn served() -> Duties {
     }
 }
 
-/// What the program asks for at its start, in the deployments.
+/// The permissions that the program checks at startup in the deployments.
 fn needed(duties: &Duties) -> BTreeSet<Right> {
     let known = WorkloadKind::known();
     let workloads: Vec<_> = known.iter().map(|kind| kinds::regular(&kinds::of_workload(kind))).collect();
@@ -76,7 +76,7 @@ fn needed(duties: &Duties) -> BTreeSet<Right> {
 }
 
 #[test]
-fn the_deployments_grant_what_is_needed_and_nothing_else() {
+fn deployments_grant_exactly_the_needed_permissions() {
     let one = ["webhook/cluster-rights.yaml", "webhook/own-rights.yaml"];
     let more = |files: &[&'static str]| [&one[..], files].concat();
     let agent = Duties {

@@ -1,5 +1,5 @@
-//! The sessions of `e2e-tests/sessions`: one for each row of the decision, replayed strictly through the
-//! module that the program embeds. `e2e-tests/README.md` says what the files are, and how to record.
+//! Replays the sessions of `e2e-tests/sessions`, one for each row of the decision, strictly through the embedded
+//! module. `e2e-tests/README.md` describes the files, and how to record them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::fs;
@@ -17,11 +17,11 @@ use clusterip::policy::session::{self, Exchange, Recorder, Replay};
 use proptest::prelude::*;
 use serde_json::Value;
 
-/// How many folders there are, at least: a test that finds none would pass.
+/// The minimum number of folders: a test that finds none would pass.
 const FEWEST: usize = 265;
 
-/// With `RECORD=1` in the environment, writes `session.yml` where there is a cluster to record it from,
-/// and `response.json` everywhere: once, before the first comparison.
+/// With `RECORD=1` in the environment, writes `session.yml` for each folder with a cluster to record from, and
+/// `response.json` for all: once, before the first comparison.
 static RECORDED: LazyLock<()> = LazyLock::new(|| {
     if std::env::var_os("RECORD").is_some_and(|value| value == "1") {
         Folder::there().iter().for_each(Folder::record);
@@ -78,7 +78,7 @@ impl Folder {
         session::read(&self.text("session.yml")).unwrap_or_else(|error| panic!("{}/session.yml: {error}", self.name))
     }
 
-    /// What the session was recorded from, if it was not written by hand.
+    /// The cluster that the session was recorded from; `None` if the session was written by hand.
     fn cluster(&self) -> Option<Arc<dyn HostCalls>> {
         let path = self.path.join("cluster.yaml");
         if !path.exists() {
@@ -91,7 +91,7 @@ impl Folder {
         Some(Arc::new(SnapshotCalls::new(Arc::new(RwLock::new(snapshot)))))
     }
 
-    /// The whole `AdmissionResponse`, its patch decoded.
+    /// The whole `AdmissionResponse` with its patch decoded.
     fn response(&self, calls: Arc<dyn HostCalls>) -> Value {
         let request = self.json("request.json");
         let answer = MODULE.validate(&request, &self.json("settings.json"), calls).unwrap();
@@ -103,14 +103,14 @@ impl Folder {
         response
     }
 
-    /// The response to the session as it is written, and what of the session nobody asked for.
+    /// The response to the stored session, and the number of exchanges that were not used.
     fn replayed(&self) -> (Value, usize) {
         let replay = Arc::new(Replay::new(self.session()));
         let response = self.response(Arc::clone(&replay) as Arc<dyn HostCalls>);
         (response, replay.left())
     }
 
-    /// The response with the cluster of this folder, and everything that was asked and answered.
+    /// The response with the cluster of this folder, and all look-ups with their answers.
     fn recorded(&self) -> Option<(Value, Vec<Exchange>)> {
         let recorder = Arc::new(Recorder::new(self.cluster()?));
         let response = self.response(Arc::clone(&recorder) as Arc<dyn HostCalls>);
@@ -118,7 +118,7 @@ impl Folder {
     }
 }
 
-/// Each place where two documents differ, with both values.
+/// Each position at which two documents differ, with both values.
 fn differences(expected: &Value, found: &Value) -> Vec<String> {
     let at = |document: &Value, path: &str| document.pointer(path).map_or("nothing".to_owned(), Value::to_string);
     let line = |path: String| format!("{path}: expected {}, found {}", at(expected, &path), at(found, &path));
@@ -131,7 +131,7 @@ fn report(problems: Vec<String>) {
 }
 
 #[test]
-fn every_session_gets_the_response_that_is_written_beside_it() {
+fn every_session_gets_its_stored_response() {
     let mut problems = Vec::new();
     for folder in Folder::all() {
         let (response, left) = folder.replayed();
@@ -145,7 +145,7 @@ fn every_session_gets_the_response_that_is_written_beside_it() {
 }
 
 #[test]
-fn a_recorded_session_is_what_the_native_host_answers_about_its_cluster() {
+fn recorded_session_matches_the_answers_of_the_native_host() {
     let mut problems = Vec::new();
     for folder in Folder::all() {
         let Some((response, exchanges)) = folder.recorded() else { continue };
@@ -159,14 +159,14 @@ fn a_recorded_session_is_what_the_native_host_answers_about_its_cluster() {
 }
 
 #[test]
-fn the_settings_of_every_session_are_valid() {
+fn settings_of_every_session_are_valid() {
     let check = |folder: &Folder| MODULE.validate_settings(&folder.json("settings.json")).unwrap();
     let mistakes = |folder: &Folder| Some(format!("{}: {}", folder.name, check(folder).message?));
     report(Folder::all().iter().filter_map(mistakes).collect());
 }
 
 #[test]
-fn a_session_file_is_written_as_it_is_read() {
+fn session_file_survives_reading_and_writing() {
     let mut problems = Vec::new();
     for folder in Folder::all() {
         let exchanges = folder.session();
@@ -179,7 +179,7 @@ fn a_session_file_is_written_as_it_is_read() {
 
 // --- The format, and the replay itself
 
-/// As `kwctl` records: plain scalars, blocks, and quotes only where they are needed.
+/// A session in the format of `kwctl`: plain scalars, blocks, and quotes only where they are needed.
 const BY_KWCTL: &str = r#"- type: Exchange
   request: |
     !KubernetesListResourceNamespace
@@ -239,12 +239,12 @@ fn ip_address(name: &str) -> HostCall {
 }
 
 #[test]
-fn a_session_that_kwctl_recorded_is_read() {
+fn session_recorded_by_kwctl_is_read() {
     assert_eq!(session::read(BY_KWCTL).unwrap(), by_kwctl());
 }
 
 #[test]
-fn what_is_no_session_is_refused_with_the_number_of_the_exchange() {
+fn invalid_session_is_refused_with_the_number_of_the_exchange() {
     let exchange = BY_KWCTL.split("- type").nth(1).map(|text| format!("- type{text}")).unwrap();
     let rows = [
         ("a mapping", "type: Exchange".to_owned(), 0),
@@ -263,7 +263,7 @@ fn what_is_no_session_is_refused_with_the_number_of_the_exchange() {
 }
 
 #[test]
-fn a_replay_answers_in_order_and_no_other_question() {
+fn replay_answers_only_the_recorded_look_ups_in_order() {
     let first = by_kwctl().remove(0);
     let replay = Replay::new(by_kwctl());
     assert_eq!(replay.answer(&first.call), first.answer.map(String::into_bytes));
@@ -278,7 +278,7 @@ fn a_replay_answers_in_order_and_no_other_question() {
     assert_eq!(replay.left(), 0);
 }
 
-/// Characters that end lines, quotes or documents in some version of YAML, and some that do not.
+/// Characters that end lines, quotes or documents in some version of YAML, and others that do not.
 const AWKWARD: &str = "[ -~\\n\\r\\t\u{0}\u{7f}\u{85}\u{a0}\u{2028}\u{2029}\u{feff}\u{ffff}\u{1f600}]{0,12}";
 
 proptest! {

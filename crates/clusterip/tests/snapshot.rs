@@ -1,4 +1,4 @@
-//! A snapshot that changed is the same as one that was made from what is left.
+//! A changed snapshot is equal to one that is built from the remaining objects.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![3 => object().prop_map(Op::Insert), 1 => remove]
 }
 
-/// Everything that can be asked, with the answers.
+/// Every possible look-up, with its answer.
 fn asked(snapshot: Snapshot) -> Vec<String> {
     let mut answers = Vec::new();
     let mut addresses: Vec<IpAddr> = snapshot.addresses().collect();
@@ -110,7 +110,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_changed_is_what_is_left(ops in proptest::collection::vec(op(), 0..40)) {
+    fn changed_snapshot_equals_a_new_one(ops in proptest::collection::vec(op(), 0..40)) {
         let (mut changed, mut left) = (Snapshot::default(), BTreeMap::new());
         for op in ops {
             match op {
@@ -131,9 +131,9 @@ proptest! {
     }
 }
 
-/// The author of a Service can write this annotation: it takes no address from anybody.
+/// The author of a Service can write this annotation, so it must not reserve any address.
 #[test]
-fn a_forged_annotation_of_a_move_takes_nothing() {
+fn forged_move_annotation_reserves_no_address() {
     let forged: Vec<String> = (0..=255).map(|last| format!("10.0.7.{last}")).collect();
     let service = |moving: &Value| {
         json!({

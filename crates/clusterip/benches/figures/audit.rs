@@ -1,4 +1,4 @@
-//! `clusterip audit` of a snapshot as a whole process: seconds and peak memory.
+//! Time and peak memory of `clusterip audit` of a snapshot, measured on the whole process.
 
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ use crate::table::Table;
 
 const ROUNDS: usize = 3;
 
-/// Half of the Services lie in the pool that their Deployments don't name.
+/// Half of the Services are in another pool than the one that their Deployments name.
 const SETTINGS: &str = "services:
   pools:
   - {name: windows, cidrs: [10.96.128.0/17], match: {os: windows}}
@@ -51,7 +51,7 @@ pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
             table.row("", median(megabytes), "MB", megabytes_bound);
         }
     }
-    // What is left in a folder for temporary files does no harm.
+    // Files that remain in the folder for temporary files do no harm.
     let _ = fs::remove_dir_all(&folder);
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! How many of the Services that are created at the same moment lose their address to another: a
-//! simulation of evaluations that all see the same state, by the code that picks.
+//! Simulates how many Services that are created at the same moment lose their address to another one. The simulation
+//! runs the code that picks addresses, with evaluations that all see the same state.
 //!
-//! policy-server evaluates requests side by side and remembers none of them. In the worst case none of
-//! those that run together sees an address of the others, not even with its last look-up. Of each address
-//! that is picked several times the API server accepts one Service.
+//! policy-server evaluates requests in parallel and remembers none of them. In the worst case no evaluation sees an
+//! address that a parallel one has picked, not even with its last look-up. If an address is picked several times, the
+//! API server accepts one of the Services.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -22,24 +22,24 @@ use ipnet::{IpNet, Ipv4Net};
 pub enum Way {
     /// By the policy, in this order.
     Policy(Order),
-    /// Any free address, each as likely as the others.
+    /// Any free address with equal probability.
     Random,
 }
 
-/// A pool, and how many evaluations run together.
+/// A pool, and the number of parallel evaluations.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// The prefix length of the pool's range.
     pub prefix: u8,
-    /// The part of the pool that is used beforehand, in percent.
+    /// The percentage of the pool that is used beforehand.
     pub used: usize,
     /// How many evaluations see the same state.
     pub parallel: usize,
 }
 
 impl Load {
-    /// The part of the Services that are refused, in `rounds` rounds with other Services and other used
-    /// addresses each. The same in every run.
+    /// The fraction of the Services that are refused, over this many rounds with different Services and different used
+    /// addresses. The result is the same in every run.
     pub fn refused(self, way: Way, rounds: u64) -> Result<f64, Box<dyn std::error::Error>> {
         let cidr = IpNet::V4(Ipv4Net::new(Ipv4Addr::new(10, 96, 0, 0), self.prefix)?);
         let candidates = Candidates::new(&[Range { cidr, reserved: 0, exclude: &[] }], false);
@@ -47,7 +47,7 @@ impl Load {
         let usable: Vec<IpAddr> = (0..band.count()).filter_map(|position| band.address(position)).collect();
         let mut refused = 0;
         for round in 0..rounds {
-            // Far apart: rounds must not share a stretch of numbers.
+            // The states are far apart, so that rounds do not share a part of the sequence.
             let numbers = Numbers(Cell::new(round << 32));
             let mut shuffled = usable.clone();
             numbers.shuffle(&mut shuffled);
@@ -69,8 +69,8 @@ impl Load {
         Ok(refused as f64 / (self.parallel as f64 * rounds as f64))
     }
 
-    /// The same for [`Way::Random`], by calculation: of `free` addresses each is missed by all with a
-    /// probability of (1 - 1/free)^parallel.
+    /// As [`Self::refused`] for [`Way::Random`], by calculation: an address out of `free` is missed by all evaluations
+    /// with a probability of (1 - 1/free)^parallel.
     pub fn refused_at_random(self) -> f64 {
         let usable = 2_f64.powi(32 - i32::from(self.prefix)) - 2.0;
         let free = usable - (usable * self.used as f64 / 100.0).floor();
@@ -79,7 +79,7 @@ impl Load {
     }
 }
 
-/// The addresses that are used, for every evaluation of a round.
+/// The used addresses, for every evaluation of a round.
 struct State(HashSet<IpAddr>);
 
 impl Cluster for State {
@@ -123,7 +123,7 @@ impl Cluster for State {
     }
 }
 
-/// Numbers without a pattern, the same in every run (SplitMix64).
+/// A pseudorandom sequence that is the same in every run (SplitMix64).
 struct Numbers(Cell<u64>);
 
 impl Numbers {

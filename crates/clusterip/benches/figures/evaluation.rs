@@ -1,4 +1,4 @@
-//! What one request costs.
+//! The cost of one request.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,7 +17,7 @@ use crate::table::{Table, micros, time};
 
 const ROUNDS: usize = 15;
 const NAMES_A_ROUND: usize = 200;
-/// The policy asks for so many single addresses before it lists.
+/// How many single addresses the policy asks for before it lists.
 const LOOKUPS_BEFORE_LIST: i32 = 16;
 
 pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
@@ -31,7 +31,7 @@ pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
             few_time += few.place(&module, &name)?;
             many_time += many.place(&module, &name)?;
         }
-        // The first round warms up.
+        // The first round is a warm-up.
         if round > 0 {
             let [few_mean, many_mean] = [few_time, many_time].map(|sum| micros(sum) / NAMES_A_ROUND as f64);
             few_runs.push(few_mean);
@@ -42,8 +42,8 @@ pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
     table.row("100 Services in the cluster", median(few_runs.clone()), "us", None);
     table.row("10,000 Services in the cluster", median(many_runs.clone()), "us", None);
 
-    // Names that list are too rare to be met by chance: they are looked for, timed apart, and weigh as
-    // much as they are likely.
+    // Names for which the policy lists are too rare to occur by chance: they are searched for, timed separately, and
+    // weighted with their probability.
     let rare = many.names_that_list().take(5);
     let listing = rare.map(|name| many.place(&module, &name).map(micros)).collect::<Result<Vec<_>, _>>()?;
     let listing = median(listing);
@@ -86,7 +86,7 @@ impl Cluster {
         }
     }
 
-    /// Names of Services that meet nothing but used addresses until the policy lists.
+    /// Names of Services for which the policy finds only used addresses until it lists.
     fn names_that_list(&self) -> impl Iterator<Item = String> {
         (0_u64..).map(|number| format!("rare-{number}")).filter(|name| {
             let key = format!("{NAMESPACE}/{name}");

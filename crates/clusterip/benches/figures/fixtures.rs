@@ -1,4 +1,4 @@
-//! Clusters and requests to measure on.
+//! Clusters and requests for the measurements.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -92,14 +92,14 @@ pub struct HalfFull {
     pub settings: Value,
     /// The addresses that may be handed out.
     pub usable: Vec<Ipv4Addr>,
-    /// Half of them, in no order that the policy could meet.
+    /// Half of them, in an order that is independent of that of the policy.
     pub used: Vec<Ipv4Addr>,
 }
 
 impl HalfFull {
     pub fn new(services: usize, order: &str) -> Self {
         let network = u32::from(Ipv4Addr::new(10, 96, 0, 0));
-        // The smallest range that has room for them beside the broadcast address; `reserved` takes the rest.
+        // The smallest range that has room for the addresses and the broadcast address; `reserved` covers the rest.
         let size = (2 * services as u32 + 2).next_power_of_two();
         let reserved = size - 1 - 2 * services as u32;
         let usable: Vec<Ipv4Addr> = (reserved..size - 1).map(|offset| Ipv4Addr::from_bits(network + offset)).collect();
@@ -129,7 +129,7 @@ impl HalfFull {
         snapshot
     }
 
-    /// The list of its Services as Kubewarden hands it out to the policy: masked.
+    /// The list of the Services as Kubewarden returns it to the policy: masked.
     pub fn masked_list(&self) -> Vec<u8> {
         let mask = |(number, address): (usize, &Ipv4Addr)| {
             let Value::Object(mut service) = service(number, *address) else { return Value::Null };
@@ -152,7 +152,7 @@ impl HalfFull {
     }
 }
 
-/// A number that has nothing to do with the order of its argument, the same in every run.
+/// A number that is independent of the order of its argument, the same in every run.
 fn scattered(value: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);

@@ -1,12 +1,12 @@
-//! How figures are laid out, and how runs become one number: for all tables of figures.
+//! The layout of all tables of figures, and the median of several runs.
 
-/// The columns of a table that grows line by line: what is measured, the figure, and more about it.
+/// The columns of a table that grows line by line: what is measured, the figure, and details.
 pub struct Layout {
-    /// How wide the first column is.
+    /// The width of the first column.
     pub what: usize,
-    /// How wide the figures are.
+    /// The width of the figures.
     pub figure: usize,
-    /// How wide each of the others is.
+    /// The width of each of the other columns.
     pub others: &'static [usize],
 }
 
@@ -30,7 +30,7 @@ impl Layout {
     }
 }
 
-/// A figure with three digits that count; a whole number as it is.
+/// A figure with three significant digits; a whole number is not rounded.
 pub fn shown(figure: f64, unit: &str) -> String {
     let decimals = match figure.abs() {
         _ if figure.fract() == 0.0 => 0,

@@ -1,4 +1,4 @@
-//! What listing costs in the guest, a Service, beside the same with typed objects of the SDK.
+//! The cost per Service of a list in the guest, compared with the same list in typed objects of the SDK.
 
 use std::collections::HashSet;
 use std::fs;
@@ -21,8 +21,7 @@ const ROUNDS: usize = 25;
 const FEW: usize = 100;
 const MANY: usize = 10_000;
 
-/// Where `cargo build --release --target wasm32-unknown-unknown --target-dir target` of
-/// benches/typed-list puts it.
+/// The output of `cargo build --release --target wasm32-unknown-unknown --target-dir target` in benches/typed-list.
 const TYPED_LIST: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/wasm32-unknown-unknown/release/typed_list.wasm");
 
@@ -37,7 +36,7 @@ pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
     for round in 0..=ROUNDS {
         for policy in &mut policies {
             let [few, many] = [policy.place(&lists[0])?, policy.place(&lists[1])?];
-            // The first round warms up.
+            // The first round is a warm-up.
             if round > 0 {
                 policy.few.push(micros(few));
                 policy.many.push(micros(many));
@@ -69,7 +68,7 @@ struct Policy {
 }
 
 impl Policy {
-    /// Places a Service, and checks that it got the address that it should.
+    /// Places a Service, and checks that it got the expected address.
     fn place(&self, list: &Arc<Prepared>) -> Result<Duration, Box<dyn std::error::Error>> {
         let (request, settings) = (create("web"), (self.settings)(list));
         let calls = Arc::new(Once { list: Arc::clone(list), services: Mutex::new(Some(list.services.clone())) });
@@ -84,7 +83,7 @@ impl Policy {
     }
 }
 
-/// Answers that were written beforehand: what the host does for them is not measured.
+/// Answers that were prepared beforehand, so that the host's work for them is not measured.
 struct Prepared {
     services: Vec<u8>,
     deployments: Vec<u8>,
@@ -92,7 +91,7 @@ struct Prepared {
     settings: Value,
     /// For benches/typed-list.
     range: Value,
-    /// The lowest address that is free.
+    /// The lowest free address.
     lowest: IpAddr,
 }
 
@@ -111,7 +110,7 @@ impl Prepared {
     }
 }
 
-/// The answers to one evaluation: even the copy of the list was made before.
+/// The answers to one evaluation. The list was copied beforehand too.
 struct Once {
     list: Arc<Prepared>,
     services: Mutex<Option<Vec<u8>>>,

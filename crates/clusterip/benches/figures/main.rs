@@ -1,7 +1,8 @@
-//! The figures that the project promises, as they are on this machine: `make bench`.
+//! Measures on this machine the figures that the project promises: `make bench`.
 //!
-//! A table of figures, each with its bound. Nothing here fails: a busy machine is no defect of a change.
-//! What is compared with each other is measured in turns, and medians are shown.
+//! The output is a table of figures, each with its bound. A figure beyond its bound does not fail the run, because a
+//! busy machine is not a defect of a change. Figures that are compared with each other are measured alternately, and
+//! medians are shown.
 
 mod audit;
 mod conflicts;

@@ -8,7 +8,7 @@ use clusterip::policy::module::{EMBEDDED, Module};
 use crate::layout::median;
 use crate::table::{Table, time};
 
-/// The module that is measured: that of the program, or the file that `POLICY` names.
+/// The module that is measured: the embedded one, or the file that the environment variable `POLICY` names.
 pub fn policy() -> io::Result<Cow<'static, [u8]>> {
     match env::var_os("POLICY") {
         Some(file) => fs::read(file).map(Cow::Owned),

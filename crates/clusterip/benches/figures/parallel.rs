@@ -1,4 +1,4 @@
-//! The conflicts of Services that are created together where nobody remembers who got what.
+//! Conflicts between Services that are created together, in a host that does not remember the addresses it gave.
 
 use clusterip_core::address::Order;
 
@@ -7,7 +7,7 @@ use crate::table::Table;
 
 /// How many addresses are picked for a figure.
 const PICKS: u64 = 60_000;
-/// A simulation of what is as even as a draw comes out a little higher or lower, by chance.
+/// How much a simulation may exceed the calculated value of an even draw by chance.
 const CHANCE: f64 = 1.05;
 
 pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
@@ -26,7 +26,7 @@ pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// To two digits: a bound is printed as it is.
+/// Rounds up to two digits, because a bound is printed as it is.
 fn round(bound: f64) -> f64 {
     (bound * 100.0).ceil() / 100.0
 }

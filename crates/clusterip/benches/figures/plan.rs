@@ -1,4 +1,4 @@
-//! `clusterip plan` as a whole process: seconds and peak memory.
+//! Time and peak memory of `clusterip plan`, measured on the whole process.
 
 use std::fmt::Write as _;
 use std::io::Read;
@@ -128,7 +128,7 @@ struct Run {
     megabytes: f64,
 }
 
-/// A folder that is gone afterwards.
+/// A folder that is removed when the value is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -161,16 +161,17 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left in a folder for temporary files does no harm.
+        // Files that remain in the folder for temporary files do no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Waits for a process whose output is piped, and gives back the most megabytes that it had.
+/// Waits for a process whose output is piped, and returns its peak memory in megabytes.
 pub fn wait_for_peak(mut child: Child) -> Result<f64, Box<dyn std::error::Error>> {
     let mut printed = Vec::new();
     let mut out = child.stdout.take().ok_or("no output")?;
-    // At its first byte all is computed, and what does not fit the pipe keeps the process alive.
+    // When the first byte arrives, the computation is complete, and the output that does not fit into the pipe keeps
+    // the process alive.
     out.by_ref().take(1).read_to_end(&mut printed)?;
     let megabytes = peak(child.id()).unwrap_or(f64::NAN);
     out.read_to_end(&mut printed)?;
@@ -178,7 +179,7 @@ pub fn wait_for_peak(mut child: Child) -> Result<f64, Box<dyn std::error::Error>
     if status.success() { Ok(megabytes) } else { Err(status.to_string().into()) }
 }
 
-/// The most memory that a process had so far, where the system tells.
+/// The peak memory of a process so far in megabytes, if the system reports it.
 fn peak(process: u32) -> Option<f64> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -1,18 +1,18 @@
-//! Answers to look-ups that are not read from objects, in the shape that policy-server gives them.
+//! Answers to look-ups that are not read from objects, in the format of policy-server.
 
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-/// The error where there is no object of this name.
+/// The error for an object that does not exist.
 pub fn not_found(api_version: &str, kind: &str, name: &str, namespace: Option<&str>) -> String {
     format!("Cannot find {api_version}/{kind} named '{name}' inside of namespace '{namespace:?}'")
 }
 
-/// The answer to the look-up of one `IPAddress`. Whether it exists is all that is asked.
+/// The answer to the look-up of one `IPAddress`. The policy asks only whether the object exists.
 ///
 /// # Errors
-/// [`not_found`] for an address that is free.
+/// [`not_found`] if the address is free.
 pub fn ip_address(api_version: &str, name: &str, namespace: Option<&str>, is_free: bool) -> Result<Vec<u8>, String> {
     const KIND: &str = "IPAddress";
     if is_free {
@@ -22,7 +22,7 @@ pub fn ip_address(api_version: &str, name: &str, namespace: Option<&str>, is_fre
     serde_json::to_vec(&object).map_err(|error| error.to_string())
 }
 
-/// An address in flight, as an item of the list of Services.
+/// A reserved address as an item of the list of Services.
 pub fn in_flight(address: IpAddr, namespace: &str, name: &str) -> Value {
     json!({"metadata": {"namespace": namespace, "name": name}, "spec": {"clusterIP": address.to_string()}})
 }

@@ -1,7 +1,7 @@
-//! How much is kept of what a tenant can write in any number: labels, required node affinity, ports, and texts.
+//! Bounds what is kept of fields that tenants can fill without limit: labels, required node affinity, ports and texts.
 //!
-//! Each bound is one of the core, which reads no more of a whole object: so a decision is the same with a cached
-//! object and with a whole one.
+//! Each bound is one of the core, which reads no more of a complete object either, so a decision is the same with a
+//! cached and with a complete object.
 
 use clusterip_core::annotations::{TOO_LONG_FOR_ADDRESSES, cut};
 use clusterip_core::external::claim::MOST_EXTERNAL_IPS;
@@ -12,18 +12,18 @@ use serde_json::{Map, Value};
 
 use super::kinds::{Kind, own_name};
 
-/// This many ports of a Service of type `LoadBalancer` are read: of others none is.
+/// How many ports of a Service of type `LoadBalancer` are kept. Ports of other types are not needed.
 pub const MOST_PORTS: usize = 1024;
 
-/// A text of a custom kind with more characters than this is cut. Nothing that has a meaning is as long: the
-/// names of objects have at most 253 characters, the keys of labels 317.
+/// A text of a custom kind with more characters than this is cut. No text with a meaning is that long: names of objects
+/// have at most 253 characters, keys of labels 317.
 const LONGEST: usize = 512;
 
-/// A Pod template with more bytes than this, all fields cut down, is none: a custom kind may have anything in
-/// its place, and a template of the wrong shape refuses no more than the Services of its namespace.
+/// A Pod template that has more bytes than this after all fields are bounded is dropped. A custom kind may have
+/// anything in its place, and a template of the wrong shape denies only the Services of its namespace.
 const LARGEST: usize = 256 * 1024;
 
-/// Cuts the fields of an object of `kind` down.
+/// Applies the bounds to the fields of an object of `kind`.
 pub fn bound(kind: &Kind, fields: &mut Map<String, Value>) {
     match own_name(kind) {
         "Service" => {
@@ -58,14 +58,14 @@ pub fn bound(kind: &Kind, fields: &mut Map<String, Value>) {
     }
 }
 
-/// Keeps the first labels by key, as many as count.
+/// Keeps the first labels in the order of their keys, as many as the core reads.
 pub fn labels(labels: &mut Map<String, Value>) {
     first(labels, MOST_LABELS);
 }
 
 fn service(spec: &mut Map<String, Value>) {
     if let Some(selector) = spec.get_mut("selector").and_then(Value::as_object_mut) {
-        // One more than a Pod can have: then the Service selects none, as before.
+        // One more than a Pod can have: a Service with a longer selector still selects no Pod.
         first(selector, MOST_LABELS + 1);
     }
     if let Some(addresses) = spec.get_mut("externalIPs").and_then(Value::as_array_mut) {
@@ -91,12 +91,12 @@ fn pod_spec(spec: &mut Value) {
     }
     let path = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
     for term in spec.pointer_mut(path).and_then(Value::as_array_mut).into_iter().flatten() {
-        // Of fields it is read whether there are any.
+        // It only matters whether there are any fields.
         if let Some(fields) = term.get_mut("matchFields").and_then(Value::as_array_mut) {
             fields.truncate(1);
         }
         let Some(expressions) = term.get_mut("matchExpressions").and_then(Value::as_array_mut) else { continue };
-        // And of other operators than `In` whether there is one.
+        // Of the operators other than `In`, it only matters whether there is one.
         let mut others = 0;
         expressions.retain_mut(|expression| {
             if expression.get("operator").is_some_and(|operator| operator == "In") {
@@ -116,7 +116,7 @@ fn first(map: &mut Map<String, Value>, most: usize) {
     }
 }
 
-/// Cuts the texts in a value. The API server checks those of its own kinds.
+/// Shortens the texts in a value. The API server already checks those of its own kinds.
 fn shorten(value: &mut Value) {
     match value {
         Value::String(text) if text.len() > LONGEST => *text = cut(text, LONGEST).into_owned(),
@@ -129,7 +129,7 @@ fn shorten(value: &mut Value) {
     }
 }
 
-/// About as many bytes as a value takes.
+/// The approximate size of a value in bytes.
 fn size(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len(),

@@ -1,7 +1,7 @@
-//! A claim of an address, as the Lease that it is kept in.
+//! The Lease in which a claim of an address is stored.
 //!
-//! The name says the address, so creating it is a lock. A Lease in the server's own namespace needs no
-//! right outside of it, and `kubectl get leases` shows what is in flight.
+//! The name contains the address, so creating the Lease is a lock. A Lease in the server's own namespace needs no
+//! permission outside of it, and `kubectl get leases` shows the addresses in flight.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,17 +14,16 @@ use kube::api::ObjectMeta;
 
 use super::ledger::Owner;
 
-/// The label that tells what a Lease of this program is for.
+/// The label that says what a Lease of this program is for.
 pub const LABEL: &str = "clusterip-policy/lease";
-/// Its value for claims.
+/// The value of the label for claims.
 pub const CLAIM: &str = "claim";
-/// The annotation with the address, as Kubernetes writes it.
+/// The annotation with the address, in the canonical text form.
 pub const ADDRESS_ANNOTATION: &str = "clusterip-policy/address";
-/// The annotation with namespace and name of the Service; the name is empty where it is yet to be
-/// generated.
+/// The annotation with namespace and name of the Service. The name is empty if it is not generated yet.
 pub const SERVICE_ANNOTATION: &str = "clusterip-policy/service";
 
-/// The name of the Lease of an address: `ip-` and the address in full, with dashes.
+/// The name of the Lease of an address: `ip-` and the unabbreviated address, with dashes.
 pub fn name(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => format!("ip-{}", address.to_string().replace('.', "-")),
@@ -35,23 +34,23 @@ pub fn name(address: IpAddr) -> String {
     }
 }
 
-/// A claim.
+/// A claim of an address by one replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// The address.
+    /// The claimed address.
     pub address: IpAddr,
-    /// For whom.
+    /// The Service that the address is for.
     pub owner: Owner,
-    /// The replica that claims it.
+    /// The identity of the replica that claims the address.
     pub holder: String,
-    /// After how long without a change it counts for nothing.
+    /// How long the claim is valid without a change.
     pub duration: Duration,
 }
 
 impl Claim {
-    /// The Lease of this claim, made at this time. The time is for people: nobody's clock is trusted.
+    /// The Lease of this claim, made at this time. The time is informative: no replica trusts the clock of another.
     pub fn lease(&self, namespace: &str, at: Timestamp) -> Lease {
-        // As the API server gives it back.
+        // Truncated to microseconds, as the API server returns it.
         let at = Timestamp::from_microsecond(at.as_microsecond()).unwrap_or(at);
         let (service_namespace, service) = self.owner.id();
         let annotations = [
@@ -76,7 +75,7 @@ impl Claim {
         }
     }
 
-    /// The claim of a Lease; nothing where it is none, or none that this program can have written.
+    /// The claim of a Lease; `None` if the Lease is not a claim that this program can have written.
     pub fn of(lease: &Lease) -> Option<Self> {
         let annotations = lease.metadata.annotations.as_ref()?;
         let address = annotations.get(ADDRESS_ANNOTATION)?.parse().ok()?;
@@ -101,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_whole_addresses() {
+    fn lease_name_contains_the_unabbreviated_address() {
         let rows = [
             ("172.21.0.5", "ip-172-21-0-5"),
             ("fd00::1", "ip-fd00-0000-0000-0000-0000-0000-0000-0001"),
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_read_as_it_was_written() {
+    fn claim_survives_writing_and_reading() {
         for (address, service) in [("172.21.0.5", "web"), ("fd00::1", "web"), ("172.21.0.6", "")] {
             let claim = Claim {
                 address: address.parse().unwrap(),
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_claim_is_passed_over() {
+    fn lease_that_is_not_a_claim_is_ignored() {
         let claim = Claim {
             address: IpAddr::from([172, 21, 0, 5]),
             owner: Owner::new("shop", "web", ""),

@@ -1,15 +1,16 @@
-//! Claims: with several replicas, an address in flight is locked in the cluster, too.
+//! Claims: with several replicas, an address in flight is also locked in the cluster.
 //!
-//! The ledger knows what this process has in flight. What others have is told by their claims, a Lease
-//! for each address ([`Claim`]): creating it is the lock, and the only call on the way of a request.
+//! The ledger knows the addresses that this process has in flight. Those of other replicas are known from their claims,
+//! one Lease for each address ([`Claim`]). Creating the Lease is the lock, and it is the only API call while a request
+//! waits.
 //!
 //! # Promises
-//! - Of two replicas that want one address at the same time, one gets it, whatever either has seen.
-//! - Nobody's clock is trusted: a claim counts as abandoned only when this process has seen it unchanged
-//!   for its whole duration, on a clock that never jumps. It is taken over with its `resourceVersion`, and
-//!   removed with UID and `resourceVersion`: whoever sees an old version changes nothing.
-//! - A claim outlives what it was made for by [`GRACE`]: a replica that has not seen the Service yet still
-//!   meets the claim.
+//! - If two replicas want one address at the same time, exactly one gets it, whatever each of them has seen before.
+//! - Clocks of other machines are not trusted: a claim counts as abandoned only after this process has seen it
+//!   unchanged for its whole duration, measured on a monotonic clock. It is taken over with its `resourceVersion`, and
+//!   removed with UID and `resourceVersion`, so a replica with an old version changes nothing.
+//! - A claim lasts [`GRACE`] longer than the reservation it was made for: a replica that has not seen the Service yet
+//!   still finds the claim.
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -35,30 +36,29 @@ use super::failure::words;
 use super::ledger::{HELD_FOR, Ledger, Owner};
 use crate::metrics::{ClaimResult, Metrics};
 
-/// How long a claim lasts: longer than the ledger holds what it was made for, which counts from the end
-/// of the evaluation.
+/// How long a claim lasts: longer than the reservation of the ledger, which counts from the end of the evaluation.
 const DURATION: Duration = Duration::from_secs(HELD_FOR.as_secs() + 5);
-/// How long a claim stays after its Service was seen here. A replica whose watch lags by more must not
-/// give the address away: it is one whose watch has failed.
+/// How long a claim stays after its Service was seen by this replica. A replica whose watch lags by more must not give
+/// the address away; its watch has failed.
 pub const GRACE: Duration = Duration::from_secs(10);
-/// How long the API server may take for a claim. The policy is given two seconds in all.
+/// The time limit for a claim at the API server. The policy has two seconds in total.
 const PATIENCE: Duration = Duration::from_millis(1200);
-/// How long it may take to tell what became of one that it did not answer in time.
+/// The time limit for reading a claim back if the API server did not answer in time.
 const LAST_PATIENCE: Duration = Duration::from_millis(500);
-/// How often it is looked for claims that have ended.
+/// How often claims that have ended are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// Which process knows what is in flight.
+/// Which processes know the addresses in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kept {
-    /// This one alone: there is one replica
+    /// Only this process, for a single replica
     #[default]
     Memory,
     /// All replicas: each address in flight is a Lease
     Lease,
 }
 
-/// A claim that could neither be made nor be refused.
+/// It is unknown whether the address is claimed, because the API server gave no usable answer.
 #[derive(Debug, Error)]
 #[error("{address} can't be claimed: lease {namespace}/{} can't be {what}: {reason}", name(*.address))]
 pub struct ClaimError {
@@ -68,7 +68,7 @@ pub struct ClaimError {
     reason: String,
 }
 
-/// Claims addresses. Cheap to clone: all clones keep the same claims.
+/// Claims addresses. Clones share the same claims.
 #[derive(Clone)]
 pub struct Claims(Arc<Inner>);
 
@@ -82,7 +82,7 @@ struct Inner {
     known: Mutex<Known>,
 }
 
-/// What is known of claims.
+/// The claims that are known.
 #[derive(Default)]
 struct Known {
     mine: HashMap<IpAddr, Mine>,
@@ -104,7 +104,7 @@ impl Version {
 
 struct Mine {
     version: Version,
-    /// Since when the ledger does not hold the address any more.
+    /// When the ledger stopped holding the address.
     idle: Option<Instant>,
 }
 
@@ -112,20 +112,20 @@ struct Other {
     version: Version,
     owner: Owner,
     duration: Duration,
-    /// Since when it has been seen as it is.
+    /// When the claim was first seen in this version.
     since: Instant,
 }
 
 impl Other {
-    /// Whether it may be about to be used.
+    /// Whether the address may still be about to be used.
     fn lives(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.since) < self.duration
     }
 }
 
 impl Claims {
-    /// Claims in `namespace`, for the replica `me`. What others claim is noted in `ledger`, as long as
-    /// [`Self::run`] runs. Requests are sent by the `runtime` that this is called on.
+    /// Claims in `namespace`, for the replica `me`. The claims of other replicas are recorded in `ledger` as long as
+    /// [`Self::run`] runs. Requests are sent on the runtime that this function is called on.
     pub fn new(client: Client, namespace: &str, me: &str, ledger: Ledger, metrics: Arc<Metrics>) -> Self {
         Self(Arc::new(Inner {
             leases: Api::namespaced(client, namespace),
@@ -138,17 +138,18 @@ impl Claims {
         }))
     }
 
-    /// Claims an address that the ledger holds for `owner`; no if another replica was faster. It blocks
-    /// for as long as the API server takes, at most two seconds.
+    /// Claims an address that the ledger holds for `owner`. Returns false if another replica was faster. Blocks until
+    /// the API server has answered, for at most two seconds.
     ///
     /// # Errors
-    /// [`ClaimError`] where the API server does not say whether it is claimed: then it is not.
+    /// [`ClaimError`] if the API server does not say whether the address is claimed; the address then counts as not
+    /// claimed.
     pub fn claim(&self, address: IpAddr, owner: &Owner) -> Result<bool, ClaimError> {
-        // An evaluation may run on a thread of the runtime, too.
+        // An evaluation may also run on a thread of the runtime.
         block_in_place(|| self.0.runtime.block_on(self.0.claim(address, owner)))
     }
 
-    /// What the ledger knew of another's claim gave way to a hold that has ended: it knows it again.
+    /// Records the claim of another replica in the ledger again, after a reservation that had replaced it has ended.
     pub fn note_again(&self, address: IpAddr) {
         if let Some(other) = self.0.known().others.get(&address)
             && let lasts = other.duration.saturating_sub(other.since.elapsed())
@@ -158,8 +159,8 @@ impl Claims {
         }
     }
 
-    /// Whether any replica claims an address for the Service of this namespace and name. It blocks as
-    /// [`Self::claim`] does: the claim may be so young that only the API server knows of it.
+    /// Whether any replica has claimed an address for the Service with this namespace and name. Blocks as
+    /// [`Self::claim`] does: the claim may be so recent that only the API server knows it.
     pub fn is_claimed_for(&self, address: IpAddr, namespace: &str, service: &str) -> bool {
         let asked = async { timeout(PATIENCE, self.0.leases.get_opt(&name(address))).await };
         let failed = match block_in_place(|| self.0.runtime.block_on(asked)) {
@@ -170,12 +171,12 @@ impl Claims {
             Ok(Err(error)) => words(&error),
             Err(_) => format!("no answer within {PATIENCE:?}"),
         };
-        // Then it is an address that somebody chose: kept in the pool of the Service, too.
-        tracing::warn!(%address, error = failed, "whose address it is can't be looked up");
+        // The address then counts as chosen by the author; it is also checked against the pool of the Service.
+        tracing::warn!(%address, error = failed, "looking up the owner of the address failed");
         false
     }
 
-    /// Gives up claims of addresses that nobody was told of.
+    /// Gives up the claims of addresses that were not handed out.
     pub fn release(&self, addresses: &[IpAddr]) {
         let mut known = self.0.known();
         for address in addresses {
@@ -185,8 +186,8 @@ impl Claims {
         }
     }
 
-    /// Follows the claims of all replicas, and removes those that have ended: its own, and where it
-    /// `leads` those that were left behind.
+    /// Watches the claims of all replicas until `stop`, and removes those that have ended: this replica's own, and
+    /// while it `leads` also those that were left behind.
     pub async fn run(self, leads: impl Fn() -> bool, stop: impl Future<Output = ()>) {
         let config = watcher::Config::default().labels(&format!("{LABEL}={CLAIM}"));
         let mut events = pin!(watcher(self.0.leases.clone(), config).default_backoff());
@@ -199,8 +200,8 @@ impl Claims {
                 () = &mut stop => return,
                 _ = sweep.tick() => self.0.sweep(leads()),
                 event = events.next() => match event {
-                    Some(Ok(event)) => self.0.see(event, &mut listed),
-                    Some(Err(error)) => tracing::warn!(%error, "watching the claims failed, and is tried again"),
+                    Some(Ok(event)) => self.0.handle(event, &mut listed),
+                    Some(Err(error)) => tracing::warn!(%error, "watching the claims failed, trying again"),
                     None => return,
                 },
             }
@@ -210,7 +211,7 @@ impl Claims {
 
 impl Inner {
     fn known(&self) -> MutexGuard<'_, Known> {
-        // Every change is a single step: whoever panics leaves nothing half done.
+        // Every change is a single step, so a panic leaves nothing half done.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -227,7 +228,7 @@ impl Inner {
     async fn attempt(&self, address: IpAddr, owner: &Owner) -> Result<Option<ClaimResult>, ClaimError> {
         let claim = Claim { address, owner: owner.clone(), holder: self.me.clone(), duration: DURATION };
         let mut lease = claim.lease(&self.namespace, Timestamp::now());
-        // One of our own that is on its way out, or one that was left behind, is taken over.
+        // A claim of this replica that is about to be removed, or a claim that was left behind, is taken over.
         let before = {
             let mut known = self.known();
             match (known.mine.remove(&address), known.others.get(&address)) {
@@ -255,15 +256,15 @@ impl Inner {
         };
         let reason = match timeout(PATIENCE, sent).await {
             Ok(Ok(lease)) => return Ok(Some(self.claimed(address, &lease, result))),
-            // It exists, or has changed, or has gone: another was faster.
+            // The Lease exists, has changed, or is gone: another replica was faster.
             Ok(Err(KubeError::Api(status))) if matches!(status.code, 404 | 409) => return Ok(None),
             Ok(Err(error)) => words(&error),
             Err(_) => format!("no answer within {PATIENCE:?}"),
         };
-        // It may have been carried out all the same.
+        // The API server may have carried out the request all the same.
         let failed = |what, reason| {
             if let Some(version) = was_mine {
-                // What was there is still ours to remove.
+                // The previous claim still belongs to this replica, which must remove it.
                 self.known().mine.entry(address).or_insert(Mine { version, idle: None });
             }
             ClaimError { address, namespace: self.namespace.clone(), what, reason }
@@ -271,7 +272,7 @@ impl Inner {
         match timeout(LAST_PATIENCE, self.leases.get_opt(&name)).await {
             Ok(Ok(Some(lease))) if lease.spec == wanted => Ok(Some(self.claimed(address, &lease, result))),
             Ok(Ok(Some(lease))) => {
-                self.there(&lease);
+                self.note_claim(&lease);
                 Ok(None)
             }
             Ok(Ok(None)) => Err(failed("written", reason)),
@@ -287,8 +288,7 @@ impl Inner {
         result
     }
 
-    /// Removes a claim of this version. Where the API server does not do so, and it is `mine`, the next
-    /// sweep tries again.
+    /// Removes a claim of this version. If that fails and the claim is `mine`, the next sweep tries again.
     async fn remove(self: Arc<Self>, address: IpAddr, version: Version, mine: bool) {
         let params = DeleteParams {
             preconditions: Some(Preconditions {
@@ -299,10 +299,10 @@ impl Inner {
         };
         match self.leases.delete(&name(address), &params).await {
             Ok(_) => {}
-            // Another has it now, or it is gone.
+            // Another replica has the claim now, or it is gone.
             Err(KubeError::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(error) => {
-                tracing::debug!(%address, error = words(&error), "the claim can't be removed, and is tried again");
+                tracing::debug!(%address, error = words(&error), "removing the claim failed, trying again");
                 if mine {
                     self.known().mine.entry(address).or_insert(Mine { version, idle: Some(Instant::now()) });
                 }
@@ -332,18 +332,18 @@ impl Inner {
         for (address, other) in &mut known.others {
             if now.saturating_duration_since(other.since) >= other.duration + GRACE {
                 self.runtime.spawn(Arc::clone(self).remove(*address, other.version.clone(), false));
-                // Tried again after as long, if it is still there.
+                // If the claim is still there, it is tried again after the grace period.
                 other.since = now.checked_sub(other.duration).unwrap_or(now);
             }
         }
     }
 
-    fn see(&self, event: Event<Lease>, listed: &mut HashSet<IpAddr>) {
+    fn handle(&self, event: Event<Lease>, listed: &mut HashSet<IpAddr>) {
         match event {
             Event::Init => listed.clear(),
             Event::InitApply(lease) => {
                 listed.extend(Claim::of(&lease).map(|claim| claim.address));
-                self.there(&lease);
+                self.note_claim(&lease);
             }
             Event::InitDone => {
                 let mut known = self.known();
@@ -355,17 +355,17 @@ impl Inner {
                     self.ledger.drop_claimed(address);
                 }
             }
-            Event::Apply(lease) => self.there(&lease),
-            Event::Delete(lease) => self.gone(&lease),
+            Event::Apply(lease) => self.note_claim(&lease),
+            Event::Delete(lease) => self.forget_claim(&lease),
         }
     }
 
-    fn there(&self, lease: &Lease) {
+    fn note_claim(&self, lease: &Lease) {
         let Some(claim) = Claim::of(lease) else { return };
         let (address, version) = (claim.address, Version::of(lease));
         let mut known = self.known();
         if claim.holder == self.me {
-            // Perhaps of a request that was given up, and carried out all the same.
+            // The claim may come from a request that timed out here but was carried out all the same.
             let mine = known.mine.entry(address).or_insert(Mine { version: version.clone(), idle: None });
             mine.version = version;
             known.others.remove(&address);
@@ -380,7 +380,7 @@ impl Inner {
         known.others.insert(address, Other { version, owner, duration, since: Instant::now() });
     }
 
-    fn gone(&self, lease: &Lease) {
+    fn forget_claim(&self, lease: &Lease) {
         let Some(claim) = Claim::of(lease) else { return };
         let uid = Version::of(lease).uid;
         let mut known = self.known();

@@ -1,8 +1,8 @@
-//! Requests that failed, in words.
+//! Texts for requests that failed.
 
 use std::error::Error;
 
-/// What the API server says, or why it can't be asked, in one line and without the names of types.
+/// The message of the API server, or the reason why it can't be reached, in one line and without the names of types.
 pub fn words(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
@@ -11,7 +11,7 @@ pub fn words(error: &kube::Error) -> String {
     }
 }
 
-/// An error, and what it comes from, where that says more.
+/// The text of an error, followed by the texts of its sources that add something.
 pub fn chain(error: &dyn Error) -> String {
     let mut words = error.to_string();
     let mut source = error.source();
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_in_words() {
+    fn failure_texts_name_the_cause() {
         let rows = [
             (
                 "the API server's own",

@@ -1,5 +1,5 @@
-//! The fields of each watched kind that somebody reads: the policy, the controller, or the rule that says whose an
-//! address is.
+//! The fields of each watched kind that are used by the policy, by the controller, or by the rule that tells who
+//! manages an address.
 
 use std::sync::LazyLock;
 
@@ -11,10 +11,10 @@ use clusterip_core::annotations::{
 use super::kinds::{Kind, own_name};
 use super::masked::Mask;
 
-/// The annotations of Services that are read, beside those of other controllers.
+/// The annotations of Services that are used, in addition to those of other controllers.
 pub const SERVICE_ANNOTATIONS: [&str; 6] =
     [ASKED_ANNOTATION, MOVE_ANNOTATION, MOVING_ANNOTATION, OS_ANNOTATION, POOL_ANNOTATION, RECORD_ANNOTATION];
-/// The annotations of Namespaces that are read.
+/// The annotations of Namespaces that are used.
 pub const NAMESPACE_ANNOTATIONS: [&str; 2] = [NODE_SELECTOR_ANNOTATION, OS_ANNOTATION];
 
 const SERVICE: [&str; 13] = [
@@ -46,10 +46,10 @@ const POD_SPEC: [&str; 8] = [
     "os.name",
     "runtimeClassName",
 ];
-/// A field that no object has: nothing but `metadata` is read.
+/// A field that no object has, for kinds of which only `metadata` is used.
 const NONE: [&str; 1] = ["-"];
 
-/// The fields of a kind, as paths with dots, beside `metadata`.
+/// The fields of a kind in addition to `metadata`, as paths with dots.
 pub fn of_kind(kind: &Kind) -> Vec<String> {
     let fields: &[&str] = match own_name(kind) {
         "Service" => &SERVICE,
@@ -77,7 +77,7 @@ fn of_template(template: &str) -> Vec<String> {
     fields
 }
 
-/// The fields of all kinds: what may be left out while an object is read whose kind is not known yet.
+/// The fields of all kinds: all others can be skipped while an object is read whose kind is not known yet.
 pub static OF_ALL_KINDS: LazyLock<Mask> = LazyLock::new(|| {
     let flat = [&SERVICE[..], &SERVICE_CIDR, &RUNTIME_CLASS, &ENDPOINT_SLICE, &NODE];
     let flat = flat.into_iter().flatten().map(|field| (*field).to_owned());
@@ -85,7 +85,7 @@ pub static OF_ALL_KINDS: LazyLock<Mask> = LazyLock::new(|| {
     Mask::new(&flat.chain(pods.into_iter().flatten()).collect())
 });
 
-/// Whether an annotation of this key is read, of any kind.
+/// Whether an annotation with this key is used, for any kind.
 pub fn reads_annotation(key: &str) -> bool {
     SERVICE_ANNOTATIONS.contains(&key) || NAMESPACE_ANNOTATIONS.contains(&key) || FOREIGN_ANNOTATIONS.contains(&key)
 }

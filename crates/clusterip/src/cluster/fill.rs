@@ -1,5 +1,5 @@
-//! Filling addresses and blocks into manifests: the text stays as it is, comments and all, but for them. External
-//! addresses are filled in as the annotation that records them.
+//! Writes addresses and blocks into manifests. The rest of the text stays as it is, including comments. External
+//! addresses are written as the annotation that records them.
 
 use std::fmt::Display;
 
@@ -8,49 +8,50 @@ use serde_json::Value;
 
 use super::yaml::{Data, Key, Node};
 
-/// What is filled in.
+/// The fields that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fields {
-    /// The addresses of a Service: `clusterIP`, and of several `clusterIPs`.
+    /// The addresses of a Service: `clusterIP`, and with several addresses also `clusterIPs`.
     ClusterIps,
-    /// The blocks of a Node: `podCIDR` and `podCIDRs`, the one never without the other.
+    /// The blocks of a Node: always both `podCIDR` and `podCIDRs`.
     PodCidrs,
 }
 
-/// Where the addresses of a Service, or the blocks of a Node, go in its text.
+/// The place in the text for the addresses of a Service or the blocks of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// What goes there.
+    /// The fields that are written there.
     pub fields: Fields,
     place: Option<Spot>,
     record: Option<Annotations>,
 }
 
-/// Where the record of the external addresses of a Service goes.
+/// The place for the record of the external addresses of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Annotations {
-    /// Among its annotations: in the place of what is recorded already, or before this character.
+    /// In the existing annotations: instead of the existing record, or before the character `at`.
     Among { at: usize, layout: Layout, record: Option<Place> },
-    /// Its annotations are written out as nothing.
+    /// The annotations are an explicit null.
     Null(Place),
-    /// It has none: they go before this character of its `metadata`.
+    /// There are no annotations: they are inserted before the character `at` of `metadata`.
     Missing { at: usize, layout: Layout },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spot {
-    /// In its `spec`.
+    /// In the existing `spec`.
     Spec(Spec),
-    /// It has no `spec`: one goes before this character. A Service always has one, a Node need not.
+    /// There is no `spec`: it is inserted before the character `at`. A Service always has a `spec`, a Node may have
+    /// none.
     NoSpec { at: usize, layout: Layout },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Spec {
-    /// Before this character there is room for fields.
+    /// Fields are inserted before this character.
     at: usize,
     layout: Layout,
-    /// Where the fields stand that are there already, empty.
+    /// The places of fields that exist already but are empty.
     first: Option<Place>,
     all: Option<Place>,
 }
@@ -58,17 +59,17 @@ struct Spec {
 /// How the fields of a mapping are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
-    /// Line by line, indented by so many spaces.
+    /// One field per line, indented by this many spaces.
     Block { indent: usize },
-    /// In braces, on the line of the first.
+    /// In braces, on one line.
     Flow,
-    /// In braces, line by line.
+    /// In braces, one field per line.
     FlowLines { indent: usize },
-    /// In braces, and there are none.
+    /// Empty braces.
     Empty,
 }
 
-/// From the end of a key to the end of its value.
+/// The range from the end of a key to the end of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     key_end: usize,
@@ -76,7 +77,7 @@ struct Place {
     value_end: usize,
 }
 
-/// A piece of text in place of another, by characters.
+/// A replacement of a range of the text, counted in characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
     start: usize,
@@ -85,7 +86,7 @@ pub struct Edit {
 }
 
 impl Fields {
-    /// The field of the first value alone, and that of all.
+    /// The name of the field for the first value, and of the field for all values.
     pub fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::ClusterIps => ("clusterIP", "clusterIPs"),
@@ -93,15 +94,15 @@ impl Fields {
         }
     }
 
-    /// Whether the list is written out for so many values. Of one address the API server makes the list
-    /// itself; of blocks it refuses the one field without the other.
+    /// Whether the list field is written for this many values. The API server completes the list of a single address
+    /// itself; it refuses `podCIDR` without `podCIDRs` and the reverse.
     pub fn lists(self, values: usize) -> bool {
         values > 1 || self == Self::PodCidrs
     }
 }
 
 impl Slot {
-    /// The slot of the object that stands at `object`.
+    /// The slot of the object at `object`.
     pub fn of(object: &Node, fields: Fields) -> Self {
         let spec = object.field("spec");
         let own = spec.filter(|(key, spec)| !key.merged && !spec.aliased && !object.aliased);
@@ -117,7 +118,7 @@ impl Slot {
         Self { fields, place, record }
     }
 
-    /// The edits that record external addresses; nothing where the text has no place for them.
+    /// The edits that record external addresses; `None` if the text has no place for them.
     pub fn record_edits(&self, record: &str, line_end: &str) -> Option<Vec<Edit>> {
         let braces = || format!("{{\"{RECORD_ANNOTATION}\": {}}}", quoted(record));
         Some(vec![match self.record? {
@@ -141,7 +142,7 @@ impl Slot {
         }])
     }
 
-    /// The edits that set the addresses or blocks; nothing where the text has no place for them.
+    /// The edits that set the addresses or blocks; `None` if the text has no place for them.
     pub fn edits<T: Display>(&self, values: &[T], line_end: &str) -> Option<Vec<Edit>> {
         let values: Vec<String> = values.iter().map(ToString::to_string).collect();
         let first = values.first()?;
@@ -165,7 +166,7 @@ impl Slot {
         if self.fields.lists(values.len()) {
             set(all_name, list(), spec.all);
         } else if let Some(place) = spec.all {
-            // With one address the API server fills `clusterIPs` in.
+            // The API server completes `clusterIPs` for a single address.
             edits.push(place.set("[]"));
         }
         if !added.is_empty() {
@@ -184,7 +185,7 @@ impl Spec {
 }
 
 impl Annotations {
-    /// Those of the object that stands at `object`.
+    /// The place in the object at `object`.
     fn of(object: &Node) -> Option<Self> {
         let own = |field: &(&Key, &Node)| !field.0.merged && !field.1.aliased;
         let (_, metadata) = object.field("metadata").filter(|field| own(field) && !object.aliased)?;
@@ -202,19 +203,19 @@ impl Annotations {
     }
 }
 
-/// Before which character of a mapping there is room for fields, and how they are written there.
+/// The character of a mapping before which fields are inserted, and how they are written there.
 fn room(mapping: &Node) -> Option<(usize, Layout)> {
     let Data::Mapping(fields) = &mapping.data else { return None };
     match fields.iter().find(|(key, _)| !key.merged) {
         Some((key, _)) => Some((key.start, Layout::of(mapping, key))),
-        // Before the brace that closes.
+        // Before the closing brace.
         None if fields.is_empty() => Some((mapping.end - 1, Layout::Empty)),
         None => None,
     }
 }
 
 impl Layout {
-    /// How the fields of a mapping are written, of which this is one.
+    /// How the fields of a mapping are written, given one of its keys.
     fn of(mapping: &Node, key: &Key) -> Self {
         match mapping.flow {
             false => Self::Block { indent: key.column },
@@ -227,17 +228,17 @@ impl Layout {
         matches!(self, Self::Block { .. })
     }
 
-    /// Braces may be JSON, which wants quotes.
+    /// Text in braces may be JSON, which needs quotes.
     fn key(self, key: &str) -> String {
         if self.is_block() { key.to_owned() } else { quoted(key) }
     }
 
     fn value(self, value: &str) -> String {
-        // A colon has a meaning of its own in YAML.
+        // A colon has a meaning in YAML, so a value with one is quoted.
         if self.is_block() && !value.contains(':') { value.to_owned() } else { quoted(value) }
     }
 
-    /// Fields that come before others.
+    /// The text of fields that are inserted before others.
     fn join(self, fields: &[String], line_end: &str) -> String {
         let behind = match self {
             Self::Block { indent } => format!("{line_end}{}", " ".repeat(indent)),
@@ -250,11 +251,11 @@ impl Layout {
 }
 
 impl Place {
-    /// Where a field of a mapping stands.
+    /// The place of a field of a mapping.
     fn of(mapping: &Node, name: &str) -> Option<Self> {
         let (key, value) = mapping.field(name).filter(|(key, _)| !key.merged)?;
-        // Where a quoted text ends, the parser does not tell to the character. What is longer than its text is
-        // taken for quoted; another way to write it is found out when all is read again.
+        // The parser does not report exactly where a quoted text ends. A range that is longer than its text is assumed
+        // to be quoted; any other notation is noticed when the whole text is read again.
         let value_end = match &value.data {
             Data::Scalar(Value::String(text)) => match text.chars().count() {
                 plain if value.end == value.start + plain => value.end,
@@ -266,7 +267,7 @@ impl Place {
     }
 
     fn set(self, value: &str) -> Edit {
-        // A value that is not written out has no place of its own: it goes behind the colon.
+        // A value that is missing from the text has no place of its own: it is inserted after the colon.
         if self.value == self.value_end {
             let colon = self.value.max(self.key_end);
             return Edit { start: colon + 1, end: colon + 1, text: format!(" {value}") };
@@ -279,7 +280,7 @@ fn quoted(text: &str) -> String {
     format!("\"{text}\"")
 }
 
-/// Applies edits to a text. They do not overlap.
+/// Applies edits to a text. The edits must not overlap.
 pub fn apply(text: &str, mut edits: Vec<Edit>) -> String {
     edits.sort_by_key(|edit| (edit.start, edit.end));
     let mut filled = String::with_capacity(text.len() + edits.len() * 32);

@@ -1,4 +1,4 @@
-//! Large lists in JSON, item by item. The YAML parser keeps all of a text in braces until its end.
+//! Large JSON lists, read item by item. The YAML parser would keep a text in braces completely until its end.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::object;
 
-/// Calls `visit` with each object of a list as `kubectl get -o json` prints it, in its order. Whether the
-/// text was one: all else, mistakes among it, is left to somebody who can say where they are; what was
-/// visited before does not count then.
+/// Calls `visit` with each object of a list as `kubectl get -o json` prints it, in its order. Returns whether the text
+/// is such a list. If it returns false, for an invalid text too, the objects that were visited don't count; the YAML
+/// parser reads the text again and reports where a mistake is.
 pub fn visit(text: &str, namespace: &str, visit: &mut dyn FnMut(Value)) -> bool {
     if !text.trim_start().starts_with('{') {
         return false;
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_a_list_and_what_is_left_to_others() {
+    fn only_a_complete_json_list_is_accepted() {
         let web = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}"#;
         let whole = r#"default/web"#;
         let rows: [(&str, String, Option<&str>); 9] = [

@@ -1,5 +1,5 @@
-//! What is kept of a watched object: the fields that the policy reads, the controller, or the rule that
-//! says whose an address is.
+//! Reduces a watched object to the fields that are used by the policy, by the controller, or by the rule that tells who
+//! manages an address.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use super::watched::Watched;
 use super::{bounds, fields};
 use crate::controller::ownership::of_address;
 
-/// Keeps of each object of a kind the fields that somebody reads.
+/// Reduces each object of a kind to the fields that are used.
 pub struct Keeper {
     kind: Kind,
     mask: Mask,
 }
 
 impl Keeper {
-    /// Keeps objects of `kind`.
+    /// A keeper for objects of `kind`.
     pub fn new(kind: &Kind) -> Self {
         Self { kind: kind.clone(), mask: Mask::new(&fields::of_kind(kind).into_iter().collect()) }
     }
@@ -30,7 +30,7 @@ impl Keeper {
         &self.kind
     }
 
-    /// What is kept of an object. Nothing where it has no name.
+    /// The reduced object; `None` if the object has no name.
     pub fn keep(&self, object: Watched) -> Option<Value> {
         let metadata = kept_metadata(&self.kind, &object)?;
         let mut fields = object.data;
@@ -81,17 +81,17 @@ fn kept_labels(kind: &Kind, labels: Option<&BTreeMap<String, String>>) -> Map<St
     let mut labels: Map<String, Value> = match own_name(kind) {
         "Service" | "Namespace" | "Node" | "Pod" => strings.collect(),
         "EndpointSlice" => strings.filter(|(key, _)| key == SERVICE_NAME_LABEL).collect(),
-        // Of workloads the labels of their Pods matter, not their own.
+        // For workloads, the labels of their Pods matter, not their own.
         _ => Map::new(),
     };
-    // Administrators label Namespaces and Nodes.
+    // The labels of Namespaces and Nodes are not bounded: administrators set them.
     if matches!(own_name(kind), "Service" | "Pod") {
         bounds::labels(&mut labels);
     }
     labels
 }
 
-/// The annotations that a parser of the core reads, each no longer than that parser reads it.
+/// The annotations that the core parses, each no longer than its parser reads.
 fn kept_annotations(kind: &Kind, annotations: Option<&BTreeMap<String, String>>) -> Map<String, Value> {
     let is_read = |key: &str| match own_name(kind) {
         "Service" => fields::SERVICE_ANNOTATIONS.contains(&key) || FOREIGN_ANNOTATIONS.contains(&key),
@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    /// Everything that is kept of some kind, and more.
+    /// An object with everything that is kept for some kind, and more.
     fn object() -> Value {
         let expression = |operator: &str| json!({"key": "a", "operator": operator, "values": ["b"]});
         let term = json!({
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_by_kind() {
+    fn kept_fields_by_kind() {
         let bare = json!({"name": "web", "namespace": "shop"});
         let mut labelled = bare.clone();
         labelled["labels"] = json!({"app": "web", "kubernetes.io/service-name": "web"});
@@ -267,14 +267,14 @@ mod tests {
         Keeper::new(&(api_version.to_owned(), kind.to_owned())).keep(watched).unwrap()
     }
 
-    /// Numbered texts of about a kilobyte each, together a megabyte.
+    /// A thousand numbered texts of about a kilobyte each, a megabyte together.
     fn a_thousand<T>(item: impl Fn(usize, String) -> T) -> Vec<T> {
         (0..1000).map(|number| item(number, format!("{number:01000}"))).collect()
     }
 
-    /// A tenant can write objects of a megabyte, any number of them.
+    /// A tenant can write any number of objects of a megabyte.
     #[test]
-    fn an_object_of_a_megabyte_takes_little() {
+    fn object_of_a_megabyte_is_kept_in_a_few_kilobytes() {
         let names = |prefix: &str| -> Value {
             a_thousand(|number, text| (format!("{prefix}{number}"), text)).into_iter().collect()
         };
@@ -348,9 +348,9 @@ mod tests {
         }
     }
 
-    /// The policy reads the same of what is kept as of the whole object.
+    /// The policy reads the same from the reduced object as from the complete one.
     #[test]
-    fn what_is_kept_says_the_same_of_nodes() {
+    fn reduced_object_requires_the_same_nodes() {
         use clusterip_core::json::At;
         use clusterip_core::pod_spec::PodSpec;
         let among = |key: &str, operator: &str, values: usize| {

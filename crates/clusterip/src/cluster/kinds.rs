@@ -1,4 +1,4 @@
-//! The kinds that a decision may ask about, and where the API server has their objects.
+//! The kinds that a decision may ask about, and their resources in the API.
 
 use std::iter::once;
 
@@ -11,7 +11,7 @@ use kube::discovery::oneshot;
 /// API version and kind.
 pub type Kind = (String, String);
 
-/// What a decision may ask about whatever the settings say.
+/// The kinds that a decision may ask about with any settings.
 const ALWAYS: [(&str, &str); 6] = [
     ("v1", "Service"),
     ("v1", "Namespace"),
@@ -21,11 +21,11 @@ const ALWAYS: [(&str, &str); 6] = [
     ("networking.k8s.io/v1", "ServiceCIDR"),
 ];
 
-/// What no decision asks about, but the controller, before it moves a Service.
+/// Not part of a decision: the controller reads EndpointSlices before it moves a Service.
 const ENDPOINT_SLICE: (&str, &str) = ("discovery.k8s.io/v1", "EndpointSlice");
 
-/// What makes the API server call Services. No decision asks about them, but the controller, before it moves a
-/// Service, and an audit.
+/// The kinds whose objects make the API server call Services. Not part of a decision: the controller reads them before
+/// it moves a Service, and an audit does.
 const CALLERS: [(&str, &str); 4] = [
     ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration"),
     ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"),
@@ -33,17 +33,17 @@ const CALLERS: [(&str, &str); 4] = [
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
 ];
 
-/// The kinds that a decision may ask about whatever the settings say.
+/// The kinds that a decision may ask about with any settings.
 pub fn always() -> impl Iterator<Item = Kind> {
     ALWAYS.iter().map(owned)
 }
 
-/// The kinds that a decision by these settings may ask about.
+/// The kinds that a decision with these settings may ask about.
 pub fn asked(settings: &Settings) -> impl Iterator<Item = Kind> {
     always().chain(settings.kinds.iter().map(of_workload))
 }
 
-/// The kinds that are watched for decisions by these settings, and for moves.
+/// The kinds that are watched for decisions with these settings, and for moves.
 pub fn watched(settings: &Settings) -> impl Iterator<Item = Kind> {
     asked(settings).chain(once(owned(&ENDPOINT_SLICE)))
 }
@@ -53,7 +53,7 @@ pub fn callers() -> impl Iterator<Item = Kind> {
     CALLERS.iter().map(owned)
 }
 
-/// The kinds that an agent knows: who has recorded which addresses, and which nodes there are.
+/// The kinds that an agent watches: Services with their recorded addresses, Namespaces and Nodes.
 pub fn of_agent() -> impl Iterator<Item = Kind> {
     ALWAYS.iter().take(3).map(owned)
 }
@@ -63,19 +63,18 @@ pub fn of_workload(workload: &WorkloadKind) -> Kind {
     (workload.api_version.clone(), workload.kind.clone())
 }
 
-/// The kind's name where it is a Pod, or one that is watched whatever the settings say; empty for any
-/// other, which may well be called the same.
+/// The kind's name if it is Pod, or a kind that is watched with any settings; empty for every other kind, even if it
+/// has the same name in another API group.
 pub fn own_name(kind: &Kind) -> &'static str {
     let mut own = ALWAYS.into_iter().chain([ENDPOINT_SLICE, ("v1", "Pod")]).chain(CALLERS);
     own.find(|(api_version, name)| *api_version == kind.0 && *name == kind.1).map_or("", |(_, name)| name)
 }
 
-/// Where the API server has the objects of a kind; nothing where it does not serve it. It is asked about
-/// custom kinds alone: a kind of Kubernetes' own has a regular plural, and one that is absent shows when
-/// its objects are asked for.
+/// The resource of a kind; `None` if the API server does not serve it. The API server is asked only about custom kinds.
+/// A kind of Kubernetes itself has a regular plural, and a missing one shows when its objects are requested.
 ///
 /// # Errors
-/// Where the API server does not tell.
+/// If the API server does not answer.
 pub async fn resource(client: &Client, kind: &Kind) -> Result<Option<ApiResource>, kube::Error> {
     let is_own = !own_name(kind).is_empty() || WorkloadKind::known().iter().any(|known| of_workload(known) == *kind);
     if is_own {
@@ -84,10 +83,10 @@ pub async fn resource(client: &Client, kind: &Kind) -> Result<Option<ApiResource
     discovered(client, kind).await
 }
 
-/// As [`resource`], but the API server is asked about any kind: nothing where it has not heard of it.
+/// As [`resource`], but the API server is asked about every kind. `None` if it does not know the kind.
 ///
 /// # Errors
-/// Where the API server does not tell.
+/// If the API server does not answer.
 pub async fn discovered(client: &Client, kind: &Kind) -> Result<Option<ApiResource>, kube::Error> {
     match oneshot::pinned_kind(client, &group_version_kind(kind)).await {
         Ok((resource, _)) => Ok(Some(resource)),
@@ -97,7 +96,7 @@ pub async fn discovered(client: &Client, kind: &Kind) -> Result<Option<ApiResour
     }
 }
 
-/// Where the objects of a kind are, if English makes its plural.
+/// The resource of a kind with a regular English plural.
 pub fn regular(kind: &Kind) -> ApiResource {
     ApiResource::from_gvk(&group_version_kind(kind))
 }
@@ -116,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whose_names_are_their_own() {
+    fn own_name_is_only_for_kinds_of_kubernetes() {
         let rows = [
             ("a fixed kind", "v1", "Service", "Service"),
             ("what the controller watches", "discovery.k8s.io/v1", "EndpointSlice", "EndpointSlice"),
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_objects_of_own_kinds_are() {
+    fn watched_kinds_have_regular_plurals() {
         let settings = Settings { kinds: WorkloadKind::known(), ..Settings::default() };
         let plurals: Vec<String> = watched(&settings)
             .chain(callers())

@@ -1,8 +1,8 @@
-//! Addresses in flight.
+//! The ledger of addresses in flight.
 //!
-//! Between the answer to a request and the moment at which its Service is seen, an address is used and
-//! nothing in the cluster says so. The ledger does: the look-up that finds an address free holds it in
-//! the same step, so two evaluations never find the same address free.
+//! Between the answer to a request and the moment at which its Service is seen, an address is used but nothing in the
+//! cluster shows it. The ledger closes that gap: the look-up that finds an address free reserves it in the same step,
+//! so two evaluations never find the same address free.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,69 +11,69 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-/// How long an address is held for a Service that is not seen. A request may live for a minute behind
-/// us, in other webhooks and in the API server's own work; then its Service has to be seen, too.
+/// How long an address is reserved for a Service that has not been seen. After the webhook has answered, a request may
+/// take up to a minute in other webhooks and in the API server; then the watch has to deliver the Service.
 pub const HELD_FOR: Duration = Duration::from_secs(65);
 
-/// How many addresses of one family are held for one Service at most, inside of the cluster, and as many
-/// outside. A client that tries again and again must not eat a pool; but of two requests under way neither must
-/// lose what it was given.
+/// How many addresses of one family are reserved for one Service at most: this many ClusterIPs, and as many external
+/// addresses. A client that tries again and again must not use up a pool, but neither of two parallel requests may lose
+/// the address that it was given.
 const MOST_OF_ONE_NAME: usize = 2;
 
-/// How long after its evaluation a reservation is young: its Service is probably about to be seen.
+/// How long a reservation is young after its evaluation. The Service of a young reservation is probably about to be
+/// seen.
 pub const YOUNG: Duration = Duration::from_secs(5);
 
-/// A namespace has so many external addresses in flight that it gets no other one yet.
+/// A namespace has so many external addresses in flight that it gets no further one for now.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "namespace {namespace} has {held} external addresses in flight, and may have {most} of this pool; wait until its \
-     Services are there"
+    "namespace {namespace} has {held} external addresses of this pool in flight, of at most {most}; wait until its \
+     Services are created"
 )]
 pub struct ShareExceeded {
-    /// The namespace.
+    /// The name of the namespace.
     pub namespace: String,
-    /// How many it holds.
+    /// How many external addresses of the pool the namespace has reserved.
     pub held: usize,
-    /// How many it may hold for a moment.
+    /// How many it may have reserved for a short time.
     pub most: usize,
 }
 
-/// How many addresses one namespace may hold, and of which: see [`Ledger::settle`].
+/// How many addresses one namespace may reserve, and which addresses count: see [`Ledger::settle`].
 pub struct Share<'a> {
-    /// How many.
+    /// The largest number of reservations.
     pub most: usize,
-    /// How many while they are young: when many Services are created at once, the request for each may still be under
-    /// way.
+    /// The largest number while reservations are young: when many Services are created at once, the request for each
+    /// may still be in progress.
     pub burst: usize,
-    /// Whether an address is one of those that are counted: the addresses of one pool and family.
+    /// Whether an address counts. The addresses of one pool and family count together.
     pub counts: Box<dyn Fn(IpAddr) -> bool + 'a>,
 }
 
-/// The share that an address counts towards.
+/// Returns the share that an address counts towards.
 pub type Shares<'a> = &'a (dyn Fn(IpAddr) -> Share<'a> + 'a);
 
-/// Whom an address is held for.
+/// The Service that an address is reserved for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// The Service of this namespace and name.
+    /// The Service with this namespace and name.
     Named {
-        /// `metadata.namespace`
+        /// The namespace of the Service.
         namespace: String,
-        /// `metadata.name`
+        /// The name of the Service.
         name: String,
     },
-    /// A Service whose name is yet to be generated: nothing tells two such requests apart but their
-    /// UIDs.
+    /// A Service whose name is not generated yet. Only the request UID distinguishes two such requests.
     Unnamed {
-        /// `metadata.namespace`
+        /// The namespace of the Service.
         namespace: String,
-        /// `request.uid`
+        /// The UID of the admission request.
         uid: String,
     },
 }
 
 impl Owner {
-    /// The owner for the object of a request.
+    /// The owner for the object of a request; `name` is empty if it is not generated yet.
     pub fn new(namespace: &str, name: &str, uid: &str) -> Self {
         let namespace = namespace.to_owned();
         if name.is_empty() {
@@ -83,7 +83,7 @@ impl Owner {
         }
     }
 
-    /// Namespace and name, which is empty where there is none yet.
+    /// Namespace and name of the Service. The name is empty if it is not generated yet.
     pub fn id(&self) -> (&str, &str) {
         match self {
             Self::Named { namespace, name } => (namespace, name),
@@ -99,13 +99,13 @@ impl Owner {
 /// Who chose an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chosen {
-    /// The policy.
+    /// The policy chose it.
     ByPolicy,
-    /// The author of the request.
+    /// The author of the request chose it.
     ByHand,
 }
 
-/// What is held. Cheap to clone: all clones are one ledger.
+/// The reservations. Clones share one ledger.
 #[derive(Clone)]
 pub struct Ledger {
     held: Arc<Mutex<HashMap<IpAddr, Hold>>>,
@@ -116,13 +116,13 @@ struct Hold {
     owner: Owner,
     since: Instant,
     chosen: Chosen,
-    /// Whether it is an external address.
+    /// Whether the address is an external one.
     external: bool,
-    /// Whether an evaluation is still at work on it.
+    /// Whether the evaluation that reserved the address is still running.
     open: bool,
-    /// For how long it is held.
+    /// How long the reservation lasts.
     lasts: Duration,
-    /// Whether another replica gave it away: it told so by a claim.
+    /// Whether another replica gave the address away, as its claim says.
     elsewhere: bool,
 }
 
@@ -138,17 +138,17 @@ impl Ledger {
         Self { held: Arc::default(), clock: Arc::new(clock) }
     }
 
-    /// Holds an address for an evaluation, if nobody holds it and `is_used` says no. Both are asked in
-    /// one step: nobody else can get the address in between.
+    /// Reserves an address for an evaluation if it is not reserved and `is_used` returns false. Both are checked in one
+    /// step, so no other evaluation can get the address in between.
     pub fn hold(&self, address: IpAddr, owner: &Owner, is_used: impl FnOnce() -> bool) -> bool {
         let now = (self.clock)();
         Self::begin(&mut self.lock(), now, address, owner, false, is_used)
     }
 
-    /// As [`Self::hold`], for an external address: the caller knows which of them are used.
+    /// As [`Self::hold`], for an external address. The caller has checked that the address is not used.
     ///
     /// # Errors
-    /// [`ShareExceeded`] where the namespace holds too many that can't be released. Nobody but this process would
+    /// [`ShareExceeded`] if the namespace has too many reservations that can't be released. The API server does not
     /// notice that an external address is given twice, so a young reservation of one is never released.
     pub fn hold_external(&self, address: IpAddr, owner: &Owner, shares: Shares<'_>) -> Result<bool, ShareExceeded> {
         let now = (self.clock)();
@@ -176,13 +176,13 @@ impl Ledger {
         true
     }
 
-    /// Whether an address is held that this process gave away.
+    /// Whether this process has reserved the address and given it away.
     pub fn holds(&self, address: IpAddr) -> bool {
         let now = (self.clock)();
         self.lock().get(&address).is_some_and(|hold| hold.lives(now) && !hold.elsewhere)
     }
 
-    /// Holds an address that another replica claims for so long, unless it is held already.
+    /// Reserves an address that another replica has claimed for this long, unless it is reserved already.
     pub fn note_claimed(&self, address: IpAddr, owner: &Owner, lasts: Duration) {
         let now = (self.clock)();
         let mut ledger = self.lock();
@@ -192,7 +192,7 @@ impl Ledger {
         }
     }
 
-    /// Another replica's claim of an address is gone.
+    /// Drops a reservation after the claim of another replica is gone.
     pub fn drop_claimed(&self, address: IpAddr) {
         let mut ledger = self.lock();
         if ledger.get(&address).is_some_and(|hold| hold.elsewhere) {
@@ -200,20 +200,20 @@ impl Ledger {
         }
     }
 
-    /// As [`Self::hold`], without holding it.
+    /// As [`Self::hold`], without making a reservation.
     pub fn is_free(&self, address: IpAddr, is_used: impl FnOnce() -> bool) -> bool {
         let now = (self.clock)();
         let held = self.lock();
         !held.get(&address).is_some_and(|hold| hold.lives(now)) && !is_used()
     }
 
-    /// Ends an evaluation that held the addresses `held`: those in `used` stay held until they are seen,
-    /// the others are free again.
+    /// Ends an evaluation that reserved the addresses `held`: those in `used` stay reserved until they are seen, the
+    /// others are released.
     ///
-    /// A namespace that now holds more than its share of a pool loses its oldest reservations there: these are
-    /// returned. [Young](YOUNG) ones are only lost where they are more than [`Share::burst`], and external ones not
-    /// even then. The reservations of open evaluations and of other replicas count, but they are not released, and
-    /// neither are those in `used`.
+    /// A namespace that now has more reservations than its share of a pool loses the oldest of them; their addresses
+    /// are returned. [Young](YOUNG) reservations are released only if they exceed [`Share::burst`], and young
+    /// reservations of external addresses not even then. The reservations of running evaluations and of other replicas
+    /// count, but they are never released, and neither are those in `used`.
     pub fn settle(&self, owner: &Owner, held: &[IpAddr], used: &[IpAddr], shares: Shares<'_>) -> Vec<IpAddr> {
         let now = (self.clock)();
         let mut ledger = self.lock();
@@ -235,8 +235,9 @@ impl Ledger {
         released
     }
 
-    /// Holds an address that the author of a request chose, unless it is held already: nobody else is
-    /// given it meanwhile. It counts towards the share of the namespace, as in [`Self::settle`].
+    /// Reserves an address that the author of a request chose, unless it is reserved already, so that no other Service
+    /// gets it meanwhile. It counts towards the share of the namespace, as in [`Self::settle`]. Returns the addresses
+    /// whose reservations were released.
     pub fn note_chosen_by_hand(&self, address: IpAddr, owner: &Owner, shares: Shares<'_>) -> Vec<IpAddr> {
         let now = (self.clock)();
         let mut ledger = self.lock();
@@ -249,10 +250,9 @@ impl Ledger {
         released
     }
 
-    /// Whether the policy chose this address for the Service of this namespace and name. A request that
-    /// comes with it is one that we have seen before: the API server asks again after other webhooks,
-    /// with another UID. Where the name is yet to be generated, any such request of the namespace may
-    /// have been the first.
+    /// Whether the policy chose this address for the Service with this namespace and name. A request that contains such
+    /// an address was reviewed before: the API server calls the webhook again after other webhooks, with another UID.
+    /// If the name is not generated yet, any request of that kind in the namespace may have been the first one.
     pub fn is_ours(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
         let now = (self.clock)();
         let ledger = self.lock();
@@ -261,7 +261,7 @@ impl Ledger {
         })
     }
 
-    /// Drops addresses that nobody is going to use.
+    /// Releases addresses that will not be used.
     pub fn release(&self, addresses: &[IpAddr]) {
         let mut ledger = self.lock();
         for address in addresses {
@@ -269,7 +269,8 @@ impl Ledger {
         }
     }
 
-    /// A Service or an `IPAddress` with this address was seen: the cluster tells it from now on.
+    /// Ends the reservation of an address after a Service or an `IPAddress` with it was seen: from now on the cluster
+    /// shows it.
     pub fn seen(&self, address: IpAddr) {
         let mut ledger = self.lock();
         if ledger.get(&address).is_some_and(|hold| !hold.open) {
@@ -277,7 +278,7 @@ impl Ledger {
         }
     }
 
-    /// Every address that is held, with its owner, in order of the addresses.
+    /// All reserved addresses with their owners, ordered by address.
     pub fn held(&self) -> Vec<(IpAddr, Owner)> {
         let now = (self.clock)();
         let mut ledger = self.lock();
@@ -287,7 +288,7 @@ impl Ledger {
         held
     }
 
-    /// How many addresses are held.
+    /// How many addresses are reserved.
     pub fn len(&self) -> usize {
         let now = (self.clock)();
         let mut ledger = self.lock();
@@ -295,13 +296,13 @@ impl Ledger {
         ledger.len()
     }
 
-    /// Whether nothing is held.
+    /// Whether no address is reserved.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Hold>> {
-        // Every change is a single step: whoever panics leaves nothing half done.
+        // Every change is a single step, so a panic leaves nothing half done.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -311,7 +312,7 @@ impl Hold {
         Self { owner: owner.clone(), since, chosen, external: false, open, lasts: HELD_FOR, elsewhere: false }
     }
 
-    /// Whether its Service has had time to be seen.
+    /// Whether the Service has had time to be seen, so that the reservation may be released.
     fn is_releasable(&self, now: Instant) -> bool {
         !self.open && !self.elsewhere && now.saturating_duration_since(self.since) >= YOUNG
     }
@@ -321,9 +322,10 @@ impl Hold {
     }
 }
 
-/// Keeps the newest holds of an owner that are like that of `address`: of its family, and external or not. Those
-/// of open evaluations don't count, and young ones of external addresses stay: a review that names the Service of
-/// somebody else must not take away what was just given to it. The holds that were dropped.
+/// Keeps the newest reservations of an owner that are of the same family as `address` and external or not like it.
+/// Reservations of running evaluations don't count. Young reservations of external addresses stay: a review that names
+/// the Service of another tenant must not take away the address that was just given to it. Returns the released
+/// addresses.
 fn drop_oldest(ledger: &mut HashMap<IpAddr, Hold>, owner: &Owner, address: IpAddr, now: Instant) -> Vec<IpAddr> {
     let Some(external) = ledger.get(&address).map(|hold| hold.external) else { return Vec::new() };
     let is_alike = |other: &IpAddr, hold: &Hold| other.is_ipv4() == address.is_ipv4() && hold.external == external;
@@ -342,7 +344,7 @@ fn drop_oldest(ledger: &mut HashMap<IpAddr, Hold>, owner: &Owner, address: IpAdd
     dropped
 }
 
-/// The holds of a namespace that count towards a share.
+/// The reservations of a namespace that count towards a share.
 fn in_share<'l>(
     ledger: &'l HashMap<IpAddr, Hold>,
     namespace: &'l str,
@@ -354,8 +356,8 @@ fn in_share<'l>(
     })
 }
 
-/// Releases the oldest reservations of a namespace until it holds no more than its share, but never those in `kept`.
-/// The released ones.
+/// Releases the oldest reservations of a namespace until it has no more than its share, but never those in `kept`.
+/// Returns the released addresses.
 fn enforce_share(
     ledger: &mut HashMap<IpAddr, Hold>,
     namespace: &str,
@@ -402,7 +404,7 @@ mod tests {
         IpAddr::from([10, 0, 0, last])
     }
 
-    /// No limit.
+    /// A share without a limit.
     fn any(_: IpAddr) -> Share<'static> {
         share_of(usize::MAX, |_| true)
     }
@@ -411,13 +413,13 @@ mod tests {
         Share { most, burst: most.saturating_mul(2), counts: Box::new(counts) }
     }
 
-    /// Four addresses of 10.0.0.0/24 that are even, and as many that are odd: two pools.
+    /// A share of four for the even addresses of 10.0.0.0/24, and one of four for the odd addresses: two pools.
     fn four(address: IpAddr) -> Share<'static> {
         let is_even = |address: IpAddr| matches!(address, IpAddr::V4(address) if address.octets()[3] % 2 == 0);
         share_of(4, move |other| is_even(other) == is_even(address))
     }
 
-    /// Holds an address for an evaluation, and settles it.
+    /// Reserves an address for an evaluation, and settles it.
     fn give(ledger: &Ledger, address: IpAddr, owner: &Owner, shares: Shares<'_>) -> Vec<IpAddr> {
         assert!(ledger.hold(address, owner, || false));
         ledger.settle(owner, &[address], &[address], shares)
@@ -433,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn an_evaluation_keeps_what_it_uses() {
+    fn evaluation_keeps_used_addresses_and_releases_others() {
         let (ledger, _) = ledger();
         for last in [1, 2, 3] {
             assert!(ledger.hold(ip(last), &web(), || false));
@@ -447,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_holds_nothing() {
+    fn dry_look_up_reserves_nothing() {
         let (ledger, _) = ledger();
         assert!(ledger.is_free(ip(1), || false));
         assert!(!ledger.is_free(ip(1), || true));
@@ -457,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_held_until_it_is_seen_or_too_old() {
+    fn reservation_ends_when_address_is_seen_or_after_timeout() {
         let (ledger, seconds) = ledger();
         for last in [1, 2] {
             assert!(ledger.hold(ip(last), &web(), || false));
@@ -475,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn one_name_holds_two_of_a_family_and_two_outside() {
+    fn one_service_reserves_two_addresses_per_family_and_two_external() {
         let (ledger, seconds) = ledger();
         let second_family: IpAddr = "fd00::1".parse().unwrap();
         for (second, address) in [(0, ip(9)), (1, second_family), (2, ip(3)), (3, ip(5))] {
@@ -483,7 +485,7 @@ mod tests {
             assert!(ledger.hold(address, &web(), || false));
             ledger.settle(&web(), &[address], &[address], &any);
         }
-        // A young one stays, as a third.
+        // A young reservation of an external address stays, as a third one.
         for (last, after, expected) in [(12, 1, 1), (11, 1, 2), (10, 1, 3), (13, 5, 2)] {
             seconds.fetch_add(after, Ordering::Relaxed);
             assert_eq!(ledger.hold_external(ip(last), &web(), &any), Ok(true));
@@ -495,7 +497,7 @@ mod tests {
         let latest = ["10.0.0.3", "10.0.0.5", "10.0.0.10", "10.0.0.13", "fd00::1"];
         let latest = latest.map(|address| format!("{address} shop/web"));
         assert_eq!(shown(&ledger), latest);
-        // Requests without a name are as many Services as there are requests.
+        // Requests without a name are for as many Services as there are requests.
         for last in 20..30 {
             let unnamed = Owner::new("shop", "", &format!("uid-{last}"));
             assert!(ledger.hold(ip(last), &unnamed, || false));
@@ -505,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_holds_its_share_of_a_pool_at_most() {
+    fn namespace_loses_oldest_reservations_beyond_its_share() {
         let service = |namespace: &str, name: &str| Owner::new(namespace, name, "");
         let unnamed = |uid: &str| Owner::new("shop", "", uid);
         struct Row {
@@ -538,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_chosen_by_hand_counts_towards_the_share() {
+    fn address_chosen_by_hand_counts_towards_the_share() {
         let (ledger, seconds) = ledger();
         let mut released = Vec::new();
         for last in [2, 4, 6, 8, 10, 12] {
@@ -550,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn open_evaluations_and_other_replicas_count_and_keep_their_addresses() {
+    fn reservations_of_running_evaluations_and_other_replicas_count_but_stay() {
         let (ledger, seconds) = ledger();
         give(&ledger, ip(2), &Owner::new("shop", "old", ""), &four);
         seconds.store(5, Ordering::Relaxed);
@@ -558,7 +560,7 @@ mod tests {
         ledger.note_claimed(ip(6), &Owner::new("shop", "elsewhere", ""), Duration::from_secs(70));
         ledger.note_claimed(ip(8), &Owner::new("shop", "elsewhere-too", ""), Duration::from_secs(70));
         assert_eq!(give(&ledger, ip(10), &web(), &four), [ip(2)]);
-        // Nothing is left that may be released: what was just given is kept all the same.
+        // Nothing is left that may be released; the address that was just given stays reserved all the same.
         seconds.store(10, Ordering::Relaxed);
         assert_eq!(give(&ledger, ip(12), &Owner::new("shop", "db", ""), &four), [ip(10)]);
         assert_eq!(ledger.held().len(), 4);
@@ -566,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn young_reservations_are_released_where_they_are_too_many_alone() {
+    fn young_reservations_are_released_only_beyond_the_burst() {
         let (ledger, seconds) = ledger();
         let owner = |last: u8| Owner::new("shop", &format!("web-{last}"), "");
         for last in [2, 4, 6, 8, 10, 12, 14, 16] {
@@ -583,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn young_reservations_of_external_addresses_are_never_released() {
+    fn young_external_reservations_are_never_released() {
         let (ledger, seconds) = ledger();
         let owner = |last: u8| Owner::new("shop", &format!("web-{last}"), "");
         let hold = |last: u8| {
@@ -604,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn both_addresses_of_one_answer_are_kept() {
+    fn both_addresses_of_one_answer_stay_reserved() {
         let (ledger, _) = ledger();
         let none = |_: IpAddr| share_of(0, |_| true);
         for address in [ip(2), ip(4)] {
@@ -616,7 +618,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_namespace_ever_holds_more_than_its_share(
+        fn no_namespace_reserves_more_than_its_share(
             steps in proptest::collection::vec((0_u8..3, 0_u8..=255, 0_u8..3, 0_u64..20), 1..200),
         ) {
             let (ledger, seconds) = ledger();
@@ -648,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ours_is_told_by_namespace_name_and_address() {
+    fn own_address_is_recognized_by_namespace_name_and_address() {
         let (ledger, _) = ledger();
         let unnamed = Owner::new("shop", "", "uid-7");
         for (address, owner) in [(ip(1), web()), (ip(2), unnamed)] {
@@ -676,7 +678,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_claim_is_held_until_their_claim_goes() {
+    fn address_claimed_by_other_replica_is_reserved_until_the_claim_is_gone() {
         let (ledger, seconds) = ledger();
         let lasts = Duration::from_secs(70);
         ledger.note_claimed(ip(1), &web(), lasts);
@@ -698,7 +700,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_threads_get_the_same_address() {
+    fn parallel_threads_never_get_the_same_address() {
         let ledger = Ledger::default();
         let barrier = Barrier::new(8);
         let got: Vec<IpAddr> = std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! Who is shown every event of the watch of a kind, beside the [`stores`](super::stores), which keep the part
-//! of each object that decisions are made from: a second watch would have the API server send all twice.
+//! Listeners that see every complete event of the watch of a kind. The [`stores`](super::stores) keep only the part of
+//! each object that decisions are made from, and a second watch would make the API server send everything twice.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,23 +10,23 @@ use tokio::sync::Notify;
 use super::kinds::Kind;
 use super::watched::Watched;
 
-/// Is shown an event. `false`: no further ones.
+/// Is called with each event. It returns false to get no further events.
 pub type Listener = Box<dyn FnMut(&Event<Watched>) -> bool + Send>;
 
-/// The listeners, at most one of each kind.
+/// The listeners, at most one for each kind.
 #[derive(Default)]
 pub struct Listeners(Mutex<BTreeMap<Kind, Entry>>);
 
 #[derive(Default)]
 struct Entry {
     listener: Option<Listener>,
-    /// Whether it was shown the begin of a list.
+    /// Whether the listener has seen the beginning of a list.
     begun: bool,
     asks: Arc<Notify>,
 }
 
 impl Listeners {
-    /// Asks for a list anew, and shows `listener` all from its begin on.
+    /// Requests a new list, and passes `listener` every event from its beginning.
     pub fn add(&self, kind: &Kind, listener: Listener) {
         self.with(kind, |entry| {
             (entry.listener, entry.begun) = (Some(listener), false);
@@ -34,7 +34,7 @@ impl Listeners {
         });
     }
 
-    /// Shows an event to whoever listens to this kind.
+    /// Passes an event to the listener of this kind, if there is one.
     pub fn show(&self, kind: &Kind, event: &Event<Watched>) {
         self.with(kind, |entry| {
             entry.begun |= matches!(event, Event::Init);
@@ -45,7 +45,7 @@ impl Listeners {
         });
     }
 
-    /// Is notified when a list of this kind is asked for.
+    /// Is notified when a new list of this kind is requested.
     pub fn asks(&self, kind: &Kind) -> Arc<Notify> {
         self.with(kind, |entry| Arc::clone(&entry.asks))
     }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn whoever_listens_is_shown_all_from_the_begin_of_a_list() {
+    async fn listener_gets_every_event_from_the_beginning_of_a_list() {
         let (pod, node) = (("v1".to_owned(), "Pod".to_owned()), ("v1".to_owned(), "Node".to_owned()));
         let listeners = Listeners::default();
         let (sender, shown) = mpsc::channel();

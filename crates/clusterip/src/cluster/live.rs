@@ -1,4 +1,4 @@
-//! A snapshot of a live cluster.
+//! Reads the objects of a running cluster.
 
 use std::fmt::Debug;
 
@@ -17,22 +17,22 @@ use super::kinds::{self, Kind};
 /// A cluster that can't be read.
 #[derive(Debug, Error)]
 pub enum LiveError {
-    /// There is no way to it.
+    /// The cluster can't be reached.
     #[error("no cluster: {0}; check KUBECONFIG and the current context")]
     Connect(String),
-    /// It refuses a list.
+    /// A list failed.
     #[error("listing {api_version}/{kind} failed: {reason}")]
     List {
         /// The API version.
         api_version: String,
         /// The kind.
         kind: String,
-        /// What the API server says.
+        /// The error of the API server.
         reason: String,
     },
 }
 
-/// An object of any kind, read whole or in part.
+/// An object of any kind, read completely or in part.
 pub trait Listed:
     kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope> + Clone + Debug + DeserializeOwned + Send
 {
@@ -47,14 +47,14 @@ impl<K> Listed for K where
 {
 }
 
-/// How many objects are asked for at a time.
+/// How many objects are requested at a time.
 const PAGE: u32 = 500;
 
-/// Lists everything that a decision may ask about, from the cluster of the current context. A kind that
-/// the cluster does not have has no objects.
+/// Lists all objects that a decision may ask about, from the cluster of the current context. A kind that the cluster
+/// does not have has no objects.
 ///
 /// # Errors
-/// [`LiveError`] where the cluster can't be reached, or refuses a list.
+/// [`LiveError`] if the cluster can't be reached, or a list fails.
 pub fn objects(settings: &Settings) -> Result<Vec<Value>, LiveError> {
     let (runtime, client) = connect()?;
     runtime.block_on(async {
@@ -66,10 +66,10 @@ pub fn objects(settings: &Settings) -> Result<Vec<Value>, LiveError> {
     })
 }
 
-/// The way to the cluster of the current context, for those who can't but wait.
+/// Connects to the cluster of the current context, for callers that are not async.
 ///
 /// # Errors
-/// [`LiveError::Connect`] where there is none, or nobody answers.
+/// [`LiveError::Connect`] if there is no such cluster, or it does not answer.
 pub fn connect() -> Result<(Runtime, Client), LiveError> {
     let failed = |reason: String| LiveError::Connect(reason);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -77,7 +77,7 @@ pub fn connect() -> Result<(Runtime, Client), LiveError> {
     let client = runtime.block_on(async {
         let client = Client::try_default().await?;
         match client.apiserver_version().await {
-            // Whoever may not know its version has reached it, too.
+            // A client that is not allowed to read the version has still reached the cluster.
             Ok(_) | Err(kube::Error::Api(_)) => Ok(client),
             Err(error) => Err(error),
         }
@@ -86,10 +86,10 @@ pub fn connect() -> Result<(Runtime, Client), LiveError> {
     Ok((runtime, client))
 }
 
-/// Adds all objects of a kind to `objects`; none where the cluster does not have it.
+/// Adds all objects of a kind to `objects`; none if the cluster does not have the kind.
 ///
 /// # Errors
-/// [`LiveError::List`] where it refuses.
+/// [`LiveError::List`] if the list fails.
 pub async fn list(client: &Client, kind: &Kind, objects: &mut Vec<Value>) -> Result<(), LiveError> {
     let (api_version, name) = kind;
     let mut unwritten = None;
@@ -101,11 +101,10 @@ pub async fn list(client: &Client, kind: &Kind, objects: &mut Vec<Value>) -> Res
     unwritten.map_or(Ok(()), |error| Err(failed(kind, &error)))
 }
 
-/// Calls `visit` with all objects of a kind, one page after the other; with none where the cluster does
-/// not have it.
+/// Calls `visit` with all objects of a kind, page by page; with none if the cluster does not have the kind.
 ///
 /// # Errors
-/// [`LiveError::List`] where it refuses.
+/// [`LiveError::List`] if the list fails.
 pub async fn each<K: Listed>(client: &Client, kind: &Kind, visit: &mut (dyn FnMut(K) + Send)) -> Result<(), LiveError> {
     let Some(resource) = kinds::resource(client, kind).await.map_err(|error| failed(kind, &error))? else {
         return Ok(());
@@ -120,10 +119,10 @@ fn failed((api_version, kind): &Kind, error: &kube::Error) -> LiveError {
     LiveError::List { api_version: api_version.clone(), kind: kind.clone(), reason: words(error) }
 }
 
-/// Adds all objects behind `api` to `objects`, page by page.
+/// Adds all objects of `api` to `objects`, page by page.
 ///
 /// # Errors
-/// Where the API server refuses.
+/// If the API server refuses the list.
 pub async fn pages(
     api: &Api<DynamicObject>,
     api_version: &str,
@@ -151,10 +150,10 @@ async fn visit_pages<K: Listed>(api: &Api<K>, visit: &mut (dyn FnMut(K) + Send))
     }
 }
 
-/// Adds the object of this name to `objects`, if there is one.
+/// Adds the object with this name to `objects`, if it exists.
 ///
 /// # Errors
-/// Where the API server refuses.
+/// If the API server refuses the request.
 pub async fn one(
     api: &Api<DynamicObject>,
     api_version: &str,
@@ -168,7 +167,7 @@ pub async fn one(
     Ok(())
 }
 
-/// The items of a list don't say what they are.
+/// Completes API version and kind, which the items of a list lack.
 fn value(object: DynamicObject, api_version: &str, kind: &str) -> Result<Value, kube::Error> {
     let mut object = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
     object["apiVersion"] = api_version.into();

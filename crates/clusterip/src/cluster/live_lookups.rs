@@ -1,4 +1,4 @@
-//! The policy's look-ups, each answered by the API server when it is asked.
+//! Answers the policy's look-ups from the API server, each when it is asked.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -12,8 +12,8 @@ use super::live::{self, LiveError};
 use super::snapshot::{Snapshot, SnapshotCalls};
 use crate::policy::host_calls::{HostCall, HostCalls};
 
-/// Answers as policy-server does: with what the cluster has, or with what the API server says about the
-/// look-up. What was answered once stays so.
+/// Answers as policy-server does: with the objects of the cluster, or with the error of the API server. An answer that
+/// was given once is repeated.
 pub struct LiveLookups {
     runtime: Runtime,
     client: Client,
@@ -22,7 +22,7 @@ pub struct LiveLookups {
 
 type Answered = Vec<(HostCall, Result<Vec<u8>, String>)>;
 
-/// What a look-up finds.
+/// The result of a look-up.
 enum Found {
     Objects(Vec<Value>),
     NoSuchKind,
@@ -32,19 +32,19 @@ impl LiveLookups {
     /// Look-ups in the cluster of the current context.
     ///
     /// # Errors
-    /// [`LiveError`] where it can't be reached.
+    /// [`LiveError`] if the cluster can't be reached.
     pub fn new() -> Result<Self, LiveError> {
         let (runtime, client) = live::connect()?;
         Ok(Self { runtime, client, answered: Mutex::default() })
     }
 
-    /// How many different questions were answered so far.
+    /// How many different look-ups were answered so far.
     pub fn answered(&self) -> usize {
         self.memory().len()
     }
 
-    /// The Service ranges of the cluster, as far as it tells: clusters before 1.33 don't, and whoever asks
-    /// may lack the right to know.
+    /// The `ServiceCIDR` objects of the cluster; empty if it has none, as before Kubernetes 1.33, or if the user may
+    /// not list them.
     pub fn service_cidrs(&self) -> Vec<Value> {
         let mut objects = Vec::new();
         let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
@@ -65,7 +65,7 @@ impl LiveLookups {
             | HostCall::ListNamespace { api_version, kind, .. }
             | HostCall::Get { api_version, kind, .. } => (api_version, kind),
         };
-        // Objects, selectors and masks become an answer in one place only.
+        // Only [`SnapshotCalls`] turns objects, selectors and masks into an answer, so that all answers are alike.
         let mut snapshot = Snapshot::default();
         match self.runtime.block_on(self.find(call, api_version, kind))? {
             Found::Objects(objects) => objects.into_iter().for_each(|object| snapshot.insert(object)),
@@ -115,7 +115,7 @@ impl HostCalls for LiveLookups {
     }
 }
 
-/// An error as Kubewarden words it: the policy looks for what it contains.
+/// An error in Kubewarden's words: the policy searches the text.
 fn text(error: &kube::Error) -> String {
     if let kube::Error::Api(_) = error { error.to_string() } else { chain(error) }
 }

@@ -1,5 +1,5 @@
-//! The policy's look-ups, answered from the watched stores and the ledger. No call leaves the process, but
-//! with several replicas the claim of the address that is found free.
+//! Answers the policy's look-ups from the watched stores and the ledger. The only call to the API server is the claim
+//! of an address that was found free, and only with several replicas.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -15,18 +15,18 @@ use super::snapshot::{Snapshot, SnapshotCalls};
 use super::stores::Stores;
 use crate::policy::host_calls::{HostCall, HostCalls};
 
-/// For whom a request is evaluated.
+/// The Service that a request is evaluated for.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// For whom an address is held.
+    /// The owner of the addresses that are reserved.
     pub owner: Owner,
-    /// Addresses of its own, which don't count as used.
+    /// Addresses that the Service already has: they don't count as used.
     pub own: Vec<IpAddr>,
-    /// Whether nothing may be held.
+    /// Whether the evaluation must not reserve anything.
     pub dry_run: bool,
 }
 
-/// The look-ups of one evaluation. What it holds and does not use is free again when this goes.
+/// The look-ups of one evaluation. When it is dropped, the addresses that it reserved and did not use are released.
 pub struct Lookups {
     snapshot: Arc<RwLock<Snapshot>>,
     calls: SnapshotCalls,
@@ -37,7 +37,7 @@ pub struct Lookups {
 }
 
 impl Lookups {
-    /// Look-ups for a Service with this selector. A dry run sees what is held, and holds nothing.
+    /// Look-ups for a Service with this selector. A dry run sees the reservations and makes none.
     pub fn new(stores: &Stores, ledger: &Ledger, claims: Option<&Claims>, subject: &Subject, selector: Labels) -> Self {
         let snapshot = Arc::clone(stores.snapshot());
         let calls = SnapshotCalls::new(Arc::clone(&snapshot)).for_selector(selector);
@@ -45,15 +45,15 @@ impl Lookups {
         Self { snapshot, calls, ledger, claims, subject, held: Mutex::default() }
     }
 
-    /// Ends the evaluation: of what it held, the addresses in `used` stay held. A namespace that now holds more than
-    /// its share of a pool of `settings` loses its oldest reservations.
+    /// Ends the evaluation. Of the addresses that it reserved, those in `used` stay reserved. A namespace that now has
+    /// more than its share of a pool of `settings` loses its oldest reservations.
     pub fn settle(&self, used: &[IpAddr], settings: &Settings) {
         self.end(used, &|address| share::of(settings, address));
     }
 
-    /// Ends the evaluation, and lets go of everything that it held.
+    /// Ends the evaluation and releases everything that it reserved.
     pub fn release(&self) {
-        // No address is used, so no share is asked for.
+        // No address is used, so the share is not consulted.
         self.end(&[], &|_| Share { most: usize::MAX, burst: usize::MAX, counts: Box::new(|_| false) });
     }
 
@@ -66,10 +66,12 @@ impl Lookups {
         }
     }
 
-    /// Holds an external address, if nobody else does. One that was given to this Service before is its own.
+    /// Reserves an external address if it is not reserved for another Service. An address that was given to this
+    /// Service before is its own.
     ///
     /// # Errors
-    /// Where other replicas can't be told, or the namespace has too many in flight.
+    /// If the address can't be claimed towards other replicas, or the namespace has too many external addresses in
+    /// flight.
     pub fn hold_external(&self, address: IpAddr, settings: &Settings) -> Result<bool, String> {
         let (namespace, name) = self.subject.owner.id();
         let claimed = || self.claims.as_ref().is_some_and(|claims| claims.is_claimed_for(address, namespace, name));
@@ -84,7 +86,8 @@ impl Lookups {
         self.claim(address)
     }
 
-    /// Holds an address that the ledger holds where others could take it, too. Where they did, it is let go.
+    /// Claims a reserved address towards other replicas. If another replica was faster or the claim fails, the
+    /// reservation is released.
     fn claim(&self, address: IpAddr) -> Result<bool, String> {
         let claimed = match &self.claims {
             Some(claims) => claims.claim(address, &self.subject.owner).map_err(|error| error.to_string()),

@@ -1,4 +1,4 @@
-//! Manifests from files, folders and standard input.
+//! Reads manifests from files, folders and standard input.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -15,29 +15,29 @@ use super::yaml::{self, Data, Node, YamlError};
 
 /// A text with manifests.
 pub struct Source {
-    /// The path as it was given or found; `-` for standard input.
+    /// The path as given or found; `-` for standard input.
     pub name: String,
-    /// The text itself.
+    /// The text itself, without a byte order mark.
     pub text: String,
 }
 
-/// An object, and where it stands.
+/// An object of a manifest, with its position.
 pub struct Manifest {
-    /// The object, with its namespace.
+    /// The object. Its namespace is filled in.
     pub object: Packed,
-    /// Where it stands.
+    /// The position of the object in the text.
     pub origin: Origin,
-    /// Where the addresses of a Service go, or the blocks of a Node.
+    /// The place for the addresses of a Service or the blocks of a Node; `None` for other kinds.
     pub slot: Option<Slot>,
 }
 
 impl Manifest {
-    /// Whether it is a Service of the core API.
+    /// Whether the object is a Service of the core API.
     pub fn is_service(&self) -> bool {
         self.fills(Fields::ClusterIps)
     }
 
-    /// Whether it is a Node of the core API.
+    /// Whether the object is a Node of the core API.
     pub fn is_node(&self) -> bool {
         self.fills(Fields::PodCidrs)
     }
@@ -47,16 +47,16 @@ impl Manifest {
     }
 }
 
-/// Where an object stands.
+/// The position of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The index of its source.
+    /// The index of the source.
     pub source: usize,
-    /// The name of its source.
+    /// The name of the source.
     pub file: String,
-    /// The document in it, counted from 1.
+    /// The document in the source, counted from 1.
     pub document: usize,
-    /// The line at which it begins, counted from 1.
+    /// The line at which the object begins, counted from 1.
     pub line: usize,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Manifests that can't be used.
+/// Manifests that can't be read.
 #[derive(Debug, Error)]
 pub enum ManifestError {
     /// A file or folder can't be read.
@@ -74,38 +74,38 @@ pub enum ManifestError {
     Read {
         /// The path.
         file: String,
-        /// Why.
+        /// The error of the system.
         error: io::Error,
     },
-    /// A text is not in UTF-8.
+    /// A text is not UTF-8.
     #[error("{file}: line {line}: not UTF-8 (byte {byte:#04x})")]
     Encoding {
         /// The path.
         file: String,
         /// The line, counted from 1.
         line: usize,
-        /// The first byte that is wrong.
+        /// The first invalid byte.
         byte: u8,
     },
-    /// A text is no YAML.
+    /// A text is not YAML.
     #[error("{file}: document {}, {error}{hint}", .error.document)]
     Yaml {
         /// The path.
         file: String,
-        /// Where and why.
+        /// The position and the reason.
         error: YamlError,
-        /// What to do.
+        /// What the user can do.
         hint: &'static str,
     },
-    /// A document is no object of Kubernetes.
+    /// A document is not a Kubernetes object.
     #[error("{origin}: {reason}")]
     Object {
-        /// Where.
+        /// The position of the document.
         origin: Origin,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// There is nothing to read in a folder.
+    /// A folder has no manifests.
     #[error("{folder}: no manifests: no file there, or below, ends in .yaml, .yml or .json")]
     Empty {
         /// The path.
@@ -113,12 +113,12 @@ pub enum ManifestError {
     },
 }
 
-/// What to do with texts that are no manifests yet.
-const TEMPLATE: &str = " (a template? `helm template … | clusterip plan -` plans what it becomes)";
-const KUSTOMIZATION: &str = "a kustomization: `kubectl kustomize … | clusterip plan -` plans what it becomes";
+/// Advice for texts that have to be rendered first.
+const TEMPLATE: &str = " (a template? render it first: `helm template … | clusterip plan -`)";
+const KUSTOMIZATION: &str = "a kustomization: build it first: `kubectl kustomize … | clusterip plan -`";
 
-/// Reads the texts of files, of all manifests below folders (by name; hidden ones apart), and of
-/// standard input for `-`.
+/// Reads the texts of files, of all manifests below folders (ordered by name, without hidden files), and of standard
+/// input for `-`.
 ///
 /// # Errors
 /// [`ManifestError`] for the first one that can't be read.
@@ -149,7 +149,7 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<Source>, ManifestError> {
 /// Reads the text of one file.
 ///
 /// # Errors
-/// [`ManifestError`] where it can't be read, or is not UTF-8.
+/// [`ManifestError`] if the file can't be read, or is not UTF-8.
 pub fn read_file(path: &Path) -> Result<Source, ManifestError> {
     let file = path.display().to_string();
     let bytes = fs::read(path).map_err(|error| ManifestError::Read { file: file.clone(), error })?;
@@ -181,7 +181,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), ManifestError>
         if hidden {
             continue;
         }
-        // A link to a folder above would never end.
+        // Following a link to a parent folder would never end.
         if path.is_dir() && !path.is_symlink() {
             collect(&path, files)?;
         } else if manifest && path.is_file() {
@@ -191,8 +191,8 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), ManifestError>
     Ok(())
 }
 
-/// Reads all objects of some texts, in their order, those in `List`s too. Objects without a namespace,
-/// of a kind that has one, get `namespace`.
+/// Parses all objects of the texts in their order, including the items of `List`s. An object without a namespace, of a
+/// kind that has one, gets `namespace`.
 ///
 /// # Errors
 /// [`ManifestError`] for the first mistake.
@@ -202,7 +202,7 @@ pub fn parse(sources: &[Source], namespace: &str) -> Result<Vec<Manifest>, Manif
     Ok(manifests)
 }
 
-/// As [`parse`], but calls `visit` with one manifest after the other.
+/// As [`parse`], but calls `visit` with each manifest in turn.
 ///
 /// # Errors
 /// [`ManifestError`] for the first mistake.
@@ -223,8 +223,8 @@ pub fn each(sources: &[Source], namespace: &str, visit: &mut dyn FnMut(Manifest)
     Ok(())
 }
 
-/// As [`each`] for one source, but the items of a list are visited as soon as they are read: nothing of a
-/// large one takes memory longer than its visit. Those after a mistake are visited, too.
+/// As [`each`] for one source, but the items of a list are visited as soon as they are read, so a large list is never
+/// completely in memory. Items after a mistake are visited too.
 ///
 /// # Errors
 /// [`ManifestError`] for the first mistake.
@@ -239,7 +239,7 @@ pub fn stream(source: &Source, namespace: &str, visit: &mut dyn FnMut(Manifest))
         }
     };
     let on_item = |item: Node, document: usize| {
-        // What says its type nowhere is of that of the list, which may stand behind it.
+        // An item without a type has the type of its list, which may follow the items.
         let typed = item.field("kind").is_some() && item.field("apiVersion").is_some();
         if typed {
             take(&item, document);
@@ -258,7 +258,7 @@ pub fn stream(source: &Source, namespace: &str, visit: &mut dyn FnMut(Manifest))
     wrong.into_inner().map_or(Ok(()), Err)
 }
 
-/// Adds an object, or the items of a list; `type_of_list` is what items without a type of their own are.
+/// Adds an object, or the items of a list. Items without a type of their own get `type_of_list`.
 fn add(
     node: &Node,
     origin: Origin,
@@ -290,7 +290,7 @@ fn add(
     }
     let kind = object::kind(&object).to_owned();
     if !kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
-        return wrong(format!("`kind`: {kind:?} is none: letters, digits and - alone"));
+        return wrong(format!("`kind`: {kind:?} is not a kind: only letters, digits and - are allowed"));
     }
     if let Some(item_kind) = kind.strip_suffix("List")
         && (object.get("items").is_some() || item_kind.is_empty())
@@ -335,7 +335,7 @@ fn add(
     Ok(())
 }
 
-/// What kustomize builds from is no object of a cluster; in a file of this name it needs no type.
+/// A kustomization is not an object of the cluster. In a file with this name it needs no type.
 fn is_kustomization(object: &Value, origin: &Origin) -> bool {
     let file = Path::new(&origin.file).file_name();
     let by_name = file.is_some_and(|name| name == "kustomization.yaml" || name == "kustomization.yml");

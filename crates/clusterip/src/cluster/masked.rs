@@ -1,4 +1,4 @@
-//! Objects as Kubewarden hands them out: without what a policy has not asked for.
+//! Objects as Kubewarden returns them: without the fields that the policy has not asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,13 +7,13 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::{Map, Value};
 
-/// Field masks as a tree: a field is kept where the tree has it, with everything below where the tree
-/// ends.
+/// Field masks as a tree. A field is kept if the tree contains it; where the tree ends, everything below the field is
+/// kept.
 #[derive(Default)]
 pub struct Mask(BTreeMap<String, Mask>);
 
 impl Mask {
-    /// The mask of these paths, their parts divided by dots.
+    /// The mask of these paths, whose parts are separated by dots.
     pub fn new(paths: &BTreeSet<String>) -> Self {
         let mut root = Self::default();
         for path in paths {
@@ -22,7 +22,7 @@ impl Mask {
         root
     }
 
-    /// Takes out of an object's fields what the mask does not have.
+    /// Removes the fields of an object that the mask does not contain.
     pub fn prune(&self, fields: &mut Map<String, Value>) {
         fields.retain(|key, value| {
             let mask = self.0.get(key);
@@ -34,26 +34,26 @@ impl Mask {
         match value {
             _ if self.0.is_empty() => {}
             Value::Object(fields) => self.prune(fields),
-            // A path goes through lists as if they were not there.
+            // A path ignores lists: it continues in each item.
             Value::Array(items) => items.iter_mut().for_each(|item| self.prune_value(item)),
             _ => {}
         }
     }
 }
 
-/// Reads of a value what a mask has, and never holds the rest in memory.
+/// Reads the part of a value that a mask contains, and never has the rest in memory.
 ///
-/// Once `left` values were read, all others are skipped: an object of 1.5 MB can have 700,000 items, each of which takes
-/// ten times the memory that its text does.
+/// After `left` values have been read, all others are skipped: an object of 1.5 MB can have 700,000 items, each of
+/// which takes ten times the memory of its text.
 pub struct MaskedReader<'m> {
-    /// What is read; everything where it is empty.
+    /// The fields to read; everything if the mask is empty.
     pub mask: &'m Mask,
     /// How many values may still be read.
     pub left: &'m mut usize,
 }
 
 impl MaskedReader<'_> {
-    /// The reader of a field; nothing for one that is skipped.
+    /// The reader of a field; `None` if the field is skipped.
     pub fn field(&mut self, key: &str) -> Option<MaskedReader<'_>> {
         let mask = if self.mask.0.is_empty() { self.mask } else { self.mask.0.get(key)? };
         self.inside(mask)
@@ -108,7 +108,7 @@ impl<'de> Visitor<'de> for MaskedReader<'_> {
         Ok(value.into())
     }
 
-    /// A path goes through lists as if they were not there.
+    /// A path ignores lists: it continues in each item.
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
         let mask = self.mask;
@@ -137,14 +137,14 @@ impl<'de> Visitor<'de> for MaskedReader<'_> {
     }
 }
 
-/// An object as Kubewarden hands it out: type and `metadata` whole, the rest as the mask says. Out of a
-/// watch cache `metadata` comes without what no policy needs.
+/// An object as Kubewarden returns it: type and `metadata` completely, the other fields as the mask says. In an answer
+/// from a watch cache, `metadata` lacks the managed fields and the last applied configuration.
 pub struct Masked<'o> {
-    /// The whole object.
+    /// The complete object.
     pub object: &'o Value,
-    /// What is asked for; without one, everything.
+    /// The fields that are asked for; `None` for all.
     pub mask: Option<&'o Mask>,
-    /// Whether it comes out of a watch cache.
+    /// Whether the answer comes from a watch cache.
     pub cached: bool,
 }
 
@@ -212,7 +212,7 @@ impl Serialize for Pruned<'_> {
                 }
                 object.end()
             }
-            // A path goes through lists as if they were not there.
+            // A path ignores lists: it continues in each item.
             Value::Array(items) => {
                 let mut list = serializer.serialize_seq(Some(items.len()))?;
                 for value in items {

@@ -1,4 +1,4 @@
-//! Where the answers to a policy's look-ups come from.
+//! The state of the cluster: answers to the policy's look-ups, and reservations of addresses.
 
 pub mod answers;
 pub mod bounds;

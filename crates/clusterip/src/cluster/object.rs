@@ -6,30 +6,30 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-/// An object as JSON text, which takes a tenth of the memory of its values: with ten thousands of
-/// objects that matters. Equal objects have equal texts.
+/// An object as JSON text. The text takes a tenth of the memory of the parsed value, which matters with tens of
+/// thousands of objects. Equal objects have equal texts.
 #[derive(Clone, Debug)]
 pub struct Packed(Arc<RawValue>);
 
 impl Packed {
-    /// Packs an object.
+    /// Serializes an object to JSON text.
     pub fn new(object: &impl Serialize) -> Self {
-        // An object can always be written: its keys are strings, and its numbers finite.
+        // Serializing can't fail: the keys of an object are strings, and its numbers are finite.
         Self(to_raw_value(object).unwrap_or_default().into())
     }
 
-    /// The bytes of its text.
+    /// The length of the text in bytes.
     pub fn size(&self) -> usize {
         self.0.get().len()
     }
 
-    /// The object.
+    /// The parsed object.
     pub fn value(&self) -> Value {
         serde_json::from_str(self.0.get()).unwrap_or_default()
     }
 }
 
-/// As the object itself.
+/// Serializes as the object itself.
 impl Serialize for Packed {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.0.serialize(serializer)
@@ -42,7 +42,7 @@ impl PartialEq for Packed {
     }
 }
 
-/// Kinds without a namespace, of those that are looked up or found beside them.
+/// The kinds without a namespace among those that are looked up, or that may occur beside them in manifests.
 const CLUSTER_SCOPED: [&str; 20] = [
     "APIService",
     "ClusterAdmissionPolicy",
@@ -66,43 +66,42 @@ const CLUSTER_SCOPED: [&str; 20] = [
     "ValidatingWebhookConfiguration",
 ];
 
-/// Whether objects of this kind live in a namespace.
+/// Whether objects of this kind belong to a namespace.
 pub fn is_namespaced(kind: &str) -> bool {
     !CLUSTER_SCOPED.contains(&kind)
 }
 
-/// The string at a path of fields; empty where there is none.
+/// The string at a path of fields; empty if there is none.
 pub fn text<'v>(object: &'v Value, path: &[&str]) -> &'v str {
     path.iter().try_fold(object, |value, key| value.get(key)).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// `apiVersion`
+/// The field `apiVersion`; empty if it is missing.
 pub fn api_version(object: &Value) -> &str {
     text(object, &["apiVersion"])
 }
 
-/// `kind`
+/// The field `kind`; empty if it is missing.
 pub fn kind(object: &Value) -> &str {
     text(object, &["kind"])
 }
 
-/// `metadata.name`
+/// The field `metadata.name`; empty if it is missing.
 pub fn name(object: &Value) -> &str {
     text(object, &["metadata", "name"])
 }
 
-/// `metadata.namespace`
+/// The field `metadata.namespace`; empty if it is missing.
 pub fn namespace(object: &Value) -> &str {
     text(object, &["metadata", "namespace"])
 }
 
-/// Where the API server has the Service of this namespace and name. Both are DNS labels: nothing in them
-/// needs to be escaped.
+/// The API path of the Service with this namespace and name. Both are DNS labels, so nothing needs to be escaped.
 pub fn service_path(namespace: &str, name: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/services/{name}")
 }
 
-/// Whether it is a Service of the core API.
+/// Whether the object is a Service of the core API.
 pub fn is_service(object: &Value) -> bool {
     kind(object) == "Service" && api_version(object) == "v1"
 }

@@ -1,13 +1,13 @@
-//! How long is waited before something that failed is tried again.
+//! The pauses before a failed operation is tried again.
 
 use std::time::Duration;
 
 use kube::runtime::utils::Backoff;
 
-/// How long it takes at most until a watch that failed is tried again.
+/// The longest pause before a failed watch is tried again.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Pauses between attempts: doubling, up to some seconds.
+/// Pauses between attempts: they double from 100 ms up to [`LONGEST_PAUSE`].
 #[derive(Default)]
 pub struct Pauses {
     failures: u32,

@@ -1,10 +1,10 @@
-//! Label and field selectors as the API server reads them in a query.
+//! Label and field selectors, in the query syntax of the API server.
 
 use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement};
 use serde_json::Value;
 use thiserror::Error;
 
-/// A selector that can't be read, or asks for what the API does not offer.
+/// A selector that can't be parsed, or uses an operator that the API does not have.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("unable to parse requirement {requirement:?}: {reason}")]
 pub struct SelectorError {
@@ -12,10 +12,10 @@ pub struct SelectorError {
     reason: &'static str,
 }
 
-/// Reads `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
+/// Parses a label selector such as `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
 ///
 /// # Errors
-/// [`SelectorError`] for the first requirement that is none.
+/// [`SelectorError`] for the first requirement that is invalid.
 pub fn labels(text: &str) -> Result<LabelSelector, SelectorError> {
     let requirements = split(text).into_iter().filter(|part| !part.is_empty());
     Ok(LabelSelector {
@@ -44,7 +44,7 @@ fn requirement(text: &str) -> Result<Requirement, SelectorError> {
     let of = |key: &str, operator, values: Vec<String>| {
         let key = key.trim();
         let plain = !key.is_empty() && !key.contains(|c: char| c.is_whitespace() || "()=!,".contains(c));
-        if plain { Ok(Requirement { key: key.to_owned(), operator, values }) } else { Err(error("no label key")) }
+        if plain { Ok(Requirement { key: key.to_owned(), operator, values }) } else { Err(error("invalid label key")) }
     };
     if let Some(key) = text.strip_prefix('!') {
         return of(key, Operator::DoesNotExist, Vec::new());
@@ -67,10 +67,10 @@ fn requirement(text: &str) -> Result<Requirement, SelectorError> {
     of(key, operator, values.split(',').map(|value| value.trim().to_owned()).collect())
 }
 
-/// Whether an object has the fields that a field selector asks for: `metadata.name=web,spec.type!=…`.
+/// Whether an object matches a field selector such as `metadata.name=web,spec.type!=LoadBalancer`.
 ///
 /// # Errors
-/// [`SelectorError`] for what is no requirement.
+/// [`SelectorError`] for a requirement that is invalid.
 pub fn fields_match(text: &str, object: &Value) -> Result<bool, SelectorError> {
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let error = |reason| SelectorError { requirement: part.to_owned(), reason };

@@ -1,8 +1,8 @@
-//! The Service ranges of a cluster, and which of them the API server gives addresses of.
+//! The Service ranges of a cluster, and the parts of them that the API server does not allocate from.
 //!
-//! The API server gives addresses of a ServiceCIDR unless its condition `Ready` is there and not `True`, or the
-//! ServiceCIDR is being deleted. A ServiceCIDR without that condition counts as ready: that is what it looks like
-//! where no controller manager runs, and until one has seen it. Where ServiceCIDRs overlap, one that is usable is
+//! The API server allocates addresses of a ServiceCIDR unless the ServiceCIDR has a condition `Ready` that is not
+//! `True`, or is being deleted. A ServiceCIDR without that condition counts as ready: it has none if no controller
+//! manager runs, and until a controller manager has processed it. Where ServiceCIDRs overlap, one usable ServiceCIDR is
 //! enough.
 
 use std::borrow::Borrow;
@@ -16,12 +16,12 @@ use super::object::{kind, name};
 /// The Service ranges of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceRanges {
-    /// All of them, those of the ServiceCIDR `kubernetes` first: the API server makes it from its own flag. Empty
-    /// where they are not known.
+    /// All ranges, those of the ServiceCIDR `kubernetes` first: the API server creates it from its own flag. Empty if
+    /// the ranges are not known.
     pub all: Vec<String>,
-    /// The ServiceCIDRs that name them, in the same order.
+    /// The names of the ServiceCIDRs of the ranges, in the same order.
     names: Vec<String>,
-    /// The parts of them that the API server gives no address of.
+    /// The parts of the ranges that the API server does not allocate from.
     pub unusable: Vec<UnusableRange>,
 }
 
@@ -33,7 +33,7 @@ impl From<Vec<String>> for ServiceRanges {
 }
 
 impl ServiceRanges {
-    /// The ranges that the `ServiceCIDR` objects among these name.
+    /// The ranges of the `ServiceCIDR` objects among these objects.
     pub fn of<O: Borrow<Value>>(objects: impl IntoIterator<Item = O>) -> Self {
         let (mut primary, mut others) = (Vec::<(String, String)>::new(), Vec::new());
         let (mut usable, mut refused): (Vec<IpNet>, Vec<Refused>) = (Vec::new(), Vec::new());
@@ -60,8 +60,8 @@ impl ServiceRanges {
         Self { all, names, unusable: unusable.collect() }
     }
 
-    /// The same, with the ranges that were there before and are gone: settings with pools in them stay valid, and
-    /// nothing is handed out of these ranges.
+    /// Adds the ranges that were known before and are gone, as unusable: settings with pools in them stay valid, and no
+    /// address of these ranges is handed out.
     pub fn with_gone(mut self, before: &Self) -> Self {
         let nets = self.nets();
         for (place, cidr) in before.all.iter().enumerate() {
@@ -77,12 +77,12 @@ impl ServiceRanges {
         self
     }
 
-    /// The ranges that can be read.
+    /// The ranges that can be parsed.
     pub fn nets(&self) -> Vec<IpNet> {
         self.all.iter().filter_map(|range| range.parse().ok()).collect()
     }
 
-    /// The unusable ranges as the settings have them.
+    /// The unusable ranges in the format of the settings.
     pub fn unusable_document(&self) -> Value {
         self.unusable
             .iter()
@@ -92,7 +92,7 @@ impl ServiceRanges {
     }
 }
 
-/// A range of a ServiceCIDR that the API server gives no address of, whatever others have.
+/// A range of a ServiceCIDR that is itself unusable. Other ServiceCIDRs may contain the same addresses.
 struct Refused {
     name: String,
     cidr: IpNet,
@@ -100,7 +100,7 @@ struct Refused {
 }
 
 impl Refused {
-    /// The parts of it that none of these ranges has.
+    /// The parts of the range that are not in any of the `usable` ranges.
     fn parts_beside(&self, usable: &[IpNet]) -> Vec<UnusableRange> {
         let Self { name, reason, .. } = self;
         let unusable = |cidr| {
@@ -111,7 +111,7 @@ impl Refused {
     }
 }
 
-/// Why the API server gives no address of a ServiceCIDR; nothing where it does.
+/// Why the API server does not allocate addresses of a ServiceCIDR; `None` if it does.
 fn why_unusable(service_cidr: &Value) -> Option<&'static str> {
     if service_cidr.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()) {
         return Some("is being deleted");
@@ -122,7 +122,7 @@ fn why_unusable(service_cidr: &Value) -> Option<&'static str> {
     (status != Some("True")).then_some("is not ready")
 }
 
-/// What of a range lies in none of these, as few ranges as there can be.
+/// The part of a range that is not in any of these ranges, as the smallest possible number of ranges.
 fn without(range: IpNet, others: &[IpNet]) -> Vec<IpNet> {
     if others.iter().any(|other| other.contains(&range)) {
         return Vec::new();
@@ -133,7 +133,7 @@ fn without(range: IpNet, others: &[IpNet]) -> Vec<IpNet> {
     }
     match range.subnets(range.prefix_len() + 1) {
         Ok(halves) => halves.flat_map(|half| without(half, &inside)).collect(),
-        // A single address has no halves, and nothing but itself lies in it.
+        // A single address can't be split, and only the address itself is inside of it.
         Err(_) => Vec::new(),
     }
 }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_are_gone() {
+    fn ranges_of_deleted_service_cidrs_stay_known_as_unusable() {
         let kubernetes = || service_cidr("kubernetes", &["10.0.0.0/16"], ready("True"));
         let team = |more: Value| service_cidr("team", &["10.2.0.0/16"], more);
         let with_gone = |now: Vec<Value>, before: Vec<Value>| {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_the_api_server_gives_no_address_of() {
+    fn ranges_of_service_cidrs_not_ready_or_being_deleted_are_unusable() {
         struct Row {
             name: &'static str,
             objects: Vec<Value>,

@@ -1,8 +1,8 @@
-//! How many addresses in flight one namespace may hold of a pool.
+//! Limits how many addresses of a pool one namespace may have in flight.
 //!
-//! A reservation lasts until its Service is seen, or [`HELD_FOR`](super::ledger::HELD_FOR). Requests whose Services
-//! never come, because another webhook refuses them or because somebody sends reviews directly, must not use up a
-//! pool that other namespaces need.
+//! A reservation lasts until its Service is seen, or for [`HELD_FOR`](super::ledger::HELD_FOR). Requests whose Services
+//! are never created, because another webhook denies them or a client sends reviews directly, must not use up a pool
+//! that other namespaces need.
 
 use std::net::IpAddr;
 
@@ -11,22 +11,23 @@ use clusterip_core::settings::Settings;
 
 use super::ledger::Share;
 
-/// A namespace may hold one of so many usable addresses of a pool and family,
+/// The divisor of a share: a namespace may reserve a quarter of the usable addresses of a pool and family.
 const PART: u128 = 4;
-/// and this many in a small pool, but not more than half of it,
+/// The smallest share of a pool that is large enough. In a smaller pool, the share is at most half of the usable
+/// addresses.
 const FEWEST: u128 = 8;
-/// and never fewer than this: of two requests for one Service neither may lose its address.
+/// The smallest share of all: of two requests for one Service, neither may lose its address.
 const LEAST: u128 = 2;
-/// No share is larger: each reservation takes memory, and an IPv6 pool has addresses without end.
+/// The largest share: each reservation takes memory, and an IPv6 pool has practically unlimited addresses.
 const MOST: u128 = 1024;
 
-/// The share of a namespace that `address` counts towards: that of its pool and family. All addresses that lie in no
+/// The share of a namespace that `address` counts towards: that of its pool and family. All addresses outside of every
 /// pool count towards one share.
 pub fn of(settings: &Settings, address: IpAddr) -> Share<'_> {
     let family = Family::of(address);
     if let Some(pool) = settings.pool_of(address) {
         let usable = settings.candidates(pool, family).count();
-        // A pool for one namespace alone is nobody else's.
+        // No other namespace needs a pool that is for one namespace only.
         let (most, burst) = match pool.matches.fence.namespaces.len() {
             1 => (bounded(usable), bounded(usable)),
             _ => part(usable),
@@ -50,7 +51,7 @@ pub fn of(settings: &Settings, address: IpAddr) -> Share<'_> {
     Share { most, burst, counts: Box::new(in_no_pool) }
 }
 
-/// The share, and what it may be for a moment: half of the usable addresses.
+/// The share, and the share for a short time: half of the usable addresses.
 fn part(usable: u128) -> (usize, usize) {
     let half = usable.div_ceil(2);
     (bounded((usable / PART).max(FEWEST).min(half)), bounded(half))
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_is_a_quarter_of_the_usable_addresses_within_bounds() {
+    fn share_is_a_quarter_of_the_usable_addresses_within_bounds() {
         struct Row {
             usable: u128,
             most: usize,
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_counts_towards_its_pool_and_family() {
+    fn address_counts_towards_its_pool_and_family() {
         let document = json!({
             "services": {"pools": [
                 {"name": "team", "cidrs": ["10.0.3.0/27"], "match": {"namespaces": ["shop"]}},

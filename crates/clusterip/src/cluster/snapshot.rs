@@ -1,4 +1,4 @@
-//! A cluster as it was at one moment, and Kubewarden's answers about it.
+//! The state of a cluster at one moment, and Kubewarden's answers about it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map, hash_map};
@@ -16,16 +16,16 @@ use super::object::{self, Packed};
 use super::selectors;
 use crate::policy::host_calls::{HostCall, HostCalls};
 
-/// Objects by kind, namespace and name, with the indexes that look-ups need. They are kept as objects
-/// come and go, so that no look-up's price grows with the cluster.
+/// Objects by kind, namespace and name, with the indexes that look-ups need. The indexes are updated with each object,
+/// so the cost of a look-up does not grow with the cluster.
 #[derive(Default)]
 pub struct Snapshot {
     kinds: BTreeMap<Kind, Objects>,
-    /// Whose each address is: namespace and name of the Service, or of several that claim it.
+    /// The owners of each address: namespace and name of the Service, or of several Services with the same address.
     addresses: HashMap<IpAddr, BTreeSet<(String, String)>>,
     absent: BTreeSet<Kind>,
-    /// How often something changed that tells to which pool a Service belongs: by namespace, and under the
-    /// empty name what belongs to none.
+    /// How often an object changed that may decide which pool a Service belongs to: by namespace, and under the empty
+    /// name for objects without a namespace.
     revisions: HashMap<String, u64>,
 }
 
@@ -44,20 +44,21 @@ impl Kind {
 #[derive(Default)]
 struct Objects {
     by_name: BTreeMap<(String, String), Object>,
-    /// The field masks of the first list of the whole cluster: the items are kept as it shows them.
+    /// The field masks of the first list of the whole cluster. The serialized items of that list are kept.
     listed_with: OnceLock<Option<BTreeSet<String>>>,
-    /// By namespace, and then by a label: workloads by each label of their Pods, Services by the first
-    /// that they select, EndpointSlices by that of their Service.
+    /// By namespace, and then by a label: workloads by each label of their Pods, Services by the first label of their
+    /// selector, EndpointSlices by the label that names their Service.
     by_label: HashMap<String, HashMap<(String, String), BTreeSet<String>>>,
 }
 
-/// So many bytes of the objects of a kind are read for one Service, in the order of their names: some 1,500 workloads.
-/// The snapshot is locked meanwhile, and a tenant may have any number of workloads with any number of labels.
+/// How many bytes of the objects of a kind are read for one Service, in the order of their names: about 1,500
+/// workloads. The snapshot is locked meanwhile, and a tenant may have any number of workloads with any number of
+/// labels.
 const MOST_SELECTED: usize = 1 << 20;
 
 struct Object {
     whole: Packed,
-    /// As a list of the whole cluster shows it.
+    /// The item in a list of the whole cluster.
     listed: OnceLock<Box<RawValue>>,
 }
 
@@ -67,22 +68,22 @@ impl Object {
     }
 }
 
-/// What became of an object that is shared.
+/// The result of adding an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shared {
-    /// It was there already, just so.
+    /// The same object was there already.
     Same,
-    /// It is there now; and what was there before, if anything was.
+    /// The object was added or changed; the value is the previous object, if there was one.
     Changed(Option<Value>),
 }
 
 impl Snapshot {
-    /// Adds an object, in place of one of the same kind, namespace and name.
+    /// Adds an object. It replaces an object of the same kind, namespace and name.
     pub fn insert(&mut self, object: Value) {
         self.share(&object, Packed::new(&object));
     }
 
-    /// As [`Self::insert`], for an object that others keep packed too.
+    /// As [`Self::insert`], for a packed object that has other users too.
     pub fn share(&mut self, object: &Value, whole: Packed) -> Shared {
         let kind = Kind::new(object::api_version(object), object::kind(object));
         let id = (object::namespace(object).to_owned(), object::name(object).to_owned());
@@ -112,7 +113,7 @@ impl Snapshot {
         Shared::Changed(replaced)
     }
 
-    /// Takes an object out, and gives it back.
+    /// Removes an object and returns it.
     pub fn remove(&mut self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Value> {
         let objects = self.kinds.get_mut(&Kind::new(api_version, kind))?;
         let id = (namespace.to_owned(), name.to_owned());
@@ -123,58 +124,58 @@ impl Snapshot {
         Some(removed)
     }
 
-    /// Changes when something changes that may tell to which pool a Service of this namespace belongs,
-    /// apart from the Service itself.
+    /// A value that changes whenever an object changes that may decide which pool a Service of this namespace belongs
+    /// to, other than the Service itself.
     pub fn revision(&self, namespace: &str) -> (u64, u64) {
         let of = |namespace: &str| self.revisions.get(namespace).copied().unwrap_or_default();
         (of(""), of(namespace))
     }
 
     fn revise(&mut self, kind: &str, namespace: &str) {
-        // The Service itself, and what tells of addresses alone.
+        // Excluded are the Services themselves, and the kinds that only tell which addresses exist or are used.
         if !matches!(kind, "Service" | "EndpointSlice" | "IPAddress" | "ServiceCIDR" | "Lease") {
             *self.revisions.entry(namespace.to_owned()).or_default() += 1;
         }
     }
 
-    /// Makes a kind unknown to the cluster, as before it was invented.
+    /// Marks a kind as unknown to the cluster, so that look-ups of it fail.
     pub fn remove_api(&mut self, api_version: &str, kind: &str) {
         self.absent.insert(Kind::new(api_version, kind));
         self.revise(kind, "");
     }
 
-    /// Makes a kind known again.
+    /// Marks a kind as known again.
     pub fn add_api(&mut self, api_version: &str, kind: &str) {
         if self.absent.remove(&Kind::new(api_version, kind)) {
             self.revise(kind, "");
         }
     }
 
-    /// The object of this kind, namespace and name.
+    /// The object with this kind, namespace and name.
     pub fn get(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Value> {
         self.packed(api_version, kind, namespace, name).map(Packed::value)
     }
 
-    /// As [`Self::get`], as it is kept.
+    /// As [`Self::get`], without parsing the object.
     pub fn packed(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<&Packed> {
         let objects = self.kinds.get(&Kind::new(api_version, kind))?;
         objects.by_name.get(&(namespace.to_owned(), name.to_owned())).map(|object| &object.whole)
     }
 
-    /// All objects of a kind, by namespace and name.
+    /// All objects of a kind, ordered by namespace and name.
     pub fn all(&self, api_version: &str, kind: &str) -> impl Iterator<Item = Value> {
         let objects = self.kinds.get(&Kind::new(api_version, kind));
         objects.into_iter().flat_map(|objects| objects.by_name.values().map(Object::value))
     }
 
-    /// The namespaces and names of all objects of a kind, of all namespaces or of one, in order.
+    /// The namespaces and names of the objects of a kind, in order, in all namespaces or in one.
     pub fn names(&self, api_version: &str, kind: &str, namespace: Option<&str>) -> Vec<(String, String)> {
         let Some(objects) = self.kinds.get(&Kind::new(api_version, kind)) else { return Vec::new() };
         objects.of_namespace(namespace).map(|(id, _)| id.clone()).collect()
     }
 
-    /// The objects of a kind and namespace that are found by this label, by name: EndpointSlices by that
-    /// of their Service, workloads by each of their Pods.
+    /// The objects of a kind and namespace that are indexed by this label, ordered by name: EndpointSlices by the label
+    /// that names their Service, workloads by each label of their Pods.
     pub fn labelled(&self, api_version: &str, kind: &str, namespace: &str, label: &(String, String)) -> Vec<Value> {
         let Some(objects) = self.kinds.get(&Kind::new(api_version, kind)) else { return Vec::new() };
         let names = objects.by_label.get(namespace).and_then(|index| index.get(label)).into_iter().flatten();
@@ -194,7 +195,7 @@ impl Snapshot {
         found.filter(selects).cloned().collect()
     }
 
-    /// Whether an `IPAddress` object of this address exists, or a Service has it.
+    /// Whether an `IPAddress` object with this address exists, or a Service has the address.
     pub fn has_ip_address(&self, address: IpAddr) -> bool {
         let name = address.to_string();
         self.addresses.contains_key(&address) || self.packed("networking.k8s.io/v1", "IPAddress", "", &name).is_some()
@@ -205,12 +206,12 @@ impl Snapshot {
         self.addresses.keys().copied()
     }
 
-    /// The Services that have this address.
+    /// The Services that have this address, as namespace and name.
     pub fn owners(&self, address: IpAddr) -> impl Iterator<Item = &(String, String)> {
         self.addresses.get(&address).into_iter().flatten()
     }
 
-    /// Answers, with `more` objects at the end of a list of the whole cluster.
+    /// The answer to a look-up; `more` objects are appended to a list of the whole cluster.
     fn answer(&self, call: &HostCall, selected: Option<&Labels>, more: &[Value]) -> Result<Vec<u8>, String> {
         match call {
             HostCall::ListAll { api_version, kind, label_selector, field_selector, field_masks } => {
@@ -244,7 +245,7 @@ impl Snapshot {
         }
     }
 
-    /// The API server keeps an `IPAddress` for each address of a Service; manifests have none.
+    /// An `IPAddress` for an address of a Service: the API server has such objects, manifests don't.
     fn ip_address(&self, api_version: &str, name: &str) -> Option<Value> {
         let address: IpAddr = name.parse().ok()?;
         let owners = self.addresses.get(&address).filter(|_| address.to_string() == name)?;
@@ -307,8 +308,8 @@ impl Snapshot {
 }
 
 impl Objects {
-    /// The objects, all or of one namespace; where `selected` are the labels that a Service selects,
-    /// those with other Pods may be left out.
+    /// The objects of all namespaces or of one. With `selected`, the selector of a Service, objects whose Pods it does
+    /// not select may be left out.
     fn of<'s>(&'s self, namespace: Option<&'s str>, selected: Option<&Labels>) -> Vec<&'s Object> {
         if let (Some(namespace), Some(selected)) = (namespace, selected.filter(|selected| !selected.is_empty())) {
             let none = BTreeSet::new();
@@ -339,7 +340,7 @@ impl Objects {
         objects.take_while(move |((other, _), _)| namespace.is_none_or(|namespace| other == namespace))
     }
 
-    /// Takes what was replaced or removed out of the index.
+    /// Removes a replaced or deleted object from the index.
     fn forget(&mut self, id: &(String, String), object: &Value) {
         let Some(index) = self.by_label.get_mut(&id.0) else { return };
         for label in index_labels(object) {
@@ -377,20 +378,20 @@ fn forget_addresses(
 /// The label of an EndpointSlice that names its Service.
 pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 
-/// The labels that an object is found by.
+/// The labels that an object is indexed by.
 fn index_labels(object: &Value) -> Labels {
     if object::kind(object) == "EndpointSlice" {
         let labels = map(object, &["metadata", "labels"]);
         return labels.into_iter().filter(|(key, _)| key == SERVICE_NAME_LABEL).collect();
     }
     if object::is_service(object) {
-        // Whoever is selected has them all: one is enough to be found.
+        // A selected Pod has all labels of the selector, so one of them is enough to find the Service.
         return map(object, &["spec", "selector"]).into_iter().take(1).collect();
     }
     pod_labels(object)
 }
 
-/// The labels of the Pods of a workload, or of a Pod itself.
+/// The labels of a workload's Pods, or of a Pod itself.
 pub fn pod_labels(object: &Value) -> Labels {
     match object::kind(object) {
         "Pod" => map(object, &["metadata", "labels"]),
@@ -399,14 +400,14 @@ pub fn pod_labels(object: &Value) -> Labels {
     }
 }
 
-/// The strings of a map at a path of fields.
+/// The entries with string values of a map at a path of fields.
 pub fn map(object: &Value, path: &[&str]) -> Labels {
     let found = path.iter().try_fold(object, |value, key| value.get(key)).and_then(Value::as_object);
     let strings = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
     found.into_iter().flatten().filter_map(strings).collect()
 }
 
-/// The addresses of a Service object, primary first, without repetition.
+/// The addresses of a Service object without repetition, the primary one first.
 pub fn addresses(service: &Value) -> Vec<IpAddr> {
     let spec = service.get("spec");
     let primary = spec.and_then(|spec| spec.get("clusterIP")).into_iter();
@@ -456,20 +457,19 @@ pub struct SnapshotCalls {
 }
 
 impl SnapshotCalls {
-    /// Answers just as Kubewarden does.
+    /// Answers all look-ups as Kubewarden does.
     pub fn new(snapshot: Arc<RwLock<Snapshot>>) -> Self {
         Self { snapshot, selected: None }
     }
 
-    /// Answers for one Service, whose selector this is: workloads of a namespace whose Pods it does not
-    /// select are left out. The policy would pass over them, so its answer is the same; but its price
-    /// does not grow with the namespace.
+    /// Answers for one Service with this selector: workloads of a namespace whose Pods it does not select are left out.
+    /// The policy would ignore them, so its answer is the same, but the cost does not grow with the namespace.
     #[must_use]
     pub fn for_selector(self, selector: Labels) -> Self {
         Self { selected: Some(selector), ..self }
     }
 
-    /// Answers, with `more` objects at the end of a list of the whole cluster.
+    /// The answer to a look-up; `more` objects are appended to a list of the whole cluster.
     ///
     /// # Errors
     /// As [`HostCalls::answer`].
@@ -482,7 +482,7 @@ impl SnapshotCalls {
 impl HostCalls for SnapshotCalls {
     fn services(&self) -> usize {
         let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
-        // Each has one address or two.
+        // Each Service has one address or two.
         snapshot.addresses.len()
     }
 

@@ -1,7 +1,7 @@
-//! What is watched: the objects that decisions are made from, as they are now.
+//! Watches the objects that decisions are made from, and keeps their current state.
 //!
-//! One watch of the whole cluster per kind. Of each object only those fields are kept that somebody
-//! reads, so a cluster of tens of thousands of objects fits into some dozen megabytes.
+//! There is one watch of the whole cluster for each kind. Only the fields that are used are kept of each object, so a
+//! cluster with tens of thousands of objects needs some dozen megabytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -31,52 +31,52 @@ use crate::controller::control_plane_services::ControlPlaneServices;
 use crate::external::mentioned::mentioned;
 use crate::metrics::Metrics;
 
-/// How many objects are listed at a time: their text takes memory until they are read, and tenants write objects of
+/// How many objects are listed at a time. Their text takes memory until it is parsed, and tenants can write objects of
 /// 1.5 MB.
 const PAGE: u32 = 25;
 /// How many kinds are listed at a time.
 const LISTS: usize = 2;
-/// How long a list keeps others waiting at most: one that hangs does not stop them.
+/// How long a list blocks other lists at most, so that one that hangs does not stop them.
 const LONGEST_LIST: Duration = Duration::from_secs(10);
-/// How often it is looked whether a kind has appeared that the cluster did not have.
+/// How often a kind that the cluster does not have is looked for again.
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
 
-/// An object that came, changed, or went. What nobody reads does not count as a change.
+/// An object that was added, changed or deleted. A change in fields that are not kept is not reported.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// Its API version and kind.
+    /// The API version and kind of the object.
     pub kind: Kind,
-    /// Its namespace, empty where the kind has none.
+    /// The namespace of the object; empty if the kind has none.
     pub namespace: String,
-    /// Its name.
+    /// The name of the object.
     pub name: String,
-    /// As it was; nothing where it is new.
+    /// The previous state; `None` if the object is new.
     pub before: Option<Value>,
-    /// As it is; nothing where it is gone.
+    /// The current state; `None` if the object is deleted.
     pub after: Option<Value>,
 }
 
-/// How the watch of a kind does.
+/// The state of the watch of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// The first list is not complete.
     Syncing,
-    /// Complete, and followed.
+    /// The list is complete, and changes are watched.
     Synced,
     /// The cluster does not have this kind.
     Absent,
-    /// Not followed at present.
+    /// The watch fails at present.
     Failing {
-        /// Since when.
+        /// When it began to fail.
         since: Instant,
-        /// Why, in the client's words.
+        /// The error of the client.
         reason: String,
         /// Whether there is a complete list from before.
         synced: bool,
     },
 }
 
-/// The watched objects. Cheap to clone: all clones are the same stores.
+/// The watched objects. Clones share the same stores.
 #[derive(Clone)]
 pub struct Stores(Arc<Inner>);
 
@@ -91,7 +91,7 @@ struct Inner {
     listeners: Listeners,
     control_plane_services: ControlPlaneServices,
     lists: Semaphore,
-    /// Is told every address that is seen on a Service or as an `IPAddress`.
+    /// Is called with every address that is seen on a Service or as an `IPAddress`.
     seen: Box<dyn Fn(IpAddr) + Send + Sync>,
 }
 
@@ -99,15 +99,14 @@ struct Inner {
 enum Ended {
     /// The cluster does not have the kind.
     Absent,
-    /// It was asked for a list anew.
+    /// A new list was requested.
     Asked,
     Failed,
 }
 
 impl Stores {
-    /// Stores that are empty yet. `seen` is told every address that turns up on a Service or as an
-    /// `IPAddress`, after the look-ups know it. The receiver gets every change after the first list of
-    /// its kind.
+    /// Empty stores. `seen` is called with every address that appears on a Service or as an `IPAddress`, after the
+    /// look-ups include it. The receiver gets every change after the first list of its kind.
     pub fn new(
         client: Client,
         metrics: Arc<Metrics>,
@@ -129,8 +128,8 @@ impl Stores {
         (Self(Arc::new(inner)), receiver)
     }
 
-    /// Asks once for the cluster's Service ranges, which settings are checked against. Where they can't be
-    /// had they are learned later.
+    /// Lists the Service ranges of the cluster once, because settings are checked against them. If the list fails, the
+    /// watch delivers them later.
     pub async fn ask_for_service_cidrs(&self) {
         let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
         let Ok(Some(resource)) = kinds::resource(&self.0.client, &kind).await else { return };
@@ -142,20 +141,20 @@ impl Stores {
         }
     }
 
-    /// Begins to watch everything that decisions by these settings read, and that moves depend on, as far as it is
-    /// not watched yet.
+    /// Starts to watch all kinds that decisions with these settings read and that moves depend on, except those that
+    /// are watched already.
     pub fn watch(&self, settings: &Settings) {
         self.watch_kinds(kinds::watched(settings));
         self.0.control_plane_services.watch(&self.0.client, &self.0.metrics);
     }
 
-    /// Which Services the control plane calls. Admission does not need it: [`Self::complete`], [`Self::lagging`] and
-    /// [`Self::states`] say nothing about it.
+    /// The Services that the control plane calls. Admission does not need them, so [`Self::complete`],
+    /// [`Self::lagging`] and [`Self::states`] don't include their watches.
     pub fn control_plane_services(&self) -> &ControlPlaneServices {
         &self.0.control_plane_services
     }
 
-    /// Begins to watch these kinds, as far as they are not watched yet.
+    /// Starts to watch these kinds, except those that are watched already.
     pub fn watch_kinds(&self, kinds: impl IntoIterator<Item = Kind>) {
         for kind in kinds {
             let mut states = self.states();
@@ -166,30 +165,29 @@ impl Stores {
         }
     }
 
-    /// Lists a watched kind anew, and shows `listener` every event from the begin of that list on: nothing that
-    /// is in it is older than this call.
+    /// Lists a watched kind again, and passes `listener` every event from the beginning of that list: nothing in it is
+    /// older than this call.
     pub fn listen(&self, kind: &Kind, listener: Listener) {
         self.0.listeners.add(kind, listener);
     }
 
-    /// The objects.
+    /// The current objects.
     pub fn snapshot(&self) -> &Arc<RwLock<Snapshot>> {
         &self.0.snapshot
     }
 
-    /// How each watch does.
+    /// The state of each watch.
     pub fn states(&self) -> MutexGuard<'_, BTreeMap<Kind, State>> {
         self.0.states()
     }
 
-    /// Whether the cluster tells the addresses that are taken as `IPAddress` objects; before Kubernetes 1.33
-    /// it does not.
+    /// Whether the cluster represents used addresses as `IPAddress` objects. Clusters before Kubernetes 1.33 don't.
     pub fn have_ip_addresses(&self) -> bool {
         let absent = |(kind, state): (&Kind, &State)| own_name(kind) == "IPAddress" && *state == State::Absent;
         !self.states().iter().any(absent)
     }
 
-    /// What is not in sync, in words; empty where everything is.
+    /// The watches that are not in sync, each with its reason; empty if all are in sync.
     pub fn lagging(&self) -> Vec<String> {
         let lagging = |((api_version, kind), state): (&Kind, &State)| match state {
             State::Synced | State::Absent => None,
@@ -202,7 +200,7 @@ impl Stores {
         self.states().iter().filter_map(lagging).collect()
     }
 
-    /// Since when a watch fails, that of the oldest failure.
+    /// The time of the oldest failure among the watches that fail.
     pub fn stale_since(&self) -> Option<Instant> {
         let since = |state: &State| match state {
             State::Failing { since, .. } => Some(*since),
@@ -211,7 +209,7 @@ impl Stores {
         self.states().values().filter_map(since).min()
     }
 
-    /// Whether each kind was listed completely once.
+    /// Whether each kind was listed completely at least once.
     pub fn complete(&self) -> bool {
         self.states().values().all(|state| match state {
             State::Synced | State::Absent => true,
@@ -220,15 +218,14 @@ impl Stores {
         })
     }
 
-    /// Comes back when each kind was listed completely once.
+    /// Waits until each kind was listed completely at least once.
     pub async fn completed(&self) {
         while !self.complete() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
-    /// The ranges that the cluster's `ServiceCIDR` objects name, the primary ones first. Empty where
-    /// the cluster has none.
+    /// The ranges of the cluster's `ServiceCIDR` objects, the primary ones first; empty if the cluster has none.
     pub fn service_cidrs(&self) -> watch::Receiver<ServiceRanges> {
         self.0.service_cidrs.subscribe()
     }
@@ -243,18 +240,18 @@ impl Inner {
         loop {
             match kinds::resource(&self.client, &kind).await {
                 Ok(Some(resource)) => self.follow_resource(&kind, resource).await,
-                Ok(None) => self.is_absent(&kind),
-                Err(error) => self.fails(&kind, &error),
+                Ok(None) => self.set_absent(&kind),
+                Err(error) => self.set_failing(&kind, &error),
             }
             let absent = self.states().get(&kind) == Some(&State::Absent);
             tokio::time::sleep(if absent { ABSENT_PAUSE } else { LONGEST_PAUSE }).await;
         }
     }
 
-    /// Follows a kind until the cluster does not have it any more.
+    /// Watches a kind until the cluster does not have it any more.
     ///
-    /// After a failure it is listed anew: a watch that goes on where it was says nothing until something
-    /// changes, and of a quiet kind it would not be known that it is followed again.
+    /// After a failure the kind is listed again. A watch that continues where it stopped reports nothing until
+    /// something changes, so for a kind with few changes the recovery would go unnoticed.
     async fn follow_resource(&self, kind: &Kind, resource: ApiResource) {
         let api: Api<Watched> = Api::all_with(self.client.clone(), &resource);
         let mut pauses = Pauses::default();
@@ -273,14 +270,14 @@ impl Inner {
         }
     }
 
-    /// From one list to the next. `complete` is whether it was listed once.
+    /// Watches a kind from one list to the next. `complete` says whether it was listed completely at least once.
     async fn follow_once(&self, kind: &Kind, api: &Api<Watched>, complete: &mut bool) -> Ended {
         let config = watcher::Config::default().page_size(PAGE);
         let mut list = self.lists.acquire().await.ok();
         let begin = tokio::time::Instant::now();
         let mut events = pin!(watcher(api.clone(), config));
         let (keeper, asks) = (Keeper::new(kind), self.listeners.asks(kind));
-        // What a new list has shown so far; nothing between two lists.
+        // The objects that the current list has shown so far; `None` between two lists.
         let mut listed: Option<BTreeSet<(String, String)>> = None;
         loop {
             let event = tokio::select! {
@@ -308,23 +305,23 @@ impl Inner {
                     if own_name(kind) == "ServiceCIDR" {
                         self.learn_service_cidrs();
                     }
-                    self.is_synced(kind);
+                    self.set_synced(kind);
                 }
                 Some(Ok(Event::Apply(object))) => {
                     self.apply(&keeper, object, true);
-                    self.is_synced(kind);
+                    self.set_synced(kind);
                 }
                 Some(Ok(Event::Delete(object))) => {
                     let namespace = object.metadata.namespace.unwrap_or_default();
                     self.delete(kind, &namespace, &object.metadata.name.unwrap_or_default());
-                    self.is_synced(kind);
+                    self.set_synced(kind);
                 }
                 Some(Err(watcher::Error::InitialListFailed(kube::Error::Api(status)))) if status.code == 404 => {
-                    self.is_absent(kind);
+                    self.set_absent(kind);
                     return Ended::Absent;
                 }
                 Some(Err(error)) => {
-                    self.fails(kind, &error);
+                    self.set_failing(kind, &error);
                     return Ended::Failed;
                 }
                 None => return Ended::Failed,
@@ -332,7 +329,7 @@ impl Inner {
         }
     }
 
-    fn is_synced(&self, kind: &Kind) {
+    fn set_synced(&self, kind: &Kind) {
         let mut states = self.states();
         if states.get(kind) == Some(&State::Synced) {
             return;
@@ -346,20 +343,20 @@ impl Inner {
         self.snapshot.write().unwrap_or_else(PoisonError::into_inner).add_api(&kind.0, &kind.1);
     }
 
-    fn is_absent(&self, kind: &Kind) {
+    fn set_absent(&self, kind: &Kind) {
         self.forget_others(kind, &BTreeSet::new());
         let before = self.states().insert(kind.clone(), State::Absent);
         if before == Some(State::Absent) {
             return;
         }
         tracing::info!(api_version = kind.0, kind = kind.1, "the cluster does not have this kind");
-        // Addresses in use are known from Services, too: that look-up is always answered.
+        // Addresses in use are known from Services too, so that look-up always gets an answer.
         if own_name(kind) != "IPAddress" {
             self.snapshot.write().unwrap_or_else(PoisonError::into_inner).remove_api(&kind.0, &kind.1);
         }
     }
 
-    fn fails(&self, kind: &Kind, error: &dyn std::error::Error) {
+    fn set_failing(&self, kind: &Kind, error: &dyn std::error::Error) {
         let reason = chain(error);
         self.metrics.watch_error(&kind.1);
         tracing::warn!(api_version = kind.0, kind = kind.1, reason, "watch failed, trying again");
@@ -371,7 +368,7 @@ impl Inner {
         states.insert(kind.clone(), State::Failing { since, reason, synced });
     }
 
-    /// Takes an object in. Gives back its namespace and name, unless it has none.
+    /// Stores an object. Returns its namespace and name, or `None` if it has no name.
     fn apply(&self, keeper: &Keeper, object: Watched, tell: bool) -> Option<(String, String)> {
         let (kind, object) = (keeper.kind(), keeper.keep(object)?);
         let id = (object::namespace(&object).to_owned(), object::name(&object).to_owned());
@@ -387,12 +384,12 @@ impl Inner {
                     (self.seen)(address);
                 }
             }
-            // A list is learned from when it is complete.
+            // During a list the ranges are read once, when it is complete.
             "ServiceCIDR" if tell => self.learn_service_cidrs(),
             _ => {}
         }
         if tell {
-            self.tell(kind, &id, before, Some(object));
+            self.report(kind, &id, before, Some(object));
         }
         Some(id)
     }
@@ -406,11 +403,11 @@ impl Inner {
             self.learn_service_cidrs();
         }
         if let Some(removed) = removed {
-            self.tell(kind, &(namespace.to_owned(), name.to_owned()), Some(removed), None);
+            self.report(kind, &(namespace.to_owned(), name.to_owned()), Some(removed), None);
         }
     }
 
-    /// Deletes what a complete list did not show.
+    /// Deletes the objects that a complete list did not contain.
     fn forget_others(&self, kind: &Kind, listed: &BTreeSet<(String, String)>) {
         let names = self.snapshot.read().unwrap_or_else(PoisonError::into_inner).names(&kind.0, &kind.1, None);
         for (namespace, name) in names.into_iter().filter(|id| !listed.contains(id)) {
@@ -418,9 +415,9 @@ impl Inner {
         }
     }
 
-    fn tell(&self, kind: &Kind, id: &(String, String), before: Option<Value>, after: Option<Value>) {
+    fn report(&self, kind: &Kind, id: &(String, String), before: Option<Value>, after: Option<Value>) {
         let (namespace, name) = id.clone();
-        // Nobody listens where no controller runs.
+        // The receiver is gone if no controller runs.
         let _ = self.changes.send(Change { kind: kind.clone(), namespace, name, before, after });
     }
 

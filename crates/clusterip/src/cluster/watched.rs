@@ -1,4 +1,4 @@
-//! Any object of a list or a watch, read at once into what somebody reads of it.
+//! An object of a list or a watch, of which only the fields that are used are read.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,36 +15,38 @@ use super::fields;
 use super::masked::MaskedReader;
 use crate::controller::ownership::OWNED;
 
-/// An object whose kind is known. [`DynamicObject`] is read into a buffer first, and out of it twice, with all
-/// its managed fields: with ten thousands of objects, and with thousands that change at once, this shows.
+/// An object whose kind is known from the watch. [`DynamicObject`] would first be read into a buffer and then out of it
+/// twice, with all its managed fields, which is noticeable with tens of thousands of objects or thousands of changes at
+/// once.
 ///
-/// What nobody reads is skipped while the object is read, and of everything else there is a bound: tenants write objects
-/// of 1.5 MB, a page of a list has many of them, and their values would take ten times the memory of their text.
+/// Fields that are not used are skipped while the object is read, and all others are bounded: tenants can write objects
+/// of 1.5 MB, a page of a list has many of them, and their parsed values would take ten times the memory of their text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Watched {
-    /// Of `metadata` name, namespace, UID, version, time of deletion, the first [`MOST_LABELS`] labels, and the
-    /// annotations that are read.
+    /// From `metadata`: name, namespace, UID, version, time of deletion, the first [`MOST_LABELS`] labels, and the
+    /// annotations that are used.
     pub metadata: ObjectMeta,
-    /// Of `metadata.managedFields` who manages the address of a Service. One without fields stands for all others.
+    /// From `metadata.managedFields`: the managers of the address of a Service. One entry without fields stands for all
+    /// other managers.
     pub managers: Vec<Manager>,
-    /// Of the other fields those that somebody reads, [`MOST_VALUES`] values at most.
+    /// The other fields that are used, at most [`MOST_VALUES`] values.
     pub data: Map<String, Value>,
 }
 
-/// Who manages fields of `spec`.
+/// A manager of fields of `spec`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Manager {
-    /// Its name.
+    /// The name of the manager.
     pub name: Option<String>,
-    /// The fields.
+    /// The fields that it manages, as keys of `fieldsV1`.
     pub spec: Vec<String>,
 }
 
-/// So many labels are read, in their order. Nodes and Namespaces of administrators have fewer.
+/// How many labels are read, in their order. Nodes and Namespaces of administrators have fewer.
 const MOST_LABELS: usize = 4096;
-/// So many values of an object are read. An `EndpointSlice` of 1,000 endpoints has 4,000.
+/// How many values of an object are read. An `EndpointSlice` with 1,000 endpoints has 4,000.
 const MOST_VALUES: usize = 16_384;
-/// So many managers of an address are read: one that is not ours is enough.
+/// How many managers of an address are read. One manager that is not this program is enough for the decision.
 const MOST_MANAGERS: usize = 64;
 
 #[derive(serde::Deserialize)]
@@ -73,7 +75,8 @@ struct Fields {
     spec: Option<OwnedFields>,
 }
 
-/// Texts by key, those that `reads` of their number and key.
+/// The values by key, of the entries for which `reads` returns true; it gets the number of entries read so far and the
+/// key.
 fn read_map<'de, A: MapAccess<'de>, V: Deserialize<'de>>(
     mut map: A,
     reads: impl Fn(usize, &str) -> bool,
@@ -89,7 +92,7 @@ fn read_map<'de, A: MapAccess<'de>, V: Deserialize<'de>>(
     Ok(found)
 }
 
-/// A map of which some entries are read.
+/// Defines a map of which only some entries are read.
 macro_rules! read_in_part {
     ($name:ident, $value:ty, $reads:expr) => {
         struct $name(BTreeMap<String, $value>);
@@ -242,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_read_that_somebody_reads() {
+    fn only_used_fields_are_read() {
         let whole = json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {
@@ -297,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_object_is_read_in_part() {
+    fn large_object_is_read_within_bounds() {
         let many = |count: usize| Value::Array(vec!["".into(); count]);
         let keys = |count: usize| -> Value {
             (0..count).map(|key| (format!("k{key:06}"), "".into())).collect::<Map<_, _>>().into()
@@ -316,7 +319,7 @@ mod tests {
         assert_eq!(object.managers.len(), MOST_MANAGERS);
         let spec = &object.data["spec"]["template"]["spec"];
         assert_eq!(spec.as_object().unwrap().len(), 1, "{:?}", spec.as_object().unwrap().keys());
-        // The selector itself, and what is around it, are values, too.
+        // The selector itself and the fields around it count as values too.
         assert_eq!(spec["nodeSelector"].as_object().unwrap().len(), MOST_VALUES - 4);
     }
 }

@@ -1,6 +1,6 @@
-//! YAML (and so JSON) into values, with the place of everything in the text.
+//! Parses YAML, and so JSON, into values with the position of each in the text.
 //!
-//! Built on the events of `saphyr-parser`, with limits: input comes from anywhere.
+//! It uses the events of `saphyr-parser`, with limits, because the input may be untrusted.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,14 +8,13 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
 use serde_json::{Map, Number, Value};
 use thiserror::Error;
 
-/// How deep documents may nest: more than any manifest needs, and no more than the JSON that they
-/// become is read with.
+/// How deep documents may nest: deeper than any manifest needs, and not deeper than the JSON reader accepts.
 const DEEPEST: usize = 100;
-/// How many values aliases may add to all documents of a text: a few lines of aliases of aliases would
-/// otherwise grow to billions.
+/// How many values aliases may add to all documents of a text. Otherwise a few lines of nested aliases would grow to
+/// billions of values.
 const MOST_ALIASED: usize = 100_000;
 
-/// Text that is no YAML, or none that can become JSON.
+/// Text that is not YAML, or that JSON can't represent.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {reason}")]
 pub struct YamlError {
@@ -27,22 +26,22 @@ pub struct YamlError {
     pub reason: String,
 }
 
-/// A value, and where it stands.
+/// A value with its position in the text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// The value itself.
     pub data: Data,
-    /// The place of its first and behind its last character, counted in characters of the text.
+    /// The position of the first character, counted in characters of the text.
     pub start: usize,
-    /// See `start`. The end of a block mapping or sequence is not exact.
+    /// The position after the last character. For a block mapping or sequence it is not exact.
     pub end: usize,
-    /// The line of its first character, counted from 1.
+    /// The line of the first character, counted from 1.
     pub line: usize,
-    /// The column of its first character, counted from 0.
+    /// The column of the first character, counted from 0.
     pub column: usize,
-    /// Whether it stands somewhere else, and an alias here.
+    /// Whether an alias is at this position and the value is elsewhere.
     pub aliased: bool,
-    /// Whether it is written in braces or brackets.
+    /// Whether the value is in braces or brackets.
     pub flow: bool,
 }
 
@@ -57,20 +56,20 @@ pub enum Data {
     Mapping(Vec<(Key, Node)>),
 }
 
-/// The key of a field, and where it stands.
+/// The key of a field with its position in the text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Key {
-    /// Its text.
+    /// The text of the key.
     pub name: String,
-    /// As for [`Node`].
+    /// As [`Node::start`].
     pub start: usize,
-    /// As for [`Node`].
+    /// As [`Node::end`].
     pub end: usize,
-    /// As for [`Node`].
+    /// As [`Node::line`].
     pub line: usize,
-    /// As for [`Node`].
+    /// As [`Node::column`].
     pub column: usize,
-    /// Whether it stands somewhere else, and a merge key (`<<`) here.
+    /// Whether the field comes from another mapping through a merge key (`<<`).
     pub merged: bool,
 }
 
@@ -86,47 +85,49 @@ impl Node {
         }
     }
 
-    /// The field of a mapping.
+    /// The field of a mapping; `None` if there is none, or the node is not a mapping.
     pub fn field(&self, name: &str) -> Option<(&Key, &Node)> {
         let Data::Mapping(fields) = &self.data else { return None };
         fields.iter().find(|(key, _)| key.name == name).map(|(key, value)| (key, value))
     }
 }
 
-/// Reads the only document of a text; an empty text is null.
+/// Parses the only document of a text; an empty text is null.
 ///
 /// # Errors
-/// [`YamlError`] for the first mistake, or a second document.
+/// [`YamlError`] for the first mistake, or for a second document.
 pub fn single(text: &str) -> Result<Value, YamlError> {
     let mut documents = documents(text);
     match (documents.next().transpose()?, documents.next().transpose()?) {
-        (_, Some(second)) => Err(YamlError { document: 2, line: second.line, reason: "a second document".to_owned() }),
+        (_, Some(second)) => {
+            Err(YamlError { document: 2, line: second.line, reason: "more than one document".to_owned() })
+        }
         (Some(only), None) => Ok(only.to_value()),
         (None, None) => Ok(Value::Null),
     }
 }
 
-/// The documents of a text, empty ones too, one after the other: a text may be large, and nobody needs
-/// the places of all its values at once. The first mistake ([`YamlError`]) is the last item.
+/// The documents of a text, including empty ones, one at a time: a text may be large, and the positions of all its
+/// values are never needed at once. The first mistake ([`YamlError`]) is the last item.
 pub fn documents(text: &str) -> Documents<'_> {
     let parser = Parser::new_from_str(text);
     let composer = Composer { parser, anchors: BTreeMap::new(), aliased: 0, document: 0, items: None };
     Documents { composer, ended: false }
 }
 
-/// What becomes of an item of a list: it is told with its document, counted from 1, and stays in that
-/// document where it is given back.
+/// Is called with an item of a list and its document, counted from 1. If it returns the item, the item stays in that
+/// document.
 pub type OnItem<'t> = dyn FnMut(Node, usize) -> Option<Node> + 't;
 
-/// The same, but what stands in a document below `items` is told one after the other, as soon as it is
-/// read: a list may be as large as the cluster that it was printed from.
+/// As [`documents`], but calls `on_item` with each item below `items` of a document as soon as it is read: a list may
+/// be as large as the cluster that it was printed from.
 pub fn documents_with_items<'t>(text: &'t str, on_item: Box<OnItem<'t>>) -> Documents<'t> {
     let mut documents = documents(text);
     documents.composer.items = Some(on_item);
     documents
 }
 
-/// See [`documents`].
+/// The iterator of [`documents`].
 pub struct Documents<'t> {
     composer: Composer<'t>,
     ended: bool,
@@ -151,7 +152,7 @@ struct Composer<'t> {
     /// How many values aliases have added so far.
     aliased: usize,
     document: usize,
-    /// Who is told the items of a list.
+    /// Is called with the items of a list.
     items: Option<Box<OnItem<'t>>>,
 }
 
@@ -210,7 +211,8 @@ impl<'t> Composer<'t> {
             Event::Alias(anchor) => return self.alias(anchor, span, depth),
             _ => return Err(self.error(span, "a value is missing")),
         };
-        // A block has no mark at its end; what the parser calls the end of a bracket may have a comment in it.
+        // A block has no mark at its end. For a bracket, the parser's range of the end may include a comment, so one
+        // character after its start is used.
         let flow = !matches!(data, Data::Scalar(_)) && end.end.index() > end.start.index();
         let node = Node {
             start: span.start.index(),
@@ -245,7 +247,7 @@ impl<'t> Composer<'t> {
         loop {
             let (event, span) = self.next()?;
             if event == Event::MappingEnd {
-                // What stands here, or came first, wins.
+                // A field of this mapping has priority over a merged one, and among merged fields the first one has.
                 fields.extend(merged.into_iter().filter(|(key, _)| names.insert(key.name.clone())));
                 return Ok((fields, span));
             }
@@ -254,7 +256,7 @@ impl<'t> Composer<'t> {
             let (event, value_span) = self.next()?;
             let is_list = depth == 0 && matches!(&key.data, Data::Scalar(Value::String(name)) if name == "items");
             let value = match event {
-                // One with an anchor may be needed again.
+                // A list with an anchor may be needed again.
                 Event::SequenceStart(0, _) if is_list && self.items.is_some() => self.told_items(value_span)?,
                 event => self.node(event, value_span, depth + 1)?,
             };
@@ -268,14 +270,14 @@ impl<'t> Composer<'t> {
                 _ => return Err(self.error(span, "a list or an object can't be a key")),
             };
             if !names.insert(name.clone()) {
-                return Err(self.error(span, format!("key {name:?} is here twice")));
+                return Err(self.error(span, format!("duplicate key {name:?}")));
             }
             let Node { start, end, line, column, .. } = key;
             fields.push((Key { name, start, end, line, column, merged: false }, value));
         }
     }
 
-    /// The items of a list, without those that were told and not given back.
+    /// The items of a list, without those that were passed to `on_item` and not returned.
     fn told_items(&mut self, start: Span) -> Result<Node, YamlError> {
         let mut kept = Vec::new();
         loop {
@@ -295,7 +297,7 @@ impl<'t> Composer<'t> {
         }
     }
 
-    /// `<<`: the fields of another mapping, or of several, where this one has none of its own.
+    /// Handles `<<`: adds the fields of one or several other mappings that this mapping does not have itself.
     fn merge(&self, value: Node, span: Span, merged: &mut Vec<(Key, Node)>) -> Result<(), YamlError> {
         let mappings = match value.data {
             Data::Sequence(items) => items,
@@ -310,7 +312,7 @@ impl<'t> Composer<'t> {
 
     fn alias(&mut self, anchor: usize, span: Span, depth: usize) -> Result<Node, YamlError> {
         let Some((node, size)) = self.anchors.get(&anchor) else {
-            return Err(self.error(span, "an alias inside of what it stands for"));
+            return Err(self.error(span, "an alias inside of the value it refers to"));
         };
         self.aliased += size;
         if self.aliased > MOST_ALIASED {
@@ -341,7 +343,7 @@ fn height(node: &Node) -> usize {
     }
 }
 
-/// A scalar by the rules of YAML's core schema, which is what Kubernetes' tools agree on.
+/// Parses a scalar by the rules of YAML's core schema, on which the tools of Kubernetes agree.
 fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, String> {
     let tag = tag.filter(|tag| tag.is_yaml_core_schema()).map(|tag| tag.suffix.as_str());
     if tag == Some("str") || tag == Some("binary") || (style != ScalarStyle::Plain && tag.is_none()) {

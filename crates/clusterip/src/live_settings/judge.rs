@@ -1,4 +1,4 @@
-//! What a settings document stands for, in the policy's own judgement.
+//! Checks a settings document with the policy itself.
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -13,22 +13,27 @@ use crate::cluster::service_ranges::ServiceRanges;
 use crate::policy::module::Module;
 use crate::settings::complete;
 
-/// Asks the policy.
+/// Checks documents with the policy.
 pub(super) struct Judge {
     pub(super) module: Arc<Module>,
 }
 
 impl Judge {
-    /// The settings that a document stands for in a cluster with these ranges, or its mistakes, a line
-    /// each.
+    /// The settings of a document in a cluster with these ranges.
+    ///
+    /// # Errors
+    /// The mistakes of the document, one per line.
     pub(super) async fn judge(&self, written: Value, ranges: ServiceRanges) -> Result<LiveSettings, String> {
         let module = Arc::clone(&self.module);
         let judged = tokio::task::spawn_blocking(move || judge(&module, written, &ranges));
-        judged.await.map_err(|error| format!("they could not be checked: {error}"))?
+        judged.await.map_err(|error| format!("checking the settings failed: {error}"))?
     }
 }
 
-/// The settings that a document stands for in a cluster with these ranges, or its mistakes, a line each.
+/// The settings of a document in a cluster with these ranges.
+///
+/// # Errors
+/// The mistakes of the document, one per line.
 pub fn judge(module: &Module, written: Value, ranges: &ServiceRanges) -> Result<LiveSettings, String> {
     let document = complete(if written.is_null() { Value::Object(<_>::default()) } else { written }, ranges);
     let answer = module.validate_settings(&document).map_err(|error| error.to_string())?;
@@ -42,7 +47,7 @@ pub fn judge(module: &Module, written: Value, ranges: &ServiceRanges) -> Result<
     Ok(LiveSettings { hash: hash(&document), settings, document, warnings })
 }
 
-/// Service ranges that the user wrote, and the cluster does not have.
+/// A warning if the settings contain Service ranges other than those of the cluster.
 fn contradiction(written: &[IpNet], ranges: &[String]) -> Option<String> {
     let cluster: Vec<IpNet> =
         ranges.iter().filter_map(|range| range.parse().ok()).map(|net: IpNet| net.trunc()).collect();
@@ -52,19 +57,20 @@ fn contradiction(written: &[IpNet], ranges: &[String]) -> Option<String> {
         nets.dedup();
         nets
     };
-    // Only the first place has a meaning.
+    // Only the position of the first range has a meaning.
     if cluster.is_empty() || (written.first() == cluster.first() && sorted(written) == sorted(&cluster)) {
         return None;
     }
     let list = |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     Some(format!(
-        "services.serviceCIDRs: {} is written, but the cluster has {}: without the key the cluster's own are used",
+        "services.serviceCIDRs: the settings have {}, but the cluster has {}: remove the key to use the \
+         ranges of the cluster",
         list(written),
         list(&cluster)
     ))
 }
 
-/// The keys of objects are in their order already, however they were written.
+/// The hash of a document. `serde_json` sorts the keys of objects, so their order in the text does not matter.
 fn hash(document: &Value) -> String {
     let mut hasher = SipHasher24::new();
     hasher.write(document.to_string().as_bytes());
@@ -90,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_completed() {
+    fn settings_are_completed_with_cluster_ranges() {
         let live = judged("", &["172.21.0.0/16"]).unwrap();
         let document = json!({"services": {"serviceCIDRs": ["172.21.0.0/16"], "evidence": {"lookups": "namespace"}}});
         assert_eq!(live.document, document);
@@ -99,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_are_named() {
+    fn all_mistakes_in_settings_are_listed() {
         let yaml =
             "services: {pools: [{name: a, cidrs: [10.0.0.1/24]}, {name: a, cidrs: [10.1.0.0/33]}], oder: lowest}";
         let mistakes = judged(yaml, &[]).unwrap_err();
@@ -110,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_decide_what_is_a_mistake() {
+    fn pool_outside_of_service_ranges_is_a_mistake() {
         let yaml = "services: {pools: [{name: a, cidrs: [10.0.0.0/24]}]}";
         assert!(judged(yaml, &[]).is_ok(), "not known");
         assert!(judged(yaml, &["10.0.0.0/16"]).is_ok(), "inside");
@@ -118,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_that_of_the_meaning() {
+    fn equal_settings_have_equal_hashes() {
         let one = judged("services: {order: lowest, explicit: deny}", &[]).unwrap();
         let rows = [
             ("other order, comment", "# so\nservices:\n  explicit: deny\n  order: lowest\n", true),
@@ -129,12 +135,12 @@ mod tests {
             assert_eq!(judged(yaml, &[]).unwrap().hash == one.hash, same, "{name}");
         }
         assert_ne!(judged("services: {order: lowest, explicit: deny}", &["172.21.0.0/16"]).unwrap().hash, one.hash);
-        // Processes of different versions have to agree on it.
+        // Processes of different versions must agree on the hash.
         assert_eq!(one.hash, "60e8521bbf43618a73e43c1ddda4078f");
     }
 
     #[test]
-    fn contradictions() {
+    fn differing_service_ranges_give_a_warning() {
         type Row = (&'static str, &'static [&'static str], &'static [&'static str], Option<&'static str>);
         let rows: [Row; 7] = [
             ("not known", &["10.0.0.0/16"], &[], None),
@@ -145,31 +151,29 @@ mod tests {
                 &["10.0.0.0/16", "10.9.0.0/16", "fd00::/108"],
                 None,
             ),
-            (
-                "another",
-                &["10.0.0.0/16"],
-                &["172.21.0.0/16"],
-                Some("10.0.0.0/16 is written, but the cluster has 172.21.0.0/16"),
-            ),
+            ("another", &["10.0.0.0/16"], &["172.21.0.0/16"], Some("10.0.0.0/16, but the cluster has 172.21.0.0/16")),
             (
                 "another primary",
                 &["fd00::/108", "10.0.0.0/16"],
                 &["10.0.0.0/16", "fd00::/108"],
-                Some("fd00::/108, 10.0.0.0/16 is written, but the cluster has 10.0.0.0/16, fd00::/108"),
+                Some("fd00::/108, 10.0.0.0/16, but the cluster has 10.0.0.0/16, fd00::/108"),
             ),
             (
                 "one less",
                 &["10.0.0.0/16"],
                 &["10.0.0.0/16", "fd00::/108"],
-                Some("10.0.0.0/16 is written, but the cluster has 10.0.0.0/16, fd00::/108"),
+                Some("10.0.0.0/16, but the cluster has 10.0.0.0/16, fd00::/108"),
             ),
             ("one that nobody can read", &["10.0.0.0/16"], &["so"], None),
         ];
         for (name, written, ranges, expected) in rows {
             let written: Vec<IpNet> = written.iter().map(|net| net.parse().unwrap()).collect();
             let ranges: Vec<_> = ranges.iter().map(|&range| range.to_owned()).collect();
-            let expected = expected
-                .map(|words| format!("services.serviceCIDRs: {words}: without the key the cluster's own are used"));
+            let expected = expected.map(|words| {
+                format!(
+                    "services.serviceCIDRs: the settings have {words}: remove the key to use the ranges of the cluster"
+                )
+            });
             assert_eq!(contradiction(&written, &ranges), expected, "{name}");
         }
     }

@@ -1,11 +1,10 @@
-//! Settings that change while we run: a watched ConfigMap, or a file.
+//! Settings that can change while the program runs, from a watched ConfigMap or a file.
 //!
 //! # Promises
-//! - Only settings that the policy itself takes are ever published. A version with mistakes changes
-//!   nothing: the one before stays in use, and the log, the metrics and an Event on the ConfigMap say
-//!   so. Where several follow the same ConfigMap, one kind of them writes Events ([`Follower::silently`]).
-//! - What is published differs from what was published before. So whoever compares hashes knows
-//!   whether decisions could be others.
+//! - Only settings that the policy itself accepts are ever published. A version with mistakes changes nothing: the
+//!   previous version stays in use, and the log, the metrics and an Event on the ConfigMap report it. If several
+//!   processes follow the same ConfigMap, only one kind of process writes Events ([`Follower::silently`]).
+//! - Each published version differs from the one before, so comparing hashes shows whether decisions may differ.
 
 mod judge;
 mod refused;
@@ -34,74 +33,74 @@ use crate::policy::module::Module;
 /// Settings in use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LiveSettings {
-    /// As the policy gets them.
+    /// The document that the policy gets.
     pub document: Value,
-    /// As we understand them.
+    /// The same settings, parsed.
     pub settings: Settings,
-    /// The same for the same document, in every process: 32 hexadecimal digits.
+    /// The hash of the document in 32 hexadecimal digits: the same for the same document in every process.
     pub hash: String,
-    /// What is allowed, but probably not meant.
+    /// Settings that are allowed but probably not intended.
     pub warnings: Vec<String>,
 }
 
-/// Settings to start with that can't be used.
+/// Initial settings that can't be used.
 #[derive(Debug, Error)]
 pub enum SettingsError {
-    /// They have mistakes: all of them, a line each.
+    /// The settings have mistakes; all of them are listed, one per line.
     #[error("settings: {origin}\n{mistakes}")]
     Mistakes {
-        /// Where they come from.
+        /// The source of the settings.
         origin: String,
-        /// What is wrong.
+        /// The mistakes.
         mistakes: String,
     },
-    /// There is no such ConfigMap.
+    /// The ConfigMap does not exist.
     #[error(
         "settings: there is no configmap {namespace}/{name}: create it, with the settings in its key {KEY} \
          (`{{}}` stands for the defaults)"
     )]
     NoConfigMap {
-        /// The namespace.
+        /// The namespace of the ConfigMap.
         namespace: String,
-        /// The name.
+        /// The name of the ConfigMap.
         name: String,
     },
-    /// It can't be read.
+    /// The ConfigMap can't be read.
     #[error("settings: {origin} can't be read: {reason}")]
     Request {
-        /// Which.
+        /// The source of the settings.
         origin: String,
-        /// What the API server says.
+        /// The error of the API server.
         reason: String,
     },
 }
 
-/// Keeps to settings that may change.
+/// Follows settings that may change.
 pub struct Follower {
     source: Source,
     judge: Judge,
     ranges: watch::Receiver<ServiceRanges>,
-    /// Those that the settings in use are valid with.
+    /// The Service ranges with which the settings in use are valid.
     valid_with: ServiceRanges,
     metrics: Arc<Metrics>,
-    /// As they were written last, good or bad.
+    /// The latest version, valid or not.
     latest: Written,
-    /// As those in use were written.
+    /// The version in use.
     used: Value,
-    /// The mistakes of the latest version, where it has some: told once.
+    /// The mistakes of the latest version, if it has any; each is reported once.
     refused: Option<String>,
-    /// The ConfigMap as it was seen last: what Events are about.
+    /// The ConfigMap as last read, on which Events are written.
     about: Option<ObjectReference>,
     events: bool,
     state: watch::Sender<Arc<LiveSettings>>,
 }
 
 impl Follower {
-    /// Reads the settings, and checks them. `ranges` are the cluster's own Service ranges, and which of them are
-    /// not usable.
+    /// Reads the settings and checks them. `ranges` are the Service ranges of the cluster, with the ones that are not
+    /// usable.
     ///
     /// # Errors
-    /// [`SettingsError`] where they can't be read, or have mistakes.
+    /// [`SettingsError`] if the settings can't be read, or have mistakes.
     pub async fn start(
         source: Source,
         module: Arc<Module>,
@@ -115,7 +114,7 @@ impl Follower {
         let written = written.map_err(mistakes)?;
         let live = judge.judge(written.clone(), known.clone()).await.map_err(mistakes)?;
         metrics.settings_in_use(&live.hash, true);
-        tell(&source, &live);
+        log_in_use(&source, &live);
         Ok(Self {
             source,
             judge,
@@ -131,22 +130,22 @@ impl Follower {
         })
     }
 
-    /// Without Events: somebody else writes them, and this process has no right to.
+    /// Writes no Events: another process writes them, and this one has no permission to.
     #[must_use]
     pub fn silently(self) -> Self {
         Self { events: false, ..self }
     }
 
-    /// The settings in use, now and whenever they change.
+    /// The settings in use. The receiver sees every change.
     pub fn subscribe(&self) -> watch::Receiver<Arc<LiveSettings>> {
         self.state.subscribe()
     }
 
-    /// Follows them until `shutdown`.
+    /// Follows the settings until `shutdown`.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         let mut versions = versions(&self.source, Arc::clone(&self.metrics), self.latest.clone());
-        // Nobody may tell of ranges any more, and still everything else goes on.
+        // If the sender of the ranges is gone, everything else continues.
         let mut told = true;
         loop {
             tokio::select! {
@@ -154,18 +153,19 @@ impl Follower {
                 Some((written, about)) = versions.next() => {
                     self.latest = written;
                     self.about = about.or(self.about.take());
-                    self.take().await;
+                    self.apply_latest().await;
                 }
                 changed = self.ranges.changed(), if told => match changed {
-                    Ok(()) => self.take().await,
+                    Ok(()) => self.apply_latest().await,
                     Err(_) => told = false,
                 },
             }
         }
     }
 
-    /// Uses the latest version if it is good, else the one in use, with the ranges as they are now.
-    async fn take(&mut self) {
+    /// Puts the latest version into use if it is valid, and otherwise keeps the version in use, with the current
+    /// ranges.
+    async fn apply_latest(&mut self) {
         let ranges = self.ranges.borrow_and_update().clone();
         let judged = match self.latest.clone() {
             Ok(written) => self.judge.judge(written, ranges.clone()).await,
@@ -190,7 +190,7 @@ impl Follower {
                     self.publish(live);
                     return;
                 }
-                // A pool lies in a range that is gone: nothing of that range is handed out any more.
+                // A pool is in a range that is gone: no address of that range is handed out any more.
                 let ranges = ranges.with_gone(&self.valid_with);
                 if let Ok(live) = self.judge.judge(self.used.clone(), ranges).await {
                     self.publish(live);
@@ -204,7 +204,7 @@ impl Follower {
             return;
         }
         self.metrics.settings_in_use(&live.hash, self.refused.is_none());
-        tell(&self.source, &live);
+        log_in_use(&self.source, &live);
         self.state.send_replace(Arc::new(live));
     }
 
@@ -214,7 +214,7 @@ impl Follower {
         }
         self.metrics.settings_refused();
         for mistake in mistakes.lines() {
-            tracing::error!(source = %self.source, mistake, "settings refused, those before stay in use");
+            tracing::error!(source = %self.source, mistake, "settings refused, the previous ones stay in use");
         }
         if let (true, Source::ConfigMap { client, .. }, Some(about)) = (self.events, &self.source, &self.about) {
             tokio::spawn(publish_events(client.clone(), about.clone(), mistakes.clone()));
@@ -223,7 +223,7 @@ impl Follower {
     }
 }
 
-fn tell(source: &Source, live: &LiveSettings) {
+fn log_in_use(source: &Source, live: &LiveSettings) {
     tracing::info!(%source, hash = live.hash, "settings in use");
     for warning in &live.warnings {
         tracing::warn!(%source, warning, "settings");

@@ -1,4 +1,4 @@
-//! Settings that can't be used, told in Events on their ConfigMap.
+//! Reports settings that can't be used in Events on their ConfigMap.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use tokio::time::timeout;
 
 use crate::cluster::failure::words;
 
-/// For how long an Event may keep its task.
+/// The time limit for writing an Event.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest note that the API server takes in an Event.
+/// The longest note in bytes that the API server accepts in an Event.
 const LONGEST_NOTE: usize = 1024;
-/// In how many Events mistakes are named at most.
+/// The largest number of Events for one version of the settings.
 const MOST_EVENTS: usize = 8;
 
-/// Names mistakes in Events on the ConfigMap.
+/// Reports mistakes in Events on the ConfigMap.
 pub(super) async fn publish_events(client: Client, about: ObjectReference, mistakes: String) {
     for note in notes(&mistakes) {
-        // A recorder takes an Event for one that it published before, if only the note differs, and keeps
-        // the old note. So each has its own.
+        // A recorder considers two Events that differ only in their note to be the same one, and keeps the old note. So
+        // each Event has its own recorder.
         let recorder = Recorder::new(client.clone(), Reporter::from("clusterip"));
         let event = Event {
             type_: EventType::Warning,
@@ -31,15 +31,19 @@ pub(super) async fn publish_events(client: Client, about: ObjectReference, mista
         };
         match timeout(PATIENCE, recorder.publish(&event, &about)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(error = words(&error), "no event tells of the refused settings"),
-            Err(_) => tracing::warn!("no event tells of the refused settings: no answer within {PATIENCE:?}"),
+            Ok(Err(error)) => {
+                tracing::warn!(error = words(&error), "writing an event about the refused settings failed")
+            }
+            Err(_) => {
+                tracing::warn!("writing an event about the refused settings failed: no answer within {PATIENCE:?}")
+            }
         }
     }
 }
 
-/// Mistakes, a line each, in as few notes as take them.
+/// Distributes mistakes, one per line, to as few notes as possible.
 fn notes(mistakes: &str) -> Vec<String> {
-    const HEAD: &str = "settings refused, those before stay in use:";
+    const HEAD: &str = "settings refused, the previous ones stay in use:";
     const MORE: &str = "\nand more: the log names all";
     let room = LONGEST_NOTE - MORE.len();
     let mut notes = vec![HEAD.to_owned()];
@@ -62,7 +66,7 @@ fn notes(mistakes: &str) -> Vec<String> {
     notes
 }
 
-/// As much of a text as fits, in whole characters.
+/// The longest prefix of a text that fits, in whole characters.
 fn cut(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
     &text[..end]
@@ -74,8 +78,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mistakes_fit_into_notes() {
-        let head = "settings refused, those before stay in use:";
+    fn mistakes_fit_into_event_notes() {
+        let head = "settings refused, the previous ones stay in use:";
         assert_eq!(notes("a: wrong\nb: wrong"), [format!("{head}\na: wrong\nb: wrong")]);
         let rows = [
             ("as many as fit", vec!["x".repeat(100); 9], 1),

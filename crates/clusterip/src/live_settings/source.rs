@@ -1,4 +1,4 @@
-//! Where settings come from: what is written there, now and later.
+//! The source of settings: reads the current version, and watches for new ones.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -21,30 +21,30 @@ use crate::metrics::Metrics;
 /// The key of the ConfigMap that holds the settings.
 pub const KEY: &str = "settings.yaml";
 
-/// How often a file is looked at. A mounted ConfigMap changes through links, which not every file system
-/// tells of.
+/// How often a file is checked. A mounted ConfigMap changes through symbolic links, for which not every file system
+/// sends notifications.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Where settings come from.
+/// The source of settings.
 #[derive(Clone)]
 pub enum Source {
-    /// Nowhere: those that `{}` stands for.
+    /// No source: the settings are `{}`.
     Defaults,
     /// A file.
     File(PathBuf),
     /// The key [`KEY`] of a ConfigMap.
     ConfigMap {
-        /// Who reads it, and writes the Events.
+        /// The client that reads the ConfigMap and writes Events.
         client: Client,
-        /// Its namespace.
+        /// The namespace of the ConfigMap.
         namespace: String,
-        /// Its name.
+        /// The name of the ConfigMap.
         name: String,
     },
 }
 
 impl Source {
-    /// What a command line names: a file, or a ConfigMap of this namespace, or neither.
+    /// The source for the options of a command: a file, a ConfigMap in this namespace, or the defaults.
     pub fn chosen(file: Option<&Path>, config_map: Option<&str>, client: &Client, namespace: &str) -> Self {
         match (file, config_map) {
             (Some(file), _) => Self::File(file.to_owned()),
@@ -66,10 +66,10 @@ impl fmt::Display for Source {
     }
 }
 
-/// What is written somewhere: a document, or why it is none.
+/// A version of the settings: a document, or why the text is not a document.
 pub(super) type Written = Result<Value, String>;
 
-/// Reads a document.
+/// Parses a version.
 pub(super) fn parse(text: &str) -> Written {
     yaml::single(text).map_err(|error| error.to_string())
 }
@@ -89,16 +89,16 @@ fn of_file(file: &Path) -> Written {
     parse(&source.text)
 }
 
-/// What is written there now.
+/// The current version of the settings.
 ///
 /// # Errors
-/// [`SettingsError`] where it can't be read.
+/// [`SettingsError`] if it can't be read.
 pub async fn written(source: &Source) -> Result<Value, SettingsError> {
     let mistakes = |mistakes| SettingsError::Mistakes { origin: source.to_string(), mistakes };
     read(source).await?.0.map_err(mistakes)
 }
 
-/// What is written there now, and the object that it is written in.
+/// The current version of the settings, and the ConfigMap if they come from one.
 pub(super) async fn read(source: &Source) -> Result<(Written, Option<ObjectReference>), SettingsError> {
     match source {
         Source::Defaults => Ok((Ok(Value::Null), None)),
@@ -114,7 +114,7 @@ pub(super) async fn read(source: &Source) -> Result<(Written, Option<ObjectRefer
     }
 }
 
-/// What is written, again and again; a version may come twice.
+/// The versions of the settings from now on. The same version may come twice.
 pub(super) fn versions(
     source: &Source,
     metrics: Arc<Metrics>,
@@ -129,8 +129,8 @@ pub(super) fn versions(
                     sleep(LOOK).await;
                     let path = file.clone();
                     let Ok(written) = tokio::task::spawn_blocking(move || of_file(&path)).await else { continue };
-                    // An editor may be halfway through, and an empty file stands for the defaults: a
-                    // change counts when it is still there at the next look.
+                    // An editor may be in the middle of writing, and an empty file means the defaults: a change counts
+                    // only if the next check finds the same text.
                     if written != before && seen.as_ref() == Some(&written) {
                         return Some(((written.clone(), None), (file, written)));
                     }
@@ -144,10 +144,10 @@ pub(super) fn versions(
             let version = move |seen: Result<Option<ConfigMap>, kube::runtime::watcher::Error>| {
                 let version = match seen {
                     Ok(Some(config_map)) => Some((of_config_map(&config_map), Some(config_map.object_ref(&())))),
-                    Ok(None) => Some((Err("the configmap is gone".to_owned()), None)),
+                    Ok(None) => Some((Err("the configmap was deleted".to_owned()), None)),
                     Err(error) => {
                         metrics.watch_error("ConfigMap");
-                        tracing::warn!(%error, "watching the settings failed, and is tried again");
+                        tracing::warn!(%error, "watching the settings failed, trying again");
                         None
                     }
                 };
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_config_map_without_the_key() {
+    fn config_map_without_the_key_is_refused() {
         let with = |keys: &[&str]| {
             let data = keys.iter().map(|&key| (key.to_owned(), "{}".to_owned())).collect();
             of_config_map(&ConfigMap { data: Some(data), ..ConfigMap::default() })

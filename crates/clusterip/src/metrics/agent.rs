@@ -1,4 +1,4 @@
-//! What is measured of an agent.
+//! The metrics of an agent.
 
 use std::fmt::{self, Write as _};
 
@@ -11,23 +11,24 @@ use prometheus_client::registry::Registry;
 use super::labels::{VersionLabels, label_values};
 
 label_values! {
-    /// What came of renewing the heartbeat.
+    /// The result of a renewal of the heartbeat.
     Renewal {
-        /// It is renewed.
+        /// The heartbeat was renewed.
         Renewed = "renewed",
-        /// It is not, and is tried again; or another agent of the same node may be alive.
+        /// The heartbeat was not renewed: the renewal failed and is tried again, or another agent of the same node may
+        /// be alive.
         Failed = "failed",
     }
 }
 
 label_values! {
-    /// What is done about an address on the network of the node.
+    /// A step on the network of the node.
     Step {
-        /// It is put there, or kept, with its ports open.
+        /// The address is added or kept, with its ports open.
         Hold = "hold",
-        /// It is taken away.
+        /// The address is removed.
         Release = "release",
-        /// The neighbours are told.
+        /// The address is announced to the neighbours.
         Announce = "announce",
     }
 }
@@ -42,7 +43,7 @@ struct StepLabels {
     step: Step,
 }
 
-/// What is measured of an agent.
+/// The metrics of an agent.
 #[derive(Default)]
 pub(super) struct AgentMetrics {
     held: Gauge,
@@ -54,11 +55,11 @@ pub(super) struct AgentMetrics {
 }
 
 impl AgentMetrics {
-    /// Registers all of them, at zero.
+    /// Registers all metrics with the value zero.
     pub(super) fn register(&self, registry: &mut Registry) {
         let info: Labelled<VersionLabels, Gauge> = Labelled::default();
         info.get_or_create(&VersionLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
-        registry.register("agent_info", "The version of the agent that runs; always 1", info);
+        registry.register("agent_info", "The version of the agent; always 1", info);
         registry.register(
             "agent_alive",
             "Whether this agent may hold addresses: its heartbeat is renewed",
@@ -71,17 +72,17 @@ impl AgentMetrics {
         );
         registry.register(
             "agent_heartbeats",
-            "Renewals of the heartbeat of this agent, by what came of it",
+            "Renewals of the heartbeat of this agent, by result",
             self.renewals.clone(),
         );
         registry.register(
             "agent_network_failures",
-            "Steps on the network of this node that failed, and are tried again",
+            "Failed steps on the network of this node; they are tried again",
             self.failures.clone(),
         );
         registry.register(
             "agent_announcements",
-            "Announcements of addresses to the neighbours, repeated ones too",
+            "Announcements of addresses to the neighbours, including repeated ones",
             self.announcements.clone(),
         );
         registry.register(

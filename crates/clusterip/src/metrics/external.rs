@@ -1,4 +1,4 @@
-//! What is measured of external addresses, by the server that looks after them.
+//! The metrics of external addresses in the server.
 
 use std::fmt::{self, Write as _};
 
@@ -13,29 +13,29 @@ use super::Number;
 use super::labels::label_values;
 
 label_values! {
-    /// What came of giving a Service external addresses that admission did not give it.
+    /// The result of assigning external addresses to a Service that did not get them at admission.
     Given {
-        /// It has them.
+        /// The Service has its addresses.
         Assigned = "assigned",
-        /// Somebody else changed it meanwhile.
+        /// The Service was changed by another client meanwhile.
         Conflict = "conflict",
-        /// The policy could not be asked, or they could not be written; it is tried again.
+        /// The policy could not be asked, or the addresses could not be written; the assignment is tried again.
         Failed = "failed",
-        /// The policy gives it none: counted once, until it says something else.
+        /// The policy does not assign an address. This is counted once until the policy answers differently.
         Refused = "refused",
     }
 }
 
-/// How many addresses of a pool's ranges of one family there are.
+/// The addresses of one family in the ranges of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExternalFill {
     /// The name of the pool.
     pub pool: String,
-    /// Which family.
+    /// The address family.
     pub family: Family,
-    /// How many it may hand out, given or not.
+    /// How many addresses the pool may hand out, used or not.
     pub usable: u128,
-    /// How many Services have.
+    /// How many addresses Services have.
     pub assigned: u64,
     /// How many of those a node holds.
     pub held: u64,
@@ -53,7 +53,7 @@ struct GivenLabels {
     result: Given,
 }
 
-/// What is measured of external addresses.
+/// The metrics of external addresses.
 #[derive(Default)]
 pub(super) struct ExternalMetrics {
     addresses: Labelled<AddressLabels, Number>,
@@ -63,27 +63,27 @@ pub(super) struct ExternalMetrics {
 }
 
 impl ExternalMetrics {
-    /// Registers all of them, at zero.
+    /// Registers all metrics with the value zero.
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "external_pool_addresses",
-            "Addresses of the pool of external ones: those that it may hand out, that Services have, that a node \
-             holds; none where this process does not lead",
+            "Addresses of the external pool: usable ones, those that Services have, and those that a node holds; \
+             none if this process is not the leader",
             self.addresses.clone(),
         );
         registry.register(
             "external_assignments",
-            "Services that were to get external addresses after their admission, by what came of it",
+            "Assignments of external addresses to Services after their admission, by result",
             self.given.clone(),
         );
         registry.register(
             "external_takeovers",
-            "External addresses that another node holds than before, as far as this process led meanwhile",
+            "External addresses that moved to another node while this process was the leader",
             self.takeovers.clone(),
         );
         registry.register(
             "external_services_waiting",
-            "Services that have no external address yet, and are to get one; none where this process does not lead",
+            "Services that wait for an external address; 0 if this process is not the leader",
             self.waiting.clone(),
         );
         for &result in Given::ALL {

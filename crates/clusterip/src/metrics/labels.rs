@@ -1,11 +1,11 @@
-//! By what measurements are told apart.
+//! The labels of the metrics.
 
 use std::fmt::{self, Write as _};
 
 use clusterip_core::answer::Outcome;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 
-/// An enum whose values are label values.
+/// Defines an enum whose values are label values.
 macro_rules! label_values {
     ($(#[$about:meta])* $name:ident { $($(#[$meaning:meta])* $value:ident = $text:literal,)+ }) => {
         $(#[$about])*
@@ -13,10 +13,10 @@ macro_rules! label_values {
         pub enum $name { $($(#[$meaning])* $value,)+ }
 
         impl $name {
-            /// All of them.
+            /// All values.
             pub const ALL: &[Self] = &[$(Self::$value,)+];
 
-            /// As it is exposed.
+            /// The label value.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$value => $text,)+ }
             }
@@ -33,25 +33,25 @@ macro_rules! label_values {
 pub(super) use label_values;
 
 label_values! {
-    /// What an admission request is about.
+    /// The kind of object that an admission request is about.
     About {
         /// A Service.
         Service = "Service",
-        /// A Node, or a part of one.
+        /// A Node, or a subresource of one.
         Node = "Node",
-        /// Something that nobody should ask about.
+        /// Any other kind, for which the webhook should not be registered.
         Other = "other",
     }
 }
 
 label_values! {
-    /// How an admission request ended.
+    /// The result of an admission request.
     Decision {
-        /// It got an address of a pool.
+        /// The object got an address of a pool.
         Allocated = "allocated",
-        /// It went on unchanged.
+        /// The request was allowed without a change.
         Left = "left",
-        /// It was refused.
+        /// The request was denied.
         Denied = "denied",
         /// The policy did not answer.
         Error = "error",
@@ -69,57 +69,57 @@ impl From<Outcome> for Decision {
 }
 
 label_values! {
-    /// How a move ended.
+    /// The result of a move.
     MoveResult {
         /// The Service has an address of the right pool.
         Moved = "moved",
-        /// It has its old address again: no other could be had.
+        /// The Service has its old address again, because no other was available.
         Kept = "kept",
-        /// It has one that the API server picked: not even the old one could be had.
+        /// The Service has an address that the API server picked, because not even the old one was available.
         Unmanaged = "unmanaged",
-        /// A user changed the Service meanwhile, and won.
+        /// A user changed the Service during the move; the change was kept.
         UserChanged = "user_changed",
-        /// There was nothing to move any more.
+        /// There was nothing left to move.
         Nothing = "nothing",
-        /// It could not be ended, and is tried again.
+        /// The move could not be completed, and is tried again.
         Failed = "failed",
     }
 }
 
 label_values! {
-    /// What is done about a misplaced Service, and why.
+    /// What happens with a misplaced Service, and why.
     Misplaced {
-        /// It is moved, or waits for its turn.
+        /// The Service is being moved, or waits for its turn.
         Moving = "moving",
-        /// Its address was set by hand.
+        /// The address was set by hand.
         ByHand = "by_hand",
-        /// It has ready endpoints where it is.
+        /// The Service has ready endpoints with the present address.
         ReadyEndpoints = "ready_endpoints",
-        /// It is a load balancer.
+        /// The Service is a load balancer.
         LoadBalancer = "load_balancer",
-        /// Its annotation, or the command line, says never.
+        /// The annotation of the Service, or the command line, forbids moves.
         Never = "never",
-        /// Its pool has no free address.
+        /// The pool has no free address.
         PoolFull = "pool_full",
-        /// A brake is on: too many moves at once.
+        /// Moves are limited at present, because there were too many at once.
         Brake = "brake",
-        /// The control plane calls it.
+        /// The control plane calls the Service.
         ControlPlane = "control_plane",
-        /// It looks half moved, and no move of it is recorded.
+        /// The Service looks half moved, but no move of it is recorded.
         NotRecorded = "not_recorded",
     }
 }
 
 label_values! {
-    /// What came of claiming an address.
+    /// The result of claiming an address.
     ClaimResult {
-        /// It is claimed.
+        /// The address is claimed.
         Claimed = "claimed",
-        /// It is claimed, and was another's who did not use it.
+        /// The address is claimed; the claim of another replica that did not use it was taken over.
         TakenOver = "taken_over",
         /// Another replica was faster.
         Taken = "taken",
-        /// The API server did not say whether it is.
+        /// The API server did not say whether the address is claimed.
         Failed = "failed",
     }
 }

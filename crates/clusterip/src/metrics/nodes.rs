@@ -1,4 +1,4 @@
-//! What is measured of Nodes and their blocks.
+//! The metrics of Nodes and their blocks.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -14,17 +14,17 @@ use super::labels::label_values;
 use super::{Number, whole};
 
 label_values! {
-    /// What came of giving a Node blocks.
+    /// The result of assigning blocks to a Node.
     Assignment {
-        /// It has them.
+        /// The Node has its blocks.
         Assigned = "assigned",
-        /// Somebody else changed it meanwhile.
+        /// The Node was changed by another client meanwhile.
         Conflict = "conflict",
-        /// They could not be written; it is tried again.
+        /// The blocks could not be written; the assignment is tried again.
         Failed = "failed",
-        /// Its pool is full: counted once until something else comes of it.
+        /// The pool is full. This is counted once until the result changes.
         Full = "full",
-        /// No pool is for it: counted once, too.
+        /// No pool matches the Node. This is counted once until the result changes.
         NoPool = "no_pool",
     }
 }
@@ -33,29 +33,29 @@ label_values! {
     /// What is wrong with the blocks of a Node.
     #[derive(PartialOrd, Ord)]
     Misplaced {
-        /// They have addresses that are never handed out.
+        /// The blocks contain addresses that are never handed out.
         Withheld = "withheld",
-        /// They lie in no pool.
+        /// The blocks are not in a pool.
         Outside = "outside",
-        /// Other Nodes have them, too.
+        /// Other Nodes have the same blocks.
         Shared = "shared",
-        /// They lie in another pool.
+        /// The blocks are in another pool than that of the Node.
         WrongPool = "wrong_pool",
     }
 }
 
-/// How many blocks of a pool's ranges of one family there are.
+/// The blocks of one family in the ranges of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockFill {
     /// The name of the pool.
     pub pool: String,
-    /// Which family.
+    /// The address family.
     pub family: Family,
-    /// How many it may hand out, used or not.
+    /// How many blocks the pool may hand out, used or not.
     pub usable: u128,
-    /// How many Nodes have, or parts of them.
+    /// How many blocks Nodes have, completely or in part.
     pub used: u128,
-    /// How many it can hand out now.
+    /// How many blocks the pool can hand out now.
     pub free: u128,
 }
 
@@ -76,7 +76,7 @@ struct MisplacedLabels {
     reason: Misplaced,
 }
 
-/// What is measured of Nodes.
+/// The metrics of Nodes.
 #[derive(Default)]
 pub(super) struct NodeMetrics {
     blocks: Labelled<BlockLabels, Number>,
@@ -86,26 +86,22 @@ pub(super) struct NodeMetrics {
 }
 
 impl NodeMetrics {
-    /// Registers all of them, at zero.
+    /// Registers all metrics with the value zero.
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "node_pool_blocks",
-            "Blocks of the pool of Nodes: those that it may hand out, that Nodes have, that it can hand out now",
+            "Blocks of the pool of Nodes: usable ones, those that Nodes have, and those that are free now",
             self.blocks.clone(),
         );
-        registry.register(
-            "node_assignments",
-            "Nodes that were to get pod CIDRs, by what came of it",
-            self.assignments.clone(),
-        );
+        registry.register("node_assignments", "Assignments of pod CIDRs to Nodes, by result", self.assignments.clone());
         registry.register(
             "misplaced_nodes",
-            "Nodes whose pod CIDRs are not as they should be, by what is wrong; none where this process does not lead",
+            "Nodes with wrong pod CIDRs, by reason; 0 if this process is not the leader",
             self.misplaced.clone(),
         );
         registry.register(
             "nodes_waiting",
-            "Nodes that have no pod CIDRs yet, and are to get some; none where this process does not lead",
+            "Nodes that wait for pod CIDRs; 0 if this process is not the leader",
             self.waiting.clone(),
         );
         for &result in Assignment::ALL {

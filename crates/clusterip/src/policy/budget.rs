@@ -1,11 +1,11 @@
 //! The memory that all evaluations of a process share.
 //!
-//! An evaluation takes a part of the [`Budget`] before its instance is made, as much as the instance may grow to, and
-//! gives it back afterwards. So all instances together never have more than the budget, however many requests come at
-//! once and however large they are: an evaluation waits for its part, or fails.
+//! Before its instance is created, an evaluation takes a part of the [`Budget`]: as much as the instance may grow to.
+//! It returns the part afterwards. All instances together therefore never have more than the budget, however many and
+//! however large the requests are: an evaluation waits for its part, or fails.
 //!
-//! Admission goes first. An evaluation on a thread of [`crate::background`] waits while an evaluation for admission
-//! does, and leaves half of the budget free where it can.
+//! Admission has priority. An evaluation on a thread of [`crate::background`] waits while an evaluation for admission
+//! waits, and leaves half of the budget free if it can.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,9 +17,9 @@ use crate::background::is_background;
 
 /// How long an evaluation for admission waits for memory.
 const ADMISSION_WAITS: Duration = Duration::from_secs(5);
-/// How long background work lets admission go first. Then it takes its turn among admission.
+/// How long an evaluation in the background gives way to admission. After that it queues with admission.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long an evaluation in the background does.
+/// How long an evaluation in the background waits for memory.
 const BACKGROUND_WAITS: Duration = Duration::from_secs(30);
 
 /// There was no memory for an evaluation.
@@ -31,7 +31,7 @@ pub struct Exhausted {
     waited: Duration,
 }
 
-/// Memory for evaluations. Cheap to clone: all clones are one budget.
+/// Memory for evaluations. Clones share one budget.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Inner>);
 
@@ -45,14 +45,14 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     used: usize,
-    /// How many have waited so far.
+    /// How many evaluations have asked for memory so far.
     tickets: u64,
-    /// Who waits, in order.
+    /// The tickets of the evaluations that wait, in order.
     admission: VecDeque<u64>,
     background: VecDeque<u64>,
 }
 
-/// A part of a budget, given back when it is dropped.
+/// A part of a budget. Dropping it returns the memory.
 #[derive(Debug)]
 pub struct Part {
     budget: Budget,
@@ -60,20 +60,20 @@ pub struct Part {
 }
 
 impl Budget {
-    /// A budget of so many bytes.
+    /// A budget of this many bytes.
     pub fn new(total: usize) -> Self {
         Self(Arc::new(Inner { total, state: Mutex::default(), changed: Condvar::new() }))
     }
 
-    /// How many bytes it has in all.
+    /// The size of the whole budget in bytes.
     pub fn total(&self) -> usize {
         self.0.total
     }
 
-    /// Takes a part, and waits for it where others have taken too much. Parts are given in order.
+    /// Takes a part of the budget, and waits until it is available. Parts are given out in order.
     ///
     /// # Errors
-    /// [`Exhausted`] where there is no room for too long.
+    /// [`Exhausted`] if the memory is not available in time.
     pub fn take(&self, bytes: usize) -> Result<Part, Exhausted> {
         let background = is_background();
         self.take_within(bytes, background, if background { BACKGROUND_WAITS } else { ADMISSION_WAITS })
@@ -88,7 +88,7 @@ impl Budget {
         state.tickets += 1;
         state.queue(background).push_back(ticket);
         loop {
-            // Admission goes first, but a steady stream of it must not stop all moves.
+            // Admission has priority, but continuous admission must not stop all moves.
             if background && begin.elapsed() >= PATIENCE && state.queue(true).front() == Some(&ticket) {
                 state.queue(true).pop_front();
                 background = false;
@@ -121,12 +121,12 @@ impl State {
         if background { &mut self.background } else { &mut self.admission }
     }
 
-    /// Whether the evaluation with this ticket may have so many bytes now.
+    /// Whether the evaluation with this ticket may take this many bytes now.
     fn admits(&mut self, ticket: u64, bytes: usize, background: bool, total: usize) -> bool {
         if self.queue(background).front() != Some(&ticket) || (background && !self.admission.is_empty()) {
             return false;
         }
-        // What needs more than half of the budget itself can leave less.
+        // An evaluation that needs more than half of the budget leaves less free.
         let left_free = if background { (total / 2).min(total.saturating_sub(bytes)) } else { 0 };
         self.used.saturating_add(bytes).saturating_add(left_free) <= total
     }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_waits_and_then_fails() {
+    fn request_beyond_the_budget_waits_and_then_fails() {
         struct Row {
             name: &'static str,
             used: usize,
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn admission_goes_before_background_work() {
+    fn admission_has_priority_over_background_work() {
         let budget = Budget::new(100);
         let all = budget.take_within(100, false, SHORT).unwrap();
         let order = Mutex::new(Vec::new());

@@ -1,4 +1,4 @@
-//! What a policy may ask: Kubewarden's look-ups of Kubernetes objects.
+//! The host calls that a policy may make: Kubewarden's look-ups of Kubernetes objects.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,83 +6,83 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A look-up. The variants are named as Kubewarden's recorded sessions name them.
+/// A look-up. The variants have the names that Kubewarden's recorded sessions use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HostCall {
-    /// Operation `list_resources_all`.
+    /// All objects of a kind. Operation `list_resources_all`.
     #[serde(rename = "KubernetesListResourceAll")]
     ListAll {
-        /// Such as `apps/v1`.
+        /// The API version, such as `apps/v1`.
         api_version: String,
-        /// Such as `Deployment`.
+        /// The kind, such as `Deployment`.
         kind: String,
-        /// Only objects with these labels.
+        /// A label selector that restricts the objects.
         label_selector: Option<String>,
-        /// Only objects with these fields.
+        /// A field selector that restricts the objects.
         field_selector: Option<String>,
-        /// The only fields that are wanted, beside `metadata`.
+        /// The only fields to return in addition to `metadata`; all fields without it.
         field_masks: Option<BTreeSet<String>>,
     },
-    /// Operation `list_resources_by_namespace`.
+    /// The objects of a kind in one namespace. Operation `list_resources_by_namespace`.
     #[serde(rename = "KubernetesListResourceNamespace")]
     ListNamespace {
-        /// Such as `apps/v1`.
+        /// The API version, such as `apps/v1`.
         api_version: String,
-        /// Such as `Deployment`.
+        /// The kind, such as `Deployment`.
         kind: String,
         /// The namespace.
         namespace: String,
-        /// Only objects with these labels.
+        /// A label selector that restricts the objects.
         label_selector: Option<String>,
-        /// Only objects with these fields.
+        /// A field selector that restricts the objects.
         field_selector: Option<String>,
-        /// The only fields that are wanted, beside `metadata`.
+        /// The only fields to return in addition to `metadata`; all fields without it.
         field_masks: Option<BTreeSet<String>>,
     },
-    /// Operation `get_resource`.
+    /// One object. Operation `get_resource`.
     #[serde(rename = "KubernetesGetResource")]
     Get {
-        /// Such as `networking.k8s.io/v1`.
+        /// The API version, such as `networking.k8s.io/v1`.
         api_version: String,
-        /// Such as `IPAddress`.
+        /// The kind, such as `IPAddress`.
         kind: String,
         /// The name of the object.
         name: String,
-        /// Its namespace; none for a kind that has none.
+        /// The namespace of the object; `None` for a kind without namespaces.
         namespace: Option<String>,
-        /// Whether the answer must be read from the API server now.
+        /// Whether the answer must be read from the API server instead of a cache.
         disable_cache: bool,
-        /// The only fields that are wanted, beside `metadata`.
+        /// The only fields to return in addition to `metadata`; all fields without it.
         field_masks: Option<BTreeSet<String>>,
     },
 }
 
-/// A call that is none of the look-ups.
+/// A host call that is not one of the look-ups.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CallError {
-    /// Another binding or namespace of Kubewarden's.
+    /// A binding, namespace or operation that this host does not have.
     #[error("unknown {what}: {name}")]
     Unknown {
         /// `binding`, `namespace` or `operation`.
         what: &'static str,
-        /// What was asked for.
+        /// The unknown name.
         name: String,
     },
-    /// The request of the call can't be read.
+    /// The request of the call can't be parsed.
     #[error("{operation}: {reason}")]
     Request {
-        /// The operation.
+        /// The name of the operation.
         operation: String,
-        /// What is wrong.
+        /// What is wrong with the request.
         reason: String,
     },
 }
 
 impl HostCall {
-    /// Reads a waPC host call.
+    /// Parses a waPC host call.
     ///
     /// # Errors
-    /// [`CallError`] for what Kubewarden does not offer, or this host does not.
+    /// [`CallError`] for a call that Kubewarden or this host does not offer, or whose request can't be parsed.
     pub fn read(binding: &str, namespace: &str, operation: &str, payload: &[u8]) -> Result<Self, CallError> {
         let unknown = |what, name: &str| Err(CallError::Unknown { what, name: name.to_owned() });
         if binding != "kubewarden" {
@@ -106,7 +106,7 @@ impl HostCall {
     }
 }
 
-/// In one line, with every field: `KubernetesGetResource {"api_version":"v1",…}`.
+/// One line with every field: `KubernetesGetResource {"api_version":"v1",…}`.
 impl fmt::Display for HostCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let written = serde_json::to_value(self).map_err(|_| fmt::Error)?;
@@ -119,7 +119,7 @@ pub trait HostCalls: Send + Sync {
     /// The JSON of the answer, or Kubewarden's text for the error.
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String>;
 
-    /// How many Services a list of all of them has, roughly: the policy needs memory for it.
+    /// The approximate number of Services in a list of all Services: it determines how much memory the policy needs.
     fn services(&self) -> usize {
         0
     }

@@ -1,4 +1,4 @@
-//! The policy module, and what it may ask of its host.
+//! The policy module, its requests and answers, and the host calls that it may make.
 
 pub mod budget;
 pub mod host_calls;

@@ -1,4 +1,5 @@
-//! The WebAssembly module: compiled once, instantiated for each evaluation, or for a row of them.
+//! The WebAssembly module of the policy. It is compiled once, and instantiated for each evaluation or for a series of
+//! them.
 
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,44 +22,45 @@ use wasmtime_provider::{EpochDeadlines, ResourceLimits, WasmtimeEngineProviderBu
 use super::budget::{Budget, Exhausted, Part};
 use super::host_calls::{HostCall, HostCalls};
 
-/// The module that this program was built with.
+/// The module that is built into this program.
 pub const EMBEDDED: &[u8] = include_bytes!(env!("CLUSTERIP_POLICY_MODULE"));
 
-/// How long one evaluation may run: as long as policy-server lets it by default.
+/// The time limit for one evaluation: the default of policy-server.
 const TIME_LIMIT: Duration = Duration::from_secs(2);
-/// How much memory an instance may have that shares none with others.
+/// The memory limit of an instance that does not share memory.
 const MEMORY_LIMIT: usize = 256 << 20;
-/// How much memory the evaluations of a server share by default.
+/// The memory that the evaluations of a server share by default.
 pub const SHARED_MEMORY: usize = 128 << 20;
-/// How much memory an instance may have that shares it: the first of these that is enough.
+/// The memory limits of instances that share memory: an evaluation gets the first one that is large enough.
 const SIZES: [usize; 5] = [8 << 20, 16 << 20, 32 << 20, 64 << 20, 128 << 20];
-/// What an evaluation needs in any case.
+/// The memory that every evaluation needs.
 const NEEDED: usize = 4 << 20;
-/// What it needs for each byte of the request and the settings, which it reads into values and copies.
+/// The additional memory for each byte of the request and the settings, which are parsed into values and copied.
 const NEEDED_PER_BYTE: usize = 24;
-/// What it needs for each Service in the cluster, where it lists them: a list of 10,000 needs less than 8 MiB.
+/// The additional memory for each Service in the cluster, if the policy lists them: a list of 10,000 needs less than 8
+/// MiB.
 const NEEDED_PER_SERVICE: usize = 1 << 10;
-/// How exactly the time limit is kept.
+/// The precision of the time limit.
 const TICK: Duration = Duration::from_millis(20);
 
 /// A policy that can't be loaded, or does not answer.
 #[derive(Debug, Error)]
 pub enum ModuleError {
-    /// It is no module, or none of a waPC policy.
+    /// The bytes are not a WebAssembly module, or not that of a waPC policy.
     #[error("the policy can't be loaded: {0}")]
     Load(String),
-    /// It trapped, or ran over its limits.
+    /// The policy trapped or exceeded its limits.
     #[error("the policy did not answer: {0}")]
     Call(String),
-    /// Others have the memory that it needs.
+    /// The memory that the evaluation needs is in use by others.
     #[error("the policy was not asked: {0}")]
     Exhausted(#[from] Exhausted),
-    /// Its answer is none.
+    /// The answer of the policy can't be parsed.
     #[error("the policy's answer can't be read: {0}")]
     Answer(#[source] serde_json::Error),
 }
 
-/// What the policy is asked, as it is sent.
+/// The input of the policy.
 #[derive(Serialize)]
 struct Payload<'p, R> {
     request: &'p R,
@@ -69,17 +71,17 @@ struct Payload<'p, R> {
     external: Option<Value>,
 }
 
-/// The policy with a memory of its own.
+/// An instance of the policy with its own memory.
 pub struct Instance {
     host: WapcHost,
-    /// Given back after the instance is gone.
+    /// Returned to the budget after the instance is gone.
     _memory: Option<Part>,
 }
 
-/// Instances that share memory.
+/// The configuration of instances that share memory.
 struct Shared {
     budget: Budget,
-    /// How much memory each may have, and what makes it.
+    /// The memory limits, each with the factory of its instances.
     sizes: Vec<(usize, WasmtimeEngineProviderPre)>,
 }
 
@@ -89,7 +91,7 @@ pub struct Module {
     shared: Option<Shared>,
     imports: Vec<(String, String)>,
     deadlines: EpochDeadlines,
-    /// Tells the clock that the module is gone.
+    /// Stops the clock thread when the module is dropped.
     gone: Arc<AtomicBool>,
 }
 
@@ -97,13 +99,14 @@ impl Module {
     /// Compiles a module.
     ///
     /// # Errors
-    /// [`ModuleError::Load`] where it is not valid, or imports something else than waPC.
+    /// [`ModuleError::Load`] if the module is not valid, or imports anything other than waPC.
     pub fn new(bytes: &[u8]) -> Result<Self, ModuleError> {
         Self::compile(bytes, None)
     }
 
-    /// Compiles a module whose evaluations share the memory of a budget: they wait for each other where it is used up.
-    /// [`Self::assigning`] does not take part: there is one of it, and what it is asked comes from Nodes.
+    /// Compiles a module whose evaluations share the memory of a budget: they wait for each other if it is used up.
+    /// [`Self::assigning`] does not use the budget, because there is only one such instance and its input comes from
+    /// Nodes.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -115,7 +118,7 @@ impl Module {
         let load = |error: &dyn Display| ModuleError::Load(error.to_string());
         let mut config = Config::new();
         config.epoch_interruption(true);
-        // waPC passes on the outermost words of an error alone: they are to be the trap, not its backtrace.
+        // waPC passes on only the outermost text of an error. It must be the trap, not the backtrace.
         config.wasm_backtrace_max_frames(None);
         let engine = Engine::new(&config).map_err(|error| load(&error))?;
         let compiled = Compiled::new(&engine, bytes).map_err(|error| load(&error))?;
@@ -151,7 +154,7 @@ impl Module {
         Ok(Self { instances, shared, imports, deadlines, gone })
     }
 
-    /// What the module imports: module and name.
+    /// The imports of the module, as module and name.
     pub fn imports(&self) -> &[(String, String)] {
         &self.imports
     }
@@ -159,7 +162,7 @@ impl Module {
     /// Evaluates an admission request.
     ///
     /// # Errors
-    /// [`ModuleError`] where the policy traps, runs over its limits, or answers something else.
+    /// [`ModuleError`] if the policy traps, exceeds its limits, or gives an answer that can't be parsed.
     pub fn validate(
         &self,
         request: &impl Serialize,
@@ -169,8 +172,8 @@ impl Module {
         self.call("validate", &Payload { request, settings, allocation: None, external: None }, Some(calls))
     }
 
-    /// Evaluates an admission request, and tells which external addresses are held: then the policy also gives
-    /// some.
+    /// Evaluates an admission request with the external addresses that are reserved. With this input the policy also
+    /// assigns external addresses.
     ///
     /// # Errors
     /// As [`Self::validate`].
@@ -185,11 +188,11 @@ impl Module {
         self.call("validate", &payload, Some(calls))
     }
 
-    /// An instance for a row of questions about the blocks of Nodes, for which nothing need be looked up: to
-    /// make one takes longer than most answers do.
+    /// An instance for a series of questions about the blocks of Nodes, which need no look-ups. Creating an instance
+    /// takes longer than most answers do.
     ///
     /// # Errors
-    /// [`ModuleError::Call`] where there is no room for it.
+    /// [`ModuleError::Call`] if there is no memory for the instance.
     pub fn assigning(&self) -> Result<Instance, ModuleError> {
         self.instance(&self.instances, None, None)
     }
@@ -197,7 +200,7 @@ impl Module {
     /// Checks settings.
     ///
     /// # Errors
-    /// As [`Self::validate`]. Settings that are wrong are no error but an answer.
+    /// As [`Self::validate`]. Invalid settings are an answer, not an error.
     pub fn validate_settings(&self, settings: &Value) -> Result<SettingsAnswer, ModuleError> {
         self.call("validate_settings", settings, None)
     }
@@ -227,7 +230,7 @@ impl Module {
         let callback = move |_: u64, binding: &str, namespace: &str, operation: &str, payload: &[u8]| {
             let calls = calls.as_ref().ok_or("no look-ups here")?;
             let call = HostCall::read(binding, namespace, operation, payload)?;
-            // As policy-server words it: a denial says the same in every host.
+            // In the words of policy-server, so that a denial has the same text in every host.
             calls.answer(&call).map_err(|text| format!("Callback evaluation failure: {text}").into())
         };
         let host = WapcHost::new(Box::new(engine), Some(Box::new(callback))).map_err(failed)?;
@@ -236,8 +239,8 @@ impl Module {
 }
 
 impl Shared {
-    /// Takes the memory for an evaluation of so many bytes in a cluster of so many Services, and what makes its
-    /// instance.
+    /// Takes the memory for an evaluation with a payload of this many bytes in a cluster with this many Services.
+    /// Returns the memory and the factory of the instance.
     fn take(&self, payload: usize, services: usize) -> Result<(&WasmtimeEngineProviderPre, Option<Part>), ModuleError> {
         let needed = needed(payload, services);
         let (size, instances) = self
@@ -250,15 +253,15 @@ impl Shared {
     }
 }
 
-/// How much memory an evaluation needs.
+/// An estimate of the memory that an evaluation needs, in bytes.
 fn needed(payload: usize, services: usize) -> usize {
     let of_payload = payload.saturating_mul(NEEDED_PER_BYTE);
     NEEDED.saturating_add(of_payload).saturating_add(services.saturating_mul(NEEDED_PER_SERVICE))
 }
 
 impl Instance {
-    /// Asks for the blocks of a Node. After an error it is not to be asked again: it may have been stopped
-    /// halfway.
+    /// Asks for the blocks of a Node. After an error the instance must not be used again, because it may have been
+    /// stopped halfway.
     ///
     /// # Errors
     /// As [`Module::validate`].
@@ -276,7 +279,7 @@ impl Instance {
     }
 
     fn answer<T: DeserializeOwned>(&self, operation: &str, payload: &[u8]) -> Result<T, ModuleError> {
-        // The provider panics where a guest hands it an address outside of the guest's memory.
+        // The provider panics if a guest passes it an address outside of the guest's memory.
         let answer = catch_unwind(AssertUnwindSafe(|| self.host.call(operation, payload)))
             .map_err(|_| failed("it misused the waPC interface"))?
             .map_err(failed)?;
@@ -322,7 +325,7 @@ mod tests {
         })
     }
 
-    /// A cluster of so many Services, as the API server stores them.
+    /// A cluster with this many Services, as the API server stores them.
     fn cluster(services: usize) -> Arc<dyn HostCalls> {
         let mut snapshot = Snapshot::default();
         for number in 0..services {
@@ -351,9 +354,9 @@ mod tests {
         json!({"services": {"order": "lowest", "pools": [{"name": "all", "cidrs": ["10.0.0.0/8"]}]}})
     }
 
-    /// The estimate must be enough for what a large cluster, or a large request, needs.
+    /// The estimate must be enough for a large cluster and for a large request.
     #[test]
-    fn the_estimate_is_enough() {
+    fn estimated_memory_is_enough() {
         struct Row {
             name: &'static str,
             services: usize,
@@ -367,7 +370,7 @@ mod tests {
             Row { name: "a large annotation", services: 0, request: create(&"x".repeat(256 << 10)) },
         ];
         let settings = settings();
-        // The largest size that there is is taken for what needs more.
+        // An evaluation that needs more gets the largest size.
         let modules = SIZES.map(|size| (size, Module::sharing(EMBEDDED, Budget::new(size)).unwrap()));
         for Row { name, services, request } in rows {
             let calls = cluster(services);
@@ -387,9 +390,10 @@ mod tests {
         }
     }
 
-    /// Many large evaluations at once: each is answered, or fails by itself, and together they keep to the budget.
+    /// With many large evaluations at once, each is answered or fails on its own, and together they stay within the
+    /// budget.
     #[test]
-    fn large_evaluations_wait_for_each_other() {
+    fn large_evaluations_share_the_budget() {
         let module = Module::sharing(EMBEDDED, Budget::new(SHARED_MEMORY)).unwrap();
         let (calls, settings, request) = (cluster(2_000), settings(), create(&"x".repeat(64 << 10)));
         thread::scope(|scope| {
@@ -402,8 +406,8 @@ mod tests {
     }
 
     #[test]
-    fn an_evaluation_gets_no_more_memory_than_it_has_taken() {
-        // It grows until it can't, and tells how far it came: as many pages of 64 KiB as the letters of the answer.
+    fn evaluation_gets_only_the_memory_it_has_taken() {
+        // The guest grows until it can't, and traps if it gets more than 128 pages of 64 KiB.
         let wat = r#"(module
             (import "wapc" "__guest_response" (func $respond (param i32 i32)))
             (memory (export "memory") 1)

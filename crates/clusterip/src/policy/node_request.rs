@@ -1,8 +1,9 @@
-//! Admission requests about Nodes that nobody has sent: how the policy is asked for blocks.
+//! Admission requests about Nodes that this program makes itself, to ask the policy for blocks.
 
 use serde::Serialize;
 
-/// A request about a Node: what the policy reads of one. It may be asked about thousands of Nodes at once.
+/// A request about a Node, with the fields that the policy reads. The policy may be asked about thousands of Nodes in a
+/// row.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRequest<'n, N> {
@@ -21,13 +22,13 @@ struct Kind {
 }
 
 impl<'n, N: Serialize> NodeRequest<'n, N> {
-    /// A request to create a Node, which is not there yet or has no blocks.
+    /// A request to create a Node. The Node does not exist yet or has no blocks.
     pub fn created(node: &'n N) -> Self {
         let kind = Kind { group: "", version: "v1", kind: "Node" };
         Self { kind, operation: "CREATE", object: node, old_object: None }
     }
 
-    /// A request to update a Node that is there.
+    /// A request to update an existing Node.
     pub fn updated(node: &'n N, old: &'n N) -> Self {
         Self { operation: "UPDATE", old_object: Some(old), ..Self::created(node) }
     }

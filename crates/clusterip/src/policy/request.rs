@@ -1,4 +1,4 @@
-//! The request of an evaluation, from a file that somebody wrote or saved.
+//! Reads the request of an evaluation from a file.
 
 use clusterip_core::json::{describe, quote};
 use serde_json::Value;
@@ -6,40 +6,40 @@ use thiserror::Error;
 
 use crate::cluster::yaml::{self, YamlError};
 
-/// A text with no `AdmissionRequest` in it.
+/// A text that does not contain an `AdmissionRequest`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RequestError {
-    /// It is neither JSON nor YAML.
+    /// The text is neither JSON nor YAML.
     #[error(transparent)]
     Text(#[from] YamlError),
-    /// It is of another type.
+    /// The value is not an object.
     #[error("expected an AdmissionRequest, or an AdmissionReview with one, found {0}")]
     Type(String),
-    /// An object of Kubernetes of another kind.
+    /// The object is a Kubernetes object of another kind.
     #[error("expected an AdmissionRequest, found an object of kind {0}: `clusterip plan` takes manifests")]
     Manifest(String),
-    /// An `AdmissionReview` without it: an answer, for example.
-    #[error("an AdmissionReview whose `request` is {0}: save it as it comes in, before it is answered")]
+    /// The object is an `AdmissionReview` without a request, for example an answer.
+    #[error("an AdmissionReview whose `request` is {0}: save the review as received, before it is answered")]
     Review(String),
-    /// A part that every request has.
-    #[error("no AdmissionRequest: `{field}` is {found}, where {expected} must be")]
+    /// A field that every request has is missing or has the wrong type.
+    #[error("not an AdmissionRequest: `{field}` is {found}, expected {expected}")]
     Part {
-        /// Its name.
+        /// The name of the field.
         field: &'static str,
-        /// What stands there.
+        /// The value that was found.
         found: String,
-        /// What should.
+        /// The type that is expected.
         expected: &'static str,
     },
 }
 
-/// Reads an `AdmissionRequest`, or takes it out of an `AdmissionReview`, in JSON or YAML. Whether it makes
-/// sense is the policy's to say.
+/// Reads an `AdmissionRequest`, or takes it out of an `AdmissionReview`, in JSON or YAML. Only the presence and type of
+/// the required fields are checked; the policy checks the rest.
 ///
 /// # Errors
-/// [`RequestError`] where there is none.
+/// [`RequestError`] if there is no request.
 pub fn read(text: &str) -> Result<Value, RequestError> {
-    // Not everything that JSON escapes is YAML.
+    // JSON is tried first, because some JSON escapes are not valid YAML.
     let mut document = match serde_json::from_str(text) {
         Ok(document) => document,
         Err(_) => yaml::single(text)?,
@@ -58,15 +58,15 @@ pub fn read(text: &str) -> Result<Value, RequestError> {
         Some(value) if fits(value) => Ok(()),
         other => Err(RequestError::Part { field, found: found(other), expected }),
     };
-    // What Kubernetes always sends, and kwctl does not go without.
+    // The fields that Kubernetes always sends and kwctl requires.
     part("uid", "a string", Value::is_string)?;
     part("kind", "an object with group, version and kind", Value::is_object)?;
     part("resource", "an object with group, version and resource", Value::is_object)?;
     part("operation", "a string such as CREATE", Value::is_string)?;
-    part("userInfo", "an object, though an empty one", Value::is_object)?;
+    part("userInfo", "an object, possibly empty", Value::is_object)?;
     Ok(request)
 }
 
 fn found(value: Option<&Value>) -> String {
-    value.map_or_else(|| "not there".to_owned(), describe)
+    value.map_or_else(|| "missing".to_owned(), describe)
 }

@@ -1,4 +1,4 @@
-//! The `AdmissionResponse` that a policy's answer becomes, as Kubewarden makes it.
+//! The `AdmissionResponse` for an answer of the policy, as Kubewarden builds it.
 
 use std::collections::BTreeMap;
 
@@ -12,41 +12,41 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AdmissionResponse {
-    /// That of the request.
+    /// The UID of the request.
     pub uid: String,
-    /// Whether the request may go on.
+    /// Whether the request is allowed.
     pub allowed: bool,
-    /// `JSONPatch`, where there is a patch.
+    /// `JSONPatch` if there is a patch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patch_type: Option<String>,
-    /// A JSON Patch, in base64.
+    /// A JSON Patch in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
-    /// Why it may not.
+    /// The reason for a denial.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
-    /// For the audit log.
+    /// Annotations for the audit log of the API server.
     pub audit_annotations: Option<BTreeMap<String, String>>,
-    /// For whoever sent the request.
+    /// Warnings for the client.
     pub warnings: Option<Vec<String>>,
 }
 
-/// Why a request is refused.
+/// The reason for a denial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// In words.
+    /// The message for the client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// As an HTTP status.
+    /// The HTTP status code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
 }
 
 impl AdmissionResponse {
-    /// The response to `request`: what the policy changed becomes a patch.
+    /// The response to `request`. If the policy changed the object, the change becomes a patch.
     ///
     /// # Errors
-    /// Where the patch can't be written as JSON.
+    /// If the patch can't be written as JSON.
     pub fn new(request: &Value, answer: Answer) -> Result<Self, serde_json::Error> {
         let uid = request.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned();
         let patch = match (&answer.mutated_object, request.get("object")) {
@@ -69,7 +69,7 @@ impl AdmissionResponse {
         })
     }
 
-    /// A refusal of `request` that is none of the policy's.
+    /// A denial of `request` that the policy did not make.
     pub fn refused(request: &Value, code: u16, message: String) -> Self {
         Self {
             uid: request.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned(),

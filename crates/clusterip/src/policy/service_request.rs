@@ -1,26 +1,26 @@
-//! Admission requests that nobody has sent: how the policy is asked what it would say.
+//! Admission requests about Services that this program makes itself, to find out what the policy would answer.
 
 use serde_json::{Value, json};
 
 use crate::cluster::object;
 
-/// A request to create a Service, or to update one.
+/// A request to create or update a Service.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceRequest<'o> {
-    /// `uid`
+    /// The UID of the request.
     pub uid: &'o str,
-    /// Who asks.
+    /// The user name of the client.
     pub username: &'o str,
-    /// The Service that is asked for.
+    /// The Service as requested.
     pub object: &'o Value,
-    /// The Service that is there, where it is an update.
+    /// The existing Service, if the request is an update.
     pub old: Option<&'o Value>,
-    /// Whether nothing comes of it.
+    /// Whether the request is a dry run.
     pub dry_run: bool,
 }
 
 impl ServiceRequest<'_> {
-    /// The request, as the API server writes it.
+    /// The request in the format of the API server.
     pub fn to_value(&self) -> Value {
         let kind = json!({"group": "", "version": "v1", "kind": "Service"});
         let resource = json!({"group": "", "version": "v1", "resource": "services"});

@@ -1,4 +1,4 @@
-//! Recorded sessions: what a policy asked and was answered, in the format of `kwctl run
+//! Recorded sessions: the look-ups of a policy and their answers, in the format of `kwctl run
 //! --record-host-capabilities-interactions`.
 
 use std::collections::VecDeque;
@@ -12,10 +12,10 @@ use thiserror::Error;
 use super::host_calls::{HostCall, HostCalls};
 use crate::cluster::yaml;
 
-/// One question and its answer.
+/// One look-up and its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// The question.
+    /// The look-up.
     pub call: HostCall,
     /// The JSON of the answer, or the text of an error.
     pub answer: Result<String, String>,
@@ -25,36 +25,36 @@ pub struct Exchange {
 #[derive(Debug, Error)]
 #[error("{}{reason}", place(*.number))]
 pub struct SessionError {
-    /// Which one, counted from 1; 0 for the file as a whole.
+    /// The number of the exchange, counted from 1; 0 for the whole file.
     pub number: usize,
     /// What is wrong.
     pub reason: String,
 }
 
-/// Which exchange; nothing of the file as a whole.
+/// The prefix that names an exchange; empty for the whole file.
 fn place(number: usize) -> String {
     if number == 0 { String::new() } else { format!("exchange {number}: ") }
 }
 
-/// A question that a recorded session has no answer to.
+/// A look-up that does not match the recorded session.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Misfit {
-    /// Another one was recorded.
+    /// Another look-up was recorded.
     #[error("exchange {number} does not fit\n  expected: {expected}\n  asked:    {asked}")]
     Other {
-        /// The exchange, counted from 1.
+        /// The number of the exchange, counted from 1.
         number: usize,
-        /// What was recorded.
+        /// The look-up that was recorded.
         expected: HostCall,
-        /// What is asked.
+        /// The look-up that was made.
         asked: HostCall,
     },
-    /// All that was recorded has been asked for.
+    /// All recorded look-ups have been made already.
     #[error("exchange {number} is missing\n  expected: nothing\n  asked:    {asked}")]
     Beyond {
-        /// The exchange, counted from 1.
+        /// The number of the exchange, counted from 1.
         number: usize,
-        /// What is asked.
+        /// The look-up that was made.
         asked: HostCall,
     },
 }
@@ -62,7 +62,7 @@ pub enum Misfit {
 /// Reads a session file.
 ///
 /// # Errors
-/// [`SessionError`] for the first exchange that is none.
+/// [`SessionError`] for the first exchange that is invalid.
 pub fn read(text: &str) -> Result<Vec<Exchange>, SessionError> {
     #[derive(Deserialize)]
     struct Written {
@@ -91,7 +91,7 @@ pub fn read(text: &str) -> Result<Vec<Exchange>, SessionError> {
     exchanges.into_iter().enumerate().map(exchange).collect()
 }
 
-/// A request is written as YAML whose tag names the call.
+/// Parses a request: YAML whose tag names the call.
 fn read_call(text: &str) -> Result<HostCall, String> {
     let (tag, fields) = text
         .trim_start()
@@ -144,15 +144,15 @@ fn call_yaml(call: &HostCall) -> Vec<String> {
     lines
 }
 
-/// A YAML scalar in single quotes, or in double ones where it has characters that YAML does not take as
-/// they are, or takes for the end of a line.
+/// A YAML scalar in single quotes. It is in double quotes if the text has characters that YAML does not allow
+/// unescaped, or treats as the end of a line.
 fn quoted(text: &str) -> String {
     let plain =
         |c: char| !c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
     if text.chars().all(plain) {
         return format!("'{}'", text.replace('\'', "''"));
     }
-    // A JSON string is a YAML double-quoted scalar, but for those that JSON does not escape.
+    // A JSON string is a YAML double-quoted scalar, except for special characters that JSON does not escape.
     let mut scalar = String::new();
     for c in Value::from(text).to_string().chars() {
         if plain(c) {
@@ -165,7 +165,7 @@ fn quoted(text: &str) -> String {
     scalar
 }
 
-/// Answers from a recorded session: strictly in order, each question exactly as it was recorded.
+/// Answers from a recorded session, strictly in order: each look-up must be exactly the recorded one.
 pub struct Replay {
     state: Mutex<Replayed>,
 }
@@ -182,12 +182,12 @@ impl Replay {
         Self { state: Mutex::new(Replayed { left: exchanges.into(), asked: 0, misfit: None }) }
     }
 
-    /// How many exchanges have not been asked for.
+    /// How many exchanges have not been used.
     pub fn left(&self) -> usize {
         self.state().left.len()
     }
 
-    /// The first question that was not the recorded one. What comes of an evaluation then means nothing.
+    /// The first look-up that was not the recorded one. If there is one, the result of the evaluation is meaningless.
     pub fn misfit(&self) -> Option<Misfit> {
         self.state().misfit.clone()
     }
@@ -216,7 +216,7 @@ impl HostCalls for Replay {
     }
 }
 
-/// Records what another host answers.
+/// Records the answers of another host.
 pub struct Recorder {
     host: Arc<dyn HostCalls>,
     exchanges: Mutex<Vec<Exchange>>,
@@ -228,7 +228,7 @@ impl Recorder {
         Self { host, exchanges: Mutex::default() }
     }
 
-    /// What was asked and answered so far.
+    /// The look-ups so far with their answers.
     pub fn exchanges(&self) -> Vec<Exchange> {
         self.exchanges.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,4 +1,4 @@
-//! An admission request on its way through ledger and policy.
+//! Takes an admission request through the ledger and the policy.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,18 +20,18 @@ use crate::metrics::{About, Decision, Metrics};
 use crate::nodes::held::blocks_of;
 use crate::policy::response::AdmissionResponse;
 
-/// How old what we know may be: after so long without contact to the API server, requests are answered
-/// as `--on-error` says. What was created meanwhile by others is unknown; the API server would refuse
-/// an address that is given twice, so nothing worse than a refusal can come of it.
+/// How old the cached state of the cluster may be. After this long without contact to the API server, requests are
+/// answered as `--on-error` says. Objects that others created meanwhile are unknown here; the API server refuses an
+/// address that is already allocated, so the worst result is a refused request.
 pub const LONGEST_BLINDNESS: Duration = Duration::from_secs(300);
 
-/// What becomes of a request that the policy has no answer for. A Node goes on in any case.
+/// What happens to a request that the policy has not answered. A Node is allowed in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum OnError {
-    /// It is denied: no Service gets an address of the wrong pool
+    /// Deny the request, so that no Service gets an address of the wrong pool
     #[default]
     Deny,
-    /// It goes on as it is, with a warning: Kubernetes picks an address, and the controller moves it
+    /// Allow it unchanged, with a warning: Kubernetes picks an address, and the controller moves the Service
     Allow,
 }
 
@@ -43,7 +43,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Reviews with this evaluator.
+    /// A reviewer that uses this evaluator.
     pub fn new(evaluator: Evaluator, metrics: Arc<Metrics>, on_error: OnError) -> Self {
         Self { evaluator, metrics, on_error }
     }
@@ -64,16 +64,17 @@ impl Admission {
         let is_ours = |address: &IpAddr| self.evaluator.is_ours(*address, namespace, name);
         let dry_run = request.get("dryRun").and_then(Value::as_bool).unwrap_or_default();
         let subject = Subject { owner: owner.clone(), own: Vec::new(), dry_run };
-        // An address of ours in a request: other webhooks came after us, and the API server asks again.
-        let answer = if !given.is_empty() && had(request).is_empty() && given.iter().all(is_ours) {
-            self.again(request, &given, Subject { own: given.clone(), ..subject })?
+        // The request has addresses that this webhook gave: another webhook changed the Service afterwards, and the API
+        // server calls this webhook again.
+        let answer = if !given.is_empty() && previous_addresses(request).is_empty() && given.iter().all(is_ours) {
+            self.review_again(request, &given, Subject { own: given.clone(), ..subject })?
         } else {
             let evaluation = self.evaluator.evaluate(request, &subject).map_err(|error| error.to_string())?;
             let answer = evaluation.answer.clone();
             let used = answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
             evaluation.settle(&used);
             if answer.outcome() == Outcome::Left && !dry_run {
-                let new = given.into_iter().filter(|address| !had(request).contains(address));
+                let new = given.into_iter().filter(|address| !previous_addresses(request).contains(address));
                 new.for_each(|address| self.evaluator.note_chosen_by_hand(address, &owner));
             }
             answer
@@ -81,9 +82,9 @@ impl Admission {
         Ok(answer)
     }
 
-    /// Decides anew about a Service that carries an address of ours: it keeps it where the pool is still
-    /// its own, and gets another one where somebody changed what the pool depends on.
-    fn again(&self, request: &Value, given: &[IpAddr], subject: Subject) -> Result<Answer, String> {
+    /// Decides again about a Service that has addresses given by this webhook. The Service keeps them if its pool is
+    /// still the same, and gets others if the fields that select the pool have changed.
+    fn review_again(&self, request: &Value, given: &[IpAddr], subject: Subject) -> Result<Answer, String> {
         let mut without = request.clone();
         if let Some(spec) = without.pointer_mut("/object/spec").and_then(Value::as_object_mut) {
             spec.remove("clusterIP");
@@ -91,7 +92,7 @@ impl Admission {
         }
         let evaluate =
             |subject: &Subject| self.evaluator.evaluate(&without, subject).map_err(|error| error.to_string());
-        // Mostly it keeps what it has: then another need not be held for it, nor claimed.
+        // Usually the Service keeps its addresses. A dry run finds that out without reserving or claiming others.
         let dry_run = subject.dry_run;
         let look = evaluate(&Subject { dry_run: true, ..subject.clone() })?;
         let count = look.answer.mutated_object.as_ref().map(|object| addresses(object).len());
@@ -109,7 +110,7 @@ impl Admission {
         let evaluation = evaluate(&subject)?;
         let mut answer = evaluation.answer.clone();
         if answer.mutated_object.is_none() && answer.accepted {
-            // No pool any more: what we gave is taken back.
+            // No pool selects the Service any more: the addresses are taken back.
             answer.mutated_object = without.get("object").cloned();
         }
         let used = answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
@@ -133,7 +134,7 @@ impl Admission {
 
 impl Reviewer for Admission {
     fn not_begun(&self) -> Option<String> {
-        // Of half a cluster nothing can be said.
+        // With an incomplete cache the policy could hand out an address that is in use.
         (!self.evaluator.stores().complete()).then(|| "the cluster is being listed".to_owned())
     }
 
@@ -173,7 +174,7 @@ fn respond(request: &Value, answer: Answer) -> AdmissionResponse {
     }
 }
 
-/// Whose an address is that is given to the object of a request.
+/// The owner of addresses that the object of a request gets.
 fn owner(request: &Value, object: &Value) -> Owner {
     let namespace = text(request, &["namespace"]);
     let name = match text(object, &["metadata", "name"]) {
@@ -183,25 +184,26 @@ fn owner(request: &Value, object: &Value) -> Owner {
     Owner::new(namespace, name, text(request, &["uid"]))
 }
 
-/// The addresses that the object had before the request. What an `ExternalName` still carries is none.
-fn had(request: &Value) -> Vec<IpAddr> {
+/// The addresses that the object had before the request. An `ExternalName` Service has no addresses, even if its fields
+/// still show some.
+fn previous_addresses(request: &Value) -> Vec<IpAddr> {
     let old = request.get("oldObject").filter(|old| text(old, &["spec", "type"]) != "ExternalName");
     old.map(addresses).unwrap_or_default()
 }
 
-/// Whether addresses lie in the pool that an answer names.
+/// Whether the addresses are in the pool that an answer names.
 fn lies_in_pool(settings: &Settings, audit: &Audit, addresses: &[IpAddr]) -> bool {
     let pool = audit.pool.as_deref().and_then(|name| settings.pool(name));
     pool.is_some_and(|pool| addresses.iter().all(|address| pool.contains(*address)))
 }
 
-/// One line for each decision.
+/// Logs one line for each decision.
 fn log(kind: About, request: &Value, answer: &Answer, failed: bool) {
     let object = request.get("object").unwrap_or(&Value::Null);
     let generated = text(object, &["metadata", "generateName"]);
     let (namespace, name) = (text(request, &["namespace"]), text(request, &["name"]));
     let name = if name.is_empty() { format!("{generated}…") } else { name.to_owned() };
-    // A Node has none.
+    // A Node has no namespace.
     let namespace = (kind != About::Node).then_some(namespace);
     let audit = answer.audit();
     let decision = audit.as_ref().map_or(if answer.accepted { "left" } else { "denied" }, |audit| audit.outcome.name());
@@ -216,7 +218,7 @@ fn log(kind: About, request: &Value, answer: &Answer, failed: bool) {
         tracing::error!(kind = kind_name, namespace, name, operation, dry_run, reason, "no decision");
         return;
     }
-    // Of a Node its blocks, which others set; of a Service the addresses that it is given.
+    // For a Node, the blocks that others have set are logged; for a Service, the addresses that it gets.
     let is_node = kind == About::Node;
     let podcidrs = is_node.then(|| listed(&blocks_of(object)));
     let warnings = answer.warnings.as_ref().filter(|_| is_node).map(|warnings| warnings.join("; "));

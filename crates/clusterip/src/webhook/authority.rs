@@ -1,10 +1,10 @@
-//! The certificate authority that the API server trusts, kept in a Secret.
+//! The certificate authority that the API server trusts, stored in a Secret.
 //!
-//! The Secret holds `ca.crt` and `ca.key`, which sign. A year before that authority ends, its successor
-//! is made: `next.crt` and `next.key`, trusted beside it, but not signing yet. Once the successor stands
-//! in the webhook configuration, and a day has passed, it signs; what it succeeded stays trusted, as
-//! `previous.crt`, until its end. Every step is one write of the Secret with its `resourceVersion`, so
-//! that of several processes each step is made by one.
+//! The Secret holds `ca.crt` and `ca.key`, which sign. A year before that authority expires, its successor is made and
+//! stored as `next.crt` and `next.key`: it is trusted beside the current authority but does not sign yet. When the
+//! successor is in the webhook configuration and is at least a day old, it starts to sign. The authority before it
+//! stays trusted until it expires, as `previous.crt`. Each step is one write of the Secret with its `resourceVersion`,
+//! so that exactly one of several processes makes it.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -25,57 +25,57 @@ use tokio::time::{sleep, timeout};
 use super::issuing::{self, IssuingError, Leaf};
 use super::tls::{Certificate, CertificateError};
 
-/// The Secret.
+/// The name of the Secret.
 pub const SECRET: &str = "clusterip-authority";
-/// How long before its end an authority gets a successor.
+/// How long before its expiry an authority gets a successor.
 const SUCCESSION: SignedDuration = SignedDuration::from_hours(365 * 24);
-/// How long a successor is trusted before it signs: other API servers may be late to know of it.
+/// How long a successor is trusted before it signs, because other API servers may learn of it late.
 const SETTLED: SignedDuration = SignedDuration::from_hours(24);
-/// How often the Secret and the certificate are looked at where nothing is due before.
+/// How often the Secret and the certificate are checked if nothing is due earlier.
 const EVERY: Duration = Duration::from_secs(60);
-/// How long the API server may take.
+/// The time limit for an answer of the API server.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often a write is tried that others come before.
+/// How often a write is attempted when another process changes the Secret first.
 const TRIES: usize = 8;
 
-/// The time, as everything here knows it.
+/// The current time, for this module and its tests.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// An authority that can't be had.
+/// A certificate authority that is not available.
 #[derive(Debug, Error)]
 pub enum AuthorityError {
-    /// The API server refuses.
+    /// The API server refuses a request.
     #[error("Secret {namespace}/{SECRET} can't be {verb}: {reason}", verb = .verb)]
     Cluster {
-        /// Of the Secret.
+        /// The namespace of the Secret.
         namespace: String,
         /// `read`, `created` or `updated`.
         verb: &'static str,
-        /// What the API server says.
+        /// The answer of the API server.
         reason: Box<kube::Error>,
     },
-    /// What is kept can't be used. It is never overwritten: somebody may need it.
+    /// The stored data can't be used. It is never overwritten, because it may still be needed.
     #[error(
         "Secret {namespace}/{SECRET} is broken: {key}: {reason}; repair it, or delete it and restart, and a new authority is made"
     )]
     Broken {
-        /// Of the Secret.
+        /// The namespace of the Secret.
         namespace: String,
-        /// The key of its data.
+        /// The key in the data of the Secret.
         key: &'static str,
-        /// What is wrong.
+        /// What is wrong with the value.
         reason: String,
     },
-    /// The API server is silent.
+    /// The API server does not answer in time.
     #[error("Secret {namespace}/{SECRET}: no answer from the API server within {PATIENCE:?}")]
     Silent {
-        /// Of the Secret.
+        /// The namespace of the Secret.
         namespace: String,
     },
-    /// Others write it all the time.
+    /// Other clients changed the Secret before every attempt to write it.
     #[error("Secret {namespace}/{SECRET} was changed by others {TRIES} times in a row")]
     Conflict {
-        /// Of the Secret.
+        /// The namespace of the Secret.
         namespace: String,
     },
     /// A certificate can't be made.
@@ -86,18 +86,18 @@ pub enum AuthorityError {
     Certificate(#[from] CertificateError),
 }
 
-/// The DNS names of a Service, as the API server and clients in the cluster call it.
+/// The DNS names of a Service under which the API server and clients in the cluster reach it.
 pub fn service_names(service: &str, namespace: &str) -> Vec<String> {
     let full = format!("{service}.{namespace}.svc");
     vec![full.clone(), format!("{full}.cluster.local"), format!("{service}.{namespace}"), service.to_owned()]
 }
 
-/// What the Secret holds.
+/// The content of the Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Kept {
     current: issuing::Authority,
     next: Option<issuing::Authority>,
-    /// One is enough: it ends long before its successor has one.
+    /// One is enough: it expires long before its successor has a successor.
     previous: Option<(String, Timestamp)>,
 }
 
@@ -113,15 +113,15 @@ impl Kept {
         };
         let pair = |certificate: &'static str, key: &'static str| match (text(certificate)?, text(key)?) {
             (None, None) => Ok(None),
-            (None, Some(_)) => Err((certificate, "is not there".to_owned())),
-            (Some(_), None) => Err((key, "is not there".to_owned())),
+            (None, Some(_)) => Err((certificate, "is missing".to_owned())),
+            (Some(_), None) => Err((key, "is missing".to_owned())),
             (Some(pem), Some(key)) => {
                 issuing::Authority::read(pem, key).map(Some).map_err(|error| (certificate, error.to_string()))
             }
         };
         let previous = text("previous.crt")?.map(|pem| issuing::end(pem).map(|end| (pem.to_owned(), end)));
         let previous = previous.transpose().map_err(|error| ("previous.crt", error.to_string()))?;
-        let current = pair("ca.crt", "ca.key")?.ok_or(("ca.crt", "is not there".to_owned()))?;
+        let current = pair("ca.crt", "ca.key")?.ok_or(("ca.crt", "is missing".to_owned()))?;
         Ok(Self { current, next: pair("next.crt", "next.key")?, previous })
     }
 
@@ -137,7 +137,8 @@ impl Kept {
         put("previous.crt", self.previous.as_ref().map(|(pem, _)| pem.clone()));
     }
 
-    /// What clients must trust, from the oldest to the newest: so a succession changes nothing in it.
+    /// The certificates that clients must trust, from the oldest to the newest: when the successor starts to sign, this
+    /// text does not change.
     fn bundle(&self, now: Timestamp) -> String {
         let previous = self.previous.iter().filter(|(_, end)| *end > now).map(|(pem, _)| pem.as_str());
         let next = self.next.as_ref().map(issuing::Authority::certificate);
@@ -145,13 +146,13 @@ impl Kept {
         all.flat_map(|pem| [pem, if pem.ends_with('\n') { "" } else { "\n" }]).collect()
     }
 
-    /// The next step of a succession, where one is due.
+    /// The next step of a succession, if one is due, with the message to log.
     fn step(&self, registered: &str, now: Timestamp) -> Result<Option<(Self, &'static str)>, IssuingError> {
         let ended = self.current.not_after() <= now;
         match &self.next {
             Some(next) if next.not_after() > now => {
                 let settled = next.made() + SETTLED <= now && registered.contains(next.certificate());
-                // Nobody trusts one that has ended: nothing is lost by not waiting.
+                // No client trusts an authority that has expired, so waiting gains nothing.
                 if !settled && !ended {
                     return Ok(None);
                 }
@@ -169,7 +170,7 @@ impl Kept {
     }
 }
 
-/// The authority, and the server's certificate that it issues.
+/// The certificate authority, and the server certificate that it issues.
 pub struct Authority {
     secrets: Api<Secret>,
     namespace: String,
@@ -182,11 +183,11 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Makes the authority, or reads it where there is one, and issues a certificate for these names: DNS
-    /// names and IP addresses.
+    /// Reads the authority, or makes one if there is none, and issues a certificate for these DNS names and IP
+    /// addresses.
     ///
     /// # Errors
-    /// Where the Secret can't be read or made, or is broken.
+    /// If the Secret can't be read or created, or is broken.
     pub async fn open(
         client: Client,
         namespace: &str,
@@ -202,32 +203,32 @@ impl Authority {
         Ok(Self { secrets, namespace: namespace.to_owned(), names, clock, kept, leaf, certificate, bundle })
     }
 
-    /// The server's certificate, now and later.
+    /// The server certificate. It is updated when it is renewed.
     pub fn certificate(&self) -> Certificate {
         self.certificate.clone()
     }
 
-    /// What the server's certificate is now.
+    /// The current server certificate with its key.
     pub fn leaf(&self) -> &Leaf {
         &self.leaf
     }
 
-    /// What the API server must trust, in PEM, now and later.
+    /// The certificates that the API server must trust, in PEM. The receiver sees changes.
     pub fn bundle(&self) -> watch::Receiver<String> {
         self.bundle.subscribe()
     }
 
-    /// Reads the Secret, does what is due, and renews the certificate where that is due. `registered` is
-    /// what the API server trusts, in PEM.
+    /// Reads the Secret, makes the next step of a succession if one is due, and renews the server certificate if that
+    /// is due. `registered` holds the certificates that the API server trusts, in PEM.
     ///
     /// # Errors
-    /// As [`Authority::open`]. The certificate that is served stays.
+    /// As [`Authority::open`]. The certificate that is being served stays.
     pub async fn step(&mut self, registered: &str) -> Result<(), AuthorityError> {
         let now = (self.clock)();
         let kept = advance(&self.secrets, &self.namespace, Some(&self.kept), registered, now);
         let silent = |_| AuthorityError::Silent { namespace: self.namespace.clone() };
         let kept = timeout(PATIENCE, kept).await.map_err(silent).flatten();
-        // The certificate is renewed even if the API server is away: the authority is here.
+        // The certificate is renewed even if the API server can't be reached, because the authority is in memory.
         let renewed = kept.map(|kept| self.kept = kept);
         let bundle = self.kept.bundle(now);
         self.bundle.send_if_modified(|known| {
@@ -238,7 +239,7 @@ impl Authority {
             other
         });
         let signer = self.kept.current.certificate();
-        // Another authority, which somebody else put there, signs once the API server trusts it.
+        // An authority that an administrator has put into the Secret signs once the API server trusts it.
         let succeeded = self.leaf.issued_by != signer && registered.contains(signer);
         if succeeded || self.leaf.renewal <= now {
             let leaf = self.kept.current.issue(&self.names, now)?;
@@ -249,8 +250,8 @@ impl Authority {
         renewed
     }
 
-    /// Does that every minute, when something is due, and whenever what the API server trusts has changed,
-    /// until `shutdown`. Errors are logged, and tried again.
+    /// Calls [`Authority::step`] every minute, when something is due, and whenever the certificates that the API server
+    /// trusts have changed, until `shutdown`. An error is logged, and the step is tried again.
     pub async fn run(mut self, mut registered: watch::Receiver<String>, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         let mut pause = Duration::ZERO;
@@ -273,7 +274,7 @@ impl Authority {
         }
     }
 
-    /// How long nothing is due. What is due and could not be done has to wait as well.
+    /// How long until the next step may be due, at most a minute. A step that is due and failed also waits that long.
     fn pause(&self) -> Duration {
         let now = (self.clock)();
         let settled = self.kept.next.as_ref().map(|next| next.made() + SETTLED);
@@ -282,8 +283,8 @@ impl Authority {
     }
 }
 
-/// What the Secret holds, after every step that is due. Without a Secret it is made of what is `known`:
-/// what the API server trusts must not end because somebody deletes a Secret.
+/// The content of the Secret after every step that is due. If the Secret does not exist, it is created from `known`:
+/// deleting the Secret must not end the authority that the API server trusts.
 async fn advance(
     secrets: &Api<Secret>,
     namespace: &str,
@@ -324,12 +325,12 @@ async fn advance(
         };
         match written {
             Ok(_) => tracing::info!(secret = format!("{}/{SECRET}", namespace()), "{what}"),
-            // 409: another process was faster. 404: it was deleted meanwhile.
+            // 409: another process was faster. 404: the Secret was deleted meanwhile.
             Err((_, kube::Error::Api(status)))
                 if matches!(status.code, 404 | 409) && (exists || status.code == 409) => {}
             Err((verb, error)) => return Err(failed(verb, error)),
         }
-        // Read again: what stands there is what everybody goes on with, and another step may be due.
+        // Read again: all processes continue with what the Secret holds now, and another step may be due.
     }
     Err(AuthorityError::Conflict { namespace: namespace() })
 }

@@ -1,4 +1,4 @@
-//! The certificate authority of the clients that may send reviews, kept in a file.
+//! The certificate authorities of the clients that may send reviews, read from a file.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -14,22 +14,22 @@ pub enum ClientCaError {
     /// The file can't be read.
     #[error("reading the client certificate authority {} failed: {reason}", path.display())]
     Read {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         reason: std::io::Error,
     },
-    /// The file holds no certificate authority.
+    /// The file does not hold usable certificate authorities.
     #[error("{} is not a client certificate authority: {reason}", path.display())]
     Unusable {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why not.
+        /// What is wrong with the content.
         reason: Box<CertificateError>,
     },
 }
 
-/// The authorities that a server trusts for client certificates, in a file that somebody else keeps.
+/// The authorities that a server trusts for client certificates, in a file that is maintained outside of this program.
 #[derive(Debug)]
 pub struct ClientCaFile {
     path: PathBuf,
@@ -38,20 +38,20 @@ pub struct ClientCaFile {
 }
 
 impl ClientCaFile {
-    /// Reads the file. From now on the server of this certificate asks its clients for certificates.
+    /// Reads the file. From then on the server of this certificate asks its clients for certificates.
     ///
     /// # Errors
-    /// Where the file can't be read, or holds no certificate authority.
+    /// If the file can't be read, or holds no certificate authority.
     pub fn open(path: &Path, certificate: &Certificate) -> Result<Self, ClientCaError> {
         let mut file = Self { path: path.to_owned(), seen: Vec::new(), certificate: certificate.clone() };
         file.trust(read(path)?)?;
         Ok(file)
     }
 
-    /// Reads the file again; whether it has changed. Connections that are open stay open.
+    /// Reads the file again and returns whether it has changed. Open connections stay open.
     ///
     /// # Errors
-    /// Where the file can't be read, or holds no certificate authority. The authorities before stay trusted.
+    /// If the file can't be read, or holds no certificate authority. The previous authorities stay trusted.
     pub fn reload(&mut self) -> Result<bool, ClientCaError> {
         let found = read(&self.path)?;
         if found == self.seen {
@@ -61,13 +61,15 @@ impl ClientCaFile {
         Ok(true)
     }
 
-    /// Reads the file again every so often, until `shutdown`.
+    /// Reads the file again at this interval until `shutdown`.
     pub async fn run(self, every: Duration, shutdown: impl Future<Output = ()>) {
         let path = self.path.clone();
         poll_files(self, every, shutdown, Self::reload, |done| match done {
             Ok(true) => tracing::info!(path = %path.display(), "trusting new client certificate authorities"),
             Ok(false) => {}
-            Err(error) => tracing::error!(%error, "the client certificate authorities before stay trusted"),
+            Err(error) => {
+                tracing::error!(%error, "reloading the client certificate authorities failed, the previous ones stay trusted")
+            }
         })
         .await;
     }

@@ -1,5 +1,5 @@
-//! The TCP connections of a server: how many there may be, from one peer and in all, and which are closed to make room
-//! for others.
+//! Limits the TCP connections of a server, from one peer and in total, and chooses which connections are closed to make
+//! room for others.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ use tokio::time::{Instant, Sleep, sleep};
 /// How many connections a server keeps, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Connections at once. When all are open, a new one replaces one of the peer that has most.
+    /// Connections at once. When all are open, a new connection replaces one of the peer that has the most.
     pub most: usize,
     /// Connections at once from one IP address.
     pub per_peer: usize,
@@ -34,29 +34,29 @@ pub struct ConnectionLimits {
     pub idle: Duration,
 }
 
-/// Accepts connections within limits, and closes the others at once: a connection that waits would take memory and
-/// a file descriptor all the same. Clones share the limits.
+/// Accepts connections within limits and closes all others at once: a connection that waits would take memory and a
+/// file descriptor all the same. Clones share the limits.
 ///
-/// When all connections are open, the peer that has most of them loses the one that has been idle for longest, so that
-/// a few peers with many connections never keep the API server out.
+/// When all connections are open, the peer that has the most of them loses the one that has been idle for longest, so
+/// that a few peers with many connections can't keep the API server out.
 #[derive(Clone, Debug)]
 pub struct ConnectionLimiter {
     limits: ConnectionLimits,
-    /// The open connections, by the address and port of the peer. One that is replaced leaves at once.
+    /// The open connections by the address and port of the peer. A connection that is replaced is removed at once.
     open: Arc<Mutex<HashMap<SocketAddr, Arc<State>>>>,
-    /// How many there are, with those that are replaced and not closed yet.
+    /// How many connections exist, including those that are replaced but not closed yet.
     alive: Arc<AtomicUsize>,
-    /// When a refused connection was logged last.
+    /// When a refused or replaced connection was last logged.
     logged: Arc<Mutex<Option<Instant>>>,
 }
 
-/// What is known of an open connection.
+/// The state of an open connection.
 #[derive(Debug)]
 struct State {
     activity: Mutex<Activity>,
-    /// Whether its peer has shown a client certificate that was verified.
+    /// Whether the peer has presented a client certificate that was verified.
     has_certificate: AtomicBool,
-    /// Whether another connection takes its place.
+    /// Whether another connection has taken the place of this one.
     replaced: AtomicBool,
     /// The task that serves the connection.
     task: AtomicWaker,
@@ -64,9 +64,9 @@ struct State {
 
 #[derive(Debug)]
 struct Activity {
-    /// The requests that have no response yet.
+    /// How many requests have no response yet.
     requests: usize,
-    /// When the last request ended, or the connection began.
+    /// When the last request ended; before the first request, when the connection was opened.
     since: Instant,
 }
 
@@ -74,16 +74,16 @@ struct Activity {
 #[derive(Debug)]
 struct OpenRequest(Option<Arc<State>>);
 
-/// How often refused connections are logged at most: a peer could fill the log.
+/// The shortest time between two log entries about closed connections, because a peer could otherwise fill the log.
 const LOGGED_EVERY: Duration = Duration::from_secs(10);
 
 impl ConnectionLimiter {
-    /// No connection is open yet.
+    /// A limiter without open connections.
     pub fn new(limits: ConnectionLimits) -> Self {
         Self { limits, open: Arc::default(), alive: Arc::default(), logged: Arc::default() }
     }
 
-    /// Notes that a request has begun on the connection of this peer, until the result is dropped.
+    /// Records a request on the connection of this peer until the result is dropped.
     fn begin_request(&self, peer: SocketAddr) -> OpenRequest {
         let state = self.open().get(&peer).cloned();
         if let Some(state) = &state {
@@ -92,7 +92,7 @@ impl ConnectionLimiter {
         OpenRequest(state)
     }
 
-    /// Whether the peer of this connection has shown a client certificate that was verified.
+    /// Whether the peer of this connection has presented a client certificate that was verified.
     pub fn has_certificate(&self, peer: SocketAddr) -> bool {
         self.open().get(&peer).is_some_and(|state| state.has_certificate.load(Ordering::Acquire))
     }
@@ -104,7 +104,7 @@ impl ConnectionLimiter {
         let mut open = self.open();
         let (of_peer, all) = (open.keys().filter(|other| host(**other) == host(peer)).count(), open.len());
         let is_full = all >= self.limits.most;
-        // Those that are replaced are closed when they are polled next: so many at once are an attack.
+        // A replaced connection is closed the next time it is polled. Twice the limit at once is an attack.
         let too_many = self.alive.load(Ordering::Acquire) >= 2 * self.limits.most;
         let replaced = if is_full { replaceable(&open, of_peer) } else { None };
         if of_peer >= self.limits.per_peer || too_many || (is_full && replaced.is_none()) {
@@ -141,8 +141,9 @@ impl ConnectionLimiter {
     }
 }
 
-/// The connection that a new one replaces, if its peer has `of_peer` already: one of a peer that has more. Those without
-/// a client certificate go first, then those of the peer that has most, then the one that has been idle for longest.
+/// The connection that a new connection replaces, if its peer has `of_peer` connections already. Only a peer with more
+/// than `of_peer` loses one. Connections without a client certificate go first, then those of the peer that has the
+/// most, then the one that has been idle for longest.
 fn replaceable(open: &HashMap<SocketAddr, Arc<State>>, of_peer: usize) -> Option<SocketAddr> {
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
     for peer in open.keys() {
@@ -157,7 +158,7 @@ fn replaceable(open: &HashMap<SocketAddr, Arc<State>>, of_peer: usize) -> Option
     of_larger.min().map(|(.., peer)| peer)
 }
 
-/// Middleware that notes the requests under way, for a server with `into_make_service_with_connect_info`.
+/// Middleware that records the requests in progress, for a server with `into_make_service_with_connect_info`.
 pub async fn track(
     Shared(connections): Shared<ConnectionLimiter>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -168,7 +169,7 @@ pub async fn track(
     next.run(request).await
 }
 
-/// The host of a peer: one IPv4 host is the same whether the socket is an IPv6 one or not.
+/// The IP address of a peer. An IPv4 address is the same on an IPv4 and on an IPv6 socket.
 pub(super) fn host(peer: SocketAddr) -> IpAddr {
     peer.ip().to_canonical()
 }
@@ -188,7 +189,7 @@ impl State {
         self.activity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When the connection has been idle for so long, if no request comes; nothing if that moment has passed.
+    /// When the connection will have been idle for this long, if no request comes; `None` if that moment has passed.
     fn idle_at(&self, idle: Duration) -> Option<Instant> {
         let now = Instant::now();
         let activity = self.activity();
@@ -207,8 +208,8 @@ impl Drop for OpenRequest {
     }
 }
 
-/// A connection that fails once nothing was read or written for a while, or no request came: its peer may be gone,
-/// may never begin to speak, or may do nothing but answer pings.
+/// A connection that fails when nothing has been read or written for a while, or when no request has come: its peer may
+/// be gone, may never begin to speak, or may only answer pings.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
@@ -220,14 +221,15 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Notes whether the peer has shown a client certificate that was verified.
+    /// Records whether the peer has presented a client certificate that was verified.
     pub(super) fn set_has_certificate(&self, has: bool) {
         self.state.has_certificate.store(has, Ordering::Release);
     }
 
-    /// Fails once the connection is replaced, or has been idle for too long.
+    /// Fails if the connection has been replaced, or has been idle for too long.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        // Registered before the flag is read: else a connection that is replaced in between would wait for its peer.
+        // The waker is registered before the flag is read: otherwise a connection that is replaced in between would
+        // wait for its peer.
         self.state.task.register(cx.waker());
         if self.state.replaced.load(Ordering::Acquire) {
             return Err(ErrorKind::ConnectionAborted.into());
@@ -258,7 +260,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.limiter.alive.fetch_sub(1, Ordering::AcqRel);
         let mut open = self.limiter.open();
-        // A new connection may have the same port already.
+        // A new connection may use the same port already.
         if open.get(&self.peer).is_some_and(|state| Arc::ptr_eq(state, &self.state)) {
             open.remove(&self.peer);
         }
@@ -275,7 +277,7 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        // A connection whose peer reads its responses slowly may not be read from meanwhile.
+        // A connection may not be read from while its peer reads responses slowly, so the check is made here too.
         self.check(cx)?;
         let written = Pin::new(&mut self.stream).poll_write(cx, data);
         self.watch(cx, written)

@@ -1,4 +1,4 @@
-//! Certificates, made and read.
+//! Makes and reads certificates.
 
 use std::time::Duration;
 
@@ -12,35 +12,35 @@ use rustls::pki_types::pem::PemObject;
 use thiserror::Error;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// How long an authority holds.
+/// How long a certificate authority is valid.
 pub const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
-/// How long a certificate of the server holds.
+/// How long a server certificate is valid.
 pub const LEAF_LIFE: SignedDuration = SignedDuration::from_hours(90 * 24);
-/// How long before now a certificate begins: clocks differ.
+/// How long before now the validity of a certificate begins, because clocks differ.
 const SKEW: SignedDuration = SignedDuration::from_hours(1);
 
 /// A certificate that can't be made or used.
 #[derive(Debug, Error)]
 pub enum IssuingError {
-    /// It can't be made.
+    /// Making the certificate failed.
     #[error("making a certificate failed: {0}")]
     Make(#[from] rcgen::Error),
-    /// Its time is no time of a certificate.
+    /// The time can't be written into a certificate.
     #[error("{0} can't be the time of a certificate")]
     Time(Timestamp),
-    /// The text is no certificate.
-    #[error("no certificate: {0}")]
+    /// The text is not a certificate.
+    #[error("not a certificate: {0}")]
     NoCertificate(String),
-    /// The text is more than one certificate.
-    #[error("{0} certificates, where one must be")]
+    /// The text holds more than one certificate.
+    #[error("{0} certificates, expected one")]
     Several(usize),
-    /// The certificate may not sign others.
+    /// The certificate may not sign other certificates.
     #[error("the certificate is not that of an authority")]
     NoAuthority,
-    /// The text is no key.
-    #[error("no private key: {0}")]
+    /// The text is not a private key.
+    #[error("not a private key: {0}")]
     NoKey(rcgen::Error),
-    /// The key is that of another certificate.
+    /// The key belongs to another certificate.
     #[error("the key does not belong to the certificate")]
     OtherKey,
 }
@@ -54,7 +54,7 @@ pub struct Authority {
     not_after: Timestamp,
 }
 
-/// A private key, kept out of every log.
+/// A private key. `Debug` hides it, so that it is in no log.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -65,22 +65,22 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// The key, in PEM.
+    /// The key in PEM.
     pub fn pem(&self) -> &str {
         &self.0
     }
 }
 
 impl Authority {
-    /// A new one.
+    /// Makes a new authority with a new key, valid for [`AUTHORITY_LIFE`].
     ///
     /// # Errors
-    /// Where there is no randomness.
+    /// If the system has no randomness.
     pub fn generate(now: Timestamp) -> Result<Self, IssuingError> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
-        // Two authorities, old and new, must not have one name: a chain is looked up by it.
+        // The old and the new authority must have different names: a chain is looked up by the name.
         params.distinguished_name.push(DnType::CommonName, format!("clusterip authority {}", now.as_second()));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -89,10 +89,10 @@ impl Authority {
         Self::read(&certificate, &key.serialize_pem())
     }
 
-    /// One that was kept, in PEM.
+    /// Reads a stored authority; certificate and key are PEM.
     ///
     /// # Errors
-    /// Where it is none, or the key is another's.
+    /// If the certificate is not that of an authority, or the key does not belong to it.
     pub fn read(certificate: &str, key: &str) -> Result<Self, IssuingError> {
         let der = single(certificate)?;
         let parsed = parse(&der)?;
@@ -111,30 +111,31 @@ impl Authority {
         })
     }
 
-    /// Its certificate, in PEM.
+    /// The certificate of the authority in PEM.
     pub fn certificate(&self) -> &str {
         &self.certificate
     }
 
-    /// Its key.
+    /// The private key of the authority.
     pub fn key(&self) -> &Secret {
         &self.key
     }
 
-    /// When it was made.
+    /// When the authority was made.
     pub fn made(&self) -> Timestamp {
         self.not_before + SKEW
     }
 
-    /// When it ends.
+    /// When the authority expires.
     pub fn not_after(&self) -> Timestamp {
         self.not_after
     }
 
-    /// A certificate for a server of these names: DNS names and IP addresses.
+    /// Issues a server certificate for these DNS names and IP addresses. It is valid for [`LEAF_LIFE`], and not longer
+    /// than the authority.
     ///
     /// # Errors
-    /// Where a name is none.
+    /// If a name is neither a DNS name nor an IP address.
     pub fn issue(&self, names: &[String], now: Timestamp) -> Result<Leaf, IssuingError> {
         let issuer = Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(self.key.pem())?)?;
         let key = KeyPair::generate()?;
@@ -154,23 +155,23 @@ impl Authority {
     }
 }
 
-/// A certificate of the server, with its key.
+/// A server certificate with its key.
 #[derive(Clone, Debug)]
 pub struct Leaf {
-    /// In PEM.
+    /// The certificate in PEM.
     pub certificate: String,
-    /// Its key.
+    /// The private key of the certificate.
     pub key: Secret,
-    /// The certificate of its authority, in PEM.
+    /// The certificate of the issuing authority in PEM.
     pub issued_by: String,
-    /// When the next one is due: at two thirds of its life.
+    /// When the certificate is renewed: after two thirds of its life.
     pub renewal: Timestamp,
 }
 
-/// When a certificate ends, which is the only one of a text.
+/// When the only certificate in a PEM text expires.
 ///
 /// # Errors
-/// Where there is none, or more.
+/// If the text holds no certificate, or more than one.
 pub fn end(text: &str) -> Result<Timestamp, IssuingError> {
     Ok(timestamp(parse(&single(text)?)?.validity().not_after))
 }

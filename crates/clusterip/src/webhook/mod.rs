@@ -1,5 +1,5 @@
-//! The admission webhook: HTTPS in front, the policy behind it, and the ledger that keeps parallel
-//! requests apart.
+//! The admission webhook: an HTTPS server that asks the policy, and the ledger that keeps parallel requests from
+//! getting the same address.
 
 pub mod admission;
 pub mod authority;

@@ -1,5 +1,5 @@
-//! What one peer may take of the reviews and of the memory for bodies: never all of it, so that the others are served
-//! whatever one peer sends.
+//! Limits the reviews and the memory for bodies that one peer may take. No peer can take all of it, so the others are
+//! served whatever one peer sends.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::Semaphore;
 
-/// The peers that have requests under way.
+/// The peers that have requests in progress.
 #[derive(Debug)]
 pub(super) struct Peers {
     reviews: usize,
@@ -16,29 +16,29 @@ pub(super) struct Peers {
     known: Mutex<HashMap<IpAddr, Weak<Peer>>>,
 }
 
-/// The share of one peer. It lives as long as anything holds it.
+/// The share of one peer. It exists as long as a request of the peer refers to it.
 #[derive(Debug)]
 pub(super) struct Peer {
-    /// The reviews that it may have under way at once.
+    /// The reviews that the peer may have in progress at once.
     pub reviews: Arc<Semaphore>,
-    /// The bytes of its bodies that nobody else can take: small reviews are read whatever other peers send.
+    /// The bytes that are reserved for the peer's bodies: its small reviews are read whatever other peers send.
     pub reserved: Arc<Semaphore>,
-    /// The bytes of its bodies beyond these, of the memory that all peers share.
+    /// The bytes that the peer's bodies may take beyond `reserved`, from the memory that all peers share.
     pub bodies: Arc<Semaphore>,
 }
 
-/// The memory that is reserved for the bodies of each peer, at most. There are as many peers as connections.
+/// The most memory that is reserved for the bodies of one peer. There are at most as many peers as connections.
 const RESERVED: usize = 256 << 10;
 
 impl Peers {
-    /// Each peer may have three quarters of the reviews, and half of the memory for bodies beside what is reserved for
-    /// it. An API server is often the only peer, and reviews compute: it loses little.
+    /// Each peer may have three quarters of the reviews, and half of the memory for bodies in addition to what is
+    /// reserved for it. Often the API server is the only peer; it loses little, because reviews are bound by the CPU.
     pub fn new(reviews: usize, bodies: usize) -> Self {
         let reviews = (reviews - reviews / 4).min(reviews.saturating_sub(1)).max(1);
         Self { reviews, bodies: bodies.div_ceil(2), reserved: RESERVED.min(bodies / 8), known: Mutex::default() }
     }
 
-    /// The peer of this address.
+    /// The share of the peer with this address.
     pub fn of(&self, address: IpAddr) -> Arc<Peer> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(peer) = known.get(&address).and_then(Weak::upgrade) {
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_peer_leaves_something_for_others() {
+    fn one_peer_can_not_take_all_reviews_or_memory() {
         for (reviews, of_peer) in [(1, 1), (2, 1), (3, 2), (4, 3), (8, 6), (16, 12), (128, 96)] {
             let peers = Peers::new(reviews, 100);
             let peer = peers.of(IpAddr::from([10, 0, 0, 1]));
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_known_as_long_as_it_has_something_under_way() {
+    fn peer_without_requests_is_forgotten() {
         let peers = Peers::new(4, 100);
         let [first, second] = [1, 2].map(|last| IpAddr::from([10, 0, 0, last]));
         let turn = peers.of(first);

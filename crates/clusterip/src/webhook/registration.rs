@@ -1,4 +1,5 @@
-//! The webhook configuration: who calls us, and whom it trusts.
+//! Keeps the MutatingWebhookConfiguration: which requests the API server sends to the webhook, and which certificates
+//! it trusts there.
 
 use std::future::Future;
 use std::pin::pin;
@@ -24,75 +25,76 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, tim
 use crate::cluster::yaml::{self, YamlError};
 use crate::live_settings::LiveSettings;
 
-/// The webhook configuration of the deployment, which one for an URL is made of.
+/// The webhook configuration of the deployment. A configuration for a URL is derived from it.
 const DEPLOYED: &str = include_str!("../../../../deploy/webhook/webhook-configuration.yaml");
-/// What is added to it where the settings have pools of Nodes: the operations of a JSON Patch.
+/// The JSON Patch operations that add the webhooks for Nodes. They apply where the settings have pools of Nodes.
 const DEPLOYED_FOR_NODES: &str = include_str!("../../../../deploy/nodes/component/webhook.yaml");
-/// The same where they have pools of external addresses.
+/// The JSON Patch operations that add the webhooks for external addresses. They apply where the settings have pools of
+/// external addresses.
 const DEPLOYED_FOR_EXTERNAL: &str = include_str!("../../../../deploy/external/component/webhook.yaml");
-/// What the deployment calls the configuration, and its own namespace.
+/// The name of the configuration in the deployment, and of the deployment's own namespace.
 pub const NAME: &str = "clusterip-policy";
-/// The user that moves Services there.
+/// The user that moves Services in the deployment.
 const DEPLOYED_USER: &str = "system:serviceaccount:clusterip-policy:clusterip";
-/// The annotation that says for which URL a configuration was written. A URL is one server: where it
-/// listens now, no earlier one does.
+/// The annotation that names the URL a configuration was written for. One URL is one server: if this server listens
+/// there now, no earlier server does.
 const WRITTEN_FOR: &str = "clusterip-policy/registered-url";
-/// How often it is looked at, in case that a watch is not granted, or hangs.
+/// How often the configuration is checked if nothing else asks for a check: a watch may be denied, or hang.
 const EVERY: Duration = Duration::from_secs(60);
-/// How long the API server may take.
+/// The time limit for an answer of the API server.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// When to try again what failed.
+/// How long to wait before a failed attempt is repeated.
 const RETRY: Duration = Duration::from_secs(2);
-/// How often at most it is written, in case that somebody else keeps writing something else into it.
+/// The shortest time between two writes, in case another client keeps overwriting the configuration.
 const CALM: Duration = Duration::from_secs(1);
-/// How often a write is tried that others come before.
+/// How often a write is attempted when another client changes the configuration first.
 const TRIES: usize = 8;
 
-/// A configuration that can't be kept.
+/// A webhook configuration that can't be kept up to date.
 #[derive(Debug, Error)]
 pub enum RegistrationError {
-    /// The API server refuses.
+    /// The API server refuses a request.
     #[error("MutatingWebhookConfiguration {name} can't be {verb}: {reason}")]
     Cluster {
-        /// Its name.
+        /// The name of the configuration.
         name: String,
         /// `read`, `created`, `updated` or `deleted`.
         verb: &'static str,
-        /// What the API server says.
+        /// The answer of the API server.
         reason: Box<kube::Error>,
     },
-    /// The own user name is not known.
-    #[error("the own user name can't be asked for with a SelfSubjectReview: {0}")]
+    /// The own user name is unknown.
+    #[error("reading the own user name with a SelfSubjectReview failed: {0}")]
     WhoAmI(String),
-    /// There is none to write into.
-    #[error("MutatingWebhookConfiguration {0} is not there: apply deploy/webhook, or use --register-url")]
+    /// There is no configuration to write into.
+    #[error("MutatingWebhookConfiguration {0} does not exist: apply deploy/webhook, or use --register-url")]
     Absent(String),
-    /// There is one, and this program did not write it.
+    /// There is a configuration that this program did not write.
     #[error(
-        "MutatingWebhookConfiguration {0} is there already, and not of an earlier --register-url: \
+        "MutatingWebhookConfiguration {0} already exists, and no earlier --register-url made it: \
          delete it, or the deployment that it belongs to, first"
     )]
     Foreign(String),
-    /// Another process has written its own over it.
+    /// Another process has overwritten the configuration with its own.
     #[error("MutatingWebhookConfiguration {0} was taken over by another --register-url, for {1}")]
     TakenOver(String, String),
-    /// The API server is silent.
+    /// The API server does not answer in time.
     #[error("MutatingWebhookConfiguration {0}: no answer from the API server within {PATIENCE:?}")]
     Silent(String),
-    /// Others write it all the time.
+    /// Other clients changed the configuration before every attempt to write it.
     #[error("MutatingWebhookConfiguration {0} was changed by others {TRIES} times in a row")]
     Conflict(String),
-    /// The configuration that is built in can't be read.
+    /// The built-in configuration can't be read.
     #[error("the webhook configuration that is built in can't be read: {0}")]
     Embedded(#[from] YamlError),
-    /// Nobody can be sent there.
+    /// The API server can't send requests to this URL.
     #[error("--register-url {0}: it must be https://HOST:PORT, without a path")]
     Url(String),
 }
 
 impl RegistrationError {
-    /// Whether trying again can't help. Once the configuration was `written`, a refusal passes: an API
-    /// server that has just started knows no rights yet.
+    /// Whether trying again can't help. Before the first write (`written` is false) a refusal is final. After it, a
+    /// refusal may pass: an API server that has just started does not know all permissions yet.
     fn is_final(&self, written: bool) -> bool {
         match self {
             Self::Cluster { reason, .. } if !written => {
@@ -104,10 +106,10 @@ impl RegistrationError {
     }
 }
 
-/// The host of a `--register-url`, for the server's certificate.
+/// The host of a `--register-url`: the name or address that the server's certificate must be for.
 ///
 /// # Errors
-/// Where the URL is not `https://HOST:PORT`.
+/// If the URL is not `https://HOST:PORT`.
 pub fn url_host(url: &str) -> Result<String, RegistrationError> {
     let wrong = || RegistrationError::Url(url.to_owned());
     let parsed: http::Uri = url.parse().map_err(|_| wrong())?;
@@ -120,27 +122,28 @@ pub fn url_host(url: &str) -> Result<String, RegistrationError> {
     Ok(host.trim_start_matches('[').trim_end_matches(']').to_owned())
 }
 
-/// Whether a webhook is there by these settings.
+/// Tells whether the settings need a webhook.
 type Wanted = fn(&Settings) -> bool;
 
-/// A configuration of our own, for a URL.
+/// A configuration that this program makes and removes itself, for a URL.
 #[derive(Debug)]
 struct Own {
-    /// What is asked about Services, without the trusted certificates.
+    /// The configuration with the webhooks for Services, without the trusted certificates.
     manifest: DynamicObject,
-    /// The webhooks that are there for some settings alone, each with what tells for which.
+    /// The webhooks that only some settings need, each with the test of the settings.
     more: Vec<(Wanted, Value)>,
-    /// They say which of these there are; without them there is none.
+    /// The settings that say which of these webhooks are needed. Without settings, none is.
     settings: Option<watch::Receiver<Arc<LiveSettings>>>,
     url: String,
-    /// Whether it stands in the cluster; before, what stands there is of an earlier run.
+    /// Whether this process has written the configuration. Until then, a configuration in the cluster comes from an
+    /// earlier run.
     written: bool,
 }
 
 impl Own {
-    /// Lets the configuration have the webhooks that the settings are for, and no longer those that they are
-    /// not for; whether that changed anything.
-    fn attend(&self, configuration: &mut Value) -> bool {
+    /// Adds the webhooks that the settings need and removes those that they don't need. Returns whether anything
+    /// changed.
+    fn sync_webhooks(&self, configuration: &mut Value) -> bool {
         let settings = self.settings.as_ref().map(|settings| Arc::clone(&settings.borrow()));
         let Some(webhooks) = configuration.get_mut("webhooks").and_then(Value::as_array_mut) else { return false };
         let mut changed = false;
@@ -166,24 +169,24 @@ pub struct Registration {
     bundle: watch::Receiver<String>,
     registered: watch::Sender<String>,
     own: Option<Own>,
-    /// When it was written last.
+    /// The time of the last write.
     last: Option<Instant>,
 }
 
 impl Registration {
-    /// For the configuration of the deployment, which somebody else applies: only its `caBundle`s are
-    /// written. `bundle` is what they must hold, in PEM.
+    /// For the configuration of the deployment, which an administrator applies: only its `caBundle`s are written.
+    /// `bundle` holds the certificates for them, in PEM.
     pub fn in_cluster(client: Client, name: &str, bundle: watch::Receiver<String>) -> Self {
         let resource = ApiResource::erase::<MutatingWebhookConfiguration>(&());
         let api = Api::all_with(client.clone(), &resource);
         Self { client, api, name: name.to_owned(), bundle, registered: watch::Sender::default(), own: None, last: None }
     }
 
-    /// For a server outside of the cluster: the configuration is made, and removed at the end. An empty
-    /// `bundle` leaves it to the API server's own system whom to trust.
+    /// For a server outside of the cluster: the configuration is created, and removed at the end. With an empty
+    /// `bundle`, the API server trusts the certificate authorities of its own system.
     ///
     /// # Errors
-    /// Where the URL is none, or the own user name is not known.
+    /// If the URL is not `https://HOST:PORT`, or the own user name is not known.
     pub async fn with_url(
         client: Client,
         name: &str,
@@ -203,8 +206,8 @@ impl Registration {
         Ok(registration)
     }
 
-    /// The same. A configuration of our own asks about Nodes and external addresses as long as these settings
-    /// have pools for them.
+    /// Follows these settings: a configuration of this program's own has the webhooks for Nodes and for external
+    /// addresses as long as the settings have pools for them. A configuration of the deployment is not affected.
     pub fn following(mut self, settings: watch::Receiver<Arc<LiveSettings>>) -> Self {
         if let Some(own) = &mut self.own {
             own.settings = Some(settings);
@@ -212,17 +215,18 @@ impl Registration {
         self
     }
 
-    /// What every webhook of the configuration was seen to trust, in PEM; empty where they differ, or
-    /// there is none.
+    /// The certificates that every webhook of the configuration trusts, in PEM, as last read. The text is empty if the
+    /// webhooks differ, or if there is no configuration.
     pub fn registered(&self) -> watch::Receiver<String> {
         self.registered.subscribe()
     }
 
-    /// Keeps it until `shutdown`, and then removes it where it is our own. It must end before the server
-    /// does.
+    /// Keeps the configuration up to date until `shutdown`, and then removes it if this program made it. It must end
+    /// before the server does.
     ///
     /// # Errors
-    /// Where a configuration of our own can't be kept. One of somebody else is waited for.
+    /// If a configuration of this program's own can't be kept up to date. A configuration of the deployment is waited
+    /// for.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<(), RegistrationError> {
         let mut shutdown = pin!(shutdown);
         let metadata: Api<PartialObjectMeta<MutatingWebhookConfiguration>> = Api::all(self.client.clone());
@@ -256,7 +260,7 @@ impl Registration {
                 _ = ticks.tick() => {}
                 changed = bundle.changed(), if issuing => issuing = changed.is_ok(),
                 followed = changed(settings.as_mut()) => if !followed { settings = None },
-                // An error too: a watch that is not granted still is a reason to look.
+                // An error is a reason to check too: a watch may not be granted yet.
                 Some(_) = changes.next() => {}
             }
         }
@@ -264,10 +268,10 @@ impl Registration {
         timeout(PATIENCE, self.remove()).await.map_err(silent)?
     }
 
-    /// Writes what is missing, where something is.
+    /// Writes what is missing in the configuration, if anything is.
     ///
     /// # Errors
-    /// Where it can't be written, or there is nothing to write into.
+    /// If the configuration can't be written, or doesn't exist and is not this program's own.
     pub async fn keep(&mut self) -> Result<(), RegistrationError> {
         let bundle = self.bundle.borrow().clone();
         let seen = match timeout(PATIENCE, self.write(&bundle)).await {
@@ -307,7 +311,7 @@ impl Registration {
                         own.written = true;
                     }
                 }
-                // Somebody else was faster: look again, as after every write.
+                // Another client was faster: read the configuration again, as after every write.
                 Err((_, kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {}
                 Err((verb, error)) => return Err(self.failed(verb, error)),
             }
@@ -315,7 +319,7 @@ impl Registration {
         Err(RegistrationError::Conflict(self.name.clone()))
     }
 
-    /// What is to be written in place of what was found, where that is not as it should be.
+    /// The configuration to write instead of `found`; `None` if `found` is up to date.
     fn next(&self, found: Option<DynamicObject>, bundle: &str) -> Result<Option<DynamicObject>, RegistrationError> {
         let name = || self.name.clone();
         let Some(own) = &self.own else {
@@ -332,12 +336,12 @@ impl Registration {
         }
         match found {
             Some(mut found) if own.written => {
-                let attended = own.attend(&mut found.data);
-                Ok((trust(&mut found.data, bundle) || attended).then_some(found))
+                let webhooks_changed = own.sync_webhooks(&mut found.data);
+                Ok((trust(&mut found.data, bundle) || webhooks_changed).then_some(found))
             }
             found => {
                 let mut next = own.manifest.clone();
-                own.attend(&mut next.data);
+                own.sync_webhooks(&mut next.data);
                 trust(&mut next.data, bundle);
                 next.metadata.resource_version = found.and_then(|found| found.metadata.resource_version);
                 Ok(Some(next))
@@ -371,7 +375,7 @@ impl Registration {
     }
 }
 
-/// Makes every webhook trust these certificates; whether that changed anything.
+/// Makes every webhook trust these certificates. Returns whether anything changed.
 fn trust(configuration: &mut Value, bundle: &str) -> bool {
     let wanted = (!bundle.is_empty()).then(|| Value::String(STANDARD.encode(bundle)));
     let mut changed = false;
@@ -388,7 +392,7 @@ fn trust(configuration: &mut Value, bundle: &str) -> bool {
     changed
 }
 
-/// The configuration of the deployment for a server at `url` that speaks to the cluster as `user`.
+/// The configuration of the deployment, changed for a server at `url` that uses the Kubernetes API as `user`.
 fn manifest(name: &str, url: &str, user: &str) -> Result<DynamicObject, RegistrationError> {
     let deployed = yaml::single(DEPLOYED)?;
     let mut manifest = DynamicObject::new(name, &ApiResource::erase::<MutatingWebhookConfiguration>(&()));
@@ -397,11 +401,11 @@ fn manifest(name: &str, url: &str, user: &str) -> Result<DynamicObject, Registra
         labels.iter().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
     });
     manifest.data = json!({"webhooks": deployed["webhooks"]});
-    list(&mut manifest.data, "webhooks").iter_mut().for_each(|webhook| lead_to(webhook, url, user));
+    list(&mut manifest.data, "webhooks").iter_mut().for_each(|webhook| point_to(webhook, url, user));
     Ok(manifest)
 }
 
-/// The webhooks of the deployment that are there for some settings alone, for such a server.
+/// The webhooks of the deployment that only some settings need, changed for such a server.
 fn more_webhooks(url: &str, user: &str) -> Result<Vec<(Wanted, Value)>, RegistrationError> {
     let of_nodes: Wanted = |settings| !settings.nodes.pools.is_empty();
     let of_external: Wanted = |settings| !settings.external.pools.is_empty();
@@ -410,20 +414,20 @@ fn more_webhooks(url: &str, user: &str) -> Result<Vec<(Wanted, Value)>, Registra
         let mut operations = yaml::single(operations)?;
         for operation in operations.as_array_mut().into_iter().flatten() {
             let mut webhook = operation["value"].take();
-            lead_to(&mut webhook, url, user);
+            point_to(&mut webhook, url, user);
             webhooks.push((wanted, webhook));
         }
     }
     Ok(webhooks)
 }
 
-/// Lets a webhook of the deployment lead to a server at `url` that speaks to the cluster as `user`.
-fn lead_to(webhook: &mut Value, url: &str, user: &str) {
+/// Makes a webhook of the deployment call a server at `url` that uses the Kubernetes API as `user`.
+fn point_to(webhook: &mut Value, url: &str, user: &str) {
     webhook["clientConfig"] = json!({"url": format!("{}/mutate", url.trim_end_matches('/'))});
     if let Some(selector) = webhook.get_mut("namespaceSelector") {
         for expression in list(selector, "matchExpressions") {
             if let Some(values) = expression.get_mut("values").and_then(Value::as_array_mut) {
-                // The server is not in there.
+                // The server does not run in the namespace of the deployment.
                 values.retain(|value| value != NAME);
             }
         }
@@ -435,7 +439,7 @@ fn lead_to(webhook: &mut Value, url: &str, user: &str) {
     }
 }
 
-/// Waits until something else is said; `false` where nothing more will be.
+/// Waits for the next value; `false` if the sender is gone and no more will come.
 async fn changed<T>(said: Option<&mut watch::Receiver<T>>) -> bool {
     match said {
         Some(said) => said.changed().await.is_ok(),
@@ -443,7 +447,7 @@ async fn changed<T>(said: Option<&mut watch::Receiver<T>>) -> bool {
     }
 }
 
-/// A text as it stands between the quotes of a CEL expression.
+/// Escapes a text for use between the quotes of a CEL expression.
 fn cel_text(text: &str) -> String {
     let mut written = String::new();
     for character in text.chars() {
@@ -456,7 +460,7 @@ fn cel_text(text: &str) -> String {
     written
 }
 
-/// The items of the list in a field; none where there is no list.
+/// The items of the list in a field; empty if the field is not a list.
 fn list<'a>(value: &'a mut Value, field: &str) -> &'a mut [Value] {
     value.get_mut(field).and_then(Value::as_array_mut).map(Vec::as_mut_slice).unwrap_or_default()
 }
@@ -467,7 +471,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_name_can_not_leave_its_quotes() {
+    fn user_name_is_escaped_in_cel_expressions() {
         for (name, user, written) in [
             ("usual", "system:serviceaccount:shop:web", "system:serviceaccount:shop:web"),
             ("a quote", "o'neill", r"o\'neill"),
@@ -479,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_of_a_url_is_what_a_certificate_names() {
+    fn url_host_is_the_name_or_address_in_the_certificate() {
         for (url, host) in [
             ("https://127.0.0.1:8443", "127.0.0.1"),
             ("https://[::1]:8443/", "::1"),

@@ -1,4 +1,4 @@
-//! `AdmissionReview` in and out.
+//! Reads an `AdmissionReview` and writes the answer.
 
 use std::any::Any;
 use std::fmt;
@@ -14,18 +14,18 @@ use crate::policy::response::{AdmissionResponse, Status};
 
 /// Answers admission requests.
 pub trait Reviewer: Send + Sync + 'static {
-    /// The response to the `request` of an `AdmissionReview`, which is an object. It may block for as
-    /// long as one evaluation may take.
+    /// The response to the `request` of an `AdmissionReview`, which is an object. It may block for as long as one
+    /// evaluation may take.
     fn review(&self, request: &Value) -> AdmissionResponse;
 
-    /// The response to a request that could not be read whole, for `reason`. Of the `request` there are only the fields
-    /// that say what it is about. It does not block.
+    /// The response to a request that could not be read completely, for `reason`. `request` has only the fields that
+    /// say what the request is about. This call does not block.
     fn review_unread(&self, request: &Value, code: u16, reason: &str) -> AdmissionResponse {
         AdmissionResponse::refused(request, code, reason.to_owned())
     }
 
-    /// Why nothing can be reviewed yet, where that is so: requests get no answer then, and the
-    /// `failurePolicy` of the webhook configuration decides.
+    /// The reason why nothing can be reviewed yet, or `None` if reviews can begin. Until then requests get no answer,
+    /// and the `failurePolicy` of the webhook configuration decides.
     fn not_begun(&self) -> Option<String> {
         None
     }
@@ -34,33 +34,33 @@ pub trait Reviewer: Send + Sync + 'static {
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
-/// A body that is no `AdmissionReview` to answer.
+/// A body that is not an `AdmissionReview` that can be answered.
 #[derive(Debug, Error)]
 pub enum ReviewError {
-    /// It is no JSON.
-    #[error("the body is no JSON: {0}")]
+    /// The body is not JSON.
+    #[error("the body is not JSON: {0}")]
     NotJson(serde_json::Error),
-    /// It is JSON, and of something else.
-    #[error("{field} is {found}, where only {expected} is answered")]
+    /// The body is JSON, but not an `AdmissionReview` of the supported version.
+    #[error("{field} is {found}, expected {expected}")]
     Other {
         /// `apiVersion` or `kind`.
         field: &'static str,
-        /// What stands there.
+        /// The value that was found.
         found: String,
-        /// What should.
+        /// The value that is supported.
         expected: &'static str,
     },
-    /// A part that an answer needs is not there.
-    #[error("{field} is {found}, where {expected} must be")]
+    /// A field that the answer needs is missing or has the wrong type.
+    #[error("{field} is {found}, expected {expected}")]
     Missing {
-        /// Its path.
+        /// The path of the field.
         field: &'static str,
-        /// What stands there.
+        /// The value that was found.
         found: String,
-        /// What should.
+        /// The type that is expected.
         expected: &'static str,
     },
-    /// The answer can't be written.
+    /// The answer can't be written as JSON.
     #[error("the answer can't be written as JSON: {0}")]
     Answer(serde_json::Error),
 }
@@ -73,11 +73,11 @@ struct Answered {
     response: AdmissionResponse,
 }
 
-/// The answer to an `AdmissionReview`, both as JSON. A reviewer that panics denies this one request, but for
-/// one about a Node: that goes on, with a warning.
+/// The answer to an `AdmissionReview`, both as JSON. If the reviewer panics, this one request is denied, except a
+/// request about a Node: it is allowed with a warning.
 ///
 /// # Errors
-/// [`ReviewError`] where the body is none.
+/// [`ReviewError`] if the body is not an `AdmissionReview` that can be answered.
 pub fn answer(reviewer: &dyn Reviewer, body: &[u8]) -> Result<Vec<u8>, ReviewError> {
     let mut review: Value = serde_json::from_slice(body).map_err(ReviewError::NotJson)?;
     only(&review, "apiVersion", API_VERSION)?;
@@ -88,24 +88,25 @@ pub fn answer(reviewer: &dyn Reviewer, body: &[u8]) -> Result<Vec<u8>, ReviewErr
     };
     let uid = match request.get("uid") {
         Some(Value::String(uid)) if !uid.is_empty() => uid.clone(),
-        other => return Err(missing("request.uid", other, "a text")),
+        other => return Err(missing("request.uid", other, "a string")),
     };
     let mut response = match panic::catch_unwind(AssertUnwindSafe(|| reviewer.review(&request))) {
         Ok(response) => response,
-        Err(cause) => broke_off(&request, cause.as_ref()),
+        Err(cause) => panic_response(&request, cause.as_ref()),
     };
     response.uid = uid;
     written(response)
 }
 
-/// The answer to an `AdmissionReview` of which only the first `part` was read, for `reason`. Without an answer the
-/// `failurePolicy` of the webhook configuration would decide, and whoever makes a request too large would pass.
+/// The answer to an `AdmissionReview` of which only the first `part` was read, for `reason`. Without an answer, the
+/// `failurePolicy` of the webhook configuration would decide, and a client could bypass the policy with a request that
+/// is too large.
 ///
-/// Nothing where the part does not say what it is about: API servers write that first.
+/// Returns `None` if the part does not say what the request is about. API servers write these fields first.
 pub fn answer_unread(reviewer: &dyn Reviewer, part: &[u8], code: u16, reason: &str) -> Option<Vec<u8>> {
     let mut request = Map::new();
     let mut reader = serde_json::Deserializer::from_slice(part);
-    // It ends with an error: the rest is not there.
+    // This always ends with an error, because the rest of the body is missing.
     let _ = Identity { of: Level::Review, found: &mut request }.deserialize(&mut reader);
     let uid = request.get("uid").and_then(Value::as_str).filter(|uid| !uid.is_empty())?.to_owned();
     request.get("kind")?;
@@ -119,7 +120,7 @@ fn written(response: AdmissionResponse) -> Result<Vec<u8>, ReviewError> {
     serde_json::to_vec(&answered).map_err(ReviewError::Answer)
 }
 
-/// Reads the fields of a request that say what it is about, as far as they are there.
+/// Collects the fields of a request that say what it is about, as far as they are in the text.
 struct Identity<'f> {
     of: Level,
     found: &'f mut Map<String, Value>,
@@ -175,11 +176,12 @@ fn missing(field: &'static str, found: Option<&Value>, expected: &'static str) -
     ReviewError::Missing { field, found: shown(found), expected }
 }
 
-/// What stands somewhere, in a few words: bodies come from anywhere, and messages are logged.
+/// Describes a value in a few words. Bodies come from anywhere and messages are logged, so only the start of a text is
+/// shown.
 fn shown(found: Option<&Value>) -> String {
     const LONGEST: usize = 60;
     match found {
-        None => "not there".to_owned(),
+        None => "missing".to_owned(),
         Some(Value::Null) => "null".to_owned(),
         Some(Value::Bool(_)) => "a boolean".to_owned(),
         Some(Value::Number(_)) => "a number".to_owned(),
@@ -192,15 +194,15 @@ fn shown(found: Option<&Value>) -> String {
     }
 }
 
-fn broke_off(request: &Value, cause: &(dyn Any + Send)) -> AdmissionResponse {
+fn panic_response(request: &Value, cause: &(dyn Any + Send)) -> AdmissionResponse {
     let text = |field: &str| request.get(field).and_then(Value::as_str).unwrap_or_default();
     let (namespace, name) = (text("namespace"), text("name"));
     let cause = cause.downcast_ref::<&str>().copied().or_else(|| cause.downcast_ref::<String>().map(String::as_str));
     let cause = cause.unwrap_or("for an unknown reason");
     let kind = about(request);
-    tracing::error!(kind = kind.as_str(), namespace, name, cause, "the review of a request broke off");
+    tracing::error!(kind = kind.as_str(), namespace, name, cause, "the review of a request failed");
     let subject = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
-    let message = format!("the review of {subject} broke off: {cause}; see the log of clusterip");
+    let message = format!("the review of {subject} failed: {cause}; see the log of clusterip");
     let allowed = kind == About::Node;
     AdmissionResponse {
         uid: String::new(),
@@ -213,7 +215,7 @@ fn broke_off(request: &Value, cause: &(dyn Any + Send)) -> AdmissionResponse {
     }
 }
 
-/// What a request is about.
+/// The kind of object that a request is about.
 pub fn about(request: &Value) -> About {
     let kind = |field: &str| request.get("kind").and_then(|kind| kind.get(field)).and_then(Value::as_str);
     match (kind("group").unwrap_or_default(), kind("kind")) {

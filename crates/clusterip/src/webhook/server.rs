@@ -1,4 +1,4 @@
-//! The HTTPS server.
+//! The HTTPS server of the webhook: routes, limits, readiness and graceful shutdown.
 
 use std::future::Future;
 use std::io;
@@ -32,50 +32,53 @@ use super::peers::{Peer, Peers};
 use super::review::{self, Reviewer};
 use super::tls::Certificate;
 
-/// What answers: the policy, and what the rest of the program says about itself.
+/// What the server answers with: the policy, and what the rest of the program reports about itself.
 #[derive(Clone)]
 pub struct Backend {
     /// Answers admission requests.
     pub reviewer: Arc<dyn Reviewer>,
-    /// Why the program can't do its work yet, a line each; none where it can.
+    /// The reasons why the program is not ready, one per line; empty if it is ready.
     pub not_ready: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// The metrics, as text.
+    /// The metrics in the OpenMetrics text format.
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
-/// How much the server takes on.
+/// How much the server accepts, and for how long it waits.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once; more are closed.
+    /// Connections at once; further ones are closed.
     pub connections: usize,
-    /// Connections at once from one IP address; more are closed. An API server needs a few: it sends many requests
-    /// on one. Several API servers may have one address, behind a proxy.
+    /// Connections at once from one IP address; further ones are closed. An API server needs a few, because it sends
+    /// many requests on one connection. Several API servers may share one address behind a proxy.
     pub connections_per_peer: usize,
-    /// Reviews at once; others wait. One IP address may have three quarters of them.
+    /// Reviews at once; further ones wait. One IP address may have three quarters of them.
     pub reviews: usize,
-    /// Reviews of large bodies at once; others wait. Reading JSON takes a multiple of its size.
+    /// Reviews of large bodies at once; further ones wait. Parsing JSON takes a multiple of its size in memory.
     pub large_reviews: usize,
-    /// The bytes from which on a body is large.
+    /// The size in bytes from which a body is large.
     pub large_body: usize,
-    /// The bytes of a body.
+    /// The largest body in bytes.
     pub body: usize,
-    /// The bytes of all bodies at once. One IP address may have half of them.
+    /// The bytes of all bodies together. One IP address may have half of them.
     pub bodies: usize,
-    /// A TLS handshake.
+    /// The time for a TLS handshake.
     pub handshake: Duration,
-    /// The head of an HTTP/1.1 request.
+    /// The time for the head of an HTTP/1.1 request.
     pub head: Duration,
-    /// A whole body.
+    /// The time for a whole body.
     pub body_time: Duration,
-    /// A connection on which nothing moves.
+    /// How long a connection may go without a byte read or written.
     pub silence: Duration,
-    /// A connection without a request, whatever else its peer sends. API servers close one after 90 seconds.
+    /// How long a connection may go without a request, whatever else its peer sends. API servers close an idle
+    /// connection after 90 seconds.
     pub idle: Duration,
-    /// A review that names no `timeout`, and the longest that one may name: the wait for its turn too.
+    /// The time for a review that names no `timeout`, and the longest `timeout` that is accepted. It includes the wait
+    /// for a turn.
     pub review: Duration,
-    /// How long the server goes on after it was told to stop, so that nobody is sent to it any more.
+    /// How long the server keeps accepting requests after the shutdown signal, so that clients stop sending to it
+    /// first.
     pub linger: Duration,
-    /// How long what is in flight may take then.
+    /// How long requests in flight may take after that.
     pub drain: Duration,
 }
 
@@ -84,7 +87,8 @@ impl Default for Limits {
         Self {
             connections: 256,
             connections_per_peer: 64,
-            // A review computes; more at once would only make each slower. But each takes memory.
+            // Reviews are bound by the CPU: more at once would only make each of them slower. The bound also limits
+            // their memory.
             reviews: (2 * available_parallelism().map_or(1, usize::from)).min(16),
             large_reviews: 1,
             large_body: 512 << 10,
@@ -95,7 +99,7 @@ impl Default for Limits {
             body_time: Duration::from_secs(10),
             silence: Duration::from_secs(60),
             idle: Duration::from_secs(180),
-            // The longest that an API server waits.
+            // The longest time that an API server waits for a webhook.
             review: Duration::from_secs(30),
             linger: Duration::from_secs(3),
             drain: Duration::from_secs(20),
@@ -103,28 +107,28 @@ impl Default for Limits {
     }
 }
 
-/// A server that can't begin, or breaks off.
+/// A server that can't start, or stops with an error.
 #[derive(Debug, Error)]
 pub enum ServerError {
-    /// It can't listen.
+    /// Listening on the address failed.
     #[error("listening on {address} failed: {reason}; choose another address with --listen")]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The error of the system.
         reason: std::io::Error,
     },
-    /// It can't go on.
-    #[error("serving on {address} broke off: {reason}")]
+    /// Serving failed.
+    #[error("serving on {address} failed: {reason}")]
     Serve {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The error of the system.
         reason: std::io::Error,
     },
 }
 
-/// A server that listens, and does not answer yet.
+/// A server that listens but does not answer yet.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -133,10 +137,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens.
+    /// Listens on the address.
     ///
     /// # Errors
-    /// Where the address can't be had.
+    /// If the address can't be used.
     pub async fn bind(address: SocketAddr, limits: Limits) -> Result<Self, ServerError> {
         let failed = |reason| ServerError::Listen { address, reason };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
@@ -144,15 +148,15 @@ impl Server {
         Ok(Self { listener, address, limits })
     }
 
-    /// Where it listens: the port that it got, where it asked for any.
+    /// The address that the server listens on, with the actual port if port 0 was asked for.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers until `shutdown`; then `/readyz` says so, and what is in flight is finished.
+    /// Answers requests until `shutdown`. Then `/readyz` reports `stopping`, and requests in flight are completed.
     ///
     /// # Errors
-    /// Where it can't go on.
+    /// If serving fails.
     pub async fn run(
         self,
         backend: Backend,
@@ -173,7 +177,7 @@ impl Server {
         let router = router(Arc::clone(&front));
         let handle: axum_server::Handle<SocketAddr> = axum_server::Handle::new();
         let mut server = axum_server::Server::from_listener(listener).acceptor(tls).handle(handle.clone());
-        // Without a timer the time limits have no effect. The windows are what a peer may send unread.
+        // Without a timer the time limits have no effect. The windows bound what a peer may send before it is read.
         server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(limits.head);
         server
             .http_builder()
@@ -199,7 +203,7 @@ impl Server {
     }
 }
 
-/// Accepts TLS connections, and notes whether their peers have shown a client certificate.
+/// Accepts TLS connections and records whether their peers presented a client certificate.
 #[derive(Clone, Debug)]
 struct Identifier(RustlsAcceptor<ConnectionLimiter>);
 
@@ -213,7 +217,7 @@ impl<S: Send + 'static> Accept<TcpStream, S> for Identifier {
         Box::pin(async move {
             let (stream, service) = accepted.await?;
             let (connection, tls) = stream.get_ref();
-            // The handshake has failed where the certificate could not be verified.
+            // A certificate that could not be verified has already failed the handshake.
             connection.set_has_certificate(tls.peer_certificates().is_some_and(|chain| !chain.is_empty()));
             Ok((stream, service))
         })
@@ -224,11 +228,11 @@ struct Front {
     backend: Backend,
     limits: Limits,
     connections: ConnectionLimiter,
-    /// Whether reviews are for clients with a certificate only.
+    /// Whether only clients with a certificate may send reviews.
     clients_only: bool,
     peers: Peers,
     reviews: Arc<Semaphore>,
-    /// The bytes of bodies that are large.
+    /// The bytes that large bodies may take.
     large_bodies: Arc<Semaphore>,
     large_reviews: Arc<Semaphore>,
     bodies: Arc<Semaphore>,
@@ -244,7 +248,7 @@ impl Front {
             peers: Peers::new(limits.reviews, limits.bodies),
             reviews: Arc::new(Semaphore::new(limits.reviews)),
             large_reviews: Arc::new(Semaphore::new(limits.large_reviews)),
-            // A large body fits, however small the limits are.
+            // One large body always fits, however small the limits are.
             large_bodies: Arc::new(Semaphore::new((limits.bodies / 5).max(limits.body))),
             bodies: Arc::new(Semaphore::new(limits.bodies)),
             stopping: AtomicBool::new(false),
@@ -265,7 +269,7 @@ fn router(front: Arc<Front>) -> Router {
         .with_state(front)
 }
 
-/// A request that is answered with words instead of a review.
+/// An error response with a text instead of a review.
 #[derive(Debug, PartialEq, Eq)]
 struct Refusal(StatusCode, String);
 
@@ -277,14 +281,15 @@ impl IntoResponse for Refusal {
 }
 
 async fn unknown(uri: Uri) -> Refusal {
-    let message = format!("{:.100} is not here; /mutate, /healthz, /readyz and /metrics are", uri.path());
+    let message = format!("not found: {:.100} (try /mutate, /healthz, /readyz or /metrics)", uri.path());
     Refusal(StatusCode::NOT_FOUND, message)
 }
 
 async fn other_method(request: Request) -> Refusal {
     let path = request.uri().path();
-    let taken = if path == "/mutate" { "POST" } else { "GET and HEAD" };
-    Refusal(StatusCode::METHOD_NOT_ALLOWED, format!("{path} takes {taken}, and no {:.20}", request.method().as_str()))
+    let supported = if path == "/mutate" { "POST" } else { "GET and HEAD" };
+    let message = format!("{path} does not support {:.20}, only {supported}", request.method().as_str());
+    Refusal(StatusCode::METHOD_NOT_ALLOWED, message)
 }
 
 async fn healthz() -> &'static str {
@@ -345,12 +350,12 @@ async fn reviewed(front: &Front, peer: SocketAddr, request: Request) -> Result<V
     };
     let turn = timeout_at(arrived + time, turn(front, peer, body.bytes.len()));
     let busy = |_| {
-        let message = format!("busy: {} reviews are under way, and none ended within {time:?}", limits.reviews);
+        let message = format!("busy: {} reviews are in progress, and none finished within {time:?}", limits.reviews);
         Refusal(StatusCode::SERVICE_UNAVAILABLE, message)
     };
     let turn = turn.await.map_err(busy)?.map_err(|error| broken(&error))?;
     let reviewer = Arc::clone(&front.backend.reviewer);
-    // The turn ends with the review, even where nobody waits for it any more.
+    // The turn lasts until the review ends, even if the client has given up.
     let review = tokio::task::spawn_blocking(move || {
         let answer = review::answer(reviewer.as_ref(), &body.bytes);
         drop((turn, body));
@@ -364,16 +369,16 @@ async fn reviewed(front: &Front, peer: SocketAddr, request: Request) -> Result<V
     })
 }
 
-/// The turn of a review.
+/// The permits of one review; dropping them lets the next review begin.
 struct Turn {
     _permits: Vec<OwnedSemaphorePermit>,
-    /// The peer is known as long as it has a turn.
+    /// Keeps the peer's share alive while a review of the peer is in progress.
     _peer: Arc<Peer>,
 }
 
-/// Waits for the turn of a review. Large reviews wait for each other first, and hold nothing that small ones need
-/// meanwhile. The peer's own turn comes next: the reviews that wait for the turns that all share are then of several
-/// peers, and those turns are given in order.
+/// Waits until a review may begin. A large review first waits for other large reviews, and takes no permit that small
+/// reviews need meanwhile. It then waits for a permit of its peer, and last for one that all peers share: only reviews
+/// that their peer's limit admits wait there, and they are served in order.
 async fn turn(front: &Front, peer: Arc<Peer>, length: usize) -> Result<Turn, AcquireError> {
     let mut permits = Vec::new();
     if length >= front.limits.large_body {
@@ -388,7 +393,7 @@ fn broken(error: &dyn std::error::Error) -> Refusal {
     Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
-/// How long the API server waits: it says so in the query.
+/// How long the API server waits for the answer: the `timeout` in the query.
 fn asked_time(uri: &Uri) -> Option<Duration> {
     let value = uri.query()?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
     let time: SignedDuration = value.parse().ok()?;
@@ -401,47 +406,51 @@ fn check_type(headers: &HeaderMap) -> Result<(), Refusal> {
     if essence.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
-    let found = found.map_or_else(|| "not there".to_owned(), |found| format!("{found:.100?}"));
-    let message = format!("the content type is {found}, where application/json must be");
+    let found =
+        found.map_or_else(|| "no content type".to_owned(), |found| format!("unsupported content type {found:.100?}"));
+    let message = format!("{found}, expected application/json");
     Err(Refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, message))
 }
 
-/// A body, and its part of the memory that bodies may take.
+/// A body, with its permits for the memory that bodies may take.
 #[derive(Default)]
 struct Held {
     bytes: Vec<u8>,
-    /// Of the memory that is reserved for its peer.
+    /// Permits for the memory that is reserved for the peer.
     reserved: Option<OwnedSemaphorePermit>,
-    /// Of all bodies, of those of its peer, and of all large ones.
+    /// Permits for the memory of all bodies, of the bodies of this peer, and of all large bodies.
     shared: [Option<OwnedSemaphorePermit>; 3],
 }
 
-/// A request whose body is not there.
+/// Why the body of a request is not available.
 enum Unread {
-    /// The client sent no whole body.
+    /// The client did not send a complete body.
     Broken(Refusal),
-    /// There is no room for it. What was kept of the body says what the request is about, if there was room for that.
+    /// There is no memory for the body. What was kept of the body says what the request is about, if there was memory
+    /// for that.
     NoRoom(Refusal, Held),
 }
 
-/// So much of a body is kept of which there is no room for more. What a request is about stands before its objects.
+/// How many bytes are kept of a body for which there is no more memory. The fields that say what a request is about
+/// precede its objects.
 const KEPT: usize = 4 << 10;
-/// So many bytes of a body are read at most. API servers send no more: a client that still sends reads no answer.
+/// How many bytes of a body are read at most. API servers do not send more, and a client that still sends does not read
+/// the answer.
 const DRAINED: usize = 32 << 20;
 
 async fn read(front: &Front, peer: &Peer, arrived: Instant, time: Duration, request: Request) -> Result<Held, Unread> {
     let slow =
-        |_| Unread::Broken(Refusal(StatusCode::REQUEST_TIMEOUT, format!("the body was not there within {time:?}")));
+        |_| Unread::Broken(Refusal(StatusCode::REQUEST_TIMEOUT, format!("the body did not arrive within {time:?}")));
     timeout_at(arrived + time, collect(front, peer, request.into_body())).await.map_err(slow)?
 }
 
-/// Memory is taken for what has arrived, not for what was announced: else a few slow clients could
-/// announce it all away.
+/// Memory is accounted for the bytes that have arrived, not for the announced length: otherwise a few slow clients
+/// could reserve all of it by announcing large bodies.
 async fn collect(front: &Front, peer: &Peer, body: Body) -> Result<Held, Unread> {
     let (mut held, mut refusal, mut drained) = (Held::default(), None, 0);
     let mut parts = body.into_data_stream();
     while let Some(part) = parts.next().await {
-        let broken = |error| Refusal(StatusCode::BAD_REQUEST, format!("the body broke off: {error}"));
+        let broken = |error| Refusal(StatusCode::BAD_REQUEST, format!("reading the body failed: {error}"));
         let part = part.map_err(|error| Unread::Broken(broken(error)))?;
         drained += part.len();
         if refusal.is_none() {
@@ -461,7 +470,7 @@ async fn collect(front: &Front, peer: &Peer, body: Body) -> Result<Held, Unread>
 }
 
 impl Held {
-    /// Adds a part of the body, if there is room for it.
+    /// Adds a part of the body, if there is memory for it.
     fn add(&mut self, front: &Front, peer: &Peer, part: &[u8]) -> Result<(), Refusal> {
         let limits = &front.limits;
         let large = || Refusal(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {} bytes", limits.body));
@@ -478,10 +487,10 @@ impl Held {
                 Arc::clone(from).try_acquire_many_owned(size).map_err(busy)
             };
             let (all, most) = (limits.bodies, limits.bodies.div_ceil(2));
-            let of_all = take(&front.bodies, format!("the bodies that wait have {all} bytes already"))?;
-            let of_peer = take(&peer.bodies, format!("the bodies of this client that wait have {most} bytes already"))?;
-            // An API server is one peer for all its users: the large requests of one leave room for the small ones
-            // of all.
+            let of_all = take(&front.bodies, format!("waiting bodies already use {all} bytes"))?;
+            let of_peer = take(&peer.bodies, format!("waiting bodies of this client already use {most} bytes"))?;
+            // An API server is one peer for all its users: the large requests of one user must leave memory for the
+            // small requests of all.
             let of_large = match length >= limits.large_body {
                 true => Some(take(&front.large_bodies, "large bodies wait already".to_owned())?),
                 false => None,
@@ -494,14 +503,15 @@ impl Held {
         Ok(())
     }
 
-    /// Keeps the begin of the body alone, with `part` behind what is there.
+    /// Keeps only the beginning of the body, with `part` appended to what was kept so far.
     fn cut(mut self, peer: &Peer, part: &[u8]) -> Self {
         let room = KEPT.saturating_sub(self.bytes.len()).min(part.len());
         self.bytes.extend_from_slice(&part[..room]);
         self.bytes.truncate(KEPT);
         self.bytes.shrink_to_fit();
         if self.reserved.as_ref().is_none_or(|reserved| reserved.num_permits() != KEPT) {
-            // Given back first, so that a body that has more gets its part of it in any case.
+            // The old permit is released first, so that a body that has more than `KEPT` always gets its part of it
+            // back.
             self.reserved = None;
             self.reserved = Arc::clone(&peer.reserved).try_acquire_many_owned(KEPT as u32).ok();
         }

@@ -1,4 +1,4 @@
-//! The server's certificate, exchanged while it serves.
+//! The server certificate, which can be replaced while the server runs.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -26,36 +26,36 @@ pub enum CertificateError {
     /// A file can't be read.
     #[error("reading {} failed: {reason}", path.display())]
     Read {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         reason: std::io::Error,
     },
-    /// There is no certificate.
-    #[error("no certificate: {0}; it must be PEM, the server's own certificate first")]
+    /// The text does not hold a certificate.
+    #[error("not a certificate: {0}; it must be PEM, the server's own certificate first")]
     NoCertificate(String),
-    /// There is no key.
-    #[error("no private key: {0}; it must be PEM: PKCS#8, PKCS#1 or SEC1")]
+    /// The text does not hold a private key.
+    #[error("not a private key: {0}; it must be PEM: PKCS#8, PKCS#1 or SEC1")]
     NoKey(pem::Error),
-    /// They don't go with each other, or with TLS.
+    /// Certificate and key do not belong together, or TLS can't use them.
     #[error("certificate and key can't be served: {0}")]
     Unusable(#[from] rustls::Error),
-    /// There is no certificate authority for clients.
-    #[error("no certificate authority: {0}; it must be PEM")]
+    /// The text does not hold a certificate authority for clients.
+    #[error("not a certificate authority: {0}; it must be PEM")]
     NoAuthority(String),
-    /// Both are fine, and these files hold them.
+    /// The content of two files can't be used.
     #[error("{} and {}: {reason}", certificate.display(), key.display())]
     Files {
-        /// `--tls-cert`.
+        /// The file of `--tls-cert`.
         certificate: PathBuf,
-        /// `--tls-key`.
+        /// The file of `--tls-key`.
         key: PathBuf,
-        /// What is wrong with them.
+        /// What is wrong with the content.
         reason: Box<CertificateError>,
     },
 }
 
-/// A certificate with its key, exchanged for every new connection at once. Clones are the same one.
+/// A certificate with its key, which can be replaced: every new connection gets the current one. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Certificate {
     config: RustlsConfig,
@@ -63,19 +63,19 @@ pub struct Certificate {
     served: Arc<Mutex<Served>>,
 }
 
-/// What the configuration is made of.
+/// The parts of the TLS configuration.
 #[derive(Debug)]
 struct Served {
     pair: Pair,
-    /// Verifies the certificates of clients; without it they are not asked for any.
+    /// Verifies the certificates of clients. If it is `None`, clients are not asked for a certificate.
     clients: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 impl Certificate {
-    /// The first one, in PEM.
+    /// A certificate chain and its key, both PEM.
     ///
     /// # Errors
-    /// Where it can't be served.
+    /// If certificate and key can't be served.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, CertificateError> {
         let pair = Pair::read(chain, key)?;
         let not_after = Arc::new(AtomicI64::new(pair.not_after));
@@ -84,10 +84,10 @@ impl Certificate {
         Ok(Self { config, not_after, served: Arc::new(Mutex::new(served)) })
     }
 
-    /// The next one. The old one stays where this one can't be served.
+    /// Replaces certificate and key, both PEM. If these can't be served, the old ones stay.
     ///
     /// # Errors
-    /// Where it can't be served.
+    /// If certificate and key can't be served.
     pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<(), CertificateError> {
         let pair = Pair::read(chain, key)?;
         let not_after = pair.not_after;
@@ -96,11 +96,11 @@ impl Certificate {
         Ok(())
     }
 
-    /// Asks clients for certificates from now on, and trusts those that these authorities have signed. A client
-    /// without a certificate can connect, one with a certificate of another authority can't.
+    /// Asks clients for certificates from now on, and trusts those that these authorities have signed. A client without
+    /// a certificate can still connect; a client with a certificate of another authority can't.
     ///
     /// # Errors
-    /// Where the text, which must be PEM, holds no certificate authority: then nothing changes.
+    /// If the text, which must be PEM, does not hold a certificate authority. Nothing changes then.
     pub fn trust_clients_of(&self, authorities: &[u8]) -> Result<(), CertificateError> {
         let none = |reason: &dyn ToString| CertificateError::NoAuthority(reason.to_string());
         let mut roots = RootCertStore::empty();
@@ -135,17 +135,17 @@ impl Certificate {
         self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When it ends.
+    /// When the certificate expires.
     pub fn not_after(&self) -> SystemTime {
         let seconds = self.not_after.load(Ordering::Acquire);
         SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
     }
 
-    /// Why it is not in place, where it is not: for readiness.
+    /// Why the server is not ready, if the certificate has expired at `now`.
     pub fn problem(&self, now: Timestamp) -> Option<String> {
         let not_after = self.not_after.load(Ordering::Acquire);
         let end = Timestamp::from_second(not_after).unwrap_or(Timestamp::MAX);
-        (end <= now).then(|| format!("the certificate ended at {end}"))
+        (end <= now).then(|| format!("the certificate expired at {end}"))
     }
 
     pub(super) fn config(&self) -> RustlsConfig {
@@ -194,7 +194,7 @@ impl Served {
     }
 }
 
-/// A certificate that somebody else keeps in two files.
+/// A certificate and a key in two files that are maintained outside of this program.
 #[derive(Debug)]
 pub struct CertificateFiles {
     certificate: PathBuf,
@@ -204,32 +204,32 @@ pub struct CertificateFiles {
 }
 
 impl CertificateFiles {
-    /// Reads them.
+    /// Reads the files.
     ///
     /// # Errors
-    /// Where they can't be read or served.
+    /// If the files can't be read or served.
     pub fn open(certificate: &Path, key: &Path) -> Result<Self, CertificateError> {
         let seen = (read(certificate)?, read(key)?);
         let served = Certificate::from_pem(&seen.0, &seen.1).map_err(|reason| named(certificate, key, reason))?;
         Ok(Self { certificate: certificate.to_owned(), key: key.to_owned(), seen, served })
     }
 
-    /// What is served of them.
+    /// The certificate that is served from these files.
     pub fn certificate(&self) -> Certificate {
         self.served.clone()
     }
 
-    /// The certificates, in PEM, as they were read last.
+    /// The certificate chain in PEM, as last read.
     pub fn chain(&self) -> &[u8] {
         &self.seen.0
     }
 
-    /// Serves the files from now on, where they have changed since the last time; whether they have.
+    /// Reads the files again, serves them if they have changed, and returns whether they have changed.
     ///
     /// # Errors
-    /// Where they can't be read or served; the old certificate stays, and these are not tried again.
+    /// If the files can't be read or served. The old certificate stays, and the same content is not tried again.
     pub fn reload(&mut self) -> Result<bool, CertificateError> {
-        // The text tells, not the time: a file may be written twice within the clock's resolution.
+        // The content is compared, not the time of the file: a file may be written twice within the clock's resolution.
         let found = (read(&self.certificate)?, read(&self.key)?);
         if found == self.seen {
             return Ok(false);
@@ -241,19 +241,19 @@ impl CertificateFiles {
         Ok(true)
     }
 
-    /// Looks at the files every so often until `shutdown`.
+    /// Checks the files at this interval until `shutdown`.
     pub async fn run(self, every: Duration, shutdown: impl Future<Output = ()>) {
         let certificate = self.certificate.clone();
         poll_files(self, every, shutdown, Self::reload, |done| match done {
             Ok(true) => tracing::info!(certificate = %certificate.display(), "serving a new certificate"),
             Ok(false) => {}
-            Err(error) => tracing::error!(%error, "the old certificate stays"),
+            Err(error) => tracing::error!(%error, "reloading the certificate failed, the old one stays in use"),
         })
         .await;
     }
 }
 
-/// Reloads files every so often until `shutdown`, and tells what came of it.
+/// Reloads files at this interval until `shutdown`, and calls `tell` with each result.
 pub(super) async fn poll_files<F: Send + 'static, E: Send + 'static>(
     mut files: F,
     every: Duration,
@@ -269,7 +269,7 @@ pub(super) async fn poll_files<F: Send + 'static, E: Send + 'static>(
             () = &mut shutdown => return,
             _ = ticks.tick() => {}
         }
-        // Files may lie on a file system that hangs.
+        // The files may be on a file system that hangs.
         let looked = tokio::task::spawn_blocking(move || {
             let done = reload(&mut files);
             (files, done)
@@ -277,7 +277,7 @@ pub(super) async fn poll_files<F: Send + 'static, E: Send + 'static>(
         let done;
         match looked.await {
             Ok(looked) => (files, done) = looked,
-            Err(error) => return tracing::error!(%error, "files with certificates are not watched any more"),
+            Err(error) => return tracing::error!(%error, "certificate files are no longer watched"),
         }
         tell(done);
     }

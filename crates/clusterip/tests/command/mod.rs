@@ -1,4 +1,4 @@
-//! Runs the program itself, in a folder of its own or in that of the workspace.
+//! Runs the program in a folder of its own or in that of the workspace.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-/// What a run printed, and its exit status.
+/// The output of a run and its exit status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
     pub status: i32,
@@ -17,12 +17,12 @@ pub struct Done {
 }
 
 impl Done {
-    /// A run that did its work without a word beside it.
+    /// A successful run that printed nothing to standard error.
     pub fn ok(stdout: impl Into<String>) -> Self {
         Self { status: 0, stdout: stdout.into(), stderr: String::new() }
     }
 
-    /// A run that failed for this reason alone.
+    /// A run that failed only for this reason.
     pub fn refused(stderr: impl Into<String>) -> Self {
         Self { status: 2, stdout: String::new(), stderr: format!("error: {}\n", stderr.into()) }
     }
@@ -34,7 +34,7 @@ impl Done {
     }
 }
 
-/// A folder to run the program in: what it prints names files as the arguments do.
+/// A folder to run the program in. The output names files as the arguments do.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -43,7 +43,7 @@ impl Folder {
         Self(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
     }
 
-    /// An empty folder for the test of this name.
+    /// An empty folder for the test with this name.
     pub fn new(test: &str) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
         let _ = fs::remove_dir_all(&folder);
@@ -55,7 +55,7 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// Writes a file, and the folders above it.
+    /// Writes a file, and creates its parent folders.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> &Self {
         let file = self.path(name);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -63,7 +63,7 @@ impl Folder {
         self
     }
 
-    /// Runs `clusterip audit` of a snapshot with these objects, with more arguments.
+    /// Runs `clusterip audit` of a snapshot with these objects and further arguments.
     pub fn audit(&self, settings: &str, objects: &[Value], args: &[&str]) -> Done {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
         self.write("snapshot.json", list).write("settings.yaml", settings);
@@ -76,7 +76,7 @@ impl Folder {
         self.run_with(args, "", &[])
     }
 
-    /// Runs `clusterip` with a standard input and more environment.
+    /// Runs `clusterip` with a standard input and additional environment variables.
     pub fn run_with(&self, args: &[&str], stdin: &str, environment: &[(&str, &str)]) -> Done {
         let mut child = Command::new(env!("CARGO_BIN_EXE_clusterip"))
             .args(args)
@@ -92,7 +92,7 @@ impl Folder {
             .unwrap();
         let mut input = child.stdin.take().unwrap();
         let text = stdin.to_owned();
-        // A program that reads nothing closes the pipe.
+        // Writing fails if the program closes the pipe without reading.
         let writer = std::thread::spawn(move || drop(input.write_all(text.as_bytes())));
         let output = child.wait_with_output().unwrap();
         writer.join().unwrap();

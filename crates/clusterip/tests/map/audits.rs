@@ -1,4 +1,4 @@
-//! Audits as those of real clusters, without a cluster.
+//! Audits like those of real clusters, built without a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,10 +12,10 @@ use clusterip::nodes::fill;
 use clusterip_core::settings::Settings;
 use ipnet::IpNet;
 
-/// A text that a page must not take for markup.
+/// A text that a page must not interpret as markup.
 pub const HOSTILE: &str = "os=linux (Deployment </script><img src=x onerror=\"document.title='broken'\"><!-- <script>)";
 
-/// All of them, by name.
+/// All audits, by name.
 pub fn all() -> Vec<(&'static str, Audit)> {
     vec![
         ("small", small()),
@@ -63,7 +63,7 @@ fn used(address: &str, state: State, service: &str, pool: Option<&str>, evidence
     }
 }
 
-/// A range, its numbers counted.
+/// A range with its counted numbers.
 fn range(cidr: &str, kept: Vec<Span>, addresses: Vec<Address>) -> Range {
     let cidr: IpNet = cidr.parse().unwrap();
     let bits = u32::from(cidr.max_prefix_len() - cidr.prefix_len());
@@ -97,7 +97,7 @@ fn finding(kind: Kind, service: Option<&str>, addresses: &[&str], pool: Option<&
     }
 }
 
-/// K2s's pools, with one Service of each kind, and evidence that tries to be markup.
+/// The pools of K2s with one Service of each kind, and evidence that contains markup.
 pub fn small() -> Audit {
     let deployment = |name: &str, os: &str| format!("os={os} (Deployment {name})");
     let mut linux = vec![
@@ -187,7 +187,7 @@ pub fn small() -> Audit {
 pub fn large() -> Audit {
     let base = number(ip("10.96.0.0"));
     let mut findings = Vec::new();
-    // Every address in turn, in an order that looks like none: 40,503 has no factor in common with 65,536.
+    // Every address once, in an order that looks random: 40,503 has no factor in common with 65,536.
     let mut places: Vec<u128> = (0..20_000).map(|index| 256 + (index * 40_503) % 65_024).collect();
     places.sort_unstable();
     places.dedup();
@@ -225,8 +225,8 @@ pub fn large() -> Audit {
     Audit { pools, findings, ..Audit::default() }
 }
 
-/// Dual stack, and ranges that nobody can look through: a /112 with some Services, a /64 with few, and one
-/// with many.
+/// Dual stack, with ranges that are too large to enumerate: a /112 with some Services, a /64 with few, and one with
+/// many.
 pub fn huge() -> Audit {
     let many = |network: &str, count: u128, step: u128| -> Vec<Address> {
         let base = number(ip(network));
@@ -302,7 +302,7 @@ fn held(block: &str, node: &str, pool: Option<&str>, state: State) -> Block {
     Block { block: net(block), state, node: node.to_owned(), pool: pool.map(str::to_owned), evidence: Some(evidence) }
 }
 
-/// A range of a pool of Nodes, its blocks counted: each Node has whole ones, and no withheld one.
+/// A range of a pool of Nodes with its counted blocks: each Node has whole blocks, and none of them is withheld.
 fn blocks(cidr: &str, length: u8, withheld: Vec<fill::Span>, blocks: Vec<Block>) -> BlockRange {
     let cidr = net(cidr);
     let size = 1_u128 << (cidr.max_prefix_len() - length);
@@ -318,8 +318,8 @@ fn blocks(cidr: &str, length: u8, withheld: Vec<fill::Span>, blocks: Vec<Block>)
     BlockRange { cidr, block_length: length, counts, withheld, blocks }
 }
 
-/// Linux and Windows Nodes, of which some are not as they should be; a range too large to be shown at once,
-/// and one that nobody can look through.
+/// Linux and Windows Nodes, of which some are misplaced, a range too large to be shown at once, and one that is too
+/// large to enumerate.
 pub fn nodes() -> Audit {
     let withheld = |first: &str, last: &str, why| fill::Span { first: net(first), last: net(last), why };
     let mut linux: Vec<Block> = (0..12)
@@ -331,7 +331,7 @@ pub fn nodes() -> Audit {
     linux.push(held("172.20.30.0/24", "windows-9", Some("windows"), State::Misplaced));
     linux.push(held("172.20.40.0/24", "lab", None, State::Misplaced));
     let large = (0..3_000_u32).map(|index| {
-        // In an order that looks like none: 40,503 has no factor in common with 65,536.
+        // An order that looks random: 40,503 has no factor in common with 65,536.
         let place = (index * 40_503) % 65_536;
         let node = format!("node-{index:04}");
         held(&format!("10.{}.{}.0/24", place >> 8, place & 255), &node, Some("large"), State::Used)
@@ -346,7 +346,7 @@ pub fn nodes() -> Audit {
     let service = used("172.21.0.99", State::Used, "shop/storefront", Some("linux"), "os=linux (assumption)");
     let kept = vec![span("172.21.0.0", "172.21.0.49", Kept::Reserved)];
     let pool = |name: &str, ranges: Vec<BlockRange>| NodePool { name: name.to_owned(), ranges };
-    // It lies in a pool of Nodes, which withholds its blocks.
+    // The range is in a pool of Nodes, which withholds its blocks.
     let inside = range("172.20.62.0/24", Vec::new(), Vec::new());
     let ranges = vec![range("172.21.0.0/24", kept, vec![service]), inside];
     Audit {
@@ -415,8 +415,8 @@ pub fn nodes() -> Audit {
     }
 }
 
-/// Two pools of external addresses: one whose ranges lie in one block, of which some addresses are not as they
-/// should be, and one too large to be shown at once.
+/// Two pools of external addresses: one whose ranges are in one block, with some misplaced addresses, and one too large
+/// to be shown at once.
 pub fn external() -> Audit {
     let document = serde_json::json!({"external": {"pools": [
         {"name": "lan", "cidrs": ["10.0.9.10-10.0.9.40", "10.0.9.45-10.0.9.47"], "exclude": ["10.0.9.20"]},

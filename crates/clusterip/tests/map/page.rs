@@ -1,4 +1,4 @@
-//! The page.
+//! The page of the map.
 
 use clusterip::audit::model::{Audit, Pool};
 use clusterip::report::map;
@@ -12,12 +12,12 @@ fn between<'t>(text: &'t str, begin: &str, end: &str) -> &'t str {
 }
 
 #[test]
-fn the_page_carries_the_whole_audit() {
+fn page_contains_the_whole_audit() {
     for (name, audit) in audits::all() {
         let page = map::page(&audit).unwrap();
         let data = between(&page, "<script type=\"application/json\" id=\"audit\">", "</script>");
         let found: Value = serde_json::from_str(data).unwrap();
-        // By its text: numbers may be larger than a `Value` has room for.
+        // Compared as text, because numbers may be larger than a `Value` can hold.
         let expected: Value = serde_json::from_str(&serde_json::to_string(&audit).unwrap()).unwrap();
         assert!(found == expected, "{name}");
         assert_eq!(page, map::page(&audit).unwrap(), "{name}");
@@ -25,10 +25,10 @@ fn the_page_carries_the_whole_audit() {
 }
 
 #[test]
-fn no_text_is_taken_for_markup() {
+fn text_is_never_interpreted_as_markup() {
     let mut audit = audits::small();
     let tags = |page: &str| page.matches('<').count();
-    // What the script and the style sheet say with `<` is the same in all pages.
+    // The occurrences of `<` in the script and the style sheet are the same in all pages.
     let plain = tags(&map::page(&audit).unwrap());
     for hostile in [audits::HOSTILE, "</script>", "<!--<script>", "</style><b>", "]]>", "\"><i>", "&lt;", "{{ 7 * 7 }}"]
     {
@@ -46,7 +46,7 @@ fn no_text_is_taken_for_markup() {
 }
 
 #[test]
-fn the_page_needs_nothing_beside_itself() {
+fn page_is_self_contained() {
     let page = map::page(&audits::small()).unwrap();
     for outside in ["http:", "https:", "src=\"", "url(", "@import", "<link", "import(", "fetch(", "innerHTML", "eval("]
     {
@@ -68,7 +68,7 @@ fn the_page_needs_nothing_beside_itself() {
 }
 
 #[test]
-fn the_table_of_pools_says_how_full_they_are() {
+fn pool_table_shows_usage() {
     let rows = [
         (
             audits::small(),
@@ -97,7 +97,7 @@ fn the_table_of_pools_says_how_full_they_are() {
     }
 }
 
-/// What stands between the tags.
+/// The text between the tags.
 fn text(row: &str) -> String {
     let parts = row.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text));
     let parts: Vec<&str> = parts.map(str::trim).filter(|part| !part.is_empty()).collect();

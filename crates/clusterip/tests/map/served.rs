@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::audits;
 
-/// Longer than anything takes on a machine under load.
+/// Longer than any operation takes on a machine under load.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn small() -> Source {
@@ -30,7 +30,7 @@ async fn started(listen: [u8; 4], source: Source, limits: Limits) -> (SocketAddr
     (([127, 0, 0, 1], port).into(), stop)
 }
 
-/// Sends a head as it is; the status, the head in lower case, and the body of the answer.
+/// Sends a request head unchanged. Returns the status, the response head in lower case, and the body.
 async fn asked(address: SocketAddr, head: &str) -> (u16, Vec<String>, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = head.replace("PORT", &address.port().to_string());
@@ -47,7 +47,7 @@ async fn asked(address: SocketAddr, head: &str) -> (u16, Vec<String>, String) {
 }
 
 #[tokio::test]
-async fn the_map_and_the_audit_are_there() {
+async fn map_and_audit_are_served() {
     let (address, _stop) = started([127, 0, 0, 1], small(), Limits::default()).await;
     let guards = |kind: &str, policy: &str| {
         let mut lines = vec![
@@ -82,7 +82,7 @@ async fn the_map_and_the_audit_are_there() {
 }
 
 #[tokio::test]
-async fn nothing_can_be_written() {
+async fn only_reading_methods_are_allowed() {
     let (address, _stop) = started([127, 0, 0, 1], small(), Limits::default()).await;
     for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"] {
         for path in ["/", "/audit.json"] {
@@ -94,7 +94,7 @@ async fn nothing_can_be_written() {
 }
 
 #[tokio::test]
-async fn another_name_for_this_machine_is_refused() {
+async fn foreign_host_name_is_refused_on_loopback() {
     let rows = [
         ("its name", "GET / HTTP/1.1\r\nhost: localhost:PORT", 200),
         ("in capitals", "GET / HTTP/1.1\r\nhost: LOCALHOST", 200),
@@ -124,13 +124,13 @@ async fn another_name_for_this_machine_is_refused() {
 }
 
 #[tokio::test]
-async fn elsewhere_any_name_is_good() {
+async fn any_host_name_is_accepted_on_other_addresses() {
     let (address, _stop) = started([0, 0, 0, 0], small(), Limits::default()).await;
     assert_eq!(asked(address, "GET / HTTP/1.1\r\nhost: map.example").await.0, 200);
 }
 
 #[tokio::test]
-async fn each_page_is_of_its_moment_and_a_failure_is_told() {
+async fn each_request_gets_a_new_audit_or_its_error() {
     let times = AtomicUsize::new(0);
     let source: Source = Arc::new(move || match times.fetch_add(1, Ordering::AcqRel) {
         0 => Ok(Audit::default()),
@@ -155,7 +155,7 @@ async fn each_page_is_of_its_moment_and_a_failure_is_told() {
 }
 
 #[tokio::test]
-async fn an_audit_that_takes_too_long_is_not_waited_for() {
+async fn slow_audit_times_out() {
     let (release, held) = std::sync::mpsc::channel::<()>();
     let held = std::sync::Mutex::new(held);
     let source: Source = Arc::new(move || {
@@ -170,7 +170,7 @@ async fn an_audit_that_takes_too_long_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_named() {
+async fn port_in_use_is_named() {
     let (address, _stop) = started([127, 0, 0, 1], small(), Limits::default()).await;
     let error = UiServer::bind(address, Limits::default()).await.unwrap_err();
     let text = error.to_string();

@@ -1,4 +1,4 @@
-//! Requests of Kubewarden's audit scanner: existing objects, as if they were created now.
+//! Requests of Kubewarden's audit scanner: existing objects, sent as if they were being created.
 
 use std::sync::{Arc, RwLock};
 
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::support::{evaluate, snapshot, workload};
 
-/// The request for an object as the scanner sends it, and policy-server hands it on: nobody asked, the
-/// resource has the name of the kind, and the UID is that of the object.
+/// The request for an object as the scanner sends it and policy-server passes it on: there is no user, the resource has
+/// the name of the kind, and the UID is that of the object.
 pub fn scan(object: &Value) -> Value {
     let kind = json!({"group": "", "version": "v1", "kind": "Service"});
     json!({
@@ -25,13 +25,13 @@ pub fn scan(object: &Value) -> Value {
     })
 }
 
-/// What the scanner's report says.
+/// The result in the scanner's report.
 #[derive(Debug, PartialEq, Eq)]
 enum Result {
     Pass,
-    /// With these words, which the report has.
+    /// A failure with the message of the report.
     Fail(String),
-    /// An answer with status 500 is none about the object.
+    /// An answer with status 500, which says nothing about the object.
     Error(String),
 }
 
@@ -74,7 +74,7 @@ fn external_name() -> Value {
     service
 }
 
-/// A cluster with a Windows Deployment, and the Service that is scanned, with its `IPAddress` objects.
+/// A cluster with a Windows Deployment, and the scanned Service with its `IPAddress` objects.
 fn cluster(object: &Value) -> Arc<RwLock<Snapshot>> {
     let mut objects = vec![workload("apps/v1", "Deployment", "windows"), object.clone()];
     for address in object["spec"]["clusterIPs"].as_array().into_iter().flatten() {
@@ -99,12 +99,12 @@ fn settings(order: &str, explicit: &str) -> Value {
 }
 
 #[test]
-fn an_existing_service_is_judged_by_its_pool_and_never_held_against_itself() {
+fn existing_service_is_judged_by_its_pool_and_not_by_its_own_address() {
     const WHY: &str = "kubernetes.io/os=windows (Deployment shop/web)";
     let misplaced = |address: &str| format!("{address} lies in pool \"linux\", its own is \"windows\": {WHY}");
     let one = |address: &str| vec![misplaced(address)];
     let both = || vec![misplaced("10.0.2.7"), misplaced("fd00::2:7")];
-    // A misplaced one has these complaints: refusals with `explicit: deny`, warnings with `warn`.
+    // A misplaced Service has these complaints: denials with `explicit: deny`, warnings with `warn`.
     let rows: Vec<(&str, Value, Vec<String>)> = vec![
         ("in its pool", stored("shop", "web", &["10.0.1.77"]), vec![]),
         ("in the reserved part of its pool", stored("shop", "web", &["10.0.1.7"]), vec![]),
@@ -140,7 +140,7 @@ fn an_existing_service_is_judged_by_its_pool_and_never_held_against_itself() {
                 let row = format!("{name}, order {order}, explicit {explicit}");
                 assert_eq!((Result::of(&answer), answer.warnings.clone()), (result, warnings), "{row}");
                 assert_eq!(answer.mutated_object, None, "{row}");
-                // Whether its address is free is not asked: it is not, since it has it.
+                // The policy must not ask whether the address is free: it is not, because the Service has it.
                 let asked = exchanges.iter().map(|exchange| crate::support::words(&exchange.call));
                 assert!(
                     asked.clone().all(|call| call == "list apps/v1/Deployment"),
@@ -153,7 +153,7 @@ fn an_existing_service_is_judged_by_its_pool_and_never_held_against_itself() {
 }
 
 #[test]
-fn a_lookup_that_fails_is_an_error_of_the_audit_and_no_failure_of_the_service() {
+fn failed_look_up_is_an_audit_error_and_not_a_service_failure() {
     let object = stored("shop", "web", &["10.0.2.7"]);
     let cluster = cluster(&object);
     cluster.write().unwrap().remove_api("apps/v1", "Deployment");
@@ -164,8 +164,8 @@ fn a_lookup_that_fails_is_an_error_of_the_audit_and_no_failure_of_the_service() 
 }
 
 #[test]
-fn an_address_that_the_policy_would_give_is_a_pass() {
-    // As it is stored by a cluster that has lost its address: nothing that the API server lets happen.
+fn service_without_address_passes_if_its_pool_has_one() {
+    // A Service without an address, as after the loss of its address. The API server never stores one like that.
     for order in ["spread", "lowest"] {
         let mut object = stored("shop", "web", &["10.0.1.77"]);
         for field in ["clusterIP", "clusterIPs"] {

@@ -1,4 +1,4 @@
-//! How many host calls an admission costs.
+//! The number of host calls of an admission.
 
 use std::net::Ipv4Addr;
 
@@ -13,7 +13,7 @@ fn annotated() -> Value {
 }
 
 #[test]
-fn an_admission_makes_as_few_host_calls_as_are_promised() {
+fn admission_makes_no_more_host_calls_than_promised() {
     const KINDS: usize = 8;
     let deployment = || vec![workload("apps/v1", "Deployment", "windows")];
     let every_kind = [
@@ -70,7 +70,7 @@ fn an_admission_makes_as_few_host_calls_as_are_promised() {
     }
 }
 
-/// A number that has nothing to do with its argument, the same in every run.
+/// A number that is independent of the order of its argument, the same in every run.
 fn scattered(number: u64) -> u64 {
     let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -111,7 +111,7 @@ fn spread_looks_up_few_addresses_of_a_pool_half_full() {
             }
         }
         let mean = f64::from(lookups) / f64::from(names);
-        // One is needed; with half of the addresses taken, two are to be expected.
+        // One look-up is needed; with half of the addresses used, two are expected on average.
         assert!((1.5..=MOST).contains(&mean), "/{prefix}: {mean} IPAddress look-ups in the mean");
         assert!(lists * 1000 < names, "/{prefix}: {lists} lists for {names} Services");
     }

@@ -1,4 +1,4 @@
-//! There is a session for every look-up and every way it can fail, and the answer is the one promised.
+//! There is a session for every look-up and every way it can fail, and the answer is the promised one.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,13 @@ const DEPLOYMENT: &str = "list apps/v1/Deployment";
 const CRON_JOB: &str = "list batch/v1/CronJob";
 const ROLLOUT: &str = "list argoproj.io/v1alpha1/Rollout";
 const RUNTIME_CLASS: &str = "get node.k8s.io/v1/RuntimeClass";
-/// The only one that is about Nodes themselves.
+/// The only list for the blocks of Nodes.
 const LIST_OF_NODES: &str = "list v1/Node";
-/// The same list as of ClusterIPs, with other fields.
+/// The same list as for ClusterIPs, with other fields.
 const LIST_OF_EXTERNAL_ADDRESSES: &str = "list external addresses v1/Service";
 const IP_ADDRESS: &str = "get networking.k8s.io/v1/IPAddress";
 
-/// Every look-up that an evaluation can make; a custom kind stands for all of them.
+/// Every look-up that an evaluation can make; one custom kind stands for all custom kinds.
 const LOOKUPS: [&str; 17] = [
     DEPLOYMENT,
     "list apps/v1/StatefulSet",
@@ -39,7 +39,7 @@ const LOOKUPS: [&str; 17] = [
     IP_ADDRESS,
 ];
 
-/// What can become of it, and in which words the denial says so. With nothing it is a normal answer.
+/// The possible outcomes, with the text of the denial; an outcome without a text is a normal answer.
 const OUTCOMES: [(Outcome, Option<&str>); 9] = [
     (Outcome::CapabilityNotGranted, Some("may not read ")),
     (Outcome::KindNotGranted, Some("may not read ")),
@@ -66,7 +66,8 @@ enum Outcome {
 }
 
 impl Outcome {
-    /// By the words of policy-server and of the API server, where it is one of those looked for here.
+    /// The outcome of an exchange by the words of policy-server and of the API server; `None` if it is not one of those
+    /// tested here.
     fn of(exchange: &Exchange) -> Option<Self> {
         let text = match &exchange.answer {
             Ok(payload) => {
@@ -90,7 +91,7 @@ impl Outcome {
         by_words.into_iter().find(|(words, _)| text.contains(words)).map(|(_, outcome)| outcome)
     }
 
-    /// Whether it can happen to this look-up. Every cluster has the other APIs.
+    /// Whether this outcome can occur for this look-up. Every cluster has the other APIs.
     fn is_possible(self, lookup: &str) -> bool {
         match self {
             Self::KindAbsent => [CRON_JOB, ROLLOUT, IP_ADDRESS].contains(&lookup),
@@ -99,7 +100,7 @@ impl Outcome {
         }
     }
 
-    /// Whether the decision goes on: nothing there, or a cluster before Kubernetes 1.33.
+    /// Whether the decision continues: nothing was found, or the cluster is older than Kubernetes 1.33.
     fn is_normal(self, lookup: &str) -> bool {
         self == Self::Empty || (lookup == IP_ADDRESS && [Self::KindAbsent, Self::ApiAbsent].contains(&self))
     }
@@ -118,7 +119,7 @@ fn lookup(call: &HostCall) -> String {
 }
 
 #[test]
-fn every_lookup_has_a_session_for_every_way_it_can_fail() {
+fn every_look_up_has_a_session_for_each_way_to_fail() {
     let mut there = BTreeSet::new();
     for session in recorded::all() {
         for exchange in &session.exchanges {
@@ -140,11 +141,11 @@ fn every_lookup_has_a_session_for_every_way_it_can_fail() {
     assert!(unknown.is_empty(), "not in the table: {unknown:?}");
 }
 
-/// A failed look-up about what is checked, not placed, is a warning where the settings want no more.
+/// A failed look-up for a check, not for a placement, is a warning if the settings ask only for warnings.
 const ONLY_WARN: [&str; 2] = ["85-by-hand-and-a-look-up-fails-warns", "node-and-a-look-up-fails-warns"];
 
 #[test]
-fn a_lookup_that_fails_is_the_last_one_and_denies_with_reason_and_way_out() {
+fn failed_look_up_is_the_last_one_and_denies_with_reason_and_remedy() {
     let mut problems = Vec::new();
     for session in recorded::all() {
         if ONLY_WARN.contains(&session.name.as_str()) {
@@ -182,14 +183,14 @@ fn a_lookup_that_fails_is_the_last_one_and_denies_with_reason_and_way_out() {
 }
 
 #[test]
-fn nothing_there_is_a_normal_answer() {
+fn empty_result_is_a_normal_answer() {
     let is_normal =
         |exchange: &Exchange| Outcome::of(exchange).is_none_or(|outcome| outcome.is_normal(&lookup(&exchange.call)));
     let mut seen = 0;
     for session in recorded::all().into_iter().filter(|session| session.name.starts_with("lookup-")) {
         if session.exchanges.iter().all(is_normal) {
             assert_eq!(session.response["allowed"], true, "{}", session.name);
-            // The blocks of Nodes and external addresses are checked here, and never given.
+            // The blocks of Nodes and external addresses are only checked here, never assigned.
             let only_checks = [LIST_OF_NODES, LIST_OF_EXTERNAL_ADDRESSES];
             let is_a_check = |exchange: &Exchange| only_checks.contains(&lookup(&exchange.call).as_str());
             let operations = if session.exchanges.iter().any(is_a_check) { None } else { Some(1) };

@@ -1,5 +1,5 @@
-//! What holds of the policy where policy-server hosts it: which queries it makes and how many, what it
-//! answers the audit scanner, and what is left of an answer in monitor mode.
+//! The policy in policy-server: its queries and their number, its answers to the audit scanner, and the parts of an
+//! answer that remain in monitor mode.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod audit;

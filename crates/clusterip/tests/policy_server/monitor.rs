@@ -1,11 +1,11 @@
-//! What of an answer is seen in monitor mode, and that nothing of a warning is cut off.
+//! Tests which parts of an answer remain in monitor mode, and that no warning is cut off.
 
 use serde_json::{Value, json};
 
 use crate::recorded;
 
-/// What policy-server makes of a response in monitor mode: everything is allowed, patch and status go.
-/// What is left is shown by the API server (warnings), or written to its audit log (annotations).
+/// The response that policy-server makes in monitor mode: everything is allowed, and patch and status are removed. The
+/// API server shows the remaining warnings, and writes the annotations to its audit log.
 fn monitored(response: &Value) -> Value {
     let mut response = response.clone();
     if let Some(response) = response.as_object_mut() {
@@ -16,7 +16,7 @@ fn monitored(response: &Value) -> Value {
 }
 
 #[test]
-fn in_monitor_mode_warnings_and_audit_annotations_tell_what_would_have_happened() {
+fn monitor_mode_reports_the_decision_in_warnings_and_audit_annotations() {
     const MISPLACED: &str =
         "172.21.0.77 lies in pool \"linux\", its own is \"windows\": kubernetes.io/os=windows (Deployment shop/web)";
     let windows = r#"{"source":"Deployment shop/web","labels":{"kubernetes.io/os":"windows"}}"#;
@@ -49,8 +49,8 @@ fn in_monitor_mode_warnings_and_audit_annotations_tell_what_would_have_happened(
     }
 }
 
-/// The API server may cut what is longer; Kubernetes asks for no more than 120 where possible. What is
-/// longer than that gives the numbers of a full pool, or the words of a host.
+/// The API server may cut longer warnings; Kubernetes asks for at most 120 characters where possible. Longer warnings
+/// contain the numbers of a full pool, or the error of a host.
 #[test]
 fn warnings_are_short() {
     const LONGEST: usize = 256;

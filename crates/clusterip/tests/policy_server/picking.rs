@@ -6,18 +6,17 @@ use crate::conflicts::{Load, Way};
 
 const ROUNDS: u64 = 1500;
 
-/// The draw is simulated too, so that chance plays the same part on both sides; the calculation says that
-/// the simulation is sound.
+/// The random draw is simulated too, so that chance affects both sides equally; the calculation confirms the
+/// simulation.
 #[test]
-fn spread_meets_no_more_often_than_a_draw_at_random() {
+fn spread_conflicts_no_more_often_than_a_random_draw() {
     let mut problems = Vec::new();
     for prefix in [24, 20] {
         for used in [0, 50, 90] {
             for parallel in [5, 20, 60] {
                 let load = Load { prefix, used, parallel };
                 let most = load.refused_at_random();
-                // Of some 10,000 picks: three standard deviations of a count, which here always comes out
-                // the same.
+                // Three standard deviations of a count, for some 10,000 picks. The result is the same in every run.
                 let picks = (parallel as u64 * ROUNDS) as f64;
                 let margin = 3.0 * (most / picks).sqrt();
                 let spread = load.refused(Way::Policy(Order::Spread), ROUNDS).unwrap();
@@ -35,7 +34,7 @@ fn spread_meets_no_more_often_than_a_draw_at_random() {
 }
 
 #[test]
-fn lowest_refuses_all_but_one_of_those_that_see_the_same_state() {
+fn lowest_gives_all_parallel_requests_the_same_address() {
     for parallel in [5, 20, 60] {
         let refused = Load { prefix: 24, used: 50, parallel }.refused(Way::Policy(Order::Lowest), 10).unwrap();
         assert_eq!(refused, (parallel - 1) as f64 / parallel as f64);

@@ -1,4 +1,4 @@
-//! The folders of `e2e-tests/sessions`, as far as they are looked at here; `sessions.rs` replays them.
+//! Reads the parts of the folders in `e2e-tests/sessions` that are needed here; `sessions.rs` replays them.
 
 use std::fs;
 use std::path::Path;
@@ -9,11 +9,11 @@ use serde_json::Value;
 pub struct Recorded {
     pub name: String,
     pub exchanges: Vec<Exchange>,
-    /// The `AdmissionResponse`, its patch decoded.
+    /// The `AdmissionResponse` with its patch decoded.
     pub response: Value,
 }
 
-/// All of them, by name.
+/// All sessions, by name.
 pub fn all() -> Vec<Recorded> {
     let sessions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../e2e-tests/sessions");
     let mut all: Vec<Recorded> = fs::read_dir(sessions)

@@ -1,4 +1,4 @@
-//! policy-server keeps a watch for ever for each distinct query: there must be only so many.
+//! policy-server keeps a watch forever for each distinct query, so the number of distinct queries must be small.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ const JOB_TEMPLATE: &str = "spec.jobTemplate.spec.template.metadata.labels \
     spec.jobTemplate.spec.template.spec.os spec.jobTemplate.spec.template.spec.runtimeClassName";
 const POD: &str = "spec.affinity.nodeAffinity spec.nodeName spec.nodeSelector spec.os spec.runtimeClassName";
 
-/// Every list that the policy asks for, with its masks. None has a selector.
+/// Every list that the policy requests, with its masks. None has a selector.
 const WORKLOAD_LISTS: [(&str, &str); 8] = [
     ("apps/v1/DaemonSet", TEMPLATE),
     ("apps/v1/Deployment", TEMPLATE),
@@ -32,7 +32,7 @@ const WORKLOAD_LISTS: [(&str, &str); 8] = [
     ("v1/ReplicationController", TEMPLATE),
 ];
 
-/// Every single object that it asks for, whatever its name; the last is read past all caches.
+/// Every single object that it requests, with any name. The last one bypasses all caches.
 const GETS: [&str; 4] = [
     "get networking.k8s.io/v1/IPAddress, not from the cache: metadata",
     "get node.k8s.io/v1/RuntimeClass: scheduling.nodeSelector",
@@ -40,7 +40,7 @@ const GETS: [&str; 4] = [
     "get v1/Node: metadata",
 ];
 
-/// Everything in a query but the name of a single object.
+/// A query without the name of a single object.
 fn shape(call: &HostCall) -> String {
     let masks = |masks: &Option<BTreeSet<String>>| match masks {
         Some(masks) => masks.iter().map(String::as_str).collect::<Vec<_>>().join(" "),
@@ -67,7 +67,7 @@ fn shape(call: &HostCall) -> String {
     }
 }
 
-/// All shapes there may be; workloads are listed in `namespace`, or in the whole cluster.
+/// All shapes that may occur; workloads are listed in `namespace`, or in the whole cluster.
 fn allowed(namespace: Option<&str>) -> BTreeSet<String> {
     let scope = namespace.map(|namespace| format!(" in {namespace}")).unwrap_or_default();
     let lists = WORKLOAD_LISTS.iter().map(|(kind, masks)| format!("list {kind}{scope}: {masks}"));
@@ -78,8 +78,8 @@ fn allowed(namespace: Option<&str>) -> BTreeSet<String> {
 const NAMESPACES: [&str; 4] = ["shop", "back-office", "team-a", "kube-system"];
 const NAMES: [&str; 4] = ["web", "db", "jobs", "cache"];
 
-/// A cluster where every look-up is needed for some request: workloads of every kind and of every name in
-/// each namespace, on Nodes and with RuntimeClasses that say something, that say nothing and that are gone.
+/// A cluster in which every look-up is needed for some request: workloads of every kind and name in each namespace, on
+/// Nodes and with RuntimeClasses that have the deciding labels, that lack them, or that do not exist.
 static CLUSTER: LazyLock<Arc<RwLock<Snapshot>>> = LazyLock::new(|| {
     let mut objects = Vec::new();
     let kinds = WORKLOAD_LISTS.map(|(kind, _)| kind.rsplit_once('/').unwrap());
@@ -89,7 +89,7 @@ static CLUSTER: LazyLock<Arc<RwLock<Snapshot>>> = LazyLock::new(|| {
         }}));
         for (index, (api_version, kind)) in kinds.into_iter().enumerate() {
             for (place, name) in NAMES.into_iter().enumerate() {
-                // Every name belongs to the workloads of a few kinds, so that the search goes on.
+                // Every name belongs to the workloads of only a few kinds, so that the search continues.
                 if (index + place + number) % 4 != 0 {
                     continue;
                 }
@@ -124,7 +124,7 @@ static CLUSTER: LazyLock<Arc<RwLock<Snapshot>>> = LazyLock::new(|| {
     snapshot(objects)
 });
 
-/// Any text: half of the time one that means something in the cluster.
+/// Any text; half of the time one with a meaning in the cluster.
 fn text(known: &'static [&'static str]) -> impl Strategy<Value = String> {
     prop_oneof![select(known).prop_map(str::to_owned), "[a-z]([a-z0-9-]{0,20}[a-z0-9])?", "\\PC{0,12}"]
 }
@@ -217,7 +217,7 @@ fn settings(order: &str, lookups: &str) -> Value {
 }
 
 #[test]
-fn no_query_has_a_shape_that_depends_on_the_request_beyond_its_namespace() {
+fn query_shapes_depend_only_on_the_namespace() {
     for (order, lookups) in
         [("spread", "cluster"), ("lowest", "cluster"), ("spread", "namespace"), ("lowest", "namespace")]
     {
@@ -240,7 +240,7 @@ fn no_query_has_a_shape_that_depends_on_the_request_beyond_its_namespace() {
             Ok(())
         });
         outcome.unwrap_or_else(|error| panic!("order {order}, look-ups by {lookups}: {error}"));
-        // Nor would it prove anything if it asked for nothing.
+        // The test would prove nothing if the policy requested nothing.
         let mut expected = allowed((lookups == "namespace").then_some("shop"));
         if order == "spread" {
             expected.remove("list v1/Service: spec.clusterIP spec.clusterIPs");
@@ -274,7 +274,7 @@ fn node_request() -> impl Strategy<Value = Value> {
 }
 
 #[test]
-fn nodes_are_listed_by_one_query_whatever_the_node() {
+fn nodes_are_always_listed_with_the_same_query() {
     let nodes = [("w1", "10.0.0.0/24"), ("w2", "10.1.7.0/24")];
     let cluster = snapshot(nodes.map(|(name, block)| {
         let spec = json!({"podCIDR": block, "podCIDRs": [block]});
@@ -302,7 +302,7 @@ fn nodes_are_listed_by_one_query_whatever_the_node() {
     }
 }
 
-/// A Service that claims addresses in some way, and one that has some.
+/// A Service that claims addresses in some way, and one that has addresses.
 fn claiming() -> impl Strategy<Value = Value> {
     let address = || text(&["10.0.9.10", "10.0.9.20", "10.0.8.7", "fd00::9:20", "192.0.2.1", "10.0.9.10,fd00::9:20"]);
     let key = text(&[
@@ -323,7 +323,7 @@ fn claiming() -> impl Strategy<Value = Value> {
 }
 
 #[test]
-fn external_addresses_are_listed_by_one_query_whatever_is_claimed() {
+fn external_addresses_are_always_listed_with_the_same_query() {
     let settings = json!({"external": {"pools": [
         {"name": "edge", "cidrs": ["10.0.9.0/24", "fd00::9:0/120"], "match": {"namespaces": ["shop", "team-a"]}},
         {"name": "team", "cidrs": ["10.0.8.0/24"], "match": {"namespaceSelector": {"matchLabels": {"team": "a"}}}},

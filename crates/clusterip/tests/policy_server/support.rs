@@ -17,7 +17,7 @@ pub fn snapshot(objects: impl IntoIterator<Item = Value>) -> Arc<RwLock<Snapshot
     Arc::new(RwLock::new(snapshot))
 }
 
-/// The answer of the real module, and what it asked.
+/// The answer of the real module, and its look-ups.
 pub fn evaluate(request: &Value, settings: &Value, cluster: &Arc<RwLock<Snapshot>>) -> (Answer, Vec<Exchange>) {
     let recorder = Arc::new(Recorder::new(Arc::new(SnapshotCalls::new(Arc::clone(cluster)))));
     let answer = MODULE.validate(request, settings, Arc::clone(&recorder) as _).unwrap();
@@ -48,7 +48,7 @@ pub fn service() -> Value {
     })
 }
 
-/// A workload `shop/web` whose Pods need nodes of this operating system.
+/// A workload `shop/web` whose Pods need nodes with this operating system.
 pub fn workload(api_version: &str, kind: &str, os: &str) -> Value {
     let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"nodeSelector": {"kubernetes.io/os": os}}});
     let spec = match kind {
@@ -58,7 +58,7 @@ pub fn workload(api_version: &str, kind: &str, os: &str) -> Value {
     json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "web", "namespace": "shop"}, "spec": spec})
 }
 
-/// A call in words: `list apps/v1/Deployment`, `get v1/Node win-1`.
+/// A call as text: `list apps/v1/Deployment`, `get v1/Node win-1`.
 pub fn words(call: &HostCall) -> String {
     match call {
         HostCall::ListAll { api_version, kind, .. } => format!("list {api_version}/{kind}"),

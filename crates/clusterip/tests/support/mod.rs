@@ -1,4 +1,4 @@
-//! The embedded module as a host without any niceties sees it: bytes in, bytes out.
+//! Calls the embedded module as a plain waPC host does: bytes in, bytes out.
 
 use std::sync::{Arc, LazyLock};
 
@@ -14,7 +14,7 @@ static INSTANCES: LazyLock<WasmtimeEngineProviderPre> = LazyLock::new(|| {
     WasmtimeEngineProviderBuilder::new().engine(engine).module(module).build_pre().unwrap()
 });
 
-/// Calls an operation of a fresh instance. An error is a trap, or the guest's own.
+/// Calls an operation of a fresh instance. An error is a trap, or an error of the guest.
 pub fn call(operation: &str, payload: &[u8], calls: Arc<dyn HostCalls>) -> Result<Vec<u8>, String> {
     let callback = move |_: u64, binding: &str, namespace: &str, operation: &str, payload: &[u8]| {
         let call = HostCall::read(binding, namespace, operation, payload)?;
@@ -25,7 +25,7 @@ pub fn call(operation: &str, payload: &[u8], calls: Arc<dyn HostCalls>) -> Resul
     host.call(operation, payload).map_err(|error| error.to_string())
 }
 
-/// A host that knows of nothing.
+/// A host without any objects.
 pub struct NoCluster;
 
 impl HostCalls for NoCluster {

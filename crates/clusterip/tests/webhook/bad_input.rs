@@ -1,4 +1,4 @@
-//! Whatever is sent is answered with the right status and words, and the next request is served.
+//! Any input is answered with the right status and message, and the next request is served.
 
 use std::io::{Read as _, Write as _};
 
@@ -16,59 +16,59 @@ const LIMIT: usize = 3 << 20;
 const JSON: &str = "application/json";
 
 #[tokio::test]
-async fn a_body_that_is_no_review_is_refused_with_where_and_why() {
+async fn body_that_is_not_a_review_is_refused_with_the_reason() {
     let deep = "[".repeat(1000);
     let long = format!(r#"{{"apiVersion": "{}"}}"#, "x".repeat(100));
     let rows: &[(&str, &str, &str)] = &[
-        ("nothing", "", "the body is no JSON: EOF while parsing a value at line 1 column 0"),
-        ("half", "{\n\"a\": [1,", "the body is no JSON: EOF while parsing a value at line 2 column 8"),
-        ("more than one", "{} {}", "the body is no JSON: trailing characters at line 1 column 4"),
-        ("deep", &deep, "the body is no JSON: recursion limit exceeded at line 1 column 128"),
-        ("a list", "[]", "apiVersion is not there, where only admission.k8s.io/v1 is answered"),
+        ("nothing", "", "the body is not JSON: EOF while parsing a value at line 1 column 0"),
+        ("half", "{\n\"a\": [1,", "the body is not JSON: EOF while parsing a value at line 2 column 8"),
+        ("more than one", "{} {}", "the body is not JSON: trailing characters at line 1 column 4"),
+        ("deep", &deep, "the body is not JSON: recursion limit exceeded at line 1 column 128"),
+        ("a list", "[]", "apiVersion is missing, expected admission.k8s.io/v1"),
         (
             "an older version",
             r#"{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview", "request": {"uid": "1"}}"#,
-            r#"apiVersion is "admission.k8s.io/v1beta1", where only admission.k8s.io/v1 is answered"#,
+            r#"apiVersion is "admission.k8s.io/v1beta1", expected admission.k8s.io/v1"#,
         ),
         (
             "a long version",
             &long,
-            r#"apiVersion is "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"…, where only admission.k8s.io/v1 is answered"#,
+            r#"apiVersion is "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"…, expected admission.k8s.io/v1"#,
         ),
         (
             "another kind",
             r#"{"apiVersion": "admission.k8s.io/v1", "kind": "Service"}"#,
-            r#"kind is "Service", where only AdmissionReview is answered"#,
+            r#"kind is "Service", expected AdmissionReview"#,
         ),
         (
             "a kind that is no text",
             r#"{"apiVersion": "admission.k8s.io/v1", "kind": {}}"#,
-            "kind is an object, where only AdmissionReview is answered",
+            "kind is an object, expected AdmissionReview",
         ),
         (
             "an answer",
             r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {}}"#,
-            "request is not there, where an object must be",
+            "request is missing, expected an object",
         ),
         (
             "a request that is a list",
             r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": [1]}"#,
-            "request is a list, where an object must be",
+            "request is a list, expected an object",
         ),
         (
             "no uid",
             r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"name": "web"}}"#,
-            "request.uid is not there, where a text must be",
+            "request.uid is missing, expected a string",
         ),
         (
             "an empty uid",
             r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": ""}}"#,
-            r#"request.uid is "", where a text must be"#,
+            r#"request.uid is "", expected a string"#,
         ),
         (
             "a number for a uid",
             r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": 7}}"#,
-            "request.uid is a number, where a text must be",
+            "request.uid is a number, expected a string",
         ),
     ];
     let server = Running::start(backend(|_| allowed()), Limits::default()).await;
@@ -82,18 +82,10 @@ async fn a_body_that_is_no_review_is_refused_with_where_and_why() {
 }
 
 #[tokio::test]
-async fn a_request_of_another_form_is_refused_by_its_status() {
+async fn unsupported_path_method_or_content_type_is_refused() {
     let large = vec![b' '; LIMIT + 1];
     let rows: [(_, _, _, _, &[u8], _, _); 7] = [
-        (
-            "no content type",
-            Method::POST,
-            "/mutate",
-            None,
-            b"{}",
-            415,
-            "the content type is not there, where application/json must be\n",
-        ),
+        ("no content type", Method::POST, "/mutate", None, b"{}", 415, "no content type, expected application/json\n"),
         (
             "another content type",
             Method::POST,
@@ -101,12 +93,12 @@ async fn a_request_of_another_form_is_refused_by_its_status() {
             Some("application/yaml"),
             b"{}",
             415,
-            "the content type is \"application/yaml\", where application/json must be\n",
+            "unsupported content type \"application/yaml\", expected application/json\n",
         ),
         ("too large", Method::POST, "/mutate", Some(JSON), &large, 413, "the body is larger than 3145728 bytes\n"),
-        ("GET", Method::GET, "/mutate", None, b"", 405, "/mutate takes POST, and no GET\n"),
-        ("PUT", Method::PUT, "/mutate", Some(JSON), b"{}", 405, "/mutate takes POST, and no PUT\n"),
-        ("POST", Method::POST, "/readyz", None, b"", 405, "/readyz takes GET and HEAD, and no POST\n"),
+        ("GET", Method::GET, "/mutate", None, b"", 405, "/mutate does not support GET, only POST\n"),
+        ("PUT", Method::PUT, "/mutate", Some(JSON), b"{}", 405, "/mutate does not support PUT, only POST\n"),
+        ("POST", Method::POST, "/readyz", None, b"", 405, "/readyz does not support POST, only GET and HEAD\n"),
         (
             "another path",
             Method::POST,
@@ -114,7 +106,7 @@ async fn a_request_of_another_form_is_refused_by_its_status() {
             Some(JSON),
             b"{}",
             404,
-            "/validate is not here; /mutate, /healthz, /readyz and /metrics are\n",
+            "not found: /validate (try /mutate, /healthz, /readyz or /metrics)\n",
         ),
     ];
     let server = Running::start(backend(|_| allowed()), Limits::default()).await;
@@ -127,7 +119,7 @@ async fn a_request_of_another_form_is_refused_by_its_status() {
 }
 
 #[tokio::test]
-async fn a_review_may_be_as_large_as_allowed() {
+async fn review_of_the_largest_allowed_size_is_answered() {
     let server = Running::start(backend(|_| allowed()), Limits::default()).await;
     let body = review("1") + &" ".repeat(LIMIT);
     let (status, text) = server.post("/mutate", body[..LIMIT].to_owned()).await;
@@ -135,8 +127,8 @@ async fn a_review_may_be_as_large_as_allowed() {
 }
 
 #[tokio::test]
-async fn a_review_that_is_too_large_is_denied() {
-    // Without a response the failurePolicy would decide, and what is large enough would pass.
+async fn too_large_review_is_denied() {
+    // Without a response, the failurePolicy would decide, and a large enough request would bypass the policy.
     let about = r#""uid": "7", "kind": {"group": "", "version": "v1", "kind": "Service"}, "name": "web""#;
     let rows = [
         ("what it is about comes first", format!("{about}, \"object\": \"{}\"", "x".repeat(LIMIT)), 200),
@@ -161,7 +153,7 @@ async fn a_review_that_is_too_large_is_denied() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_of_unknown_length_is_not_taken_for_longer_than_allowed() {
+async fn body_of_unknown_length_is_limited_too() {
     let server = Running::start(backend(|_| allowed()), Limits { body: 1000, ..Limits::default() }).await;
     let said = tokio::task::block_in_place(|| {
         let mut stream = server.tls(&[&TLS13]);
@@ -178,13 +170,13 @@ async fn a_body_of_unknown_length_is_not_taken_for_longer_than_allowed() {
 }
 
 #[tokio::test]
-async fn bodies_take_no_more_memory_than_allowed() {
+async fn memory_for_bodies_is_limited() {
     let server = Running::start(backend(|_| allowed()), Limits { bodies: 1000, ..Limits::default() }).await;
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, "application/json".parse().unwrap());
     let found = server.send(Method::POST, "/mutate", headers, vec![b' '; 2000]).await;
-    assert_eq!(found, (503, "busy: the bodies that wait have 1000 bytes already\n".to_owned()));
-    // What it took was given back.
+    assert_eq!(found, (503, "busy: waiting bodies already use 1000 bytes\n".to_owned()));
+    // The memory was returned.
     server.assert_serves().await;
     server.assert_serves().await;
 }
@@ -208,7 +200,7 @@ fn json() -> impl Strategy<Value = serde_json::Value> {
 
 proptest! {
     #[test]
-    fn bytes_are_refused_in_one_line(body in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn random_bytes_are_refused_in_one_line(body in prop::collection::vec(any::<u8>(), 0..200)) {
         let refusal = answer(&Review(|_: &_| allowed()), &body).unwrap_err().to_string();
         prop_assert!(!refusal.contains('\n'));
     }

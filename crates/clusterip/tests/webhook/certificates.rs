@@ -1,4 +1,4 @@
-//! Which certificate new connections see, as the files change.
+//! New connections get the current certificate when the files change.
 
 use std::io::Write;
 
@@ -20,7 +20,7 @@ fn shown(server: &Running) -> CertificateDer<'static> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_that_change_are_served_and_broken_ones_refused() {
+async fn changed_certificate_files_are_served_and_invalid_ones_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (crt, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
     let authority = authority();
@@ -44,15 +44,15 @@ async fn files_that_change_are_served_and_broken_ones_refused() {
             "an empty certificate",
             "",
             first.key.pem(),
-            "no certificate: no items found; it must be PEM, the server's own certificate first",
+            "not a certificate: no items found; it must be PEM, the server's own certificate first",
         ),
         (
             "a key in place of the certificate",
             first.key.pem(),
             first.key.pem(),
-            "no certificate: no items found; it must be PEM, the server's own certificate first",
+            "not a certificate: no items found; it must be PEM, the server's own certificate first",
         ),
-        ("no key", &first.certificate, "", "no private key: no items found; it must be PEM: PKCS#8, PKCS#1 or SEC1"),
+        ("no key", &first.certificate, "", "not a private key: no items found; it must be PEM: PKCS#8, PKCS#1 or SEC1"),
         (
             "the next certificate, and not yet its key",
             &second.certificate,
@@ -77,7 +77,7 @@ async fn files_that_change_are_served_and_broken_ones_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_are_looked_at_while_the_server_runs() {
+async fn certificate_files_are_reloaded_while_the_server_runs() {
     let folder = tempfile::tempdir().unwrap();
     let (crt, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
     let authority = authority();

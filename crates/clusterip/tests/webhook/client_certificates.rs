@@ -1,4 +1,4 @@
-//! Client certificates: who may send reviews where `--client-ca` is given.
+//! Client certificates: which clients may send reviews with `--client-ca`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl ClientCa {
     }
 }
 
-/// What a request is answered with: the status, or nothing where the handshake fails.
+/// The status of the answer to a request; `None` if the handshake fails.
 async fn asked(server: &Running, identity: Option<&Identity>, path: &str) -> Option<StatusCode> {
     let mut client = server.client_builder();
     if let Some(identity) = identity {
@@ -66,7 +66,7 @@ async fn started(file: &Path) -> (Running, Certificate, ClientCaFile) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reviews_are_for_clients_with_a_certificate_and_probes_for_all() {
+async fn reviews_need_a_client_certificate_and_probes_do_not() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ca.crt");
@@ -102,7 +102,7 @@ async fn reviews_are_for_clients_with_a_certificate_and_probes_for_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_changes_is_trusted_and_a_broken_one_refused() {
+async fn changed_client_ca_file_is_trusted_and_invalid_one_refused() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ca.crt");
@@ -121,7 +121,7 @@ async fn a_file_that_changes_is_trusted_and_a_broken_one_refused() {
     for (name, text) in [("empty", String::new()), ("a key", first.key.serialize_pem()), ("text", "hello".to_owned())] {
         std::fs::write(&file, text).unwrap();
         let error = clients.reload().unwrap_err().to_string();
-        assert_eq!(error, format!("{unusable}no certificate authority: no items found; it must be PEM"), "{name}");
+        assert_eq!(error, format!("{unusable}not a certificate authority: no items found; it must be PEM"), "{name}");
         assert!(!clients.reload().unwrap(), "{name}: it is said once");
         assert_eq!(answered().await, (ok, None), "{name}: the authority before stays trusted");
     }
@@ -132,7 +132,7 @@ async fn a_file_that_changes_is_trusted_and_a_broken_one_refused() {
     std::fs::write(&file, format!("{}{}", first.certificate, second.certificate)).unwrap();
     assert!(clients.reload().unwrap());
     assert_eq!(answered().await, (ok, ok), "both, while one takes over from the other");
-    // The server's own certificate changes meanwhile: clients are still asked.
+    // The server's own certificate changes meanwhile: clients are still asked for a certificate.
     let next = leaf(&authority());
     served.replace(next.certificate.as_bytes(), next.key.pem().as_bytes()).unwrap();
     assert!(served.asks_for_clients());
@@ -149,7 +149,7 @@ async fn a_file_that_changes_is_trusted_and_a_broken_one_refused() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_missing_at_the_start_is_an_error() {
+async fn missing_client_ca_file_is_an_error_at_startup() {
     let served = certificate(&leaf(&authority()));
     let error = ClientCaFile::open(Path::new("/nowhere/ca.crt"), &served).unwrap_err().to_string();
     let expected = "reading the client certificate authority /nowhere/ca.crt failed: No such file or directory";

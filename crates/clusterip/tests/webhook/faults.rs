@@ -1,4 +1,4 @@
-//! A review that panics, hangs or is one too many costs its own request only.
+//! A review that panics, hangs or exceeds the limit affects only its own request.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -27,7 +27,7 @@ impl Reviewer for Starting {
 }
 
 #[tokio::test]
-async fn before_it_has_begun_nothing_is_decided() {
+async fn no_review_is_answered_while_the_cluster_is_being_listed() {
     let backend = Backend { reviewer: Arc::new(Starting::default()), ..backend(|_| allowed()) };
     let server = Running::start(backend, Limits::default()).await;
     let (status, text) = server.post("/mutate", review("7")).await;
@@ -36,7 +36,7 @@ async fn before_it_has_begun_nothing_is_decided() {
 }
 
 #[tokio::test]
-async fn a_review_that_panics_is_denied_and_the_next_is_served() {
+async fn panicking_review_is_denied_and_the_next_one_is_served() {
     let rows: [(&str, fn(), &str); 3] = [
         ("with a text", || panic!("no more addresses"), "no more addresses"),
         ("with a made text", || panic!("index {}", 7), "index 7"),
@@ -56,7 +56,7 @@ async fn a_review_that_panics_is_denied_and_the_next_is_served() {
             "request": {"uid": "7", "namespace": "shop", "name": "web"},
         });
         let (status, text) = server.post("/mutate", body.to_string()).await;
-        let message = format!("the review of shop/web broke off: {cause}; see the log of clusterip");
+        let message = format!("the review of shop/web failed: {cause}; see the log of clusterip");
         let denied = json!({"allowed": false, "status": {"message": message, "code": 500}});
         assert_eq!((status, serde_json::from_str(&text).unwrap()), (StatusCode::OK, answer("7", denied)), "{name}");
         // A cluster must get its Nodes.
@@ -64,7 +64,7 @@ async fn a_review_that_panics_is_denied_and_the_next_is_served() {
         about_a_node["request"]["kind"] = json!({"group": "", "version": "v1", "kind": "Node"});
         about_a_node["request"]["namespace"] = Value::Null;
         let (status, text) = server.post("/mutate", about_a_node.to_string()).await;
-        let message = format!("the review of web broke off: {cause}; see the log of clusterip");
+        let message = format!("the review of web failed: {cause}; see the log of clusterip");
         let warned = json!({"allowed": true, "warnings": [message]});
         assert_eq!((status, serde_json::from_str(&text).unwrap()), (StatusCode::OK, answer("7", warned)), "{name}");
         server.assert_serves().await;
@@ -72,7 +72,7 @@ async fn a_review_that_panics_is_denied_and_the_next_is_served() {
 }
 
 #[tokio::test]
-async fn a_review_waits_for_its_turn_no_longer_than_its_client_does() {
+async fn review_waits_no_longer_than_the_timeout_of_its_client() {
     let (entered, begun) = channel();
     let (release, released) = channel::<()>();
     let released = Mutex::new(released);
@@ -87,8 +87,8 @@ async fn a_review_waits_for_its_turn_no_longer_than_its_client_does() {
     let expected = "the review did not end within 200ms\n".to_owned();
     assert_eq!(server.post("/mutate?timeout=200ms", review("hangs")).await, (StatusCode::GATEWAY_TIMEOUT, expected));
     tokio::task::spawn_blocking(move || begun.recv_timeout(PATIENCE).unwrap()).await.unwrap();
-    // It still hangs, and nobody waits for it.
-    let expected = "busy: 1 reviews are under way, and none ended within 100ms\n".to_owned();
+    // The first review still hangs, and its client has given up.
+    let expected = "busy: 1 reviews are in progress, and none finished within 100ms\n".to_owned();
     let found = server.post("/mutate?x=1&timeout=0.1s", review("1")).await;
     assert_eq!(found, (StatusCode::SERVICE_UNAVAILABLE, expected));
     release.send(()).unwrap();

@@ -1,5 +1,4 @@
-//! The webhook server, without a cluster: what it takes and refuses, who it does not wait for, and which
-//! certificate it shows.
+//! The webhook server without a cluster: which requests it accepts and refuses, its time limits, and its certificates.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod bad_input;

@@ -1,4 +1,4 @@
-//! One peer never takes what others need, and idle connections are closed.
+//! One peer can't take the resources that others need, and idle connections are closed.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, TcpStream};
@@ -27,12 +27,12 @@ async fn post(server: &Running, client: &Client, query: &str, body: String) -> (
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_peer_gets_its_part_of_the_connections() {
+async fn one_peer_gets_only_its_share_of_connections() {
     let long = Duration::from_secs(600);
     let limits = Limits { connections_per_peer: 3, handshake: long, silence: long, ..Limits::default() };
     let server = Running::start(backend(|_| allowed()), limits).await;
     let silent = tokio::task::block_in_place(|| {
-        // Any one of them may be the one too many: they come at once.
+        // Any of them may be the one beyond the limit, because they come at the same time.
         let mut silent: Vec<TcpStream> = (0..4).map(|_| server.tcp()).collect();
         for stream in &silent {
             stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
@@ -56,7 +56,7 @@ async fn one_peer_gets_its_part_of_the_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_peer_gets_a_connection_when_others_hold_all() {
+async fn peer_gets_a_connection_when_others_have_all() {
     let long = Duration::from_secs(600);
     let limits = Limits {
         connections: 8,
@@ -72,7 +72,7 @@ async fn a_peer_gets_a_connection_when_others_hold_all() {
         socket.bind(([127, 0, 0, last], 0).into()).unwrap();
         socket.connect(server.address).await.unwrap()
     };
-    // The server accepts in the order of the connects.
+    // The server accepts connections in the order in which they were made.
     let mut held = Vec::new();
     for last in [2, 2, 2, 2, 3, 3, 3, 3] {
         held.push(connect(last).await);
@@ -81,7 +81,7 @@ async fn a_peer_gets_a_connection_when_others_hold_all() {
     assert_eq!(status, StatusCode::OK, "{text}");
     let mut closed = 0;
     for stream in &held {
-        // The server says nothing first: what can be read is the end.
+        // The server does not send first, so a readable connection is a closed one.
         closed += usize::from(timeout(Duration::from_millis(100), stream.readable()).await.is_ok());
     }
     assert_eq!(closed, 1, "one connection was closed for the new one");
@@ -91,7 +91,7 @@ async fn a_peer_gets_a_connection_when_others_hold_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_peer_leaves_a_review_to_others() {
+async fn one_peer_can_not_take_all_reviews() {
     let (entered, begun) = channel();
     let (release, released) = channel::<()>();
     let released = Mutex::new(released);
@@ -117,16 +117,16 @@ async fn one_peer_leaves_a_review_to_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_peer_leaves_memory_for_the_bodies_of_others() {
+async fn one_peer_can_not_take_all_memory_for_bodies() {
     let server = Running::start(backend(|_| allowed()), Limits { bodies: 2000, ..Limits::default() }).await;
     let (status, text) = post(&server, &server.client(), "", " ".repeat(1500)).await;
-    let expected = "busy: the bodies of this client that wait have 1000 bytes already\n";
+    let expected = "busy: waiting bodies of this client already use 1000 bytes\n";
     assert_eq!((status, text.as_str()), (StatusCode::SERVICE_UNAVAILABLE, expected));
     server.assert_serves().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn large_reviews_wait_for_each_other_and_small_ones_do_not() {
+async fn small_reviews_do_not_wait_for_large_ones() {
     let (entered, begun) = channel();
     let (release, released) = channel::<()>();
     let released = Mutex::new(released);
@@ -153,7 +153,7 @@ async fn large_reviews_wait_for_each_other_and_small_ones_do_not() {
 const IDLE: Duration = Duration::from_millis(400);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_without_requests_is_closed_whatever_else_is_said_on_it() {
+async fn connection_without_requests_is_closed_despite_pings() {
     let server = Running::start(backend(|_| allowed()), Limits { idle: IDLE, ..Limits::default() }).await;
     tokio::task::block_in_place(|| {
         let mut stream = server.tls(&[&TLS13]);
@@ -162,7 +162,7 @@ async fn a_connection_without_requests_is_closed_whatever_else_is_said_on_it() {
         let begin = Instant::now();
         let ended = (0..600).any(|_| {
             std::thread::sleep(IDLE / 10);
-            // A ping: eight bytes that the server sends back.
+            // A ping: eight bytes that the server returns.
             let ping = b"\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678";
             stream.write_all(ping).and_then(|()| stream.flush()).is_err()
         });
@@ -173,7 +173,7 @@ async fn a_connection_without_requests_is_closed_whatever_else_is_said_on_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_with_a_request_under_way_is_not_idle() {
+async fn connection_with_a_request_in_progress_is_not_idle() {
     let slow = |_: &serde_json::Value| {
         std::thread::sleep(4 * IDLE);
         allowed()

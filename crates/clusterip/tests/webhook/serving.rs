@@ -1,4 +1,4 @@
-//! What the server answers.
+//! The answers of the server.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::support::{PATIENCE, Running, allowed, answer, backend, review};
 
 #[tokio::test]
-async fn a_review_is_answered_with_the_uid_of_its_request() {
+async fn review_is_answered_with_the_uid_of_its_request() {
     let server = Running::start(
         backend(|request| AdmissionResponse {
             warnings: Some(vec![request["object"]["metadata"]["name"].as_str().unwrap().to_owned()]),
@@ -43,7 +43,7 @@ async fn a_review_is_answered_with_the_uid_of_its_request() {
 }
 
 #[tokio::test]
-async fn the_program_says_how_it_is() {
+async fn health_readiness_and_metrics_are_served() {
     let ready = Arc::new(AtomicBool::new(false));
     let mut backend = backend(|_| allowed());
     let known = Arc::clone(&ready);
@@ -62,7 +62,7 @@ async fn the_program_says_how_it_is() {
 }
 
 #[tokio::test]
-async fn a_stop_is_announced_and_finishes_what_is_in_flight() {
+async fn shutdown_is_announced_and_completes_requests_in_flight() {
     let (entered, begun) = channel();
     let (release, released) = channel();
     let released = Mutex::new(released);
@@ -77,7 +77,7 @@ async fn a_stop_is_announced_and_finishes_what_is_in_flight() {
     let in_flight = tokio::spawn(async move { request.send().await.unwrap().json::<Value>().await.unwrap() });
     tokio::task::spawn_blocking(move || begun.recv_timeout(PATIENCE).unwrap()).await.unwrap();
     server.stop();
-    // Its connection is a new one: a server that stops still answers.
+    // These requests use a new connection: a server that is stopping still answers.
     while server.send(Method::GET, "/readyz", HeaderMap::new(), Vec::new()).await.0 == 200 {}
     let found = server.send(Method::GET, "/readyz", HeaderMap::new(), Vec::new()).await;
     assert_eq!(found, (503, "stopping\n".to_owned()));

@@ -1,4 +1,4 @@
-//! Clients that are slow, silent or too many: none is waited for, and the others are served meanwhile.
+//! Clients that are slow, silent or too many: their connections are closed, and the others are served meanwhile.
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ fn hurried() -> Limits {
     Limits { handshake: HURRY, head: HURRY, body_time: HURRY, silence: 2 * HURRY, ..Limits::default() }
 }
 
-/// Everything that the server says until it closes the connection, which it must.
+/// Everything that the server sends until it closes the connection, which it must.
 fn rest(stream: &mut impl Read) -> String {
     let mut text = Vec::new();
     if let Err(error) = stream.read_to_end(&mut text) {
@@ -32,7 +32,7 @@ fn answer(text: &str) -> Option<(&str, &str)> {
 const HEAD: &str = "POST /mutate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_says_nothing_more_is_not_waited_for() {
+async fn silent_clients_are_disconnected() {
     let server = Running::start(backend(|_| allowed()), hurried()).await;
     let rows = [
         ("nothing after the handshake", String::new(), None),
@@ -40,12 +40,12 @@ async fn who_says_nothing_more_is_not_waited_for() {
         (
             "no body",
             format!("{HEAD}content-length: 10\r\n\r\n"),
-            Some(("HTTP/1.1 408 Request Timeout", "the body was not there within 300ms\n")),
+            Some(("HTTP/1.1 408 Request Timeout", "the body did not arrive within 300ms\n")),
         ),
         (
             "half a body",
             format!("{HEAD}content-length: 10\r\n\r\n{{"),
-            Some(("HTTP/1.1 408 Request Timeout", "the body was not there within 300ms\n")),
+            Some(("HTTP/1.1 408 Request Timeout", "the body did not arrive within 300ms\n")),
         ),
         ("the beginning of HTTP/2", "PRI * HTTP/2.0\r\n".to_owned(), None),
     ];
@@ -72,7 +72,7 @@ async fn who_says_nothing_more_is_not_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_dribbles_is_not_waited_for() {
+async fn slow_clients_are_disconnected() {
     let server = Running::start(backend(|_| allowed()), hurried()).await;
     let rows =
         [("a head", HEAD.to_owned(), "a: b\r\n"), ("a body", format!("{HEAD}content-length: 1000\r\n\r\n"), " ")];
@@ -80,7 +80,7 @@ async fn who_dribbles_is_not_waited_for() {
         for (name, said, drop) in rows {
             let mut stream = server.tls(&[&TLS12]);
             stream.write_all(said.as_bytes()).unwrap();
-            // Never silent for long: only a limit to the whole ends this before all is said.
+            // The client is never silent for long, so only a limit for the whole request ends it.
             let ended = (0..600).any(|_| {
                 std::thread::sleep(HURRY / 3);
                 stream.write_all(drop.as_bytes()).and_then(|()| stream.flush()).is_err()
@@ -92,12 +92,12 @@ async fn who_dribbles_is_not_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_connections_than_there_is_room_for_are_closed() {
+async fn connections_beyond_the_limit_are_closed() {
     let long = Duration::from_secs(600);
     let limits = Limits { connections: 3, handshake: long, silence: long, ..Limits::default() };
     let server = Running::start(backend(|_| allowed()), limits).await;
     tokio::task::block_in_place(|| {
-        // Any one of them may be the one too many: they come at once.
+        // Any of them may be the one beyond the limit, because they come at the same time.
         let mut silent: Vec<_> = (0..4).map(|_| server.tcp()).collect();
         for stream in &silent {
             stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
@@ -109,16 +109,16 @@ async fn more_connections_than_there_is_room_for_are_closed() {
         }
         assert_eq!(silent.len(), 3);
     });
-    // Their room is free once the server has seen them go.
+    // Their places are free once the server has noticed that they are closed.
     while server.client().get(server.url("/healthz")).send().await.is_err() {}
     server.assert_serves().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_knows_no_tls_after_1_1_is_turned_away() {
+async fn client_without_tls_1_2_is_refused() {
     let server = Running::start(backend(|_| allowed()), Limits::default()).await;
     tokio::task::block_in_place(|| {
-        // A ClientHello of TLS 1.1: one suite, no compression, one algorithm of signatures.
+        // A ClientHello of TLS 1.1: one suite, no compression, one signature algorithm.
         let mut hello = b"\x16\x03\x01\x00\x37\x01\x00\x00\x33\x03\x02".to_vec();
         hello.extend([7; 32]);
         hello.extend(b"\x00\x00\x02\xc0\x13\x01\x00\x00\x08\x00\x0d\x00\x04\x00\x02\x04\x03");

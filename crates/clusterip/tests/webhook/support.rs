@@ -1,4 +1,4 @@
-//! A server of a test, and clients that trust it.
+//! A server for a test, and clients that trust it.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// Longer than anything takes on a machine under load.
+/// Longer than any operation takes on a machine under load.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Review<F>(pub F);
@@ -121,21 +121,21 @@ impl Running {
         (response.status().as_u16(), response.text().await.unwrap())
     }
 
-    /// Asks for a review, and is answered.
+    /// Sends a review, and checks that it is answered.
     pub async fn assert_serves(&self) {
         let expected = (StatusCode::OK, answer("1", json!({"allowed": true})));
         let (status, text) = self.post("/mutate", review("1")).await;
         assert_eq!((status, serde_json::from_str(&text).unwrap_or(Value::String(text))), expected);
     }
 
-    /// A connection with nothing said on it yet. It blocks.
+    /// A TCP connection on which nothing has been sent. This call blocks.
     pub fn tcp(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
 
-    /// A connection with a TLS handshake to be made by what is said first. It blocks.
+    /// A TLS connection whose handshake begins with the first write. This call blocks.
     pub fn tls(&self, versions: &[&'static SupportedProtocolVersion]) -> StreamOwned<ClientConnection, TcpStream> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.authority.as_bytes()).unwrap()).unwrap();
@@ -151,7 +151,7 @@ pub fn review(uid: &str) -> String {
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": uid}}).to_string()
 }
 
-/// The whole answer, with the fields of its response beside the usual ones.
+/// The whole answer, with these fields in addition to the usual ones of the response.
 pub fn answer(uid: &str, response: Value) -> Value {
     let mut whole = json!({"uid": uid, "auditAnnotations": null, "warnings": null});
     whole.as_object_mut().unwrap().extend(response.as_object().unwrap().clone());
