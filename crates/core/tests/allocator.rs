@@ -1,5 +1,4 @@
-//! Blocks handed out in turn: the golden sequences of Kubernetes' RangeAllocator, and any other
-//! sequence against an oracle.
+//! The block allocator: golden sequences of the Kubernetes RangeAllocator, and random sequences against an oracle.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -18,7 +17,7 @@ fn allocator(cidr: &str, block_len: u8) -> BlockAllocator {
     BlockAllocator::new(Blocks::new(net(cidr), block_len).unwrap())
 }
 
-/// Allocates until nothing is left.
+/// Allocates until no block is free.
 #[track_caller]
 fn drain(allocator: &mut BlockAllocator) -> (Vec<IpNet>, Full) {
     let mut blocks = Vec::new();
@@ -31,7 +30,7 @@ fn drain(allocator: &mut BlockAllocator) -> (Vec<IpNet>, Full) {
     }
 }
 
-/// Blocks `10.x.first.0/24` to `10.x.last.0/24`, for instance.
+/// The blocks `10.x.y.0/24` for each third octet `y`.
 fn thirds(prefix: &str, thirds: impl Iterator<Item = u16>) -> Vec<IpNet> {
     thirds.map(|third| net(&format!("{prefix}.{third}.0/24"))).collect()
 }
@@ -166,7 +165,7 @@ fn the_search_goes_on_behind_the_last_block_and_wraps_around() {
     }
 }
 
-/// The same allocator as it would be without any cleverness: a flag for each block.
+/// The same allocator in its simplest form: a flag for each block.
 struct Oracle {
     held: Vec<bool>,
     next: usize,
@@ -189,7 +188,7 @@ impl Oracle {
 #[derive(Clone, Debug)]
 enum Step {
     Allocate,
-    /// Of 2^size blocks (a size of -1 is half a block) around this one.
+    /// A range of 2^size blocks around this block; a size of -1 is half a block.
     Occupy(usize, i8),
     Release(usize, i8),
 }

@@ -1,4 +1,4 @@
-//! How each annotation is read, and how much of it.
+//! How each annotation is parsed, and its limits.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -95,7 +95,7 @@ fn labels_of_a_node_selector() {
     }
 }
 
-/// A cache keeps the shortened value: each parser reads the same from it.
+/// A cache may store the shortened value, so each parser must return the same for both.
 #[test]
 fn a_shortened_value_is_read_as_the_whole_one() {
     let keys = [

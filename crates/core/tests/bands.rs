@@ -1,4 +1,4 @@
-//! KEP-3070: the first addresses of a range are left for those who choose an address by hand.
+//! KEP-3070: the first addresses of a range are kept for addresses set by hand.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -11,7 +11,7 @@ use clusterip_core::address::{Candidates, Range, static_band_len};
 use ipnet::IpNet;
 use support::{ip, net};
 
-/// The first and last address of each band and their number: the dynamic one, then the static one.
+/// The first address, the last address and the count of each band: the dynamic one, then the static one.
 #[track_caller]
 fn bands(cidrs: &[&str], reserved: u64, exclude: &[&str]) -> Vec<(String, String, u128)> {
     let exclude: Vec<IpNet> = exclude.iter().map(|text| net(text)).collect();
@@ -47,7 +47,7 @@ fn the_static_band_has_the_length_of_the_keps_table() {
         ("fd00::1/122", 16),
         ("fd00::1/118", 64),
         ("fd00::1/12", 256),
-        // The ends of the formula and of the arithmetic.
+        // The limits of the formula and of the arithmetic.
         ("10.96.0.0/24", 16),
         ("10.96.0.0/23", 32),
         ("10.96.0.0/20", 256),

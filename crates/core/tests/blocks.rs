@@ -1,4 +1,4 @@
-//! CIDRs cut into blocks: which index is which block, and back.
+//! CIDRs cut into blocks: from index to block and back.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -17,7 +17,7 @@ fn blocks(cidr: &str, block_len: u8) -> Blocks {
 
 #[test]
 fn each_index_names_the_block_that_the_range_allocator_of_kubernetes_gives_it() {
-    // The golden vectors of facts/kubernetes-allocation.md; host bits of the CIDR do not matter.
+    // The golden vectors of the Kubernetes RangeAllocator. Host bits of the CIDR do not matter.
     let rows = [
         ("127.123.3.0/16", 24, 0, "127.123.0.0/24"),
         ("127.123.0.0/16", 24, 15, "127.123.15.0/24"),

@@ -19,7 +19,7 @@ fn candidates(cidrs: &[IpNet], reserved: u64, exclude: &[IpNet], bands: bool) ->
     Candidates::new(&ranges, bands)
 }
 
-/// Every address by its position, band after band.
+/// All addresses in the order of their positions, one list for each band.
 fn enumerated(candidates: &Candidates) -> Vec<Vec<IpAddr>> {
     candidates
         .bands
@@ -109,7 +109,7 @@ fn no_range_has_no_candidates() {
     assert_eq!(enumerated(&none), [Vec::<IpAddr>::new(), Vec::new()]);
 }
 
-/// Dynamic and static addresses by looking at every address of every range.
+/// Dynamic and static addresses, found by checking every address of every range.
 fn naive(cidrs: &[IpNet], reserved: u64, exclude: &[IpNet], bands: bool) -> Vec<Vec<IpAddr>> {
     let (mut dynamic, mut fixed) = (Vec::new(), Vec::new());
     for cidr in cidrs {
@@ -139,7 +139,7 @@ fn small_cidr() -> impl Strategy<Value = IpNet> {
     prop_oneof![v4, v6].prop_map(|cidr| cidr.expect("the length fits the family").trunc())
 }
 
-/// Excluded ranges that are likely to meet the ranges they are for.
+/// Excluded ranges that probably overlap `cidrs`.
 fn exclude(cidrs: &[IpNet]) -> impl Strategy<Value = Vec<IpNet>> + use<> {
     let near = (prop::sample::select(cidrs.to_vec()), any::<u16>(), 0_u8..8).prop_map(|(cidr, low, longer)| {
         let len = (cidr.prefix_len() + longer).min(cidr.max_prefix_len());
@@ -154,7 +154,7 @@ fn exclude(cidrs: &[IpNet]) -> impl Strategy<Value = Vec<IpNet>> + use<> {
 
 fn ranges() -> impl Strategy<Value = (Vec<IpNet>, Vec<IpNet>)> {
     prop::collection::vec(small_cidr(), 1..4).prop_flat_map(|mut cidrs| {
-        // The settings allow no overlap, so a range overlapping an earlier one is dropped.
+        // The settings allow no overlap, so ranges that overlap an earlier one are dropped.
         let mut apart: Vec<IpNet> = Vec::new();
         cidrs.retain(|cidr| {
             let free = !apart.iter().any(|other| other.contains(cidr) || cidr.contains(other));

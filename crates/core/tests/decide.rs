@@ -1,4 +1,4 @@
-//! Whole decisions: which pool a Service gets an address of, and what the answer says.
+//! Whole decisions: from which pool a Service gets an address, and what the answer contains.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -18,7 +18,7 @@ fn cluster() -> FakeCluster {
     FakeCluster::default()
 }
 
-/// Pools of teams, from the most particular to one for everybody.
+/// Pools of teams, from the most specific to one for all Services.
 fn teams() -> Value {
     json!({"services": {
         "order": "lowest",
@@ -241,7 +241,7 @@ fn long_warnings_are_cut_where_the_api_server_would_cut_them() {
     let cut: String = whole.chars().take(255).chain(['…']).collect();
     let object = selecting();
     let expected = allocated(&object, &["172.21.0.50"], by_os("linux", &format!("Pod shop/{first}"), LINUX), &[&cut]);
-    // The audit annotation has room for all of it.
+    // The audit annotation contains the whole warning.
     assert_eq!(answer(&object, &lowest(), &cluster), with_mixed(expected, &[&whole]));
 }
 

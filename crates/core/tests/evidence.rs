@@ -1,5 +1,5 @@
-//! On which nodes the endpoints will run: the sources of evidence and their order, in whole answers to
-//! the creation of a Service.
+//! On which nodes the endpoints will run: the sources of evidence and their order, tested by whole answers to the
+//! creation of a Service.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -172,7 +172,7 @@ fn the_first_source_that_says_something_decides() {
 #[test]
 fn workloads_that_disagree_are_named_and_the_first_by_name_decides() {
     let mixed = |first: Value, second: Value| {
-        // Listed in the other order.
+        // Listed in reverse order.
         cluster().workload("Deployment", "shop/b", second).workload("Deployment", "shop/a", first)
     };
     let os = "kubernetes.io/os";

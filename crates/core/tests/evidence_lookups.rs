@@ -1,4 +1,4 @@
-//! What is asked of the cluster for evidence: kinds, RuntimeClasses and Nodes, and what a failure means.
+//! Which look-ups evidence needs (kinds, RuntimeClasses and Nodes), and what happens if one fails.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 

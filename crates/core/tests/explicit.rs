@@ -30,7 +30,7 @@ fn at(address: &str) -> Value {
     with_spec(selecting(), json!({ "clusterIP": address }))
 }
 
-/// What is to be said about the address, and pool and evidence where they were asked for.
+/// Name, Service, cluster; the expected mistake, and pool and evidence if they were needed.
 struct Row(&'static str, Value, FakeCluster, Option<&'static str>, Why<'static>);
 
 fn rows() -> Vec<Row> {

@@ -17,7 +17,8 @@ const RECORD: &str = "clusterip-policy/external-addresses";
 const METALLB: &str = "metallb.io/loadBalancerIPs";
 const UNTOLD: &str = "external addresses are given by the controller of `clusterip serve`, not in admission";
 
-/// Six addresses without one for the namespace shop, one more for those that ask, and pools of others.
+/// A pool for the namespace shop with six addresses minus an excluded one, another one for Services that request its
+/// addresses, and pools for others.
 fn settings() -> Value {
     json!({"external": {"pools": [
         {"name": "edge", "cidrs": ["10.0.9.8/29", "fd00::9:1-fd00::9:2"], "exclude": ["10.0.9.12"], "match": {"namespaces": ["shop"]}},
@@ -106,7 +107,7 @@ fn a_new_service_gets_one_address_of_each_family() {
     ]);
 }
 
-/// The answer to a request that is not about external addresses.
+/// The answer to a request that concerns no external addresses.
 fn nothing() -> Value {
     json!({"accepted": true, "audit_annotations": {"decision": "left", "reason": "no pool in the settings is for Services"}})
 }

@@ -1,4 +1,4 @@
-//! Who may claim an address of an external pool, by whichever field or annotation.
+//! Which Service may claim an address of an external pool, in any field or annotation.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -53,14 +53,15 @@ fn refused(what: &str) -> Now {
     now("denied").denied(403, &format!("Service shop/web: {what}; {WAY_OUT}"))
 }
 
-/// The answer to a request that is not about our addresses.
+/// The answer to a request that concerns no address of our pools.
 fn nothing(warnings: &[&str]) -> Value {
     let mut answer = now("").with(warnings);
     answer["audit_annotations"].as_object_mut().unwrap().remove("external");
     answer
 }
 
-/// Rows are: name, request, answer; the same where the holders are told as where they are looked up.
+/// Rows are name, request and answer. The answer must be the same if the holders are sent by the host and if they are
+/// looked up.
 #[track_caller]
 fn check(rows: Vec<(&str, Value, Value)>) {
     let held = [("10.0.9.20", "other/db"), ("10.0.9.21", "shop/web"), ("fd00:0:0::9:20", "other/db")];
@@ -185,7 +186,7 @@ fn an_address_in_disguise_is_that_address() {
     for text in ["FD00:0::0009:20", "fd00:0:0:0:0:0:0.9.0.32"] {
         check(vec![(text, created(external_ips(&[text])), six.clone())]);
     }
-    // Nobody takes these for addresses.
+    // No program parses these texts as addresses.
     for text in [
         "10.0.9",
         "10.0.9.20.0",
@@ -268,7 +269,7 @@ fn both_decisions_are_carried_out_or_neither() {
     expected["audit_annotations"]["external"] = "denied".into();
     assert_eq!(answer_to(&claiming, &FakeCluster::default()), expected);
 
-    // Its new ClusterIP tells the family.
+    // The family follows from the new ClusterIP.
     let unsaid = balancer_of(json!({"clusterIP": ""}), &[]);
     settings["services"]["pools"][0]["cidrs"] = json!(["fd00:96::/120"]);
     let answer = external_answer_listing(&unsaid, &settings, &FakeCluster::default());
@@ -282,7 +283,7 @@ fn both_decisions_are_carried_out_or_neither() {
     assert_eq!((&answer["audit_annotations"]["external"], &answer["warnings"]), (&Value::Null, &Value::Null));
 }
 
-/// The answer to the creation of `object` where 10.0.9.20 is told to be held, and Services may be listed.
+/// The answer to the creation of `object` if the host says that 10.0.9.20 is held. Services may be listed.
 fn external_answer_listing(object: &Value, settings: &Value, cluster: &FakeCluster) -> Value {
     let external = json!({"held": [{"address": "10.0.9.20", "by": "other/db"}]});
     let payload = json!({"request": created(object.clone()), "settings": settings, "external": external});
@@ -339,7 +340,7 @@ fn the_first_of_several_holders_has_it() {
     assert_eq!(lost["audit_annotations"]["external-addresses"], "10.0.9.15");
 }
 
-/// One Service can't use up a pool by claims: what would not count as held is refused.
+/// One Service can't use up a pool by claims: those beyond the limit are refused.
 #[test]
 fn only_so_many_claims_of_one_service_are_admitted() {
     let list = |count: u8| (0..count).map(|last| format!("10.0.9.{}", 22 + last)).collect::<Vec<_>>();

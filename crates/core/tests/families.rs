@@ -1,4 +1,4 @@
-//! IPv4, IPv6, or both: which families a Service's addresses are of.
+//! IPv4, IPv6 or both: the families of a Service's addresses.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -229,7 +229,7 @@ fn an_update_that_asks_for_a_second_family_gets_the_missing_one() {
         ),
     ];
     for (name, request, pool, ranges, expected) in rows {
-        // Its first address is its own: it does not stand in its way, nor is it given again.
+        // Its own first address neither blocks it nor is assigned again.
         let cluster = cluster().service("shop/web", "10.0.0.99").service("shop/web", "fd00::99");
         assert_eq!(answer_of(&request, &settings(pool, ranges), &cluster), expected, "{name}");
     }

@@ -1,5 +1,4 @@
-//! Which blocks Nodes are given: as the RangeAllocator of Kubernetes' controller manager does it, pool by
-//! pool.
+//! Which blocks Nodes get: in each pool as the RangeAllocator of the Kubernetes controller manager assigns them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -27,7 +26,7 @@ fn cut(cidr: &str, length: u8) -> Value {
 /// The blocks, or the message of the refusal.
 type Given<'a> = Result<Vec<&'a str>, String>;
 
-/// A block, its pool and the evidence; or why the Node is left.
+/// A block with its pool and evidence, or the reason why the Node is left unchanged.
 type Chosen<'a> = Result<(&'a str, Why<'a>), &'a str>;
 
 fn thirds(thirds: impl Iterator<Item = u16>) -> Vec<String> {
@@ -36,7 +35,7 @@ fn thirds(thirds: impl Iterator<Item = u16>) -> Vec<String> {
 
 #[test]
 fn the_block_behind_the_last_is_the_next() {
-    // Range, length, the block before, the block.
+    // Range, length, previous block, expected block.
     let rows = [
         ("127.123.0.0/16", 24, "127.123.255.0/24", "127.123.0.0/24"),
         ("127.123.0.0/16", 24, "127.123.14.0/24", "127.123.15.0/24"),
@@ -117,7 +116,7 @@ fn what_is_given_wraps_around_and_does_not_go_back() {
     let steps = [
         (None, block(0)),
         (None, block(1)),
-        // It is not given again at once.
+        // The released block is not assigned again at once.
         (Some("10.0.0.0/24"), block(2)),
         (None, block(3)),
         (None, block(0)),
@@ -241,7 +240,7 @@ fn two_pools() -> Value {
     ]}})
 }
 
-/// The answer that gives `object` these blocks.
+/// The answer that assigns these blocks to `object`.
 fn assigned(object: &Value, blocks: &[&str], why: Why<'_>) -> Value {
     let mut answer = support::allocated(object, &["10.0.0.1"], why, &[]);
     let mut object = object.clone();

@@ -1,4 +1,4 @@
-//! Blocks of Nodes that somebody else set.
+//! Blocks of Nodes that another program or a person set.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -37,14 +37,14 @@ fn settings(explicit: &str) -> Value {
     })
 }
 
-/// What is to be said of the blocks, the pool and its evidence, and what a Node can have instead.
+/// The expected mistakes, the pool and its evidence, and what the Node can have instead.
 struct Row {
     name: &'static str,
     object: Value,
     wrong: Vec<&'static str>,
     why: Why<'static>,
     instead: &'static str,
-    /// Whether the Nodes have to be listed.
+    /// Whether the decision needs a list of the Nodes.
     listed: bool,
 }
 
@@ -171,8 +171,8 @@ fn rows() -> Vec<Row> {
     ]
 }
 
-/// The Nodes `w2` and `w3` with a block each, `w1` itself, and five that share a larger range; some are listed
-/// twice, and in no order.
+/// The Nodes `w2` and `w3` with a block each, `w1` itself, and five Nodes that share a larger range. Some are listed
+/// twice, and the order is arbitrary.
 fn cluster() -> FakeCluster {
     let mut cluster = FakeCluster::default();
     for index in [3, 1, 4, 0, 2, 1] {
@@ -284,7 +284,7 @@ fn a_failed_look_up_denies_only_where_the_block_could_be_denied_for_it() {
     assert_eq!(answer_of(&good, &settings("warn"), &failing()), left(LEFT, why, &[unknown]));
     assert_eq!(answer_of(&good, &settings("deny"), &failing()), denied(500, &refused, why, &[]));
 
-    // It is refused anyway, and for that reason.
+    // The request is refused for this reason already.
     let wrong = r#"192.168.0.0/24 lies in no pool, its own is "linux": kubernetes.io/os=linux (Node w1)"#;
     let unknown = "whether another Node has 192.168.0.0/24 is not known: may not read v1/Node: oh";
     let refused = format!("Node w1: {wrong}; {unknown}; leave podCIDR and podCIDRs out, or take {OWN}");

@@ -1,4 +1,4 @@
-//! A set of indices kept as ranges, against a set that is kept one by one.
+//! A set of indices stored as ranges, compared with a set of single indices.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -14,7 +14,7 @@ use clusterip_core::address::Occupancy;
 use proptest::prelude::*;
 use support::cases;
 
-/// How many indices the small window has in which everything happens.
+/// The size of the window of indices that the tests use.
 const WINDOW: u8 = 40;
 
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..30)
 }
 
-/// Neighbouring numbers of a set as ranges.
+/// The runs of consecutive numbers in a set.
 fn runs(indices: impl Iterator<Item = u128>) -> Vec<RangeInclusive<u128>> {
     let mut runs: Vec<RangeInclusive<u128>> = Vec::new();
     for index in indices {
@@ -44,12 +44,12 @@ fn runs(indices: impl Iterator<Item = u128>) -> Vec<RangeInclusive<u128>> {
     runs
 }
 
-/// Carries out `steps` on both sets, in a window that begins at `base`, and compares all there is to see.
+/// Applies `steps` to both sets, in a window that starts at `base`, and compares all that can be observed.
 fn behaves_like_a_plain_set(base: u128, steps: &[Step], within: (u8, u8)) -> Result<(), TestCaseError> {
     let at = |offset: u8| base + u128::from(offset);
     let (mut occupancy, mut oracle) = (Occupancy::default(), BTreeSet::new());
     for step in steps {
-        // A range whose end comes before its start is empty, in both.
+        // A range whose end is before its start is empty in both.
         match *step {
             Step::Insert(first, last) => {
                 occupancy.insert(at(first)..=at(last));

@@ -1,4 +1,4 @@
-//! Who owns a Service's address in `metadata.managedFields` when the request does not name one.
+//! The owner of a Service's address in `metadata.managedFields` if the request does not name an address.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -30,7 +30,7 @@ fn with(mut object: Value, entries: Value) -> Value {
     object
 }
 
-/// The object of the answer; null where the request's object stays as it is.
+/// The object of the answer; null if the request's object does not change.
 #[track_caller]
 fn answered(name: &str, request: &Value) -> Value {
     let answer = answer_of(request, &settings(), &FakeCluster::default());
@@ -38,7 +38,7 @@ fn answered(name: &str, request: &Value) -> Value {
     answer["mutated_object"].clone()
 }
 
-/// The first address is that of `default/kubernetes`.
+/// The first address of the range is that of `default/kubernetes`.
 const AT: &str = "10.96.0.2";
 
 #[test]

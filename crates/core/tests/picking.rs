@@ -1,4 +1,4 @@
-//! Which address of its pool a Service gets, and what is asked of the cluster for it.
+//! Which address of its pool a Service gets, and which look-ups this needs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -15,7 +15,7 @@ fn cluster() -> FakeCluster {
     FakeCluster::default()
 }
 
-/// One pool for everything, with these fields beside its name.
+/// One pool for all Services with these fields besides its name.
 fn pool(fields: Value, order: &str) -> Value {
     let mut pool = json!({"name": "all"});
     pool.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -42,7 +42,7 @@ fn get(last: u8) -> String {
     format!("get IPAddress 10.0.0.{last}")
 }
 
-/// So many addresses of the walk are taken, by Services and in fact.
+/// A cluster in which the first `count` addresses of the walk are taken, by Services and `IPAddress` objects.
 fn taken(count: usize) -> FakeCluster {
     WALK[..count].iter().fold(cluster(), |cluster, last| cluster.service("x/y", &format!("10.0.0.{last}")))
 }
@@ -53,7 +53,7 @@ fn spread_asks_for_single_addresses_and_lists_no_services_until_sixteen_are_take
         let cluster = taken(count);
         let mut questions: Vec<String> = WALK[..=count.min(15)].iter().map(|&last| get(last)).collect();
         if count >= 16 {
-            // Taken ones are known from the list, the free one is asked for all the same.
+            // The list tells which addresses are taken; the free one is looked up all the same.
             questions.extend(["list Service".to_owned(), get(WALK[count])]);
         }
         let questions: Vec<&str> = questions.iter().map(String::as_str).collect();
@@ -116,7 +116,7 @@ fn the_static_band_is_used_when_the_dynamic_one_is_full() {
     lowest("the static band taken", fill(1..=16), 17);
     lowest("the dynamic band all but full", fill(17..=29), 30);
     lowest("the dynamic band full", fill(17..=30), 1);
-    // Each band has a walk of its own: that of shop/web through 16 positions begins at 14.
+    // Each band has its own walk: that of shop/web through 16 positions starts at 14.
     let answer = answer(&selecting(), &banded("spread"), &fill(17..=30));
     assert_eq!(answer, allocated(&selecting(), &["10.0.0.15"], by("all", "default"), &[]));
 }

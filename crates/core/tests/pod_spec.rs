@@ -1,4 +1,4 @@
-//! What a Pod spec requires of the nodes that its Pods run on.
+//! What a Pod spec requires of the nodes of its Pods.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -30,7 +30,7 @@ fn among(key: &str, values: &[&str]) -> Value {
     json!({"key": key, "operator": "In", "values": values})
 }
 
-/// A term that asks for one operating system.
+/// A term that requires one operating system.
 fn on(os: &str) -> Value {
     json!({"matchExpressions": [among(OS_LABEL, &[os])]})
 }
@@ -244,7 +244,7 @@ fn a_field_of_the_wrong_type_is_named_with_its_path() {
     }
 }
 
-/// What is beyond the bounds tells nothing: a cache need not keep it.
+/// Input beyond the limits is ignored, so a cache need not keep it.
 #[test]
 fn only_so_much_is_read() {
     let windows = |count: usize| affinity(vec![on("windows"); count].into());

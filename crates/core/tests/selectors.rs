@@ -23,7 +23,7 @@ fn requirement(key: &str, operator: Operator, values: &[&str]) -> Requirement {
 fn each_operator_says_what_kubernetes_says_of_present_and_absent_labels() {
     use Operator::{DoesNotExist, Exists, In, NotIn};
     let rows = [
-        // operator, values; team=a, team=b, team= (empty), no team
+        // Operator, values; team=a, team=b, team= (empty), no team.
         (In, &["a", "c"][..], [true, false, false, false]),
         (In, &[""], [false, false, true, false]),
         (NotIn, &["a", "c"], [false, true, true, true]),
@@ -79,7 +79,7 @@ fn operators_are_named_as_kubernetes_names_them() {
     assert_eq!(["in", "Equals", "Gt", ""].map(Operator::parse), [None; 4]);
 }
 
-/// What the API reference says, read plainly: is there a label with this key, and what is its value?
+/// The definition of the API reference: is there a label with this key, and what is its value?
 fn holds(requirement: &Requirement, object: &Labels) -> bool {
     let present = object.iter().any(|(key, _)| *key == requirement.key);
     let listed = object
@@ -94,7 +94,7 @@ fn holds(requirement: &Requirement, object: &Labels) -> bool {
     }
 }
 
-// Few keys and values, so that they meet.
+// Few keys and values, so that they often match.
 fn some_labels() -> impl Strategy<Value = Labels> {
     prop::collection::btree_map("[abc]", "[xyz]?", 0..4)
 }
@@ -124,7 +124,8 @@ proptest! {
     }
 }
 
-/// The first labels of a Pod count, by key: a cache need not keep more. A selector of more selects none.
+/// Only the first labels of a Pod by key count, so a cache need not keep more. A selector with more labels selects no
+/// Pod.
 #[test]
 fn a_service_selects_by_the_first_labels_of_a_pod() {
     let many =

@@ -1,4 +1,4 @@
-//! What is wrong with a settings document: keys, names, types and choices; and every mistake at once.
+//! Mistakes of a settings document: keys, names, types and choices, and all mistakes at once.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 

@@ -1,4 +1,4 @@
-//! The settings about external addresses: what they mean, and what is wrong with them.
+//! The settings of external addresses: their meaning and their mistakes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 

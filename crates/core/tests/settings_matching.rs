@@ -1,5 +1,5 @@
-//! What is wrong with the parts of a settings document that say which Services a pool is for: labels,
-//! selectors, kinds, the operating system.
+//! Mistakes in the parts of a settings document that select Services for a pool: labels, selectors, kinds, the
+//! operating system.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 

@@ -1,4 +1,4 @@
-//! What a good settings document means, what its defaults are, and what it is warned of.
+//! The meaning of a valid settings document, its defaults, and its warnings.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -21,7 +21,7 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
     pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
-/// What the design's page says about the pools of K2s, spelled out.
+/// The K2s pools of the documentation, written out.
 fn k2s() -> Settings {
     let pool = |os: &str, cidr: &str| Pool {
         name: os.into(),

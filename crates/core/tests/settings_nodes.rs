@@ -1,5 +1,4 @@
-//! The settings about the pod CIDRs of Nodes: what they mean, what is wrong with them, and what they are
-//! warned of.
+//! The settings of the pod CIDRs of Nodes: their meaning, their mistakes and their warnings.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 

@@ -1,4 +1,4 @@
-//! What is wrong with the ranges of a settings document: CIDRs, overlaps, places, pools out of reach.
+//! Mistakes in the ranges of a settings document: CIDRs, overlaps, places, unreachable pools.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 

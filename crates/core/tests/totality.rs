@@ -1,4 +1,4 @@
-//! Whatever comes in is answered, and nothing panics.
+//! Any input is answered, and none panics.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use support::{FakeCluster, about_node, answer_of, cases, left, node, some_json, updated, with_blocks};
 
-/// Puts `value` somewhere into `target`, chosen by `path`.
+/// Replaces a value somewhere in `target`, chosen by `path`, with `value`.
 fn graft(target: &mut Value, path: &[prop::sample::Index], value: Value) {
     let Some((index, rest)) = path.split_first() else {
         *target = value;
@@ -33,7 +33,7 @@ fn graft(target: &mut Value, path: &[prop::sample::Index], value: Value) {
     }
 }
 
-/// Answers are complete whatever was asked: accepted, or refused with a message and a status.
+/// Every answer is complete: accepted, or refused with a message and a status.
 fn is_an_answer(payload: &[u8]) -> Result<(), TestCaseError> {
     let cluster = rich_cluster();
     let answer = validate(payload, &cluster);
@@ -51,8 +51,8 @@ fn is_an_answer(payload: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The cluster in which the Service of [`rich_payload`] belongs to its first pool, and another Node has the
-/// block of that of [`rich_node_payload`].
+/// A cluster in which the Service of [`rich_payload`] belongs to its first pool, and another Node has the block of the
+/// Node of [`rich_node_payload`].
 fn rich_cluster() -> FakeCluster {
     let pod_spec = json!({"nodeSelector": {"a": "b"}});
     let cluster = FakeCluster::default().node_block("w2", "10.0.7.0/24").node_block("w2", "fd00::/64");
@@ -60,7 +60,7 @@ fn rich_cluster() -> FakeCluster {
     cluster.namespace("shop", &[("a", "b")], &[]).workload("Pod", "shop/web", pod_spec)
 }
 
-/// The same about a Node: one that brings blocks, or one that is to get some.
+/// A valid payload about a Node, which has blocks or is to get some.
 fn rich_node_payload(brings: bool) -> Value {
     let labels = json!({"kubernetes.io/os": "windows", "a": "b"});
     let spec =
@@ -87,7 +87,7 @@ fn rich_node_payload(brings: bool) -> Value {
     })
 }
 
-/// A request and settings in which much is used, to be spoilt in one place.
+/// A valid payload that uses many fields of requests and settings.
 fn rich_payload() -> Value {
     let object = |spec: Value| {
         json!({
@@ -115,7 +115,7 @@ fn rich_payload() -> Value {
     })
 }
 
-/// The same about external addresses: a Service that claims some in every way, and gets two.
+/// A valid payload about external addresses: a Service that claims some in every way, and gets two.
 fn rich_external_payload() -> Value {
     let object = |record: &str| {
         json!({

@@ -1,4 +1,4 @@
-//! What an admission request asks of us: the rows of the design's table.
+//! What an admission request needs, case by case.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 

@@ -19,7 +19,7 @@ fn annotated() -> Vec<u8> {
     annotate(EMBEDDED, metadata(), &read("README.md")).unwrap()
 }
 
-/// Every file below a folder, by its path in it.
+/// Every file below a folder, by its relative path.
 fn tree(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -68,7 +68,7 @@ fn the_layout_is_read_back() {
     let mut expected: HashMap<String, String> = metadata().annotations.into_iter().collect();
     expected.insert("org.opencontainers.image.source".to_owned(), env!("CARGO_PKG_REPOSITORY").to_owned());
     assert_eq!(annotations, expected);
-    // The marker, the index, and three blobs.
+    // The marker, the index and three blobs.
     assert_eq!(tree(folder.path()).len(), 5);
 }
 
@@ -84,7 +84,7 @@ fn the_same_module_gives_the_same_bytes_over_an_older_layout_too() {
     assert_eq!(tree(fresh.path()), tree(used.path()));
 }
 
-/// Sorted, without white space, and nothing in it that changes from day to day.
+/// The manifest is sorted, has no white space, and contains nothing that changes from day to day.
 #[test]
 fn the_manifest_is_the_one_that_kwctl_pushes() {
     let text = "\

@@ -1,4 +1,4 @@
-//! The annotated module: what was written is read back, and nothing else has changed.
+//! The annotated module: the metadata can be read back, and nothing else has changed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 #[path = "../../../e2e-tests/missing.rs"]
@@ -66,7 +66,7 @@ fn every_other_byte_of_the_module_stays() {
     assert_eq!(last.0, 0);
 }
 
-/// A cluster without anything in it.
+/// An empty cluster.
 struct Empty;
 
 impl HostCalls for Empty {
@@ -129,7 +129,7 @@ fn metadata_with_a_mistake_is_refused() {
     }
 }
 
-/// kwctl, where it is there.
+/// The command of kwctl, if it is installed.
 fn kwctl() -> Option<String> {
     let kwctl = std::env::var("KWCTL").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "kwctl".to_owned());
     Command::new(&kwctl).arg("--version").output().ok().map(|_| kwctl)
@@ -155,7 +155,7 @@ fn kwctl_reads_of_it_what_it_reads_of_its_own() {
     let inspect = |module: &std::path::Path| -> Value {
         let printed = String::from_utf8(run(&["inspect", "-o", "yaml", module.to_str().unwrap()])).unwrap();
         let mut inspected = yaml::single(&printed).unwrap();
-        // By which kwctl it was annotated: ours was by none.
+        // The version of kwctl that annotated the module; our module has none.
         inspected["annotations"].as_object_mut().unwrap().remove("io.kubewarden.kwctl");
         inspected
     };

@@ -1,5 +1,5 @@
-//! What the world is told agrees: the metadata, the Artifact Hub package, Rancher's form, Cargo.toml,
-//! the README, and the policy itself, which knows best.
+//! All published descriptions agree: the metadata, the Artifact Hub package, Rancher's form, Cargo.toml, the README,
+//! and the policy itself, which is the reference.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod support;
@@ -21,7 +21,7 @@ const NAME: &str = "clusterip-policy";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 
-/// Compares rows of a name, what was found, and what was expected; says all that differ.
+/// Compares rows of name, found value and expected value, and reports all that differ.
 #[track_caller]
 fn assert_rows(rows: &[(&str, Value, Value)]) {
     let wrong: Vec<String> = rows
@@ -109,7 +109,7 @@ fn the_rules_agree() {
         ("metadata: backgroundAudit", json!(policy.background_audit), json!(true)),
         ("metadata: executionMode", json!(policy.execution_mode), json!("kubewarden-wapc")),
         ("metadata: policyType", json!(policy.policy_type), json!("kubernetes")),
-        // The first one that prunes objects by field masks.
+        // The first version that prunes objects by field masks.
         ("metadata: minimum", json!(policy.minimum_kubewarden_version), json!("1.33.0")),
     ]);
     let readme = read("README.md");
@@ -118,8 +118,8 @@ fn the_rules_agree() {
     row("An update that leaves `type: ExternalName`, or asks for a second family, is served like a creation.");
 }
 
-/// A cluster in which every question leads to another: no workload names an operating system, a
-/// Deployment has a RuntimeClass and a Pod a Node, and every address is taken.
+/// A cluster in which every look-up leads to another: no workload names an operating system, a Deployment has a
+/// RuntimeClass and a Pod a Node, and every address is taken.
 #[derive(Default)]
 struct Curious {
     asked: Mutex<BTreeSet<(String, Resource)>>,
@@ -156,7 +156,7 @@ impl HostCalls for Curious {
     }
 }
 
-/// Operations and kinds that the module uses with the default kinds of evidence.
+/// The operations and kinds that the module looks up with the default kinds of evidence.
 fn looked_up() -> BTreeSet<(String, Resource)> {
     let module = Module::new(EMBEDDED).unwrap();
     let cluster = Arc::new(Curious::default());
@@ -200,7 +200,7 @@ fn the_readme_lists_the_kinds_of_evidence_in_their_order() {
     assert!(words.join(" ").contains(&list), "{list}");
 }
 
-/// The names that the product itself lists where it finds one that is none of them.
+/// The names that the policy itself lists when it finds an unknown one.
 fn known(settings: Value) -> Vec<String> {
     let invalid = Settings::from_value(&settings).unwrap_err().to_string();
     let (_, list) = invalid.split_once("known are ").unwrap_or_else(|| panic!("{invalid}"));
@@ -209,7 +209,7 @@ fn known(settings: Value) -> Vec<String> {
 
 const NONSENSE: &str = "xxxxxxxxxxxxxxxxxxxxxxxx";
 
-/// The settings below `services`, `nodes` or `external`, as the README's tables name them.
+/// The settings below `services`, `nodes` or `external`, as the tables of the README name them.
 fn settings(section: &str) -> Vec<String> {
     let mut settings = Vec::new();
     for key in known(json!({ section: {NONSENSE: 1} })) {
@@ -228,7 +228,7 @@ fn settings(section: &str) -> Vec<String> {
     settings
 }
 
-/// The rows of a table of settings in the README: name, default in words, meaning.
+/// The rows of a table of settings in the README: name, default, meaning.
 fn table(section: &str) -> Vec<(String, String, String)> {
     let readme = read("README.md");
     let (_, table) = readme.split_once(&format!("| `{section}.` | default | |\n")).expect("no table of settings");
@@ -295,7 +295,7 @@ fn the_readme_has_the_defaults_of_external_addresses() {
     for key in known(json!({"external": {"pools": [{"match": {NONSENSE: 1}}]}})) {
         assert!(rows["pools[].match"].1.contains(&format!("`{key}`")), "match.{key}");
     }
-    // The page about them has an example of every setting.
+    // The page about external addresses has an example of every setting.
     let page = read("docs/external.md");
     let example =
         page.split("```yaml\n").find(|block| block.contains("loadBalancerClass: clusterip-policy/external  "));
@@ -326,7 +326,7 @@ fn questions() -> BTreeMap<String, Value> {
     questions
 }
 
-/// What a form can't hold, and its text names instead.
+/// Settings that the form can't hold; its text names them instead.
 const NOT_IN_THE_FORM: [&str; 4] = ["pools", "evidence.kinds", "serviceCIDRs", "unusableServiceCIDRs"];
 
 #[test]
@@ -358,7 +358,7 @@ fn the_form_offers_what_the_policy_takes_and_begins_with_its_defaults() {
         let default = &question["default"];
         let settings = Settings::from_value(&document(default)).map_err(|invalid| invalid.to_string());
         rows.push((format!("{name}: default of the policy"), json!(settings == Ok(Settings::default())), json!(true)));
-        // The default must matter: another value is another setting.
+        // The default must have an effect: another value gives other settings.
         let other = match default {
             Value::Array(_) => json!(["other"]),
             _ if question["type"] == "enum" => {
