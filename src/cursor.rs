@@ -354,7 +354,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_passed_over_is_json_to_the_byte() {
+    fn skips_exactly_what_serde_json_accepts() {
         let rows = [
             "null",
             "true",
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_has_an_end_but_costs_no_stack() {
+    fn nesting_is_limited_without_recursion() {
         for (depth, passes) in [(127, true), (128, false), (1_000_000, false)] {
             let json = "[".repeat(depth) + &"]".repeat(depth);
             assert_eq!(Cursor::new(json.as_bytes()).skip().is_ok(), passes, "{depth}");
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn wanted_fields_are_found_wherever_they_stand() {
+    fn wanted_fields_are_found_in_any_order() {
         let json = br#"{"x":{"name":1},"n\u0061me":"a\u0062","y":[],"spec":{"name":2}}"#;
         let mut cursor = Cursor::new(json);
         let mut object = cursor.object().unwrap().unwrap();
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_what_is_missing_and_where() {
+    fn error_names_the_expected_text_and_the_byte() {
         let mut cursor = Cursor::new(br#"{"spec": {}}"#);
         let mut object = cursor.object().unwrap().unwrap();
         cursor.field(&mut object, wanted).unwrap();

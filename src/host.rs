@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn error_texts_are_told_apart() {
+    fn host_errors_are_classified_by_their_text() {
         const FORBIDDEN: &str =
             "ipaddresses.networking.k8s.io \"10.0.0.9\" is forbidden: User \"kw\" cannot get resource";
         const NO_PATH: &str = "forbidden: User \"kw\" cannot get path \"/apis/networking.k8s.io/v1\"";
@@ -471,14 +471,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut_and_none_is_called_so() {
+    fn long_error_text_is_cut_and_empty_text_gets_a_reason() {
         assert_eq!(words(""), format!("{FAILED}no reason given"));
         let expected = format!("{FAILED}{}…", "é".repeat(300));
         assert_eq!(words(&"é".repeat(400)), expected);
     }
 
     #[test]
-    fn masks_are_sorted_as_the_host_compares_them() {
+    fn field_masks_are_sorted() {
         for at in [TemplateAt::Itself, TemplateAt::Template, TemplateAt::JobTemplate] {
             assert!(workload_masks(at).is_sorted(), "{at:?}");
         }

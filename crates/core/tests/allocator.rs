@@ -36,7 +36,7 @@ fn thirds(prefix: &str, thirds: impl Iterator<Item = u16>) -> Vec<IpNet> {
 }
 
 #[test]
-fn a_cidr_of_one_block_yields_itself_then_is_full_until_it_is_released() {
+fn cidr_of_one_block_is_full_until_released() {
     let mut allocator = allocator("127.123.234.0/30", 30);
     let whole = net("127.123.234.0/30");
     let full = Full { cidr: whole, held: 1 };
@@ -49,7 +49,7 @@ fn a_cidr_of_one_block_yields_itself_then_is_full_until_it_is_released() {
 }
 
 #[test]
-fn all_256_blocks_of_a_slash_16_come_in_order_and_again_in_that_order_once_released() {
+fn all_256_blocks_of_a_slash_16_come_in_order_again_after_release() {
     let mut allocator = allocator("127.123.234.0/16", 24);
     let all = thirds("127.123", 0..=255);
     let full = Full { cidr: net("127.123.0.0/16"), held: 256 };
@@ -62,7 +62,7 @@ fn all_256_blocks_of_a_slash_16_come_in_order_and_again_in_that_order_once_relea
 }
 
 #[test]
-fn with_the_last_128_blocks_occupied_exactly_the_first_128_can_be_had() {
+fn with_the_last_128_blocks_occupied_the_first_128_are_allocated() {
     let mut allocator = allocator("127.123.234.0/16", 24);
     for block in thirds("127.123", 128..=255) {
         allocator.occupy(block).unwrap();
@@ -75,7 +75,7 @@ fn with_the_last_128_blocks_occupied_exactly_the_first_128_can_be_had() {
 }
 
 #[test]
-fn occupy_and_release_count_blocks_and_change_nothing_when_repeated() {
+fn occupy_and_release_are_counted_and_idempotent() {
     type Step = fn(&mut BlockAllocator, IpNet) -> Result<(), BlockError>;
     let (occupy, release): (Step, Step) = (BlockAllocator::occupy, BlockAllocator::release);
     let rows = [
@@ -99,14 +99,14 @@ fn occupy_and_release_count_blocks_and_change_nothing_when_repeated() {
 }
 
 #[test]
-fn an_occupied_half_is_passed_over() {
+fn occupied_half_is_skipped() {
     let mut allocator = allocator("10.0.0.0/16", 24);
     allocator.occupy(net("10.0.0.0/17")).unwrap();
     assert_eq!(allocator.allocate_next(), Ok(net("10.0.128.0/24")));
 }
 
 #[test]
-fn occupying_holds_every_block_that_the_range_touches() {
+fn occupying_a_range_holds_every_overlapping_block() {
     let rows = [
         ("the whole /8 in /16", "127.0.0.0/8", 16, "127.0.0.0/8", 256),
         ("one /16 of it", "127.0.0.0/8", 16, "127.0.0.0/16", 1),
@@ -126,7 +126,7 @@ fn occupying_holds_every_block_that_the_range_touches() {
 }
 
 #[test]
-fn a_range_elsewhere_is_refused_and_changes_nothing() {
+fn range_outside_the_cidr_is_refused_without_effect() {
     for (name, range) in [("outside", "10.43.0.0/24"), ("of the other family", "fd00::/64")] {
         let mut allocator = allocator("10.42.0.0/16", 24);
         let refused = Err(BlockError::NotInRange { range: net(range), cidr: net("10.42.0.0/16") });
@@ -139,7 +139,7 @@ fn a_range_elsewhere_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn the_search_goes_on_behind_the_last_block_and_wraps_around() {
+fn search_continues_behind_the_last_block_and_wraps_around() {
     let mut allocator = allocator("10.0.0.0/22", 24);
     let mut next = |step: &str| {
         if let Some(range) = step.strip_prefix("release ") {
@@ -244,17 +244,17 @@ proptest! {
     #![proptest_config(cases(512))]
 
     #[test]
-    fn any_sequence_over_ipv4_blocks_goes_as_the_oracle_says(steps in steps(BLOCKS)) {
+    fn any_sequence_over_ipv4_blocks_matches_the_oracle(steps in steps(BLOCKS)) {
         behaves_like_the_oracle("10.200.0.0/20", 24, &steps)?;
     }
 
     #[test]
-    fn any_sequence_over_ipv6_blocks_goes_as_the_oracle_says(steps in steps(BLOCKS)) {
+    fn any_sequence_over_ipv6_blocks_matches_the_oracle(steps in steps(BLOCKS)) {
         behaves_like_the_oracle("ffff:ffff:ffff:fff0::/60", 64, &steps)?;
     }
 
     #[test]
-    fn any_sequence_over_the_last_addresses_that_have_a_half_goes_as_the_oracle_says(steps in steps(BLOCKS)) {
+    fn any_sequence_at_the_end_of_the_address_space_matches_the_oracle(steps in steps(BLOCKS)) {
         behaves_like_the_oracle("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffe0/123", 127, &steps)?;
     }
 }

@@ -32,7 +32,7 @@ fn enumerated(candidates: &Candidates) -> Vec<Vec<IpAddr>> {
 }
 
 #[test]
-fn network_and_broadcast_address_reserved_and_excluded_ones_are_never_candidates() {
+fn network_broadcast_reserved_and_excluded_addresses_are_never_candidates() {
     let all =
         |prefix: &str, lasts: &[u16]| -> Vec<String> { lasts.iter().map(|last| format!("{prefix}{last}")).collect() };
     let span = |first: u16, last: u16| -> Vec<u16> { (first..=last).collect() };
@@ -90,7 +90,7 @@ fn network_and_broadcast_address_reserved_and_excluded_ones_are_never_candidates
 }
 
 #[test]
-fn a_pool_as_large_as_a_family_is_counted_and_addressed_without_being_walked() {
+fn pool_as_large_as_a_family_is_counted_without_enumeration() {
     let all = candidates(&[net("::/0")], 0, &[], false);
     let band = &all.bands[0];
     assert_eq!(all.count(), u128::MAX);
@@ -103,7 +103,7 @@ fn a_pool_as_large_as_a_family_is_counted_and_addressed_without_being_walked() {
 }
 
 #[test]
-fn no_range_has_no_candidates() {
+fn pool_without_ranges_has_no_candidates() {
     let none = candidates(&[], 0, &[], true);
     assert_eq!(none.count(), 0);
     assert_eq!(enumerated(&none), [Vec::<IpAddr>::new(), Vec::new()]);
@@ -172,7 +172,7 @@ proptest! {
     #![proptest_config(cases(256))]
 
     #[test]
-    fn they_are_what_is_left_when_every_address_is_looked_at(
+    fn candidates_match_a_check_of_every_address(
         (cidrs, exclude) in ranges(),
         reserved in 0_u64..300,
         bands: bool,

@@ -56,7 +56,7 @@ fn kept(pool: &str, addresses: &str) -> Now {
 }
 
 #[test]
-fn a_new_service_gets_one_address_of_each_family() {
+fn new_service_gets_one_address_of_each_family() {
     let plain = balancer(&[]);
     let six = balancer_of(json!({"ipFamilies": ["IPv6"]}), &[]);
     let both = balancer_of(json!({"ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "RequireDualStack"}), &[]);
@@ -113,7 +113,7 @@ fn nothing() -> Value {
 }
 
 #[test]
-fn what_is_asked_for_is_given_or_the_request_is_refused() {
+fn requested_address_is_assigned_or_the_request_is_refused() {
     let asking = |address: &str| balancer(&[(ASKED, address)]);
     let recorded = |address: &str| balancer(&[(RECORD, address)]);
     let field = |address: &str| balancer_of(json!({"ipFamilies": ["IPv4"], "loadBalancerIP": address}), &[]);
@@ -260,7 +260,7 @@ fn what_is_asked_for_is_given_or_the_request_is_refused() {
 }
 
 #[test]
-fn an_update_keeps_what_it_can_and_is_never_refused_for_what_was_there() {
+fn update_keeps_addresses_and_is_never_refused_for_old_claims() {
     let plain = || balancer(&[]);
     let with = |record: &str| balancer(&[(RECORD, record)]);
     let asking = |asked: &str, record: &str| balancer(&[(ASKED, asked), (RECORD, record)]);
@@ -371,7 +371,7 @@ fn an_update_keeps_what_it_can_and_is_never_refused_for_what_was_there() {
 }
 
 #[test]
-fn a_service_without_an_address_to_have_waits_for_one() {
+fn service_waits_if_no_address_is_available() {
     let elsewhere = |mut object: Value| {
         object["metadata"]["namespace"] = "far".into();
         object
@@ -396,7 +396,7 @@ fn a_service_without_an_address_to_have_waits_for_one() {
 }
 
 #[test]
-fn a_look_up_that_fails_refuses_what_is_claimed_and_nothing_else() {
+fn failed_look_up_refuses_only_claims() {
     let failing = |question: &str| {
         let error = clusterip_core::cluster::LookupError::Failed { resource: "v1/X".into(), detail: "broken".into() };
         FakeCluster::default().failing(question, error)

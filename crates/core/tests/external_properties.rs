@@ -164,7 +164,7 @@ proptest! {
     #![proptest_config(cases(1024))]
 
     #[test]
-    fn nobody_has_what_is_anothers(steps in prop::collection::vec(step(), 1..25)) {
+    fn no_address_has_two_holders(steps in prop::collection::vec(step(), 1..25)) {
         let mut state = State::new();
         for (service, step, told) in steps {
             let (mut new, keeps) = match step {

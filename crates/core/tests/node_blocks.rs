@@ -34,7 +34,7 @@ fn thirds(thirds: impl Iterator<Item = u16>) -> Vec<String> {
 }
 
 #[test]
-fn the_block_behind_the_last_is_the_next() {
+fn next_block_follows_the_last_one() {
     // Range, length, previous block, expected block.
     let rows = [
         ("127.123.0.0/16", 24, "127.123.255.0/24", "127.123.0.0/24"),
@@ -59,7 +59,7 @@ fn the_block_behind_the_last_is_the_next() {
 }
 
 #[test]
-fn a_range_of_one_block_is_given_once() {
+fn range_of_one_block_is_assigned_once() {
     let mut sequence = Sequence::new(cut("127.123.234.0/30", 30));
     let whole = Ok(vec!["127.123.234.0/30".to_owned()]);
     assert_eq!(sequence.next(), whole);
@@ -73,7 +73,7 @@ fn a_range_of_one_block_is_given_once() {
 }
 
 #[test]
-fn all_blocks_come_in_order_and_again_in_that_order_once_released() {
+fn all_blocks_come_in_order_again_after_release() {
     let mut sequence = Sequence::new(cut("127.123.0.0/16", 24));
     for round in ["first", "released"] {
         assert_eq!(sequence.drain(), thirds(0..=255), "{round}");
@@ -82,7 +82,7 @@ fn all_blocks_come_in_order_and_again_in_that_order_once_released() {
 }
 
 #[test]
-fn what_is_held_is_passed_over_block_part_or_larger_range() {
+fn held_blocks_parts_and_larger_ranges_are_skipped() {
     let free = |without: &[u16]| {
         let without = without.to_vec();
         thirds((0..=255).filter(move |third| !without.contains(third)))
@@ -106,7 +106,7 @@ fn what_is_held_is_passed_over_block_part_or_larger_range() {
 }
 
 #[test]
-fn what_is_given_wraps_around_and_does_not_go_back() {
+fn allocation_wraps_around_and_does_not_go_back() {
     let mut sequence = Sequence::new(cut("10.0.0.0/22", 24));
     let mut step = |release: Option<&str>| {
         sequence.held.retain(|held| Some(held.as_str()) != release);
@@ -130,7 +130,7 @@ fn what_is_given_wraps_around_and_does_not_go_back() {
 }
 
 #[test]
-fn each_row_of_what_is_held_and_given() {
+fn allocation_state_determines_the_blocks() {
     let two = || node_pool(json!({"cidrs": ["10.0.0.0/23", "10.9.0.0/24", "fd00::/63"]}));
     let full = |ranges: &str, length: u8| {
         format!(
@@ -254,7 +254,7 @@ fn assigned(object: &Value, blocks: &[&str], why: Why<'_>) -> Value {
 }
 
 #[test]
-fn the_pool_is_the_first_whose_match_matches_the_labels_of_the_node() {
+fn first_pool_that_matches_the_node_labels_is_chosen() {
     const OS: &str = "kubernetes.io/os";
     let gpu: &[(&str, &str)] = &[("disk", "ssd"), ("gpu", "h100"), (OS, "linux")];
     let beos = format!("no pool of Nodes is for {OS}=beos");
@@ -301,7 +301,7 @@ fn the_pool_is_the_first_whose_match_matches_the_labels_of_the_node() {
 }
 
 #[test]
-fn a_node_without_a_free_block_is_refused_with_pool_ranges_and_evidence() {
+fn full_pool_is_refused_with_its_ranges_and_evidence() {
     let object = node_of("windows", json!({}));
     let message = concat!(
         r#"Node w1: pool "windows" (10.1.0.0/16) is full: no block of /24 is free; chosen by "#,
@@ -312,7 +312,7 @@ fn a_node_without_a_free_block_is_refused_with_pool_ranges_and_evidence() {
 }
 
 #[test]
-fn nothing_of_a_node_changes_but_its_blocks() {
+fn only_the_blocks_of_a_node_change() {
     let settings = node_pool(json!({"cidrs": ["10.0.0.0/16", "fd00::/48"]}));
     let why = by("a", "default");
     let mut unlike =
@@ -334,7 +334,7 @@ fn nothing_of_a_node_changes_but_its_blocks() {
 }
 
 #[test]
-fn a_node_is_left_where_nobody_says_what_is_held_or_nothing_is_to_be_done() {
+fn node_is_left_without_allocation_state_or_without_work() {
     let bare = || node_of("linux", json!({}));
     let with = |blocks: &[&str]| node_of("linux", with_blocks(blocks));
     let not_here = "pod CIDRs are assigned by the controller of `clusterip serve`, not in admission";
@@ -383,7 +383,7 @@ fn a_node_is_left_where_nobody_says_what_is_held_or_nothing_is_to_be_done() {
 }
 
 #[test]
-fn an_update_without_blocks_is_given_them_where_somebody_says_what_is_held() {
+fn update_without_blocks_gets_them_with_allocation_state() {
     let object = node_of("linux", json!({"unschedulable": true}));
     let request = about_node("UPDATE", object.clone(), node_of("linux", json!({})));
     let expected = assigned(&object, &["10.0.1.0/24"], by_os("linux", "Node w1", &[("kubernetes.io/os", "linux")]));
@@ -391,7 +391,7 @@ fn an_update_without_blocks_is_given_them_where_somebody_says_what_is_held() {
 }
 
 #[test]
-fn a_service_is_left_where_all_pools_are_for_nodes() {
+fn service_is_left_if_all_pools_are_for_nodes() {
     let rows = [
         ("without an address", json!({})),
         ("with one", json!({"clusterIP": "10.0.0.7"})),
@@ -410,7 +410,7 @@ fn a_service_is_left_where_all_pools_are_for_nodes() {
 }
 
 #[test]
-fn what_is_said_to_be_held_is_two_lists_of_cidrs() {
+fn allocation_state_must_be_two_lists_of_cidrs() {
     let rows = [
         ("a list", json!([]), "allocation: expected an object, found a list"),
         ("a number", json!(5), "allocation: expected an object, found the number 5"),
@@ -443,7 +443,7 @@ fn what_is_said_to_be_held_is_two_lists_of_cidrs() {
 }
 
 #[test]
-fn a_node_that_is_not_what_the_api_defines_is_refused_with_the_path() {
+fn mistyped_node_is_refused_with_the_path() {
     let rows = [
         ("labels", node(json!([]), json!({})), "metadata.labels: expected an object, found a list"),
         ("a label", node(json!({"a": 1}), json!({})), "metadata.labels.a: expected a string, found the number 1"),

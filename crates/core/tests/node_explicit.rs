@@ -183,7 +183,7 @@ fn cluster() -> FakeCluster {
 }
 
 #[test]
-fn explicit_warn_lets_it_pass_and_says_what_is_wrong() {
+fn explicit_warn_accepts_with_warnings() {
     for Row { name, object, wrong, why, listed, .. } in rows() {
         let cluster = cluster();
         let answer = answer_of(&node_created(&object), &settings("warn"), &cluster);
@@ -193,7 +193,7 @@ fn explicit_warn_lets_it_pass_and_says_what_is_wrong() {
 }
 
 #[test]
-fn explicit_deny_refuses_what_is_wrong() {
+fn explicit_deny_refuses_wrong_blocks() {
     for Row { name, object, wrong, why, instead, .. } in rows() {
         let expected = match wrong[..] {
             [] => left(LEFT, why, &[]),
@@ -207,7 +207,7 @@ fn explicit_deny_refuses_what_is_wrong() {
 }
 
 #[test]
-fn explicit_allow_looks_at_nothing() {
+fn explicit_allow_accepts_without_look_ups() {
     for Row { name, object, .. } in rows() {
         let cluster = cluster();
         assert_eq!(answer_of(&node_created(&object), &settings("allow"), &cluster), left(LEFT, UNASKED, &[]), "{name}");
@@ -216,7 +216,7 @@ fn explicit_allow_looks_at_nothing() {
 }
 
 #[test]
-fn blocks_are_read_from_both_fields_each_once() {
+fn blocks_are_read_from_both_fields_without_duplicates() {
     let wrong = |blocks: &[&str]| {
         let wrong =
             |block: &&str| format!(r#"{block} lies in no pool, its own is "linux": kubernetes.io/os=linux (Node w1)"#);
@@ -246,7 +246,7 @@ fn blocks_are_read_from_both_fields_each_once() {
 }
 
 #[test]
-fn an_update_is_checked_for_the_blocks_that_it_adds() {
+fn update_checks_only_added_blocks() {
     let why = by_os("linux", "Node w1", LINUX);
     let bare = || node_of("linux", json!({}));
     let with = |blocks: &[&str]| node_of("linux", with_blocks(blocks));
@@ -270,7 +270,7 @@ fn an_update_is_checked_for_the_blocks_that_it_adds() {
 }
 
 #[test]
-fn a_failed_look_up_denies_only_where_the_block_could_be_denied_for_it() {
+fn failed_look_up_denies_only_with_explicit_deny() {
     let failing = || {
         let error = LookupError::NotGranted { resource: "v1/Node".into(), detail: "oh".into() };
         FakeCluster::default().failing("list Node", error)
@@ -294,7 +294,7 @@ fn a_failed_look_up_denies_only_where_the_block_could_be_denied_for_it() {
 }
 
 #[test]
-fn a_node_keeps_its_blocks_where_somebody_says_what_is_held() {
+fn node_keeps_its_blocks_with_allocation_state() {
     let object = node_of("windows", with_blocks(&["10.0.5.0/24"]));
     let allowed = assigned_of(&node_created(&object), &settings("allow"), &json!({}));
     assert_eq!(allowed, left(LEFT, UNASKED, &[]));
@@ -303,7 +303,7 @@ fn a_node_keeps_its_blocks_where_somebody_says_what_is_held() {
 }
 
 #[test]
-fn a_range_of_a_pool_of_services_is_named() {
+fn overlapping_pool_of_services_is_named() {
     let mut settings = settings("warn");
     settings["services"] = json!({"pools": [{"name": "services", "cidrs": ["10.0.3.0/24"]}]});
     let object = node_of("linux", with_blocks(&["10.0.3.128/25"]));

@@ -120,7 +120,7 @@ proptest! {
     #![proptest_config(cases(1024))]
 
     #[test]
-    fn a_block_is_the_first_free_one_of_a_plain_list_and_full_means_that_none_is(scene in scene()) {
+    fn block_is_the_first_free_one_and_full_means_none_is_free(scene in scene()) {
         // Settings that leave a range no block are refused, so the property does not apply.
         prop_assume!(Settings::from_value(&scene.settings()).is_ok());
         let mut families: Vec<bool> = Vec::new();
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn nodes_that_come_one_after_the_other_never_share_an_address(scene in scene()) {
+    fn successive_nodes_never_share_an_address(scene in scene()) {
         prop_assume!(Settings::from_value(&scene.settings()).is_ok());
         let mut sequence = Sequence::new(scene.settings());
         sequence.held = scene.held.iter().map(ToString::to_string).collect();

@@ -80,22 +80,22 @@ proptest! {
     #![proptest_config(cases(512))]
 
     #[test]
-    fn it_behaves_like_a_plain_set_from_zero(steps in steps(), within in (0..WINDOW, 0..WINDOW)) {
+    fn behaves_like_a_plain_set_from_zero(steps in steps(), within in (0..WINDOW, 0..WINDOW)) {
         behaves_like_a_plain_set(0, &steps, within)?;
     }
 
     #[test]
-    fn it_behaves_like_a_plain_set_in_the_middle(steps in steps(), within in (0..WINDOW, 0..WINDOW)) {
+    fn behaves_like_a_plain_set_in_the_middle(steps in steps(), within in (0..WINDOW, 0..WINDOW)) {
         behaves_like_a_plain_set(1 << 64, &steps, within)?;
     }
 
     #[test]
-    fn it_behaves_like_a_plain_set_up_to_the_largest_number(steps in steps(), within in (0..WINDOW, 0..WINDOW)) {
+    fn behaves_like_a_plain_set_up_to_the_largest_number(steps in steps(), within in (0..WINDOW, 0..WINDOW)) {
         behaves_like_a_plain_set(u128::MAX - u128::from(WINDOW) + 1, &steps, within)?;
     }
 
     #[test]
-    fn sets_with_the_same_indices_are_equal_however_they_came_about(steps in steps()) {
+    fn sets_with_the_same_indices_are_equal(steps in steps()) {
         let mut built = Occupancy::default();
         for step in &steps {
             match *step {
@@ -110,7 +110,7 @@ proptest! {
 }
 
 #[test]
-fn neighbouring_ranges_become_one() {
+fn touching_ranges_are_merged() {
     let mut occupancy = Occupancy::default();
     occupancy.insert(10..=19);
     occupancy.insert(30..=39);
@@ -119,7 +119,7 @@ fn neighbouring_ranges_become_one() {
 }
 
 #[test]
-fn every_number_there_is_fits_in() {
+fn set_can_contain_every_u128() {
     let mut occupancy = Occupancy::default();
     occupancy.insert(0..=u128::MAX);
     assert_eq!(occupancy.len(), u128::MAX, "one less than there are: 2^128 is no u128");

@@ -174,7 +174,7 @@ proptest! {
     #![proptest_config(cases(512))]
 
     #[test]
-    fn an_address_is_free_and_allowed_and_full_means_that_none_is(scene in scene()) {
+    fn assigned_address_is_free_and_full_means_none_is_free(scene in scene()) {
         let object = json!({
             "metadata": {"name": scene.name, "namespace": "shop"},
             "spec": {"ipFamilies": [if scene.cidrs[0].addr().is_ipv4() { "IPv4" } else { "IPv6" }]},
@@ -192,7 +192,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_of_the_object_changes_but_its_address(object in plain_service(), dual: bool) {
+    fn only_the_address_of_the_object_changes(object in plain_service(), dual: bool) {
         let mut object = object;
         if dual {
             object["spec"]["ipFamilyPolicy"] = "RequireDualStack".into();

@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn a_good_payload_with_anything_in_the_place_of_one_value_is_answered(
+    fn payload_with_one_replaced_value_is_answered(
         path in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
         value in some_json(),
         create: bool,
@@ -184,7 +184,7 @@ proptest! {
     #![proptest_config(cases(512))]
 
     #[test]
-    fn a_good_payload_about_a_node_with_anything_in_the_place_of_one_value_is_answered(
+    fn node_payload_with_one_replaced_value_is_answered(
         path in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
         value in some_json(),
         brings: bool,
@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn a_good_payload_about_external_addresses_with_anything_in_the_place_of_one_value_is_answered(
+    fn external_payload_with_one_replaced_value_is_answered(
         path in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
         value in some_json(),
         told: bool,
@@ -223,7 +223,7 @@ proptest! {
     }
 
     #[test]
-    fn any_node_and_anything_that_is_held_is_answered(object in some_json(), spec in some_json(), allocation in some_json()) {
+    fn any_node_with_any_allocation_state_is_answered(object in some_json(), spec in some_json(), allocation in some_json()) {
         let mut payload = rich_node_payload(false);
         payload["allocation"] = allocation;
         is_an_answer(payload.to_string().as_bytes())?;
@@ -235,7 +235,7 @@ proptest! {
 }
 
 #[test]
-fn the_payloads_about_nodes_that_are_spoilt_are_good_before() {
+fn node_payloads_are_valid_before_a_value_is_replaced() {
     let outcome = |brings| {
         let payload = rich_node_payload(brings);
         assert!(validate_settings(payload["settings"].to_string().as_bytes()).valid);
@@ -252,7 +252,7 @@ fn the_payloads_about_nodes_that_are_spoilt_are_good_before() {
 }
 
 #[test]
-fn the_payload_that_is_spoilt_is_good_before() {
+fn payload_is_valid_before_a_value_is_replaced() {
     let payload = rich_payload();
     assert!(validate_settings(payload["settings"].to_string().as_bytes()).valid);
     let evidence: &[(&str, &str)] = &[("a", "b"), ("kubernetes.io/os", "windows")];
@@ -262,7 +262,7 @@ fn the_payload_that_is_spoilt_is_good_before() {
 }
 
 #[test]
-fn the_payload_about_external_addresses_that_is_spoilt_is_good_before() {
+fn external_payload_is_valid_before_a_value_is_replaced() {
     let payload = rich_external_payload();
     assert!(validate_settings(payload["settings"].to_string().as_bytes()).valid);
     let answer = validate(payload.to_string().as_bytes(), &rich_cluster());

@@ -132,14 +132,14 @@ fn assert_same(name: &str, rendered: &Objects, kustomized: &Objects) {
 }
 
 #[test]
-fn renders_what_the_kustomizations_do() {
+fn chart_renders_the_same_as_the_kustomizations() {
     for (name, folders, values) in pairs() {
         assert_same(name, &rendered(NAMESPACE, &values).unwrap(), &kustomized(&folders));
     }
 }
 
 #[test]
-fn renders_the_same_in_another_namespace() {
+fn chart_renders_the_same_in_another_namespace() {
     let moved = |text: &str| {
         text.replace(AGENTS, "addresses-agents")
             .replace(r#""namespace":"clusterip-policy""#, r#""namespace":"addresses""#)
@@ -157,7 +157,7 @@ fn renders_the_same_in_another_namespace() {
 }
 
 #[test]
-fn values_are_where_they_belong() {
+fn values_reach_the_right_fields() {
     let values = json!({
         "image": { "repository": "registry.example.com/clusterip", "tag": "v9" },
         "imagePullSecrets": [{ "name": "pull" }],
@@ -334,7 +334,7 @@ fn policies_and_the_network_policy_can_be_left_out() {
 }
 
 #[test]
-fn the_authority_of_clients_may_be_in_a_secret() {
+fn client_certificate_authority_can_be_in_a_secret() {
     let values = json!({ "webhook": { "clientCA": { "secret": "api-server", "key": "tls.crt" } } });
     let objects = rendered(NAMESPACE, &values).unwrap();
     let pod = &objects["Deployment clusterip-policy/clusterip"]["spec"]["template"]["spec"];
@@ -346,7 +346,7 @@ fn the_authority_of_clients_may_be_in_a_secret() {
 }
 
 #[test]
-fn nobody_is_exempt_where_the_settings_say_so() {
+fn exempt_namespaces_can_be_empty() {
     let settings = json!({ "services": { "exemptNamespaces": [] } });
     let objects = rendered(NAMESPACE, &json!({ "settings": settings })).unwrap();
     let settings = &objects["ConfigMap clusterip-policy/clusterip-settings"]["data"]["settings.yaml"];
@@ -354,7 +354,7 @@ fn nobody_is_exempt_where_the_settings_say_so() {
 }
 
 #[test]
-fn what_cannot_work_is_refused() {
+fn invalid_values_are_refused() {
     let rows = [
         ("replicas that know nothing of each other", json!({ "replicas": 2 }), "replicas: 2 need claims: lease"),
         ("no settings", json!({ "settings": { "services": null } }), "/settings"),
@@ -386,14 +386,14 @@ fn what_cannot_work_is_refused() {
 }
 
 #[test]
-fn is_of_the_version_that_is_released() {
+fn chart_has_the_released_version() {
     let chart = read("deploy/chart/Chart.yaml").unwrap();
     let chart = document(&chart).unwrap();
     assert_eq!([&chart["version"], &chart["appVersion"]], [env!("CARGO_PKG_VERSION"); 2]);
 }
 
 #[test]
-fn helm_finds_nothing_to_complain_of() {
+fn helm_lint_finds_no_mistakes() {
     let mut helm = program("CLUSTERIP_HELM", "helm");
     helm.args(["lint", "--strict", "deploy/chart"]);
     let said = run(helm).unwrap();

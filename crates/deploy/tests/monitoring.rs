@@ -256,7 +256,7 @@ fn targets() -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn rules_ask_for_what_is_exposed() {
+fn rules_query_only_exposed_metrics() {
     let mut names = BTreeSet::new();
     let mut found = Vec::new();
     for (name, expression, texts) in rules() {
@@ -297,7 +297,7 @@ fn rules_ask_for_what_is_exposed() {
 }
 
 #[test]
-fn the_dashboard_asks_for_what_is_exposed() {
+fn dashboard_queries_only_exposed_metrics() {
     let targets = targets();
     let found: Vec<String> = targets
         .iter()
@@ -335,7 +335,7 @@ fn the_dashboard_asks_for_what_is_exposed() {
 }
 
 #[test]
-fn the_dashboard_is_laid_out_and_offers_what_there_is() {
+fn dashboard_layout_and_variables_are_valid() {
     let dashboard: Value = serde_json::from_str(&read("deploy/monitoring/clusterip.json").unwrap()).unwrap();
     let exposed = exposed();
     let mut found = Vec::new();
@@ -391,7 +391,7 @@ fn every_rule_has_a_test_in_which_it_fires() {
 }
 
 #[test]
-fn the_documentation_lists_the_alerts() {
+fn documentation_lists_the_alerts() {
     let page = read("docs/metrics.md").unwrap();
     let listed: BTreeSet<&str> = page.split('`').filter(|word| word.starts_with("Clusterip")).collect();
     let rules = rules();
@@ -399,7 +399,7 @@ fn the_documentation_lists_the_alerts() {
 }
 
 #[test]
-fn what_is_not_exposed_is_found() {
+fn queries_of_unknown_metrics_are_found() {
     let rows = [
         ("a metric", "clusterip_leaders", "", vec!["clusterip_leaders is not exposed"]),
         ("a counter without _total", "rate(clusterip_moves[5m])", "", vec!["clusterip_moves is not exposed"]),

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_advertisement_overrides_and_tells_of_a_router() {
+    fn advertisement_has_the_override_and_router_flags() {
         let own = [0x02, 0xfc, 0, 0, 0, 0x0a];
         let address: Ipv6Addr = "fd00::9:10".parse().unwrap();
         let all_nodes = [0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_to_do() {
+    fn warning_names_the_setting_to_change() {
         assert_eq!(
             LenientArp { arp_ignore: 0, arp_announce: 1 }.to_string(),
             "kube-proxy runs in IPVS mode without strictARP (arp_ignore is 0, at least 1 is needed; arp_announce is 1, \

@@ -31,7 +31,7 @@ fn sections(module: &[u8]) -> Vec<(u8, &[u8])> {
 }
 
 #[test]
-fn the_section_holds_the_metadata_the_protocol_and_the_readme() {
+fn section_contains_metadata_protocol_and_readme() {
     let mut expected = metadata();
     expected.protocol_version = Some(PROTOCOL.to_owned());
     expected.annotations.insert(USAGE.to_owned(), read("README.md"));
@@ -39,7 +39,7 @@ fn the_section_holds_the_metadata_the_protocol_and_the_readme() {
 }
 
 #[test]
-fn the_section_is_the_json_that_kubewarden_reads() {
+fn section_is_the_json_that_kubewarden_reads() {
     let text = "\
         rules: [{apiGroups: [\"\"], apiVersions: [v1], resources: [services], operations: [CREATE]}]\n\
         annotations: {io.kubewarden.policy.title: small}\n\
@@ -58,7 +58,7 @@ fn the_section_is_the_json_that_kubewarden_reads() {
 }
 
 #[test]
-fn every_other_byte_of_the_module_stays() {
+fn annotation_keeps_every_other_byte_of_the_module() {
     let annotated = annotated();
     assert_eq!(&annotated[..EMBEDDED.len()], EMBEDDED);
     let (last, others) = sections(&annotated).split_last().map(|(last, others)| (*last, others.to_vec())).unwrap();
@@ -81,7 +81,7 @@ impl HostCalls for Empty {
 }
 
 #[test]
-fn our_own_host_evaluates_it_as_it_does_the_other() {
+fn annotated_module_gives_the_same_answers() {
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"},
         "spec": {"ports": [{"port": 80}]}});
     let uid = "00000000-0000-4000-8000-000000000001";
@@ -96,7 +96,7 @@ fn our_own_host_evaluates_it_as_it_does_the_other() {
 }
 
 #[test]
-fn what_can_not_be_annotated_is_refused() {
+fn unsuitable_module_is_refused() {
     let twice = annotate(&annotated(), metadata(), "").unwrap_err();
     assert_eq!(
         twice.to_string(),
@@ -109,7 +109,7 @@ fn what_can_not_be_annotated_is_refused() {
 }
 
 #[test]
-fn metadata_with_a_mistake_is_refused() {
+fn invalid_metadata_is_refused() {
     let file = read("policy-metadata.yml");
     let rows = [
         ("a misspelt field", "backgroundAudit:", "backgroundaudit:", "unknown field `backgroundaudit`"),
@@ -136,7 +136,7 @@ fn kwctl() -> Option<String> {
 }
 
 #[test]
-fn kwctl_reads_of_it_what_it_reads_of_its_own() {
+fn kwctl_reads_the_same_as_from_its_own_annotation() {
     let Some(kwctl) = kwctl() else {
         return missing::skip("kwctl", "kwctl is missing: put it into PATH, or name it by KWCTL");
     };

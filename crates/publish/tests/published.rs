@@ -33,7 +33,7 @@ fn assert_rows(rows: &[(&str, Value, Value)]) {
 }
 
 #[test]
-fn names_versions_texts_and_addresses_agree() {
+fn names_versions_texts_and_urls_agree() {
     let (policy, package, cargo) = (metadata(), read_yaml("artifacthub-pkg.yml"), read("Cargo.toml"));
     let of = |key: &str| policy.annotations.get(key).map_or(Value::Null, |value| json!(value));
     let quoted = |key: &str| {
@@ -177,7 +177,7 @@ fn looked_up() -> BTreeSet<(String, Resource)> {
 }
 
 #[test]
-fn access_is_asked_for_what_the_module_looks_up_and_nothing_else() {
+fn metadata_requests_exactly_the_access_that_the_module_uses() {
     let (policy, package, looked_up) = (metadata(), read_yaml("artifacthub-pkg.yml"), looked_up());
     let kinds: BTreeSet<Resource> = looked_up.iter().map(|(_, resource)| resource.clone()).collect();
     let operations: BTreeSet<String> = looked_up.into_iter().map(|(operation, _)| operation).collect();
@@ -192,7 +192,7 @@ fn access_is_asked_for_what_the_module_looks_up_and_nothing_else() {
 }
 
 #[test]
-fn the_readme_lists_the_kinds_of_evidence_in_their_order() {
+fn readme_lists_the_kinds_of_evidence_in_order() {
     let kinds: Vec<&str> = WorkloadKind::known_names().collect();
     let (last, first) = kinds.split_last().unwrap();
     let words: Vec<String> = read("README.md").split_whitespace().map(str::to_owned).collect();
@@ -242,7 +242,7 @@ fn table(section: &str) -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn the_readme_has_the_settings_that_there_are() {
+fn readme_lists_all_settings() {
     for section in ["services", "nodes", "external"] {
         let named: BTreeSet<String> = table(section).into_iter().map(|(name, ..)| name).collect();
         assert_eq!(named, settings(section).into_iter().collect(), "{section}");
@@ -250,7 +250,7 @@ fn the_readme_has_the_settings_that_there_are() {
 }
 
 #[test]
-fn the_readme_has_the_defaults_of_nodes() {
+fn readme_has_the_defaults_of_nodes() {
     let rows: BTreeMap<String, (String, String)> =
         table("nodes").into_iter().map(|(name, default, meaning)| (name, (default, meaning))).collect();
     let with = |key: &str, value: Value| {
@@ -274,7 +274,7 @@ fn the_readme_has_the_defaults_of_nodes() {
 }
 
 #[test]
-fn the_readme_has_the_defaults_of_external_addresses() {
+fn readme_has_the_defaults_of_external_addresses() {
     let rows: BTreeMap<String, (String, String)> =
         table("external").into_iter().map(|(name, default, meaning)| (name, (default, meaning))).collect();
     let with = |key: &str, value: Option<Value>| {
@@ -330,7 +330,7 @@ fn questions() -> BTreeMap<String, Value> {
 const NOT_IN_THE_FORM: [&str; 4] = ["pools", "evidence.kinds", "serviceCIDRs", "unusableServiceCIDRs"];
 
 #[test]
-fn the_form_asks_for_every_setting_that_it_can_hold() {
+fn form_has_every_setting_that_it_can_hold() {
     let mut questions = questions();
     let parent = questions.remove("services").expect("no question for services");
     let asked: BTreeSet<String> = questions.into_keys().collect();
@@ -345,7 +345,7 @@ fn the_form_asks_for_every_setting_that_it_can_hold() {
 }
 
 #[test]
-fn the_form_offers_what_the_policy_takes_and_begins_with_its_defaults() {
+fn form_offers_valid_values_and_the_defaults() {
     let table: BTreeMap<String, (String, String)> =
         table("services").into_iter().map(|(name, default, meaning)| (name, (default, meaning))).collect();
     let mut rows = Vec::new();

@@ -68,7 +68,7 @@ fn workflows_are_pinned_and_have_least_permissions() {
 }
 
 #[test]
-fn what_is_not_pinned_or_may_too_much_is_found() {
+fn unpinned_actions_and_excess_permissions_are_found() {
     let ci = read(".github/workflows/ci.yml");
     let checkout = ci.lines().find(|line| line.contains("actions/checkout@")).unwrap();
     let rows = [
@@ -89,7 +89,7 @@ fn what_is_not_pinned_or_may_too_much_is_found() {
 }
 
 #[test]
-fn jobs_may_do_what_they_are_for() {
+fn jobs_have_the_permissions_that_they_need() {
     let permissions = |name: &str| -> Value {
         let workflow = yaml::single(&read(&format!(".github/workflows/{name}"))).unwrap();
         let jobs = workflow["jobs"].as_object().unwrap().iter();

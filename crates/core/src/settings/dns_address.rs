@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tenth_address_of_the_primary_range() {
+    fn pool_with_the_tenth_address_is_found() {
         struct Row {
             name: &'static str,
             pool: Value,
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_pools_reserve_it() {
+    fn default_pools_reserve_the_dns_address() {
         let settings = json!({"services": {"serviceCIDRs": ["172.21.0.0/16"]}});
         assert_eq!(Settings::from_value(&settings).unwrap().pool_with_dns_address(), None);
     }

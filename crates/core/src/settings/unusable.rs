@@ -84,7 +84,7 @@ mod tests {
     const DELETED: &str = "ServiceCIDR team-a (10.2.0.0/16) is being deleted";
 
     #[test]
-    fn an_unusable_range_has_no_candidates() {
+    fn unusable_range_has_no_candidates() {
         struct Row {
             name: &'static str,
             unusable: Value,
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn each_range_of_a_pool_gets_a_warning() {
+    fn each_unusable_range_of_a_pool_gets_a_warning() {
         let settings = settings(json!({"10.2.0.0/16": DELETED}));
         let warnings: Vec<String> = settings.unusable_warnings().iter().map(ToString::to_string).collect();
         let expected = "services.pools[0].cidrs[1]: ServiceCIDR team-a (10.2.0.0/16) is being deleted, and pool \
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn unreadable_range_is_a_mistake_with_its_path() {
         let rows = [
             (json!([1]), "services.unusableServiceCIDRs: expected"),
             (

@@ -8,19 +8,19 @@ use crate::network::{Inside, Network, until};
 /// All test cases by name.
 pub const CASES: &[(&str, fn())] = &[
     ("only_open_ports_are_reached", only_open_ports_are_reached),
-    ("ports_are_those_before_translation", ports_are_those_before_translation),
-    ("connections_outlive_their_port", connections_outlive_their_port),
-    ("nothing_slips_through_a_replacement", nothing_slips_through_a_replacement),
-    ("the_table_is_its_own", the_table_is_its_own),
+    ("ports_are_checked_before_destination_nat", ports_are_checked_before_destination_nat),
+    ("open_connections_outlive_their_port", open_connections_outlive_their_port),
+    ("no_packet_passes_during_a_replacement", no_packet_passes_during_a_replacement),
+    ("other_tables_are_left_alone", other_tables_are_left_alone),
     ("neighbours_learn_of_a_takeover", neighbours_learn_of_a_takeover),
-    ("an_address_goes_with_its_holder", an_address_goes_with_its_holder),
-    ("leftovers_are_told_from_others", leftovers_are_told_from_others),
-    ("a_held_address_is_nobodys_source", a_held_address_is_nobodys_source),
-    ("the_interface_is_found", the_interface_is_found),
-    ("an_interface_that_goes_is_missed", an_interface_that_goes_is_missed),
-    ("refusals_say_why", refusals_say_why),
-    ("rights_that_lack_are_named", rights_that_lack_are_named),
-    ("lenient_arp_is_seen", lenient_arp_is_seen),
+    ("address_is_removed_when_its_lifetime_ends", address_is_removed_when_its_lifetime_ends),
+    ("own_addresses_are_told_from_those_of_others", own_addresses_are_told_from_those_of_others),
+    ("held_address_is_never_chosen_as_source", held_address_is_never_chosen_as_source),
+    ("interface_is_found_by_name_or_default_route", interface_is_found_by_name_or_default_route),
+    ("missing_or_down_interface_is_reported", missing_or_down_interface_is_reported),
+    ("errors_name_the_cause", errors_name_the_cause),
+    ("missing_capabilities_are_named", missing_capabilities_are_named),
+    ("lenient_arp_is_detected", lenient_arp_is_detected),
 ];
 
 /// An address of each family, for tests that do the same for both.
@@ -71,7 +71,7 @@ fn only_open_ports_are_reached() {
     client.expect("tcp 10.0.9.100 81 20", "answered");
 }
 
-fn ports_are_those_before_translation() {
+fn ports_are_checked_before_destination_nat() {
     let network = Network::new(2);
     let mut node = holder(&network, 0);
     let mut client = network.client.inside();
@@ -93,7 +93,7 @@ fn ports_are_those_before_translation() {
     }
 }
 
-fn connections_outlive_their_port() {
+fn open_connections_outlive_their_port() {
     let network = Network::new(2);
     let mut node = holder(&network, 0);
     let mut client = network.client.inside();
@@ -110,7 +110,7 @@ fn connections_outlive_their_port() {
     }
 }
 
-fn nothing_slips_through_a_replacement() {
+fn no_packet_passes_during_a_replacement() {
     let network = Network::new(2);
     let mut node = holder(&network, 0);
     let mut client = network.client.inside();
@@ -188,7 +188,7 @@ fn in_order(shown: &str) -> String {
     ordered
 }
 
-fn the_table_is_its_own() {
+fn other_tables_are_left_alone() {
     let network = Network::new(2);
     let mut node = network.nodes[0].inside();
     let nft = |arguments: &[&str]| network.nodes[0].namespace.exec(&[&["nft"][..], arguments].concat());
@@ -248,7 +248,7 @@ fn neighbours_learn_of_a_takeover() {
     }
 }
 
-fn an_address_goes_with_its_holder() {
+fn address_is_removed_when_its_lifetime_ends() {
     let network = Network::new(2);
     let node = &network.nodes[0];
     let before = node.addresses();
@@ -281,7 +281,7 @@ fn an_address_goes_with_its_holder() {
     until("the addresses are gone", || node.addresses(), |addresses| *addresses == before);
 }
 
-fn leftovers_are_told_from_others() {
+fn own_addresses_are_told_from_those_of_others() {
     let network = Network::new(2);
     let node = &network.nodes[0];
     // Addresses of other programs, as similar to ours as possible.
@@ -322,7 +322,7 @@ fn leftovers_are_told_from_others() {
     next.expect("held", "[]");
 }
 
-fn a_held_address_is_nobodys_source() {
+fn held_address_is_never_chosen_as_source() {
     let network = Network::new(2);
     let node = &network.nodes[0];
     // fd00:9::1ff is closer to fd00:9::100 than to fd00:9::1, so by default fd00:9::100 would be the source.
@@ -338,7 +338,7 @@ fn a_held_address_is_nobodys_source() {
     assert_eq!(sources(), OWN);
 }
 
-fn the_interface_is_found() {
+fn interface_is_found_by_name_or_default_route() {
     let network = Network::new(2);
     let node = &network.nodes[0];
     let mut inside = node.inside();
@@ -368,7 +368,7 @@ fn the_interface_is_found() {
     inside.expect("held", "[]");
 }
 
-fn an_interface_that_goes_is_missed() {
+fn missing_or_down_interface_is_reported() {
     let network = Network::new(2);
     let node = &network.nodes[0];
     let mut inside = holder(&network, 0);
@@ -396,7 +396,7 @@ fn an_interface_that_goes_is_missed() {
     until("it to be up", || inside.ask("up"), |answer| answer == "up");
 }
 
-fn refusals_say_why() {
+fn errors_name_the_cause() {
     let network = Network::new(2);
     let node = &network.nodes[0];
     let mut inside = node.inside();
@@ -453,7 +453,7 @@ fn refusals_say_why() {
     inside.expect("hold 10.0.9.100 9000", "added");
 }
 
-fn rights_that_lack_are_named() {
+fn missing_capabilities_are_named() {
     let network = Network::new(2);
     let _holder = holder(&network, 0);
     /// A program that removes something, and the expected answers to commands.
@@ -520,7 +520,7 @@ fn rights_that_lack_are_named() {
     }
 }
 
-fn lenient_arp_is_seen() {
+fn lenient_arp_is_detected() {
     let network = Network::new(2);
     let node = &network.nodes[0].namespace;
     let mut inside = network.nodes[0].inside();
