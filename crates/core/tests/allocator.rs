@@ -31,8 +31,8 @@ fn drain(allocator: &mut BlockAllocator) -> (Vec<IpNet>, Full) {
 }
 
 /// The blocks `10.x.y.0/24` for each third octet `y`.
-fn thirds(prefix: &str, thirds: impl Iterator<Item = u16>) -> Vec<IpNet> {
-    thirds.map(|third| net(&format!("{prefix}.{third}.0/24"))).collect()
+fn slash_24_blocks(prefix: &str, third_octets: impl Iterator<Item = u16>) -> Vec<IpNet> {
+    third_octets.map(|third| net(&format!("{prefix}.{third}.0/24"))).collect()
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn cidr_of_one_block_is_full_until_released() {
 #[test]
 fn all_256_blocks_of_a_slash_16_come_in_order_again_after_release() {
     let mut allocator = allocator("127.123.234.0/16", 24);
-    let all = thirds("127.123", 0..=255);
+    let all = slash_24_blocks("127.123", 0..=255);
     let full = Full { cidr: net("127.123.0.0/16"), held: 256 };
     assert_eq!(drain(&mut allocator), (all.clone(), full.clone()));
     for block in &all {
@@ -64,13 +64,13 @@ fn all_256_blocks_of_a_slash_16_come_in_order_again_after_release() {
 #[test]
 fn with_the_last_128_blocks_occupied_the_first_128_are_allocated() {
     let mut allocator = allocator("127.123.234.0/16", 24);
-    for block in thirds("127.123", 128..=255) {
+    for block in slash_24_blocks("127.123", 128..=255) {
         allocator.occupy(block).unwrap();
     }
     allocator.occupy(net("127.123.200.0/24")).unwrap();
     assert_eq!(allocator.held(), 128);
     let (blocks, full) = drain(&mut allocator);
-    assert_eq!(blocks, thirds("127.123", 0..=127));
+    assert_eq!(blocks, slash_24_blocks("127.123", 0..=127));
     assert_eq!(full.held, 256);
 }
 
@@ -93,7 +93,7 @@ fn occupy_and_release_are_counted_and_idempotent() {
         assert_eq!(allocator.held(), held, "{name}");
     }
     let (blocks, full) = drain(&mut allocator);
-    let free = thirds("10.42", (0..=255).filter(|third| ![8, 10, 11].contains(third)));
+    let free = slash_24_blocks("10.42", (0..=255).filter(|third| ![8, 10, 11].contains(third)));
     assert_eq!(free.len(), 253);
     assert_eq!((blocks, full.held), (free, 256));
 }

@@ -29,8 +29,8 @@ type Given<'a> = Result<Vec<&'a str>, String>;
 /// A block with its pool and evidence, or the reason why the Node is left unchanged.
 type Chosen<'a> = Result<(&'a str, Why<'a>), &'a str>;
 
-fn thirds(thirds: impl Iterator<Item = u16>) -> Vec<String> {
-    thirds.map(|third| format!("127.123.{third}.0/24")).collect()
+fn slash_24_blocks(third_octets: impl Iterator<Item = u16>) -> Vec<String> {
+    third_octets.map(|third| format!("127.123.{third}.0/24")).collect()
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn range_of_one_block_is_assigned_once() {
 fn all_blocks_come_in_order_again_after_release() {
     let mut sequence = Sequence::new(cut("127.123.0.0/16", 24));
     for round in ["first", "released"] {
-        assert_eq!(sequence.drain(), thirds(0..=255), "{round}");
+        assert_eq!(sequence.drain(), slash_24_blocks(0..=255), "{round}");
         sequence.held.clear();
     }
 }
@@ -85,19 +85,19 @@ fn all_blocks_come_in_order_again_after_release() {
 fn held_blocks_parts_and_larger_ranges_are_skipped() {
     let free = |without: &[u16]| {
         let without = without.to_vec();
-        thirds((0..=255).filter(move |third| !without.contains(third)))
+        slash_24_blocks((0..=255).filter(move |third| !without.contains(third)))
     };
     let rows: Vec<(&str, Vec<&str>, Vec<String>)> = vec![
-        ("the last 128, one of them twice", vec!["127.123.128.0/17", "127.123.200.0/24"], thirds(0..=127)),
+        ("the last 128, one of them twice", vec!["127.123.128.0/17", "127.123.200.0/24"], slash_24_blocks(0..=127)),
         (
             "blocks, and a range of four with one released",
             vec!["127.123.8.0/24", "127.123.10.0/23"],
             free(&[8, 10, 11]),
         ),
-        ("the first half", vec!["127.123.0.0/17"], thirds(128..=255)),
+        ("the first half", vec!["127.123.0.0/17"], slash_24_blocks(128..=255)),
         ("a part of a block", vec!["127.123.7.8/29", "127.123.9.1/32"], free(&[7, 9])),
         ("host bits", vec!["127.123.7.8/24"], free(&[7])),
-        ("elsewhere", vec!["10.0.0.0/8", "::/0"], thirds(0..=255)),
+        ("elsewhere", vec!["10.0.0.0/8", "::/0"], slash_24_blocks(0..=255)),
         ("everything", vec!["0.0.0.0/0"], vec![]),
     ];
     for (name, held, expected) in rows {

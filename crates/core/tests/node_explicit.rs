@@ -61,7 +61,7 @@ fn rows() -> Vec<Row> {
         instead: OWN,
         listed: true,
     };
-    let nobodys = |name, blocks: &[&str], wrong: &[&'static str], listed| Row {
+    let without_pool = |name, blocks: &[&str], wrong: &[&'static str], listed| Row {
         name,
         object: node_of("beos", with_blocks(blocks)),
         wrong: wrong.to_vec(),
@@ -144,14 +144,14 @@ fn rows() -> Vec<Row> {
             why: of_windows,
             ..linux("in the wrong pool, and in a Service range of that", &["x"], &[])
         },
-        nobodys("outside, of a Node that no pool is for", &["192.168.0.0/24"], &[], false),
-        nobodys(
+        without_pool("outside, of a Node that no pool is for", &["192.168.0.0/24"], &[], false),
+        without_pool(
             "in a pool, of a Node that no pool is for",
             &["10.0.0.0/24"],
             &[r#"10.0.0.0/24 lies in pool "linux", no pool of Nodes is for kubernetes.io/os=beos"#],
             true,
         ),
-        nobodys(
+        without_pool(
             "partly in a pool, of a Node that no pool is for",
             &["0.0.0.0/1"],
             &[
@@ -166,7 +166,7 @@ fn rows() -> Vec<Row> {
             wrong: vec![
                 r#"fd00::/64 lies in pool "linux", no pool of Nodes is for one without the labels that they ask about"#,
             ],
-            ..nobodys("of a Node without labels", &["x"], &[], true)
+            ..without_pool("of a Node without labels", &["x"], &[], true)
         },
     ]
 }

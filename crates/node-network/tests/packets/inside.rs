@@ -13,7 +13,7 @@ use node_network::{Announcer, Firewall, Held, Interface, Port, Protocol, lenient
 use tokio::runtime::{Builder, Runtime};
 
 /// Runs commands until the input ends.
-pub fn obey() {
+pub fn run_commands() {
     let mut inside = Inside {
         runtime: Builder::new_current_thread().enable_all().build().unwrap(),
         interface: None,
@@ -26,7 +26,7 @@ pub fn obey() {
     for line in stdin().lines() {
         let line = line.unwrap();
         let words: Vec<_> = line.split(' ').collect();
-        println!("{}", inside.told(&words).unwrap_or_else(|error| format!("error: {error}")));
+        println!("{}", inside.answer(&words).unwrap_or_else(|error| format!("error: {error}")));
     }
 }
 
@@ -41,7 +41,7 @@ struct Inside {
 }
 
 impl Inside {
-    fn told(&mut self, words: &[&str]) -> Result<String, Box<dyn std::error::Error>> {
+    fn answer(&mut self, words: &[&str]) -> Result<String, Box<dyn std::error::Error>> {
         let block_on = &self.runtime;
         let interface = || self.interface.as_ref().unwrap();
         Ok(match *words {
@@ -96,7 +96,7 @@ impl Inside {
             ["tcp", address, port, seconds] => {
                 let to = SocketAddr::new(address.parse()?, port.parse()?);
                 match TcpStream::connect_timeout(&to, Duration::from_secs(seconds.parse()?)) {
-                    Ok(connection) => said(self.connection.insert(connection)),
+                    Ok(connection) => echoed(self.connection.insert(connection)),
                     Err(error) => format!("{:?}", error.kind()),
                 }
             }
@@ -111,7 +111,7 @@ impl Inside {
                 String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
             }
             // Uses the last connection again.
-            ["again"] => said(self.connection.as_mut().unwrap()),
+            ["again"] => echoed(self.connection.as_mut().unwrap()),
             ["close"] => {
                 self.connection = None;
                 "closed".to_owned()
@@ -207,7 +207,7 @@ fn ping(address: IpAddr) -> std::io::Result<String> {
 }
 
 /// Sends a text over a connection, and checks that it comes back.
-fn said(connection: &mut TcpStream) -> String {
+fn echoed(connection: &mut TcpStream) -> String {
     connection.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut bytes = [0; 4];
     match connection.write_all(b"ping").and_then(|()| connection.read_exact(&mut bytes)) {

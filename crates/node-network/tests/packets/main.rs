@@ -23,7 +23,7 @@ fn main() {
     use libtest_mimic::{Arguments, Trial, run};
 
     if std::env::args().nth(1).as_deref() == Some(INSIDE) {
-        return inside::obey();
+        return inside::run_commands();
     }
     let lacking = network::lacking();
     if let Some(lacking) = &lacking {
