@@ -1,37 +1,37 @@
-//! JSON text, read from left to right: what nobody asks for is checked and passed over, never built.
+//! Reads JSON text from left to right. Values that the caller does not ask for are checked and skipped, never built.
 //!
-//! A list of all Services is read for a few fields of each, and costs what is passed over. So strings
-//! are passed over eight bytes at a time, nesting takes no recursion, and nothing is copied.
+//! The policy reads a list of all Services for a few fields of each, so most of the time goes into skipping. Therefore
+//! strings are skipped eight bytes at a time, nesting needs no recursion, and nothing is copied.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 use thiserror::Error;
 
-/// Text that is not what the reader wants, or no JSON at all.
+/// The text is not valid JSON, or is not what the caller expects at this byte.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("expected {} at byte {}", .0.expected, .0.at)]
 pub struct Unexpected(Box<Place>);
 
-// Boxed, so that a result fits a register.
+// Boxed, so that a `Result` fits into registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     expected: &'static str,
     at: usize,
 }
 
-/// A place in a JSON text.
+/// A position in a JSON text.
 pub struct Cursor<'j> {
     json: &'j [u8],
     at: usize,
 }
 
-/// An object that is being read.
+/// The state of an object whose fields are being read.
 pub struct Fields {
     behind_one: bool,
 }
 
-/// A string as it is written, between its quotes.
+/// A string as written, without its quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Text<'j> {
     written: &'j [u8],
@@ -39,12 +39,12 @@ pub struct Text<'j> {
 }
 
 impl<'j> Cursor<'j> {
-    /// The beginning of a text.
+    /// Starts at the first byte of `json`.
     pub fn new(json: &'j [u8]) -> Self {
         Self { json, at: 0 }
     }
 
-    /// Enters an object; [`Self::field`] takes it from there. Nothing where `null` stands in its place.
+    /// Enters an object, or returns `None` for `null`. Read its fields with [`Self::field`].
     pub fn object(&mut self) -> Result<Option<Fields>, Unexpected> {
         if self.null() {
             return Ok(None);
@@ -53,8 +53,8 @@ impl<'j> Cursor<'j> {
         Ok(Some(Fields { behind_one: false }))
     }
 
-    /// Goes to the value of the next field whose key is `wanted`, and gives what that made of the key;
-    /// nothing where the object ends. The value has to be read then.
+    /// Moves to the value of the next field for whose key `wanted` returns `Some`, and returns that result; returns
+    /// `None` at the end of the object. The caller must then read or skip the value.
     pub fn field<K>(
         &mut self,
         object: &mut Fields,
@@ -85,7 +85,7 @@ impl<'j> Cursor<'j> {
         }
     }
 
-    /// Reads a list: `item` is called at each item, and has to read it.
+    /// Reads a list: calls `item` at each item. `item` must read or skip it.
     pub fn list<E: From<Unexpected>>(&mut self, item: &mut impl FnMut(&mut Self) -> Result<(), E>) -> Result<(), E> {
         self.expect(b'[', "a list")?;
         if self.next_is(b']') {
@@ -109,7 +109,7 @@ impl<'j> Cursor<'j> {
         Ok(Text { written: &self.json[begin..self.at - 1], has_escapes })
     }
 
-    /// Whether `null` stands here; it is passed over then.
+    /// Skips `null` and returns true, if the next value is `null`.
     pub fn null(&mut self) -> bool {
         self.at = spaces(self.json, self.at);
         match self.json.get(self.at) {
@@ -118,26 +118,26 @@ impl<'j> Cursor<'j> {
         }
     }
 
-    /// Passes over a value, and gives its text.
+    /// Skips a value and returns its text.
     pub fn raw(&mut self) -> Result<&'j [u8], Unexpected> {
         let begin = spaces(self.json, self.at);
         self.skip()?;
         Ok(&self.json[begin..self.at])
     }
 
-    /// Passes over a value.
+    /// Skips a value.
     pub fn skip(&mut self) -> Result<(), Unexpected> {
         self.at = value(self.json, self.at)?;
         Ok(())
     }
 
-    /// That nothing follows but white space.
+    /// Checks that only white space follows.
     pub fn end(&mut self) -> Result<(), Unexpected> {
         self.at = spaces(self.json, self.at);
         if self.at == self.json.len() { Ok(()) } else { Err(self.unexpected("the end")) }
     }
 
-    /// The complaint that something else is expected here.
+    /// The error for a text that does not have `expected` at this position.
     pub fn unexpected(&self, expected: &'static str) -> Unexpected {
         unexpected(expected, self.at)
     }
@@ -157,7 +157,7 @@ impl<'j> Cursor<'j> {
 }
 
 impl<'j> Text<'j> {
-    /// What it says, borrowed where it has no escapes; nothing where it is not in UTF-8.
+    /// The decoded string, borrowed if it has no escapes; `None` if it is not UTF-8.
     pub fn read(&self) -> Option<Cow<'j, str>> {
         if !self.has_escapes {
             return std::str::from_utf8(self.written).ok().map(Cow::Borrowed);
@@ -170,17 +170,18 @@ impl<'j> Text<'j> {
     }
 }
 
-/// A key with escapes, which none of ours needs.
+/// Decodes a key with escapes. The keys that the policy looks for need none, so this is rare.
 #[cold]
 fn unescaped(written: &[u8]) -> Option<Vec<u8>> {
     Some(Text { written, has_escapes: true }.read()?.into_owned().into_bytes())
 }
 
-// Below, a place goes in and the place behind what was passed over comes out: that stays in registers.
+// The functions below take the position of an element and return the position behind it, which stays in registers.
 
-/// Behind a value that begins at `at`, or behind the white space there.
+/// The position behind the value at `at`; white space before the value is skipped.
 fn value(json: &[u8], mut at: usize) -> Result<usize, Unexpected> {
-    // What is open, the innermost as the lowest bit: 1 for an object, below a 1 at the outside.
+    // The open brackets, the innermost in the lowest bit: 1 for an object, 0 for a list. The highest set bit marks the
+    // outside.
     let mut open = 1_u128;
     loop {
         at = spaces(json, at);
@@ -230,20 +231,20 @@ fn value(json: &[u8], mut at: usize) -> Result<usize, Unexpected> {
     }
 }
 
-/// Behind a key and its colon.
+/// The position behind a key and its colon.
 #[inline(always)]
 fn key(json: &[u8], at: usize) -> Result<usize, Unexpected> {
     colon(json, string(json, spaces(json, at), &mut false)?)
 }
 
-/// Behind a colon.
+/// The position behind a colon.
 #[inline(always)]
 fn colon(json: &[u8], at: usize) -> Result<usize, Unexpected> {
     let at = spaces(json, at);
     if json.get(at) == Some(&b':') { Ok(at + 1) } else { Err(unexpected("a colon", at)) }
 }
 
-/// Behind white space.
+/// The position behind white space.
 #[inline(always)]
 fn spaces(json: &[u8], at: usize) -> usize {
     match json.get(at) {
@@ -258,7 +259,7 @@ fn more_spaces(json: &[u8], at: usize) -> usize {
     at + json[at..].iter().take_while(is_space).count()
 }
 
-/// Behind the string whose first quote is at `at`.
+/// The position behind the string whose opening quote is at `at`.
 #[inline(always)]
 fn string(json: &[u8], mut at: usize, has_escapes: &mut bool) -> Result<usize, Unexpected> {
     if json.get(at) != Some(&b'"') {
@@ -278,16 +279,16 @@ fn string(json: &[u8], mut at: usize, has_escapes: &mut bool) -> Result<usize, U
     }
 }
 
-/// At the next byte that means something in a string: a quote, a backslash, or a control character.
+/// The position of the next quote, backslash or control character.
 #[inline(always)]
 fn special(json: &[u8], mut at: usize) -> usize {
     const ONES: u64 = u64::MAX / 255;
-    // A byte minus n gets its high bit set, and had it not before, where the byte is less than n. The
-    // borrow can make the byte behind such a one look like another: only the first one counts.
+    // Subtracting n from a byte sets its high bit if the byte is less than n and its high bit was clear. The borrow can
+    // then make the next byte look like a match too, so only the first match counts.
     let less = |bytes: u64, than: u8| bytes.wrapping_sub(ONES * u64::from(than)) & !bytes;
     while let Some(chunk) = json.get(at..at + 8).and_then(|chunk| <&[u8; 8]>::try_from(chunk).ok()) {
         let bytes = u64::from_le_bytes(*chunk);
-        // With its second bit flipped, the quote is just below '!', as control characters stay.
+        // With its second bit flipped, the quote is just below '!'; control characters stay below it.
         let control_or_quote = less(bytes ^ (ONES * 2), b'!');
         let backslash = less(bytes ^ (ONES * u64::from(b'\\')), 1);
         let found = (control_or_quote | backslash) & (ONES << 7);
@@ -305,7 +306,7 @@ fn last_special(json: &[u8], at: usize) -> usize {
     json[at..].iter().position(is_special).map_or(json.len(), |found| at + found)
 }
 
-/// Behind an escape.
+/// The position behind the escape at `at`.
 #[cold]
 fn escape(json: &[u8], at: usize) -> Result<usize, Unexpected> {
     match json.get(at + 1) {
@@ -321,7 +322,7 @@ fn literal(json: &[u8], at: usize, literal: &[u8]) -> Result<usize, Unexpected> 
     if json[at..].starts_with(literal) { Ok(at + literal.len()) } else { Err(unexpected("a value", at)) }
 }
 
-/// Behind a number: no leading zero, and digits on both sides of a point.
+/// The position behind a number, which has no leading zero and has digits on both sides of its decimal point.
 fn number(json: &[u8], mut at: usize) -> Result<usize, Unexpected> {
     let is = |at: usize, bytes: &[u8]| json.get(at).is_some_and(|byte| bytes.contains(byte));
     let digits = |at: usize| {
@@ -353,7 +354,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_passed_over_is_json_to_the_byte() {
+    fn skips_exactly_what_serde_json_accepts() {
         let rows = [
             "null",
             "true",
@@ -398,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_has_an_end_but_costs_no_stack() {
+    fn nesting_is_limited_without_recursion() {
         for (depth, passes) in [(127, true), (128, false), (1_000_000, false)] {
             let json = "[".repeat(depth) + &"]".repeat(depth);
             assert_eq!(Cursor::new(json.as_bytes()).skip().is_ok(), passes, "{depth}");
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn wanted_fields_are_found_wherever_they_stand() {
+    fn wanted_fields_are_found_in_any_order() {
         let json = br#"{"x":{"name":1},"n\u0061me":"a\u0062","y":[],"spec":{"name":2}}"#;
         let mut cursor = Cursor::new(json);
         let mut object = cursor.object().unwrap().unwrap();
@@ -424,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_what_is_missing_and_where() {
+    fn error_names_the_expected_text_and_the_byte() {
         let mut cursor = Cursor::new(br#"{"spec": {}}"#);
         let mut object = cursor.object().unwrap().unwrap();
         cursor.field(&mut object, wanted).unwrap();

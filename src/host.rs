@@ -1,8 +1,8 @@
-//! The port of the decision on Kubewarden's host calls.
+//! Implements the port [`Cluster`] with Kubewarden's host calls.
 //!
-//! policy-server keeps a watch for ever for each distinct query. So every query here has one of a few
-//! constant shapes: nothing of a request ever gets into one, but for a namespace where the settings ask
-//! for that, and the names of single objects.
+//! policy-server keeps a watch open for ever for each distinct query. Therefore every query has one of a few constant
+//! shapes. Only two values of a request enter a query: the namespace, if the settings ask for look-ups by namespace,
+//! and the name of a single object.
 
 use std::net::IpAddr;
 
@@ -17,16 +17,16 @@ use serde_json::Value;
 
 use crate::list;
 
-/// The cluster as the host shows it.
+/// The cluster as the Kubewarden host shows it.
 ///
-/// `call` makes a host call of the binding `kubewarden`, namespace `kubernetes`: an operation and its
-/// request in, the answer or the host's error text out.
+/// `call` makes a host call of the binding `kubewarden`, namespace `kubernetes`. It takes an operation and its request,
+/// and returns the response or the host's error text.
 pub struct Host<C> {
     call: C,
 }
 
 impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Host<C> {
-    /// A cluster behind these host calls.
+    /// A cluster that is read through `call`.
     pub fn new(call: C) -> Self {
         Self { call }
     }
@@ -44,7 +44,7 @@ impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Host<C> {
         self.send(operation, &request, resource).map_err(|text| failure(&text, resource, ""))
     }
 
-    /// The object of this name, or nothing where there is none.
+    /// The object of this name, or `None` if it does not exist.
     fn get(
         &self,
         resource: &Resource<'_>,
@@ -73,7 +73,7 @@ impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Host<C> {
     }
 }
 
-/// A kind that is looked up.
+/// A kind that the policy looks up.
 struct Resource<'r> {
     api_version: &'r str,
     kind: &'r str,
@@ -90,14 +90,14 @@ impl Resource<'_> {
         format!("{}/{}", self.api_version, self.kind)
     }
 
-    /// Reads an object, whatever its fields.
+    /// Parses an object; any fields are accepted.
     fn object(&self, json: &[u8]) -> Result<Value, LookupError> {
         let object: Value = serde_json::from_slice(json).map_err(|error| self.malformed(&error))?;
         At::new(&object, "answer").object().map_err(|mistyped| self.malformed(&mistyped))?;
         Ok(object)
     }
 
-    /// The strings at two fields of an object, one inside the other.
+    /// The map of strings at `outer.inner` of an object.
     fn map(&self, object: &Value, outer: &str, inner: &str) -> Result<Labels, LookupError> {
         let map = match At::new(object, "").get(outer) {
             Ok(Some(at)) => at.map_of(inner),
@@ -133,16 +133,16 @@ struct GetRequest<'r> {
     field_masks: Option<&'r [&'r str]>,
 }
 
-/// The fields that are read, sorted: the host prunes everything else, `metadata` apart, and compares
-/// queries as sets.
+/// The fields that the policy reads, sorted because the host compares queries as sets. The host prunes all other fields
+/// except `metadata`.
 const SERVICE_MASKS: [&str; 2] = ["spec.clusterIP", "spec.clusterIPs"];
 const EXTERNAL_MASKS: [&str; 3] = ["spec.externalIPs", "spec.loadBalancerIP", "status.loadBalancer.ingress"];
 const NODE_MASKS: [&str; 2] = ["spec.podCIDR", "spec.podCIDRs"];
-/// Nothing but `metadata` is read: a mask that no object has prunes the rest.
+/// The policy reads only `metadata`: a mask that matches no field prunes everything else.
 const METADATA_MASKS: [&str; 1] = ["metadata"];
 const RUNTIME_CLASS_MASKS: [&str; 1] = ["scheduling.nodeSelector"];
 
-/// The masks of a kind with its Pod template at `at`.
+/// The field masks of a kind whose Pod template is at `at`.
 fn workload_masks(at: TemplateAt) -> Vec<String> {
     const POD_SPEC: [&str; 4] = ["affinity.nodeAffinity", "nodeSelector", "os", "runtimeClassName"];
     let template = match at {
@@ -217,7 +217,7 @@ impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Cluster for Host<C> {
     }
 }
 
-/// Hosts answer with texts. They are told apart by what they contain, since prefixes may come before.
+/// Hosts report errors as text. Errors are recognised by what the text contains, because prefixes may come before.
 fn is_not_found(text: &str, resource: &Resource<'_>, name: &str) -> bool {
     without_backtrace(text).contains(&format!("Cannot find {} named '{name}'", resource.name()))
 }
@@ -227,11 +227,12 @@ fn failure(text: &str, resource: &Resource<'_>, name: &str) -> LookupError {
     let detail = in_one_line(text);
     let mut resource_name = resource.name();
     let no_such_kind = text.contains(&format!("Cannot find resource {resource_name}"));
-    // The same words introduce a missing API and an API server that can't be reached. A bare 404 may be
-    // that of whatever stands before the API server: its own words count, and those of its Status.
+    // The same text introduces a missing API and an unreachable API server. A bare 404 may come from a proxy before the
+    // API server, so only the API server's own text and its Status count.
     let no_such_group = text.contains(&format!("error finding resource {} / {}", resource.api_version, resource.kind))
         && ["404 page not found", "reason: \"NotFound\""].iter().any(|words| text.contains(words));
-    // By Kubewarden; by the API server, about an object or a list; about the list of its APIs.
+    // In this order: by Kubewarden; by the API server, about an object or a list; by the API server, about the list of
+    // its APIs.
     let not_granted =
         ["has not been granted access", "is forbidden: ", "code: 403"].iter().any(|words| text.contains(words));
     if !name.is_empty() {
@@ -244,13 +245,13 @@ fn failure(text: &str, resource: &Resource<'_>, name: &str) -> LookupError {
     }
 }
 
-/// A backtrace is made of names that mean nothing here, and could look like words that do.
+/// A backtrace lists symbol names, which could look like the texts searched for here.
 fn without_backtrace(text: &str) -> &str {
     text.split("\nStack backtrace:").next().unwrap_or(text)
 }
 
-/// The first line, without what hosts put before every error and without the API server's Status, which
-/// says the same again; behind it the last cause, where that says more. Cut, so that it fits a message.
+/// The first line, without the prefixes that hosts add and without the API server's Status, which repeats the message;
+/// then the last cause, if the line does not contain it. At most 300 characters.
 fn in_one_line(text: &str) -> String {
     const LONGEST: usize = 300;
     let mut line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no reason given");
@@ -270,7 +271,7 @@ fn in_one_line(text: &str) -> String {
     }
 }
 
-/// Causes stand below the error, each on a line of its own, and with a number where there are several.
+/// Causes follow the error, each on its own line, and are numbered if there are several.
 fn last_cause(text: &str) -> Option<&str> {
     let (_, causes) = text.split_once("\nCaused by:")?;
     let last = causes.lines().map(str::trim).rfind(|line| !line.is_empty())?;
@@ -290,7 +291,7 @@ mod tests {
         host.ip_address(IpAddr::from([10, 0, 0, 9])).map(Some)
     }
 
-    /// What a failed look-up of `IPAddress` comes to: the words that its denial begins with.
+    /// The results of a failed look-up of `IPAddress`: how the denial begins.
     const FREE: &str = "free";
     const ABSENT: &str = "absent";
     const NOT_GRANTED: &str = "may not read networking.k8s.io/v1/IPAddress 10.0.0.9: ";
@@ -312,7 +313,7 @@ mod tests {
         format!("ApiError: {message}: {reason} (Status {{ {status}, reason: {reason:?}, {details} }})")
     }
 
-    /// The same by a host with an older client.
+    /// The same, printed by a host with an older client.
     fn old_status(code: u16, message: &str, reason: &str) -> String {
         let status = format!("status: \"Failure\", message: {message:?}, reason: {reason:?}, code: {code}");
         format!("ApiError: {message}: {reason} (ErrorResponse {{ {status} }})")
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn error_texts_are_told_apart() {
+    fn host_errors_are_classified_by_their_text() {
         const FORBIDDEN: &str =
             "ipaddresses.networking.k8s.io \"10.0.0.9\" is forbidden: User \"kw\" cannot get resource";
         const NO_PATH: &str = "forbidden: User \"kw\" cannot get path \"/apis/networking.k8s.io/v1\"";
@@ -457,7 +458,7 @@ mod tests {
                 "Error obtaining response over callback channel",
             ),
         ];
-        // Names that a backtrace may hold, and that mean something elsewhere.
+        // Symbol names of a backtrace that contain texts with a meaning elsewhere.
         let backtrace = "\n\nStack backtrace:\n   0: <std::io::ErrorKind as NotFound>::\"404 page not found\"\n   1: is forbidden: x";
         let prefixes =
             ["", "Callback evaluation failure: ", "Host error: ", "Host error: Callback evaluation failure: "];
@@ -470,14 +471,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut_and_none_is_called_so() {
+    fn long_error_text_is_cut_and_empty_text_gets_a_reason() {
         assert_eq!(words(""), format!("{FAILED}no reason given"));
         let expected = format!("{FAILED}{}…", "é".repeat(300));
         assert_eq!(words(&"é".repeat(400)), expected);
     }
 
     #[test]
-    fn masks_are_sorted_as_the_host_compares_them() {
+    fn field_masks_are_sorted() {
         for at in [TemplateAt::Itself, TemplateAt::Template, TemplateAt::JobTemplate] {
             assert!(workload_masks(at).is_sorted(), "{at:?}");
         }

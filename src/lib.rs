@@ -1,11 +1,11 @@
-//! The Kubewarden policy: waPC entry points around [`clusterip_core`], and the answers to its questions
-//! by Kubewarden's host calls.
+//! The Kubewarden policy: waPC entry points around [`clusterip_core`], which answer its look-ups with Kubewarden's host
+//! calls.
 
 mod cursor;
 pub mod host;
 pub mod list;
 
-/// The entry points that a waPC host calls. They exist in the module alone: elsewhere there is no host.
+/// The entry points that a waPC host calls. They exist in the Wasm module only: a native build has no host.
 #[cfg(target_arch = "wasm32")]
 mod entry_points {
     use kubewarden_policy_sdk::{protocol_version_guest, wapc_guest};
@@ -13,7 +13,7 @@ mod entry_points {
 
     use crate::host::Host;
 
-    /// Called by the host once for each instance, before anything else.
+    /// The host calls this once for each instance, before any other function.
     #[expect(unsafe_code, reason = "the host finds the function by its name")]
     #[unsafe(no_mangle)]
     pub extern "C" fn wapc_init() {

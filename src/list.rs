@@ -1,4 +1,4 @@
-//! Kubernetes lists, read as a stream: an item is looked at and forgotten, never copied.
+//! Reads Kubernetes lists as a stream: each item is read and dropped, never copied.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -16,32 +16,32 @@ use thiserror::Error;
 
 use crate::cursor::{Cursor, Text, Unexpected};
 
-/// What is wrong with a list.
+/// Why a list can't be read.
 #[derive(Debug, Error)]
 pub enum ListError {
-    /// It is no list of objects, or one that matters has a field of the wrong kind.
+    /// The text is not a list of objects, or a field that the policy reads has the wrong type.
     #[error(transparent)]
     Json(#[from] Unexpected),
-    /// What an object says can't be read.
+    /// The value of a field can't be parsed.
     #[error(transparent)]
     Value(#[from] serde_json::Error),
-    /// A string that matters is not in UTF-8.
+    /// A string that the policy reads is not UTF-8.
     #[error("a string is not in UTF-8")]
     Encoding,
-    /// A workload that matters has a field of the wrong kind.
+    /// A field of a workload in the namespace has the wrong type.
     #[error("{name}: {mistyped}")]
     Object {
         /// Namespace and name of the object.
         name: String,
-        /// The field.
+        /// The field, and what was expected there.
         mistyped: Mistyped,
     },
 }
 
-/// Reads a list of workloads, and gives those of `namespace` whose Pods' labels `selects` accepts.
+/// Reads a list of workloads, and returns those in `namespace` whose Pod labels `selects` accepts.
 ///
 /// # Errors
-/// [`ListError`] for the first mistake, in the list or in an object of the namespace.
+/// [`ListError`] for the first mistake in the list or in an object of the namespace.
 pub fn workloads(
     json: &[u8],
     template: TemplateAt,
@@ -76,7 +76,7 @@ pub fn workloads(
     Ok(found)
 }
 
-/// The Pod spec of an object, if its Pods' labels are accepted.
+/// The Pod spec of an object, if `selects` accepts the labels of its Pods.
 fn pod_spec(
     labels: &Value,
     spec: &Value,
@@ -105,7 +105,7 @@ fn parse(raw: Option<&[u8]>) -> Result<Value, serde_json::Error> {
     raw.map_or(Ok(Value::Null), serde_json::from_slice)
 }
 
-/// Reads a list of Services, and gives every address of each with its namespace and name.
+/// Reads a list of Services, and calls `visit` with the namespace, name and every cluster IP of each.
 ///
 /// # Errors
 /// [`ListError`] for the first mistake.
@@ -138,8 +138,8 @@ pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr))
     })
 }
 
-/// Reads a list of Services, and gives every external address that each has or claims, with its namespace
-/// and name.
+/// Reads a list of Services, and calls `visit` with the namespace, name and every external address that each has or
+/// claims.
 ///
 /// # Errors
 /// [`ListError`] for the first mistake.
@@ -191,7 +191,7 @@ pub fn external_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)
     })
 }
 
-/// Adds the text that stands here, under `key`, to others, where it is not `null`.
+/// Reads the text at the cursor and adds it to `texts` under `key`; skips `null`.
 fn add<'j>(texts: &mut Vec<(Key, Text<'j>)>, key: Key, cursor: &mut Cursor<'j>) -> Result<(), Unexpected> {
     if !cursor.null() {
         texts.push((key, cursor.text()?));
@@ -199,7 +199,7 @@ fn add<'j>(texts: &mut Vec<(Key, Text<'j>)>, key: Key, cursor: &mut Cursor<'j>) 
     Ok(())
 }
 
-/// Calls `read` at each item of a list, to read it. `null` has none.
+/// Calls `read` at each item of a list, which must read it. `null` counts as an empty list.
 fn each_item<'j>(
     cursor: &mut Cursor<'j>,
     read: &mut impl FnMut(&mut Cursor<'j>) -> Result<(), Unexpected>,
@@ -207,7 +207,7 @@ fn each_item<'j>(
     if cursor.null() { Ok(()) } else { cursor.list(read) }
 }
 
-/// Reads a list of Nodes, and gives every pod CIDR of each with its name.
+/// Reads a list of Nodes, and calls `visit` with the name and every pod CIDR of each.
 ///
 /// # Errors
 /// [`ListError`] for the first mistake.
@@ -237,7 +237,7 @@ pub fn node_blocks(json: &[u8], visit: &mut dyn FnMut(&str, IpNet)) -> Result<()
     })
 }
 
-/// The first two strings of a list: a Service has no more addresses, and a Node no more pod CIDRs.
+/// The first two strings of a list: a Service has at most two addresses, and a Node at most two pod CIDRs.
 fn first_two<'j>(list: &mut Cursor<'j>) -> Result<[Option<Text<'j>>; 2], Unexpected> {
     let (mut two, mut count) = ([None; 2], 0);
     list.list(&mut |item| -> Result<(), Unexpected> {
@@ -250,8 +250,8 @@ fn first_two<'j>(list: &mut Cursor<'j>) -> Result<[Option<Text<'j>>; 2], Unexpec
     Ok(two)
 }
 
-/// Calls `visit` at each item of a list, to read it, until it fails. A list without `items`, or with
-/// `null` for them, is empty.
+/// Calls `visit` at each item of a Kubernetes list, which must read it, until `visit` fails. A list without `items`, or
+/// with `items: null`, is empty.
 fn each<'j>(json: &'j [u8], visit: &mut impl FnMut(&mut Cursor<'j>) -> Result<(), ListError>) -> Result<(), ListError> {
     let mut cursor = Cursor::new(json);
     let Some(mut list) = cursor.object()? else { return Err(cursor.unexpected("a Kubernetes list").into()) };
@@ -268,8 +268,7 @@ fn each<'j>(json: &'j [u8], visit: &mut impl FnMut(&mut Cursor<'j>) -> Result<()
     Ok(cursor.end()?)
 }
 
-/// Calls `read` at the value of each field with a known key, to read it. `null` has none: it is what an
-/// absent object is.
+/// Calls `read` at the value of each field with a known key, which must read it. `null` counts as an empty object.
 fn each_field<'j>(
     cursor: &mut Cursor<'j>,
     read: &mut impl FnMut(&mut Cursor<'j>, Key) -> Result<(), Unexpected>,
@@ -281,7 +280,7 @@ fn each_field<'j>(
     Ok(())
 }
 
-/// The keys that are looked for, in one object or another.
+/// The keys that the policy looks for in any object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Key {
     Annotations,
@@ -301,7 +300,7 @@ enum Key {
     Namespace,
     PodCidr,
     PodCidrs,
-    /// The annotation with the external addresses that a Service has.
+    /// The annotation that records the external addresses of a Service.
     Record,
     Spec,
     Status,
@@ -335,7 +334,7 @@ impl Key {
     }
 }
 
-/// Reads the value of a field that may be `null`, and that an object has once.
+/// Reads the value of a field, which may be `null`. A second value of the same field is an error.
 fn set<'j, T>(
     field: &mut Option<T>,
     cursor: &mut Cursor<'j>,
@@ -350,7 +349,7 @@ fn set<'j, T>(
     Ok(())
 }
 
-/// What a text says; nothing where there is none.
+/// The decoded text; empty if there is none, and `None` if it is not UTF-8.
 fn read(text: Option<Text<'_>>) -> Option<Cow<'_, str>> {
     text.map_or(Some(Cow::Borrowed("")), |text| text.read())
 }

@@ -1,4 +1,4 @@
-//! Admission requests: each gets an answer, and nothing of an object changes but its addresses or blocks.
+//! Every admission request gets an answer, and only the addresses or blocks of its object change.
 
 #![no_main]
 
@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
-/// A cluster without anything in it.
+/// An empty cluster.
 struct Empty;
 
 impl Cluster for Empty {
@@ -66,7 +66,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(without_addresses(payload["request"]["object"].clone()), without_addresses(mutated));
 });
 
-/// What a Node got is a block for each family at most, both fields say the same, and nobody held it.
+/// A Node gets at most one block of each family, both fields agree, and no block was held before.
 fn assert_blocks(mutated: &Value, payload: &Value) {
     let Some(blocks) = mutated["spec"]["podCIDRs"].as_array().filter(|_| payload["request"]["kind"]["kind"] == "Node")
     else {

@@ -1,4 +1,4 @@
-//! Bodies of the webhook: each is answered with an `AdmissionReview`, or refused with words.
+//! Every body sent to the webhook is answered with an `AdmissionReview`, or refused with an error message.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Files that `clusterip evaluate --request` reads: each holds a request with all that Kubernetes sends, or is
-//! refused with words. A request survives in a review of its own.
+//! Every file for `clusterip evaluate --request` is read into a request with all fields that Kubernetes sends, or
+//! refused with an error message. A request that is wrapped in a review reads as the same request.
 
 #![no_main]
 

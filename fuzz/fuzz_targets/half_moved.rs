@@ -1,5 +1,5 @@
-//! A recorded move of a Service that its author may have rewritten at will: the next step is found, each step can be
-//! written, and the end leaves no trace.
+//! A recorded move of a Service, which its author may have edited in any way: the next step is found, each step can be
+//! written, and the last one removes the record.
 
 #![no_main]
 
@@ -10,7 +10,7 @@ use clusterip::controller::{journal, ownership};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
-// The journal, up to the first zero; after it, the Service.
+// The input is the journal up to the first zero byte, then the Service.
 fuzz_target!(|bytes: &[u8]| {
     let mut parts = bytes.splitn(2, |byte| *byte == 0);
     let journal = serde_json::from_slice::<Journal>(parts.next().unwrap_or_default());

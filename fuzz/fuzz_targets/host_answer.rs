@@ -1,4 +1,4 @@
-//! Answers of a host: whatever it says to each look-up, the request gets an answer.
+//! Whatever the host answers to each look-up, the request gets an answer.
 
 #![no_main]
 
@@ -9,7 +9,7 @@ const PAYLOAD: &str = r#"{"settings":{"services":{"order":"lowest"}},"request":{
 "kind":{"group":"","version":"v1","kind":"Service"},"namespace":"shop","name":"web",
 "object":{"metadata":{"name":"web"},"spec":{"selector":{"app":"web"}}}}}"#;
 
-// The first byte says of each look-up in turn whether it fails; what follows is what the host says.
+// The bits of the first byte say which look-ups fail; the other bytes are the host's answer.
 fuzz_target!(|bytes: &[u8]| {
     let Some((fails, said)) = bytes.split_first() else { return };
     let calls = std::cell::Cell::new(0_u32);

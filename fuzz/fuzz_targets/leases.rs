@@ -1,5 +1,5 @@
-//! Leases that anybody may have written: those of agents and of addresses in flight are read, all others are passed
-//! over, and nobody is said to hold what he has not claimed.
+//! Leases that any program may have written: those of agents and of addresses in flight are read, all others are
+//! skipped, and no node is reported as the holder of an address that it has not claimed.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Lists of objects: they are read as a stream, or refused.
+//! Every list of objects is read as a stream, or refused.
 
 #![no_main]
 

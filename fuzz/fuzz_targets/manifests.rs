@@ -1,4 +1,4 @@
-//! Manifests: they are read or refused with a place, and an address that is filled in is read again.
+//! Every manifest is read, or refused with its place; a manifest with a filled-in address can be read again.
 
 #![no_main]
 
@@ -25,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
         let address = IpAddr::from([10, 0, 0, 1]);
         let Some(slot) = &manifest.slot else { continue };
         for edits in [slot.edits(&[address], "\n"), slot.record_edits("10.0.9.1", "\n")].into_iter().flatten() {
-            // Whether the text came out right is for the report to check; here it must come out.
+            // The report checks whether the text is right; this only checks that there is one.
             let filled = [Source { name: "fuzz".to_owned(), text: apply(text, edits) }];
             if let Some(written) = parse(&filled, "default").ok().as_ref().and_then(|written| written.get(index)) {
                 addresses(&written.object.value());

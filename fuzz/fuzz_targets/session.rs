@@ -1,4 +1,4 @@
-//! Session files: each is read to what can be written and read again, or refused with words.
+//! Every session file is read, so that it can be written and read again, or refused with an error message.
 
 #![no_main]
 

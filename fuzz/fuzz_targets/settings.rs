@@ -1,4 +1,4 @@
-//! Settings in JSON and YAML: they are read or refused with paths, and what is read can be used.
+//! Settings in JSON and YAML are read, or refused with paths; settings that are read can be used.
 
 #![no_main]
 

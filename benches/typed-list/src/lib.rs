@@ -1,5 +1,5 @@
-//! The straightforward policy: it lists all Services as typed objects of the SDK, and gives a Service
-//! without an address the lowest free one. Only what it costs matters here.
+//! The baseline of a benchmark: a simple policy that lists all Services as typed objects of the SDK, and gives a
+//! Service without an address the lowest free one. Only its cost matters here.
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::Ipv4Addr;
@@ -11,14 +11,14 @@ use kubewarden_policy_sdk::wapc_guest::{CallResult, register_function};
 use kubewarden_policy_sdk::{accept_request, mutate_request, protocol_version_guest, reject_request};
 use serde::{Deserialize, Serialize};
 
-/// The first and the last address that may be given.
+/// The first and the last address that the policy may assign.
 #[derive(Default, Serialize, Deserialize)]
 struct Settings {
     first: Option<Ipv4Addr>,
     last: Option<Ipv4Addr>,
 }
 
-/// Called by the host once for each instance, before anything else.
+/// The host calls this once for each instance, before any other function.
 #[unsafe(no_mangle)]
 pub extern "C" fn wapc_init() {
     register_function("validate", validate);

@@ -1,8 +1,8 @@
 //! Every annotation that the policy or its host reads, and the only parser of each.
 //!
-//! The author of a Service can write all of them. So each value has a length from which on it is not read, and
-//! each list a number of addresses. A cache may replace a value by [`shortened`], which no parser tells from the
-//! value itself: a host with a cache and one without decide the same.
+//! The author of a Service can write any of them. Therefore each annotation has a length from which on its value is
+//! ignored, and each list a maximum number of addresses. A cache may store [`shortened`] instead of a value. Every
+//! parser returns the same result for both, so a host with a cache decides as one without.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,17 +17,16 @@ use crate::label_selector::Labels;
 pub const OS_ANNOTATION: &str = "clusterip-policy/os";
 /// The annotation of a Service that names its pool.
 pub const POOL_ANNOTATION: &str = "clusterip-policy/pool";
-/// The annotation of a Service that says whether it may be moved, see [`Move`].
+/// The annotation of a Service that controls whether it may be moved, see [`Move`].
 pub const MOVE_ANNOTATION: &str = "clusterip-policy/move";
-/// The annotation of a Service whose address is being changed, see [`Moving`]. It tells people about the move.
-/// No decision reads it: the author of the Service can write it too.
+/// The annotation that is set on a Service while its address is being changed, see [`Moving`]. It informs people. No
+/// decision reads it, because the author of the Service can write it too.
 pub const MOVING_ANNOTATION: &str = "clusterip-policy/moving";
-/// The annotation of a Service with the external addresses that it has, separated by commas.
+/// The annotation of a Service that records its external addresses, separated by commas.
 pub const RECORD_ANNOTATION: &str = "clusterip-policy/external-addresses";
-/// The annotation of a Service that asks for an external address, or for one of each family.
+/// The annotation of a Service that requests an external address, or one of each family.
 pub const ASKED_ANNOTATION: &str = "clusterip-policy/external-address";
-/// The annotations that ask other programs for addresses: MetalLB, Cilium and kube-vip, each by its present and
-/// its former name.
+/// The annotations that request addresses from MetalLB, Cilium and kube-vip, with their current and former names.
 pub const FOREIGN_ANNOTATIONS: [&str; 5] = [
     "io.cilium/lb-ipam-ips",
     "kube-vip.io/loadbalancerIPs",
@@ -35,21 +34,21 @@ pub const FOREIGN_ANNOTATIONS: [&str; 5] = [
     "metallb.io/loadBalancerIPs",
     "metallb.universe.tf/loadBalancerIPs",
 ];
-/// The annotation of a Namespace that the PodNodeSelector admission plugin reads: labels that the nodes of
-/// all its Pods must have, as `key=value,key=value`.
+/// The annotation of a Namespace that the PodNodeSelector admission plugin reads: the labels that the nodes of all its
+/// Pods must have, as `key=value,key=value`.
 pub const NODE_SELECTOR_ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
 
-/// A list of addresses with this many characters or more is not read. Two addresses take 79.
+/// A list of addresses with at least this many characters is ignored. Two addresses take at most 79.
 pub const TOO_LONG_FOR_ADDRESSES: usize = 256;
-/// This many addresses of a list count: one of each family.
+/// At most this many addresses of a list count: one of each family.
 pub const MOST_ADDRESSES: usize = 2;
 
-/// The number of characters from which on the value of an annotation is not read; nothing for an annotation
-/// that no parser here is for.
+/// The number of characters from which on the value of an annotation is ignored; `None` for an annotation that has no
+/// parser here.
 fn too_long(key: &str) -> Option<usize> {
     match key {
         MOVE_ANNOTATION => Some(16),
-        // Label values and the names of pools have at most 63.
+        // Label values and pool names have at most 63 characters.
         OS_ANNOTATION | POOL_ANNOTATION => Some(64),
         RECORD_ANNOTATION | ASKED_ANNOTATION => Some(TOO_LONG_FOR_ADDRESSES),
         MOVING_ANNOTATION => Some(Moving::TOO_LONG),
@@ -58,13 +57,13 @@ fn too_long(key: &str) -> Option<usize> {
     }
 }
 
-/// The value of an annotation as a cache keeps it: a value that is too long to be read is cut, and still too
-/// long. Nothing for an annotation that no parser here is for.
+/// The value of an annotation as a cache stores it. A value that is too long is cut, and remains too long for the
+/// parsers. `None` for an annotation that has no parser here.
 pub fn shortened<'t>(key: &str, text: &'t str) -> Option<Cow<'t, str>> {
     too_long(key).map(|limit| cut(text, limit))
 }
 
-/// The text, or its beginning with an ellipsis: `limit` characters then.
+/// The text; if it has more than `limit` characters, its first `limit - 1` and an ellipsis.
 pub fn cut(text: &str, limit: usize) -> Cow<'_, str> {
     match (place(text, limit), place(text, limit - 1)) {
         (Some(_), Some(end)) => Cow::Owned(text[..end].to_owned() + "…"),
@@ -76,18 +75,18 @@ fn is_too_long(text: &str, limit: usize) -> bool {
     place(text, limit - 1).is_some()
 }
 
-/// Where a character begins, counted from 0; nothing in a text that is shorter.
+/// The byte offset of a character, counted from 0; `None` if the text is shorter.
 #[inline(never)] // The module has room for one copy.
 fn place(text: &str, character: usize) -> Option<usize> {
     text.char_indices().nth(character).map(|(place, _)| place)
 }
 
-/// The operating system that [`OS_ANNOTATION`] names. What is too long for one is cut: no pool is for it.
+/// The operating system that [`OS_ANNOTATION`] names. A value that is too long is cut, so it matches no pool.
 pub fn os(annotations: &Labels) -> Option<Cow<'_, str>> {
     word(annotations, OS_ANNOTATION)
 }
 
-/// The pool that [`POOL_ANNOTATION`] names. What is too long for a name is cut: no pool is called so.
+/// The pool that [`POOL_ANNOTATION`] names. A value that is too long is cut, so no pool has this name.
 pub fn pool(annotations: &Labels) -> Option<Cow<'_, str>> {
     word(annotations, POOL_ANNOTATION)
 }
@@ -96,17 +95,17 @@ fn word<'a>(annotations: &'a Labels, key: &str) -> Option<Cow<'a, str>> {
     annotations.get(key).filter(|text| !text.is_empty()).and_then(|text| shortened(key, text))
 }
 
-/// What [`MOVE_ANNOTATION`] says.
+/// The value of [`MOVE_ANNOTATION`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// `now`: the Service need not wait until its last change is a while ago.
+    /// `now`: the move does not wait until the Service has been unchanged for a while.
     Now,
     /// `never`: the Service is not moved.
     Never,
 }
 
 impl Move {
-    /// Reads the value of the annotation; nothing for any other text.
+    /// Parses the value of the annotation; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "now" => Some(Self::Now),
@@ -116,25 +115,25 @@ impl Move {
     }
 }
 
-/// What [`MOVING_ANNOTATION`] says: the addresses of a Service before and after its move.
+/// The value of [`MOVING_ANNOTATION`]: the addresses of a Service before and after its move.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moving {
-    /// The old addresses: at most one of each family.
+    /// The old addresses, at most one of each family.
     pub from: Vec<IpAddr>,
-    /// The new addresses: at most one of each family, none where the API server picks.
+    /// The new addresses, at most one of each family; empty if the API server picks them.
     pub to: Vec<IpAddr>,
 }
 
-/// A value of [`MOVING_ANNOTATION`] that no move has written.
+/// Why a value of [`MOVING_ANNOTATION`] was not written by a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum MovingError {
-    /// It has [`Moving::TOO_LONG`] characters or more.
+    /// The value has [`Moving::TOO_LONG`] characters or more.
     #[error("it is longer than {} characters", Moving::TOO_LONG - 1)]
     TooLong,
-    /// It is not a JSON object.
+    /// The value is not a JSON object.
     #[error("it is not a JSON object")]
     NotAnObject,
-    /// `from` or `to` is something else than a list of addresses.
+    /// `from` or `to` is not a list of addresses.
     #[error("{0} is not a list of IP addresses")]
     NotAddresses(&'static str),
     /// `from` or `to` has more than one address of a family.
@@ -143,13 +142,13 @@ pub enum MovingError {
 }
 
 impl Moving {
-    /// A value with this many characters or more is not read.
+    /// A value with at least this many characters is not read.
     pub const TOO_LONG: usize = 1024;
 
-    /// Reads the value of the annotation. Other fields than `from` and `to` are ignored.
+    /// Parses the value of the annotation. Fields other than `from` and `to` are ignored.
     ///
     /// # Errors
-    /// [`MovingError`] for a value that [`Self::text`] does not write.
+    /// [`MovingError`] for a value that is too long, or has another form than [`Self::text`] writes.
     pub fn parse(text: &str) -> Result<Self, MovingError> {
         if is_too_long(text, Self::TOO_LONG) {
             return Err(MovingError::TooLong);
@@ -182,19 +181,19 @@ impl Moving {
     }
 }
 
-/// The addresses in a value of [`RECORD_ANNOTATION`] or [`ASKED_ANNOTATION`]: the first of each family. What is
-/// not an address is ignored; a value that is too long has none.
+/// The addresses in a value of [`RECORD_ANNOTATION`] or [`ASKED_ANNOTATION`]: the first of each family. Parts that are
+/// not addresses are ignored; a value that is too long contains none.
 pub fn recorded_addresses(text: &str) -> Vec<IpAddr> {
     addresses(text, true)
 }
 
-/// A value of [`RECORD_ANNOTATION`].
+/// Formats addresses as a value of [`RECORD_ANNOTATION`].
 pub fn in_record(addresses: &[IpAddr]) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// The addresses in a value of one of [`FOREIGN_ANNOTATIONS`] or of `spec.loadBalancerIP`: the first
-/// [`MOST_ADDRESSES`]. What is not an address is ignored; a value that is too long has none.
+/// [`MOST_ADDRESSES`]. Parts that are not addresses are ignored; a value that is too long contains none.
 pub fn claimed_addresses(text: &str) -> Vec<IpAddr> {
     addresses(text, false)
 }
@@ -220,13 +219,14 @@ fn addresses(text: &str, one_of_each_family: bool) -> Vec<IpAddr> {
     found
 }
 
-/// The parts of a text between its commas, without white space around them; none of them is empty.
+/// The parts of a text between its commas, without surrounding white space and without empty parts.
 pub(crate) fn parts(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty())
 }
 
-/// Reads an address as any program might that acts on it: Kubernetes takes leading zeros for decimal, and an
-/// IPv4 address inside of IPv6 is that IPv4 address. Otherwise an address of a pool could be claimed in disguise.
+/// Parses an address as any program that acts on it might: Kubernetes reads octets with leading zeros as decimal, and
+/// an IPv4-mapped IPv6 address is that IPv4 address. A stricter parser would let a Service claim an address of a pool
+/// in a form that this policy does not recognise.
 pub(crate) fn address(text: &str) -> Option<IpAddr> {
     let address = text.parse().ok().or_else(|| {
         let (before, dotted) = text.split_at(text.rfind(':').map_or(0, |colon| colon + 1));
@@ -244,8 +244,8 @@ pub(crate) fn address(text: &str) -> Option<IpAddr> {
     Some(address.to_canonical())
 }
 
-/// The labels in a value of [`NODE_SELECTOR_ANNOTATION`], and the parts of it that are not `key=value`. A value
-/// that is too long is one such part.
+/// The labels in a value of [`NODE_SELECTOR_ANNOTATION`], and its parts that are not `key=value`. A value that is too
+/// long is returned whole as such a part.
 pub fn node_selector(text: &str) -> (Labels, Vec<&str>) {
     let (mut labels, mut bad) = (Labels::new(), Vec::new());
     if too_long(NODE_SELECTOR_ANNOTATION).is_some_and(|limit| is_too_long(text, limit)) {

@@ -1,4 +1,4 @@
-//! A decision in words: what is sent back.
+//! Builds the answer of the policy from a decision.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,57 +14,57 @@ use crate::evidence::Report;
 use crate::external::{self, External};
 use crate::json::field_mut;
 
-/// The API server may cut a warning that is longer.
+/// The API server may cut longer warnings.
 const LONGEST_WARNING: usize = 256;
 
-/// The answer of a Kubewarden policy. The same decision gives the same bytes.
+/// The answer of a Kubewarden policy. The same decision always gives the same bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Answer {
-    /// Whether the request may go on.
+    /// Whether the request is admitted.
     pub accepted: bool,
-    /// Why not.
+    /// The reason of a refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The HTTP status of a refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
-    /// The object of the request with its addresses, or its blocks, if it gets any.
+    /// The object of the request with its new addresses, blocks or record; `None` if it does not change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mutated_object: Option<Value>,
     /// See [`Audit`].
     pub audit_annotations: Option<BTreeMap<String, String>>,
-    /// For whoever sent the request: the API server shows them, and may cut what is longer than 256
+    /// Warnings for the author of the request. The API server shows them, and may cut those with more than 256
     /// characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warnings: Option<Vec<String>>,
 }
 
-/// What the audit annotations of every answer say, denials included.
+/// The content of the audit annotations, which every answer has, including refusals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Audit {
     /// `decision`: what happened.
     pub outcome: Outcome,
-    /// `pool`: the Service's pool, where it was asked for.
+    /// `pool`: the name of the Service's pool, if a pool was looked for.
     pub pool: Option<String>,
-    /// `evidence`: what is known of the nodes, as JSON, where it was asked for.
+    /// `evidence`: the evidence about nodes as JSON, if it was needed.
     pub evidence: Option<Report>,
-    /// `reason`: why a request was left or denied.
+    /// `reason`: why the request was left unchanged or denied.
     pub reason: Option<String>,
-    /// `external`, `external-pool`, `external-addresses` and `external-reason`: what happened to the external
-    /// addresses of a Service, where the request was about any.
+    /// `external`, `external-pool`, `external-addresses` and `external-reason`: what happened to the external addresses
+    /// of a Service, if the request concerned any.
     pub external: Option<External>,
 }
 
-/// What happened to a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// It got an address.
+    /// The object got an address or a block.
     Allocated,
-    /// It stayed as it was.
+    /// The object stayed as it was.
     Left,
-    /// It was refused.
+    /// The request was denied.
     Denied,
 }
 
@@ -80,7 +80,7 @@ impl Outcome {
 }
 
 impl Audit {
-    /// As annotations.
+    /// Formats the audit annotations.
     pub fn to_annotations(&self) -> BTreeMap<String, String> {
         let evidence = self.evidence.as_ref().and_then(|evidence| serde_json::to_string(evidence).ok());
         let mut annotations = BTreeMap::new();
@@ -102,7 +102,7 @@ impl Audit {
         annotations
     }
 
-    /// Reads annotations back; nothing where they are not those of this policy.
+    /// Parses audit annotations; `None` if they are not from this policy.
     pub fn from_annotations(annotations: &BTreeMap<String, String>) -> Option<Self> {
         let outcome = [Outcome::Allocated, Outcome::Left, Outcome::Denied]
             .into_iter()
@@ -128,8 +128,8 @@ impl Audit {
 }
 
 impl Answer {
-    /// The answer that carries out `decision` on `object`, the object of the request: nothing of it
-    /// changes but the addresses, and who owns them in `metadata.managedFields`.
+    /// The answer that applies `decision` to `object`, the object of the request. Only its addresses, blocks, record of
+    /// external addresses, and the owners of its addresses in `metadata.managedFields` change.
     pub fn new(decision: Decision, mut object: Value) -> Self {
         let Decision { verdict, pool, evidence, external, disown, warnings } = decision;
         let (outcome, reason) = match &verdict {
@@ -179,7 +179,7 @@ impl Answer {
         Self::new(decision, Value::Null)
     }
 
-    /// What happened, also where another policy answers, which has no audit annotations that say so.
+    /// The outcome. Answers of another policy have no audit annotations; then it is derived from the answer itself.
     pub fn outcome(&self) -> Outcome {
         match (self.audit(), self.accepted, &self.mutated_object) {
             (Some(audit), ..) => audit.outcome,
@@ -189,14 +189,14 @@ impl Answer {
         }
     }
 
-    /// What its audit annotations say, if it is this policy's answer.
+    /// The content of the audit annotations; `None` if this policy did not write them.
     pub fn audit(&self) -> Option<Audit> {
         Audit::from_annotations(self.audit_annotations.as_ref()?)
     }
 }
 
-/// Sets `spec.clusterIP`; for two addresses `spec.clusterIPs` too. For one the API server fills that in
-/// itself. Addresses are written canonically (RFC 5952), as `IPAddress` objects are named.
+/// Sets `spec.clusterIP`, and for two addresses `spec.clusterIPs` too. With one address, the API server fills in the
+/// list. Addresses are written in the canonical form (RFC 5952), which is also the name of `IPAddress` objects.
 fn set_addresses(object: &mut Value, addresses: &[IpAddr]) {
     let (Some(spec), Some(primary)) = (spec(object), addresses.first()) else { return };
     spec.insert("clusterIP".to_owned(), primary.to_string().into());
@@ -206,16 +206,16 @@ fn set_addresses(object: &mut Value, addresses: &[IpAddr]) {
         .get("clusterIPs")
         .is_some_and(|ips| !ips.is_array() || ips.as_array().is_some_and(|ips| !ips.is_empty()))
     {
-        // An empty string or null in its place would contradict `clusterIP`.
+        // An empty string or null in this list would contradict `clusterIP`.
         spec.remove("clusterIPs");
     }
 }
 
-/// Takes `spec.clusterIP` from its owners in `metadata.managedFields`, and `spec.clusterIPs` where it is absent, too.
-/// Whether anybody owned them.
+/// Removes `spec.clusterIP` from its owners in `metadata.managedFields`, and `spec.clusterIPs` too if the list is
+/// absent or empty. Returns whether there was an owner.
 ///
-/// An entry that owns nothing else stays, without fields: the API server accepts that, and the patch is the
-/// removal of one field.
+/// An entry that owns nothing else stays, with empty fields: the API server accepts that, and the patch only removes
+/// fields.
 fn disown_addresses(object: &mut Value) -> bool {
     let list = object.get("spec").and_then(|spec| spec.get("clusterIPs")).and_then(Value::as_array);
     let lists_any = list.is_some_and(|list| !list.is_empty());
@@ -233,7 +233,7 @@ fn disown_addresses(object: &mut Value) -> bool {
             continue;
         }
         changed = true;
-        // An empty one would own `spec` as a whole.
+        // An empty `f:spec` would own `spec` as a whole.
         if spec.is_empty() {
             fields.remove("f:spec");
         }
@@ -241,14 +241,14 @@ fn disown_addresses(object: &mut Value) -> bool {
     changed
 }
 
-/// Sets `spec.podCIDR` and `spec.podCIDRs` together: the API server refuses the one without the other.
+/// Sets `spec.podCIDR` and `spec.podCIDRs` together, because the API server refuses one without the other.
 fn set_blocks(object: &mut Value, blocks: &[IpNet]) {
     let (Some(spec), Some(first)) = (spec(object), blocks.first()) else { return };
     spec.insert("podCIDR".to_owned(), first.to_string().into());
     spec.insert("podCIDRs".to_owned(), blocks.iter().map(ToString::to_string).collect());
 }
 
-/// The `spec` of an object, made where it is absent.
+/// The `spec` of an object, created if it is absent.
 fn spec(object: &mut Value) -> Option<&mut Map<String, Value>> {
     field_mut(object.as_object_mut()?, "spec")
 }

@@ -1,4 +1,4 @@
-//! The port: what a decision may ask of the cluster, and how a look-up can fail.
+//! The port to the cluster: which look-ups a decision makes, and how a look-up can fail.
 
 use std::net::IpAddr;
 
@@ -9,13 +9,12 @@ use crate::label_selector::Labels;
 use crate::settings::Lookups;
 use crate::workload::{Workload, WorkloadKind};
 
-/// The questions that a decision asks. Each is answered by the host; none changes anything.
+/// The look-ups of a decision. The host carries them out; they only read.
 ///
-/// Every method fails with a [`LookupError`] where the host can't answer. An object that is not there
-/// is no failure.
+/// Every method returns a [`LookupError`] if the host can't answer. An object that does not exist is not an error.
 pub trait Cluster {
-    /// The objects of a kind in `namespace` whose Pods' labels `selects` accepts, in any order.
-    /// `lookups` says how to ask, never what the answer is.
+    /// The objects of a kind in `namespace` whose Pod labels `selects` accepts, in any order. `lookups` selects how
+    /// they are queried; it must not change the result.
     fn workloads(
         &self,
         kind: &WorkloadKind,
@@ -24,94 +23,95 @@ pub trait Cluster {
         selects: &dyn Fn(&Labels) -> bool,
     ) -> Result<Vec<Workload>, LookupError>;
 
-    /// The labels and annotations of a Namespace.
+    /// The labels and annotations of a Namespace; `None` if it does not exist.
     fn namespace(&self, name: &str) -> Result<Option<NamespaceMeta>, LookupError>;
 
-    /// The labels of a Node.
+    /// The labels of a Node; `None` if it does not exist.
     fn node_labels(&self, name: &str) -> Result<Option<Labels>, LookupError>;
 
-    /// The node selector of a RuntimeClass (`scheduling.nodeSelector`), empty where it has none.
+    /// The node selector of a RuntimeClass (`scheduling.nodeSelector`), empty if it has none; `None` if the
+    /// RuntimeClass does not exist.
     fn runtime_class_nodes(&self, name: &str) -> Result<Option<Labels>, LookupError>;
 
-    /// Calls `visit` with every address that a Service has, in any order and possibly more than once, together
-    /// with the Service's namespace and name.
+    /// Calls `visit` with the namespace and name of each Service and each of its cluster IPs, in any order. An address
+    /// may be visited more than once.
     fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError>;
 
-    /// Calls `visit` with every external address that a Service has or claims, in any order and possibly more
-    /// than once, together with the Service's namespace and name: those that it has recorded, its
+    /// Calls `visit` with the namespace and name of each Service and each external address that it has or claims, in
+    /// any order. An address may be visited more than once. Included are the addresses in its record, its
     /// [`claims`](crate::external::claim::claims), and those in `status.loadBalancer.ingress`.
     fn external_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError>;
 
-    /// Calls `visit` with every pod CIDR that a Node has, in any order and possibly more than once, together
-    /// with the Node's name.
+    /// Calls `visit` with the name of each Node and each of its pod CIDRs, in any order. A CIDR may be visited more
+    /// than once.
     fn node_blocks(&self, visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError>;
 
-    /// Whether an `IPAddress` object of this address exists, by a consistent read. A host that knows of
-    /// more that is taken (addresses in flight, those of a move under way) answers that it exists.
+    /// Whether an `IPAddress` object of this address exists, by a consistent read. A host that knows of other addresses
+    /// in use (in flight, or part of a move in progress) answers [`IpAddressLookup::Taken`] for them.
     fn ip_address(&self, address: IpAddr) -> Result<IpAddressLookup, LookupError>;
 }
 
-/// What a Namespace says about its Services.
+/// The metadata of a Namespace that affects its Services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceMeta {
-    /// Its labels.
+    /// `metadata.labels`
     pub labels: Labels,
-    /// Its annotations.
+    /// `metadata.annotations`
     pub annotations: Labels,
 }
 
-/// What the look-up of an `IPAddress` tells.
+/// The result of looking up an `IPAddress` object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpAddressLookup {
-    /// It exists: the address is taken.
+    /// The object exists, so the address is taken.
     Taken,
-    /// It does not exist: the address is free.
+    /// The object does not exist, so the address is free.
     Free,
-    /// The cluster has no such API (before Kubernetes 1.33): Services alone tell.
+    /// The cluster does not have this API (before Kubernetes 1.33), so only the Services tell which addresses are used.
     NoSuchApi,
 }
 
-/// A look-up that failed: the request it was made for is denied.
+/// A failed look-up. The request that needed it is denied.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LookupError {
-    /// The policy, or the host behind it, may not read this.
+    /// The policy or its host lacks the permission to read this kind.
     #[error("may not read {resource}: {detail}")]
     NotGranted {
         /// The kind, with its API version.
         resource: String,
-        /// The host's own words.
+        /// The error text of the host.
         detail: String,
     },
-    /// The cluster does not know this kind.
+    /// The cluster does not have this kind.
     #[error("the cluster has no {resource}: {detail}")]
     NoSuchApi {
         /// The kind, with its API version.
         resource: String,
-        /// The host's own words.
+        /// The error text of the host.
         detail: String,
     },
-    /// The answer is not what it should be.
+    /// The host's answer does not have the expected form.
     #[error("the host's answer about {resource} can't be read: {detail}")]
     Malformed {
         /// The kind, with its API version.
         resource: String,
-        /// What is wrong, and where.
+        /// The mistake, and its path.
         detail: String,
     },
-    /// Anything else.
+    /// Any other failure.
     #[error("looking up {resource} failed: {detail}")]
     Failed {
         /// The kind, with its API version.
         resource: String,
-        /// The host's own words.
+        /// The error text of the host.
         detail: String,
     },
 }
 
 impl LookupError {
-    /// What whoever reads the message can do.
+    /// What the reader of the error can do about it.
     pub fn way_out(&self) -> String {
-        // Only workloads can be done without.
+        // Only workloads can be left out by a setting.
         let drop_it = |resource: &str| {
             let is_workload = WorkloadKind::parse(resource.strip_prefix("v1/").unwrap_or(resource)).is_some();
             if is_workload { ", or take the kind out of services.evidence.kinds" } else { "" }

@@ -1,4 +1,4 @@
-//! The decision: request, settings and cluster in, one value out.
+//! Decides about a Service: request, settings and cluster go in, one decision comes out.
 
 use std::net::IpAddr;
 
@@ -18,19 +18,19 @@ use crate::service::{FamilyPolicy, Service};
 use crate::settings::{Explicit, Pool, Settings, WhenFull};
 use crate::triage::{Triage, triage};
 
-/// What is decided about a request, and why.
+/// The decision about a request, and its reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// What happens.
     pub verdict: Verdict,
-    /// The name of the Service's pool, where it was asked for.
+    /// The name of the Service's pool, if a pool was looked for.
     pub pool: Option<String>,
-    /// What is known of the nodes, where it was asked for.
+    /// The evidence about nodes, if it was needed.
     pub evidence: Option<Report>,
-    /// What happens to its external addresses, where the request is about any.
+    /// What happens to the Service's external addresses, if the request concerns any.
     pub external: Option<External>,
-    /// Whether the Service has or gets an address that the request does not name. Then nobody may own the field
-    /// in `metadata.managedFields`: with server-side apply, the author of an empty `clusterIP` owns it before the
+    /// Whether the Service has or gets an address that the request does not name. Then the address fields must have no
+    /// owner in `metadata.managedFields`: with server-side apply, the author of an empty `clusterIP` owns it before the
     /// address is there, and the address would count as set by hand.
     pub disown: bool,
     /// Warnings for the author of the request.
@@ -40,18 +40,18 @@ pub struct Decision {
 /// What happens to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The Service gets these addresses, the primary one first. One that it has already is among them.
+    /// The Service gets these addresses, the primary one first. They include an address that it already has.
     Allocated(Vec<IpAddr>),
     /// The Node gets these pod CIDRs, in this order.
     Assigned(Vec<IpNet>),
-    /// It stays as it is, for this reason.
+    /// The object stays as it is, for this reason.
     Left(String),
-    /// It is refused.
+    /// The request is refused.
     Denied(Denial),
 }
 
-/// Decides about one admission request, of a Service: about its ClusterIP, and where that is not refused,
-/// about its external addresses, of which `held` says who has which.
+/// Decides about one admission request of a Service: about its ClusterIP, and if that is not refused, about its
+/// external addresses. `held` says which Service holds which external address.
 pub fn decide(request: &Request, settings: &Settings, held: Option<&Held>, cluster: &dyn Cluster) -> Decision {
     let mut case = Case {
         request,
@@ -83,7 +83,7 @@ pub fn decide(request: &Request, settings: &Settings, held: Option<&Held>, clust
     Decision { verdict, ..case.decision }
 }
 
-/// One request on its way to a verdict.
+/// One request and the decision so far.
 struct Case<'a> {
     request: &'a Request,
     settings: &'a Settings,
@@ -93,8 +93,7 @@ struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    /// Decides about the external addresses, too. A request that is refused for one thing gets nothing of the
-    /// other.
+    /// Also decides about the external addresses. If either decision is a refusal, the whole request is refused.
     fn with_external(&mut self, verdict: Verdict, held: Option<&Held>) -> Verdict {
         let given: &[IpAddr] = match &verdict {
             Verdict::Denied(_) => return verdict,
@@ -154,8 +153,8 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The second address; none where the Service can do without and the pool has no such family. The
-    /// verdict, where it is to be refused, or left to Kubernetes, as a whole.
+    /// The second address. `Ok(None)` if the Service does not require one and the pool has no range of the family.
+    /// `Err` is a verdict for the whole request: it is refused, or left to Kubernetes.
     fn second_address(
         &mut self,
         picker: &mut Picker<'_>,
@@ -209,7 +208,7 @@ impl<'a> Case<'a> {
                         format!("{address} lies in pool {:?}, {own}: {}", pool.name, choice.describe())
                     }));
                 }
-                // Where a warning is the worst that can happen, a failed look-up is no reason to deny.
+                // With `warn` a mistake only causes a warning, so a failed look-up is no reason to deny.
                 Err(refusal) if self.settings.explicit == Explicit::Warn => {
                     self.warn(format!("clusterIP was not checked: {refusal}"));
                 }
@@ -231,7 +230,7 @@ impl<'a> Case<'a> {
         left()
     }
 
-    /// Chooses the pool, and notes it and the evidence for the answer.
+    /// Chooses the pool, and records pool and evidence for the answer.
     fn choose(&mut self, service: &Service) -> Result<Choice<'a>, Refusal> {
         let choice = choose(service, &self.namespace, self.settings, self.cluster, &mut self.decision.warnings)?;
         self.decision.pool = choice.pool.map(|pool| pool.name.clone());
@@ -250,9 +249,9 @@ impl<'a> Case<'a> {
         self.decision.warnings.push(warning);
     }
 
-    /// No pool is for this Service.
+    /// The verdict if no pool is for this Service.
     fn unmanaged(&mut self, choice: &Choice<'_>) -> Verdict {
-        // Settings about Nodes alone: that is as it is meant.
+        // The settings have pools of Nodes or of external addresses only, so this is intended.
         if self.settings.pools.is_empty() {
             return Verdict::Left("no pool in the settings is for Services".to_owned());
         }
@@ -265,7 +264,7 @@ impl<'a> Case<'a> {
         Verdict::Left(reason)
     }
 
-    /// The Service's pool has no free address of a family that it needs.
+    /// The verdict if the Service's pool has no free address of a family that it needs.
     fn without(&mut self, pool: &Pool, family: Family, choice: &Choice<'_>) -> Verdict {
         let (why, way_out) = if pool.has(family) {
             let (ranges, count) = (pool.ranges(family), self.settings.candidates(pool, family).count());
@@ -293,7 +292,7 @@ impl<'a> Case<'a> {
             self.request.subject(),
             choice.describe()
         );
-        // The status that the API server itself gives when a range is full.
+        // The API server uses the same status if a range is full.
         Verdict::Denied(Denial { code: 500, message })
     }
 

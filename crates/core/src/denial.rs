@@ -1,10 +1,10 @@
 //! Why a request is refused.
 
-/// A refusal.
+/// The refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
     /// The HTTP status that the API server answers with.
     pub code: u16,
-    /// Object, range, evidence and the way out.
+    /// The object, the range, the evidence, and what to do about it.
     pub message: String,
 }

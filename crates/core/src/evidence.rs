@@ -1,8 +1,8 @@
-//! On which nodes will the Service's endpoints run?
+//! Determines on which nodes the Service's endpoints will run.
 //!
-//! The answer is a set of node labels. For each label that a pool asks about, the sources are asked in
-//! order until one has a value: the Service's annotation, the workloads that it selects (kind after
-//! kind), its Namespace, and for the operating system at last the assumption of the settings.
+//! The result is a set of node labels. For each label that a pool matches on, the sources are asked in this order until
+//! one has a value: the Service's annotation, the workloads that the Service selects (one kind after the other), its
+//! Namespace, and for the operating system the assumption of the settings.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,15 +18,15 @@ use crate::workload::{Workload, WorkloadKind};
 
 pub use crate::annotations::NODE_SELECTOR_ANNOTATION;
 
-/// What the settings assume, as a source.
+/// The source of a value that the settings assume.
 pub const ASSUMPTION: &str = "assumption";
 
-/// Node labels that are known, each with its source.
+/// The known node labels, each with its source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// Sorted by key.
     found: Vec<Found>,
-    /// Where workloads disagree, a sentence each.
+    /// A sentence for each label on which the workloads disagree.
     mixed: Vec<String>,
 }
 
@@ -37,22 +37,21 @@ struct Found {
     source: String,
 }
 
-/// Evidence as it is reported.
+/// Evidence in the form that answers report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Where it comes from, such as `Deployment shop/web`. Without labels: what else made it the pool,
-    /// such as `namespace shop`.
+    /// The source, such as `Deployment shop/web`. Without labels, the other conditions that led to the pool, such as
+    /// `namespace shop`.
     pub source: String,
     /// The node labels.
     pub labels: Labels,
-    /// Where workloads that the Service selects want several kinds of nodes: a sentence for each label,
-    /// whole, unlike a warning.
+    /// A sentence for each label on which the selected workloads disagree. Unlike a warning, it is never cut.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mixed: Vec<String>,
 }
 
 impl Report {
-    /// One line: `kubernetes.io/os=windows (Deployment shop/web)`; without labels the source alone.
+    /// One line: `kubernetes.io/os=windows (Deployment shop/web)`, or only the source if there are no labels.
     pub fn describe(&self) -> String {
         if self.labels.is_empty() {
             return self.source.clone();
@@ -73,12 +72,12 @@ impl Evidence {
         self.found.iter().find(|found| found.key == key).map(|found| found.value.as_str())
     }
 
-    /// Whether nothing is known.
+    /// Whether no label is known.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
-    /// What is known, and from where, in the order of the labels.
+    /// The known labels in the order of their keys, with their sources.
     pub fn report(&self) -> Report {
         let mut sources: Vec<&str> = Vec::new();
         for found in &self.found {
@@ -99,7 +98,7 @@ impl Evidence {
         self.report().describe()
     }
 
-    /// Adds what is not known yet.
+    /// Adds a value, unless the label already has one.
     fn add(&mut self, key: &str, value: String, source: String) {
         if self.value(key).is_none() {
             let place = self.found.partition_point(|found| found.key.as_str() < key);
@@ -108,16 +107,16 @@ impl Evidence {
     }
 }
 
-/// A label value as it is, anything else in quotes: annotations may hold any text.
+/// A label value as it is; any other text is quoted, because annotations may contain any text.
 fn plain(value: &str) -> String {
     let harmless =
         !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     if harmless { value.to_owned() } else { quote(value) }
 }
 
-/// Looks for the values of `keys`, and no further than needed.
+/// Looks for the values of `keys`, and makes no more look-ups than necessary.
 ///
-/// `warnings` gets a line where workloads disagree, or an annotation can't be read.
+/// `warnings` gets a line for each disagreement of workloads and each annotation that can't be read.
 ///
 /// # Errors
 /// [`LookupError`] of the first look-up that fails.
@@ -178,8 +177,7 @@ struct Search<'a> {
     warnings: &'a mut Vec<String>,
 }
 
-/// The labels of a Node, or of a RuntimeClass's nodes, looked up once; nothing where there is no such
-/// object.
+/// The labels of a Node, or the node selector of a RuntimeClass, looked up once; `None` if the object does not exist.
 struct NodeLabels {
     kind: &'static str,
     name: String,
@@ -201,7 +199,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The first workload by name that has a value decides; one that has another is named in a warning.
+    /// The first workload by name that has a value decides. The first workload with another value is named in a
+    /// warning.
     fn workloads(&mut self, kind: &WorkloadKind, workloads: &[Workload]) -> Result<(), LookupError> {
         for key in self.missing() {
             let mut decided: Option<(String, String)> = None;
@@ -229,8 +228,8 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// The value of a node label that Pods of this spec need, and what else it was taken from: the spec
-    /// itself, then its RuntimeClass, then the Node that the Pod is bound to.
+    /// The value of a node label that Pods of this spec need, and the object it comes from if not the spec: the spec is
+    /// asked first, then its RuntimeClass, then the Node that the Pod is bound to.
     fn required_by(
         &mut self,
         spec: &PodSpec,
@@ -251,8 +250,8 @@ impl<'a> Search<'a> {
     }
 
     fn node_labels(&mut self, kind: &'static str, name: &str, undecided: bool) -> Result<Option<&Labels>, LookupError> {
-        /// Pods may run on any number of Nodes. Once there is a value, a few are enough to see whether
-        /// they disagree.
+        /// Pods may run on any number of Nodes. If there already is a value, a few Nodes are enough to find a
+        /// disagreement.
         const COMPARED: usize = 8;
         let known = self.nodes.iter().position(|known| known.kind == kind && known.name == name);
         let index = match known {
@@ -263,7 +262,7 @@ impl<'a> Search<'a> {
                     "Node" => self.cluster.node_labels(name)?,
                     _ => self.cluster.runtime_class_nodes(name)?,
                 };
-                // One of a kind is enough: there may be a Node for each of a hundred Pods.
+                // One warning for each kind is enough: there may be a Node for each of a hundred Pods.
                 let first = !self.nodes.iter().any(|known| known.kind == kind && known.labels.is_none());
                 if labels.is_none() && first {
                     self.warnings.push(format!("{kind} {name} is not there: what it says about nodes is not known"));

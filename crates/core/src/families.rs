@@ -1,4 +1,4 @@
-//! Which families a Service's addresses are of.
+//! Determines the IP families of a Service's addresses.
 
 use crate::address::Family;
 use crate::service::{FamilyPolicy, Service};
@@ -7,27 +7,26 @@ use crate::settings::{Pool, Settings};
 /// The families to allocate from a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Families {
-    /// Of `clusterIP`.
+    /// The family of `clusterIP`.
     pub primary: Family,
-    /// Of the second address, if there is to be one.
+    /// The family of the second address; `None` if there is to be one address.
     pub second: Option<Second>,
 }
 
-/// A second family, and whether the Service can do without.
+/// The family of a second address, and whether the Service requires it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Second {
     /// The family.
     pub family: Family,
-    /// Whether the Service asks for it with `RequireDualStack`.
+    /// Whether the Service requires it with `RequireDualStack`.
     pub required: bool,
 }
 
-/// The families that `service` asks for, of `pool`.
+/// The families in which `service` gets addresses from `pool`.
 ///
-/// The primary one is the first of `spec.ipFamilies`; else that of the primary Service range; else
-/// IPv4 where the pool has it. There is a second one with `RequireDualStack`, and with
-/// `PreferDualStack` where the cluster is known to have it: on a single-stack cluster the API server
-/// refuses two addresses.
+/// The primary family is the first of `spec.ipFamilies`; otherwise that of the primary Service range; otherwise IPv4 if
+/// the pool has an IPv4 range. There is a second family with `RequireDualStack`, and with `PreferDualStack` if the
+/// settings name a Service range of it: on a single-stack cluster the API server refuses two addresses.
 pub fn families(service: &Service, pool: &Pool, settings: &Settings) -> Families {
     let primary = service
         .families
@@ -38,7 +37,7 @@ pub fn families(service: &Service, pool: &Pool, settings: &Settings) -> Families
     Families { primary, second: second(service, primary.other(), settings) }
 }
 
-/// Whether `service` is to have an address of `family` beside its first one.
+/// The second family, if `service` is to have an address of `family` beside its first one.
 pub fn second(service: &Service, family: Family, settings: &Settings) -> Option<Second> {
     match service.family_policy {
         FamilyPolicy::SingleStack => None,

@@ -1,41 +1,41 @@
-//! A cursor into a JSON value that knows its path, so that every complaint can say where.
+//! A cursor into a JSON value that knows its path, so that every error names the place.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-/// A value of the wrong kind.
+/// A value of the wrong type.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{path}: expected {expected}, found {found}")]
 pub struct Mistyped {
-    /// Where, such as `request.object.spec.clusterIPs[0]`.
+    /// The path, such as `request.object.spec.clusterIPs[0]`.
     pub path: String,
-    /// What should be there.
+    /// A description of the expected value.
     pub expected: &'static str,
-    /// What is there.
+    /// A description of the value that was found.
     pub found: String,
 }
 
-/// A value and its path. `null` counts as absent, as it does for the API server.
+/// A value and its path. `null` counts as absent, as in the API server.
 #[derive(Clone, Debug)]
 pub struct At<'v> {
     /// The value.
     pub value: &'v Value,
-    /// Its path.
+    /// The path of the value in its document.
     pub path: String,
 }
 
 impl<'v> At<'v> {
-    /// A value and where it stands: `request`, or nothing for a whole document.
+    /// A value at `path`, such as `request`; the path of a whole document is empty.
     pub fn new(value: &'v Value, path: impl Into<String>) -> Self {
         Self { value, path: path.into() }
     }
 
-    /// The field of an object; nothing where the field is absent or null, or the value itself null.
+    /// The field of an object; `None` if the field is absent or null, or if the value itself is null.
     ///
     /// # Errors
-    /// [`Mistyped`] where the value is no object.
+    /// [`Mistyped`] if the value is neither an object nor null.
     pub fn get(&self, key: &str) -> Result<Option<At<'v>>, Mistyped> {
         if self.value.is_null() {
             return Ok(None);
@@ -43,10 +43,10 @@ impl<'v> At<'v> {
         Ok(self.object()?.get(key).filter(|value| !value.is_null()).map(|value| At { value, path: self.key_path(key) }))
     }
 
-    /// The field at the end of a chain of fields.
+    /// The field at the end of a path of fields; `None` if a field on the path is absent or null.
     ///
     /// # Errors
-    /// [`Mistyped`] where one of them is no object.
+    /// [`Mistyped`] if a value on the path is neither an object nor null.
     pub fn descend(&self, path: &[&str]) -> Result<Option<At<'v>>, Mistyped> {
         let mut at = self.clone();
         for key in path {
@@ -58,7 +58,7 @@ impl<'v> At<'v> {
         Ok(Some(at))
     }
 
-    /// The path of a field.
+    /// The path of a field of this value.
     pub fn key_path(&self, key: &str) -> String {
         let plain = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
         match (plain, self.path.is_empty()) {
@@ -71,7 +71,7 @@ impl<'v> At<'v> {
     /// The fields of an object.
     ///
     /// # Errors
-    /// [`Mistyped`] where it is something else.
+    /// [`Mistyped`] if the value is not an object.
     pub fn object(&self) -> Result<&'v Map<String, Value>, Mistyped> {
         self.value.as_object().ok_or_else(|| self.mistyped("an object"))
     }
@@ -79,25 +79,25 @@ impl<'v> At<'v> {
     /// The items of a list, with their paths.
     ///
     /// # Errors
-    /// [`Mistyped`] where it is something else.
+    /// [`Mistyped`] if the value is not a list.
     pub fn items(&self) -> Result<impl Iterator<Item = At<'v>> + use<'v>, Mistyped> {
         let items = self.value.as_array().ok_or_else(|| self.mistyped("a list"))?;
         let path = self.path.clone();
         Ok(items.iter().enumerate().map(move |(index, value)| At { value, path: format!("{path}[{index}]") }))
     }
 
-    /// A string.
+    /// The text of a string.
     ///
     /// # Errors
-    /// [`Mistyped`] where it is something else.
+    /// [`Mistyped`] if the value is not a string.
     pub fn text(&self) -> Result<&'v str, Mistyped> {
         self.value.as_str().ok_or_else(|| self.mistyped("a string"))
     }
 
-    /// The string of a field; nothing where it is absent, null or empty.
+    /// The string in a field; `None` if the field is absent, null or empty.
     ///
     /// # Errors
-    /// [`Mistyped`] where it is something else.
+    /// [`Mistyped`] if the value is not an object, or the field not a string.
     pub fn text_of(&self, key: &str) -> Result<Option<&'v str>, Mistyped> {
         match self.get(key)? {
             Some(at) => Ok(Some(at.text()?).filter(|text| !text.is_empty())),
@@ -105,10 +105,10 @@ impl<'v> At<'v> {
         }
     }
 
-    /// The strings of a field that is a list; none where it is absent or null.
+    /// The strings in a field with a list; empty if the field is absent or null.
     ///
     /// # Errors
-    /// [`Mistyped`] where it, or one of its items, is something else.
+    /// [`Mistyped`] if the field is not a list, or an item not a string.
     pub fn texts_of(&self, key: &str) -> Result<Vec<&'v str>, Mistyped> {
         match self.get(key)? {
             Some(at) => at.items()?.map(|item| item.text()).collect(),
@@ -116,18 +116,18 @@ impl<'v> At<'v> {
         }
     }
 
-    /// The strings of a field that is an object of strings, such as labels.
+    /// The strings in a field with a map of strings, such as labels; empty if the field is absent or null.
     ///
     /// # Errors
-    /// [`Mistyped`] where it, or one of its values, is something else.
+    /// [`Mistyped`] if the field is not an object, or a value not a string.
     pub fn map_of(&self, key: &str) -> Result<BTreeMap<String, String>, Mistyped> {
         self.first_of(key, usize::MAX)
     }
 
-    /// The first strings of a field that is an object of strings, by their keys.
+    /// The first `most` entries, by key, of a field with a map of strings. The other entries are not read.
     ///
     /// # Errors
-    /// [`Mistyped`] where it, or one of these values, is something else.
+    /// [`Mistyped`] if the field is not an object, or one of these values not a string.
     pub fn first_of(&self, key: &str, most: usize) -> Result<BTreeMap<String, String>, Mistyped> {
         match self.get(key)? {
             Some(at) => at.first(most),
@@ -135,10 +135,10 @@ impl<'v> At<'v> {
         }
     }
 
-    /// An object of strings.
+    /// A map of strings.
     ///
     /// # Errors
-    /// [`Mistyped`] where it, or one of its values, is something else.
+    /// [`Mistyped`] if the value is not an object, or a value in it not a string.
     pub fn map(&self) -> Result<BTreeMap<String, String>, Mistyped> {
         self.first(usize::MAX)
     }
@@ -151,23 +151,23 @@ impl<'v> At<'v> {
         Ok(map)
     }
 
-    /// The complaint that something else is expected here.
+    /// The error that this value is not what is expected.
     pub fn mistyped(&self, expected: &'static str) -> Mistyped {
         Mistyped { path: self.path.clone(), expected, found: describe(self.value) }
     }
 }
 
-/// A field that is an object, made where it is absent.
+/// The object in a field, created if the field is absent or something else.
 pub fn field_mut<'o>(object: &'o mut Map<String, Value>, key: &str) -> Option<&'o mut Map<String, Value>> {
     let field = object.entry(key).or_insert(Value::Null);
     if !field.is_object() {
-        // `null` is what an absent one is.
+        // `null` counts as absent.
         *field = Value::Object(Map::new());
     }
     field.as_object_mut()
 }
 
-/// A short description of a value, long ones cut.
+/// Describes a value in a few words; long strings are cut.
 pub fn describe(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -179,7 +179,7 @@ pub fn describe(value: &Value) -> String {
     }
 }
 
-/// A string from outside, in quotes, control characters escaped, cut after 80 characters.
+/// Quotes a string from outside: control characters are escaped, and it is cut after 80 characters.
 pub fn quote(text: &str) -> String {
     const LONGEST: usize = 80;
     match text.char_indices().nth(LONGEST) {

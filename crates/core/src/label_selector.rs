@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 /// Labels or annotations, by key.
 pub type Labels = BTreeMap<String, String>;
 
-/// This many labels of a Service, of a Pod or in a node selector count, by the order of their keys: a cache need
-/// not keep more. A Service that selects more labels selects no Pod.
+/// Of the labels of a Service, of a Pod or in a node selector, the first 64 by key count, so a cache need not keep
+/// more. A Service that selects on more labels selects no Pod.
 pub const MOST_LABELS: usize = 64;
 
-/// A Kubernetes `LabelSelector`. Every requirement must hold; one without any matches everything.
+/// A Kubernetes `LabelSelector`. Every requirement must match; a selector without requirements matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
-    /// Labels that must be there with exactly this value.
+    /// Labels that must be present with exactly this value.
     pub match_labels: Labels,
     /// Further requirements.
     pub match_expressions: Vec<Requirement>,
@@ -25,18 +25,18 @@ pub struct Requirement {
     pub key: String,
     /// How its value relates to `values`.
     pub operator: Operator,
-    /// One or more for `In` and `NotIn`, none for `Exists` and `DoesNotExist`.
+    /// At least one value for `In` and `NotIn`, no values for `Exists` and `DoesNotExist`.
     pub values: Vec<String>,
 }
 
 /// The operators of a label selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
-    /// The label is there with one of the values.
+    /// The label is present with one of the values.
     In,
-    /// The label is absent, or has none of the values.
+    /// The label is absent, or has another value.
     NotIn,
-    /// The label is there.
+    /// The label is present.
     Exists,
     /// The label is absent.
     DoesNotExist,
@@ -57,19 +57,19 @@ impl Operator {
         }
     }
 
-    /// Whether it takes values: at least one then, and none otherwise.
+    /// Whether the operator needs values. The other operators must have none.
     pub fn takes_values(self) -> bool {
         matches!(self, Self::In | Self::NotIn)
     }
 }
 
 impl LabelSelector {
-    /// Whether it has no requirement, and so matches everything.
+    /// Whether there are no requirements, so that it matches everything.
     pub fn is_empty(&self) -> bool {
         self.match_labels.is_empty() && self.match_expressions.is_empty()
     }
 
-    /// Whether `labels` fulfil every requirement.
+    /// Whether `labels` match every requirement.
     pub fn matches(&self, labels: &Labels) -> bool {
         includes(labels, &self.match_labels)
             && self.match_expressions.iter().all(|requirement| requirement.matches(labels))
@@ -88,14 +88,14 @@ impl Requirement {
     }
 }
 
-/// Whether a Service with this selector selects a Pod with these labels, of which the first [`MOST_LABELS`] count.
+/// Whether a Service with this selector selects a Pod with these labels. The first [`MOST_LABELS`] labels count.
 pub fn selects(selector: &Labels, labels: &Labels) -> bool {
     let counts =
         |key: &String| labels.len() <= MOST_LABELS || labels.keys().take(MOST_LABELS).any(|other| other == key);
     includes(labels, selector) && selector.keys().all(counts)
 }
 
-/// Whether `labels` have all of `wanted`, with the same values.
+/// Whether `labels` contain all labels of `wanted`, with the same values.
 pub fn includes(labels: &Labels, wanted: &Labels) -> bool {
     wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
 }

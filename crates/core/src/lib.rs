@@ -1,16 +1,17 @@
 //! Decides which ClusterIP and which external addresses a Kubernetes Service gets, and which pod CIDRs a Node.
 //!
-//! One way through, top to bottom: [`triage`] says what an admission request asks, [`evidence`] on
-//! which nodes the Service's Pods will run, [`pool`] which pool serves those, [`pick`] which of its
-//! addresses is free, [`answer`] puts it into words. [`decide`] ties them together; [`validate`] is the
-//! same from bytes to bytes. [`external`] decides about a Service's external addresses beside it; [`node`] is
-//! the same way for Nodes.
+//! A Service goes through these modules in order: [`triage`] determines what an admission request needs, [`evidence`]
+//! on which nodes the Service's Pods will run, [`pool`] which pool serves those nodes, [`pick`] a free address of that
+//! pool, and [`answer`] builds the response. [`decide`] calls them; [`validate`] does the same from bytes to bytes.
+//! [`external`] decides about the external addresses of the Service, and [`node`] decides about Nodes.
 //!
 //! # Promises
-//! - Pure: the cluster is asked through the port [`cluster::Cluster`] alone. No clock, no randomness,
-//!   no log, no memory between calls.
+//!
+//! # Promises
+//! - Pure: the cluster is read through the port [`cluster::Cluster`] only. There is no clock, no randomness, no log and
+//!   no memory between calls.
 //! - Deterministic: the same request, settings and cluster give the same bytes.
-//! - Total: no input, however malformed, panics.
+//! - Total: no input panics, however malformed.
 
 pub mod address;
 pub mod annotations;

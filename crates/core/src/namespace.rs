@@ -1,10 +1,10 @@
-//! The Service's Namespace, asked for once and only where it matters.
+//! The Service's Namespace, looked up at most once and only if a decision needs it.
 
 use std::cell::OnceCell;
 
 use crate::cluster::{Cluster, LookupError, NamespaceMeta};
 
-/// A Namespace that is looked up when it is first asked for, once.
+/// A Namespace that is looked up on first use and then kept.
 pub struct NamespaceOnce<'c> {
     name: &'c str,
     cluster: &'c dyn Cluster,
@@ -12,20 +12,20 @@ pub struct NamespaceOnce<'c> {
 }
 
 impl<'c> NamespaceOnce<'c> {
-    /// The Namespace of this name; asks nothing yet.
+    /// The Namespace of this name. The look-up happens in [`Self::get`].
     pub fn new(name: &'c str, cluster: &'c dyn Cluster) -> Self {
         Self { name, cluster, meta: OnceCell::new() }
     }
 
-    /// Its name.
+    /// The name of the Namespace.
     pub fn name(&self) -> &'c str {
         self.name
     }
 
-    /// What it says, if it exists.
+    /// The labels and annotations of the Namespace; `None` if it does not exist.
     ///
     /// # Errors
-    /// [`LookupError`] where the look-up fails; the next call tries again.
+    /// [`LookupError`] if the look-up fails; the next call tries again.
     pub fn get(&self) -> Result<Option<&NamespaceMeta>, LookupError> {
         if let Some(meta) = self.meta.get() {
             return Ok(meta.as_ref());

@@ -1,37 +1,37 @@
-//! Which address of a pool is free?
+//! Picks a free address of a pool.
 
 use std::net::IpAddr;
 
 use crate::address::{Candidates, Order, number};
 use crate::cluster::{Cluster, IpAddressLookup, LookupError};
 
-/// How many single addresses are asked for before all Services are listed once. A list costs as much as
-/// this many look-ups at some thousand Services; in a pool half full one pick in 65,000 gets that far.
+/// After this many addresses were found taken, all Services are listed once. In a cluster of some thousand Services a
+/// list costs as much as this many look-ups; in a pool that is half full, one pick in 65,000 gets this far.
 const LOOKUPS_BEFORE_LIST: u32 = 16;
 
-/// Picks free addresses, and remembers between two picks what it learned.
+/// Picks free addresses, and keeps what it learned for the next pick.
 pub struct Picker<'a> {
     cluster: &'a dyn Cluster,
     order: Order,
-    /// What the order is hashed from.
+    /// The key that the order is hashed from.
     key: &'a str,
-    /// The Service that the addresses are for: what it has itself does not count as used.
+    /// The Service that gets the addresses. Its own addresses do not count as used.
     subject: (&'a str, &'a str),
     taken_seen: u32,
     has_ip_address_api: bool,
 }
 
 impl<'a> Picker<'a> {
-    /// A picker for the Service of this namespace and name, with its key for [`Order::walk`].
+    /// A picker for the Service with this namespace and name. `key` is the key for [`Order::walk`].
     pub fn new(cluster: &'a dyn Cluster, order: Order, key: &'a str, subject: (&'a str, &'a str)) -> Self {
         Self { cluster, order, key, subject, taken_seen: 0, has_ip_address_api: true }
     }
 
-    /// A free address of `candidates`, which are of one family, or none where each of them is taken.
+    /// A free address of `candidates`, which are of one family; `None` if all of them are taken.
     ///
-    /// Its last word is always a look-up of the address itself, where the cluster has `IPAddress`
-    /// objects: a list may be older than the last Service. `spread` therefore begins without a list, so
-    /// that its cost does not grow with the cluster.
+    /// If the cluster has `IPAddress` objects, the last check is always a look-up of the address itself, because a list
+    /// may be older than the last Service. Therefore `spread` starts without a list, and its cost does not grow with
+    /// the cluster.
     ///
     /// # Errors
     /// [`LookupError`] of the first look-up that fails.
@@ -56,7 +56,7 @@ impl<'a> Picker<'a> {
                         IpAddressLookup::NoSuchApi => self.has_ip_address_api = false,
                     }
                 }
-                // Services alone tell.
+                // Without `IPAddress` objects, only the list of Services tells which addresses are used.
                 let used = match listed.take() {
                     Some(used) => used,
                     None => self.used(candidates)?,
@@ -75,7 +75,7 @@ impl<'a> Picker<'a> {
         self.order == Order::Lowest || !self.has_ip_address_api || self.taken_seen >= LOOKUPS_BEFORE_LIST
     }
 
-    /// The candidates that a Service has.
+    /// The candidates that other Services have.
     fn used(&self, candidates: &Candidates) -> Result<Used, LookupError> {
         let mut used = Vec::new();
         self.cluster.service_addresses(&mut |namespace, name, address| {
@@ -88,8 +88,7 @@ impl<'a> Picker<'a> {
     }
 }
 
-/// Addresses of one family by number, ascending. With thousands of them this is cheaper than a set that
-/// is in order all the time.
+/// Addresses of one family as sorted numbers. With thousands of them, sorting once is cheaper than a sorted set.
 struct Used(Vec<u128>);
 
 impl Used {

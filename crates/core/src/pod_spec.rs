@@ -1,47 +1,48 @@
-//! What a Pod template says about the nodes its Pods may run on.
+//! Reads from a Pod template on which nodes its Pods may run.
 
 use crate::json::{At, Mistyped};
 use crate::label_selector::{Labels, MOST_LABELS};
 
-/// Required node affinity with more terms, expressions and values of `In` than this, taken together, tells
-/// nothing about nodes: a cache need not keep it.
+/// The limit for the terms, expressions and values of `In` of a required node affinity, counted together. An affinity
+/// above the limit is ignored, so a cache need not keep it.
 pub const MOST_AFFINITY: usize = 256;
 
 /// The node label of the operating system.
 pub const OS_LABEL: &str = "kubernetes.io/os";
-/// Its name before Kubernetes 1.14, still found in manifests.
+/// The name of the label before Kubernetes 1.14, which manifests still use.
 const OS_LABEL_BETA: &str = "beta.kubernetes.io/os";
 
-/// The fields of a Pod spec that bind it to nodes.
+/// The fields of a Pod spec that restrict its nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodSpec {
     /// `spec.os.name`: `linux` or `windows`
     pub os: Option<String>,
     /// `spec.nodeSelector`: the first [`MOST_LABELS`] by key.
     pub node_selector: Labels,
-    /// The terms of `spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution`: a node
-    /// must match one of them. None where they are more than [`MOST_AFFINITY`].
+    /// The terms of `spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution`. A node must match at
+    /// least one of them. Empty if they exceed [`MOST_AFFINITY`].
     pub affinity: Vec<Term>,
     /// `spec.runtimeClassName`
     pub runtime_class: Option<String>,
-    /// `spec.nodeName`: of a Pod that is bound already
+    /// `spec.nodeName`, which is set once the Pod is bound
     pub node: Option<String>,
 }
 
-/// A node selector term: a node must fulfil all of its requirements.
+/// A node selector term. A node must match all of its requirements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Term {
-    /// The expressions with the operator `In`, the only one that can name one value: label and values.
+    /// The expressions with the operator `In`, each with its label and values. Only this operator can name a single
+    /// value.
     pub one_of: Vec<(String, Vec<String>)>,
-    /// Whether it has any requirement at all, of whatever operator, about labels or fields.
+    /// Whether the term has any requirement, of any operator, about labels or fields.
     pub has_any: bool,
 }
 
 impl PodSpec {
-    /// Reads the fields out of a Pod spec; all others are ignored.
+    /// Reads the fields of a Pod spec; all other fields are ignored.
     ///
     /// # Errors
-    /// [`Mistyped`] for a field that is not what the API defines.
+    /// [`Mistyped`] for a field of another type than the API defines.
     pub fn read(spec: &At<'_>) -> Result<Self, Mistyped> {
         let path = ["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"];
         let mut affinity: Vec<Term> = match spec.descend(&path)? {
@@ -62,8 +63,8 @@ impl PodSpec {
         })
     }
 
-    /// The value of the node label `key` that every node of these Pods has, as far as the spec itself
-    /// tells: `os.name`, then `nodeSelector`, then required node affinity.
+    /// The value of the node label `key` that every node of these Pods has, according to the spec alone: from
+    /// `os.name`, then `nodeSelector`, then required node affinity.
     pub fn requires(&self, key: &str) -> Option<String> {
         self.os
             .clone()
@@ -73,25 +74,25 @@ impl PodSpec {
     }
 }
 
-/// The value of the label `key` among node labels, a node selector or a RuntimeClass's: for the
-/// operating system in lower case, and from its old label where the new one is absent.
+/// The value of the label `key` in node labels, a node selector or the selector of a RuntimeClass. The operating system
+/// is returned in lower case, and is taken from its old label if the new one is absent.
 pub fn labelled(labels: &Labels, key: &str) -> Option<String> {
     labels
         .get(key)
         .or_else(|| labels.get(OS_LABEL_BETA).filter(|_| key == OS_LABEL))
-        // No operating system is called ""; other labels often have no more than their key.
+        // An empty operating system is no value. Other labels often consist of their key only.
         .filter(|value| key != OS_LABEL || !value.is_empty())
         .map(|value| normal(key, value))
 }
 
-/// The operating system compares without regard to case.
+/// Operating systems are compared without regard to case.
 pub(crate) fn normal(key: &str, value: &str) -> String {
     if key == OS_LABEL { value.to_ascii_lowercase() } else { value.to_owned() }
 }
 
-/// The one value that every term requires for `key`. Terms that no node can match do not count: empty
-/// ones (Kubernetes: a null or empty term matches no objects), and those that contradict themselves
-/// about this key.
+/// The one value that every term requires for `key`. Terms that no node can match do not count: those without
+/// requirements (Kubernetes: a null or empty term matches no objects), and those that contradict themselves about this
+/// key.
 fn agreed(terms: &[Term], key: &str) -> Option<String> {
     let mut agreed: Option<String> = None;
     for term in terms {
@@ -135,12 +136,12 @@ impl Term {
         Ok(read)
     }
 
-    /// How much it adds to what [`MOST_AFFINITY`] limits.
+    /// How much the term counts towards [`MOST_AFFINITY`].
     fn size(&self) -> usize {
         1 + self.one_of.iter().map(|(_, values)| 1 + values.len()).sum::<usize>()
     }
 
-    /// Which values of `key` a node may have to match this term.
+    /// The values of `key` with which a node can match this term.
     fn allows(&self, key: &str) -> Allowed {
         if !self.has_any {
             return Allowed::Nothing;

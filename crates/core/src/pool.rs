@@ -1,4 +1,4 @@
-//! Which pool is a Service's?
+//! Chooses the pool of a Service.
 
 use thiserror::Error;
 
@@ -10,19 +10,19 @@ use crate::namespace::NamespaceOnce;
 use crate::service::Service;
 use crate::settings::{Fence, Pool, Settings};
 
-/// The pool of a Service, and why.
+/// The chosen pool, and why it was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice<'s> {
-    /// Its pool; none where no pool is for it.
+    /// The Service's pool; `None` if no pool is for it.
     pub pool: Option<&'s Pool>,
-    /// What is known of its nodes: nothing where no pool that could be its own asks about nodes.
+    /// The evidence about its nodes; empty if no pool that admits the Service matches on node labels.
     pub evidence: Evidence,
-    /// What else made it this pool, where nothing about nodes did.
+    /// The source of the choice if it is not evidence about nodes: the annotation, or the other conditions of the pool.
     pub otherwise: Option<String>,
 }
 
 impl Choice<'_> {
-    /// Why it is this pool, or none; nothing where there is nothing to say.
+    /// Why this pool, or no pool, was chosen; `None` if there is nothing to report.
     pub fn report(&self) -> Option<Report> {
         match &self.otherwise {
             _ if !self.evidence.is_empty() => Some(self.evidence.report()),
@@ -31,7 +31,7 @@ impl Choice<'_> {
         }
     }
 
-    /// The same in one line.
+    /// The report in one line.
     pub fn describe(&self) -> String {
         match &self.otherwise {
             Some(source) if self.evidence.is_empty() => source.clone(),
@@ -40,7 +40,7 @@ impl Choice<'_> {
     }
 }
 
-/// Why no pool could be chosen.
+/// Why choosing a pool failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// A look-up failed.
@@ -50,34 +50,34 @@ pub enum Refusal {
         #[from]
         source: LookupError,
     },
-    /// The annotation names a pool that is not there.
+    /// The annotation names a pool that does not exist.
     #[error("annotation {POOL_ANNOTATION} names pool {name}, which is unknown: known are {known}")]
     Unknown {
-        /// The name, in quotes.
+        /// The name from the annotation, quoted.
         name: String,
-        /// All pools.
+        /// The names of all pools.
         known: String,
     },
-    /// The annotation names a pool that is not for this Service.
+    /// The annotation names a pool that does not admit this Service.
     #[error(
         "annotation {POOL_ANNOTATION} names pool {pool:?}, which does not admit this Service: {fence} does not match"
     )]
     Fenced {
-        /// The pool.
+        /// The name of the pool.
         pool: String,
-        /// The condition that does not hold.
+        /// The condition that does not match.
         fence: &'static str,
     },
 }
 
-/// Chooses the pool: the first one, in the order of the settings, whose `match` matches.
+/// Chooses the first pool, in the order of the settings, whose `match` matches.
 ///
-/// Nodes are looked into only as far as a pool that admits the Service asks about them. The annotation
-/// `clusterip-policy/pool` takes the place of what is known about nodes, never of the other conditions:
-/// those are what fences one team's pool off from another.
+/// Nodes are looked up only if a pool that admits the Service matches on node labels. The annotation
+/// `clusterip-policy/pool` replaces the evidence about nodes, but no other condition, because those conditions protect
+/// the pool of one team from other teams.
 ///
 /// # Errors
-/// [`Refusal`] where a look-up fails, or the annotation names a pool that can't be had.
+/// [`Refusal`] if a look-up fails, or if the annotation names a pool that is unknown or does not admit the Service.
 pub fn choose<'s>(
     service: &Service,
     namespace: &NamespaceOnce<'_>,
@@ -95,7 +95,7 @@ pub fn choose<'s>(
         if broken(&pool.matches.fence, service, namespace)?.is_none() {
             admitting.push(pool);
             if pool.matches.node_labels.is_empty() {
-                // Whatever comes behind it can't be reached.
+                // Pools behind this one can't be reached.
                 break;
             }
         }
@@ -134,7 +134,7 @@ fn named<'s>(
     }
 }
 
-/// The conditions of a pool that are not about nodes, in words.
+/// The conditions of a pool that do not concern nodes, in words.
 pub(crate) fn fences(fence: &Fence, namespace: &str) -> String {
     let mut conditions: Vec<String> = Vec::new();
     if !fence.namespaces.is_empty() {
@@ -149,13 +149,13 @@ pub(crate) fn fences(fence: &Fence, namespace: &str) -> String {
     if conditions.is_empty() { "default".to_owned() } else { conditions.join(", ") }
 }
 
-/// The condition of `fence` that does not hold, if there is one.
+/// The first condition of `fence` that does not match; `None` if all match.
 pub(crate) fn broken(
     fence: &Fence,
     service: &Service,
     namespace: &NamespaceOnce<'_>,
 ) -> Result<Option<&'static str>, LookupError> {
-    /// The API server gives every Namespace this label.
+    /// The API server sets this label on every Namespace.
     const NAME_LABEL: &str = "kubernetes.io/metadata.name";
     if !fence.namespaces.is_empty() && !fence.namespaces.iter().any(|name| name == namespace.name()) {
         return Ok(Some("namespaces"));

@@ -1,4 +1,4 @@
-//! The admission request, as far as it matters here.
+//! The fields of an admission request that a decision reads.
 
 use serde_json::Value;
 
@@ -9,55 +9,54 @@ use crate::service::Service;
 /// An `AdmissionRequest` of `admission.k8s.io/v1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// `uid`: new for every call of a webhook.
+    /// `uid`: the API server sets a new one for each call of a webhook.
     pub uid: String,
     /// `operation`
     pub operation: Operation,
     /// The namespace of the object.
     pub namespace: String,
-    /// The name of the object; empty where it is yet to be generated.
+    /// The name of the object; empty if the API server has yet to generate it.
     pub name: String,
-    /// What is created or updated.
+    /// The object that is created or updated.
     pub about: About,
 }
 
-/// What a request is about.
+/// The object of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum About {
-    /// A `v1` Service itself that is created or updated.
+    /// A `v1` Service (not a sub-resource) that is created or updated.
     Service(Box<Change<Service>>),
-    /// A `v1` Node itself that is created or updated.
+    /// A `v1` Node (not a sub-resource) that is created or updated.
     Node(Change<Node>),
-    /// Another kind, a sub-resource, or another operation.
+    /// Any other kind, sub-resource or operation.
     Other,
 }
 
 /// A creation or an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change<T> {
-    /// The object as it is asked for.
+    /// The new object.
     pub object: T,
-    /// The object as it is; nothing for a creation.
+    /// The existing object; `None` for a creation.
     pub old: Option<T>,
 }
 
-/// What is to be done.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// `CREATE`
     Create,
     /// `UPDATE`
     Update,
-    /// `DELETE`, `CONNECT`, or one yet to be invented
+    /// `DELETE`, `CONNECT` or any other
     Other,
 }
 
 impl Request {
     /// Reads a request.
     ///
-    /// # Errors
-    /// [`Mistyped`] for a field that is not what the API defines, or for a Service or Node without the
-    /// object that its operation needs. Objects of other kinds are not looked into.
+    /// [`Mistyped`] for a field of another type than the API defines, or for a Service or Node without the object that
+    /// its operation needs. Objects of other kinds are not read.
     pub fn read(request: &Value) -> Result<Self, Mistyped> {
         let request = At::new(request, "request");
         request.object()?;
@@ -108,19 +107,19 @@ impl Request {
         })
     }
 
-    /// What an address is hashed from: namespace and name, or the request where the name is yet to be
+    /// The key that an address is hashed from: namespace and name, or namespace and UID if the name has yet to be
     /// generated.
     pub fn hash_key(&self) -> String {
         format!("{}/{}", self.namespace, if self.name.is_empty() { &self.uid } else { &self.name })
     }
 
-    /// The Service in words: `shop/web`.
+    /// The Service as messages name it: `shop/web`.
     pub fn subject(&self) -> String {
         format!("{}/{}", self.namespace, if self.name.is_empty() { "(name yet to be generated)" } else { &self.name })
     }
 }
 
-/// The object of a request, and for an update the one that is there.
+/// The new object of a request, and for an update the existing one.
 fn change<T>(
     request: &At<'_>,
     operation: Operation,

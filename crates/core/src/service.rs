@@ -10,22 +10,22 @@ use crate::label_selector::{Labels, MOST_LABELS};
 
 pub use crate::annotations::{MOVING_ANNOTATION, OS_ANNOTATION, POOL_ANNOTATION};
 
-/// `spec.ipFamilyPolicy`, from the least to the most.
+/// `spec.ipFamilyPolicy`, in increasing order of strictness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FamilyPolicy {
-    /// One address; what the API server assumes where nothing is said.
+    /// One address. The API server uses this if the field is absent.
     #[default]
     SingleStack,
-    /// A second address where the cluster has both families.
+    /// A second address if the cluster has both families.
     PreferDualStack,
     /// Two addresses.
     RequireDualStack,
 }
 
-/// A Service, as far as it matters here.
+/// The fields of a Service that a decision reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// `metadata.name`; empty where the API server is yet to generate it.
+    /// `metadata.name`; empty if the API server has yet to generate it.
     pub name: String,
     /// `metadata.labels`: the first [`MOST_LABELS`] by key.
     pub labels: Labels,
@@ -37,17 +37,17 @@ pub struct Service {
     pub load_balancer: bool,
     /// `spec.loadBalancerClass`
     pub load_balancer_class: Option<String>,
-    /// `spec.loadBalancerIP`, as it is written.
+    /// `spec.loadBalancerIP`, as written.
     pub load_balancer_ip: Option<String>,
-    /// `spec.externalIPs`, as they are written.
+    /// `spec.externalIPs`, as written.
     pub external_ips: Vec<String>,
-    /// Whether it is being deleted: `metadata.deletionTimestamp`.
+    /// Whether the Service is being deleted: `metadata.deletionTimestamp` is set.
     pub deleting: bool,
     /// `spec.selector`
     pub selector: Labels,
-    /// `spec.clusterIP`, as it is written; nothing where it is absent or empty.
+    /// `spec.clusterIP`, as written; `None` if absent or empty.
     pub cluster_ip: Option<String>,
-    /// `spec.clusterIPs`, as they are written.
+    /// `spec.clusterIPs`, as written, without empty items.
     pub cluster_ips: Vec<String>,
     /// `spec.ipFamilies`
     pub families: Vec<Family>,
@@ -56,10 +56,10 @@ pub struct Service {
 }
 
 impl Service {
-    /// Reads the fields out of a Service object that stands at `path` of some document.
+    /// Reads the fields of a Service object that is at `path` of a document.
     ///
     /// # Errors
-    /// [`Mistyped`] for a field that is not what the API defines.
+    /// [`Mistyped`] for a field of another type than the API defines.
     pub fn read(object: &Value, path: &str) -> Result<Self, Mistyped> {
         let object = At::new(object, path);
         let empty = Value::Null;
@@ -106,12 +106,12 @@ impl Service {
         })
     }
 
-    /// Whether it says that it wants no address.
+    /// Whether the Service requests no address (`clusterIP: None`).
     pub fn is_headless(&self) -> bool {
         self.cluster_ip.as_deref() == Some("None") || self.cluster_ips.first().is_some_and(|ip| ip == "None")
     }
 
-    /// Its addresses, without repetition, those that can't be read left out: the API server refuses them.
+    /// The cluster IPs without duplicates. Values that can't be parsed are left out: the API server refuses them.
     pub fn addresses(&self) -> Vec<IpAddr> {
         let mut addresses: Vec<IpAddr> = Vec::new();
         for text in self.cluster_ip.iter().chain(&self.cluster_ips) {
@@ -124,7 +124,7 @@ impl Service {
         addresses
     }
 
-    /// Whether it asks for addresses of two families, and `old` did not, or less firmly.
+    /// Whether the Service requests a second address and `old` did not, or requests it more strictly than `old`.
     pub fn asks_for_more_than(&self, old: &Self) -> bool {
         self.family_policy > old.family_policy || self.families.len() > old.families.len().max(1)
     }

@@ -1,4 +1,4 @@
-//! What a request asks of us.
+//! Determines what a request needs.
 
 use std::net::IpAddr;
 
@@ -6,26 +6,26 @@ use crate::request::{About, Change, Operation, Request};
 use crate::service::Service;
 use crate::settings::Settings;
 
-/// What is to be done with a request.
+/// What to do about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Triage<'r> {
-    /// Nothing, and why.
+    /// Nothing, for this reason.
     Leave(String),
-    /// The Service needs an address, and has none.
+    /// The Service has no address and needs one.
     Allocate(&'r Service),
-    /// The Service has this address, and asks for one of the other family beside it.
+    /// The Service has this address, and requests a second one of the other family.
     AllocateSecond(&'r Service, IpAddr),
-    /// The Service keeps the address that it has.
+    /// The Service keeps its addresses.
     Keep(&'r Service),
     /// The author of the request set these addresses.
     Check(&'r Service, Vec<IpAddr>),
 }
 
-/// The first row that fits.
+/// Returns the first case that applies.
 ///
-/// The rules of the API server behind it: an update may bring an address only to a Service that leaves
-/// `type: ExternalName`, and a second one only to a Service with a single one; any other change of an
-/// address is refused there. A `PUT` without `clusterIP` keeps the address that the Service has.
+/// The cases follow the rules of the API server: an update can set an address only if the Service leaves `type:
+/// ExternalName`, and a second address only if the Service has exactly one. The API server refuses any other change of
+/// an address. A `PUT` without `clusterIP` keeps the Service's address.
 pub fn triage<'r>(request: &'r Request, settings: &Settings) -> Triage<'r> {
     let leave = |why: &str| Triage::Leave(why.to_owned());
     let About::Service(change) = &request.about else {
@@ -48,9 +48,9 @@ pub fn triage<'r>(request: &'r Request, settings: &Settings) -> Triage<'r> {
         return leave("type ExternalName has no address");
     }
     let new = service.addresses();
-    // What an ExternalName still carries is no address that it has.
+    // An ExternalName Service has no address, even if the object still contains one.
     let had = old.as_ref().filter(|old| !old.external_name).map(Service::addresses).unwrap_or_default();
-    // An empty `clusterIP` by server-side apply leaves the list as it was, and the API server fills the field in.
+    // Server-side apply with an empty `clusterIP` keeps the list, and the API server then fills in the field.
     let keeps = !new.is_empty() && new.iter().all(|address| had.contains(address));
     if service.cluster_ip.is_none() && !service.cluster_ips.is_empty() && !keeps {
         return leave("clusterIPs without clusterIP: the API server refuses it");

@@ -1,4 +1,4 @@
-//! From bytes to bytes: what a host calls.
+//! The functions that a host calls, from bytes to bytes.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,13 +12,13 @@ use crate::node::{self, Allocation};
 use crate::request::{About, Request};
 use crate::settings::Settings;
 
-/// Answers `{"request": AdmissionRequest, "settings": …}`, for a Node that is to get blocks also
-/// `"allocation": …`, see [`Allocation`], and for a Service that is to get external addresses also
-/// `"external": …`, see [`Held`]. Whatever can't be read is denied, with status 400 and the reason.
+/// Answers `{"request": AdmissionRequest, "settings": …}`. To get blocks for a Node, the host adds `"allocation": …`,
+/// see [`Allocation`]; to get external addresses for a Service, it adds `"external": …`, see [`Held`]. A payload that
+/// can't be read is denied with status 400 and the reason.
 pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Answer {
     let unreadable =
         |why: &str| Answer::unreadable(format!("the request is no JSON document with request and settings: {why}"));
-    // Into a value, not into a type of its own: the module would grow by all that reads types.
+    // A generic value instead of a type: deserialising types would make the module larger.
     let mut payload: Value = match serde_json::from_slice(payload) {
         Ok(payload) => payload,
         Err(error) => return unreadable(&error.to_string()),
@@ -52,14 +52,14 @@ pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Answer {
     Answer::new(decision, request.get_mut("object").map(Value::take).unwrap_or_default())
 }
 
-/// The answer about settings: what Kubewarden reads, and warnings for hosts that can show them.
+/// The answer about settings: the fields that Kubewarden reads, and warnings for hosts that can show them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingsAnswer {
-    /// Whether they can be used.
+    /// Whether the policy can use the settings.
     pub valid: bool,
-    /// Every mistake, a line each.
+    /// All mistakes, one on each line.
     pub message: Option<String>,
-    /// What is allowed, but probably not meant.
+    /// Settings that are allowed but probably not intended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }

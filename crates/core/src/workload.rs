@@ -1,4 +1,4 @@
-//! Kinds of objects whose Pods a Service can select.
+//! The kinds of objects whose Pods a Service can select.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::pod_spec::PodSpec;
 /// Where a kind keeps its Pod template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TemplateAt {
-    /// The object is a Pod: its own labels and spec.
+    /// The object is a Pod, so its own labels and spec count.
     Itself,
     /// `spec.template`
     Template,
@@ -15,18 +15,18 @@ pub enum TemplateAt {
     JobTemplate,
 }
 
-/// A kind of workload, with what is needed to look it up.
+/// A kind of workload, with the information to look it up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkloadKind {
-    /// Such as `apps/v1`, or `v1` for the core group.
+    /// Group and version, such as `apps/v1`, or `v1` for the core group.
     pub api_version: String,
-    /// Such as `Deployment`.
+    /// The kind, such as `Deployment`.
     pub kind: String,
-    /// Where its Pod template is.
+    /// The place of its Pod template.
     pub template: TemplateAt,
 }
 
-/// The kinds known by their name alone, in the order in which they are asked.
+/// The kinds that settings can name without group and version, in the order in which they are looked up.
 const KNOWN: [(&str, &str, TemplateAt); 8] = [
     ("Deployment", "apps/v1", TemplateAt::Template),
     ("StatefulSet", "apps/v1", TemplateAt::Template),
@@ -52,8 +52,8 @@ impl WorkloadKind {
             .collect()
     }
 
-    /// A known name such as `Deployment`, or `group/version/Kind` of a custom resource that has its Pod
-    /// template at `spec.template`.
+    /// Parses a known name such as `Deployment`, or `group/version/Kind` for a custom resource with its Pod template at
+    /// `spec.template`. `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let parts: Vec<&str> = text.split('/').collect();
         match parts.as_slice() {
@@ -87,8 +87,8 @@ impl fmt::Display for WorkloadKind {
 /// An object whose Pods a Service selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// Its name.
+    /// The name of the object.
     pub name: String,
-    /// The spec of its Pods.
+    /// The Pod spec of its template.
     pub pod_spec: PodSpec,
 }

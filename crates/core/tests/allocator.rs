@@ -1,5 +1,4 @@
-//! Blocks handed out in turn: the golden sequences of Kubernetes' RangeAllocator, and any other
-//! sequence against an oracle.
+//! The block allocator: golden sequences of the Kubernetes RangeAllocator, and random sequences against an oracle.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -18,7 +17,7 @@ fn allocator(cidr: &str, block_len: u8) -> BlockAllocator {
     BlockAllocator::new(Blocks::new(net(cidr), block_len).unwrap())
 }
 
-/// Allocates until nothing is left.
+/// Allocates until no block is free.
 #[track_caller]
 fn drain(allocator: &mut BlockAllocator) -> (Vec<IpNet>, Full) {
     let mut blocks = Vec::new();
@@ -31,13 +30,13 @@ fn drain(allocator: &mut BlockAllocator) -> (Vec<IpNet>, Full) {
     }
 }
 
-/// Blocks `10.x.first.0/24` to `10.x.last.0/24`, for instance.
-fn thirds(prefix: &str, thirds: impl Iterator<Item = u16>) -> Vec<IpNet> {
-    thirds.map(|third| net(&format!("{prefix}.{third}.0/24"))).collect()
+/// The blocks `10.x.y.0/24` for each third octet `y`.
+fn slash_24_blocks(prefix: &str, third_octets: impl Iterator<Item = u16>) -> Vec<IpNet> {
+    third_octets.map(|third| net(&format!("{prefix}.{third}.0/24"))).collect()
 }
 
 #[test]
-fn a_cidr_of_one_block_yields_itself_then_is_full_until_it_is_released() {
+fn cidr_of_one_block_is_full_until_released() {
     let mut allocator = allocator("127.123.234.0/30", 30);
     let whole = net("127.123.234.0/30");
     let full = Full { cidr: whole, held: 1 };
@@ -50,9 +49,9 @@ fn a_cidr_of_one_block_yields_itself_then_is_full_until_it_is_released() {
 }
 
 #[test]
-fn all_256_blocks_of_a_slash_16_come_in_order_and_again_in_that_order_once_released() {
+fn all_256_blocks_of_a_slash_16_come_in_order_again_after_release() {
     let mut allocator = allocator("127.123.234.0/16", 24);
-    let all = thirds("127.123", 0..=255);
+    let all = slash_24_blocks("127.123", 0..=255);
     let full = Full { cidr: net("127.123.0.0/16"), held: 256 };
     assert_eq!(drain(&mut allocator), (all.clone(), full.clone()));
     for block in &all {
@@ -63,20 +62,20 @@ fn all_256_blocks_of_a_slash_16_come_in_order_and_again_in_that_order_once_relea
 }
 
 #[test]
-fn with_the_last_128_blocks_occupied_exactly_the_first_128_can_be_had() {
+fn with_the_last_128_blocks_occupied_the_first_128_are_allocated() {
     let mut allocator = allocator("127.123.234.0/16", 24);
-    for block in thirds("127.123", 128..=255) {
+    for block in slash_24_blocks("127.123", 128..=255) {
         allocator.occupy(block).unwrap();
     }
     allocator.occupy(net("127.123.200.0/24")).unwrap();
     assert_eq!(allocator.held(), 128);
     let (blocks, full) = drain(&mut allocator);
-    assert_eq!(blocks, thirds("127.123", 0..=127));
+    assert_eq!(blocks, slash_24_blocks("127.123", 0..=127));
     assert_eq!(full.held, 256);
 }
 
 #[test]
-fn occupy_and_release_count_blocks_and_change_nothing_when_repeated() {
+fn occupy_and_release_are_counted_and_idempotent() {
     type Step = fn(&mut BlockAllocator, IpNet) -> Result<(), BlockError>;
     let (occupy, release): (Step, Step) = (BlockAllocator::occupy, BlockAllocator::release);
     let rows = [
@@ -94,20 +93,20 @@ fn occupy_and_release_count_blocks_and_change_nothing_when_repeated() {
         assert_eq!(allocator.held(), held, "{name}");
     }
     let (blocks, full) = drain(&mut allocator);
-    let free = thirds("10.42", (0..=255).filter(|third| ![8, 10, 11].contains(third)));
+    let free = slash_24_blocks("10.42", (0..=255).filter(|third| ![8, 10, 11].contains(third)));
     assert_eq!(free.len(), 253);
     assert_eq!((blocks, full.held), (free, 256));
 }
 
 #[test]
-fn an_occupied_half_is_passed_over() {
+fn occupied_half_is_skipped() {
     let mut allocator = allocator("10.0.0.0/16", 24);
     allocator.occupy(net("10.0.0.0/17")).unwrap();
     assert_eq!(allocator.allocate_next(), Ok(net("10.0.128.0/24")));
 }
 
 #[test]
-fn occupying_holds_every_block_that_the_range_touches() {
+fn occupying_a_range_holds_every_overlapping_block() {
     let rows = [
         ("the whole /8 in /16", "127.0.0.0/8", 16, "127.0.0.0/8", 256),
         ("one /16 of it", "127.0.0.0/8", 16, "127.0.0.0/16", 1),
@@ -127,7 +126,7 @@ fn occupying_holds_every_block_that_the_range_touches() {
 }
 
 #[test]
-fn a_range_elsewhere_is_refused_and_changes_nothing() {
+fn range_outside_the_cidr_is_refused_without_effect() {
     for (name, range) in [("outside", "10.43.0.0/24"), ("of the other family", "fd00::/64")] {
         let mut allocator = allocator("10.42.0.0/16", 24);
         let refused = Err(BlockError::NotInRange { range: net(range), cidr: net("10.42.0.0/16") });
@@ -140,7 +139,7 @@ fn a_range_elsewhere_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn the_search_goes_on_behind_the_last_block_and_wraps_around() {
+fn search_continues_behind_the_last_block_and_wraps_around() {
     let mut allocator = allocator("10.0.0.0/22", 24);
     let mut next = |step: &str| {
         if let Some(range) = step.strip_prefix("release ") {
@@ -166,7 +165,7 @@ fn the_search_goes_on_behind_the_last_block_and_wraps_around() {
     }
 }
 
-/// The same allocator as it would be without any cleverness: a flag for each block.
+/// The same allocator in its simplest form: a flag for each block.
 struct Oracle {
     held: Vec<bool>,
     next: usize,
@@ -189,7 +188,7 @@ impl Oracle {
 #[derive(Clone, Debug)]
 enum Step {
     Allocate,
-    /// Of 2^size blocks (a size of -1 is half a block) around this one.
+    /// A range of 2^size blocks around this block; a size of -1 is half a block.
     Occupy(usize, i8),
     Release(usize, i8),
 }
@@ -245,17 +244,17 @@ proptest! {
     #![proptest_config(cases(512))]
 
     #[test]
-    fn any_sequence_over_ipv4_blocks_goes_as_the_oracle_says(steps in steps(BLOCKS)) {
+    fn any_sequence_over_ipv4_blocks_matches_the_oracle(steps in steps(BLOCKS)) {
         behaves_like_the_oracle("10.200.0.0/20", 24, &steps)?;
     }
 
     #[test]
-    fn any_sequence_over_ipv6_blocks_goes_as_the_oracle_says(steps in steps(BLOCKS)) {
+    fn any_sequence_over_ipv6_blocks_matches_the_oracle(steps in steps(BLOCKS)) {
         behaves_like_the_oracle("ffff:ffff:ffff:fff0::/60", 64, &steps)?;
     }
 
     #[test]
-    fn any_sequence_over_the_last_addresses_that_have_a_half_goes_as_the_oracle_says(steps in steps(BLOCKS)) {
+    fn any_sequence_at_the_end_of_the_address_space_matches_the_oracle(steps in steps(BLOCKS)) {
         behaves_like_the_oracle("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffe0/123", 127, &steps)?;
     }
 }

@@ -1,4 +1,4 @@
-//! How each annotation is read, and how much of it.
+//! How each annotation is parsed, and its limits.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -22,7 +22,7 @@ fn ips(texts: &[&str]) -> Vec<IpAddr> {
 }
 
 #[test]
-fn whether_a_service_is_moved() {
+fn move_annotation_accepts_now_and_never() {
     for (text, expected) in
         [("now", Some(Move::Now)), ("never", Some(Move::Never)), ("", None), ("Now", None), ("now ", None)]
     {
@@ -31,7 +31,7 @@ fn whether_a_service_is_moved() {
 }
 
 #[test]
-fn what_a_move_says_of_itself() {
+fn moving_annotation_accepts_only_what_a_move_writes() {
     let both = Moving { from: ips(&["10.0.0.1", "fd00::1"]), to: ips(&["10.0.1.1"]) };
     assert_eq!(both.text(), r#"{"from":["10.0.0.1","fd00::1"],"to":["10.0.1.1"]}"#);
     let many: Vec<String> = (0..40).map(|last| format!("\"10.0.0.{last}\"")).collect();
@@ -59,7 +59,7 @@ fn what_a_move_says_of_itself() {
 }
 
 #[test]
-fn addresses_that_count() {
+fn address_lists_are_limited_and_other_text_is_ignored() {
     let spaces = format!("10.0.9.1{}", " ".repeat(300));
     let rows: [(&str, &str, &[&str], &[&str]); 9] = [
         ("none", "", &[], &[]),
@@ -79,7 +79,7 @@ fn addresses_that_count() {
 }
 
 #[test]
-fn labels_of_a_node_selector() {
+fn node_selector_annotation_is_parsed_into_labels() {
     let long = format!("a=b,{}", "c=d,".repeat(2000));
     type Row<'a> = (&'static str, &'a str, &'static [(&'static str, &'static str)], usize);
     let rows: [Row<'_>; 4] = [
@@ -95,9 +95,9 @@ fn labels_of_a_node_selector() {
     }
 }
 
-/// A cache keeps the shortened value: each parser reads the same from it.
+/// A cache may store the shortened value, so each parser must return the same for both.
 #[test]
-fn a_shortened_value_is_read_as_the_whole_one() {
+fn shortened_value_parses_like_the_whole_value() {
     let keys = [
         ASKED_ANNOTATION,
         MOVE_ANNOTATION,

@@ -1,4 +1,4 @@
-//! KEP-3070: the first addresses of a range are left for those who choose an address by hand.
+//! KEP-3070: the first addresses of a range are kept for addresses set by hand.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -11,7 +11,7 @@ use clusterip_core::address::{Candidates, Range, static_band_len};
 use ipnet::IpNet;
 use support::{ip, net};
 
-/// The first and last address of each band and their number: the dynamic one, then the static one.
+/// The first address, the last address and the count of each band: the dynamic one, then the static one.
 #[track_caller]
 fn bands(cidrs: &[&str], reserved: u64, exclude: &[&str]) -> Vec<(String, String, u128)> {
     let exclude: Vec<IpNet> = exclude.iter().map(|text| net(text)).collect();
@@ -33,7 +33,7 @@ fn band(first: &str, last: &str, count: u128) -> (String, String, u128) {
 }
 
 #[test]
-fn the_static_band_has_the_length_of_the_keps_table() {
+fn static_band_length_matches_kep_3070() {
     let rows = [
         ("192.168.1.1/32", 0),
         ("192.168.1.1/30", 0),
@@ -47,7 +47,7 @@ fn the_static_band_has_the_length_of_the_keps_table() {
         ("fd00::1/122", 16),
         ("fd00::1/118", 64),
         ("fd00::1/12", 256),
-        // The ends of the formula and of the arithmetic.
+        // The limits of the formula and of the arithmetic.
         ("10.96.0.0/24", 16),
         ("10.96.0.0/23", 32),
         ("10.96.0.0/20", 256),
@@ -61,7 +61,7 @@ fn the_static_band_has_the_length_of_the_keps_table() {
 }
 
 #[test]
-fn the_dynamic_band_comes_first_and_the_static_one_when_that_is_used_up() {
+fn dynamic_band_is_used_before_the_static_band() {
     let rows = [
         ("/24", "10.96.0.0/24", band("10.96.0.17", "10.96.0.254", 238), band("10.96.0.1", "10.96.0.16", 16)),
         ("/20", "10.96.0.0/20", band("10.96.1.1", "10.96.15.254", 3838), band("10.96.0.1", "10.96.1.0", 256)),
@@ -75,7 +75,7 @@ fn the_dynamic_band_comes_first_and_the_static_one_when_that_is_used_up() {
 }
 
 #[test]
-fn what_is_reserved_or_excluded_is_in_neither_band() {
+fn reserved_and_excluded_addresses_are_in_neither_band() {
     let none = || band("none", "none", 0);
     let dynamic = |first, count| band(first, "10.96.0.254", count);
     let rows: [(&str, u64, &[&str], _, _); 6] = [
@@ -104,7 +104,7 @@ fn what_is_reserved_or_excluded_is_in_neither_band() {
 }
 
 #[test]
-fn every_range_of_a_pool_has_a_static_band_of_its_own() {
+fn each_range_of_a_pool_has_its_own_static_band() {
     assert_eq!(
         bands(&["10.96.0.0/24", "10.97.0.0/27"], 0, &[]),
         [band("10.96.0.17", "10.97.0.30", 238 + 14), band("10.96.0.1", "10.97.0.16", 16 + 16)]
@@ -112,7 +112,7 @@ fn every_range_of_a_pool_has_a_static_band_of_its_own() {
 }
 
 #[test]
-fn bands_change_the_order_of_the_addresses_but_not_the_addresses() {
+fn bands_change_only_the_order_of_addresses() {
     let range = [Range { cidr: net("10.96.0.0/24"), reserved: 3, exclude: &[] }];
     let (with, without) = (Candidates::new(&range, true), Candidates::new(&range, false));
     assert_eq!((with.bands.len(), without.bands.len()), (2, 1));

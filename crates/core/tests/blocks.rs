@@ -1,4 +1,4 @@
-//! CIDRs cut into blocks: which index is which block, and back.
+//! CIDRs cut into blocks: from index to block and back.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -16,8 +16,8 @@ fn blocks(cidr: &str, block_len: u8) -> Blocks {
 }
 
 #[test]
-fn each_index_names_the_block_that_the_range_allocator_of_kubernetes_gives_it() {
-    // The golden vectors of facts/kubernetes-allocation.md; host bits of the CIDR do not matter.
+fn block_indices_match_the_kubernetes_range_allocator() {
+    // The golden vectors of the Kubernetes RangeAllocator. Host bits of the CIDR do not matter.
     let rows = [
         ("127.123.3.0/16", 24, 0, "127.123.0.0/24"),
         ("127.123.0.0/16", 24, 15, "127.123.15.0/24"),
@@ -41,7 +41,7 @@ fn each_index_names_the_block_that_the_range_allocator_of_kubernetes_gives_it() 
 }
 
 #[test]
-fn a_block_larger_than_its_cidr_or_longer_than_an_address_is_refused() {
+fn block_larger_than_its_cidr_or_smaller_than_an_address_is_refused() {
     let rows = [
         (
             "larger than the CIDR",
@@ -76,7 +76,7 @@ fn a_block_larger_than_its_cidr_or_longer_than_an_address_is_refused() {
 }
 
 #[test]
-fn single_addresses_are_counted_from_the_network_address_to_the_last_one() {
+fn addresses_are_indexed_from_the_network_address_to_the_last_one() {
     let all = u128::MAX;
     let rows = [
         ("one IPv4 address", "192.168.1.1/32", 0, "192.168.1.1", "192.168.1.1"),
@@ -97,7 +97,7 @@ fn single_addresses_are_counted_from_the_network_address_to_the_last_one() {
 }
 
 #[test]
-fn the_one_block_of_a_whole_family_is_the_family() {
+fn single_block_of_a_whole_family_covers_it() {
     for whole in ["0.0.0.0/0", "::/0"] {
         let blocks = blocks(whole, 0);
         assert_eq!(blocks.last_index(), 0, "{whole}");
@@ -108,7 +108,7 @@ fn the_one_block_of_a_whole_family_is_the_family() {
 }
 
 #[test]
-fn a_range_covers_the_blocks_that_it_has_an_address_in_common_with() {
+fn range_has_the_indices_of_all_overlapping_blocks() {
     let rows = [
         ("a block", "10.42.0.0/16", 24, "10.42.5.0/24", Some(5..=5)),
         ("a part of a block", "10.42.0.0/16", 24, "10.42.5.64/26", Some(5..=5)),
@@ -135,7 +135,7 @@ fn a_range_covers_the_blocks_that_it_has_an_address_in_common_with() {
 }
 
 #[test]
-fn an_address_has_the_index_of_its_block_alone() {
+fn address_has_the_index_of_its_block() {
     let rows = [
         ("the first address", "10.42.0.0", Some(0)),
         ("inside a block", "10.42.5.17", Some(5)),

@@ -19,7 +19,7 @@ fn candidates(cidrs: &[IpNet], reserved: u64, exclude: &[IpNet], bands: bool) ->
     Candidates::new(&ranges, bands)
 }
 
-/// Every address by its position, band after band.
+/// All addresses in the order of their positions, one list for each band.
 fn enumerated(candidates: &Candidates) -> Vec<Vec<IpAddr>> {
     candidates
         .bands
@@ -32,7 +32,7 @@ fn enumerated(candidates: &Candidates) -> Vec<Vec<IpAddr>> {
 }
 
 #[test]
-fn network_and_broadcast_address_reserved_and_excluded_ones_are_never_candidates() {
+fn network_broadcast_reserved_and_excluded_addresses_are_never_candidates() {
     let all =
         |prefix: &str, lasts: &[u16]| -> Vec<String> { lasts.iter().map(|last| format!("{prefix}{last}")).collect() };
     let span = |first: u16, last: u16| -> Vec<u16> { (first..=last).collect() };
@@ -90,7 +90,7 @@ fn network_and_broadcast_address_reserved_and_excluded_ones_are_never_candidates
 }
 
 #[test]
-fn a_pool_as_large_as_a_family_is_counted_and_addressed_without_being_walked() {
+fn pool_as_large_as_a_family_is_counted_without_enumeration() {
     let all = candidates(&[net("::/0")], 0, &[], false);
     let band = &all.bands[0];
     assert_eq!(all.count(), u128::MAX);
@@ -103,13 +103,13 @@ fn a_pool_as_large_as_a_family_is_counted_and_addressed_without_being_walked() {
 }
 
 #[test]
-fn no_range_has_no_candidates() {
+fn pool_without_ranges_has_no_candidates() {
     let none = candidates(&[], 0, &[], true);
     assert_eq!(none.count(), 0);
     assert_eq!(enumerated(&none), [Vec::<IpAddr>::new(), Vec::new()]);
 }
 
-/// Dynamic and static addresses by looking at every address of every range.
+/// Dynamic and static addresses, found by checking every address of every range.
 fn naive(cidrs: &[IpNet], reserved: u64, exclude: &[IpNet], bands: bool) -> Vec<Vec<IpAddr>> {
     let (mut dynamic, mut fixed) = (Vec::new(), Vec::new());
     for cidr in cidrs {
@@ -139,7 +139,7 @@ fn small_cidr() -> impl Strategy<Value = IpNet> {
     prop_oneof![v4, v6].prop_map(|cidr| cidr.expect("the length fits the family").trunc())
 }
 
-/// Excluded ranges that are likely to meet the ranges they are for.
+/// Excluded ranges that probably overlap `cidrs`.
 fn exclude(cidrs: &[IpNet]) -> impl Strategy<Value = Vec<IpNet>> + use<> {
     let near = (prop::sample::select(cidrs.to_vec()), any::<u16>(), 0_u8..8).prop_map(|(cidr, low, longer)| {
         let len = (cidr.prefix_len() + longer).min(cidr.max_prefix_len());
@@ -154,7 +154,7 @@ fn exclude(cidrs: &[IpNet]) -> impl Strategy<Value = Vec<IpNet>> + use<> {
 
 fn ranges() -> impl Strategy<Value = (Vec<IpNet>, Vec<IpNet>)> {
     prop::collection::vec(small_cidr(), 1..4).prop_flat_map(|mut cidrs| {
-        // The settings allow no overlap, so a range overlapping an earlier one is dropped.
+        // The settings allow no overlap, so ranges that overlap an earlier one are dropped.
         let mut apart: Vec<IpNet> = Vec::new();
         cidrs.retain(|cidr| {
             let free = !apart.iter().any(|other| other.contains(cidr) || cidr.contains(other));
@@ -172,7 +172,7 @@ proptest! {
     #![proptest_config(cases(256))]
 
     #[test]
-    fn they_are_what_is_left_when_every_address_is_looked_at(
+    fn candidates_match_a_check_of_every_address(
         (cidrs, exclude) in ranges(),
         reserved in 0_u64..300,
         bands: bool,

@@ -1,4 +1,4 @@
-//! Whole decisions: which pool a Service gets an address of, and what the answer says.
+//! Whole decisions: from which pool a Service gets an address, and what the answer contains.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -18,7 +18,7 @@ fn cluster() -> FakeCluster {
     FakeCluster::default()
 }
 
-/// Pools of teams, from the most particular to one for everybody.
+/// Pools of teams, from the most specific to one for all Services.
 fn teams() -> Value {
     json!({"services": {
         "order": "lowest",
@@ -39,7 +39,7 @@ fn in_namespace(namespace: &str) -> Value {
 }
 
 #[test]
-fn the_first_pool_whose_match_matches_is_taken() {
+fn first_pool_that_matches_is_chosen() {
     let mut public = selecting();
     public["metadata"]["labels"] = json!({"public": ""});
     let windows = || cluster().workload("Deployment", "shop/web", json!({"os": {"name": "windows"}}));
@@ -72,7 +72,7 @@ fn the_first_pool_whose_match_matches_is_taken() {
 }
 
 #[test]
-fn nothing_is_looked_up_that_no_pool_asks_about() {
+fn only_labels_that_a_pool_matches_on_are_looked_up() {
     let questions = |object: &Value| {
         let cluster = cluster();
         answer(object, &teams(), &cluster);
@@ -83,7 +83,7 @@ fn nothing_is_looked_up_that_no_pool_asks_about() {
 }
 
 #[test]
-fn the_namespace_has_its_name_as_a_label_even_where_it_cannot_be_found() {
+fn namespace_name_label_matches_even_if_the_namespace_is_missing() {
     let settings = json!({"services": {"order": "lowest", "pools": [
         {"name": "a", "cidrs": ["10.0.1.0/24"], "match": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}}},
     ]}});
@@ -93,7 +93,7 @@ fn the_namespace_has_its_name_as_a_label_even_where_it_cannot_be_found() {
 }
 
 #[test]
-fn a_service_without_a_pool_is_left_to_kubernetes_with_a_warning() {
+fn service_without_a_pool_is_left_to_kubernetes_with_a_warning() {
     let windows_only =
         json!({"services": {"pools": [{"name": "windows", "cidrs": ["10.0.1.0/24"], "match": {"os": "windows"}}]}});
     let team_only =
@@ -106,14 +106,14 @@ fn a_service_without_a_pool_is_left_to_kubernetes_with_a_warning() {
 }
 
 #[test]
-fn settings_about_nodes_alone_leave_services_without_a_word() {
+fn settings_for_nodes_only_leave_services_without_a_warning() {
     let nodes_only = json!({"nodes": {"pools": [{"name": "all", "cidrs": ["10.0.0.0/16"]}]}});
     let expected = left("no pool in the settings is for Services", UNASKED, &[]);
     assert_eq!(answer(&selecting(), &nodes_only, &cluster()), expected);
 }
 
 #[test]
-fn evidence_that_is_no_label_value_is_quoted() {
+fn evidence_that_is_not_a_label_value_is_quoted() {
     let object = annotated(&[("clusterip-policy/os", "Win\n=dows ")]);
     let reason = r#"no pool is for kubernetes.io/os="win\n=dows " (annotation clusterip-policy/os): Kubernetes picks the address"#;
     let why = (None, Some(("annotation clusterip-policy/os", &[("kubernetes.io/os", "win\n=dows ")][..])));
@@ -121,7 +121,7 @@ fn evidence_that_is_no_label_value_is_quoted() {
 }
 
 #[test]
-fn the_pool_annotation_replaces_what_is_known_of_nodes_but_no_fence() {
+fn pool_annotation_replaces_evidence_but_no_other_condition() {
     let pool = |name: &str| annotated(&[("clusterip-policy/pool", name)]);
     let of = |pool| by(pool, "annotation clusterip-policy/pool");
     let fenced = |pool: &str, fence: &str| {
@@ -157,7 +157,7 @@ fn the_pool_annotation_replaces_what_is_known_of_nodes_but_no_fence() {
 }
 
 #[test]
-fn what_is_left_says_why_and_asks_nothing() {
+fn unchanged_request_has_a_reason_and_needs_no_look_up() {
     let rows = [
         ("headless", created(service(json!({"clusterIP": "None"}))), "headless"),
         ("ExternalName", created(service(json!({"type": "ExternalName"}))), "type ExternalName has no address"),
@@ -176,7 +176,7 @@ fn what_is_left_says_why_and_asks_nothing() {
 }
 
 #[test]
-fn a_service_that_leaves_external_name_gets_an_address() {
+fn service_that_leaves_external_name_gets_an_address() {
     let old = service(json!({"type": "ExternalName", "externalName": "example.org"}));
     let object = with_spec(selecting(), json!({"type": "ClusterIP"}));
     let expected = allocated(&object, &["172.21.0.50"], ASSUMED, &[]);
@@ -184,7 +184,7 @@ fn a_service_that_leaves_external_name_gets_an_address() {
 }
 
 #[test]
-fn a_service_whose_name_is_yet_to_be_generated_is_placed_by_its_request() {
+fn service_with_generate_name_is_hashed_by_its_request_uid() {
     let mut object = selecting();
     object["metadata"] = json!({"generateName": "web-", "namespace": "shop"});
     // The first address of the walk of "shop/7f3c0e1a-uid" through .50 to .254; see order.rs.
@@ -229,7 +229,7 @@ fn only_the_address_of_the_object_changes() {
 }
 
 #[test]
-fn long_warnings_are_cut_where_the_api_server_would_cut_them() {
+fn long_warnings_are_cut_to_256_characters() {
     let (first, second) = ("ä".repeat(100), "ü".repeat(300));
     let cluster = cluster().workload("Pod", &format!("shop/{first}"), json!({"os": {"name": "linux"}})).workload(
         "Pod",
@@ -241,12 +241,12 @@ fn long_warnings_are_cut_where_the_api_server_would_cut_them() {
     let cut: String = whole.chars().take(255).chain(['…']).collect();
     let object = selecting();
     let expected = allocated(&object, &["172.21.0.50"], by_os("linux", &format!("Pod shop/{first}"), LINUX), &[&cut]);
-    // The audit annotation has room for all of it.
+    // The audit annotation contains the whole warning.
     assert_eq!(answer(&object, &lowest(), &cluster), with_mixed(expected, &[&whole]));
 }
 
 #[test]
-fn what_cannot_be_read_is_denied_with_the_reason() {
+fn unreadable_payload_is_denied_with_the_reason() {
     let bad = |message: &str| denied(400, message, UNASKED, &[]);
     let request = created(selecting());
     let rows = [

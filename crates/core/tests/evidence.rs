@@ -1,5 +1,5 @@
-//! On which nodes the endpoints will run: the sources of evidence and their order, in whole answers to
-//! the creation of a Service.
+//! On which nodes the endpoints will run: the sources of evidence and their order, tested by whole answers to the
+//! creation of a Service.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -124,7 +124,7 @@ fn each_source_names_the_os() {
 }
 
 #[test]
-fn the_first_source_that_says_something_decides() {
+fn first_source_with_a_value_decides() {
     let all = || {
         cluster()
             .workload("Deployment", "shop/a", json!({}))
@@ -170,9 +170,9 @@ fn the_first_source_that_says_something_decides() {
 }
 
 #[test]
-fn workloads_that_disagree_are_named_and_the_first_by_name_decides() {
+fn first_workload_by_name_decides_and_disagreement_is_named() {
     let mixed = |first: Value, second: Value| {
-        // Listed in the other order.
+        // Listed in reverse order.
         cluster().workload("Deployment", "shop/b", second).workload("Deployment", "shop/a", first)
     };
     let os = "kubernetes.io/os";
@@ -221,7 +221,7 @@ fn workloads_that_disagree_are_named_and_the_first_by_name_decides() {
 }
 
 #[test]
-fn a_node_selector_of_a_namespace_that_cannot_be_read_is_named() {
+fn unreadable_namespace_node_selector_is_named_in_a_warning() {
     let annotations = |text| cluster().namespace("shop", &[], &[("scheduler.alpha.kubernetes.io/node-selector", text)]);
     let warning = |part: &str| {
         format!("Namespace shop: scheduler.alpha.kubernetes.io/node-selector has {part:?}, which is no key=value")
@@ -241,7 +241,7 @@ fn a_node_selector_of_a_namespace_that_cannot_be_read_is_named() {
 }
 
 #[test]
-fn labels_come_from_different_sources_each() {
+fn each_label_can_come_from_another_source() {
     let settings = json!({"services": {
         "order": "lowest",
         "pools": [
@@ -306,7 +306,7 @@ fn labels_come_from_different_sources_each() {
 }
 
 #[test]
-fn another_os_can_be_assumed() {
+fn assumed_os_can_be_changed() {
     let object = selecting();
     let settings = json!({"services": {"order": "lowest", "assumeOS": "Windows"}});
     let why = by_os("windows", "assumption", WINDOWS);

@@ -1,4 +1,4 @@
-//! What is asked of the cluster for evidence: kinds, RuntimeClasses and Nodes, and what a failure means.
+//! Which look-ups evidence needs (kinds, RuntimeClasses and Nodes), and what happens if one fails.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -25,7 +25,7 @@ fn cluster() -> FakeCluster {
 }
 
 #[test]
-fn runtime_classes_and_nodes_say_what_the_spec_does_not() {
+fn runtime_class_and_node_complete_the_pod_spec() {
     const CLASS_GONE: &str = "RuntimeClass gone is not there: what it says about nodes is not known";
     const NODE_GONE: &str = "Node gone is not there: what it says about nodes is not known";
     let class = |name: &str| json!({ "runtimeClassName": name });
@@ -105,7 +105,7 @@ fn runtime_classes_and_nodes_say_what_the_spec_does_not() {
 }
 
 #[test]
-fn a_node_is_looked_up_once_and_only_a_few_are_compared() {
+fn each_node_is_looked_up_once_and_only_a_few_are_compared() {
     let mut busy = cluster();
     for index in 10..40 {
         let (pod, node) = (format!("shop/p{index}"), format!("n{index}"));
@@ -121,7 +121,7 @@ fn a_node_is_looked_up_once_and_only_a_few_are_compared() {
 }
 
 #[test]
-fn the_settings_say_which_kinds_are_asked_and_how() {
+fn settings_select_the_kinds_and_the_scope_of_look_ups() {
     let object = selecting();
     let ask = |evidence: Value| {
         let cluster = cluster().workload("Deployment", "shop/web", windows()).workload("Rollout", "shop/web", linux());
@@ -157,7 +157,7 @@ fn the_settings_say_which_kinds_are_asked_and_how() {
 }
 
 #[test]
-fn evidence_that_cannot_be_had_is_a_denial_not_a_guess() {
+fn failed_look_up_of_evidence_is_denied() {
     use clusterip_core::cluster::LookupError::{Failed, Malformed, NoSuchApi, NotGranted};
     let (resource, detail) = (|| "X".to_owned(), || "oh".to_owned());
     let not_granted = || NotGranted { resource: resource(), detail: detail() };

@@ -30,7 +30,7 @@ fn at(address: &str) -> Value {
     with_spec(selecting(), json!({ "clusterIP": address }))
 }
 
-/// What is to be said about the address, and pool and evidence where they were asked for.
+/// Name, Service, cluster; the expected mistake, and pool and evidence if they were needed.
 struct Row(&'static str, Value, FakeCluster, Option<&'static str>, Why<'static>);
 
 fn rows() -> Vec<Row> {
@@ -106,7 +106,7 @@ fn rows() -> Vec<Row> {
 }
 
 #[test]
-fn explicit_warn_lets_it_pass_and_says_what_is_wrong() {
+fn explicit_warn_accepts_with_warnings() {
     for Row(name, object, cluster, wrong, why) in rows() {
         let warnings: Vec<&str> = wrong.iter().flat_map(|wrong| wrong.split('|')).collect();
         assert_eq!(answer(&object, &settings("warn"), &cluster), left("set by hand", why, &warnings), "{name}");
@@ -114,7 +114,7 @@ fn explicit_warn_lets_it_pass_and_says_what_is_wrong() {
 }
 
 #[test]
-fn explicit_deny_refuses_what_is_wrong() {
+fn explicit_deny_refuses_wrong_addresses() {
     for Row(name, object, cluster, wrong, why) in rows() {
         let expected = match wrong {
             None => left("set by hand", why, &[]),
@@ -129,7 +129,7 @@ fn explicit_deny_refuses_what_is_wrong() {
 }
 
 #[test]
-fn explicit_allow_looks_at_nothing() {
+fn explicit_allow_accepts_without_look_ups() {
     for Row(name, object, cluster, ..) in rows() {
         assert_eq!(answer(&object, &settings("allow"), &cluster), left("set by hand", UNASKED, &[]), "{name}");
         assert_eq!(cluster.questions(), [""; 0], "{name}");
@@ -137,7 +137,7 @@ fn explicit_allow_looks_at_nothing() {
 }
 
 #[test]
-fn an_update_is_checked_for_the_addresses_that_it_adds() {
+fn update_checks_only_added_addresses() {
     let two = |first: &str, second: &str| with_spec(at(first), json!({"clusterIPs": [first, second]}));
     let wrong = |address: &str| {
         let wrong = format!(
@@ -158,7 +158,7 @@ fn an_update_is_checked_for_the_addresses_that_it_adds() {
 }
 
 #[test]
-fn a_failed_look_up_denies_only_where_the_address_could_be_denied() {
+fn failed_look_up_denies_only_with_explicit_deny() {
     let failing = || {
         let error = LookupError::Failed { resource: "v1 Pod".into(), detail: "oh".into() };
         FakeCluster::default().failing("list Pod", error)
@@ -175,7 +175,7 @@ fn a_failed_look_up_denies_only_where_the_address_could_be_denied() {
 }
 
 #[test]
-fn a_pool_that_the_annotation_names_is_its_own() {
+fn annotated_pool_counts_as_the_services_own() {
     let mut object = at("172.21.1.77");
     object["metadata"]["annotations"] = json!({"clusterip-policy/pool": "windows"});
     let cluster = FakeCluster::default;

@@ -15,9 +15,10 @@ use support::{
 const ASKED: &str = "clusterip-policy/external-address";
 const RECORD: &str = "clusterip-policy/external-addresses";
 const METALLB: &str = "metallb.io/loadBalancerIPs";
-const UNTOLD: &str = "external addresses are given by the controller of `clusterip serve`, not in admission";
+const NOT_IN_ADMISSION: &str = "external addresses are given by the controller of `clusterip serve`, not in admission";
 
-/// Six addresses without one for the namespace shop, one more for those that ask, and pools of others.
+/// A pool for the namespace shop with six addresses minus an excluded one, another one for Services that request its
+/// addresses, and pools for others.
 fn settings() -> Value {
     json!({"external": {"pools": [
         {"name": "edge", "cidrs": ["10.0.9.8/29", "fd00::9:1-fd00::9:2"], "exclude": ["10.0.9.12"], "match": {"namespaces": ["shop"]}},
@@ -37,7 +38,7 @@ fn gold(mut object: Value) -> Value {
 }
 
 type Held<'a> = Option<&'a [(&'a str, &'a str)]>;
-const NOBODY: Held<'static> = Some(&[]);
+const NONE_HELD: Held<'static> = Some(&[]);
 
 #[track_caller]
 fn check(rows: Vec<(&str, Value, Held<'_>, Value)>) {
@@ -55,7 +56,7 @@ fn kept(pool: &str, addresses: &str) -> Now {
 }
 
 #[test]
-fn a_new_service_gets_one_address_of_each_family() {
+fn new_service_gets_one_address_of_each_family() {
     let plain = balancer(&[]);
     let six = balancer_of(json!({"ipFamilies": ["IPv6"]}), &[]);
     let both = balancer_of(json!({"ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "RequireDualStack"}), &[]);
@@ -66,29 +67,34 @@ fn a_new_service_gets_one_address_of_each_family() {
     let classless = with_spec(plain.clone(), json!({"loadBalancerClass": null}));
     let foreign = with_spec(plain.clone(), json!({"loadBalancerClass": "metallb.io/metallb"}));
     check(vec![
-        ("IPv4", created(plain.clone()), NOBODY, given(&plain, "edge", "10.0.9.14").with(&[])),
-        ("IPv6", created(six.clone()), NOBODY, given(&six, "edge", "fd00::9:1").with(&[])),
-        ("both, IPv6 first", created(both.clone()), NOBODY, given(&both, "edge", "fd00::9:1,10.0.9.14").with(&[])),
-        ("both required", created(required.clone()), NOBODY, given(&required, "edge", "10.0.9.14,fd00::9:1").with(&[])),
+        ("IPv4", created(plain.clone()), NONE_HELD, given(&plain, "edge", "10.0.9.14").with(&[])),
+        ("IPv6", created(six.clone()), NONE_HELD, given(&six, "edge", "fd00::9:1").with(&[])),
+        ("both, IPv6 first", created(both.clone()), NONE_HELD, given(&both, "edge", "fd00::9:1,10.0.9.14").with(&[])),
+        (
+            "both required",
+            created(required.clone()),
+            NONE_HELD,
+            given(&required, "edge", "10.0.9.14,fd00::9:1").with(&[]),
+        ),
         (
             "both preferred, in an unknown cluster",
             created(preferred.clone()),
-            NOBODY,
+            NONE_HELD,
             given(&preferred, "edge", "10.0.9.14").with(&[]),
         ),
         (
             "nothing is known of its families",
             created(unknown.clone()),
-            NOBODY,
+            NONE_HELD,
             given(&unknown, "edge", "10.0.9.14").with(&[]),
         ),
         (
             "its address tells the family",
             created(by_address.clone()),
-            NOBODY,
+            NONE_HELD,
             given(&by_address, "edge", "fd00::9:1").with(&[]),
         ),
-        ("nobody says what is held", created(plain.clone()), None, now("left").because(UNTOLD).with(&[])),
+        ("nobody says what is held", created(plain.clone()), None, now("left").because(NOT_IN_ADMISSION).with(&[])),
         (
             "the first is held",
             created(plain.clone()),
@@ -101,18 +107,18 @@ fn a_new_service_gets_one_address_of_each_family() {
             Some(&[("10.0.9.14", "shop/web")]),
             given(&plain, "edge", "10.0.9.14").with(&[]),
         ),
-        ("without a class", created(classless), NOBODY, nothing()),
-        ("another's class", created(foreign), NOBODY, nothing()),
+        ("without a class", created(classless), NONE_HELD, nothing()),
+        ("another's class", created(foreign), NONE_HELD, nothing()),
     ]);
 }
 
-/// The answer to a request that is not about external addresses.
+/// The answer to a request that concerns no external addresses.
 fn nothing() -> Value {
     json!({"accepted": true, "audit_annotations": {"decision": "left", "reason": "no pool in the settings is for Services"}})
 }
 
 #[test]
-fn what_is_asked_for_is_given_or_the_request_is_refused() {
+fn requested_address_is_assigned_or_the_request_is_refused() {
     let asking = |address: &str| balancer(&[(ASKED, address)]);
     let recorded = |address: &str| balancer(&[(RECORD, address)]);
     let field = |address: &str| balancer_of(json!({"ipFamilies": ["IPv4"], "loadBalancerIP": address}), &[]);
@@ -128,84 +134,84 @@ fn what_is_asked_for_is_given_or_the_request_is_refused() {
     };
     let asked = |why: &str| refused(&format!("annotation {ASKED}: {why}"));
     let mut rows = vec![
-        ("free", asking("10.0.9.10"), NOBODY, given(&asking("10.0.9.10"), "edge", "10.0.9.10").with(&[])),
+        ("free", asking("10.0.9.10"), NONE_HELD, given(&asking("10.0.9.10"), "edge", "10.0.9.10").with(&[])),
         (
             "of another pool that is for it",
             asking("10.0.8.7"),
-            NOBODY,
+            NONE_HELD,
             given(&asking("10.0.8.7"), "spare", "10.0.8.7").with(&[]),
         ),
         ("held", asking("10.0.9.10"), held, asked("10.0.9.10 of pool \"edge\" is held by other/db")),
-        ("excluded", asking("10.0.9.12"), NOBODY, asked("10.0.9.12 is excluded from pool \"edge\"")),
+        ("excluded", asking("10.0.9.12"), NONE_HELD, asked("10.0.9.12 is excluded from pool \"edge\"")),
         (
             "a broadcast address",
             asking("10.0.9.15"),
-            NOBODY,
+            NONE_HELD,
             asked("10.0.9.15 is the network or broadcast address of a range of pool \"edge\""),
         ),
         (
             "of a pool for other namespaces",
             asking("10.0.6.6"),
-            NOBODY,
+            NONE_HELD,
             asked("10.0.6.6 lies in pool \"other\", which does not admit this Service: namespaces does not match"),
         ),
         (
             "of a pool for other Services",
             asking("10.0.7.7"),
-            NOBODY,
+            NONE_HELD,
             asked("10.0.7.7 lies in pool \"gold\", which does not admit this Service: serviceSelector does not match"),
         ),
         (
             "of a pool for its label",
             gold(asking("10.0.7.7")),
-            NOBODY,
+            NONE_HELD,
             given(&gold(asking("10.0.7.7")), "gold", "10.0.7.7").with(&[]),
         ),
-        ("outside", asking("192.0.2.1"), NOBODY, asked("192.0.2.1 lies in no pool of external addresses")),
-        ("no address", asking("router"), NOBODY, asked("\"router\" is no address")),
-        ("of another family", asking("fd00::9:2"), NOBODY, asked("fd00::9:2 is of IPv6: the Service is not")),
+        ("outside", asking("192.0.2.1"), NONE_HELD, asked("192.0.2.1 lies in no pool of external addresses")),
+        ("no address", asking("router"), NONE_HELD, asked("\"router\" is no address")),
+        ("of another family", asking("fd00::9:2"), NONE_HELD, asked("fd00::9:2 is of IPv6: the Service is not")),
         (
             "two of a family",
             both("10.0.9.9,10.0.9.10"),
-            NOBODY,
+            NONE_HELD,
             asked("10.0.9.10 is one too many: a Service has one of each family"),
         ),
         (
             "one of each family",
             both("fd00::9:2, 10.0.9.9"),
-            NOBODY,
+            NONE_HELD,
             given(&both("fd00::9:2, 10.0.9.9"), "edge", "10.0.9.9,fd00::9:2").with(&[]),
         ),
         (
             "one of two families: the other of the same pool",
             both("fd00::9:2"),
-            NOBODY,
+            NONE_HELD,
             given(&both("fd00::9:2"), "edge", "10.0.9.14,fd00::9:2").with(&[]),
         ),
         (
             "of a pool without the other family",
             both("10.0.8.7"),
-            NOBODY,
+            NONE_HELD,
             given(&both("10.0.8.7"), "spare", "10.0.8.7").with(&[]),
         ),
         (
             "it tells the family",
             unknown("fd00::9:2"),
-            NOBODY,
+            NONE_HELD,
             given(&unknown("fd00::9:2"), "edge", "fd00::9:2").with(&[]),
         ),
         (
             "both families, and it will be of one",
             unknown("fd00::9:2,10.0.9.9"),
-            NOBODY,
+            NONE_HELD,
             given(&unknown("fd00::9:2,10.0.9.9"), "edge", "fd00::9:2").with(&[]),
         ),
-        ("empty", asking(""), NOBODY, given(&asking(""), "edge", "10.0.9.14").with(&[])),
-        ("by its record: restored", recorded("10.0.9.10"), NOBODY, kept("edge", "10.0.9.10").with(&[])),
+        ("empty", asking(""), NONE_HELD, given(&asking(""), "edge", "10.0.9.14").with(&[])),
+        ("by its record: restored", recorded("10.0.9.10"), NONE_HELD, kept("edge", "10.0.9.10").with(&[])),
         (
             "by its record, in other words",
             recorded("10.0.9.010 "),
-            NOBODY,
+            NONE_HELD,
             given(&recorded(""), "edge", "10.0.9.10").with(&[]),
         ),
         (
@@ -217,10 +223,10 @@ fn what_is_asked_for_is_given_or_the_request_is_refused() {
         (
             "by its record, and no address",
             recorded("x"),
-            NOBODY,
+            NONE_HELD,
             refused(&format!("annotation {RECORD}: \"x\" is no address")),
         ),
-        ("by the field", field("10.0.9.10"), NOBODY, given(&field("10.0.9.10"), "edge", "10.0.9.10").with(&[])),
+        ("by the field", field("10.0.9.10"), NONE_HELD, given(&field("10.0.9.10"), "edge", "10.0.9.10").with(&[])),
         (
             "by the field, and held",
             field("10.0.9.10"),
@@ -230,11 +236,11 @@ fn what_is_asked_for_is_given_or_the_request_is_refused() {
         (
             "by the field, outside",
             field("192.0.2.1"),
-            NOBODY,
+            NONE_HELD,
             given(&field("192.0.2.1"), "edge", "10.0.9.14")
                 .with(&["192.0.2.1 lies in no pool of external addresses: the Service can't have it"]),
         ),
-        ("nobody says what is held: free", asking("10.0.9.10"), None, now("left").because(UNTOLD).with(&[])),
+        ("nobody says what is held: free", asking("10.0.9.10"), None, now("left").because(NOT_IN_ADMISSION).with(&[])),
         (
             "nobody says what is held: excluded",
             asking("10.0.9.12"),
@@ -252,14 +258,14 @@ fn what_is_asked_for_is_given_or_the_request_is_refused() {
     rows.push((
         "each mistake is named",
         many,
-        NOBODY,
+        NONE_HELD,
         refused(&format!("annotation {ASKED}: \"1\" is no address; annotation {ASKED}: \"1\" is no address")),
     ));
     check(rows.into_iter().map(|(name, object, held, expected)| (name, created(object), held, expected)).collect());
 }
 
 #[test]
-fn an_update_keeps_what_it_can_and_is_never_refused_for_what_was_there() {
+fn update_keeps_addresses_and_is_never_refused_for_old_claims() {
     let plain = || balancer(&[]);
     let with = |record: &str| balancer(&[(RECORD, record)]);
     let asking = |asked: &str, record: &str| balancer(&[(ASKED, asked), (RECORD, record)]);
@@ -288,22 +294,22 @@ fn an_update_keeps_what_it_can_and_is_never_refused_for_what_was_there() {
     let full = "pool \"edge\" (10.0.9.8/29) is full: all 5 external addresses are used; the Service waits for one";
     let two = balancer_of(json!({"ipFamilies": ["IPv4", "IPv6"]}), &[(RECORD, "10.0.9.10")]);
     check(vec![
-        ("nothing changes", updated(with("10.0.9.10"), with("10.0.9.10")), NOBODY, kept("edge", "10.0.9.10").with(&[])),
-        ("something else changes", updated(with("10.0.9.10"), labelled(with("10.0.9.10"))), NOBODY, kept("edge", "10.0.9.10").with(&[])),
+        ("nothing changes", updated(with("10.0.9.10"), with("10.0.9.10")), NONE_HELD, kept("edge", "10.0.9.10").with(&[])),
+        ("something else changes", updated(with("10.0.9.10"), labelled(with("10.0.9.10"))), NONE_HELD, kept("edge", "10.0.9.10").with(&[])),
         ("its own record counts as held", updated(with("10.0.9.10"), with("10.0.9.10")), Some(&[("10.0.9.10", "shop/web")]), kept("edge", "10.0.9.10").with(&[])),
-        ("replaced without the record", updated(with("10.0.9.10"), plain()), NOBODY, given(&plain(), "edge", "10.0.9.10").with(&[])),
+        ("replaced without the record", updated(with("10.0.9.10"), plain()), NONE_HELD, given(&plain(), "edge", "10.0.9.10").with(&[])),
         ("replaced without the record, and nobody says what is held", updated(with("10.0.9.10"), plain()), None, now("recorded").addresses("10.0.9.10").recorded_in(&plain()).with(&[])),
-        ("never recorded", updated(plain(), plain()), NOBODY, given(&plain(), "edge", "10.0.9.14").with(&[])),
-        ("never recorded, and nobody says what is held", updated(plain(), plain()), None, now("left").because(UNTOLD).with(&[])),
-        ("the record is changed to one that is free", updated(with("10.0.9.10"), with("10.0.9.11")), NOBODY, kept("edge", "10.0.9.11").with(&[])),
+        ("never recorded", updated(plain(), plain()), NONE_HELD, given(&plain(), "edge", "10.0.9.14").with(&[])),
+        ("never recorded, and nobody says what is held", updated(plain(), plain()), None, now("left").because(NOT_IN_ADMISSION).with(&[])),
+        ("the record is changed to one that is free", updated(with("10.0.9.10"), with("10.0.9.11")), NONE_HELD, kept("edge", "10.0.9.11").with(&[])),
         (
             "the record is changed to one that is held",
             updated(with("10.0.9.11"), with("10.0.9.10")),
             held,
             now("denied").denied(403, &format!("Service shop/web: annotation {RECORD}: 10.0.9.10 of pool \"edge\" is held by other/db; take an address of a pool that is for this Service, or let one be chosen: type: LoadBalancer with loadBalancerClass: clusterip-policy/external")).with(&[]),
         ),
-        ("another is asked for", updated(with("10.0.9.10"), asking("10.0.9.11", "10.0.9.10")), NOBODY, given(&asking("10.0.9.11", ""), "edge", "10.0.9.11").with(&[])),
-        ("nothing is asked for any more", updated(asking("10.0.9.11", "10.0.9.11"), with("10.0.9.11")), NOBODY, kept("edge", "10.0.9.11").with(&[])),
+        ("another is asked for", updated(with("10.0.9.10"), asking("10.0.9.11", "10.0.9.10")), NONE_HELD, given(&asking("10.0.9.11", ""), "edge", "10.0.9.11").with(&[])),
+        ("nothing is asked for any more", updated(asking("10.0.9.11", "10.0.9.11"), with("10.0.9.11")), NONE_HELD, kept("edge", "10.0.9.11").with(&[])),
         (
             "what it has asked for is held, as before",
             updated(asking("10.0.9.10", "10.0.9.11"), labelled(asking("10.0.9.10", "10.0.9.11"))),
@@ -326,51 +332,51 @@ fn an_update_keeps_what_it_can_and_is_never_refused_for_what_was_there() {
         (
             "it is in another's pool by now",
             updated(gold(with("10.0.7.7")), with("10.0.7.7")),
-            NOBODY,
+            NONE_HELD,
             given(&with(""), "edge", "10.0.9.14").with(&["10.0.7.7 lies in pool \"gold\", which does not admit this Service: serviceSelector does not match: the Service can't have it"]),
         ),
-        ("a second family", updated(with("10.0.9.10"), two.clone()), NOBODY, given(&two, "edge", "10.0.9.10,fd00::9:1").with(&[])),
+        ("a second family", updated(with("10.0.9.10"), two.clone()), NONE_HELD, given(&two, "edge", "10.0.9.10,fd00::9:1").with(&[])),
         (
             "a family less, its address goes",
             updated(with_record(two.clone(), "10.0.9.10,fd00::9:1"), with("10.0.9.10,fd00::9:1")),
-            NOBODY,
+            NONE_HELD,
             given(&with(""), "edge", "10.0.9.10").with(&[]),
         ),
-        ("a family that it is not is asked for", updated(two.clone(), with("10.0.9.10,fd00::9:1")), NOBODY, now("denied").denied(403, &format!("Service shop/web: annotation {RECORD}: fd00::9:1 is of IPv6: the Service is not; take an address of a pool that is for this Service, or let one be chosen: type: LoadBalancer with loadBalancerClass: clusterip-policy/external")).with(&[])),
-        ("ours no more", updated(with("10.0.9.10"), cluster_ip("10.0.9.10")), NOBODY, removed(&cluster_ip("10.0.9.10"))),
+        ("a family that it is not is asked for", updated(two.clone(), with("10.0.9.10,fd00::9:1")), NONE_HELD, now("denied").denied(403, &format!("Service shop/web: annotation {RECORD}: fd00::9:1 is of IPv6: the Service is not; take an address of a pool that is for this Service, or let one be chosen: type: LoadBalancer with loadBalancerClass: clusterip-policy/external")).with(&[])),
+        ("ours no more", updated(with("10.0.9.10"), cluster_ip("10.0.9.10")), NONE_HELD, removed(&cluster_ip("10.0.9.10"))),
         ("ours no more, and nobody says what is held", updated(with("10.0.9.10"), cluster_ip("10.0.9.10")), None, removed(&cluster_ip("10.0.9.10"))),
-        ("never ours", created(cluster_ip("10.0.9.10")), NOBODY, removed(&cluster_ip("10.0.9.10"))),
-        ("ours only now", updated(with_spec(plain(), json!({"type": "ClusterIP", "loadBalancerClass": null})), plain()), NOBODY, given(&plain(), "edge", "10.0.9.14").with(&[])),
+        ("never ours", created(cluster_ip("10.0.9.10")), NONE_HELD, removed(&cluster_ip("10.0.9.10"))),
+        ("ours only now", updated(with_spec(plain(), json!({"type": "ClusterIP", "loadBalancerClass": null})), plain()), NONE_HELD, given(&plain(), "edge", "10.0.9.14").with(&[])),
         (
             "its families are told by what it was",
             updated(six_with(""), unsaid.clone()),
-            NOBODY,
+            NONE_HELD,
             given(&unsaid, "edge", "fd00::9:1").with(&[]),
         ),
         (
             "another by the field",
             updated(field("10.0.9.10", "10.0.9.10"), field("10.0.9.11", "10.0.9.10")),
-            NOBODY,
+            NONE_HELD,
             given(&field("10.0.9.11", ""), "edge", "10.0.9.11").with(&[]),
         ),
         (
             "the field is as it was, and so is the record",
             updated(field("10.0.9.11", "10.0.9.10"), field("10.0.9.11", "10.0.9.10")),
-            NOBODY,
+            NONE_HELD,
             kept("edge", "10.0.9.10").with(&[]),
         ),
         (
             "the field is as it was, and nothing is recorded",
             updated(field("10.0.9.11", ""), field("10.0.9.11", "")),
-            NOBODY,
+            NONE_HELD,
             given(&field("10.0.9.11", ""), "edge", "10.0.9.11").with(&[]),
         ),
-        ("being deleted", updated(with("10.0.9.10"), deleting(plain())), NOBODY, now("left").because("being deleted").with(&[])),
+        ("being deleted", updated(with("10.0.9.10"), deleting(plain())), NONE_HELD, now("left").because("being deleted").with(&[])),
     ]);
 }
 
 #[test]
-fn a_service_without_an_address_to_have_waits_for_one() {
+fn service_waits_if_no_address_is_available() {
     let elsewhere = |mut object: Value| {
         object["metadata"]["namespace"] = "far".into();
         object
@@ -381,12 +387,12 @@ fn a_service_without_an_address_to_have_waits_for_one() {
     let warning = "pool \"edge\" (10.0.9.8/29) is full: all 5 external addresses are used; the Service waits for one";
     let record = balancer(&[(RECORD, "10.0.7.7")]);
     check(vec![
-        ("no pool", created(elsewhere(balancer(&[]))), NOBODY, now("left").because("no pool of external addresses of IPv4 is for this Service").with(&[])),
-        ("no pool of its family", created(gold(elsewhere(balancer_of(json!({"ipFamilies": ["IPv6"]}), &[])))), NOBODY, now("left").because("no pool of external addresses of IPv6 is for this Service").with(&[])),
+        ("no pool", created(elsewhere(balancer(&[]))), NONE_HELD, now("left").because("no pool of external addresses of IPv4 is for this Service").with(&[])),
+        ("no pool of its family", created(gold(elsewhere(balancer_of(json!({"ipFamilies": ["IPv6"]}), &[])))), NONE_HELD, now("left").because("no pool of external addresses of IPv6 is for this Service").with(&[])),
         (
             "no pool any more",
             updated(gold(elsewhere(record.clone())), elsewhere(record.clone())),
-            NOBODY,
+            NONE_HELD,
             now("removed").because("no pool of external addresses of IPv4 is for this Service").removed_from(&elsewhere(record)).with(&["10.0.7.7 lies in pool \"gold\", which does not admit this Service: serviceSelector does not match: the Service can't have it"]),
         ),
         ("full", created(balancer(&[])), Some(&full), now("left").pool("edge").because("no address of pool \"edge\" is free").with(&[warning])),
@@ -395,7 +401,7 @@ fn a_service_without_an_address_to_have_waits_for_one() {
 }
 
 #[test]
-fn a_look_up_that_fails_refuses_what_is_claimed_and_nothing_else() {
+fn failed_look_up_refuses_only_claims() {
     let failing = |question: &str| {
         let error = clusterip_core::cluster::LookupError::Failed { resource: "v1/X".into(), detail: "broken".into() };
         FakeCluster::default().failing(question, error)
@@ -407,11 +413,11 @@ fn a_look_up_that_fails_refuses_what_is_claimed_and_nothing_else() {
     let plain = balancer(&[]);
     let record = balancer(&[(RECORD, "10.0.9.10")]);
     let rows = [
-        ("given", created(plain.clone()), NOBODY, "get Namespace", now("left").because(&waiting).with(&[&waiting])),
+        ("given", created(plain.clone()), NONE_HELD, "get Namespace", now("left").because(&waiting).with(&[&waiting])),
         (
             "kept",
             updated(record.clone(), record.clone()),
-            NOBODY,
+            NONE_HELD,
             "get Namespace",
             now("left").because(&waiting).with(&[&waiting]),
         ),
@@ -422,7 +428,7 @@ fn a_look_up_that_fails_refuses_what_is_claimed_and_nothing_else() {
             "",
             now("left").addresses("10.0.9.10").because("recorded already").with(&[]),
         ),
-        ("asked for", created(balancer(&[(ASKED, "10.0.9.10")])), NOBODY, "get Namespace", denied.with(&[])),
+        ("asked for", created(balancer(&[(ASKED, "10.0.9.10")])), NONE_HELD, "get Namespace", denied.with(&[])),
         (
             "claimed",
             created(service(json!({"clusterIP": "10.96.0.7", "loadBalancerIP": "10.0.9.10"}))),

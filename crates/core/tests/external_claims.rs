@@ -1,4 +1,4 @@
-//! Who may claim an address of an external pool, by whichever field or annotation.
+//! Which Service may claim an address of an external pool, in any field or annotation.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -53,14 +53,15 @@ fn refused(what: &str) -> Now {
     now("denied").denied(403, &format!("Service shop/web: {what}; {WAY_OUT}"))
 }
 
-/// The answer to a request that is not about our addresses.
+/// The answer to a request that concerns no address of our pools.
 fn nothing(warnings: &[&str]) -> Value {
     let mut answer = now("").with(warnings);
     answer["audit_annotations"].as_object_mut().unwrap().remove("external");
     answer
 }
 
-/// Rows are: name, request, answer; the same where the holders are told as where they are looked up.
+/// Rows are name, request and answer. The answer must be the same if the holders are sent by the host and if they are
+/// looked up.
 #[track_caller]
 fn check(rows: Vec<(&str, Value, Value)>) {
     let held = [("10.0.9.20", "other/db"), ("10.0.9.21", "shop/web"), ("fd00:0:0::9:20", "other/db")];
@@ -76,7 +77,7 @@ fn check(rows: Vec<(&str, Value, Value)>) {
 }
 
 #[test]
-fn every_place_of_a_claim_is_checked() {
+fn every_field_that_claims_an_address_is_checked() {
     let balancer_ip = |address: &str| with(json!({"type": "LoadBalancer", "loadBalancerIP": address}));
     let mut rows = vec![
         ("none", created(with(json!({}))), nothing(&[])),
@@ -142,7 +143,7 @@ fn every_place_of_a_claim_is_checked() {
 }
 
 #[test]
-fn only_what_is_new_is_checked() {
+fn only_new_claims_are_checked() {
     let old = || external_ips(&["10.0.9.20"]);
     let metallb = "metallb.io/loadBalancerIPs";
     let moved = annotated(metallb, "10.0.9.20");
@@ -170,7 +171,7 @@ fn only_what_is_new_is_checked() {
 }
 
 #[test]
-fn an_address_in_disguise_is_that_address() {
+fn disguised_address_is_recognised() {
     let held = |field: &str| refused(&format!("{field}: 10.0.9.20 of pool \"edge\" is held by other/db"));
     let rows =
         ["10.0.9.020", "010.000.009.0020", " 10.0.9.20 ", "::ffff:10.0.9.20", "::ffff:a00:914", "::FFFF:10.0.09.20"];
@@ -185,7 +186,7 @@ fn an_address_in_disguise_is_that_address() {
     for text in ["FD00:0::0009:20", "fd00:0:0:0:0:0:0.9.0.32"] {
         check(vec![(text, created(external_ips(&[text])), six.clone())]);
     }
-    // Nobody takes these for addresses.
+    // No program parses these texts as addresses.
     for text in [
         "10.0.9",
         "10.0.9.20.0",
@@ -202,7 +203,7 @@ fn an_address_in_disguise_is_that_address() {
 }
 
 #[test]
-fn nobody_else_may_have_a_record() {
+fn record_is_removed_from_services_of_another_class() {
     let removed = |object: &Value| {
         let reason = "not of type LoadBalancer with the class of external addresses";
         now("removed").because(reason).removed_from(object)
@@ -218,7 +219,7 @@ fn nobody_else_may_have_a_record() {
 }
 
 #[test]
-fn services_without_a_class_are_ours_where_the_settings_say_so() {
+fn services_without_a_class_are_handled_with_external_default() {
     let mut of_all = settings();
     of_all["external"]["default"] = true.into();
     of_all["external"]["loadBalancerClass"] = "example.com/lan".into();
@@ -237,7 +238,7 @@ fn services_without_a_class_are_ours_where_the_settings_say_so() {
 }
 
 #[test]
-fn without_pools_nothing_is_said_of_external_addresses() {
+fn without_external_pools_claims_are_ignored() {
     let object = with_record(annotated("metallb.io/loadBalancerIPs", "10.0.9.20"), "10.0.9.20");
     let object = with_spec(object, json!({"externalIPs": ["10.0.9.20"]}));
     let settings = json!({"nodes": {"pools": [{"name": "n", "cidrs": ["10.1.0.0/16"]}]}});
@@ -247,7 +248,7 @@ fn without_pools_nothing_is_said_of_external_addresses() {
 }
 
 #[test]
-fn both_decisions_are_carried_out_or_neither() {
+fn cluster_ip_and_external_address_are_set_together_or_not_at_all() {
     let mut settings = settings();
     settings["services"] =
         json!({"order": "lowest", "pools": [{"name": "all", "cidrs": ["10.96.0.0/24"], "reserved": 1}]});
@@ -268,7 +269,7 @@ fn both_decisions_are_carried_out_or_neither() {
     expected["audit_annotations"]["external"] = "denied".into();
     assert_eq!(answer_to(&claiming, &FakeCluster::default()), expected);
 
-    // Its new ClusterIP tells the family.
+    // The family follows from the new ClusterIP.
     let unsaid = balancer_of(json!({"clusterIP": ""}), &[]);
     settings["services"]["pools"][0]["cidrs"] = json!(["fd00:96::/120"]);
     let answer = external_answer_listing(&unsaid, &settings, &FakeCluster::default());
@@ -282,7 +283,7 @@ fn both_decisions_are_carried_out_or_neither() {
     assert_eq!((&answer["audit_annotations"]["external"], &answer["warnings"]), (&Value::Null, &Value::Null));
 }
 
-/// The answer to the creation of `object` where 10.0.9.20 is told to be held, and Services may be listed.
+/// The answer to the creation of `object` if the host says that 10.0.9.20 is held. Services may be listed.
 fn external_answer_listing(object: &Value, settings: &Value, cluster: &FakeCluster) -> Value {
     let external = json!({"held": [{"address": "10.0.9.20", "by": "other/db"}]});
     let payload = json!({"request": created(object.clone()), "settings": settings, "external": external});
@@ -290,7 +291,7 @@ fn external_answer_listing(object: &Value, settings: &Value, cluster: &FakeClust
 }
 
 #[test]
-fn what_is_told_can_be_read_or_the_request_is_refused() {
+fn unreadable_holders_are_refused() {
     let rows = [
         ("no object", json!([]), "external: expected an object, found a list"),
         ("no list", json!({"held": {}}), "external.held: expected a list, found an object"),
@@ -329,7 +330,7 @@ fn what_is_told_can_be_read_or_the_request_is_refused() {
 }
 
 #[test]
-fn the_first_of_several_holders_has_it() {
+fn first_of_several_holders_counts() {
     let record = balancer_of(json!({"ipFamilies": ["IPv4"]}), &[("clusterip-policy/external-addresses", "10.0.9.20")]);
     let request = updated(record.clone(), record);
     let answer = |held| external_answer(&request, &settings(), Some(held), &FakeCluster::default());
@@ -339,9 +340,9 @@ fn the_first_of_several_holders_has_it() {
     assert_eq!(lost["audit_annotations"]["external-addresses"], "10.0.9.15");
 }
 
-/// One Service can't use up a pool by claims: what would not count as held is refused.
+/// One Service can't use up a pool by claims: those beyond the limit are refused.
 #[test]
-fn only_so_many_claims_of_one_service_are_admitted() {
+fn claims_beyond_the_limit_are_refused() {
     let list = |count: u8| (0..count).map(|last| format!("10.0.9.{}", 22 + last)).collect::<Vec<_>>();
     let too_many = |place: &str, address: &str, most: u8| {
         refused(&format!(

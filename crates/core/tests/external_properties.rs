@@ -1,4 +1,5 @@
-//! Whatever is asked, in whatever order: no external address is had twice, and none by whom its pool is not for.
+//! For random requests in random order: no external address has two holders, and none is held by a Service that its
+//! pool does not admit.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -17,7 +18,7 @@ use support::{FakeCluster, cases, request};
 const ASKED: &str = "clusterip-policy/external-address";
 const RECORD: &str = "clusterip-policy/external-addresses";
 const SERVICES: [(&str, &str); 5] = [("a", "one"), ("a", "two"), ("a", "three"), ("b", "four"), ("b", "five")];
-/// Of every kind: to be had, excluded, network and broadcast address, and in no pool.
+/// Addresses of every kind: usable, excluded, network and broadcast address, and in no pool.
 const ADDRESSES: [&str; 14] = [
     "10.0.9.0",
     "10.0.9.1",
@@ -43,7 +44,7 @@ fn settings() -> Value {
     ]}})
 }
 
-/// The same, written out: a pool's addresses, and those that can be had, for whom.
+/// The same settings as data: the addresses of a pool, the usable ones, and the namespace and class that may have them.
 struct Pool {
     all: &'static [&'static str],
     usable: &'static [&'static str],
@@ -60,7 +61,7 @@ const POOLS: [Pool; 3] = [
     Pool { all: &["10.0.7.9"], usable: &["10.0.7.9"], is_for: |_, _| true },
 ];
 
-/// A Service as somebody wants it.
+/// A Service as its author writes it.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Wanted {
     ours: bool,
@@ -73,7 +74,7 @@ struct Wanted {
 #[derive(Clone, Debug)]
 enum Step {
     Delete,
-    /// With the record that it has, or without.
+    /// Whether the author sends the recorded addresses back.
     Apply(Wanted, bool),
 }
 
@@ -107,7 +108,7 @@ fn object((namespace, name): (&str, &str), wanted: &Wanted) -> Value {
 
 type State = BTreeMap<usize, Wanted>;
 
-/// What a Service has of the pools.
+/// The addresses of the pools that a Service has.
 fn had(wanted: &Wanted) -> Vec<&str> {
     let all = wanted.record.as_deref().into_iter().chain(wanted.external_ip);
     all.filter(|address| POOLS.iter().any(|pool| pool.all.contains(address))).collect()
@@ -117,14 +118,14 @@ fn is_held_by_another(state: &State, service: usize, address: &str) -> bool {
     state.iter().any(|(other, wanted)| *other != service && had(wanted).contains(&address))
 }
 
-/// Whether the Service may have an address of a pool; nothing where it lies in none.
+/// Whether the Service may have an address of a pool; `None` if no pool contains it.
 fn may_have(state: &State, service: usize, gold: bool, address: &str) -> Option<bool> {
     let pool = POOLS.iter().find(|pool| pool.all.contains(&address))?;
     let is_right = pool.usable.contains(&address) && (pool.is_for)(SERVICES[service].0, gold);
     Some(is_right && !is_held_by_another(state, service, address))
 }
 
-/// What must come of a request: refused, or a record that is one of these; none where there is none.
+/// The allowed outcomes of a request: `None` for a refusal, otherwise the allowed records.
 fn expected(state: &State, service: usize, new: &Wanted, told: bool) -> Option<Vec<Option<String>>> {
     let old = state.get(&service);
     let before = old.filter(|old| old.ours);
@@ -163,7 +164,7 @@ proptest! {
     #![proptest_config(cases(1024))]
 
     #[test]
-    fn nobody_has_what_is_anothers(steps in prop::collection::vec(step(), 1..25)) {
+    fn no_address_has_two_holders(steps in prop::collection::vec(step(), 1..25)) {
         let mut state = State::new();
         for (service, step, told) in steps {
             let (mut new, keeps) = match step {

@@ -1,4 +1,4 @@
-//! IPv4, IPv6, or both: which families a Service's addresses are of.
+//! IPv4, IPv6 or both: the families of a Service's addresses.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -43,7 +43,7 @@ fn lacking(family: &str) -> String {
 }
 
 #[test]
-fn the_primary_family_is_that_of_the_service_then_of_the_cluster_then_ipv4() {
+fn primary_family_is_that_of_the_service_then_of_the_cluster_then_ipv4() {
     // Name, fields of the Service, ranges of the pool, ranges of the cluster, address.
     type Row<'a> = (&'a str, Value, &'a [&'a str], &'a [&'a str], &'a str);
     let rows: [Row<'_>; 10] = [
@@ -72,7 +72,7 @@ fn the_primary_family_is_that_of_the_service_then_of_the_cluster_then_ipv4() {
 }
 
 #[test]
-fn a_second_address_is_given_where_it_is_required_or_preferred_and_possible() {
+fn second_address_is_assigned_if_required_or_preferred_and_possible() {
     let (prefer, require) =
         (json!({"ipFamilyPolicy": "PreferDualStack"}), json!({"ipFamilyPolicy": "RequireDualStack"}));
     let with_families = |mut fields: Value, families: Value| {
@@ -137,7 +137,7 @@ fn a_second_address_is_given_where_it_is_required_or_preferred_and_possible() {
 }
 
 #[test]
-fn a_family_that_must_be_had_and_is_not_there_is_named() {
+fn missing_required_family_is_named() {
     let require = || json!({"ipFamilyPolicy": "RequireDualStack"});
     let full_v6 = || (7..=255).fold(cluster(), |cluster, last| cluster.service("x/y", &format!("fd00::{last:x}")));
     let lacks = |family: &str| (format!(r#"pool "all" has no {family} range"#), lacking(family));
@@ -170,7 +170,7 @@ fn a_family_that_must_be_had_and_is_not_there_is_named() {
 }
 
 #[test]
-fn an_update_that_asks_for_a_second_family_gets_the_missing_one() {
+fn update_to_dual_stack_gets_the_missing_address() {
     let single = |address: &str| asking(json!({"clusterIP": address, "clusterIPs": [address]}));
     let dual = |address: &str, policy: &str| with_spec(single(address), json!({"ipFamilyPolicy": policy}));
     let update = |address: &str, policy: &str| updated(single(address), dual(address, policy));
@@ -229,14 +229,14 @@ fn an_update_that_asks_for_a_second_family_gets_the_missing_one() {
         ),
     ];
     for (name, request, pool, ranges, expected) in rows {
-        // Its first address is its own: it does not stand in its way, nor is it given again.
+        // Its own first address neither blocks it nor is assigned again.
         let cluster = cluster().service("shop/web", "10.0.0.99").service("shop/web", "fd00::99");
         assert_eq!(answer_of(&request, &settings(pool, ranges), &cluster), expected, "{name}");
     }
 }
 
 #[test]
-fn an_address_is_written_as_its_ip_address_object_is_named() {
+fn address_is_written_in_canonical_form() {
     let object = selecting();
     let settings = json!({"services": {"order": "lowest", "pools": [
         {"name": "all", "cidrs": ["2001:0db8:0000:0000:0001:0000:0000:0000/112"], "reserved": 171},

@@ -1,5 +1,4 @@
-//! Which blocks Nodes are given: as the RangeAllocator of Kubernetes' controller manager does it, pool by
-//! pool.
+//! Which blocks Nodes get: in each pool as the RangeAllocator of the Kubernetes controller manager assigns them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -27,16 +26,16 @@ fn cut(cidr: &str, length: u8) -> Value {
 /// The blocks, or the message of the refusal.
 type Given<'a> = Result<Vec<&'a str>, String>;
 
-/// A block, its pool and the evidence; or why the Node is left.
+/// A block with its pool and evidence, or the reason why the Node is left unchanged.
 type Chosen<'a> = Result<(&'a str, Why<'a>), &'a str>;
 
-fn thirds(thirds: impl Iterator<Item = u16>) -> Vec<String> {
-    thirds.map(|third| format!("127.123.{third}.0/24")).collect()
+fn slash_24_blocks(third_octets: impl Iterator<Item = u16>) -> Vec<String> {
+    third_octets.map(|third| format!("127.123.{third}.0/24")).collect()
 }
 
 #[test]
-fn the_block_behind_the_last_is_the_next() {
-    // Range, length, the block before, the block.
+fn next_block_follows_the_last_one() {
+    // Range, length, previous block, expected block.
     let rows = [
         ("127.123.0.0/16", 24, "127.123.255.0/24", "127.123.0.0/24"),
         ("127.123.0.0/16", 24, "127.123.14.0/24", "127.123.15.0/24"),
@@ -60,7 +59,7 @@ fn the_block_behind_the_last_is_the_next() {
 }
 
 #[test]
-fn a_range_of_one_block_is_given_once() {
+fn range_of_one_block_is_assigned_once() {
     let mut sequence = Sequence::new(cut("127.123.234.0/30", 30));
     let whole = Ok(vec!["127.123.234.0/30".to_owned()]);
     assert_eq!(sequence.next(), whole);
@@ -74,31 +73,31 @@ fn a_range_of_one_block_is_given_once() {
 }
 
 #[test]
-fn all_blocks_come_in_order_and_again_in_that_order_once_released() {
+fn all_blocks_come_in_order_again_after_release() {
     let mut sequence = Sequence::new(cut("127.123.0.0/16", 24));
     for round in ["first", "released"] {
-        assert_eq!(sequence.drain(), thirds(0..=255), "{round}");
+        assert_eq!(sequence.drain(), slash_24_blocks(0..=255), "{round}");
         sequence.held.clear();
     }
 }
 
 #[test]
-fn what_is_held_is_passed_over_block_part_or_larger_range() {
+fn held_blocks_parts_and_larger_ranges_are_skipped() {
     let free = |without: &[u16]| {
         let without = without.to_vec();
-        thirds((0..=255).filter(move |third| !without.contains(third)))
+        slash_24_blocks((0..=255).filter(move |third| !without.contains(third)))
     };
     let rows: Vec<(&str, Vec<&str>, Vec<String>)> = vec![
-        ("the last 128, one of them twice", vec!["127.123.128.0/17", "127.123.200.0/24"], thirds(0..=127)),
+        ("the last 128, one of them twice", vec!["127.123.128.0/17", "127.123.200.0/24"], slash_24_blocks(0..=127)),
         (
             "blocks, and a range of four with one released",
             vec!["127.123.8.0/24", "127.123.10.0/23"],
             free(&[8, 10, 11]),
         ),
-        ("the first half", vec!["127.123.0.0/17"], thirds(128..=255)),
+        ("the first half", vec!["127.123.0.0/17"], slash_24_blocks(128..=255)),
         ("a part of a block", vec!["127.123.7.8/29", "127.123.9.1/32"], free(&[7, 9])),
         ("host bits", vec!["127.123.7.8/24"], free(&[7])),
-        ("elsewhere", vec!["10.0.0.0/8", "::/0"], thirds(0..=255)),
+        ("elsewhere", vec!["10.0.0.0/8", "::/0"], slash_24_blocks(0..=255)),
         ("everything", vec!["0.0.0.0/0"], vec![]),
     ];
     for (name, held, expected) in rows {
@@ -107,7 +106,7 @@ fn what_is_held_is_passed_over_block_part_or_larger_range() {
 }
 
 #[test]
-fn what_is_given_wraps_around_and_does_not_go_back() {
+fn allocation_wraps_around_and_does_not_go_back() {
     let mut sequence = Sequence::new(cut("10.0.0.0/22", 24));
     let mut step = |release: Option<&str>| {
         sequence.held.retain(|held| Some(held.as_str()) != release);
@@ -117,7 +116,7 @@ fn what_is_given_wraps_around_and_does_not_go_back() {
     let steps = [
         (None, block(0)),
         (None, block(1)),
-        // It is not given again at once.
+        // The released block is not assigned again at once.
         (Some("10.0.0.0/24"), block(2)),
         (None, block(3)),
         (None, block(0)),
@@ -131,7 +130,7 @@ fn what_is_given_wraps_around_and_does_not_go_back() {
 }
 
 #[test]
-fn each_row_of_what_is_held_and_given() {
+fn allocation_state_determines_the_blocks() {
     let two = || node_pool(json!({"cidrs": ["10.0.0.0/23", "10.9.0.0/24", "fd00::/63"]}));
     let full = |ranges: &str, length: u8| {
         format!(
@@ -241,7 +240,7 @@ fn two_pools() -> Value {
     ]}})
 }
 
-/// The answer that gives `object` these blocks.
+/// The answer that assigns these blocks to `object`.
 fn assigned(object: &Value, blocks: &[&str], why: Why<'_>) -> Value {
     let mut answer = support::allocated(object, &["10.0.0.1"], why, &[]);
     let mut object = object.clone();
@@ -255,7 +254,7 @@ fn assigned(object: &Value, blocks: &[&str], why: Why<'_>) -> Value {
 }
 
 #[test]
-fn the_pool_is_the_first_whose_match_matches_the_labels_of_the_node() {
+fn first_pool_that_matches_the_node_labels_is_chosen() {
     const OS: &str = "kubernetes.io/os";
     let gpu: &[(&str, &str)] = &[("disk", "ssd"), ("gpu", "h100"), (OS, "linux")];
     let beos = format!("no pool of Nodes is for {OS}=beos");
@@ -302,7 +301,7 @@ fn the_pool_is_the_first_whose_match_matches_the_labels_of_the_node() {
 }
 
 #[test]
-fn a_node_without_a_free_block_is_refused_with_pool_ranges_and_evidence() {
+fn full_pool_is_refused_with_its_ranges_and_evidence() {
     let object = node_of("windows", json!({}));
     let message = concat!(
         r#"Node w1: pool "windows" (10.1.0.0/16) is full: no block of /24 is free; chosen by "#,
@@ -313,7 +312,7 @@ fn a_node_without_a_free_block_is_refused_with_pool_ranges_and_evidence() {
 }
 
 #[test]
-fn nothing_of_a_node_changes_but_its_blocks() {
+fn only_the_blocks_of_a_node_change() {
     let settings = node_pool(json!({"cidrs": ["10.0.0.0/16", "fd00::/48"]}));
     let why = by("a", "default");
     let mut unlike =
@@ -335,7 +334,7 @@ fn nothing_of_a_node_changes_but_its_blocks() {
 }
 
 #[test]
-fn a_node_is_left_where_nobody_says_what_is_held_or_nothing_is_to_be_done() {
+fn node_is_left_without_allocation_state_or_without_work() {
     let bare = || node_of("linux", json!({}));
     let with = |blocks: &[&str]| node_of("linux", with_blocks(blocks));
     let not_here = "pod CIDRs are assigned by the controller of `clusterip serve`, not in admission";
@@ -384,7 +383,7 @@ fn a_node_is_left_where_nobody_says_what_is_held_or_nothing_is_to_be_done() {
 }
 
 #[test]
-fn an_update_without_blocks_is_given_them_where_somebody_says_what_is_held() {
+fn update_without_blocks_gets_them_with_allocation_state() {
     let object = node_of("linux", json!({"unschedulable": true}));
     let request = about_node("UPDATE", object.clone(), node_of("linux", json!({})));
     let expected = assigned(&object, &["10.0.1.0/24"], by_os("linux", "Node w1", &[("kubernetes.io/os", "linux")]));
@@ -392,7 +391,7 @@ fn an_update_without_blocks_is_given_them_where_somebody_says_what_is_held() {
 }
 
 #[test]
-fn a_service_is_left_where_all_pools_are_for_nodes() {
+fn service_is_left_if_all_pools_are_for_nodes() {
     let rows = [
         ("without an address", json!({})),
         ("with one", json!({"clusterIP": "10.0.0.7"})),
@@ -411,7 +410,7 @@ fn a_service_is_left_where_all_pools_are_for_nodes() {
 }
 
 #[test]
-fn what_is_said_to_be_held_is_two_lists_of_cidrs() {
+fn allocation_state_must_be_two_lists_of_cidrs() {
     let rows = [
         ("a list", json!([]), "allocation: expected an object, found a list"),
         ("a number", json!(5), "allocation: expected an object, found the number 5"),
@@ -444,7 +443,7 @@ fn what_is_said_to_be_held_is_two_lists_of_cidrs() {
 }
 
 #[test]
-fn a_node_that_is_not_what_the_api_defines_is_refused_with_the_path() {
+fn mistyped_node_is_refused_with_the_path() {
     let rows = [
         ("labels", node(json!([]), json!({})), "metadata.labels: expected an object, found a list"),
         ("a label", node(json!({"a": 1}), json!({})), "metadata.labels.a: expected a string, found the number 1"),

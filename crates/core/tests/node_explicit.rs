@@ -1,4 +1,4 @@
-//! Blocks of Nodes that somebody else set.
+//! Blocks of Nodes that another program or a person set.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -37,14 +37,14 @@ fn settings(explicit: &str) -> Value {
     })
 }
 
-/// What is to be said of the blocks, the pool and its evidence, and what a Node can have instead.
+/// The expected mistakes, the pool and its evidence, and what the Node can have instead.
 struct Row {
     name: &'static str,
     object: Value,
     wrong: Vec<&'static str>,
     why: Why<'static>,
     instead: &'static str,
-    /// Whether the Nodes have to be listed.
+    /// Whether the decision needs a list of the Nodes.
     listed: bool,
 }
 
@@ -61,7 +61,7 @@ fn rows() -> Vec<Row> {
         instead: OWN,
         listed: true,
     };
-    let nobodys = |name, blocks: &[&str], wrong: &[&'static str], listed| Row {
+    let without_pool = |name, blocks: &[&str], wrong: &[&'static str], listed| Row {
         name,
         object: node_of("beos", with_blocks(blocks)),
         wrong: wrong.to_vec(),
@@ -144,14 +144,14 @@ fn rows() -> Vec<Row> {
             why: of_windows,
             ..linux("in the wrong pool, and in a Service range of that", &["x"], &[])
         },
-        nobodys("outside, of a Node that no pool is for", &["192.168.0.0/24"], &[], false),
-        nobodys(
+        without_pool("outside, of a Node that no pool is for", &["192.168.0.0/24"], &[], false),
+        without_pool(
             "in a pool, of a Node that no pool is for",
             &["10.0.0.0/24"],
             &[r#"10.0.0.0/24 lies in pool "linux", no pool of Nodes is for kubernetes.io/os=beos"#],
             true,
         ),
-        nobodys(
+        without_pool(
             "partly in a pool, of a Node that no pool is for",
             &["0.0.0.0/1"],
             &[
@@ -166,13 +166,13 @@ fn rows() -> Vec<Row> {
             wrong: vec![
                 r#"fd00::/64 lies in pool "linux", no pool of Nodes is for one without the labels that they ask about"#,
             ],
-            ..nobodys("of a Node without labels", &["x"], &[], true)
+            ..without_pool("of a Node without labels", &["x"], &[], true)
         },
     ]
 }
 
-/// The Nodes `w2` and `w3` with a block each, `w1` itself, and five that share a larger range; some are listed
-/// twice, and in no order.
+/// The Nodes `w2` and `w3` with a block each, `w1` itself, and five Nodes that share a larger range. Some are listed
+/// twice, and the order is arbitrary.
 fn cluster() -> FakeCluster {
     let mut cluster = FakeCluster::default();
     for index in [3, 1, 4, 0, 2, 1] {
@@ -183,7 +183,7 @@ fn cluster() -> FakeCluster {
 }
 
 #[test]
-fn explicit_warn_lets_it_pass_and_says_what_is_wrong() {
+fn explicit_warn_accepts_with_warnings() {
     for Row { name, object, wrong, why, listed, .. } in rows() {
         let cluster = cluster();
         let answer = answer_of(&node_created(&object), &settings("warn"), &cluster);
@@ -193,7 +193,7 @@ fn explicit_warn_lets_it_pass_and_says_what_is_wrong() {
 }
 
 #[test]
-fn explicit_deny_refuses_what_is_wrong() {
+fn explicit_deny_refuses_wrong_blocks() {
     for Row { name, object, wrong, why, instead, .. } in rows() {
         let expected = match wrong[..] {
             [] => left(LEFT, why, &[]),
@@ -207,7 +207,7 @@ fn explicit_deny_refuses_what_is_wrong() {
 }
 
 #[test]
-fn explicit_allow_looks_at_nothing() {
+fn explicit_allow_accepts_without_look_ups() {
     for Row { name, object, .. } in rows() {
         let cluster = cluster();
         assert_eq!(answer_of(&node_created(&object), &settings("allow"), &cluster), left(LEFT, UNASKED, &[]), "{name}");
@@ -216,7 +216,7 @@ fn explicit_allow_looks_at_nothing() {
 }
 
 #[test]
-fn blocks_are_read_from_both_fields_each_once() {
+fn blocks_are_read_from_both_fields_without_duplicates() {
     let wrong = |blocks: &[&str]| {
         let wrong =
             |block: &&str| format!(r#"{block} lies in no pool, its own is "linux": kubernetes.io/os=linux (Node w1)"#);
@@ -246,7 +246,7 @@ fn blocks_are_read_from_both_fields_each_once() {
 }
 
 #[test]
-fn an_update_is_checked_for_the_blocks_that_it_adds() {
+fn update_checks_only_added_blocks() {
     let why = by_os("linux", "Node w1", LINUX);
     let bare = || node_of("linux", json!({}));
     let with = |blocks: &[&str]| node_of("linux", with_blocks(blocks));
@@ -270,7 +270,7 @@ fn an_update_is_checked_for_the_blocks_that_it_adds() {
 }
 
 #[test]
-fn a_failed_look_up_denies_only_where_the_block_could_be_denied_for_it() {
+fn failed_look_up_denies_only_with_explicit_deny() {
     let failing = || {
         let error = LookupError::NotGranted { resource: "v1/Node".into(), detail: "oh".into() };
         FakeCluster::default().failing("list Node", error)
@@ -284,7 +284,7 @@ fn a_failed_look_up_denies_only_where_the_block_could_be_denied_for_it() {
     assert_eq!(answer_of(&good, &settings("warn"), &failing()), left(LEFT, why, &[unknown]));
     assert_eq!(answer_of(&good, &settings("deny"), &failing()), denied(500, &refused, why, &[]));
 
-    // It is refused anyway, and for that reason.
+    // The request is refused for this reason already.
     let wrong = r#"192.168.0.0/24 lies in no pool, its own is "linux": kubernetes.io/os=linux (Node w1)"#;
     let unknown = "whether another Node has 192.168.0.0/24 is not known: may not read v1/Node: oh";
     let refused = format!("Node w1: {wrong}; {unknown}; leave podCIDR and podCIDRs out, or take {OWN}");
@@ -294,7 +294,7 @@ fn a_failed_look_up_denies_only_where_the_block_could_be_denied_for_it() {
 }
 
 #[test]
-fn a_node_keeps_its_blocks_where_somebody_says_what_is_held() {
+fn node_keeps_its_blocks_with_allocation_state() {
     let object = node_of("windows", with_blocks(&["10.0.5.0/24"]));
     let allowed = assigned_of(&node_created(&object), &settings("allow"), &json!({}));
     assert_eq!(allowed, left(LEFT, UNASKED, &[]));
@@ -303,7 +303,7 @@ fn a_node_keeps_its_blocks_where_somebody_says_what_is_held() {
 }
 
 #[test]
-fn a_range_of_a_pool_of_services_is_named() {
+fn overlapping_pool_of_services_is_named() {
     let mut settings = settings("warn");
     settings["services"] = json!({"pools": [{"name": "services", "cidrs": ["10.0.3.0/24"]}]});
     let object = node_of("linux", with_blocks(&["10.0.3.128/25"]));

@@ -1,4 +1,4 @@
-//! The blocks that Nodes are given, whatever the pool and whatever is held, against a plain list of all blocks.
+//! The blocks that Nodes get, for random pools and random blocks in use, compared with a plain list of all blocks.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -17,7 +17,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use support::{Sequence, blocks_given, cases, net};
 
-/// The blocks of a range, each by its number.
+/// The blocks of a range, in the order of their indices.
 fn plainly(cidr: IpNet, length: u8) -> Vec<IpNet> {
     let bits = cidr.max_prefix_len();
     let count = 1_u128 << (length - cidr.prefix_len());
@@ -31,7 +31,7 @@ fn plainly(cidr: IpNet, length: u8) -> Vec<IpNet> {
     (0..count).map(|index| IpNet::new(at(index), length).unwrap()).collect()
 }
 
-/// Whether two ranges share an address, by their first and last addresses.
+/// Whether two ranges overlap, by their first and last addresses.
 fn share(a: IpNet, b: IpNet) -> bool {
     a.addr().is_ipv4() == b.addr().is_ipv4() && a.network() <= b.broadcast() && b.network() <= a.broadcast()
 }
@@ -61,14 +61,14 @@ impl Scene {
         json!({"services": {"serviceCIDRs": texts(&self.service_cidrs)}, "nodes": {"pools": [pool]}})
     }
 
-    /// The block of a family, found in a list of all of them; nothing where none is free.
+    /// The block of a family, found in a list of all blocks; `None` if none is free.
     fn expected(&self, v4: bool) -> Option<IpNet> {
         self.cidrs.iter().filter(|cidr| cidr.addr().is_ipv4() == v4).find_map(|&cidr| {
             let blocks = plainly(cidr, self.length(cidr));
             let taken = [&self.exclude, &self.service_cidrs, &self.held];
             let is_free =
                 |block: &&IpNet| !taken.iter().any(|ranges| ranges.iter().any(|range| share(*range, **block)));
-            // The one behind the last block of what was given last, the latest of them.
+            // The search starts behind the last block that overlaps an entry of `last`; the latest entry counts.
             let last = self.last.iter().rev().find_map(|last| blocks.iter().rposition(|block| share(*block, *last)));
             let (before, behind) = blocks.split_at(last.map_or(0, |last| last + 1));
             behind.iter().chain(before).find(is_free).copied()
@@ -84,7 +84,7 @@ fn scene() -> impl Strategy<Value = Scene> {
         vec!["fd00::/59", "10.0.0.64/27", "fd00:0:0:100::/60"],
         vec!["10.0.0.0/28", "fd00::/60", "10.0.0.32/28", "fd00:0:0:20::/61"],
     ]);
-    // Blocks, parts of them, larger ranges, and what lies elsewhere.
+    // Blocks, parts of them, larger ranges, and ranges elsewhere.
     let range = || {
         (any::<bool>(), 0_u16..300, 22_u8..=32, 54_u8..=66).prop_map(|(v4, place, v4_len, v6_len)| {
             let [high, low] = place.to_be_bytes();
@@ -120,8 +120,8 @@ proptest! {
     #![proptest_config(cases(1024))]
 
     #[test]
-    fn a_block_is_the_first_free_one_of_a_plain_list_and_full_means_that_none_is(scene in scene()) {
-        // Settings that leave a range no block are refused, and none of this.
+    fn block_is_the_first_free_one_and_full_means_none_is_free(scene in scene()) {
+        // Settings that leave a range no block are refused, so the property does not apply.
         prop_assume!(Settings::from_value(&scene.settings()).is_ok());
         let mut families: Vec<bool> = Vec::new();
         for v4 in scene.cidrs.iter().map(|cidr| cidr.addr().is_ipv4()) {
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn nodes_that_come_one_after_the_other_never_share_an_address(scene in scene()) {
+    fn successive_nodes_never_share_an_address(scene in scene()) {
         prop_assume!(Settings::from_value(&scene.settings()).is_ok());
         let mut sequence = Sequence::new(scene.settings());
         sequence.held = scene.held.iter().map(ToString::to_string).collect();

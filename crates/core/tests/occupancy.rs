@@ -1,4 +1,4 @@
-//! A set of indices kept as ranges, against a set that is kept one by one.
+//! A set of indices stored as ranges, compared with a set of single indices.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -14,7 +14,7 @@ use clusterip_core::address::Occupancy;
 use proptest::prelude::*;
 use support::cases;
 
-/// How many indices the small window has in which everything happens.
+/// The size of the window of indices that the tests use.
 const WINDOW: u8 = 40;
 
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..30)
 }
 
-/// Neighbouring numbers of a set as ranges.
+/// The runs of consecutive numbers in a set.
 fn runs(indices: impl Iterator<Item = u128>) -> Vec<RangeInclusive<u128>> {
     let mut runs: Vec<RangeInclusive<u128>> = Vec::new();
     for index in indices {
@@ -44,12 +44,12 @@ fn runs(indices: impl Iterator<Item = u128>) -> Vec<RangeInclusive<u128>> {
     runs
 }
 
-/// Carries out `steps` on both sets, in a window that begins at `base`, and compares all there is to see.
+/// Applies `steps` to both sets, in a window that starts at `base`, and compares all that can be observed.
 fn behaves_like_a_plain_set(base: u128, steps: &[Step], within: (u8, u8)) -> Result<(), TestCaseError> {
     let at = |offset: u8| base + u128::from(offset);
     let (mut occupancy, mut oracle) = (Occupancy::default(), BTreeSet::new());
     for step in steps {
-        // A range whose end comes before its start is empty, in both.
+        // A range whose end is before its start is empty in both.
         match *step {
             Step::Insert(first, last) => {
                 occupancy.insert(at(first)..=at(last));
@@ -80,22 +80,22 @@ proptest! {
     #![proptest_config(cases(512))]
 
     #[test]
-    fn it_behaves_like_a_plain_set_from_zero(steps in steps(), within in (0..WINDOW, 0..WINDOW)) {
+    fn behaves_like_a_plain_set_from_zero(steps in steps(), within in (0..WINDOW, 0..WINDOW)) {
         behaves_like_a_plain_set(0, &steps, within)?;
     }
 
     #[test]
-    fn it_behaves_like_a_plain_set_in_the_middle(steps in steps(), within in (0..WINDOW, 0..WINDOW)) {
+    fn behaves_like_a_plain_set_in_the_middle(steps in steps(), within in (0..WINDOW, 0..WINDOW)) {
         behaves_like_a_plain_set(1 << 64, &steps, within)?;
     }
 
     #[test]
-    fn it_behaves_like_a_plain_set_up_to_the_largest_number(steps in steps(), within in (0..WINDOW, 0..WINDOW)) {
+    fn behaves_like_a_plain_set_up_to_the_largest_number(steps in steps(), within in (0..WINDOW, 0..WINDOW)) {
         behaves_like_a_plain_set(u128::MAX - u128::from(WINDOW) + 1, &steps, within)?;
     }
 
     #[test]
-    fn sets_with_the_same_indices_are_equal_however_they_came_about(steps in steps()) {
+    fn sets_with_the_same_indices_are_equal(steps in steps()) {
         let mut built = Occupancy::default();
         for step in &steps {
             match *step {
@@ -110,7 +110,7 @@ proptest! {
 }
 
 #[test]
-fn neighbouring_ranges_become_one() {
+fn touching_ranges_are_merged() {
     let mut occupancy = Occupancy::default();
     occupancy.insert(10..=19);
     occupancy.insert(30..=39);
@@ -119,7 +119,7 @@ fn neighbouring_ranges_become_one() {
 }
 
 #[test]
-fn every_number_there_is_fits_in() {
+fn set_can_contain_every_u128() {
     let mut occupancy = Occupancy::default();
     occupancy.insert(0..=u128::MAX);
     assert_eq!(occupancy.len(), u128::MAX, "one less than there are: 2^128 is no u128");

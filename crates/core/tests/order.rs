@@ -1,4 +1,4 @@
-//! In which order positions are tried.
+//! The order in which positions are tried.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -23,12 +23,12 @@ fn is_a_permutation(key: &str, count: u128) {
     assert!(sorted.into_iter().eq(0..count), "{key:?} {count}: each of them");
 }
 
-/// The contract that Services get the same addresses from release to release.
+/// The contract that Services get the same addresses in every release.
 ///
 /// The literals were computed without this crate: the hash by OpenSSL 3 as
 /// `printf %s KEY | openssl mac -macopt hexkey:00000000000000000000000000000000 -macopt size:16 -in - SIPHASH`
-/// (read as two little-endian numbers, e.g. shop/web: c7a848a9c56e25de and 724f6af6f1815907), the walk
-/// by Python's integers.
+/// (read as two little-endian numbers, for example shop/web: c7a848a9c56e25de and 724f6af6f1815907), the walk by
+/// Python's integers.
 #[test]
 fn the_spread_walk_never_changes() {
     let rows: [(&str, u128, &[u128]); 21] = [
@@ -124,7 +124,7 @@ proptest! {
     }
 
     #[test]
-    fn the_spread_walk_stays_in_bounds_and_repeats_nothing_where_it_is_too_long_to_be_walked(
+    fn the_spread_walk_stays_in_bounds_without_repeats_for_large_counts(
         key in any::<String>(),
         count in any::<u128>().prop_map(|count| count | 1 << 70),
     ) {
@@ -134,7 +134,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_key_goes_the_same_way(key in any::<String>(), count in 0_u128..500) {
+    fn the_same_key_gives_the_same_walk(key in any::<String>(), count in 0_u128..500) {
         prop_assert!(Order::Spread.walk(&key, count).eq(Order::Spread.walk(&key, count)));
     }
 }

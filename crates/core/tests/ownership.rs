@@ -1,4 +1,4 @@
-//! Who owns a Service's address in `metadata.managedFields` when the request does not name one.
+//! The owner of a Service's address in `metadata.managedFields` if the request does not name an address.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -30,7 +30,7 @@ fn with(mut object: Value, entries: Value) -> Value {
     object
 }
 
-/// The object of the answer; null where the request's object stays as it is.
+/// The object of the answer; null if the request's object does not change.
 #[track_caller]
 fn answered(name: &str, request: &Value) -> Value {
     let answer = answer_of(request, &settings(), &FakeCluster::default());
@@ -38,11 +38,11 @@ fn answered(name: &str, request: &Value) -> Value {
     answer["mutated_object"].clone()
 }
 
-/// The first address is that of `default/kubernetes`.
+/// The first address of the range is that of `default/kubernetes`.
 const AT: &str = "10.96.0.2";
 
 #[test]
-fn an_address_that_the_request_does_not_name_belongs_to_nobody() {
+fn address_that_the_request_does_not_name_has_no_owner() {
     let ports = json!({"f:ports": {}});
     let empty = || json!([entry("flux", json!({"f:clusterIP": {}, "f:ports": {}})), entry("other", ports.clone())]);
     let stripped = || json!([entry("flux", ports.clone()), entry("other", ports.clone())]);
@@ -94,7 +94,7 @@ fn an_address_that_the_request_does_not_name_belongs_to_nobody() {
 }
 
 #[test]
-fn what_the_request_names_stays_owned() {
+fn address_that_the_request_names_keeps_its_owner() {
     let owned = |spec: Value| with(service(spec), json!([entry("flux", json!({"f:clusterIP": {}, "f:ports": {}}))]));
     let at = || owned(json!({"clusterIP": AT}));
     let mut exempt = owned(json!({}));
@@ -114,7 +114,7 @@ fn what_the_request_names_stays_owned() {
 }
 
 #[test]
-fn managed_fields_of_any_shape_are_left_as_they_are() {
+fn malformed_managed_fields_are_left_unchanged() {
     let shapes = [
         json!(null),
         json!({}),

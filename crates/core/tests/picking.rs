@@ -1,4 +1,4 @@
-//! Which address of its pool a Service gets, and what is asked of the cluster for it.
+//! Which address of its pool a Service gets, and which look-ups this needs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -15,7 +15,7 @@ fn cluster() -> FakeCluster {
     FakeCluster::default()
 }
 
-/// One pool for everything, with these fields beside its name.
+/// One pool for all Services with these fields besides its name.
 fn pool(fields: Value, order: &str) -> Value {
     let mut pool = json!({"name": "all"});
     pool.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -42,18 +42,18 @@ fn get(last: u8) -> String {
     format!("get IPAddress 10.0.0.{last}")
 }
 
-/// So many addresses of the walk are taken, by Services and in fact.
+/// A cluster in which the first `count` addresses of the walk are taken, by Services and `IPAddress` objects.
 fn taken(count: usize) -> FakeCluster {
     WALK[..count].iter().fold(cluster(), |cluster, last| cluster.service("x/y", &format!("10.0.0.{last}")))
 }
 
 #[test]
-fn spread_asks_for_single_addresses_and_lists_no_services_until_sixteen_are_taken() {
+fn spread_lists_services_only_after_sixteen_taken_addresses() {
     for count in 0..WALK.len() {
         let cluster = taken(count);
         let mut questions: Vec<String> = WALK[..=count.min(15)].iter().map(|&last| get(last)).collect();
         if count >= 16 {
-            // Taken ones are known from the list, the free one is asked for all the same.
+            // The list tells which addresses are taken; the free one is looked up all the same.
             questions.extend(["list Service".to_owned(), get(WALK[count])]);
         }
         let questions: Vec<&str> = questions.iter().map(String::as_str).collect();
@@ -62,7 +62,7 @@ fn spread_asks_for_single_addresses_and_lists_no_services_until_sixteen_are_take
 }
 
 #[test]
-fn lowest_lists_once_and_then_asks_for_the_first_that_no_service_has() {
+fn lowest_lists_once_and_then_looks_up_the_first_unused_address() {
     let services = || cluster().service("x/y", "10.0.0.50").service("x/z", "10.0.0.51").service("x/z", "10.0.0.53");
     gets("none taken", &k2s_like("lowest"), &cluster(), "10.0.0.50", &["list Service", &get(50)]);
     gets("some taken", &k2s_like("lowest"), &services(), "10.0.0.52", &["list Service", &get(52)]);
@@ -90,7 +90,7 @@ fn lowest_lists_once_and_then_asks_for_the_first_that_no_service_has() {
 }
 
 #[test]
-fn without_ip_address_objects_the_services_alone_tell() {
+fn without_ip_address_objects_the_list_of_services_decides() {
     let old = |cluster: FakeCluster| cluster.without_ip_address_api();
     gets("spread, free", &k2s_like("spread"), &old(cluster()), "10.0.0.59", &[&get(59), "list Service"]);
     gets("spread, three taken", &k2s_like("spread"), &old(taken(3)), "10.0.0.237", &[&get(59), "list Service"]);
@@ -104,7 +104,7 @@ fn without_ip_address_objects_the_services_alone_tell() {
 }
 
 #[test]
-fn the_static_band_is_used_when_the_dynamic_one_is_full() {
+fn static_band_is_used_when_the_dynamic_band_is_full() {
     let banded = |order| pool(json!({"cidrs": ["10.0.0.0/27"], "bands": true}), order);
     let fill = |lasts: std::ops::RangeInclusive<u8>| {
         lasts.fold(cluster(), |cluster, last| cluster.service("x/y", &format!("10.0.0.{last}")))
@@ -116,13 +116,13 @@ fn the_static_band_is_used_when_the_dynamic_one_is_full() {
     lowest("the static band taken", fill(1..=16), 17);
     lowest("the dynamic band all but full", fill(17..=29), 30);
     lowest("the dynamic band full", fill(17..=30), 1);
-    // Each band has a walk of its own: that of shop/web through 16 positions begins at 14.
+    // Each band has its own walk: that of shop/web through 16 positions starts at 14.
     let answer = answer(&selecting(), &banded("spread"), &fill(17..=30));
     assert_eq!(answer, allocated(&selecting(), &["10.0.0.15"], by("all", "default"), &[]));
 }
 
 #[test]
-fn nothing_withheld_is_handed_out() {
+fn withheld_addresses_are_never_assigned() {
     let rows = [
         ("network and broadcast address", json!({"cidrs": ["10.0.0.0/30"]}), vec!["10.0.0.1", "10.0.0.2"]),
         ("reserved", json!({"cidrs": ["10.0.0.0/29"], "reserved": 5}), vec!["10.0.0.5", "10.0.0.6"]),
@@ -162,7 +162,7 @@ fn nothing_withheld_is_handed_out() {
 }
 
 #[test]
-fn the_address_of_the_kubernetes_service_is_never_handed_out() {
+fn address_of_the_kubernetes_service_is_never_assigned() {
     let mut settings = pool(json!({"cidrs": ["10.0.0.0/29"]}), "lowest");
     settings["services"]["serviceCIDRs"] = json!(["10.0.0.0/16"]);
     gets("first of the primary range", &settings, &cluster(), "10.0.0.2", &["list Service", &get(2)]);
@@ -171,7 +171,7 @@ fn the_address_of_the_kubernetes_service_is_never_handed_out() {
 }
 
 #[test]
-fn a_full_pool_is_denied_or_left_to_kubernetes_as_the_settings_say() {
+fn full_pool_is_denied_or_left_to_kubernetes_as_when_full_says() {
     let full = || (50..=254).fold(cluster(), |cluster, last| cluster.service("x/y", &format!("172.21.0.{last}")));
     let why = "pool \"linux\" (172.21.0.0/24) is full: 205 of 205 addresses used, the first 50 of each range reserved";
     let denial = format!(
@@ -190,7 +190,7 @@ fn a_full_pool_is_denied_or_left_to_kubernetes_as_the_settings_say() {
 }
 
 #[test]
-fn a_pool_is_full_too_when_what_services_have_is_known_as_ip_addresses_alone() {
+fn pool_is_full_even_if_only_ip_address_objects_exist() {
     let orphans = (50..=254).fold(cluster(), |cluster, last| cluster.ip_address(&format!("10.0.0.{last}")));
     let message = "Service shop/web: pool \"all\" (10.0.0.0/24) is full: 205 of 205 addresses used, the first 50 of each range reserved; chosen by default; add a range to the pool, delete Services that are not needed, or set services.whenFull: unmanaged";
     for order in ["lowest", "spread"] {
@@ -200,7 +200,7 @@ fn a_pool_is_full_too_when_what_services_have_is_known_as_ip_addresses_alone() {
 }
 
 #[test]
-fn a_look_up_that_fails_is_never_taken_for_free() {
+fn address_is_not_free_if_its_look_up_fails() {
     let resource = || "networking.k8s.io/v1 IPAddress".to_owned();
     let detail = || "oh".to_owned();
     let errors = [
@@ -234,7 +234,7 @@ fn a_look_up_that_fails_is_never_taken_for_free() {
 }
 
 #[test]
-fn addresses_that_the_api_server_refuses_are_not_handed_out() {
+fn addresses_of_unusable_service_cidrs_are_not_assigned() {
     struct Row {
         name: &'static str,
         cidrs: Value,

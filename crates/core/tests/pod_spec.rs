@@ -1,4 +1,4 @@
-//! What a Pod spec requires of the nodes that its Pods run on.
+//! What a Pod spec requires of the nodes of its Pods.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -30,13 +30,13 @@ fn among(key: &str, values: &[&str]) -> Value {
     json!({"key": key, "operator": "In", "values": values})
 }
 
-/// A term that asks for one operating system.
+/// A term that requires one operating system.
 fn on(os: &str) -> Value {
     json!({"matchExpressions": [among(OS_LABEL, &[os])]})
 }
 
 #[test]
-fn the_os_is_that_of_the_spec_then_of_the_node_selector_then_of_the_affinity() {
+fn os_comes_from_the_spec_then_the_node_selector_then_the_affinity() {
     let mut all = affinity(json!([on("c")]));
     all["os"] = json!({"name": "a"});
     all["nodeSelector"] = json!({"kubernetes.io/os": "b"});
@@ -69,7 +69,7 @@ fn the_os_is_that_of_the_spec_then_of_the_node_selector_then_of_the_affinity() {
 }
 
 #[test]
-fn the_os_compares_without_regard_to_case_and_other_labels_with_it() {
+fn os_is_case_insensitive_and_other_labels_are_not() {
     check(
         OS_LABEL,
         &[
@@ -101,7 +101,7 @@ fn the_os_compares_without_regard_to_case_and_other_labels_with_it() {
 }
 
 #[test]
-fn the_terms_of_an_affinity_must_agree() {
+fn affinity_terms_must_agree() {
     let expressions = |expressions: Value| affinity(json!([{ "matchExpressions": expressions }]));
     let fields = json!([{"key": "metadata.name", "operator": "In", "values": ["n1"]}]);
     check(
@@ -156,7 +156,7 @@ fn the_terms_of_an_affinity_must_agree() {
 }
 
 #[test]
-fn any_label_can_be_asked_for() {
+fn any_label_can_be_required() {
     check(
         ARCH,
         &[
@@ -177,7 +177,7 @@ fn any_label_can_be_asked_for() {
 }
 
 #[test]
-fn null_is_what_absent_is() {
+fn null_counts_as_absent() {
     check(
         OS_LABEL,
         &[
@@ -216,7 +216,7 @@ fn null_is_what_absent_is() {
 }
 
 #[test]
-fn a_field_of_the_wrong_type_is_named_with_its_path() {
+fn mistyped_field_is_named_with_its_path() {
     let terms = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
     let rows = [
         ("the spec", json!([]), "spec: expected an object, found a list".to_owned()),
@@ -244,9 +244,9 @@ fn a_field_of_the_wrong_type_is_named_with_its_path() {
     }
 }
 
-/// What is beyond the bounds tells nothing: a cache need not keep it.
+/// Input beyond the limits is ignored, so a cache need not keep it.
 #[test]
-fn only_so_much_is_read() {
+fn input_beyond_the_limits_is_ignored() {
     let windows = |count: usize| affinity(vec![on("windows"); count].into());
     let values: Vec<String> = (0..300).map(|number| format!("v{number}")).collect();
     let values: Vec<&str> = values.iter().map(String::as_str).collect();

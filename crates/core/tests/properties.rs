@@ -1,4 +1,4 @@
-//! What holds of every address that is handed out, whatever the Service, the pool and the cluster.
+//! Properties of every assigned address, for random Services, pools and clusters.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use support::{FakeCluster, answer_of, cases, created, ip, json_with, net};
 
-/// Small pools of one CIDR or two, in both families, for all Services.
+/// Small pools of one or two CIDRs, in both families, for all Services.
 #[derive(Clone, Debug)]
 struct Scene {
     cidrs: Vec<IpNet>,
@@ -23,7 +23,7 @@ struct Scene {
     exclude: Vec<IpNet>,
     bands: bool,
     order: &'static str,
-    /// Of every address in the ranges, by its position: whether it is free, and who knows otherwise.
+    /// For every address of the ranges, by its position: whether it is free, and which objects know that it is not.
     used: Vec<Used>,
     has_ip_address_api: bool,
     name: String,
@@ -32,15 +32,15 @@ struct Scene {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Used {
     Free,
-    /// A Service has it, and its `IPAddress` is there.
+    /// A Service has the address, and its `IPAddress` exists.
     Service,
-    /// A Service has it, for example while it moves.
+    /// A Service has the address without an `IPAddress`, for example while it moves.
     ServiceAlone,
-    /// Its `IPAddress` is there, its Service is not yet.
+    /// The `IPAddress` exists, but not yet its Service.
     IpAddressAlone,
 }
 
-/// Every address of a CIDR.
+/// All addresses of a CIDR.
 fn addresses(cidr: IpNet) -> Vec<IpAddr> {
     let count = 1_u128 << (cidr.max_prefix_len() - cidr.prefix_len());
     let next = |index: u128| match cidr.network() {
@@ -85,7 +85,7 @@ impl Scene {
         if self.has_ip_address_api { cluster } else { cluster.without_ip_address_api() }
     }
 
-    /// The addresses that may be handed out and are free, by looking at each.
+    /// The free addresses that may be handed out, found by checking each.
     fn free(&self) -> BTreeSet<IpAddr> {
         let mut free = BTreeSet::new();
         let mut used = self.all();
@@ -99,7 +99,7 @@ impl Scene {
                     || (index as u64) < self.reserved
                     || self.exclude.iter().any(|range| range.contains(address))
                     || *address == ip("10.0.0.1");
-                // Without its API nobody can know an IPAddress.
+                // Without the API, an IPAddress can't be known.
                 let free_for_all = match used {
                     Used::Free => true,
                     Used::IpAddressAlone => !self.has_ip_address_api,
@@ -127,7 +127,7 @@ fn scene() -> impl Strategy<Value = Scene> {
         12 => Just(Used::Service),
         2 => Just(Used::IpAddressAlone),
     ];
-    // Services alone are known only to lists, which `spread` does not begin with.
+    // An address that only a Service knows is found only by a list, and `spread` does not start with one.
     let listed = prop_oneof![
         2 => Just(Used::Free),
         8 => Just(Used::Service),
@@ -142,7 +142,7 @@ fn scene() -> impl Strategy<Value = Scene> {
         .prop_map(|(cidrs, reserved, exclude, bands, (order, used), has_ip_address_api, name)| {
             let cidrs: Vec<IpNet> = cidrs.into_iter().map(net).collect();
             let first = addresses(cidrs[0]);
-            // The last usable ones stay, so that the range keeps an address.
+            // The last usable addresses are never excluded, so that the range keeps an address.
             let exclude = exclude
                 .into_iter()
                 .map(|index| first[usize::from(index) % (first.len() - 3)])
@@ -153,10 +153,10 @@ fn scene() -> impl Strategy<Value = Scene> {
         })
 }
 
-/// A Service with whatever else may be in it, but no address.
+/// A Service with random other fields, but without an address.
 fn plain_service() -> impl Strategy<Value = Value> {
-    // Quarters are read and written exactly. (A Service has no fractions, so the last digit of others,
-    // which serde_json may change, is not worth its slower reader.)
+    // Quarters are parsed and written exactly. (A Service has no fractions; serde_json may change the last digit of
+    // others, which is not worth its slower parser.)
     let quarters = || any::<i32>().prop_map(|number| f64::from(number) / 4.0);
     let more = || prop::collection::btree_map("[a-z]{1,4}X", json_with(quarters()), 0..3);
     (more(), more(), prop::option::of(Just(Value::Null))).prop_map(|(top, spec, empty)| {
@@ -174,7 +174,7 @@ proptest! {
     #![proptest_config(cases(512))]
 
     #[test]
-    fn an_address_is_free_and_allowed_and_full_means_that_none_is(scene in scene()) {
+    fn assigned_address_is_free_and_full_means_none_is_free(scene in scene()) {
         let object = json!({
             "metadata": {"name": scene.name, "namespace": "shop"},
             "spec": {"ipFamilies": [if scene.cidrs[0].addr().is_ipv4() { "IPv4" } else { "IPv6" }]},
@@ -192,7 +192,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_of_the_object_changes_but_its_address(object in plain_service(), dual: bool) {
+    fn only_the_address_of_the_object_changes(object in plain_service(), dual: bool) {
         let mut object = object;
         if dual {
             object["spec"]["ipFamilyPolicy"] = "RequireDualStack".into();

@@ -20,10 +20,10 @@ fn requirement(key: &str, operator: Operator, values: &[&str]) -> Requirement {
 }
 
 #[test]
-fn each_operator_says_what_kubernetes_says_of_present_and_absent_labels() {
+fn operators_treat_present_and_absent_labels_like_kubernetes() {
     use Operator::{DoesNotExist, Exists, In, NotIn};
     let rows = [
-        // operator, values; team=a, team=b, team= (empty), no team
+        // Operator, values; team=a, team=b, team= (empty), no team.
         (In, &["a", "c"][..], [true, false, false, false]),
         (In, &[""], [false, false, true, false]),
         (NotIn, &["a", "c"], [false, true, true, true]),
@@ -44,7 +44,7 @@ fn each_operator_says_what_kubernetes_says_of_present_and_absent_labels() {
 }
 
 #[test]
-fn every_requirement_must_hold_and_none_matches_everything() {
+fn every_requirement_must_match_and_an_empty_selector_matches_everything() {
     let selector = LabelSelector {
         match_labels: labels(&[("team", "a")]),
         match_expressions: vec![
@@ -70,7 +70,7 @@ fn every_requirement_must_hold_and_none_matches_everything() {
 }
 
 #[test]
-fn operators_are_named_as_kubernetes_names_them() {
+fn operator_names_are_those_of_kubernetes() {
     for name in Operator::NAMES {
         let operator = Operator::parse(name).unwrap();
         assert_eq!(format!("{operator:?}"), name);
@@ -79,7 +79,7 @@ fn operators_are_named_as_kubernetes_names_them() {
     assert_eq!(["in", "Equals", "Gt", ""].map(Operator::parse), [None; 4]);
 }
 
-/// What the API reference says, read plainly: is there a label with this key, and what is its value?
+/// The definition of the API reference: is there a label with this key, and what is its value?
 fn holds(requirement: &Requirement, object: &Labels) -> bool {
     let present = object.iter().any(|(key, _)| *key == requirement.key);
     let listed = object
@@ -94,7 +94,7 @@ fn holds(requirement: &Requirement, object: &Labels) -> bool {
     }
 }
 
-// Few keys and values, so that they meet.
+// Few keys and values, so that they often match.
 fn some_labels() -> impl Strategy<Value = Labels> {
     prop::collection::btree_map("[abc]", "[xyz]?", 0..4)
 }
@@ -111,22 +111,23 @@ proptest! {
     #![proptest_config(cases(2000))]
 
     #[test]
-    fn a_selector_matches_where_each_requirement_holds(selector in some_selector(), object in some_labels()) {
+    fn selector_matches_if_each_requirement_matches(selector in some_selector(), object in some_labels()) {
         let equalities = selector.match_labels.iter().map(|(key, value)| requirement(key, Operator::In, &[value]));
         let all: Vec<Requirement> = equalities.chain(selector.match_expressions.clone()).collect();
         prop_assert_eq!(selector.matches(&object), all.iter().all(|requirement| holds(requirement, &object)));
     }
 
     #[test]
-    fn a_service_selects_pods_that_have_all_of_its_labels(wanted in some_labels(), object in some_labels()) {
+    fn service_selects_pods_that_have_all_of_its_labels(wanted in some_labels(), object in some_labels()) {
         let missing = wanted.iter().any(|(key, value)| !object.iter().any(|label| label == (key, value)));
         prop_assert_eq!(includes(&object, &wanted), !missing);
     }
 }
 
-/// The first labels of a Pod count, by key: a cache need not keep more. A selector of more selects none.
+/// Only the first labels of a Pod by key count, so a cache need not keep more. A selector with more labels selects no
+/// Pod.
 #[test]
-fn a_service_selects_by_the_first_labels_of_a_pod() {
+fn service_selects_by_the_first_labels_of_a_pod() {
     let many =
         |count: usize| -> Labels { (0..count).map(|number| (format!("k{number:03}"), "v".to_owned())).collect() };
     let rows = [

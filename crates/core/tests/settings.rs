@@ -1,4 +1,4 @@
-//! What is wrong with a settings document: keys, names, types and choices; and every mistake at once.
+//! Mistakes of a settings document: keys, names, types and choices, and all mistakes at once.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use support::{check_mistakes, pool, pools, services};
 
 #[test]
-fn unknown_keys_are_mistakes_at_every_level_with_the_nearest_known_one() {
+fn unknown_keys_are_mistakes_that_suggest_the_nearest_known_key() {
     check_mistakes(&[
         ("top", json!({"service": {}}), &[r#"service: unknown key "service": did you mean services?"#]),
         (
@@ -68,7 +68,7 @@ fn unknown_keys_are_mistakes_at_every_level_with_the_nearest_known_one() {
 }
 
 #[test]
-fn a_pool_needs_a_unique_name_that_is_a_dns_label() {
+fn pool_name_must_be_a_unique_dns_label() {
     let label = "is no DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end";
     let name = |name: &str| pool(json!({ "name": name }));
     check_mistakes(&[
@@ -205,7 +205,7 @@ fn values_of_the_wrong_type_are_named() {
 }
 
 #[test]
-fn choices_are_named_where_another_is_given() {
+fn unknown_choice_lists_the_known_ones() {
     let service = |key: &str, value: &str| services(json!({ key: value }));
     check_mistakes(&[
         ("order", service("order", "spred"), &[r#"services.order: unknown value "spred": did you mean spread?"#]),
@@ -243,7 +243,7 @@ fn choices_are_named_where_another_is_given() {
 }
 
 #[test]
-fn every_mistake_of_a_document_is_reported_at_once() {
+fn all_mistakes_of_a_document_are_reported_at_once() {
     check_mistakes(&[(
         "all of it",
         json!({

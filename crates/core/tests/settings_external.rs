@@ -1,4 +1,4 @@
-//! The settings about external addresses: what they mean, and what is wrong with them.
+//! The settings of external addresses: their meaning and their mistakes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -26,7 +26,7 @@ fn span(first: &str, last: &str) -> Span {
 }
 
 #[test]
-fn everything_that_can_be_set_arrives() {
+fn every_field_is_read() {
     let document = json!({"external": {
         "pools": [
             {
@@ -92,14 +92,14 @@ fn everything_that_can_be_set_arrives() {
 }
 
 #[test]
-fn what_is_not_written_has_a_default() {
+fn absent_fields_have_defaults() {
     let defaults = settings(&external_pool(json!({}))).external;
     assert_eq!((defaults.load_balancer_class.as_str(), defaults.default), ("clusterip-policy/external", false));
     assert_eq!(settings(&json!({"external": null})), Settings::default());
 }
 
 #[test]
-fn candidates_are_what_a_host_can_have_without_what_is_excluded() {
+fn candidates_are_host_addresses_that_are_not_excluded() {
     let rows = [
         ("a CIDR has no network and broadcast address", json!(["10.0.9.8/30"]), json!([]), "10.0.9.9 10.0.9.10"),
         ("but a small one", json!(["10.0.9.8/31", "10.0.9.10/32"]), json!([]), "10.0.9.8 10.0.9.9 10.0.9.10"),
@@ -130,7 +130,7 @@ fn candidates_are_what_a_host_can_have_without_what_is_excluded() {
 }
 
 #[test]
-fn what_can_not_be_read_is_a_mistake_with_its_path() {
+fn unreadable_values_are_mistakes_with_their_paths() {
     let cidr = |cidr: Value| external_pool(json!({"cidrs": [cidr]}));
     let external = |fields: Value| {
         let mut document = external_pool(json!({}));
@@ -240,7 +240,7 @@ fn what_can_not_be_read_is_a_mistake_with_its_path() {
 }
 
 #[test]
-fn pools_have_nothing_in_common() {
+fn pools_must_not_overlap() {
     let two = |first: Value, second: Value| {
         external_pools(json!([{"name": "a", "cidrs": first}, {"name": "b", "cidrs": second}]))
     };

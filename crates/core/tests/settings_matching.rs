@@ -1,5 +1,5 @@
-//! What is wrong with the parts of a settings document that say which Services a pool is for: labels,
-//! selectors, kinds, the operating system.
+//! Mistakes in the parts of a settings document that select Services for a pool: labels, selectors, kinds, the
+//! operating system.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -22,7 +22,7 @@ fn kinds(kinds: Value) -> Value {
 }
 
 #[test]
-fn label_keys_and_values_are_those_of_kubernetes() {
+fn label_keys_and_values_follow_the_rules_of_kubernetes() {
     let keys = |key: &str| matching(json!({"nodeLabels": {key: "x"}}));
     let value = |value: &str| matching(json!({"nodeLabels": {"a": value}}));
     let long = "x".repeat(64);
@@ -80,7 +80,7 @@ fn label_keys_and_values_are_those_of_kubernetes() {
 }
 
 #[test]
-fn selector_requirements_have_a_key_an_operator_and_the_values_it_takes() {
+fn selector_requirements_need_a_key_an_operator_and_matching_values() {
     let expression = |expression: Value| matching(json!({"namespaceSelector": {"matchExpressions": [expression]}}));
     let at = |rest: &str| format!("services.pools[0].match.namespaceSelector.matchExpressions[0]{rest}");
     check_mistakes(&[
@@ -140,7 +140,7 @@ fn selector_requirements_have_a_key_an_operator_and_the_values_it_takes() {
 }
 
 #[test]
-fn kinds_are_known_names_or_group_version_and_kind_each_once() {
+fn kinds_are_known_names_or_group_version_kind_without_duplicates() {
     let custom = "a custom resource is written group/version/Kind";
     check_mistakes(&[
         ("none", kinds(json!([])), &[]),
@@ -209,7 +209,7 @@ fn kinds_are_known_names_or_group_version_and_kind_each_once() {
 }
 
 #[test]
-fn os_and_node_labels_may_say_the_same_but_not_contradict_each_other() {
+fn os_and_node_labels_must_not_contradict_each_other() {
     let both = |os: &str, label: &str| matching(json!({"os": os, "nodeLabels": {"kubernetes.io/os": label}}));
     check_mistakes(&[
         ("the same", both("windows", "windows"), &[]),

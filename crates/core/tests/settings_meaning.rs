@@ -1,4 +1,4 @@
-//! What a good settings document means, what its defaults are, and what it is warned of.
+//! The meaning of a valid settings document, its defaults, and its warnings.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -21,7 +21,7 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
     pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
-/// What the design's page says about the pools of K2s, spelled out.
+/// The K2s pools of the documentation, written out.
 fn k2s() -> Settings {
     let pool = |os: &str, cidr: &str| Pool {
         name: os.into(),
@@ -60,7 +60,7 @@ fn k2s() -> Settings {
 }
 
 #[test]
-fn settings_that_say_nothing_mean_the_pools_of_k2s() {
+fn empty_settings_mean_the_k2s_pools() {
     for document in [
         json!({}),
         Value::Null,
@@ -73,7 +73,7 @@ fn settings_that_say_nothing_mean_the_pools_of_k2s() {
 }
 
 #[test]
-fn everything_that_can_be_set_arrives() {
+fn every_field_is_read() {
     let document = json!({"services": {
         "pools": [{
             "name": "team-a",
@@ -150,7 +150,7 @@ fn everything_that_can_be_set_arrives() {
 }
 
 #[test]
-fn warnings_name_what_is_allowed_but_probably_not_meant() {
+fn warnings_name_settings_that_are_probably_not_intended() {
     const UNMANAGED: &str =
         "services.whenFull: unmanaged beside pools by os: what Kubernetes picks itself may lie in any pool";
     let rest = |os: &str| {
@@ -186,7 +186,7 @@ fn warnings_name_what_is_allowed_but_probably_not_meant() {
 }
 
 #[test]
-fn the_answer_about_bad_settings_has_every_mistake_a_line_each() {
+fn answer_about_invalid_settings_has_one_mistake_on_each_line() {
     let answer = |document: &str| serde_json::to_value(validate_settings(document.as_bytes())).unwrap();
     assert_eq!(
         answer(r#"{"services": {"order": 1, "pool": []}}"#),

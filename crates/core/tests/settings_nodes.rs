@@ -1,5 +1,4 @@
-//! The settings about the pod CIDRs of Nodes: what they mean, what is wrong with them, and what they are
-//! warned of.
+//! The settings of the pod CIDRs of Nodes: their meaning, their mistakes and their warnings.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -20,7 +19,7 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
 }
 
 #[test]
-fn everything_that_can_be_set_arrives() {
+fn every_field_is_read() {
     let document = json!({
         "services": {"serviceCIDRs": ["10.96.0.0/16"]},
         "nodes": {
@@ -89,7 +88,7 @@ fn everything_that_can_be_set_arrives() {
 }
 
 #[test]
-fn the_order_of_the_ranges_is_that_of_the_families() {
+fn families_follow_the_order_of_the_ranges() {
     let rows = [
         ("IPv4 alone", json!(["10.0.0.0/16"]), vec![Family::V4]),
         ("IPv6 first", json!(["fd00::/48", "10.0.0.0/16", "fd01::/48"]), vec![Family::V6, Family::V4]),
@@ -101,7 +100,7 @@ fn the_order_of_the_ranges_is_that_of_the_families() {
 }
 
 #[test]
-fn pools_of_services_are_there_where_they_are_written_or_nothing_is_about_nodes() {
+fn default_pools_of_services_exist_only_without_pools_of_nodes() {
     let pool = json!({"name": "a", "cidrs": ["10.0.0.0/16"]});
     let services = json!({"pools": [{"name": "s", "cidrs": ["172.16.0.0/24"]}]});
     let rows = [
@@ -125,7 +124,7 @@ fn pools_of_services_are_there_where_they_are_written_or_nothing_is_about_nodes(
 }
 
 #[test]
-fn what_can_not_be_read_is_a_mistake_with_its_path() {
+fn unreadable_values_are_mistakes_with_their_paths() {
     let matching = |matches: Value| node_pool(json!({ "match": matches }));
     let size = |size: Value| node_pool(json!({ "blockSize": size }));
     check_mistakes(&[
@@ -250,7 +249,7 @@ fn what_can_not_be_read_is_a_mistake_with_its_path() {
 }
 
 #[test]
-fn ranges_can_be_cut_into_blocks_and_one_is_left() {
+fn ranges_must_leave_at_least_one_block() {
     let none = "has no block to give: Service ranges, pools of Services and exclude take them all";
     let sized = |cidr: &str, v4: u8, v6: u8| node_pool(json!({"cidrs": [cidr], "blockSize": {"ipv4": v4, "ipv6": v6}}));
     let with_services = |services: Value, fields: Value| {
@@ -296,7 +295,7 @@ fn ranges_can_be_cut_into_blocks_and_one_is_left() {
 }
 
 #[test]
-fn ranges_overlap_neither_each_other_nor_another_pool() {
+fn ranges_must_not_overlap_each_other_or_another_pool() {
     let with_services = |pools: Value, nodes: Value| json!({"services": {"pools": pools}, "nodes": {"pools": nodes}});
     let services = || json!([{"name": "s", "cidrs": ["172.16.0.0/24", "10.0.3.0/24", "10.0.4.0/24"]}]);
     check_mistakes(&[
@@ -353,7 +352,7 @@ fn ranges_overlap_neither_each_other_nor_another_pool() {
 }
 
 #[test]
-fn a_pool_that_no_node_can_reach_is_a_mistake() {
+fn unreachable_pool_is_a_mistake() {
     let two = |first: Value, second: Value| {
         node_pools(json!([
             {"name": "a", "cidrs": ["10.0.0.0/16"], "match": first},
@@ -410,7 +409,7 @@ fn a_pool_that_no_node_can_reach_is_a_mistake() {
 }
 
 #[test]
-fn a_service_range_inside_a_pool_is_a_warning() {
+fn service_range_inside_a_pool_is_a_warning() {
     let document = |cidrs: Value| {
         json!({
             "services": {"serviceCIDRs": cidrs},
@@ -446,7 +445,7 @@ fn a_service_range_inside_a_pool_is_a_warning() {
 }
 
 #[test]
-fn what_is_never_handed_out_is_named_with_the_reason() {
+fn withheld_ranges_have_a_reason() {
     let settings = settings(&json!({
         "services": {
             "pools": [{"name": "s", "cidrs": ["172.16.0.0/24", "172.16.1.0/24"]}],

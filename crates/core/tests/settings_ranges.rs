@@ -1,4 +1,4 @@
-//! What is wrong with the ranges of a settings document: CIDRs, overlaps, places, pools out of reach.
+//! Mistakes in the ranges of a settings document: CIDRs, overlaps, places, unreachable pools.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -53,7 +53,7 @@ fn ranges_are_cidrs_without_host_bits() {
 }
 
 #[test]
-fn ranges_overlap_neither_each_other_nor_another_pools() {
+fn ranges_must_not_overlap_each_other_or_another_pool() {
     check_mistakes(&[
         (
             "same pool",
@@ -83,7 +83,7 @@ fn ranges_overlap_neither_each_other_nor_another_pools() {
 }
 
 #[test]
-fn every_range_has_a_usable_address() {
+fn every_range_needs_a_usable_address() {
     let none = "has no usable address: network and broadcast address, reserved and exclude take them all";
     let line = |cidr: &str| format!("services.pools[0].cidrs[0]: {cidr} {none}");
     check_mistakes(&[
@@ -106,7 +106,7 @@ fn every_range_has_a_usable_address() {
 }
 
 #[test]
-fn pools_lie_inside_the_clusters_ranges_and_those_are_large_enough() {
+fn pools_must_be_inside_service_cidrs_of_sufficient_size() {
     let document =
         |cidrs: Value| services(json!({"pools": [{"name": "a", "cidrs": ["10.0.0.0/24"]}], "serviceCIDRs": cidrs}));
     check_mistakes(&[
@@ -157,7 +157,7 @@ fn pools_lie_inside_the_clusters_ranges_and_those_are_large_enough() {
 }
 
 #[test]
-fn what_is_excluded_is_an_address_or_range_of_the_pool() {
+fn exclude_must_be_an_address_or_range_of_the_pool() {
     check_mistakes(&[
         ("an address and a range", pool(json!({"exclude": ["10.0.0.7", "10.0.0.8/29"]})), &[]),
         ("around the range", pool(json!({"cidrs": ["10.0.0.0/24", "10.1.0.0/24"], "exclude": ["10.1.0.128/25"]})), &[]),
@@ -181,7 +181,7 @@ fn what_is_excluded_is_an_address_or_range_of_the_pool() {
 }
 
 #[test]
-fn a_pool_that_no_service_can_reach_is_a_mistake() {
+fn unreachable_pool_is_a_mistake() {
     let two = |first: Value, second: Value| {
         pools(json!([
             {"name": "a", "cidrs": ["10.0.0.0/24"], "match": first},

@@ -1,4 +1,4 @@
-//! Whatever comes in is answered, and nothing panics.
+//! Any input is answered, and none panics.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use support::{FakeCluster, about_node, answer_of, cases, left, node, some_json, updated, with_blocks};
 
-/// Puts `value` somewhere into `target`, chosen by `path`.
+/// Replaces a value somewhere in `target`, chosen by `path`, with `value`.
 fn graft(target: &mut Value, path: &[prop::sample::Index], value: Value) {
     let Some((index, rest)) = path.split_first() else {
         *target = value;
@@ -33,7 +33,7 @@ fn graft(target: &mut Value, path: &[prop::sample::Index], value: Value) {
     }
 }
 
-/// Answers are complete whatever was asked: accepted, or refused with a message and a status.
+/// Every answer is complete: accepted, or refused with a message and a status.
 fn is_an_answer(payload: &[u8]) -> Result<(), TestCaseError> {
     let cluster = rich_cluster();
     let answer = validate(payload, &cluster);
@@ -51,8 +51,8 @@ fn is_an_answer(payload: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The cluster in which the Service of [`rich_payload`] belongs to its first pool, and another Node has the
-/// block of that of [`rich_node_payload`].
+/// A cluster in which the Service of [`rich_payload`] belongs to its first pool, and another Node has the block of the
+/// Node of [`rich_node_payload`].
 fn rich_cluster() -> FakeCluster {
     let pod_spec = json!({"nodeSelector": {"a": "b"}});
     let cluster = FakeCluster::default().node_block("w2", "10.0.7.0/24").node_block("w2", "fd00::/64");
@@ -60,7 +60,7 @@ fn rich_cluster() -> FakeCluster {
     cluster.namespace("shop", &[("a", "b")], &[]).workload("Pod", "shop/web", pod_spec)
 }
 
-/// The same about a Node: one that brings blocks, or one that is to get some.
+/// A valid payload about a Node, which has blocks or is to get some.
 fn rich_node_payload(brings: bool) -> Value {
     let labels = json!({"kubernetes.io/os": "windows", "a": "b"});
     let spec =
@@ -87,7 +87,7 @@ fn rich_node_payload(brings: bool) -> Value {
     })
 }
 
-/// A request and settings in which much is used, to be spoilt in one place.
+/// A valid payload that uses many fields of requests and settings.
 fn rich_payload() -> Value {
     let object = |spec: Value| {
         json!({
@@ -115,7 +115,7 @@ fn rich_payload() -> Value {
     })
 }
 
-/// The same about external addresses: a Service that claims some in every way, and gets two.
+/// A valid payload about external addresses: a Service that claims some in every way, and gets two.
 fn rich_external_payload() -> Value {
     let object = |record: &str| {
         json!({
@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn a_good_payload_with_anything_in_the_place_of_one_value_is_answered(
+    fn payload_with_one_replaced_value_is_answered(
         path in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
         value in some_json(),
         create: bool,
@@ -184,7 +184,7 @@ proptest! {
     #![proptest_config(cases(512))]
 
     #[test]
-    fn a_good_payload_about_a_node_with_anything_in_the_place_of_one_value_is_answered(
+    fn node_payload_with_one_replaced_value_is_answered(
         path in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
         value in some_json(),
         brings: bool,
@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn a_good_payload_about_external_addresses_with_anything_in_the_place_of_one_value_is_answered(
+    fn external_payload_with_one_replaced_value_is_answered(
         path in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
         value in some_json(),
         told: bool,
@@ -223,7 +223,7 @@ proptest! {
     }
 
     #[test]
-    fn any_node_and_anything_that_is_held_is_answered(object in some_json(), spec in some_json(), allocation in some_json()) {
+    fn any_node_with_any_allocation_state_is_answered(object in some_json(), spec in some_json(), allocation in some_json()) {
         let mut payload = rich_node_payload(false);
         payload["allocation"] = allocation;
         is_an_answer(payload.to_string().as_bytes())?;
@@ -235,7 +235,7 @@ proptest! {
 }
 
 #[test]
-fn the_payloads_about_nodes_that_are_spoilt_are_good_before() {
+fn node_payloads_are_valid_before_a_value_is_replaced() {
     let outcome = |brings| {
         let payload = rich_node_payload(brings);
         assert!(validate_settings(payload["settings"].to_string().as_bytes()).valid);
@@ -252,7 +252,7 @@ fn the_payloads_about_nodes_that_are_spoilt_are_good_before() {
 }
 
 #[test]
-fn the_payload_that_is_spoilt_is_good_before() {
+fn payload_is_valid_before_a_value_is_replaced() {
     let payload = rich_payload();
     assert!(validate_settings(payload["settings"].to_string().as_bytes()).valid);
     let evidence: &[(&str, &str)] = &[("a", "b"), ("kubernetes.io/os", "windows")];
@@ -262,7 +262,7 @@ fn the_payload_that_is_spoilt_is_good_before() {
 }
 
 #[test]
-fn the_payload_about_external_addresses_that_is_spoilt_is_good_before() {
+fn external_payload_is_valid_before_a_value_is_replaced() {
     let payload = rich_external_payload();
     assert!(validate_settings(payload["settings"].to_string().as_bytes()).valid);
     let answer = validate(payload.to_string().as_bytes(), &rich_cluster());

@@ -1,4 +1,4 @@
-//! What an admission request asks of us: the rows of the design's table.
+//! What an admission request needs, case by case.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -48,7 +48,7 @@ fn named(namespace: &str, name: &str, spec: Value) -> Value {
 }
 
 #[test]
-fn what_is_not_a_service_of_ours_is_left() {
+fn request_for_another_object_or_exempt_service_is_left() {
     let plain = || created(service(json!({})));
     let foreign = "leave: not a Service that is created or updated";
     let kubernetes = "leave: default/kubernetes belongs to the API server";
@@ -86,7 +86,7 @@ fn what_is_not_a_service_of_ours_is_left() {
 }
 
 #[test]
-fn a_service_that_wants_no_address_is_left() {
+fn service_that_needs_no_address_is_left() {
     let create = |spec: Value| created(service(spec));
     let unpaired = "leave: clusterIPs without clusterIP: the API server refuses it";
     check(&[
@@ -126,7 +126,7 @@ fn a_service_that_wants_no_address_is_left() {
 }
 
 #[test]
-fn a_service_that_is_created_without_an_address_gets_one() {
+fn service_created_without_an_address_gets_one() {
     let create = |spec: Value| created(service(spec));
     let mut unnamed = service(json!({}));
     unnamed["metadata"] = json!({"generateName": "web-", "namespace": "shop"});
@@ -146,7 +146,7 @@ fn a_service_that_is_created_without_an_address_gets_one() {
 }
 
 #[test]
-fn an_address_that_is_new_in_the_request_is_checked() {
+fn new_address_of_a_request_is_checked() {
     let create = |spec: Value| created(service(spec));
     let update = |old: Value, new: Value| updated(service(old), service(new));
     check(&[
@@ -194,7 +194,7 @@ fn an_address_that_is_new_in_the_request_is_checked() {
 }
 
 #[test]
-fn an_update_gets_an_address_when_it_leaves_external_name() {
+fn update_that_leaves_external_name_gets_an_address() {
     let update = |old: Value, new: Value| updated(service(old), service(new));
     check(&[
         ("to the default type", update(json!({"type": "ExternalName"}), json!({})), "allocate"),
@@ -213,7 +213,7 @@ fn an_update_gets_an_address_when_it_leaves_external_name() {
 }
 
 #[test]
-fn an_update_gets_a_second_address_when_it_asks_for_more_than_before() {
+fn update_to_dual_stack_gets_a_second_address() {
     let has = |more: Value| {
         let mut spec = json!({"clusterIP": "10.0.0.7", "clusterIPs": ["10.0.0.7"]});
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -315,7 +315,7 @@ fn any_other_update_is_left() {
 }
 
 #[test]
-fn a_request_that_cannot_be_read_is_refused_with_the_path() {
+fn unreadable_request_is_refused_with_the_path() {
     let plain = || created(service(json!({})));
     let rows = [
         ("no request", Value::Null, "request: expected an object, found null"),
@@ -363,7 +363,7 @@ fn a_request_that_cannot_be_read_is_refused_with_the_path() {
 }
 
 #[test]
-fn namespace_and_name_are_the_requests_own_or_the_objects() {
+fn namespace_and_name_default_to_those_of_the_object() {
     let mut unnamed = service(json!({}));
     unnamed["metadata"] = json!({"generateName": "web-"});
     let rows = [

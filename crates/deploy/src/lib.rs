@@ -1,22 +1,22 @@
-//! Reads what stands in `deploy`, for the tests that hold it together.
+//! Reads the files in `deploy` for the tests that compare them.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use serde_json::Value;
 
-/// Why a file says nothing.
+/// Why a file can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    /// It is not there.
+    /// The file does not exist or can't be opened.
     #[error("{path} can't be read: {source}")]
     File {
-        /// Which one, from the root of the repository.
+        /// The path of the file from the root of the repository.
         path: String,
-        /// What is in the way.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// It is no YAML.
+    /// The file is not YAML.
     #[error("no YAML: {0}")]
     Yaml(#[from] serde_saphyr::Error),
 }
@@ -26,26 +26,26 @@ pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The text of a file, named from the root of the repository.
+/// The text of the file at `path` from the root of the repository.
 ///
 /// # Errors
-/// Where it is not there.
+/// [`Unreadable::File`] if it can't be read.
 pub fn read(path: &str) -> Result<String, Unreadable> {
     fs::read_to_string(workspace().join(path)).map_err(|source| Unreadable::File { path: path.to_owned(), source })
 }
 
-/// The one document of a text.
+/// The only document of a YAML text.
 ///
 /// # Errors
-/// Where it is no YAML.
+/// [`Unreadable::Yaml`] if the text is not YAML.
 pub fn document(text: &str) -> Result<Value, Unreadable> {
     Ok(serde_saphyr::from_str(text)?)
 }
 
-/// All documents of a text but the empty ones.
+/// All documents of a YAML text except empty ones.
 ///
 /// # Errors
-/// Where it is no YAML.
+/// [`Unreadable::Yaml`] if the text is not YAML.
 pub fn documents(text: &str) -> Result<Vec<Value>, Unreadable> {
     Ok(serde_saphyr::from_multiple(text)?)
 }

@@ -1,5 +1,5 @@
-//! The Helm chart renders the objects of the kustomizations in `deploy`, whatever their order and comments, so
-//! that what is tested of one holds for the other.
+//! The Helm chart renders the same objects as the kustomizations in `deploy`, apart from order and comments. So the
+//! tests of one also apply to the other.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::collections::BTreeMap;
@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 
 /// The namespace of the kustomizations.
 const NAMESPACE: &str = "clusterip-policy";
-/// The namespace of the agents in them.
+/// The namespace of the agents in the kustomizations.
 const AGENTS: &str = "clusterip-policy-agents";
 
-/// Objects by kind, namespace and name.
+/// Objects, by kind, namespace and name.
 type Objects = BTreeMap<String, Value>;
 
-/// A program that a variable names, or the folder that it is in.
+/// A program whose path, or whose folder, is in an environment variable.
 fn program(variable: &str, name: &str) -> Command {
     let path = env::var_os(variable)
         .unwrap_or_else(|| panic!("{variable} is not set: these tests need helm and kubectl; run `make e2e-tests`"));
@@ -31,7 +31,7 @@ fn program(variable: &str, name: &str) -> Command {
     command
 }
 
-/// What it prints, or what it says where it fails.
+/// The output of a command, or its error output if it fails.
 fn run(mut command: Command) -> Result<String, String> {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -44,7 +44,7 @@ fn objects(text: &str) -> Objects {
         if object.is_null() {
             continue;
         }
-        // Documents in a document: their order and comments do not matter either.
+        // Documents inside of a document: their order and comments do not matter either.
         for (name, value) in object["data"].as_object_mut().into_iter().flatten() {
             if let (true, Some(text)) = (name.ends_with(".yaml") || name.ends_with(".json"), value.as_str()) {
                 *value = document(text).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -57,7 +57,7 @@ fn objects(text: &str) -> Objects {
     all
 }
 
-/// What `kubectl apply -k` would apply, but for the namespace: `helm install --create-namespace` makes it.
+/// The objects that `kubectl apply -k` would apply, except the namespace: `helm install --create-namespace` creates it.
 fn kustomized(folders: &[&str]) -> Objects {
     let mut all = Objects::new();
     for folder in folders {
@@ -69,7 +69,7 @@ fn kustomized(folders: &[&str]) -> Objects {
     all
 }
 
-/// What `helm install` would apply, with these values.
+/// The objects that `helm install` would apply with these values.
 fn rendered(namespace: &str, values: &Value) -> Result<Objects, String> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("values.json");
@@ -79,15 +79,15 @@ fn rendered(namespace: &str, values: &Value) -> Result<Objects, String> {
     run(helm).map(|text| objects(&text))
 }
 
-/// The values that make of the chart what a folder of `deploy` is.
+/// The folders of `deploy`, and the values with which the chart renders the same.
 fn pairs() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     let settings = read("deploy/kubewarden/moves/settings.yaml").unwrap();
     let moves = json!({ "settings": document(&settings).unwrap(), "webhook": { "enabled": false } });
     let mut nodes = document(&read("deploy/nodes/settings.yaml").unwrap()).unwrap();
-    // The namespace of the release is added.
+    // The chart adds the namespace of the release.
     nodes["services"]["exemptNamespaces"] = json!(["kube-system"]);
     let mut external = document(&read("deploy/external/settings.yaml").unwrap()).unwrap();
-    // The exempt namespaces are those of nobody's settings.
+    // These settings have no exempt namespaces.
     external["services"] = Value::Null;
     let on = json!({ "enabled": true });
     let monitoring = json!({ "monitoring": { "podMonitor": on, "rules": on, "dashboard": on } });
@@ -101,7 +101,7 @@ fn pairs() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     ]
 }
 
-/// The first place where two differ, which is easier to read than both.
+/// The first difference, which is easier to read than both values.
 fn difference(path: &str, left: &Value, right: &Value) -> Option<String> {
     if left == right {
         return None;
@@ -132,14 +132,14 @@ fn assert_same(name: &str, rendered: &Objects, kustomized: &Objects) {
 }
 
 #[test]
-fn renders_what_the_kustomizations_do() {
+fn chart_renders_the_same_as_the_kustomizations() {
     for (name, folders, values) in pairs() {
         assert_same(name, &rendered(NAMESPACE, &values).unwrap(), &kustomized(&folders));
     }
 }
 
 #[test]
-fn renders_the_same_in_another_namespace() {
+fn chart_renders_the_same_in_another_namespace() {
     let moved = |text: &str| {
         text.replace(AGENTS, "addresses-agents")
             .replace(r#""namespace":"clusterip-policy""#, r#""namespace":"addresses""#)
@@ -157,7 +157,7 @@ fn renders_the_same_in_another_namespace() {
 }
 
 #[test]
-fn values_are_where_they_belong() {
+fn values_reach_the_right_fields() {
     let values = json!({
         "image": { "repository": "registry.example.com/clusterip", "tag": "v9" },
         "imagePullSecrets": [{ "name": "pull" }],
@@ -235,7 +235,7 @@ fn values_are_where_they_belong() {
         ("pools", &settings["pools"], values["settings"]["services"]["pools"].clone()),
         ("exempt namespaces", &settings["exemptNamespaces"], exempt.clone()),
         ("namespaces that are not asked about", &webhook["namespaceSelector"]["matchExpressions"][0]["values"], exempt),
-        // Services of other exempt namespaces claim external addresses, too, and somebody must judge them.
+        // Services of other exempt namespaces claim external addresses too, so the policy must evaluate them.
         (
             "namespaces that are not asked about external addresses",
             &external["namespaceSelector"]["matchExpressions"][0]["values"],
@@ -305,7 +305,7 @@ fn nodes_need_no_pools_of_services() {
     assert_eq!(names, ["services.clusterip-policy.io", "nodes.clusterip-policy.io"]);
 }
 
-/// Beside Kubewarden, too: the agents hold what its controller gives.
+/// This also holds beside Kubewarden: the agents hold the addresses that its controller assigns.
 #[test]
 fn agents_need_no_webhook() {
     let pools = json!([{ "name": "all", "cidrs": ["192.0.2.0/28"] }]);
@@ -334,7 +334,7 @@ fn policies_and_the_network_policy_can_be_left_out() {
 }
 
 #[test]
-fn the_authority_of_clients_may_be_in_a_secret() {
+fn client_certificate_authority_can_be_in_a_secret() {
     let values = json!({ "webhook": { "clientCA": { "secret": "api-server", "key": "tls.crt" } } });
     let objects = rendered(NAMESPACE, &values).unwrap();
     let pod = &objects["Deployment clusterip-policy/clusterip"]["spec"]["template"]["spec"];
@@ -346,7 +346,7 @@ fn the_authority_of_clients_may_be_in_a_secret() {
 }
 
 #[test]
-fn nobody_is_exempt_where_the_settings_say_so() {
+fn exempt_namespaces_can_be_empty() {
     let settings = json!({ "services": { "exemptNamespaces": [] } });
     let objects = rendered(NAMESPACE, &json!({ "settings": settings })).unwrap();
     let settings = &objects["ConfigMap clusterip-policy/clusterip-settings"]["data"]["settings.yaml"];
@@ -354,7 +354,7 @@ fn nobody_is_exempt_where_the_settings_say_so() {
 }
 
 #[test]
-fn what_cannot_work_is_refused() {
+fn invalid_values_are_refused() {
     let rows = [
         ("replicas that know nothing of each other", json!({ "replicas": 2 }), "replicas: 2 need claims: lease"),
         ("no settings", json!({ "settings": { "services": null } }), "/settings"),
@@ -386,14 +386,14 @@ fn what_cannot_work_is_refused() {
 }
 
 #[test]
-fn is_of_the_version_that_is_released() {
+fn chart_has_the_released_version() {
     let chart = read("deploy/chart/Chart.yaml").unwrap();
     let chart = document(&chart).unwrap();
     assert_eq!([&chart["version"], &chart["appVersion"]], [env!("CARGO_PKG_VERSION"); 2]);
 }
 
 #[test]
-fn helm_finds_nothing_to_complain_of() {
+fn helm_lint_finds_no_mistakes() {
     let mut helm = program("CLUSTERIP_HELM", "helm");
     helm.args(["lint", "--strict", "deploy/chart"]);
     let said = run(helm).unwrap();

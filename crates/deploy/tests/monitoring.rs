@@ -1,7 +1,7 @@
-//! The dashboard and the rules of `deploy/monitoring` ask for what `clusterip serve` exposes, and for nothing
-//! else: a misspelt metric or label never is an error to Prometheus, it only never fires.
+//! The dashboard and the rules in `deploy/monitoring` query only metrics that `clusterip serve` exposes. To Prometheus,
+//! a misspelt metric or label is not an error: the alert just never fires.
 //!
-//! What is exposed stands in docs/metrics.md, which a test of the host's metrics holds against the program.
+//! The exposed metrics are those in docs/metrics.md. A test of the host compares that page with the program.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,17 +12,17 @@ use promql_parser::parser::{self, Expr, LabelModifier, VectorSelector};
 use promql_parser::util::{ExprVisitor, walk_expr};
 use serde_json::Value;
 
-/// The labels that Prometheus itself puts on what it scrapes.
+/// The labels that Prometheus adds to the metrics of each target.
 const OF_THE_TARGET: [&str; 1] = ["instance"];
 
-/// A metric as it is exposed: its labels, each with its values where these are ours and not the cluster's.
+/// An exposed metric: its labels, each with its possible values if the program defines them and not the cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Exposed {
     kind: String,
     labels: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// What Prometheus stores: a histogram is three series.
+/// The series that Prometheus stores; a histogram consists of three.
 fn exposed() -> BTreeMap<String, Exposed> {
     let page = read("docs/metrics.md").unwrap();
     let rows = page.lines().skip_while(|line| !line.starts_with("| `")).take_while(|line| line.starts_with('|'));
@@ -49,7 +49,7 @@ fn exposed() -> BTreeMap<String, Exposed> {
     all
 }
 
-/// Collects what is wrong with an expression.
+/// Collects the mistakes of an expression.
 struct Faults<'e> {
     exposed: &'e BTreeMap<String, Exposed>,
     used: BTreeSet<String>,
@@ -77,7 +77,7 @@ impl Faults<'_> {
         let Some(values) = about.labels.get(&matcher.name) else {
             return self.found.push(format!("{metric} has no label {}", matcher.name));
         };
-        // Every alternative is one that there is: a match with any of them hides the others.
+        // Every alternative must exist: otherwise a match with another one hides the mistake.
         for wanted in matcher.value.split('|').filter(|_| !values.is_empty()) {
             if !values.contains(wanted) {
                 self.found.push(format!("{metric}: {} never is {wanted}", matcher.name));
@@ -88,12 +88,12 @@ impl Faults<'_> {
         }
     }
 
-    /// What is aggregated by must be a label of what comes from below.
+    /// A label to aggregate by must be a label of the aggregated series.
     fn grouping(&mut self, expression: &Expr, modifier: Option<&LabelModifier>) {
         let Some(LabelModifier::Include(labels) | LabelModifier::Exclude(labels)) = modifier else { return };
         let there = labels_of(expression, self.exposed);
         let metric = metrics_of(expression).first().cloned().unwrap_or_default();
-        // Of one that is not exposed that much was said.
+        // An unknown metric has been reported already.
         for label in labels.labels.iter().filter(|_| self.exposed.contains_key(&metric)) {
             if !there.contains(label) {
                 self.found.push(format!("{metric} has no label {label} to group by"));
@@ -101,7 +101,7 @@ impl Faults<'_> {
         }
     }
 
-    /// A counter is worth nothing by itself: it begins anew with the process.
+    /// A counter has no meaning by itself, because it restarts with the process.
     fn moment(&mut self, selector: &VectorSelector) {
         let about = selector.name.as_ref().and_then(|name| Some((name, self.exposed.get(name)?)));
         if let Some((name, about)) = about.filter(|(_, about)| about.kind != "gauge") {
@@ -109,7 +109,7 @@ impl Faults<'_> {
         }
     }
 
-    /// What is no counter has no rate, and what is one has nothing else.
+    /// `rate` and similar functions apply only to counters, and a counter needs them.
     fn range(&mut self, function: &str, argument: &Expr) {
         for metric in metrics_of(argument) {
             let Some(about) = self.exposed.get(&metric) else { continue };
@@ -144,7 +144,7 @@ impl ExprVisitor for Faults<'_> {
     }
 }
 
-/// The metrics that an expression names, as often as it does.
+/// The metrics in an expression, with repetition.
 fn metrics_of(expression: &Expr) -> Vec<String> {
     struct Names(Vec<String>);
     impl ExprVisitor for Names {
@@ -164,7 +164,7 @@ fn metrics_of(expression: &Expr) -> Vec<String> {
     names.0
 }
 
-/// The labels of what an expression results in.
+/// The labels of the result of an expression.
 fn labels_of(expression: &Expr, exposed: &BTreeMap<String, Exposed>) -> BTreeSet<String> {
     let of_metric = |selector: &VectorSelector| {
         let metric = selector.name.as_ref().and_then(|name| exposed.get(name));
@@ -183,7 +183,7 @@ fn labels_of(expression: &Expr, exposed: &BTreeMap<String, Exposed>) -> BTreeSet
             }
             None => BTreeSet::new(),
         },
-        // What is compared with, and what is matched against, does not add any.
+        // The right-hand side of a comparison or match adds no labels.
         Expr::Binary(binary) => match labels_of(&binary.lhs, exposed) {
             none if none.is_empty() => labels_of(&binary.rhs, exposed),
             labels => labels,
@@ -203,7 +203,7 @@ fn labels_of(expression: &Expr, exposed: &BTreeMap<String, Exposed>) -> BTreeSet
     }
 }
 
-/// What is wrong with an expression, and with the labels that its `texts` show as `before…after`.
+/// The mistakes of an expression, and of the labels that its `texts` refer to as `before…after`.
 fn faults(expression: &str, texts: &[&str], before: &str) -> Vec<String> {
     let exposed = exposed();
     let parsed = match parser::parse(expression) {
@@ -226,7 +226,7 @@ fn faults(expression: &str, texts: &[&str], before: &str) -> Vec<String> {
     found
 }
 
-/// Each rule by its name: its expression, and the texts that go with it.
+/// The rules by name, each with its expression and its texts.
 fn rules() -> Vec<(String, String, Vec<String>)> {
     let rules = document(&read("deploy/monitoring/prometheus-rule.yaml").unwrap()).unwrap();
     let groups = rules["spec"]["groups"].as_array().unwrap();
@@ -240,14 +240,14 @@ fn rules() -> Vec<(String, String, Vec<String>)> {
         .collect()
 }
 
-/// Each panel that asks for something, by its title: what it asks, and how it names what comes of it.
+/// The panels with a query, by title, each with its expression and its legend.
 fn targets() -> Vec<(String, String, String)> {
     let dashboard: Value = serde_json::from_str(&read("deploy/monitoring/clusterip.json").unwrap()).unwrap();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut targets = Vec::new();
     for panel in dashboard["panels"].as_array().unwrap() {
         for target in panel["targets"].as_array().into_iter().flatten() {
-            // What Grafana puts in before it asks.
+            // Grafana replaces this variable before it queries.
             let expression = text(&target["expr"]).replace("$__rate_interval", "5m");
             targets.push((text(&panel["title"]), expression, text(&target["legendFormat"])));
         }
@@ -256,7 +256,7 @@ fn targets() -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn rules_ask_for_what_is_exposed() {
+fn rules_query_only_exposed_metrics() {
     let mut names = BTreeSet::new();
     let mut found = Vec::new();
     for (name, expression, texts) in rules() {
@@ -297,7 +297,7 @@ fn rules_ask_for_what_is_exposed() {
 }
 
 #[test]
-fn the_dashboard_asks_for_what_is_exposed() {
+fn dashboard_queries_only_exposed_metrics() {
     let targets = targets();
     let found: Vec<String> = targets
         .iter()
@@ -306,7 +306,7 @@ fn the_dashboard_asks_for_what_is_exposed() {
         })
         .collect();
     assert_eq!(found, Vec::<String>::new());
-    // What one looks at a dashboard for.
+    // The metrics that a dashboard should show.
     let shown: BTreeSet<String> =
         targets.iter().flat_map(|(_, expression, _)| metrics_of(&parser::parse(expression).unwrap())).collect();
     let unseen: Vec<_> = [
@@ -335,7 +335,7 @@ fn the_dashboard_asks_for_what_is_exposed() {
 }
 
 #[test]
-fn the_dashboard_is_laid_out_and_offers_what_there_is() {
+fn dashboard_layout_and_variables_are_valid() {
     let dashboard: Value = serde_json::from_str(&read("deploy/monitoring/clusterip.json").unwrap()).unwrap();
     let exposed = exposed();
     let mut found = Vec::new();
@@ -391,7 +391,7 @@ fn every_rule_has_a_test_in_which_it_fires() {
 }
 
 #[test]
-fn the_documentation_lists_the_alerts() {
+fn documentation_lists_the_alerts() {
     let page = read("docs/metrics.md").unwrap();
     let listed: BTreeSet<&str> = page.split('`').filter(|word| word.starts_with("Clusterip")).collect();
     let rules = rules();
@@ -399,7 +399,7 @@ fn the_documentation_lists_the_alerts() {
 }
 
 #[test]
-fn what_is_not_exposed_is_found() {
+fn queries_of_unknown_metrics_are_found() {
     let rows = [
         ("a metric", "clusterip_leaders", "", vec!["clusterip_leaders is not exposed"]),
         ("a counter without _total", "rate(clusterip_moves[5m])", "", vec!["clusterip_moves is not exposed"]),

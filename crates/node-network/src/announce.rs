@@ -1,15 +1,15 @@
-//! How neighbours learn that an address is here now.
+//! Announces to the neighbours that an address is on this node.
 //!
-//! - **IPv4**: two gratuitous ARP packets, to all. The first is the announcement of RFC 5227, a *request*
-//!   for the address from the address, with the target hardware address zero. The second is the *reply*
-//!   form that RFC 5944 describes (4.6), with the own hardware address as the target's too. There are hosts
-//!   and switches that take only requests, and others that take only replies, as news.
-//! - **IPv6**: one unsolicited neighbour advertisement (RFC 4861, 7.2.6) to all nodes, with the override
-//!   flag, without which a neighbour keeps what it has, and the router flag where the interface forwards:
-//!   without it, a neighbour would take a router of its own off its list.
+//! - **IPv4**: two gratuitous ARP packets to all hosts. The first is the announcement of RFC 5227: a *request* for the
+//!   address from the address, with the target hardware address zero. The second is the *reply* form of RFC 5944 (4.6),
+//!   which also has the own hardware address as the target. Both are sent because some hosts and switches learn from
+//!   requests only, and others from replies only.
+//! - **IPv6**: one unsolicited neighbour advertisement (RFC 4861, 7.2.6) to all nodes. It has the override flag,
+//!   without which a neighbour keeps its entry, and the router flag if the interface forwards: without it, a neighbour
+//!   that uses this node as a router would remove it from its list of routers.
 //!
-//! Either is sent once a call. Frames get lost: RFC 5227 wants two announcements, RFC 4861 up to three
-//! advertisements, seconds apart, so a caller repeats it after a while.
+//! Each call sends them once. Frames can get lost: RFC 5227 asks for two announcements, RFC 4861 for up to three
+//! advertisements, seconds apart. So a caller repeats the announcement after a while.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -26,7 +26,7 @@ use smoltcp::wire::{
 use crate::error::{Error, Result};
 use crate::interface::Interface;
 
-/// Sends announcements, from the network namespace in which it was opened. It is to be kept: to close it
+/// Sends announcements from the network namespace in which it was opened. Keep it open, because closing the socket
 /// takes the kernel milliseconds.
 #[derive(Debug)]
 pub struct Announcer {
@@ -34,23 +34,23 @@ pub struct Announcer {
 }
 
 impl Announcer {
-    /// Opens what announcements are sent by.
+    /// Opens the packet socket.
     ///
     /// # Errors
-    /// Without `CAP_NET_RAW`.
+    /// [`Error::NoPackets`] without `CAP_NET_RAW`.
     pub fn open() -> Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        // Without a protocol it receives nothing, so that it needs nobody who reads.
+        // Without a protocol the socket receives nothing, so no task needs to read it.
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)
             .map_err(|reason| Error::NoPackets { reason: reason.into() })?;
         Ok(Self { socket })
     }
 
-    /// Tells all neighbours at once that `address` is at the interface, with the hardware address that it
-    /// has now: that of a bond changes.
+    /// Announces to all neighbours that `address` is at the interface. The hardware address is read on each call,
+    /// because that of a bond can change.
     ///
     /// # Errors
-    /// When the interface is gone, down, or takes no more frames now.
+    /// If the interface is gone or down, is not an Ethernet interface, or accepts no more frames now.
     pub fn announce(&self, interface: &Interface, address: IpAddr) -> Result<()> {
         let refused = |reason: nix::Error| {
             let interface = interface.name().to_owned();
@@ -69,19 +69,19 @@ impl Announcer {
     }
 }
 
-/// Where frames for the interface are sent to, and its hardware address.
+/// The link address of the interface, which contains its hardware address; `None` if the interface is gone.
 fn link(interface: &Interface) -> nix::Result<Option<LinkAddr>> {
     Ok(getifaddrs()?
         .filter_map(|entry| entry.address.as_ref().and_then(|address| address.as_link_addr().copied()))
         .find(|link| u32::try_from(link.ifindex()) == Ok(interface.index())))
 }
 
-/// Whether the interface forwards IPv6, and its neighbours may have it as a router.
+/// Whether the interface forwards IPv6, so that its neighbours may use it as a router.
 fn forwards(interface: &str) -> bool {
     fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{interface}/forwarding")).is_ok_and(|text| text.trim() != "0")
 }
 
-/// The announcement, and its reply form.
+/// The announcement of RFC 5227 and its reply form.
 fn arp(hardware: EthernetAddress, address: Ipv4Addr) -> Vec<Vec<u8>> {
     let forms = [(ArpOperation::Request, EthernetAddress([0; 6])), (ArpOperation::Reply, hardware)];
     let frame = |(operation, target)| {
@@ -104,7 +104,7 @@ fn arp(hardware: EthernetAddress, address: Ipv4Addr) -> Vec<Vec<u8>> {
 }
 
 fn neighbour_advertisement(hardware: EthernetAddress, address: Ipv6Addr, router: bool) -> Vec<u8> {
-    /// All nodes of a link, and the hardware address that stands for them.
+    /// The multicast address of all nodes of a link, and its hardware address.
     const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
     const ALL_NODES_HARDWARE: EthernetAddress = EthernetAddress([0x33, 0x33, 0, 0, 0, 1]);
     let flags = match router {
@@ -118,7 +118,7 @@ fn neighbour_advertisement(hardware: EthernetAddress, address: Ipv6Addr, router:
         dst_addr: ALL_NODES,
         next_header: IpProtocol::Icmpv6,
         payload_len: icmp.buffer_len(),
-        // With any other it is not of this link, and dropped.
+        // Receivers drop a packet with any other hop limit, because it may come from another link.
         hop_limit: 255,
     };
     let ethernet = EthernetRepr { src_addr: hardware, dst_addr: ALL_NODES_HARDWARE, ethertype: EthernetProtocol::Ipv6 };
@@ -138,7 +138,7 @@ mod tests {
 
     const HARDWARE: EthernetAddress = EthernetAddress([0x02, 0xfc, 0, 0, 0, 0x0a]);
 
-    /// The bytes, as the RFCs have them; those that are alike in a row joined.
+    /// Joins the bytes of a packet, given in the order of the RFC.
     fn bytes(parts: &[&[u8]]) -> Vec<u8> {
         parts.concat()
     }
@@ -158,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn an_advertisement_overrides_and_tells_of_a_router() {
+    fn advertisement_has_the_override_and_router_flags() {
         let own = [0x02, 0xfc, 0, 0, 0, 0x0a];
         let address: Ipv6Addr = "fd00::9:10".parse().unwrap();
         let all_nodes = [0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
         for (router, flags) in [(false, 0x20), (true, 0xa0)] {
             let body =
                 |checksum: [u8; 2]| bytes(&[&[136, 0], &checksum, &[flags, 0, 0, 0], &address.octets(), &[2, 1], &own]);
-            // RFC 4443, 2.3: over a pseudo-header and the body with a checksum of zero.
+            // RFC 4443, 2.3: the checksum covers a pseudo-header and the body with a checksum of zero.
             let summed = bytes(&[&address.octets(), &all_nodes, &[0, 0, 0, 32], &[0, 0, 0, 58], &body([0, 0])]);
             let sum: u32 = summed.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
             let folded = (sum & 0xffff) + (sum >> 16);

@@ -1,4 +1,4 @@
-//! What can go wrong on a node.
+//! The errors of this crate.
 
 use std::io;
 use std::net::IpAddr;
@@ -7,42 +7,42 @@ use std::time::Duration;
 use nix::errno::Errno;
 use thiserror::Error;
 
-/// The result of what is done on a node.
+/// The result of an operation on the node.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong on the node.
+/// Why an operation on the node failed.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The kernel can't be talked to at all.
+    /// No netlink socket can be opened to the kernel.
     #[error("no netlink socket can be opened: {0}")]
     Netlink(#[source] io::Error),
-    /// There is no such interface, or it is gone.
+    /// The interface does not exist, or not any more.
     #[error("interface {0} is not there: name one of those that `ip link` shows")]
     NoInterface(String),
-    /// No frame comes or goes.
+    /// The interface or its link is down, so that it transmits no frames.
     #[error("interface {0} is down, or what it is connected to: nobody is reached by it")]
     Down(String),
-    /// No interface is named, and no route says which it is.
+    /// No interface was named, and there is no default route to take it from.
     #[error("the main routing table has no default route, of IPv4 or IPv6: name the interface")]
     NoDefaultRoute,
-    /// The routes are not told.
+    /// The kernel does not list its routes.
     #[error("the kernel does not tell its routes: {0}")]
     Routes(#[source] io::Error),
-    /// Addresses are announced by ARP and NDP on Ethernet.
+    /// The interface is not an Ethernet interface: addresses are announced by ARP and NDP on Ethernet.
     #[error("interface {0} is no Ethernet interface, so no address can be announced on it: name another")]
     NotEthernet(String),
-    /// The kernel refuses to tell or to change something.
+    /// The kernel refuses to list or to change something.
     #[error("{what} interface {interface}: {reason}{}", way_out(.reason, "CAP_NET_ADMIN"))]
     Kernel {
-        /// What can't be done.
+        /// The operation that failed, as a text that the name of the interface follows.
         what: String,
-        /// The interface.
+        /// The name of the interface.
         interface: String,
-        /// What the kernel says.
+        /// The error of the kernel.
         #[source]
         reason: io::Error,
     },
-    /// IPv6 is off on the interface.
+    /// IPv6 is disabled on the interface.
     #[error(
         "{address} can't be put on interface {interface}: IPv6 is disabled there, \
          by net.ipv6.conf.{interface}.disable_ipv6"
@@ -53,10 +53,10 @@ pub enum Error {
         /// The interface.
         interface: String,
     },
-    /// It is not an address of one host.
+    /// The address is not that of a single host.
     #[error("{0} can't be held: it is not the address of one host")]
     NotOfAHost(IpAddr),
-    /// The kernel counts lifetimes in seconds.
+    /// The kernel does not accept the lifetime. It counts whole seconds.
     #[error("{address} can't be held for {valid:?}: a lifetime lasts from 1 second to 136 years")]
     Lifetime {
         /// The address.
@@ -64,7 +64,7 @@ pub enum Error {
         /// The lifetime that was asked for.
         valid: Duration,
     },
-    /// Somebody else has put it there.
+    /// The address is on the interface without the mark of this crate.
     #[error(
         "{address} is on interface {interface} already, and not by this program: \
          remove it, or take it out of the pool"
@@ -75,10 +75,10 @@ pub enum Error {
         /// The interface.
         interface: String,
     },
-    /// No frames can be sent at all.
+    /// No packet socket can be opened.
     #[error("no packet socket can be opened: {reason}{}", way_out(.reason, "CAP_NET_RAW"))]
     NoPackets {
-        /// What the kernel says.
+        /// The error of the kernel.
         #[source]
         reason: io::Error,
     },
@@ -89,26 +89,26 @@ pub enum Error {
         address: IpAddr,
         /// The interface.
         interface: String,
-        /// What the kernel says.
+        /// The error of the kernel.
         #[source]
         reason: io::Error,
     },
     /// The firewall can't be changed.
     #[error("table inet {table} can't be {verb}: {reason}")]
     Firewall {
-        /// The table.
+        /// The name of the table.
         table: String,
         /// `replaced` or `removed`.
         verb: &'static str,
-        /// What is the matter, and what to do.
+        /// The error, and how to fix it if known.
         reason: String,
     },
-    /// A setting of the kernel can't be read.
+    /// A kernel setting can't be read.
     #[error("{path} can't be read: {reason}")]
     Unreadable {
-        /// Where it stands.
+        /// The path of its file.
         path: String,
-        /// What it says instead.
+        /// The error, or the text that was found.
         reason: String,
     },
 }

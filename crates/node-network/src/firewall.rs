@@ -1,17 +1,17 @@
-//! What may come in for the addresses that the node holds.
+//! Filters the packets to the addresses that the node holds.
 //!
-//! One table of nftables, which is replaced as a whole, in one transaction: there is never a moment in which
-//! half of it is there, or none. It looks at nothing but packets for held addresses, and lets through
-//! - what belongs to a connection that is established already, or is an error about one,
-//! - of ICMP and ICMPv6 echo requests, the errors that a path without state needs, and neighbour discovery
-//!   (a neighbour asks the address itself whether it is still there),
-//! - the ports given for the address.
+//! The rules are in one table of nftables, which is replaced as a whole in one transaction, so the node never has half
+//! of it or none. The table only looks at packets to held addresses, and accepts
+//! - packets of established connections, and errors about them,
+//! - of ICMP and ICMPv6: echo requests, the errors that a path without state needs, and neighbour discovery (a
+//!   neighbour asks the address itself whether it is still there),
+//! - packets to the ports that are open for the address.
 //!
-//! Anything else is dropped. It does so before kube-proxy: that translates an address of a Service into one
-//! of a Pod in the hook `prerouting` at the priority of destination NAT, -100, after which nobody can tell
-//! for which address and port a packet came. At -150 connections are tracked already (-200), and packets
-//! have been reassembled (-400). Hooks behind it see nothing that this one has dropped, whether the packet
-//! is for the node or to be forwarded. What the node sends to itself passes, too.
+//! It drops all others. It runs before kube-proxy, which translates the address of a Service into that of a Pod in the
+//! hook `prerouting` at the priority of destination NAT, -100; after that, the original address and port of a packet
+//! are no longer known. At -150 connections are tracked already (-200) and packets are reassembled (-400). Later hooks
+//! do not see the packets that are dropped here, whether they are for the node or to be forwarded. The table also sees
+//! the packets that the node sends to itself.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,32 +31,32 @@ use tokio::process::Command;
 use crate::error::{Error, Result};
 use crate::port::Port;
 
-/// Before kube-proxy's destination NAT (-100), after the tracking of connections (-200).
+/// Between the tracking of connections (-200) and the destination NAT of kube-proxy (-100).
 const PRIORITY: i32 = -150;
-/// The chain that sees every packet, and the one that those for held addresses go through.
+/// The chain for all packets, and the chain for packets to held addresses.
 const EVERY_PACKET: &str = "prerouting";
 const FOR_HELD: &str = "held";
 
-/// A table of nftables of the family inet that is ours alone.
+/// A table of nftables of the family inet that only this process uses.
 #[derive(Clone, Debug)]
 pub struct Firewall {
     table: String,
 }
 
 impl Firewall {
-    /// The table with this name, which nobody else may use.
+    /// A table with this name. No other program may use the name.
     #[must_use]
     pub fn new(table: impl Into<String>) -> Self {
         Self { table: table.into() }
     }
 
-    /// Lets exactly these ports of these addresses through, whatever the table has been before. Where there
-    /// is no address, there is no table. Packets to other addresses are left alone.
+    /// Opens exactly these ports of these addresses, whatever the table contained before. If `held` is empty, the table
+    /// is removed. Packets to other addresses are not affected.
     ///
-    /// Two calls at the same time may end in any order; one that is dropped happens as a whole, or not.
+    /// Two concurrent calls may take effect in any order. A call that is dropped takes effect as a whole or not at all.
     ///
     /// # Errors
-    /// When `nft` is missing, or refuses.
+    /// [`Error::Firewall`] if `nft` is missing or refuses.
     pub async fn replace(&self, held: &BTreeMap<IpAddr, BTreeSet<Port>>) -> Result<()> {
         match held.is_empty() {
             true => self.remove().await,
@@ -64,10 +64,10 @@ impl Firewall {
         }
     }
 
-    /// Removes the table, if it is there.
+    /// Removes the table, if it exists.
     ///
     /// # Errors
-    /// When `nft` is missing, or refuses.
+    /// [`Error::Firewall`] if `nft` is missing or refuses.
     pub async fn remove(&self) -> Result<()> {
         self.apply("removed", self.cleared().to_nftables()).await
     }
@@ -88,7 +88,7 @@ impl Firewall {
         Err(failed(format!("nft: {first}{way_out}")))
     }
 
-    /// That the table is not there. Only one that is there can be deleted, so it is made first.
+    /// Removes the table. Only an existing table can be deleted, so it is added first.
     fn cleared(&self) -> Batch<'_> {
         let mut batch = Batch::new();
         batch.add(self.table());
@@ -96,7 +96,7 @@ impl Firewall {
         batch
     }
 
-    /// The transaction that has the table as it is to be.
+    /// The transaction that replaces the table.
     fn ruleset(&self, held: &BTreeMap<IpAddr, BTreeSet<Port>>) -> Nftables<'_> {
         let mut batch = self.cleared();
         batch.add(self.table());
@@ -202,8 +202,8 @@ impl Firewall {
     }
 }
 
-/// Runs `nft`, which takes the ruleset as one transaction. The library runs it, too, but leaves it the
-/// standard error of this process.
+/// Runs `nft`, which applies the ruleset as one transaction. The `nftables` crate can run it too, but then its standard
+/// error goes to that of this process.
 async fn nft(ruleset: &Nftables<'_>) -> io::Result<Output> {
     let text = serde_json::to_vec(ruleset)?;
     let mut nft = Command::new("nft");
@@ -211,7 +211,7 @@ async fn nft(ruleset: &Nftables<'_>) -> io::Result<Output> {
     let mut child = nft.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     if let Some(mut input) = child.stdin.take() {
         match input.write_all(&text).await {
-            // It has ended already, and says why.
+            // `nft` has exited already; its output says why.
             Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(error),
             _ => drop(input),
         }
@@ -219,9 +219,9 @@ async fn nft(ruleset: &Nftables<'_>) -> io::Result<Output> {
     child.wait_with_output().await
 }
 
-/// What gets through of ICMP, for every held address.
+/// The ICMP types that are accepted for every held address.
 const ICMP: &[&str] = &["destination-unreachable", "echo-request", "time-exceeded", "parameter-problem"];
-/// And of ICMPv6.
+/// The ICMPv6 types that are accepted for every held address.
 const ICMPV6: &[&str] = &[
     "destination-unreachable",
     "packet-too-big",
@@ -232,7 +232,7 @@ const ICMPV6: &[&str] = &[
     "nd-neighbor-advert",
 ];
 
-/// What the two families of addresses are called.
+/// The names that the table uses for a family of addresses.
 struct Family {
     ipv4: bool,
     name: &'static str,

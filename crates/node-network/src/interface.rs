@@ -1,12 +1,12 @@
-//! The interface that has the addresses that this node holds.
+//! The interface with the addresses that this node holds.
 //!
-//! An address is put on it as a /32 or /128, so that nothing is routed by it, and bears a mark by which it
-//! is told from those of others: its **metric**, which is [`MARK`]. The kernel (4.18 and later) keeps it
-//! with addresses of both families, and `ip address` shows it; as no prefix route is made for such an
-//! address, it means nothing else. The other marks are not sure: only IPv4 addresses have a label, which
-//! must begin with the name of the interface and so does not fit after a long one; the protocol of an
-//! address is known to Linux 5.18 and later only, and older ones drop it in silence. An IPv4 address still
-//! has the label `NAME:cip` where that fits, for whoever reads `ip address`.
+//! An address is added as a /32 or /128, so that it creates no route to a network. Its mark is its **metric**, which is
+//! [`MARK`]: it tells addresses of this crate from those of other programs. The kernel (4.18 and later) stores a metric
+//! for addresses of both families, and `ip address` shows it; it has no other effect, because such an address gets no
+//! prefix route. Other marks are not reliable: only IPv4 addresses have a label, which must begin with the name of the
+//! interface and so does not fit after a long one; the protocol of an address is known only to Linux 5.18 and later,
+//! and older kernels drop it silently. For readers of `ip address`, an IPv4 address also gets the label `NAME:cip` if
+//! it fits.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,28 +21,28 @@ use rtnetlink::{Handle, RouteMessageBuilder, new_connection};
 
 use crate::error::{Error, Result};
 
-/// The metric of an address of ours: "cip", in ASCII.
+/// The metric of addresses of this crate: "cip" in ASCII.
 const MARK: u32 = u32::from_be_bytes(*b"\0cip");
-/// What the label of an IPv4 address ends with.
+/// The suffix of the label of an IPv4 address.
 const LABEL: &str = ":cip";
-/// The lifetime that does not end.
+/// The value that the kernel takes for an unlimited lifetime.
 const FOREVER: u32 = u32::MAX;
-/// As many bytes as a label may have.
+/// The maximum number of bytes of a label.
 const LABEL_LENGTH: usize = 15;
 
-/// What [`Interface::hold`] has done.
+/// The result of [`Interface::hold`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// The address was not there, and is now: it is to be announced.
+    /// The address was added. The caller should announce it.
     Added,
-    /// It was there, and stays for longer.
+    /// The address was there already, and its lifetime was extended.
     Renewed,
 }
 
-/// An interface, and the way to its kernel. Cheap to clone.
+/// An interface, with a connection to the kernel. Cheap to clone.
 ///
-/// It is meant as it was found: when the interface goes, and another one with its name comes, that one has
-/// to be found again. Until then nothing is held, and nothing can be: [`Error::NoInterface`] says so.
+/// It stands for the interface that was found. If that interface is deleted and another one gets its name, call
+/// [`Interface::find`] again. Until then, nothing is held, and [`Interface::hold`] returns [`Error::NoInterface`].
 #[derive(Clone, Debug)]
 pub struct Interface {
     name: String,
@@ -51,14 +51,14 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// The interface with this name; without a name that of the default route in the main table, of IPv4,
-    /// or if there is none, of IPv6. Of several default routes the one with the lowest metric counts.
+    /// Finds the interface with this name. Without a name, finds that of the default route in the main table: of IPv4,
+    /// or if there is none, of IPv6. Of several default routes, the one with the lowest metric counts.
     ///
     /// # Errors
-    /// When there is no such interface, or when it is not of Ethernet.
+    /// If there is no such interface, or if it is not an Ethernet interface.
     pub async fn find(name: Option<&str>) -> Result<Self> {
         let (connection, handle, _) = new_connection().map_err(Error::Netlink)?;
-        // It ends with the last handle.
+        // The task ends when the last handle is dropped.
         tokio::spawn(connection);
         let wanted = match name {
             Some(name) => Wanted::Name(name),
@@ -85,21 +85,21 @@ impl Interface {
         &self.name
     }
 
-    /// The number of the interface.
+    /// The index of the interface in the kernel.
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
 
-    /// Whether it is this very interface, and not another one with its name.
+    /// Whether both are the same interface, and not two with the same name.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.index == other.index
     }
 
-    /// Whether frames come and go: it is up, and so is what it is connected to.
+    /// Checks that the interface transmits frames: it is up, and so is its link.
     ///
     /// # Errors
-    /// When it is down, or gone.
+    /// [`Error::Down`] if it is down, [`Error::NoInterface`] if it is gone.
     pub async fn check_up(&self) -> Result<()> {
         let link = Wanted::Index(self.index).link(&self.handle).await;
         let link = link.map_err(|error| match error {
@@ -112,16 +112,15 @@ impl Interface {
         Err(Error::Down(self.name.clone()))
     }
 
-    /// Has `address` on the interface for `valid` from now on, and no longer: the kernel removes it then,
-    /// unless it is held again before. Seconds that are not full do not count.
+    /// Puts `address` on the interface for `valid` from now on. The kernel removes it afterwards, unless it is held
+    /// again before. Fractions of a second are ignored.
     ///
-    /// The address is *deprecated* from the beginning: it answers, but the node does not choose it as the
-    /// source of its own connections, which would break when the address moves. There is no duplicate
-    /// address detection: it would keep the address from answering for seconds, and who may hold it is
-    /// decided elsewhere.
+    /// The address is *deprecated* from the beginning: it answers, but the node does not choose it as the source of its
+    /// own connections, which would break when the address moves. There is no duplicate address detection, because it
+    /// would keep the address from answering for seconds, and the caller decides which node holds the address.
     ///
     /// # Errors
-    /// When the address is on the interface without our mark, or when the kernel refuses.
+    /// If the address is on the interface without the mark of this crate, or if the kernel refuses.
     pub async fn hold(&self, address: IpAddr, valid: Duration) -> Result<Held> {
         if address.is_unspecified() || address.is_loopback() || address.is_multicast() || address == Ipv4Addr::BROADCAST
         {
@@ -155,10 +154,10 @@ impl Interface {
         }
     }
 
-    /// Has `address` off the interface. One that is not there, or is not of ours, is left alone.
+    /// Removes `address` from the interface. An address that is absent, or lacks the mark of this crate, is left alone.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub async fn release(&self, address: IpAddr) -> Result<()> {
         for message in
             self.messages().await?.into_iter().filter(|message| of(message) == Some(address) && ours(message))
@@ -175,18 +174,18 @@ impl Interface {
         Ok(())
     }
 
-    /// The addresses that [`hold`](Self::hold) has put on the interface, by this process or an earlier one,
-    /// and that are still there; in order.
+    /// The addresses that [`hold`](Self::hold) has put on the interface, in this process or an earlier one, and that
+    /// are still there; sorted.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// If the kernel does not list them.
     pub async fn held(&self) -> Result<Vec<IpAddr>> {
         let mut held: Vec<_> = self.messages().await?.iter().filter(|message| ours(message)).filter_map(of).collect();
         held.sort_unstable();
         Ok(held)
     }
 
-    /// What the kernel says of all addresses of the interface.
+    /// All addresses of the interface, as the kernel lists them.
     async fn messages(&self) -> Result<Vec<AddressMessage>> {
         let messages = self.handle.address().get().set_link_index_filter(self.index).execute();
         messages
@@ -203,7 +202,7 @@ impl Interface {
     }
 }
 
-/// Who has put an address on the interface.
+/// Which program has put an address on the interface.
 enum Found {
     None,
     Ours,
@@ -211,7 +210,7 @@ enum Found {
 }
 
 impl<'a> FromIterator<&'a AddressMessage> for Found {
-    /// An address can be there twice, with two lengths of prefix.
+    /// An address can be present twice, with two prefix lengths.
     fn from_iter<T: IntoIterator<Item = &'a AddressMessage>>(messages: T) -> Self {
         messages.into_iter().fold(Self::None, |found, message| match found {
             Self::None | Self::Ours if ours(message) => Self::Ours,
@@ -220,7 +219,7 @@ impl<'a> FromIterator<&'a AddressMessage> for Found {
     }
 }
 
-/// How an interface is asked for.
+/// How to look an interface up.
 #[derive(Clone, Copy)]
 enum Wanted<'a> {
     Name(&'a str),
@@ -239,14 +238,14 @@ impl std::fmt::Display for Wanted<'_> {
 impl Wanted<'_> {
     async fn link(self, handle: &Handle) -> Result<LinkMessage> {
         let request = match self {
-            // The kernel would take it for none at all.
+            // The kernel would treat an empty name as no name.
             Self::Name("") => return Err(Error::NoInterface("\"\"".to_owned())),
             Self::Name(name) => handle.link().get().match_name(name),
             Self::Index(index) => handle.link().get().match_index(index),
         };
         match request.execute().try_next().await {
             Ok(Some(link)) => Ok(link),
-            // A name that is too long for an interface is out of range.
+            // The kernel reports a name that is too long for an interface as out of range.
             Ok(None) => Err(Error::NoInterface(self.to_string())),
             Err(error) if matches!(errno(&error), Errno::ENODEV | Errno::ERANGE | Errno::EINVAL) => {
                 Err(Error::NoInterface(self.to_string()))
@@ -274,7 +273,7 @@ async fn index_of_default_route(handle: &Handle) -> Result<Option<u32>> {
     Ok(None)
 }
 
-/// The metric and the interface of a default route.
+/// The metric and the interface of a route, if it is a default route.
 fn default_route(route: &RouteMessage) -> Option<(u32, u32)> {
     let default = route.header.destination_prefix_length == 0
         && route.header.table == RouteHeader::RT_TABLE_MAIN
@@ -291,12 +290,12 @@ fn default_route(route: &RouteMessage) -> Option<(u32, u32)> {
     interface.filter(|_| default).map(|index| (metric.unwrap_or_default(), index))
 }
 
-/// The prefix length of one address.
+/// The prefix length of a single address.
 fn length(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// Which address a message is about: the local one, where there is another at the far end.
+/// The address of a message: the local one if the message also has that of a peer.
 fn of(message: &AddressMessage) -> Option<IpAddr> {
     let local = message.attributes.iter().find_map(|attribute| match attribute {
         AddressAttribute::Local(address) => Some(*address),

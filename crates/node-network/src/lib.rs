@@ -1,21 +1,20 @@
-//! What a Linux node does for an address that it holds: it puts the address on an interface with a lifetime
-//! ([`Interface`]), tells the neighbours where it is now ([`Announcer`]), and lets through what its owner
-//! serves ([`Firewall`]).
+//! Holds addresses on a Linux node: puts an address on an interface with a lifetime ([`Interface`]), announces it to
+//! the neighbours ([`Announcer`]), and opens only the ports that the owner of the address serves ([`Firewall`]).
 //!
-//! Who holds which address, and for how long, is for the caller to know. Nothing here waits for a clock,
-//! keeps a state of its own, or knows Kubernetes: what is held is asked of the kernel.
+//! The caller decides which node holds which address and for how long. This crate uses no clock, keeps no state of its
+//! own and does not depend on Kubernetes: it asks the kernel which addresses are held.
 //!
 //! # Promises
-//! - An address that is not held again goes by itself, whatever becomes of this process.
-//! - What others have set is neither changed nor removed: their addresses are told by a mark that they do
-//!   not bear, their rules by their table.
-//! - All of it belongs to the network namespace that the calling thread is in.
+//! - An address that is not renewed is removed by the kernel, even if this process is gone.
+//! - Addresses and rules of other programs are neither changed nor removed: addresses of this crate carry a mark, and
+//!   its rules are in a table of their own.
+//! - Everything happens in the network namespace of the calling thread.
 //!
-//! Whoever takes an address over lets its ports through first, then puts the address on the interface, then
-//! announces it: so nothing else is reached in between. Whoever gives it up goes the other way.
+//! To take an address over, open its ports first, then put it on the interface, then announce it, so that no other port
+//! can be reached in between. To give it up, use the reverse order.
 //!
-//! `CAP_NET_ADMIN` is needed for addresses and the firewall, `CAP_NET_RAW` for announcements, and the
-//! program `nft` for the firewall. On any other system than Linux this crate is empty.
+//! Addresses and the firewall need `CAP_NET_ADMIN`, announcements need `CAP_NET_RAW`, and the firewall needs the
+//! program `nft`. On other systems than Linux this crate is empty.
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! A port that is served.
+//! A port that a Service serves.
 
 use std::fmt;
 
-/// A protocol that has ports.
+/// A protocol with ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
     /// TCP

@@ -1,9 +1,9 @@
-//! Whether only the holder of an address answers for it.
+//! Checks that only the holder of an address answers ARP for it.
 //!
-//! In IPVS mode kube-proxy puts the addresses of all Services on an interface of its own, `kube-ipvs0`, on
-//! every node. Linux answers ARP for any address that it has, on whatever interface: every node would answer
-//! for every external address. With `strictARP: true` kube-proxy sets the two settings that keep it from
-//! that. (For IPv6 an address is only answered for on its own interface.)
+//! In IPVS mode, kube-proxy puts the addresses of all Services on its own interface `kube-ipvs0` on every node. Linux
+//! answers ARP for any of its addresses, on whatever interface, so every node would answer for every external address.
+//! With `strictARP: true`, kube-proxy changes the two settings that prevent that. (An IPv6 address is answered for only
+//! on its own interface.)
 
 use std::fmt;
 use std::fs;
@@ -12,19 +12,19 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// Where the settings of IPv4 stand, for each interface.
+/// The IPv4 settings of each interface.
 const SETTINGS: &str = "/proc/sys/net/ipv4/conf";
-/// Where kube-proxy has the addresses of Services in IPVS mode.
+/// The interface on which kube-proxy in IPVS mode has the addresses of Services.
 const IPVS: &str = "kube-ipvs0";
-/// Least `arp_ignore` and `arp_announce`.
+/// The lowest strict values of `arp_ignore` and `arp_announce`.
 const STRICT: (u8, u8) = (1, 2);
 
-/// kube-proxy runs in IPVS mode without strict ARP: every node answers for every address of a Service.
+/// kube-proxy runs in IPVS mode without strict ARP, so every node answers ARP for every address of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LenientArp {
-    /// `arp_ignore` as it applies to the interface.
+    /// The effective `arp_ignore` of the interface.
     pub arp_ignore: u8,
-    /// `arp_announce` as it applies to the interface.
+    /// The effective `arp_announce` of the interface.
     pub arp_announce: u8,
 }
 
@@ -41,10 +41,11 @@ impl fmt::Display for LenientArp {
     }
 }
 
-/// What is to be said against ARP on the interface; nothing unless kube-proxy runs in IPVS mode.
+/// The settings of ARP on the interface if they are not strict; `None` if they are, or if kube-proxy does not run in
+/// IPVS mode.
 ///
 /// # Errors
-/// When the settings can't be read.
+/// If the settings can't be read.
 pub fn lenient_arp(interface: &str) -> Result<Option<LenientArp>> {
     lenient(Path::new(SETTINGS), interface)
 }
@@ -53,7 +54,7 @@ fn lenient(settings: &Path, interface: &str) -> Result<Option<LenientArp>> {
     if !settings.join(IPVS).exists() {
         return Ok(None);
     }
-    // The higher one of these two applies.
+    // The kernel applies the higher value of `all` and the interface.
     let read = |name: &str| -> Result<u8> {
         let of = |scope: &str| number(&settings.join(scope).join(name));
         Ok(of("all")?.unwrap_or_default().max(of(interface)?.unwrap_or_default()))
@@ -63,7 +64,7 @@ fn lenient(settings: &Path, interface: &str) -> Result<Option<LenientArp>> {
     Ok((!strict).then_some(lenient))
 }
 
-/// The number in a file, if there is one.
+/// The number in a file; `None` if the file does not exist.
 fn number(path: &Path) -> Result<Option<u8>> {
     let unreadable = |reason| Error::Unreadable { path: path.display().to_string(), reason };
     match fs::read_to_string(path) {
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_to_do() {
+    fn warning_names_the_setting_to_change() {
         assert_eq!(
             LenientArp { arp_ignore: 0, arp_announce: 1 }.to_string(),
             "kube-proxy runs in IPVS mode without strictARP (arp_ignore is 0, at least 1 is needed; arp_announce is 1, \

@@ -1,4 +1,4 @@
-//! The metadata in the module itself: a custom section that Kubewarden looks for.
+//! Writes the metadata into the module, as a custom section that Kubewarden reads.
 
 use thiserror::Error;
 use wasm_encoder::{CustomSection, Section};
@@ -6,33 +6,33 @@ use wasmparser::{BinaryReaderError, Parser, Payload};
 
 use crate::metadata::{Metadata, USAGE};
 
-/// The name of the section.
+/// The name of the custom section.
 pub const SECTION: &str = "io.kubewarden.metadata";
-/// The version of the guest's protocol that the policy speaks. (The tests of `clusterip` ask the module itself.)
+/// The version of the waPC guest protocol that the policy speaks. (The tests of `clusterip` compare it with the
+/// module.)
 pub const PROTOCOL: &str = "v1";
 
-/// A module that can't be annotated, or whose annotation can't be read.
+/// Why a module can't be annotated, or its annotation can't be read.
 #[derive(Debug, Error)]
 pub enum AnnotateError {
-    /// Not WebAssembly.
+    /// The file is not WebAssembly.
     #[error("not a WebAssembly module: {0}")]
     Wasm(#[from] BinaryReaderError),
-    /// Two sections: which one counts would be up to the reader.
+    /// The module has the section already. With two sections, the result would depend on the reader.
     #[error("the module has a section {SECTION} already: annotate the one that was built")]
     Twice,
-    /// The section is not there.
+    /// The module does not have the section.
     #[error("the module has no section {SECTION}: annotate it first")]
     NotAnnotated,
-    /// The section is no metadata.
+    /// The section is not valid metadata.
     #[error("section {SECTION} can't be read, or written: {0}")]
     Section(#[from] serde_json::Error),
 }
 
-/// Puts metadata and the text for its users into a module, and changes nothing else: what was there
-/// keeps every byte, the section comes last.
+/// Adds metadata and a usage text to a module. All bytes of the module stay the same; the section is appended.
 ///
 /// # Errors
-/// [`AnnotateError`] where the module is none, or annotated already.
+/// [`AnnotateError`] if the module is not WebAssembly, or is annotated already.
 pub fn annotate(module: &[u8], mut metadata: Metadata, usage: &str) -> Result<Vec<u8>, AnnotateError> {
     if section(module)?.is_some() {
         return Err(AnnotateError::Twice);
@@ -45,10 +45,10 @@ pub fn annotate(module: &[u8], mut metadata: Metadata, usage: &str) -> Result<Ve
     Ok(annotated)
 }
 
-/// The metadata of an annotated module.
+/// Reads the metadata of an annotated module.
 ///
 /// # Errors
-/// [`AnnotateError`] where it has none.
+/// [`AnnotateError`] if the module is not annotated, or its section can't be read.
 pub fn metadata(module: &[u8]) -> Result<Metadata, AnnotateError> {
     let section = section(module)?.ok_or(AnnotateError::NotAnnotated)?;
     Ok(serde_json::from_slice(section)?)

@@ -1,5 +1,5 @@
-//! The annotated module as an OCI image layout, as `kwctl push` would push it: the same manifest, byte
-//! for byte, and so the same digest.
+//! Writes the annotated module as an OCI image layout. The manifest is the same, byte for byte, as that of `kwctl
+//! push`, and so is its digest.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,22 +19,22 @@ use thiserror::Error;
 use crate::annotate::{self, AnnotateError};
 use crate::metadata::{MetadataError, SOURCE, VERSION};
 
-/// The media type of the only layer, which is the module.
+/// The media type of the only layer, the module.
 pub const LAYER: &str = "application/vnd.wasm.content.layer.v1+wasm";
 /// The media type of the configuration, which is empty.
 pub const CONFIG: &str = "application/vnd.wasm.config.v1+json";
 
-/// The marker of a layout, and its file name.
+/// The file that marks a folder as an OCI layout.
 const MARKER: &str = "oci-layout";
 const BLOBS: &str = "blobs";
 
-/// An image that can't be made or written.
+/// Why an image can't be built or written.
 #[derive(Debug, Error)]
 pub enum ImageError {
     /// The module is not annotated.
     #[error(transparent)]
     Annotation(#[from] AnnotateError),
-    /// The annotation says too little.
+    /// The annotation lacks a value that the image needs.
     #[error(transparent)]
     Metadata(#[from] MetadataError),
     /// A structure of the image can't be built.
@@ -46,12 +46,12 @@ pub enum ImageError {
     /// A file can't be written.
     #[error("{path}: {error}")]
     Write {
-        /// Which one.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// The folder holds something else.
+    /// The folder contains other files.
     #[error("{0} is neither empty nor an OCI image layout: name another folder, or remove it")]
     Occupied(PathBuf),
 }
@@ -63,22 +63,22 @@ pub struct Image {
     marker: Vec<u8>,
     /// `index.json`
     index: Vec<u8>,
-    /// What `blobs/sha256` holds: digest in hexadecimal, and contents.
+    /// The contents of `blobs/sha256`: digest in hexadecimal, and bytes.
     blobs: Vec<(String, Vec<u8>)>,
-    /// The digest of the manifest, by which registries know the image: `sha256:…`.
+    /// The digest of the manifest, which identifies the image in a registry: `sha256:…`.
     pub digest: String,
 }
 
 impl Image {
-    /// Describes an annotated module; its version becomes the tag `v…`.
+    /// Builds the image of an annotated module. Its tag is `v` and the version of the module.
     ///
     /// # Errors
-    /// [`ImageError`] where the module is not annotated, or its annotation names no version.
+    /// [`ImageError`] if the module is not annotated, or its annotation has no version.
     pub fn new(module: &[u8]) -> Result<Self, ImageError> {
         let metadata = annotate::metadata(module)?;
         let tag = format!("v{}", metadata.annotation(VERSION)?);
         let source = metadata.annotation(SOURCE)?.to_owned();
-        // Registries show annotations in one line; what has more stays in the module.
+        // Registries show annotations in one line, so annotations with more lines stay in the module only.
         let mut annotations: HashMap<String, String> = metadata
             .annotations
             .into_iter()
@@ -88,7 +88,7 @@ impl Image {
         annotations.entry(ANNOTATION_SOURCE.to_owned()).or_insert(source);
 
         let config = b"{}".to_vec();
-        // `kwctl push` leaves its media type to the descriptor: so does this, for the same digest.
+        // `kwctl push` gives the configuration's media type in the descriptor only. The digest must be the same.
         let manifest = ImageManifestBuilder::default()
             .schema_version(SCHEMA_VERSION)
             .config(describe(MediaType::Other(CONFIG.to_owned()), &config)?)
@@ -116,10 +116,10 @@ impl Image {
         })
     }
 
-    /// Writes the layout; one that is there already is replaced.
+    /// Writes the layout to `folder`; replaces an older layout.
     ///
     /// # Errors
-    /// [`ImageError`] where `folder` holds something else, or can't be written.
+    /// [`ImageError`] if `folder` contains other files, or can't be written.
     pub fn write(&self, folder: &Path) -> Result<(), ImageError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -138,7 +138,7 @@ impl Image {
         }
         fs::create_dir_all(&blobs).map_err(failed(&blobs))?;
         let blobs = self.blobs.iter().map(|(digest, contents)| (blobs.join(digest), contents));
-        // The index last: it names what is there by then.
+        // The index is written last, when the files that it names exist.
         let rest = [(folder.join(MARKER), &self.marker), (folder.join("index.json"), &self.index)];
         for (path, contents) in blobs.chain(rest) {
             fs::write(&path, contents).map_err(failed(&path))?;
@@ -147,7 +147,7 @@ impl Image {
     }
 }
 
-/// The SHA-256 of these bytes, in hexadecimal.
+/// The SHA-256 of `bytes` in hexadecimal.
 pub fn sha256(bytes: &[u8]) -> String {
     format!("{:x}", Sha256::digest(bytes))
 }
@@ -156,7 +156,7 @@ fn describe(media_type: MediaType, contents: &[u8]) -> Result<Descriptor, OciSpe
     Ok(Descriptor::new(media_type, contents.len() as u64, Sha256Digest::from_str(&sha256(contents))?))
 }
 
-/// JSON with sorted keys and without white space: annotations have no order of their own.
+/// Serialises to JSON with sorted keys and without white space, because annotations have no order of their own.
 fn canonical(structure: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
     let mut value = serde_json::to_value(structure)?;
     value.sort_all_objects();

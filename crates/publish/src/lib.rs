@@ -1,7 +1,7 @@
-//! What registries and catalogues want of the policy, made of the module and the files beside it.
+//! Builds what registries and catalogues need from the policy module and the files beside it.
 //!
-//! [`metadata`] is what `policy-metadata.yml` says; [`annotate`] writes it into the module, [`image`]
-//! makes an OCI image of that, and [`package`] completes what Artifact Hub is told.
+//! [`metadata`] reads `policy-metadata.yml`, [`annotate`] writes it into the module, [`image`] builds an OCI image of
+//! the annotated module, and [`package`] completes the Artifact Hub package.
 
 pub mod annotate;
 pub mod image;

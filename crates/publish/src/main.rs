@@ -1,4 +1,4 @@
-//! `publish`: what a release does with the module. See the Makefile and `docs/releasing.md`.
+//! `publish` prepares the policy module for a release. See the Makefile and `docs/releasing.md`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

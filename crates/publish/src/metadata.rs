@@ -1,4 +1,4 @@
-//! What a policy says of itself to Kubewarden.
+//! The metadata of a policy for Kubewarden.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,79 +6,79 @@ use semver::Version;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The annotation that holds the policy's name.
+/// The annotation with the name of the policy.
 pub const TITLE: &str = "io.kubewarden.policy.title";
-/// The annotation that holds its version, without a `v`.
+/// The annotation with the version of the policy, without a `v`.
 pub const VERSION: &str = "io.kubewarden.policy.version";
-/// The annotation that holds the address of its sources.
+/// The annotation with the URL of the sources.
 pub const SOURCE: &str = "io.kubewarden.policy.source";
-/// The annotation that holds the text for its users. It is not written by hand, but taken from a file.
+/// The annotation with the usage text. The annotator takes it from a file; `policy-metadata.yml` must not have it.
 pub const USAGE: &str = "io.kubewarden.policy.usage";
 
-/// The metadata of a policy, as policy-server and kwctl read it. Nothing is optional here that
-/// Kubewarden would guess, and nothing unknown is accepted: it would be a misspelt field.
+/// The metadata of a policy, as policy-server and kwctl read it. Fields that Kubewarden would guess are required here,
+/// and unknown fields are refused, because they would be misspelt.
 ///
-/// Sets are sorted and fields in a fixed order, so that the same metadata gives the same bytes.
+/// Sets are sorted and fields have a fixed order, so that the same metadata gives the same bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Metadata {
-    /// The version of the guest's protocol. The annotator knows it: no file says it.
+    /// The version of the waPC guest protocol. The annotator sets it; files must not contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol_version: Option<String>,
-    /// Which requests are judged.
+    /// The requests that the policy evaluates.
     pub rules: Vec<Rule>,
-    /// Names, texts and addresses, for people and catalogues.
+    /// Names, texts and URLs for people and catalogues.
     pub annotations: BTreeMap<String, String>,
-    /// Whether requests are changed.
+    /// Whether the policy changes requests.
     pub mutating: bool,
     /// Whether the audit scanner may evaluate the policy.
     pub background_audit: bool,
-    /// Which interface the module has.
+    /// The interface of the module.
     pub execution_mode: String,
-    /// Whether it judges admission requests, or anything.
+    /// Whether the policy evaluates admission requests or arbitrary JSON.
     pub policy_type: String,
-    /// The kinds that are looked up.
+    /// The kinds that the policy looks up.
     pub context_aware_resources: BTreeSet<Resource>,
-    /// The host calls that are made.
+    /// The host calls that the policy makes.
     pub host_capabilities: BTreeSet<String>,
-    /// The oldest Kubewarden that the policy works with.
+    /// The oldest version of Kubewarden that the policy works with.
     pub minimum_kubewarden_version: Version,
 }
 
-/// Requests that are judged.
+/// The requests that the policy evaluates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Rule {
-    /// API groups; the core group is empty.
+    /// The API groups; the core group is empty.
     pub api_groups: Vec<String>,
-    /// Versions of them.
+    /// The versions of these groups.
     pub api_versions: Vec<String>,
-    /// Plural names in lower case.
+    /// The plural names of the kinds, in lower case.
     pub resources: Vec<String>,
-    /// In upper case.
+    /// The operations, in upper case.
     pub operations: Vec<String>,
 }
 
-/// A kind that is looked up.
+/// A kind that the policy looks up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Resource {
-    /// Such as `apps/v1`, or `v1` for the core group.
+    /// Group and version, such as `apps/v1`, or `v1` for the core group.
     pub api_version: String,
-    /// Such as `Deployment`.
+    /// The kind, such as `Deployment`.
     pub kind: String,
 }
 
-/// Metadata that can't be used.
+/// Why metadata can't be used.
 #[derive(Debug, Error)]
 pub enum MetadataError {
-    /// The text is no YAML; or a field is missing, unknown, or of another type.
+    /// The text is not YAML, or a field is missing, unknown or of another type.
     #[error("the metadata can't be read: {0}")]
     Read(#[from] serde_saphyr::Error),
-    /// What the annotator itself knows stands in the file.
+    /// The file contains a value that the annotator writes.
     #[error("{0} is set: take it out, the annotator writes it")]
     NotByHand(&'static str),
-    /// An annotation that nothing can be published without.
+    /// A required annotation is missing.
     #[error("annotation {0} is missing")]
     Missing(&'static str),
 }
@@ -87,7 +87,7 @@ impl Metadata {
     /// Reads a file such as `policy-metadata.yml`.
     ///
     /// # Errors
-    /// [`MetadataError`] where it is none, or says what only the annotator knows.
+    /// [`MetadataError`] if the text is not valid metadata, or contains a value that the annotator writes.
     pub fn from_yaml(text: &str) -> Result<Self, MetadataError> {
         let metadata: Self = serde_saphyr::from_str(text)?;
         if metadata.protocol_version.is_some() {
@@ -99,10 +99,10 @@ impl Metadata {
         Ok(metadata)
     }
 
-    /// An annotation that must be there.
+    /// The value of a required annotation.
     ///
     /// # Errors
-    /// [`MetadataError::Missing`] where it is not.
+    /// [`MetadataError::Missing`] if it is missing.
     pub fn annotation(&self, name: &'static str) -> Result<&str, MetadataError> {
         self.annotations.get(name).map(String::as_str).ok_or(MetadataError::Missing(name))
     }

@@ -1,5 +1,5 @@
-//! What Artifact Hub is told, completed at release: the file in the tree can't know the module's digest
-//! nor the day.
+//! Completes the Artifact Hub package at release: the file in the repository can contain neither the digest of the
+//! module nor the date.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -9,41 +9,41 @@ use crate::annotate::{self, AnnotateError};
 use crate::image::sha256;
 use crate::metadata::{MetadataError, VERSION};
 
-/// A package that can't be completed.
+/// Why a package can't be completed.
 #[derive(Debug, Error)]
 pub enum PackageError {
     /// The module is not annotated.
     #[error(transparent)]
     Annotation(#[from] AnnotateError),
-    /// The annotation names no version.
+    /// The annotation of the module has no version.
     #[error(transparent)]
     Metadata(#[from] MetadataError),
-    /// The package is no YAML, or names no version.
+    /// The package is not YAML, or has no version.
     #[error("the package can't be read: {0}")]
     Read(#[from] serde_saphyr::Error),
-    /// The package has no line for it, or more than one.
+    /// The package has no line for a field, or more than one.
     #[error("the package has {count} lines that begin with {field:?}, not one")]
     Lines {
-        /// How the line begins.
+        /// The beginning of the line.
         field: &'static str,
-        /// How many do.
+        /// The number of such lines.
         count: usize,
     },
-    /// The package and the module are not of one release.
+    /// The package and the module have different versions.
     #[error("the package is of version {package}, the module of {module}: both are to be released as one")]
     Version {
-        /// What the package says.
+        /// The version of the package.
         package: String,
-        /// What the module's annotation says.
+        /// The version in the annotation of the module.
         module: String,
     },
 }
 
-/// Fills in `digest` (the SHA-256 of the annotated module, which is that of the image's layer and of the
-/// file in the release) and `createdAt`. Every other line stays as it is.
+/// Fills in `digest` and `createdAt`. The digest is the SHA-256 of the annotated module, which is also that of the
+/// image's layer and of the file in the release. Every other line stays the same.
 ///
 /// # Errors
-/// [`PackageError`] where the package has no place for them, or is of another version than the module.
+/// [`PackageError`] if the package lacks a line for them, or has another version than the module.
 pub fn complete(package: &str, module: &[u8], created: Timestamp) -> Result<String, PackageError> {
     let metadata = annotate::metadata(module)?;
     let version = metadata.annotation(VERSION)?;
@@ -55,13 +55,13 @@ pub fn complete(package: &str, module: &[u8], created: Timestamp) -> Result<Stri
     replace(&package, "createdAt: ", &format!("\"{created}\""))
 }
 
-/// The only field of a package that is compared.
+/// The only field of a package that is compared with the module.
 #[derive(Deserialize)]
 struct Named {
     version: String,
 }
 
-/// The text with the value of the only line that begins with `field` replaced.
+/// Replaces the value of the only line that begins with `field`.
 fn replace(text: &str, field: &'static str, value: &str) -> Result<String, PackageError> {
     match text.lines().filter(|line| line.starts_with(field)).count() {
         1 => {}

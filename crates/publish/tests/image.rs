@@ -19,7 +19,7 @@ fn annotated() -> Vec<u8> {
     annotate(EMBEDDED, metadata(), &read("README.md")).unwrap()
 }
 
-/// Every file below a folder, by its path in it.
+/// Every file below a folder, by its relative path.
 fn tree(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -38,7 +38,7 @@ fn tree(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn the_layout_is_read_back() {
+fn layout_can_be_read_back() {
     let (folder, module) = (tempfile::tempdir().unwrap(), annotated());
     let image = Image::new(&module).unwrap();
     image.write(folder.path()).unwrap();
@@ -68,12 +68,12 @@ fn the_layout_is_read_back() {
     let mut expected: HashMap<String, String> = metadata().annotations.into_iter().collect();
     expected.insert("org.opencontainers.image.source".to_owned(), env!("CARGO_PKG_REPOSITORY").to_owned());
     assert_eq!(annotations, expected);
-    // The marker, the index, and three blobs.
+    // The marker, the index and three blobs.
     assert_eq!(tree(folder.path()).len(), 5);
 }
 
 #[test]
-fn the_same_module_gives_the_same_bytes_over_an_older_layout_too() {
+fn same_module_gives_the_same_bytes_over_an_older_layout() {
     let (fresh, used) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut older = metadata();
     older.annotations.insert("io.kubewarden.policy.version".to_owned(), "0.0.1".to_owned());
@@ -84,9 +84,9 @@ fn the_same_module_gives_the_same_bytes_over_an_older_layout_too() {
     assert_eq!(tree(fresh.path()), tree(used.path()));
 }
 
-/// Sorted, without white space, and nothing in it that changes from day to day.
+/// The manifest is sorted, has no white space, and contains nothing that changes from day to day.
 #[test]
-fn the_manifest_is_the_one_that_kwctl_pushes() {
+fn manifest_is_the_one_that_kwctl_pushes() {
     let text = "\
         rules: []\n\
         annotations:\n  \
@@ -124,7 +124,7 @@ fn the_manifest_is_the_one_that_kwctl_pushes() {
 }
 
 #[test]
-fn a_folder_with_something_else_is_left_alone() {
+fn folder_with_other_files_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("precious"), "data").unwrap();
     let error = Image::new(&annotated()).unwrap().write(folder.path()).unwrap_err().to_string();
@@ -133,7 +133,7 @@ fn a_folder_with_something_else_is_left_alone() {
 }
 
 #[test]
-fn a_module_without_annotations_is_no_image() {
+fn module_without_annotations_is_refused() {
     let error = Image::new(EMBEDDED).unwrap_err().to_string();
     assert_eq!(error, "the module has no section io.kubewarden.metadata: annotate it first");
 }
@@ -142,7 +142,7 @@ const PACKAGE: &str =
     "# A comment.\nversion: 0.1.0\ncreatedAt: \"2020-01-01T00:00:00Z\"\ndigest: \"\"\ninstall: |\n  digest: stays\n";
 
 #[test]
-fn the_package_gets_the_digest_of_the_module_and_the_time() {
+fn package_gets_the_digest_of_the_module_and_the_time() {
     let mut metadata = metadata();
     metadata.annotations.insert("io.kubewarden.policy.version".to_owned(), "0.1.0".to_owned());
     let module = annotate(EMBEDDED, metadata, "").unwrap();
@@ -171,7 +171,7 @@ fn the_package_gets_the_digest_of_the_module_and_the_time() {
 }
 
 #[test]
-fn the_package_of_the_tree_can_be_completed() {
+fn package_of_the_repository_can_be_completed() {
     let module = annotated();
     let completed = package::complete(&read("artifacthub-pkg.yml"), &module, "2026-12-24T18:00:00Z".parse().unwrap());
     let completed = clusterip::cluster::yaml::single(&completed.unwrap()).unwrap();

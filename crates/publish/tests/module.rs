@@ -1,4 +1,4 @@
-//! The annotated module: what was written is read back, and nothing else has changed.
+//! The annotated module: the metadata can be read back, and nothing else has changed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 #[path = "../../../e2e-tests/src/missing.rs"]
@@ -31,7 +31,7 @@ fn sections(module: &[u8]) -> Vec<(u8, &[u8])> {
 }
 
 #[test]
-fn the_section_holds_the_metadata_the_protocol_and_the_readme() {
+fn section_contains_metadata_protocol_and_readme() {
     let mut expected = metadata();
     expected.protocol_version = Some(PROTOCOL.to_owned());
     expected.annotations.insert(USAGE.to_owned(), read("README.md"));
@@ -39,7 +39,7 @@ fn the_section_holds_the_metadata_the_protocol_and_the_readme() {
 }
 
 #[test]
-fn the_section_is_the_json_that_kubewarden_reads() {
+fn section_is_the_json_that_kubewarden_reads() {
     let text = "\
         rules: [{apiGroups: [\"\"], apiVersions: [v1], resources: [services], operations: [CREATE]}]\n\
         annotations: {io.kubewarden.policy.title: small}\n\
@@ -58,7 +58,7 @@ fn the_section_is_the_json_that_kubewarden_reads() {
 }
 
 #[test]
-fn every_other_byte_of_the_module_stays() {
+fn annotation_keeps_every_other_byte_of_the_module() {
     let annotated = annotated();
     assert_eq!(&annotated[..EMBEDDED.len()], EMBEDDED);
     let (last, others) = sections(&annotated).split_last().map(|(last, others)| (*last, others.to_vec())).unwrap();
@@ -66,7 +66,7 @@ fn every_other_byte_of_the_module_stays() {
     assert_eq!(last.0, 0);
 }
 
-/// A cluster without anything in it.
+/// An empty cluster.
 struct Empty;
 
 impl HostCalls for Empty {
@@ -81,7 +81,7 @@ impl HostCalls for Empty {
 }
 
 #[test]
-fn our_own_host_evaluates_it_as_it_does_the_other() {
+fn annotated_module_gives_the_same_answers() {
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"},
         "spec": {"ports": [{"port": 80}]}});
     let uid = "00000000-0000-4000-8000-000000000001";
@@ -96,7 +96,7 @@ fn our_own_host_evaluates_it_as_it_does_the_other() {
 }
 
 #[test]
-fn what_can_not_be_annotated_is_refused() {
+fn unsuitable_module_is_refused() {
     let twice = annotate(&annotated(), metadata(), "").unwrap_err();
     assert_eq!(
         twice.to_string(),
@@ -109,7 +109,7 @@ fn what_can_not_be_annotated_is_refused() {
 }
 
 #[test]
-fn metadata_with_a_mistake_is_refused() {
+fn invalid_metadata_is_refused() {
     let file = read("policy-metadata.yml");
     let rows = [
         ("a misspelt field", "backgroundAudit:", "backgroundaudit:", "unknown field `backgroundaudit`"),
@@ -129,14 +129,14 @@ fn metadata_with_a_mistake_is_refused() {
     }
 }
 
-/// kwctl, where it is there.
+/// The command of kwctl, if it is installed.
 fn kwctl() -> Option<String> {
     let kwctl = std::env::var("KWCTL").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "kwctl".to_owned());
     Command::new(&kwctl).arg("--version").output().ok().map(|_| kwctl)
 }
 
 #[test]
-fn kwctl_reads_of_it_what_it_reads_of_its_own() {
+fn kwctl_reads_the_same_as_from_its_own_annotation() {
     let Some(kwctl) = kwctl() else {
         return missing::skip("kwctl", "kwctl is missing: put it into PATH, or name it by KWCTL");
     };
@@ -155,7 +155,7 @@ fn kwctl_reads_of_it_what_it_reads_of_its_own() {
     let inspect = |module: &std::path::Path| -> Value {
         let printed = String::from_utf8(run(&["inspect", "-o", "yaml", module.to_str().unwrap()])).unwrap();
         let mut inspected = yaml::single(&printed).unwrap();
-        // By which kwctl it was annotated: ours was by none.
+        // The version of kwctl that annotated the module; our module has none.
         inspected["annotations"].as_object_mut().unwrap().remove("io.kubewarden.kwctl");
         inspected
     };

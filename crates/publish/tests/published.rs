@@ -21,7 +21,7 @@ const NAME: &str = "clusterip-policy";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 
-/// Compares rows of a name, what was found, and what was expected; says all that differ.
+/// Compares rows of name, found value and expected value, and reports all that differ.
 #[track_caller]
 fn assert_rows(rows: &[(&str, Value, Value)]) {
     let wrong: Vec<String> = rows
@@ -33,7 +33,7 @@ fn assert_rows(rows: &[(&str, Value, Value)]) {
 }
 
 #[test]
-fn names_versions_texts_and_addresses_agree() {
+fn names_versions_texts_and_urls_agree() {
     let (policy, package, cargo) = (metadata(), read_yaml("artifacthub-pkg.yml"), read("Cargo.toml"));
     let of = |key: &str| policy.annotations.get(key).map_or(Value::Null, |value| json!(value));
     let quoted = |key: &str| {
@@ -109,7 +109,7 @@ fn the_rules_agree() {
         ("metadata: backgroundAudit", json!(policy.background_audit), json!(true)),
         ("metadata: executionMode", json!(policy.execution_mode), json!("kubewarden-wapc")),
         ("metadata: policyType", json!(policy.policy_type), json!("kubernetes")),
-        // The first one that prunes objects by field masks.
+        // The first version that prunes objects by field masks.
         ("metadata: minimum", json!(policy.minimum_kubewarden_version), json!("1.33.0")),
     ]);
     let says = |page: &str, phrase: &str| assert!(read(page).contains(phrase), "{page}: {phrase}");
@@ -120,8 +120,8 @@ fn the_rules_agree() {
     );
 }
 
-/// A cluster in which every question leads to another: no workload names an operating system, a
-/// Deployment has a RuntimeClass and a Pod a Node, and every address is taken.
+/// A cluster in which every look-up leads to another: no workload names an operating system, a Deployment has a
+/// RuntimeClass and a Pod a Node, and every address is taken.
 #[derive(Default)]
 struct Curious {
     asked: Mutex<BTreeSet<(String, Resource)>>,
@@ -158,7 +158,7 @@ impl HostCalls for Curious {
     }
 }
 
-/// Operations and kinds that the module uses with the default kinds of evidence.
+/// The operations and kinds that the module looks up with the default kinds of evidence.
 fn looked_up() -> BTreeSet<(String, Resource)> {
     let module = Module::new(EMBEDDED).unwrap();
     let cluster = Arc::new(Curious::default());
@@ -179,7 +179,7 @@ fn looked_up() -> BTreeSet<(String, Resource)> {
 }
 
 #[test]
-fn access_is_asked_for_what_the_module_looks_up_and_nothing_else() {
+fn metadata_requests_exactly_the_access_that_the_module_uses() {
     let (policy, package, looked_up) = (metadata(), read_yaml("artifacthub-pkg.yml"), looked_up());
     let kinds: BTreeSet<Resource> = looked_up.iter().map(|(_, resource)| resource.clone()).collect();
     let operations: BTreeSet<String> = looked_up.into_iter().map(|(operation, _)| operation).collect();
@@ -202,7 +202,7 @@ fn the_page_about_plans_lists_the_kinds_of_evidence_in_their_order() {
     assert!(words.join(" ").contains(&list), "{list}");
 }
 
-/// The names that the product itself lists where it finds one that is none of them.
+/// The names that the policy itself lists when it finds an unknown one.
 fn known(settings: Value) -> Vec<String> {
     let invalid = Settings::from_value(&settings).unwrap_err().to_string();
     let (_, list) = invalid.split_once("known are ").unwrap_or_else(|| panic!("{invalid}"));
@@ -297,7 +297,7 @@ fn the_page_about_settings_has_the_defaults_of_external_addresses() {
     for key in known(json!({"external": {"pools": [{"match": {NONSENSE: 1}}]}})) {
         assert!(rows["pools[].match"].1.contains(&format!("`{key}`")), "match.{key}");
     }
-    // The page about them has an example of every setting.
+    // The page about external addresses has an example of every setting.
     let page = read("docs/external.md");
     let example =
         page.split("```yaml\n").find(|block| block.contains("loadBalancerClass: clusterip-policy/external  "));
@@ -328,11 +328,11 @@ fn questions() -> BTreeMap<String, Value> {
     questions
 }
 
-/// What a form can't hold, and its text names instead.
+/// Settings that the form can't hold; its text names them instead.
 const NOT_IN_THE_FORM: [&str; 4] = ["pools", "evidence.kinds", "serviceCIDRs", "unusableServiceCIDRs"];
 
 #[test]
-fn the_form_asks_for_every_setting_that_it_can_hold() {
+fn form_has_every_setting_that_it_can_hold() {
     let mut questions = questions();
     let parent = questions.remove("services").expect("no question for services");
     let asked: BTreeSet<String> = questions.into_keys().collect();
@@ -347,7 +347,7 @@ fn the_form_asks_for_every_setting_that_it_can_hold() {
 }
 
 #[test]
-fn the_form_offers_what_the_policy_takes_and_begins_with_its_defaults() {
+fn form_offers_valid_values_and_the_defaults() {
     let table: BTreeMap<String, (String, String)> =
         table("services").into_iter().map(|(name, default, meaning)| (name, (default, meaning))).collect();
     let mut rows = Vec::new();
@@ -360,7 +360,7 @@ fn the_form_offers_what_the_policy_takes_and_begins_with_its_defaults() {
         let default = &question["default"];
         let settings = Settings::from_value(&document(default)).map_err(|invalid| invalid.to_string());
         rows.push((format!("{name}: default of the policy"), json!(settings == Ok(Settings::default())), json!(true)));
-        // The default must matter: another value is another setting.
+        // The default must have an effect: another value gives other settings.
         let other = match default {
             Value::Array(_) => json!(["other"]),
             _ if question["type"] == "enum" => {

@@ -1,4 +1,4 @@
-//! The workflows run nothing that can change behind our back, with no more rights than they need.
+//! The workflows run only pinned actions, with no more permissions than they need.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod support;
@@ -9,7 +9,7 @@ use clusterip::cluster::yaml;
 use serde_json::{Value, json};
 use support::{read, workspace};
 
-/// What is wrong with a workflow, a line each.
+/// The mistakes of a workflow, one on each line.
 fn faults(text: &str) -> Vec<String> {
     let workflow = yaml::single(text).unwrap();
     let mut faults = Vec::new();
@@ -28,7 +28,7 @@ fn faults(text: &str) -> Vec<String> {
         }
         let steps = job["steps"].as_array().into_iter().flatten();
         for uses in steps.chain([job]).filter_map(|step| step["uses"].as_str()) {
-            // What lies in the repository is of the same commit.
+            // Files of this repository are of the same commit.
             if !uses.starts_with("./") && !is_pinned(uses) {
                 faults.push(format!("{name}: {uses} is not pinned by its commit"));
             }
@@ -68,7 +68,7 @@ fn workflows_are_pinned_and_have_least_permissions() {
 }
 
 #[test]
-fn what_is_not_pinned_or_may_too_much_is_found() {
+fn unpinned_actions_and_excess_permissions_are_found() {
     let ci = read(".github/workflows/ci.yml");
     let checkout = ci.lines().find(|line| line.contains("actions/checkout@")).unwrap();
     let rows = [
@@ -89,7 +89,7 @@ fn what_is_not_pinned_or_may_too_much_is_found() {
 }
 
 #[test]
-fn jobs_may_do_what_they_are_for() {
+fn jobs_have_the_permissions_that_they_need() {
     let permissions = |name: &str| -> Value {
         let workflow = yaml::single(&read(&format!(".github/workflows/{name}"))).unwrap();
         let jobs = workflow["jobs"].as_object().unwrap().iter();

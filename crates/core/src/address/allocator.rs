@@ -10,12 +10,12 @@ use super::occupancy::Occupancy;
 pub struct Full {
     /// The CIDR that is full.
     pub cidr: IpNet,
-    /// How many blocks it has, all of them held.
+    /// How many blocks the CIDR has; all of them are in use.
     pub held: u128,
 }
 
-/// Hands out the blocks of one CIDR in turn, as the RangeAllocator of Kubernetes' controller manager
-/// does: behind the last one handed out, then from the start again.
+/// Hands out the blocks of one CIDR in turn, like the RangeAllocator of the Kubernetes controller manager: the search
+/// starts behind the last block handed out, and wraps around.
 #[derive(Clone, Debug)]
 pub struct BlockAllocator {
     blocks: Blocks,
@@ -24,16 +24,15 @@ pub struct BlockAllocator {
 }
 
 impl BlockAllocator {
-    /// An allocator that holds nothing.
+    /// An allocator in which all blocks are free.
     pub fn new(blocks: Blocks) -> Self {
         Self { blocks, held: Occupancy::default(), next: 0 }
     }
 
-    /// Takes the first free block at or behind the one that follows the last block handed out, with
-    /// wrap-around.
+    /// Allocates the first free block behind the last block handed out, with wrap-around.
     ///
     /// # Errors
-    /// [`Full`] where every block is held.
+    /// [`Full`] if no block is free.
     pub fn allocate_next(&mut self) -> Result<IpNet, Full> {
         let last = self.blocks.last_index();
         let found = self
@@ -48,30 +47,29 @@ impl BlockAllocator {
         Ok(block)
     }
 
-    /// Holds every block that `range` has an address in common with: a block, a part of one, or a
-    /// larger range. Blocks already held stay held. Where the next block is sought does not change.
+    /// Marks every block that overlaps `range` as used: a block, a part of one, or several. Used blocks stay used. The
+    /// place where the search for the next block starts does not change.
     ///
     /// # Errors
-    /// [`BlockError::NotInRange`] where the range lies outside the CIDR.
+    /// [`BlockError::NotInRange`] if the range lies outside of the CIDR.
     pub fn occupy(&mut self, range: IpNet) -> Result<(), BlockError> {
         let indices = self.indices(range)?;
         self.held.insert(indices);
         Ok(())
     }
 
-    /// Frees every block that `range` has an address in common with. Blocks not held are no error.
-    /// Where the next block is sought does not change.
+    /// Frees every block that overlaps `range`. Blocks that are free stay free. The place where the search for the next
+    /// block starts does not change.
     ///
     /// # Errors
-    /// [`BlockError::NotInRange`] where the range lies outside the CIDR.
+    /// [`BlockError::NotInRange`] if the range lies outside of the CIDR.
     pub fn release(&mut self, range: IpNet) -> Result<(), BlockError> {
         let indices = self.indices(range)?;
         self.held.remove(indices);
         Ok(())
     }
 
-    /// Goes on behind `last`, the block handed out last, as if this allocator had handed it out. One that
-    /// lies outside of the CIDR changes nothing.
+    /// Continues behind `last`, as if this allocator had handed it out. A block outside of the CIDR changes nothing.
     pub fn continue_behind(&mut self, last: IpNet) {
         if let Ok(indices) = self.indices(last) {
             let index = *indices.end();
@@ -84,7 +82,7 @@ impl BlockAllocator {
         self.held.first_gap(0..=self.blocks.last_index()).is_none()
     }
 
-    /// How many blocks are held.
+    /// How many blocks are in use.
     pub fn held(&self) -> u128 {
         self.held.len()
     }

@@ -2,11 +2,11 @@ use ipnet::IpNet;
 
 use super::block::Blocks;
 
-/// How many addresses the static band of a range has: those from index 1 on, which KEP-3070
-/// (ServiceIPStaticSubrange) leaves for addresses chosen by hand.
+/// The number of addresses in the static band of a range. The band starts at index 1; KEP-3070
+/// (ServiceIPStaticSubrange) keeps it for addresses chosen by hand.
 ///
-/// 0 for a range of 16 addresses or fewer; else a sixteenth of them, at least 16 and at most 256.
-/// Every address of the range counts, the network address too.
+/// It is 0 for a range of at most 16 addresses; otherwise a sixteenth of the addresses, at least 16 and at most 256.
+/// All addresses of the range count, including the network address.
 pub fn static_band_len(cidr: IpNet) -> u128 {
     const SMALLEST: u128 = 16;
     const LARGEST: u128 = 256;

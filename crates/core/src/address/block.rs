@@ -6,30 +6,30 @@ use thiserror::Error;
 
 use super::family::{Family, number};
 
-/// A block or range that does not fit the CIDR it is asked of.
+/// Why a block or range does not fit a CIDR.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BlockError {
-    /// The block would be larger than the CIDR, or longer than an address.
+    /// The block would be larger than the CIDR, or smaller than one address.
     #[error("blocks of /{block_len} can't be cut out of {cidr}: give a length from /{} to /{bits}", cidr.prefix_len())]
     Length {
         /// The CIDR to be cut.
         cidr: IpNet,
-        /// The length that was asked for.
+        /// The prefix length that was requested.
         block_len: u8,
-        /// The longest length of the family.
+        /// The longest prefix length of the family.
         bits: u8,
     },
     /// The range has no address in common with the CIDR.
     #[error("{range} is not in {cidr}")]
     NotInRange {
-        /// The range that was asked for.
+        /// The range that was requested.
         range: IpNet,
-        /// The CIDR it should overlap.
+        /// The CIDR that it should overlap.
         cidr: IpNet,
     },
 }
 
-/// A CIDR cut into blocks of one length, each with an index that counts from 0.
+/// A CIDR cut into blocks of one length. Each block has an index from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
     family: Family,
@@ -38,10 +38,10 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Cuts `cidr` (its host bits are ignored) into blocks of `/block_len`.
+    /// Cuts `cidr` into blocks of `/block_len`. Host bits of `cidr` are ignored.
     ///
     /// # Errors
-    /// [`BlockError::Length`] where a block would be larger than the CIDR or smaller than an address.
+    /// [`BlockError::Length`] if a block would be larger than the CIDR or smaller than one address.
     pub fn new(cidr: IpNet, block_len: u8) -> Result<Self, BlockError> {
         let cidr = cidr.trunc();
         let family = Family::of(cidr.addr());
@@ -51,42 +51,41 @@ impl Blocks {
         Ok(Self { family, cidr, block_len })
     }
 
-    /// The single addresses of `cidr`: blocks of `/32` or `/128`.
+    /// The addresses of `cidr` as blocks of `/32` or `/128`.
     pub fn addresses(cidr: IpNet) -> Self {
         let cidr = cidr.trunc();
         let family = Family::of(cidr.addr());
         Self { family, cidr, block_len: family.bits() }
     }
 
-    /// The CIDR that is cut, without host bits.
+    /// The CIDR without host bits.
     pub fn cidr(&self) -> IpNet {
         self.cidr
     }
 
-    /// The index of the last block. (The number of blocks itself does not fit a `u128` for the
-    /// addresses of `::/0`.)
+    /// The index of the last block. (The number of blocks would not fit into a `u128` for the addresses of `::/0`.)
     pub fn last_index(&self) -> u128 {
         low_bits(self.block_len - self.cidr.prefix_len())
     }
 
-    /// The block with this index, or nothing behind the last one.
+    /// The block with this index; `None` behind the last one.
     pub fn block(&self, index: u128) -> Option<IpNet> {
-        // `block_len` is at most the family's number of bits: `new` checked it.
+        // `new` checked that `block_len` is at most the number of bits of the family.
         IpNet::new(self.address(index)?, self.block_len).ok()
     }
 
-    /// The first address of the block with this index, or nothing behind the last one.
+    /// The first address of the block with this index; `None` behind the last one.
     pub fn address(&self, index: u128) -> Option<IpAddr> {
         if index > self.last_index() {
             return None;
         }
-        // A shift by 128 happens for the one block of ::/0 alone, where the index is 0.
+        // A shift by 128 bits happens only for the one block of ::/0, whose index is 0.
         let offset = index.checked_shl(u32::from(self.family.bits() - self.block_len)).unwrap_or(0);
         Some(self.family.address(number(self.cidr.addr()) + offset))
     }
 
-    /// The indices of the blocks that `range` has an address in common with: a block, a part of one,
-    /// or a range that covers several of them or the whole CIDR. Nothing where they are disjoint.
+    /// The indices of the blocks that overlap `range`: a block, a part of one, several, or the whole CIDR. `None` if
+    /// the range does not overlap the CIDR.
     pub fn indices(&self, range: IpNet) -> Option<RangeInclusive<u128>> {
         if Family::of(range.addr()) != self.family {
             return None;
@@ -96,7 +95,7 @@ impl Blocks {
         (first <= last).then(|| self.index(first)..=self.index(last))
     }
 
-    /// The index of the block that holds `address`, if one does.
+    /// The index of the block that contains `address`; `None` if it is outside of the CIDR.
     pub fn index_of(&self, address: IpAddr) -> Option<u128> {
         self.cidr.contains(&address).then(|| self.index(number(address)))
     }

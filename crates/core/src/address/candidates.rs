@@ -9,20 +9,20 @@ use super::family::{Family, number};
 use super::occupancy::Occupancy;
 use super::span::Span;
 
-/// One CIDR of a pool, and what of it is never handed out.
+/// One CIDR of a pool, and the addresses of it that are never handed out.
 #[derive(Clone, Copy, Debug)]
 pub struct Range<'a> {
     /// The CIDR.
     pub cidr: IpNet,
     /// How many addresses, counted from the network address, are kept for addresses set by hand.
     pub reserved: u64,
-    /// Ranges and addresses that are never handed out, of any family and in any place.
+    /// Ranges and addresses that are never handed out. They may be of another family or outside of the CIDR.
     pub exclude: &'a [IpNet],
 }
 
 impl Range<'_> {
-    /// The indices that may never be handed out: the network address, the IPv4 broadcast address (the
-    /// all-ones address of IPv6 is usable, as in Kubernetes), the reserved ones, the excluded ones.
+    /// The indices that are never handed out: the network address, the IPv4 broadcast address, and the reserved and
+    /// excluded addresses. The all-ones address of IPv6 is usable, as in Kubernetes.
     fn withheld(&self, addresses: &Blocks) -> Occupancy {
         let mut withheld = Occupancy::default();
         withheld.insert(0..=u128::from(self.reserved.saturating_sub(1)));
@@ -38,16 +38,16 @@ impl Range<'_> {
     }
 }
 
-/// The addresses of one family that a pool may hand out, band after band.
+/// The addresses of one family that a pool may hand out, in bands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidates {
-    /// In the order in which they are used up: one band, or the dynamic and then the static one.
+    /// The bands in the order in which they are used: one band, or the dynamic and then the static one.
     pub bands: Vec<Band>,
 }
 
 impl Candidates {
-    /// What is left of `ranges` without what they withhold; with `bands`, the static band of each
-    /// range (see [`static_band_len`]) comes after the dynamic bands of all.
+    /// The addresses of `ranges` without those they withhold. With `bands`, the static bands of all ranges (see
+    /// [`static_band_len`]) come after their dynamic bands.
     pub fn new(ranges: &[Range<'_>], bands: bool) -> Self {
         let (mut dynamic, mut fixed) = (Band::default(), Band::default());
         for range in ranges {
@@ -66,7 +66,7 @@ impl Candidates {
         Self { bands: if bands { vec![dynamic, fixed] } else { vec![dynamic] } }
     }
 
-    /// The addresses of `family` that a host can have in `ranges`, without `exclude`, in one band.
+    /// The host addresses of `family` in `ranges`, without `exclude`, in one band.
     pub fn of_spans(ranges: &[Span], exclude: &[Span], family: Family) -> Self {
         let mut withheld = Occupancy::default();
         exclude.iter().filter(|span| span.family() == family).for_each(|span| withheld.insert(span.numbers()));
@@ -77,18 +77,18 @@ impl Candidates {
         Self { bands: vec![band] }
     }
 
-    /// How many addresses can be handed out.
+    /// The number of addresses that can be handed out; at most `u128::MAX`.
     pub fn count(&self) -> u128 {
         self.bands.iter().fold(0, |sum, band| sum.saturating_add(band.count))
     }
 
-    /// Whether `address` is one of them.
+    /// Whether `address` is one of the candidates.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.bands.iter().any(|band| band.contains(address))
     }
 }
 
-/// Addresses with positions from 0: range after range, ascending in each.
+/// Addresses with positions from 0: range after range, ascending in each range.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Band {
     runs: Vec<Run>,
@@ -97,10 +97,10 @@ pub struct Band {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Run {
-    /// The position of its first address.
+    /// The position of the first address.
     position: u128,
     family: Family,
-    /// The numbers of its first and last address.
+    /// The numbers of the first and the last address.
     first: u128,
     last: u128,
 }
@@ -121,12 +121,12 @@ impl Band {
         self.count = self.count.saturating_add((last - first).saturating_add(1));
     }
 
-    /// How many addresses there are.
+    /// The number of addresses; at most `u128::MAX`.
     pub fn count(&self) -> u128 {
         self.count
     }
 
-    /// The address at a position, or nothing behind the last one.
+    /// The address at a position; `None` behind the last one.
     pub fn address(&self, position: u128) -> Option<IpAddr> {
         let run = &self.runs[self.runs.partition_point(|run| run.position <= position).checked_sub(1)?];
         let value = run.first.checked_add(position - run.position)?;

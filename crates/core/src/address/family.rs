@@ -23,7 +23,7 @@ impl Family {
         }
     }
 
-    /// Parses `IPv4` or `IPv6`, in exactly this case: the API server refuses any other.
+    /// Parses `IPv4` or `IPv6`. Case matters: the API server refuses any other spelling.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "IPv4" => Some(Self::V4),
@@ -40,7 +40,7 @@ impl Family {
         }
     }
 
-    /// How many bits an address has: 32 or 128.
+    /// The number of bits of an address: 32 or 128.
     pub fn bits(self) -> u8 {
         match self {
             Self::V4 => 32,
@@ -48,7 +48,7 @@ impl Family {
         }
     }
 
-    /// The address whose number is `value`; an IPv4 address takes the lower 32 bits.
+    /// The address with the number `value`; for IPv4 the lower 32 bits count.
     pub(crate) fn address(self, value: u128) -> IpAddr {
         match self {
             Self::V4 => IpAddr::V4(Ipv4Addr::from_bits(value as u32)),
@@ -66,7 +66,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// The number of an address: what `Family::address` turns back.
+/// The address as a number, the inverse of `Family::address`.
 pub(crate) fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => u128::from(v4.to_bits()),

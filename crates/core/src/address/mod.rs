@@ -1,8 +1,7 @@
-//! Addresses and blocks of addresses: arithmetic, occupancy, order. Nothing here knows Kubernetes.
+//! Addresses and blocks of addresses: arithmetic, occupancy, order. This module does not depend on Kubernetes.
 //!
-//! A *block* is a CIDR of a fixed length inside a larger one; an address is a block of `/32` or `/128`.
-//! Positions are `u128`, whatever the platform's `usize`, and memory grows with what is occupied, never
-//! with the size of a range.
+//! A *block* is a CIDR of a fixed length inside a larger one; an address is a block of `/32` or `/128`. Positions are
+//! `u128` on every platform. Memory grows with the number of occupied ranges, never with the size of a range.
 
 mod allocator;
 mod band;

@@ -1,22 +1,22 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// A set of indices, kept as disjoint ranges that do not touch: its memory grows with the number of
-/// ranges, not with the indices in them.
+/// A set of indices, stored as disjoint ranges that do not touch. Memory grows with the number of ranges, not with the
+/// number of indices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Occupancy {
-    /// First index of each range → its last one.
+    /// The first index of each range → its last index.
     ranges: BTreeMap<u128, u128>,
 }
 
 impl Occupancy {
-    /// Adds every index of `range`; those already in the set stay. An empty range adds nothing.
+    /// Adds every index of `range`. Indices that are already in the set stay; an empty range adds nothing.
     pub fn insert(&mut self, range: RangeInclusive<u128>) {
         let (mut first, mut last) = range.into_inner();
         if first > last {
             return;
         }
-        // Whatever overlaps or touches the new range becomes part of it.
+        // Merge all ranges that overlap or touch the new one.
         while let Some((&start, &end)) = self.ranges.range(..=last.saturating_add(1)).next_back() {
             if end.saturating_add(1) < first {
                 break;
@@ -28,7 +28,7 @@ impl Occupancy {
         self.ranges.insert(first, last);
     }
 
-    /// Takes every index of `range` out; those not in the set are no error.
+    /// Removes every index of `range`. Indices that are not in the set are ignored.
     pub fn remove(&mut self, range: RangeInclusive<u128>) {
         let (first, last) = range.into_inner();
         if first > last {
@@ -58,10 +58,10 @@ impl Occupancy {
         self.gaps(within).next().map(|gap| *gap.start())
     }
 
-    /// What is left of `within` when the set is taken away, ascending.
+    /// The ranges of `within` that are not in the set, ascending.
     pub fn gaps(&self, within: RangeInclusive<u128>) -> impl Iterator<Item = RangeInclusive<u128>> {
         let (mut next, last) = (Some(*within.start()), *within.end());
-        // The range that begins before `within` may reach into it.
+        // A range that begins before `within` may reach into it.
         let from = self.ranges.range(..=*within.start()).next_back().map_or(*within.start(), |(&start, _)| start);
         let mut ranges = self.ranges.range(from..);
         std::iter::from_fn(move || {
@@ -83,17 +83,17 @@ impl Occupancy {
         })
     }
 
-    /// How many indices are in the set; at most `u128::MAX`, also for a set of all 2^128.
+    /// The number of indices in the set; at most `u128::MAX`, even if the set has all 2^128.
     pub fn len(&self) -> u128 {
         self.ranges.iter().fold(0_u128, |sum, (start, end)| sum.saturating_add((end - start).saturating_add(1)))
     }
 
-    /// Whether nothing is in the set.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// The ranges, ascending; no two of them overlap or touch.
+    /// The ranges of the set, ascending. They neither overlap nor touch.
     pub fn ranges(&self) -> impl Iterator<Item = RangeInclusive<u128>> {
         self.ranges.iter().map(|(&start, &end)| start..=end)
     }

@@ -1,11 +1,11 @@
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
 
-/// In which order the addresses of a pool are tried.
+/// The order in which the addresses of a pool are tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// From a hashed place in hashed steps: the same key goes the same way, different keys rarely
-    /// meet, neither at the first address nor at the next.
+    /// From a hashed start in hashed steps. The same key always gives the same order. Different keys rarely collide at
+    /// the first address, and rarely again at the next one.
     #[default]
     Spread,
     /// Ascending.
@@ -13,12 +13,12 @@ pub enum Order {
 }
 
 impl Order {
-    /// The way through `count` positions (from 0): each of them once.
+    /// The order of `count` positions (from 0); each of them occurs once.
     ///
-    /// `Spread` takes the SipHash-2-4 of `key` with 128 bits of output and a key of zeros. The first
-    /// 64 bits, modulo `count`, are the first position. The other 64, modulo `count - 1`, plus one, are
-    /// the step, which grows by one until it has no divisor in common with `count`. This is part of the
-    /// contract: a change would give Services other addresses when they are created again.
+    /// `Spread` computes the SipHash-2-4 of `key` with 128 bits of output and an all-zero key. The first 64 bits,
+    /// modulo `count`, are the first position. The other 64 bits, modulo `count - 1`, plus one, are the step, which is
+    /// increased by one until it has no divisor in common with `count`. This is part of the contract: with any change,
+    /// Services would get other addresses when they are created again.
     pub fn walk(self, key: &str, count: u128) -> Walk {
         match self {
             Self::Lowest => Walk { next: 0, step: 1, count, left: count },
@@ -29,7 +29,7 @@ impl Order {
                 let hash = hasher.finish128();
                 let mut step = 1 + u128::from(hash.h2) % (count - 1);
                 while gcd(step, count) != 1 {
-                    // Ends at the latest with count - 1, which has no divisor in common with count.
+                    // Ends at `count - 1` at the latest, which has no divisor in common with `count`.
                     step += 1;
                 }
                 Walk { next: u128::from(hash.h1) % count, step, count, left: count }
@@ -38,7 +38,7 @@ impl Order {
     }
 }
 
-/// Positions below a count, each exactly once: see [`Order::walk`].
+/// An iterator over the positions below a count, each exactly once; see [`Order::walk`].
 #[derive(Clone, Debug)]
 pub struct Walk {
     next: u128,
@@ -53,7 +53,7 @@ impl Iterator for Walk {
     fn next(&mut self) -> Option<u128> {
         self.left = self.left.checked_sub(1)?;
         let position = self.next;
-        // (position + step) mod count, without an intermediate result that could overflow.
+        // (position + step) mod count, computed without an intermediate result that could overflow.
         let to_wrap = self.count - self.step.min(self.count);
         self.next = if position >= to_wrap { position - to_wrap } else { position + self.step };
         Some(position)

@@ -6,18 +6,17 @@ use ipnet::IpNet;
 
 use super::family::{Family, number};
 
-/// Addresses of one family from a first to a last one: a CIDR, a range that is none, or one address.
+/// The addresses of one family from a first to a last one: a CIDR, any other range, or a single address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     first: IpAddr,
     last: IpAddr,
-    /// As it was written, where it was written as a CIDR.
+    /// The CIDR, if the span was written as one.
     cidr: Option<IpNet>,
 }
 
 impl Span {
-    /// The addresses from `first` to `last`, both included; nothing where `last` comes before `first`, or is
-    /// of the other family.
+    /// The addresses from `first` to `last`, both included; `None` if `last` is before `first` or of the other family.
     pub fn new(first: IpAddr, last: IpAddr) -> Option<Self> {
         let is_range = Family::of(first) == Family::of(last) && first <= last;
         is_range.then_some(Self { first, last, cidr: None })
@@ -38,23 +37,23 @@ impl Span {
         Family::of(self.first)
     }
 
-    /// Whether `address` is one of them.
+    /// Whether `address` is in the span.
     pub fn contains(&self, address: IpAddr) -> bool {
         Family::of(address) == self.family() && self.first <= address && address <= self.last
     }
 
-    /// Whether the two have an address in common.
+    /// Whether the two spans overlap.
     pub fn meets(&self, other: &Self) -> bool {
         self.family() == other.family() && self.first <= other.last && other.first <= self.last
     }
 
-    /// The numbers of its addresses.
+    /// The addresses as numbers.
     pub(super) fn numbers(&self) -> RangeInclusive<u128> {
         number(self.first)..=number(self.last)
     }
 
-    /// The numbers of the addresses that a host can have: of a range, all; of a CIDR of more than two, not
-    /// the network address, nor the IPv4 broadcast address.
+    /// The numbers of the addresses that a host can have: all of a range. A CIDR of more than two addresses loses its
+    /// network address, and for IPv4 its broadcast address.
     pub(super) fn host_numbers(&self) -> RangeInclusive<u128> {
         let (mut first, mut last) = self.numbers().into_inner();
         if self.cidr.is_some() && last - first > 1 {

@@ -1,4 +1,4 @@
-//! Which external addresses does a Service get?
+//! Assigns external addresses to a Service.
 
 use std::net::IpAddr;
 
@@ -10,8 +10,9 @@ use crate::cluster::LookupError;
 use crate::service::{FamilyPolicy, Service};
 use crate::settings::ExternalPool;
 
-/// One address of each of the Service's families: the one that it asks for, or has, or else a free one of its
-/// pool, tried in an order that its name gives. `before` is the Service as it was, where it was one of ours.
+/// Assigns one address of each of the Service's families: an address that it requests or already has, otherwise a free
+/// one of its pool, tried in an order that is derived from `key`. `before` is the old Service, if it already got its
+/// external addresses from this policy.
 pub(super) fn assign(
     claimant: &Claimant<'_>,
     before: Option<&Service>,
@@ -59,7 +60,7 @@ pub(super) fn assign(
     Ok(recorded(claimant, pool, given))
 }
 
-/// The addresses that the Service wants, the dearest first.
+/// The addresses that the Service wants, the most important first.
 fn wishes(service: &Service, before: Option<&Service>) -> Vec<IpAddr> {
     let mut wishes = Vec::new();
     let mut wish = |text: Option<&String>| {
@@ -73,13 +74,14 @@ fn wishes(service: &Service, before: Option<&Service>) -> Vec<IpAddr> {
     wish(service.annotations.get(ASKED_ANNOTATION));
     wish(field.filter(|_| before.and_then(|before| before.load_balancer_ip.as_ref()) != field));
     wish(service.annotations.get(RECORD_ANNOTATION));
-    // Whoever replaces a Service by a manifest without our annotation means no harm to its address.
+    // A manifest that replaces the Service without our annotation is not meant to drop its address.
     wish(before.and_then(|before| before.annotations.get(RECORD_ANNOTATION)));
     wish(field);
     wishes
 }
 
-/// The families that an address is given of.
+/// The families of which addresses are assigned. If the Service's families are unknown, they are derived from the found
+/// addresses or from the pool.
 fn known(
     families: &[Family],
     found: &[(IpAddr, &ExternalPool)],
@@ -99,7 +101,8 @@ fn known(
     guessed
 }
 
-/// The first address of the pool, in the Service's own order, that nobody else has.
+/// The first address of the pool, in the Service's own order, that no other Service has. If all are taken, adds a
+/// warning.
 fn pick(
     claimant: &Claimant<'_>,
     pool: &ExternalPool,
@@ -124,7 +127,7 @@ fn pick(
     Ok(None)
 }
 
-/// No pool is for this Service.
+/// The outcome if no pool is for this Service.
 fn poolless(claimant: &Claimant<'_>, families: &[Family]) -> External {
     let names: Vec<String> = families.iter().map(ToString::to_string).collect();
     let of = if names.is_empty() { String::new() } else { format!(" of {}", names.join(" or ")) };
@@ -134,7 +137,7 @@ fn poolless(claimant: &Claimant<'_>, families: &[Family]) -> External {
     External { outcome, pool: None, addresses: Vec::new(), reason: Some(reason) }
 }
 
-/// The Service's record is to say `given`.
+/// The outcome if the Service gets `given`.
 fn recorded(claimant: &Claimant<'_>, pool: &ExternalPool, given: Vec<IpAddr>) -> External {
     let record = claimant.service.annotations.get(RECORD_ANNOTATION);
     let pool_name = Some(pool.name.clone());

@@ -1,4 +1,4 @@
-//! May a Service have what it newly claims?
+//! Checks the external addresses that a Service newly claims.
 
 use std::net::IpAddr;
 
@@ -13,8 +13,8 @@ use crate::cluster::LookupError;
 use crate::json::quote;
 use crate::service::Service;
 
-/// What is wrong with addresses that the Service claims for others to give: those of our pools that it may
-/// not have. What lies outside of every pool is none of our business.
+/// What is wrong with addresses that the Service claims and that other programs assign: those of our pools that the
+/// Service may not have. Addresses outside of every pool are ignored.
 pub(super) fn check_claims(
     claimant: &Claimant<'_>,
     claims: &[(&'static str, IpAddr)],
@@ -28,8 +28,8 @@ pub(super) fn check_claims(
     Ok(wrong)
 }
 
-/// What is wrong with addresses that the Service newly claims and that would not count as held: another Service
-/// could get them too. One is named of each place.
+/// What is wrong with newly claimed addresses that would not count as held, so that another Service could get them too.
+/// At most one is named for each place.
 pub(super) fn check_beyond(claimant: &Claimant<'_>, before: Option<&Service>) -> Vec<String> {
     let had = before.map(places).unwrap_or_default();
     let mut wrong = Vec::new();
@@ -49,13 +49,13 @@ pub(super) fn check_beyond(claimant: &Claimant<'_>, before: Option<&Service>) ->
     wrong
 }
 
-/// A place of claims as a message names it.
+/// The place of a claim as messages name it.
 fn words(place: &str) -> String {
     if place.contains('/') { format!("annotation {place}") } else { place.to_owned() }
 }
 
-/// What is wrong with the addresses that the Service newly asks us for. `families` are its own, empty where
-/// they are not known.
+/// What is wrong with the addresses that the Service newly requests from this policy. `families` are those of the
+/// Service, empty if they are unknown.
 pub(super) fn check_asked(
     claimant: &Claimant<'_>,
     before: Option<&Service>,
@@ -66,7 +66,7 @@ pub(super) fn check_asked(
         let of = |service: &'_ Service| service.annotations.get(key).cloned().unwrap_or_default();
         let (now, old) = (of(claimant.service), before.map(of).unwrap_or_default());
         if is_too_long_for_addresses(&now) {
-            // The part that is quoted is short.
+            // `quote` cuts the value.
             let longest = TOO_LONG_FOR_ADDRESSES - 1;
             if now != old {
                 wrong.push(format!("annotation {key}: {} is longer than {longest} characters", quote(&now)));
@@ -86,7 +86,7 @@ pub(super) fn check_asked(
                 Some(_) if is_twin => Some("is one too many: a Service has one of each family".to_owned()),
                 Some(address) => refused(claimant, address, families)?,
             };
-            // What is an address is short, and harmless.
+            // A parsed address is short and harmless, so it is not quoted.
             let text = address.map_or_else(|| quote(text), |address| address.to_string());
             wrong.extend(why.map(|why| format!("annotation {key}: {text} {why}")));
         }

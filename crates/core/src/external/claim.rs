@@ -1,4 +1,4 @@
-//! Which addresses a Service claims for other programs to give: MetalLB, Cilium, kube-vip, kube-proxy.
+//! Reads the addresses that a Service claims and that other programs assign: MetalLB, Cilium, kube-vip, kube-proxy.
 
 use std::net::IpAddr;
 use std::slice::from_ref;
@@ -8,27 +8,27 @@ use crate::service::Service;
 
 pub use crate::annotations::{FOREIGN_ANNOTATIONS, in_record};
 
-/// `spec.externalIPs`, as a place of claims.
+/// `spec.externalIPs` as a place of claims.
 pub const EXTERNAL_IPS: &str = "spec.externalIPs";
 
-/// This many items of `spec.externalIPs` count. Others may name one address for each node.
+/// This many items of `spec.externalIPs` count. Some users list one address for each node.
 pub const MOST_EXTERNAL_IPS: usize = 8;
 
 /// A field or an annotation of a Service that claims addresses.
 ///
-/// Only its first addresses count as held, so that one Service can't use up a pool. [`Self::beyond`] are the
-/// others: a pool's addresses are refused there.
+/// Only the first addresses count as held, so that one Service can't use up a pool. [`Self::beyond`] finds the others:
+/// a pool's addresses are refused there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place<'s> {
     /// The path of the field, or one of [`FOREIGN_ANNOTATIONS`].
     pub name: &'static str,
-    /// What the author wrote: the items of `spec.externalIPs`, otherwise one text.
+    /// The text as written: the items of `spec.externalIPs`, otherwise one text.
     pub texts: &'s [String],
 }
 
 impl Place<'_> {
-    /// The addresses that count as held, without repetition. What can't be read is left out: the program that
-    /// the place is for judges it.
+    /// The addresses that count as held, without duplicates. Texts that are not addresses are left out: the program
+    /// that reads the place judges them.
     pub fn counted(&self) -> Vec<IpAddr> {
         let mut found: Vec<IpAddr> = Vec::new();
         for text in self.texts.iter().take(MOST_EXTERNAL_IPS) {
@@ -41,8 +41,8 @@ impl Place<'_> {
         found
     }
 
-    /// The first of the addresses that do not count and that `matters` accepts. There are too many, or the text is
-    /// too long.
+    /// The first address that `matters` accepts and that does not count, because there are too many or the text is too
+    /// long.
     pub fn beyond(&self, matters: &dyn Fn(IpAddr) -> bool) -> Option<IpAddr> {
         let counted = self.counted();
         for text in self.texts {
@@ -73,7 +73,7 @@ pub fn places(service: &Service) -> Vec<Place<'_>> {
     places
 }
 
-/// What a Service claims beside its record and what counts as held: each address with its place.
+/// The addresses that a Service claims outside of its record and that count as held, each with its place.
 pub fn claims(service: &Service) -> Vec<(&'static str, IpAddr)> {
     let mut claims = Vec::new();
     for place in places(service) {

@@ -1,4 +1,4 @@
-//! The decision about a Service's external addresses, beside that about its ClusterIP.
+//! Decides about a Service's external addresses. The ClusterIP is decided separately.
 
 use std::cell::OnceCell;
 use std::net::IpAddr;
@@ -20,22 +20,22 @@ use crate::service::Service;
 use crate::settings::{ExternalSettings, Settings};
 
 impl ExternalSettings {
-    /// Whether a Service is one that gets its external addresses from us.
+    /// Whether a Service gets its external addresses from this policy.
     pub fn is_ours(&self, service: &Service) -> bool {
         let class = service.load_balancer_class.as_ref();
         service.load_balancer && class.map_or(self.default, |class| *class == self.load_balancer_class)
     }
 }
 
-/// Decides about the external addresses of a Service that is created or updated; nothing where the request is
-/// not about any.
+/// Decides about the external addresses of a Service that is created or updated; `Ok(None)` if the request concerns
+/// none.
 ///
-/// What it newly claims is checked in any case. An address is given only where `told` says what is held.
-/// `given` are the addresses inside of the cluster that the same request brings it.
+/// New claims are always checked. An address is assigned only if `told` says which addresses are in use. `given` are
+/// the cluster IPs that the same request gives the Service.
 ///
 /// # Errors
-/// The refusal, where it claims what it may not have. What it claimed before never leads to one: its other
-/// fields must stay free to change.
+/// The refusal if the Service newly claims an address that it may not have. Claims that it had before are never
+/// refused, because its other fields must stay changeable.
 pub fn decide(
     request: &Request,
     settings: &Settings,
@@ -87,7 +87,7 @@ pub fn decide(
 
     let record = service.annotations.get(RECORD_ANNOTATION);
     if !is_ours {
-        // Whatever is recorded counts as held, so nobody else may have a record.
+        // A record counts as held, so no other Service may have one.
         let reason = "not of type LoadBalancer with the class of external addresses";
         return Ok(record.map(|_| External::new(Outcome::Removed, reason)));
     }
@@ -99,14 +99,14 @@ pub fn decide(
     }
     let decided = assign(&claimant, before, &families, &request.hash_key(), warnings);
     Ok(Some(decided.unwrap_or_else(|error| {
-        // A Service without an address waits for one; it need not be refused.
+        // The request need not be refused: the Service can wait for an address.
         let reason = format!("no external address is given: {error}; {}", error.way_out());
         warnings.push(reason.clone());
         External::new(Outcome::Left, &reason)
     })))
 }
 
-/// What becomes of the record where nobody says what is held: what was there stays there.
+/// The outcome if the host does not say which addresses are in use: an existing record stays.
 fn kept(record: Option<&String>, before: Option<&Service>) -> External {
     if let Some(record) = record.filter(|record| !record.is_empty()) {
         return External { addresses: recorded_addresses(record), ..External::new(Outcome::Left, "recorded already") };
@@ -120,7 +120,7 @@ fn kept(record: Option<&String>, before: Option<&Service>) -> External {
     External { outcome: Outcome::Recorded, pool: None, addresses, reason: None }
 }
 
-/// The Service's families, its primary one first; none where they are not known.
+/// The Service's families, the primary one first; empty if they are unknown.
 fn families(service: &Service, old: Option<&Service>, given: &[IpAddr], settings: &Settings) -> Vec<Family> {
     let mut families = service.families.clone();
     if let Some(old) = old.filter(|_| families.is_empty()) {
@@ -139,7 +139,7 @@ fn families(service: &Service, old: Option<&Service>, given: &[IpAddr], settings
     families
 }
 
-/// A look-up failed that would have told whether the Service may have what it claims.
+/// The refusal if a look-up fails that is needed to check the claims.
 fn unknown(request: &Request, error: &LookupError) -> Denial {
     let message = format!("Service {}: {error}; {}", request.subject(), error.way_out());
     Denial { code: 500, message }

@@ -1,4 +1,4 @@
-//! Who has which external address: told by whoever asks for addresses, or looked up.
+//! Which Service has which external address: sent by the host, or looked up.
 
 use std::cell::OnceCell;
 use std::net::IpAddr;
@@ -11,23 +11,23 @@ use crate::json::{At, Mistyped};
 use crate::label_selector::Labels;
 use crate::settings::ExternalSettings;
 
-/// Every external address that somebody has, each with its holder, `namespace/name`.
+/// All external addresses in use, each with its holder as `namespace/name`.
 ///
-/// Whoever asks for addresses sends all of them beside the request, and remembers what it is given: nothing
-/// is looked up then, and what is missing here counts as free. That is each address of the external pools
-/// that a Service has recorded, claims otherwise (see [`super::claim`]), or has in
-/// `status.loadBalancer.ingress`, and each that is in flight.
+/// A host that assigns addresses sends all of them with the request, and remembers the addresses that it gets back.
+/// Then nothing is looked up, and an address that is missing here counts as free. The host must include each address of
+/// the external pools that a Service has in its record, claims otherwise (see [`super::claim`]), or has in
+/// `status.loadBalancer.ingress`, and each address in flight.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// By address, as it is written canonically.
+    /// The holder of each address. The keys are addresses in canonical form.
     by: Labels,
 }
 
 impl Held {
-    /// Reads `{"held": [{"address": …, "by": …}]}`; nothing where it is `null`.
+    /// Reads `{"held": [{"address": …, "by": …}]}`; `None` for `null`.
     ///
     /// # Errors
-    /// [`Mistyped`] for anything else.
+    /// [`Mistyped`] for any other form.
     pub fn read(value: &Value) -> Result<Option<Self>, Mistyped> {
         if value.is_null() {
             return Ok(None);
@@ -49,31 +49,31 @@ impl Held {
         Ok(Some(held))
     }
 
-    /// Notes a holder. Where an address has several, the first one that is noted has it.
+    /// Adds a holder. If an address has several holders, the first one that is added counts.
     pub fn add(&mut self, address: IpAddr, by: String) {
         self.by.entry(address.to_string()).or_insert(by);
     }
 
-    /// As it is sent.
+    /// The form that [`Self::read`] reads.
     pub fn to_value(&self) -> Value {
         let held: Vec<Value> = self.by.iter().map(|(address, by)| json!({"address": address, "by": by})).collect();
         json!({ "held": held })
     }
 }
 
-/// Who else has an address: as it is told, or else as the list of Services says, which is asked for once and
-/// only where it matters.
+/// The other holders of addresses: as the host sent them, otherwise from the list of Services, which is looked up once
+/// and only if needed.
 pub(super) struct Holders<'a> {
     pub(super) told: Option<&'a Held>,
     pub(super) external: &'a ExternalSettings,
     pub(super) cluster: &'a dyn Cluster,
-    /// Namespace and name of the Service that asks.
+    /// Namespace and name of the Service that requests addresses.
     pub(super) subject: (&'a str, &'a str),
     pub(super) listed: OnceCell<Held>,
 }
 
 impl Holders<'_> {
-    /// The other Service that has `address`, if one has.
+    /// The other Service that has `address`; `None` if there is none.
     pub(super) fn other(&self, address: IpAddr) -> Result<Option<&str>, LookupError> {
         let (namespace, name) = self.subject;
         let is_own = |by: &str| by.split_once('/') == Some((namespace, name)) && !name.is_empty();
@@ -87,7 +87,7 @@ impl Holders<'_> {
         Ok(held.by.get(&address.to_string()).map(String::as_str).filter(|by| !is_own(by)))
     }
 
-    /// What others have of the pools.
+    /// The addresses of the pools that other Services have.
     fn list(&self) -> Result<Held, LookupError> {
         let mut held = Held::default();
         self.cluster.external_addresses(&mut |namespace, name, address| {
@@ -96,7 +96,7 @@ impl Holders<'_> {
             }
             let by = format!("{namespace}/{name}");
             let holder = held.by.entry(address.to_string()).or_default();
-            // The first by name, whatever the order of the list.
+            // The first holder by name counts, so that the order of the list does not matter.
             if holder.is_empty() || by < *holder {
                 *holder = by;
             }

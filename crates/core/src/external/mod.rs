@@ -1,11 +1,11 @@
-//! Decides which external address a Service gets, and who may claim one.
+//! Decides which external address a Service gets, and which Service may claim one.
 //!
-//! [`claim`] is what a Service says about external addresses, [`held`] who has which, `pool` which pools are
-//! for a Service, `check` judges what a request newly claims, `assign` finds an address for a Service that
-//! is to have one; [`decide`] ties them together, to an [`outcome`].
+//! [`claim`] reads the claims of a Service, [`held`] the addresses in use, `pool` determines which pools are for a
+//! Service, `check` checks new claims, and `assign` finds an address for a Service. [`decide`] calls them and returns
+//! an [`outcome`].
 //!
-//! The API server refuses no annotation that is given twice. So an address is given only to whoever says
-//! what is held (a host with a ledger); elsewhere what is claimed is checked, and nothing else.
+//! The API server accepts the same annotation on two Services. Therefore addresses are assigned only if the host says
+//! which ones are in use (a host with a ledger); otherwise claims are only checked.
 
 mod assign;
 mod check;

@@ -1,4 +1,4 @@
-//! What becomes of a Service's external addresses.
+//! The outcome for a Service's external addresses.
 
 use std::net::IpAddr;
 
@@ -7,25 +7,25 @@ use serde_json::Value;
 use crate::annotations::{RECORD_ANNOTATION, in_record};
 use crate::json::field_mut;
 
-/// What is decided about a Service's external addresses, and why.
+/// The decision about a Service's external addresses, and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct External {
     /// What happens.
     pub outcome: Outcome,
-    /// The pool that they are of, where it is known.
+    /// The pool of the addresses, if known.
     pub pool: Option<String>,
-    /// Those that the Service has when the request is done, in the order of its families.
+    /// The addresses that the Service has after the request, in the order of its families.
     pub addresses: Vec<IpAddr>,
-    /// Why nothing happens, or why they are taken away.
+    /// Why nothing changes, or why the record is removed.
     pub reason: Option<String>,
 }
 
 /// What happens to the record of a Service's external addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is written, as the Service gets other addresses than it has.
+    /// It is written, because the Service gets other addresses than it has.
     Recorded,
-    /// It is taken away.
+    /// It is removed.
     Removed,
     /// It stays as it is.
     Left,
@@ -34,7 +34,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// All of them.
+    /// All outcomes.
     pub const ALL: [Self; 4] = [Self::Recorded, Self::Removed, Self::Left, Self::Denied];
 
     /// `recorded`, `removed`, `left` or `denied`.
@@ -49,12 +49,12 @@ impl Outcome {
 }
 
 impl External {
-    /// Whether the record is to change.
+    /// Whether the record changes.
     pub fn changes(&self) -> bool {
         matches!(self.outcome, Outcome::Recorded | Outcome::Removed)
     }
 
-    /// Changes the record of `object`, a Service, as it is decided.
+    /// Changes the record of `object`, a Service, according to this outcome.
     pub fn carry_out(&self, object: &mut Value) {
         let metadata = object.as_object_mut().and_then(|object| field_mut(object, "metadata"));
         let annotations = metadata.filter(|_| self.changes()).and_then(|metadata| field_mut(metadata, "annotations"));

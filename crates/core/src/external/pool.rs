@@ -1,4 +1,4 @@
-//! Which external addresses may a Service have?
+//! Determines which external addresses a Service may have.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::pool::broken;
 use crate::service::Service;
 use crate::settings::{ExternalPool, ExternalSettings};
 
-/// A Service, and what has to be known of others to say which addresses it may have.
+/// A Service, and the information that decides which addresses it may have.
 pub(super) struct Claimant<'a> {
     pub(super) service: &'a Service,
     pub(super) external: &'a ExternalSettings,
@@ -18,21 +18,21 @@ pub(super) struct Claimant<'a> {
     pub(super) holders: Holders<'a>,
 }
 
-/// What is wrong with an address of [`Right::Outside`] that we are asked for.
+/// The reason for refusing an address of [`Right::Outside`] that the Service requests from this policy.
 pub(super) const OUTSIDE: &str = "lies in no pool of external addresses";
 
-/// The answer for an address.
+/// Whether a Service may have an address.
 pub(super) enum Right<'a> {
-    /// It is in no pool.
+    /// The address is in no pool.
     Outside,
-    /// It is in this pool, and the Service may have it.
+    /// The address is in this pool, and the Service may have it.
     Free(&'a ExternalPool),
-    /// The Service may not have it, in words that follow the address.
+    /// The Service may not have the address. The text continues a sentence that begins with the address.
     Refused(String),
 }
 
 impl<'a> Claimant<'a> {
-    /// Whether the Service may have `address`.
+    /// Determines whether the Service may have `address`.
     pub(super) fn right_to(&self, address: IpAddr) -> Result<Right<'a>, LookupError> {
         let Some(pool) = self.external.pool_of(address) else { return Ok(Right::Outside) };
         let name = &pool.name;
@@ -52,7 +52,7 @@ impl<'a> Claimant<'a> {
         })
     }
 
-    /// The first pool, in the order of the settings, that is for the Service and has one of `families`.
+    /// The first pool, in the order of the settings, that admits the Service and has one of `families`.
     pub(super) fn own_pool(&self, families: &[Family]) -> Result<Option<&'a ExternalPool>, LookupError> {
         for pool in self.external.pools.iter().filter(|pool| families.iter().any(|family| pool.has(*family))) {
             if broken(&pool.fence, self.service, self.namespace)?.is_none() {

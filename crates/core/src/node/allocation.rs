@@ -1,25 +1,25 @@
-//! What is handed out already, and where to go on: told by whoever asks for blocks.
+//! The blocks that are in use, and where the search for the next one starts. The host sends them with each request.
 
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use crate::json::{At, Mistyped};
 
-/// The state of the pools of Nodes. Whoever asks for blocks sends it beside the request, and keeps what it
-/// is given: the policy remembers nothing.
+/// The state of the pools of Nodes. The policy has no memory, so the host sends this state with each request for blocks
+/// and records the blocks that it gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allocation {
-    /// Blocks that are held, parts of them, or larger ranges, in any order.
+    /// The blocks in use. An entry may also be a part of a block or a larger range; any order.
     pub held: Vec<IpNet>,
-    /// The block handed out last, of each range that one was handed out of.
+    /// For each range of a pool, the block that was handed out last.
     pub last: Vec<IpNet>,
 }
 
 impl Allocation {
-    /// Reads the state; nothing where it is `null`.
+    /// Reads the state; `None` for `null`.
     ///
     /// # Errors
-    /// [`Mistyped`] for anything but two lists of CIDRs.
+    /// [`Mistyped`] if `value` is not an object with two lists of CIDRs.
     pub fn read(value: &Value) -> Result<Option<Self>, Mistyped> {
         if value.is_null() {
             return Ok(None);
@@ -32,7 +32,7 @@ impl Allocation {
         Ok(Some(Self { held: list("held")?, last: list("last")? }))
     }
 
-    /// The state as it is sent.
+    /// The state in the form that [`Self::read`] reads.
     pub fn to_value(&self) -> Value {
         let texts = |blocks: &[IpNet]| blocks.iter().map(ToString::to_string).collect::<Vec<_>>();
         json!({"held": texts(&self.held), "last": texts(&self.last)})

@@ -1,4 +1,4 @@
-//! Which blocks does a Node get?
+//! Assigns blocks to a Node.
 
 use ipnet::IpNet;
 
@@ -10,7 +10,7 @@ use crate::decide::Verdict;
 use crate::denial::Denial;
 use crate::settings::{NodePool, Settings};
 
-/// One block of each family of the Node's pool, or none at all.
+/// Assigns one block of each family of the Node's pool. If one family has no free block, the Node gets no block.
 pub(super) fn assign(node: &Node, own: Option<&NodePool>, settings: &Settings, allocation: &Allocation) -> Verdict {
     let Some(pool) = own else { return Verdict::Left(nobodys(node, &settings.nodes)) };
     let mut blocks = Vec::new();
@@ -23,14 +23,14 @@ pub(super) fn assign(node: &Node, own: Option<&NodePool>, settings: &Settings, a
     Verdict::Assigned(blocks)
 }
 
-/// The next free block of a family: of the first range of the pool that has one, behind the block that was
-/// handed out of that range last.
+/// The next free block of a family. The ranges of the pool are tried in order; in a range, the search starts behind the
+/// block that was handed out last.
 fn next(pool: &NodePool, family: Family, settings: &Settings, allocation: &Allocation) -> Option<IpNet> {
     pool.cidrs_of(family).find_map(|cidr| {
-        // Settings that were checked have no range that can't be cut.
+        // Checked settings contain no range that can't be cut into blocks.
         let mut allocator = settings.block_allocator(pool, cidr).ok()?;
         for held in &allocation.held {
-            // What lies in another range holds nothing here.
+            // An error means that the block lies in another range, so it occupies nothing here.
             let _ = allocator.occupy(*held);
         }
         for last in &allocation.last {
@@ -51,6 +51,6 @@ fn full(node: &Node, pool: &NodePool, family: Family) -> Denial {
         pool.block_size.of(family),
         report(node, pool).describe(),
     );
-    // The status that the API server itself gives where a range is full.
+    // The API server uses the same status if a range is full.
     Denial { code: 500, message }
 }

@@ -1,4 +1,4 @@
-//! Are blocks right that somebody else set?
+//! Checks blocks that another program or a person has set.
 
 use ipnet::IpNet;
 
@@ -10,7 +10,7 @@ use crate::decide::Verdict;
 use crate::denial::Denial;
 use crate::settings::{Explicit, NodePool, Settings, Withheld};
 
-/// Refuses blocks that are not right, or warns of them, as `nodes.explicit` says.
+/// Checks `blocks`. `nodes.explicit` says whether a wrong block is refused or causes a warning.
 pub(super) fn check(
     node: &Node,
     blocks: &[IpNet],
@@ -21,14 +21,14 @@ pub(super) fn check(
 ) -> Verdict {
     let deny = settings.nodes.explicit == Explicit::Deny;
     let mut wrong: Vec<String> = blocks.iter().filter_map(|block| misplaced(*block, node, own, settings)).collect();
-    // Blocks outside of every pool, on a Node that no pool is for, are nobody's business.
+    // Blocks outside of every pool, on a Node that no pool is for, are ignored.
     if own.is_some() || blocks.iter().any(|block| settings.nodes.pools.iter().any(|pool| pool.meets(*block))) {
         match twins(node, blocks, cluster) {
             Ok(twins) => wrong.extend(twins),
             Err(error) => {
                 let texts: Vec<String> = blocks.iter().map(ToString::to_string).collect();
                 let unknown = format!("whether another Node has {} is not known: {error}", texts.join(", "));
-                // Where a warning is the worst that can happen, a failed look-up is no reason to deny.
+                // With `warn` a mistake only causes a warning, so a failed look-up is no reason to deny.
                 if deny && wrong.is_empty() {
                     let message = format!("Node {}: {unknown}; {}", node.name, error.way_out());
                     return Verdict::Denied(Denial { code: 500, message });
@@ -47,7 +47,7 @@ pub(super) fn check(
     Verdict::Left("set by somebody else".to_owned())
 }
 
-/// Why a block is not where it should be; nothing where it is.
+/// Why a block is in the wrong place; `None` if it is in the right place.
 fn misplaced(block: IpNet, node: &Node, own: Option<&NodePool>, settings: &Settings) -> Option<String> {
     let belongs = || match own {
         Some(own) => format!("its own is {:?}: {}", own.name, report(node, own).describe()),
@@ -74,10 +74,10 @@ fn misplaced(block: IpNet, node: &Node, own: Option<&NodePool>, settings: &Setti
     }
 }
 
-/// Which of these blocks other Nodes have, or parts of them.
+/// Which of these blocks overlap blocks of other Nodes.
 fn twins(node: &Node, blocks: &[IpNet], cluster: &dyn Cluster) -> Result<Vec<String>, LookupError> {
     const SHOWN: usize = 3;
-    // Each once and sorted, whatever the order of the list.
+    // Sorted and without duplicates, so that the order of the list does not matter.
     let mut found: Vec<String> = Vec::new();
     cluster.node_blocks(&mut |name, theirs| {
         for block in blocks.iter().filter(|block| name != node.name && overlap(**block, theirs)) {

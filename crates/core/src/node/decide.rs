@@ -1,4 +1,4 @@
-//! The decision about a Node: request, settings and what is held in, one value out.
+//! Decides about a Node: request, settings and allocation state go in, one decision comes out.
 
 use ipnet::IpNet;
 
@@ -14,8 +14,8 @@ use crate::settings::{Explicit, Settings};
 
 /// Decides about a Node that is created or updated.
 ///
-/// One without blocks gets one of each family of its pool, if `allocation` says what is held; otherwise it
-/// is left. Blocks that are new in the request are checked, as `nodes.explicit` says.
+/// A Node without blocks gets one of each family of its pool if the host sends `allocation`; otherwise it is left
+/// unchanged. Blocks that are new in the request are checked as `nodes.explicit` says.
 pub fn decide(
     Change { object: node, old }: &Change<Node>,
     settings: &Settings,
@@ -35,7 +35,7 @@ pub fn decide(
     }
     let had = |block: &IpNet| old.as_ref().is_some_and(|old| old.blocks.contains(block));
     let new: Vec<IpNet> = node.blocks.iter().copied().filter(|block| !had(block)).collect();
-    // A Node keeps the blocks that it has.
+    // A Node keeps its blocks.
     let allocation = allocation.filter(|_| node.blocks.is_empty());
     if allocation.is_none() {
         if node.blocks.is_empty() {

@@ -1,12 +1,12 @@
 //! Decides which pod CIDRs a Kubernetes Node gets.
 //!
-//! [`object`] is what is read of a Node, [`allocation`] what its host says is handed out already, [`pool`]
-//! chooses among the pools of the settings, `assign` takes the next blocks of one, `check` judges those that
-//! somebody else set; [`decide`] ties them together.
+//! [`object`] reads the fields of a Node, [`allocation`] reads the blocks in use from the host, [`pool`] chooses a pool
+//! of the settings, `assign` takes the next blocks of that pool, and `check` checks blocks that were set by others.
+//! [`decide`] calls them.
 //!
-//! A block is handed out only to whoever says what is held and where to go on: the controller, one at a
-//! time. In admission a Node's blocks are checked and never set: the API server refuses no block that is
-//! given twice, and a kubelet that registers its Node again would waste one each time.
+//! Only a host that sends the blocks in use gets new blocks: the controller, one request at a time. Admission checks
+//! blocks and never sets them, because the API server accepts a block that two Nodes have, and a kubelet that registers
+//! its Node again would waste one block each time.
 
 pub mod allocation;
 mod assign;

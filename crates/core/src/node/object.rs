@@ -6,23 +6,23 @@ use serde_json::Value;
 use crate::json::{At, Mistyped};
 use crate::label_selector::Labels;
 
-/// A Node, as far as it matters here.
+/// The fields of a Node that a decision reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// `metadata.name`
     pub name: String,
     /// `metadata.labels`
     pub labels: Labels,
-    /// `spec.podCIDR` and `spec.podCIDRs`, without repetition, without host bits. Those that can't be read
-    /// are left out: the API server refuses them.
+    /// `spec.podCIDR` and `spec.podCIDRs`, without duplicates and without host bits. Values that can't be parsed are
+    /// left out: the API server refuses them.
     pub blocks: Vec<IpNet>,
 }
 
 impl Node {
-    /// Reads the fields out of a Node object that stands at `path` of some document.
+    /// Reads the fields of a Node object that is at `path` of a document.
     ///
     /// # Errors
-    /// [`Mistyped`] for a field that is not what the API defines.
+    /// [`Mistyped`] for a field of another type than the API defines.
     pub fn read(object: &Value, path: &str) -> Result<Self, Mistyped> {
         let object = At::new(object, path);
         let empty = Value::Null;
@@ -36,8 +36,8 @@ impl Node {
     }
 }
 
-/// Blocks as a Node has them in `podCIDR` and `podCIDRs`: without repetition, without host bits; what is no
-/// CIDR is left out.
+/// The blocks of a Node from `podCIDR` and `podCIDRs`, without duplicates and without host bits. Texts that are not a
+/// CIDR are left out.
 pub fn blocks<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<IpNet> {
     let mut blocks = Vec::new();
     for block in texts.filter_map(|text| text.parse::<IpNet>().ok()) {

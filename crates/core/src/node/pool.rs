@@ -1,4 +1,4 @@
-//! Which pool is a Node's?
+//! Chooses the pool of a Node.
 
 use crate::evidence::{Report, in_words};
 use crate::label_selector::Labels;
@@ -17,7 +17,7 @@ fn admits(pool: &NodePool, node: &Node) -> bool {
         && matches.node_selector.matches(&node.labels)
 }
 
-/// The labels of a Node that some pools ask about.
+/// The labels of a Node that these pools match on.
 fn asked(node: &Node, pools: &[NodePool]) -> Labels {
     let mut labels = Labels::new();
     for pool in pools {
@@ -32,7 +32,7 @@ fn asked(node: &Node, pools: &[NodePool]) -> Labels {
     labels
 }
 
-/// Why it is this pool.
+/// Why the Node belongs to this pool.
 pub fn report(node: &Node, pool: &NodePool) -> Report {
     let labels = asked(node, std::slice::from_ref(pool));
     let matches = &pool.matches;
@@ -44,7 +44,7 @@ pub fn report(node: &Node, pool: &NodePool) -> Report {
     Report { source, labels, mixed: Vec::new() }
 }
 
-/// That it is none of them, in words.
+/// Says that no pool is for this Node, and why.
 pub fn nobodys(node: &Node, settings: &NodeSettings) -> String {
     let labels = asked(node, &settings.pools);
     if labels.is_empty() {

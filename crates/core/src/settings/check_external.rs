@@ -1,11 +1,11 @@
-//! How the pools of external addresses go together, and with those of Services and Nodes.
+//! Checks the pools of external addresses against each other and against the ranges of Services and Nodes.
 
 use super::check_pools::{self, Common, Kind};
 use super::read::Origin;
 use super::{Mistake, Settings};
 use crate::address::{Candidates, Span};
 
-/// Mistakes between values; `origins` has an entry for each pool of external addresses.
+/// Mistakes between values. `origins` has one entry for each pool of external addresses.
 pub(super) fn mistakes(settings: &Settings, origins: &[Origin]) -> Vec<Mistake> {
     let pools = settings.external.pools.iter();
     let pools: Vec<Common<'_>> = pools.map(|pool| Common::new(&pool.name, &pool.ranges, &pool.exclude)).collect();
@@ -26,13 +26,13 @@ impl Kind for OfExternal<'_> {
         }
     }
 
-    /// A pool behind another one for the same Services is for those that ask for an address of it.
+    /// Always false: a second pool for the same Services serves those that request one of its addresses.
     fn covers(&self, _: usize, _: usize) -> bool {
         false
     }
 }
 
-/// What of the cluster's own a range overlaps, in words.
+/// The range of the cluster that `range` overlaps, in words.
 fn of_the_cluster(settings: &Settings, range: &Span) -> Option<String> {
     let ranges = settings.service_cidrs.iter().map(|cidr| (cidr, "the Service range", None));
     let services =

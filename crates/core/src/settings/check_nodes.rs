@@ -1,4 +1,4 @@
-//! How the pools of Nodes go together, and with those of Services.
+//! Checks the pools of Nodes against each other and against the pools of Services.
 
 use ipnet::IpNet;
 
@@ -8,7 +8,7 @@ use super::read::Origin;
 use super::{Mistake, Settings};
 use crate::address::overlap;
 
-/// Mistakes between values; `origins` has an entry for each pool of Nodes.
+/// Mistakes between values. `origins` has one entry for each pool of Nodes.
 pub(super) fn mistakes(settings: &Settings, origins: &[Origin]) -> Vec<Mistake> {
     let pools = settings.nodes.pools.iter();
     let pools: Vec<Common<'_>> = pools.map(|pool| Common::new(&pool.name, &pool.cidrs, &pool.exclude)).collect();
@@ -53,9 +53,9 @@ pub(super) fn warnings(settings: &Settings) -> Vec<Mistake> {
     warnings
 }
 
-/// A pool of Services that a range overlaps, in words. A Service range is no mistake: its blocks are kept
-/// free, as the controller manager of Kubernetes does. A pool of Services is one, unless it is excluded: these
-/// settings themselves would give its addresses to both.
+/// The mistake if a range overlaps a pool of Services that it does not exclude: the settings would give the same
+/// addresses to Services and to Nodes. A Service range is not a mistake, because its blocks are skipped, as the
+/// Kubernetes controller manager does.
 fn of_services(settings: &Settings, pool: &NodePool, cidr: IpNet) -> Option<String> {
     let excluded = |range: &IpNet| pool.exclude.iter().any(|excluded| excluded.contains(range));
     settings.pools.iter().find_map(|services| {
@@ -65,8 +65,8 @@ fn of_services(settings: &Settings, pool: &NodePool, cidr: IpNet) -> Option<Stri
 }
 
 impl NodeMatch {
-    /// Whether it surely matches whatever `other` matches: each of its conditions follows from one of
-    /// `other`'s. (Selectors are compared, not reasoned about.)
+    /// Whether it certainly matches everything that `other` matches: each of its conditions follows from a condition of
+    /// `other`. Selectors are compared for equality only.
     fn covers(&self, other: &Self) -> bool {
         self.node_labels.iter().all(|(key, value)| other.node_labels.get(key) == Some(value))
             && (self.node_selector.is_empty() || self.node_selector == other.node_selector)

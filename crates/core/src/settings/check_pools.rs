@@ -1,10 +1,10 @@
-//! How pools go together, whatever they are for.
+//! Checks that all kinds of pools share.
 
 use super::Mistake;
 use super::read::Origin;
 use crate::address::Span;
 
-/// What every pool has.
+/// The fields that all kinds of pools share.
 pub(super) struct Common<'s> {
     pub(super) name: &'s str,
     pub(super) ranges: Vec<Span>,
@@ -18,16 +18,16 @@ impl<'s> Common<'s> {
     }
 }
 
-/// What is asked of each kind of pool beside. Pools and their ranges are named by their places.
+/// The checks that differ between kinds of pools. Pools and their ranges are given by index.
 pub(super) trait Kind {
-    /// What else is wrong with a range of a pool.
+    /// Calls `say` for each further mistake of a range.
     fn of_range(&self, pool: usize, range: usize, say: &mut dyn FnMut(String));
 
-    /// Whether a pool surely matches whatever another one does.
+    /// Whether a pool certainly matches everything that another one matches.
     fn covers(&self, pool: usize, other: usize) -> bool;
 }
 
-/// Mistakes between values; `origins` has an entry for each pool.
+/// Mistakes between values. `origins` has one entry for each pool.
 pub(super) fn mistakes(pools: &[Common<'_>], origins: &[Origin], kind: &dyn Kind) -> Vec<Mistake> {
     let mut mistakes = Vec::new();
     for (index, (pool, origin)) in pools.iter().zip(origins).enumerate() {

@@ -1,4 +1,4 @@
-//! How the pools of Services go together.
+//! Checks the pools of Services against each other and against the Service ranges.
 
 use ipnet::IpNet;
 
@@ -9,7 +9,7 @@ use crate::address::Family;
 use crate::label_selector::LabelSelector;
 use crate::pod_spec::OS_LABEL;
 
-/// Mistakes between values; `origins` has an entry for each pool.
+/// Mistakes between values. `origins` has one entry for each pool.
 pub(super) fn mistakes(settings: &Settings, origins: &[Origin]) -> Vec<Mistake> {
     let pools = settings.pools.iter();
     let pools: Vec<Common<'_>> = pools.map(|pool| Common::new(&pool.name, &pool.cidrs, &pool.exclude)).collect();
@@ -61,8 +61,8 @@ pub(super) fn warnings(settings: &Settings) -> Vec<Mistake> {
 }
 
 impl Settings {
-    /// How many addresses of one range of a pool can be handed out when the API server gives addresses of
-    /// all ranges: one that is not usable for a while is no mistake of the settings.
+    /// How many addresses of one range of a pool can be handed out. Unusable ranges count, because a range that is
+    /// unusable for a while is not a mistake of the settings.
     fn usable_of(&self, pool: &Pool, cidr: IpNet) -> u128 {
         let alone = Pool { cidrs: vec![cidr], ..pool.clone() };
         self.candidates_without(&alone, Family::of(cidr.addr()), std::iter::empty()).count()
@@ -70,8 +70,8 @@ impl Settings {
 }
 
 impl Match {
-    /// Whether it surely matches whatever `other` matches: each of its conditions follows from one of
-    /// `other`'s. (Selectors are compared, not reasoned about.)
+    /// Whether it certainly matches everything that `other` matches: each of its conditions follows from a condition of
+    /// `other`. Selectors are compared for equality only.
     fn covers(&self, other: &Self) -> bool {
         self.node_labels.iter().all(|(key, value)| other.node_labels.get(key) == Some(value))
             && self.fence.covers(&other.fence)

@@ -1,4 +1,5 @@
-//! The tenth address of the Service range, which many installers give to the cluster's DNS.
+//! Warns of a pool that contains the tenth address of the Service range, which many installers give to the cluster's
+//! DNS.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,13 +9,13 @@ use ipnet::IpNet;
 use super::Settings;
 use crate::address::{Blocks, Family};
 
-/// The tenth address of the primary Service range: kubeadm and others put the cluster's DNS there.
+/// The index of the address in the primary Service range that kubeadm and others give to the cluster's DNS.
 const TENTH: u128 = 10;
 
 /// A pool may hand out the address that many installers give to the cluster's DNS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsAddress {
-    /// The place of the pool in the settings.
+    /// The index of the pool in the settings.
     pub place: usize,
     /// The name of the pool.
     pub pool: String,
@@ -36,8 +37,8 @@ impl fmt::Display for DnsAddress {
 }
 
 impl Settings {
-    /// The pool that may hand out the tenth address of the primary Service range, where one may. Whether the
-    /// address is in use, and so can't be handed out, is not known here.
+    /// The first pool that may hand out the tenth address of the primary Service range; `None` if there is none. An
+    /// address that is already in use is not handed out, but this is not known here.
     pub fn pool_with_dns_address(&self) -> Option<DnsAddress> {
         let service_cidr = *self.service_cidrs.first()?;
         let address = Blocks::addresses(service_cidr).address(TENTH)?;
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tenth_address_of_the_primary_range() {
+    fn pool_with_the_tenth_address_is_found() {
         struct Row {
             name: &'static str,
             pool: Value,
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_pools_reserve_it() {
+    fn default_pools_reserve_the_dns_address() {
         let settings = json!({"services": {"serviceCIDRs": ["172.21.0.0/16"]}});
         assert_eq!(Settings::from_value(&settings).unwrap().pool_with_dns_address(), None);
     }

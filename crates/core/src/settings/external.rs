@@ -6,30 +6,29 @@ use super::Fence;
 use crate::address::{Candidates, Family, Span};
 use crate::label_selector::LabelSelector;
 
-/// `external`: which Service may have which addresses outside of the cluster. Without pools nothing is done
-/// about them.
+/// `external`: which Service may have which external addresses. Without pools, external addresses are left unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalSettings {
     /// `external.pools`, in the order in which they are tried.
     pub pools: Vec<ExternalPool>,
-    /// `external.loadBalancerClass`: Services of type LoadBalancer of this class get an address.
+    /// `external.loadBalancerClass`: Services of type LoadBalancer with this class get an address.
     pub load_balancer_class: String,
-    /// `external.default`: whether those without a class get one, too.
+    /// `external.default`: whether Services of type LoadBalancer without a class get an address too.
     pub default: bool,
 }
 
 /// A pool of external addresses, the Services it is for, and the nodes that may hold its addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExternalPool {
-    /// Unique among the external pools, a DNS label.
+    /// A DNS label, unique among the external pools.
     pub name: String,
-    /// `cidrs`: its CIDRs and ranges; they overlap neither each other nor anything else of the settings.
+    /// `cidrs`: CIDRs and ranges. They overlap neither each other nor any other range of the settings.
     pub ranges: Vec<Span>,
-    /// What else nobody may have.
+    /// Ranges and addresses that no Service may have.
     pub exclude: Vec<Span>,
-    /// `match`: which Services it is for.
+    /// `match`: the Services that the pool is for.
     pub fence: Fence,
-    /// The labels of the nodes that may hold its addresses.
+    /// Selects the nodes that may hold addresses of the pool.
     pub nodes: LabelSelector,
 }
 
@@ -40,25 +39,25 @@ impl Default for ExternalSettings {
 }
 
 impl ExternalSettings {
-    /// The pool that `address` lies in, excluded or not.
+    /// The pool with a range that contains `address`. Excluded addresses count too.
     pub fn pool_of(&self, address: IpAddr) -> Option<&ExternalPool> {
         self.pools.iter().find(|pool| pool.contains(address))
     }
 }
 
 impl ExternalPool {
-    /// Whether an address lies in one of its ranges, excluded or not.
+    /// Whether one of the ranges contains the address. Excluded addresses count too.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.ranges.iter().any(|range| range.contains(address))
     }
 
-    /// Whether it has a range of this family.
+    /// Whether the pool has a range of this family.
     pub fn has(&self, family: Family) -> bool {
         self.ranges.iter().any(|range| range.family() == family)
     }
 
-    /// The addresses of `family` that a Service may have: without `exclude`, and of a CIDR of more than two
-    /// without network and broadcast address.
+    /// The addresses of `family` that a Service may have: without `exclude`, and without the network address and the
+    /// IPv4 broadcast address of a CIDR with more than two addresses.
     pub fn candidates(&self, family: Family) -> Candidates {
         Candidates::of_spans(&self.ranges, &self.exclude, family)
     }

@@ -1,4 +1,4 @@
-//! What the user wrote, checked.
+//! The settings document of the user, read and checked.
 
 mod check_external;
 mod check_nodes;
@@ -30,20 +30,20 @@ use crate::label_selector::{LabelSelector, Labels};
 use crate::pod_spec::OS_LABEL;
 use crate::workload::WorkloadKind;
 
-/// The settings of the policy: a document with `services`, `nodes` and `external`, or some of them.
+/// The settings of the policy: a document with any of the sections `services`, `nodes` and `external`.
 ///
-/// `{}` stands for the Service pools of the K2s distribution; see [`Settings::default`]. Beside `nodes` or
-/// `external` they have to be written to be there.
+/// An empty document `{}` selects the Service pools of the K2s distribution, see [`Settings::default`]. A document with
+/// `nodes` or `external` has Service pools only if `services` lists them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// `services.pools`, in the order in which they are tried; none where the settings are about something
-    /// else alone.
+    /// `services.pools`, in the order in which they are tried; empty if the settings concern only Nodes or external
+    /// addresses.
     pub pools: Vec<Pool>,
-    /// `services.evidence.kinds`: which workloads are asked, in this order.
+    /// `services.evidence.kinds`: the workload kinds to look up, in this order.
     pub kinds: Vec<WorkloadKind>,
     /// `services.evidence.lookups`
     pub lookups: Lookups,
-    /// `services.assumeOS`: the operating system where nothing names one, in lower case.
+    /// `services.assumeOS`: the operating system to assume if there is no other evidence, in lower case.
     pub assume_os: String,
     /// `services.order`
     pub order: Order,
@@ -53,9 +53,10 @@ pub struct Settings {
     pub when_full: WhenFull,
     /// `services.exemptNamespaces`
     pub exempt_namespaces: Vec<String>,
-    /// `services.serviceCIDRs`: the cluster's own ranges, the primary one first.
+    /// `services.serviceCIDRs`: the Service ranges of the cluster, the primary one first.
     pub service_cidrs: Vec<IpNet>,
-    /// `services.unusableServiceCIDRs`: the parts of these ranges that the API server gives no address of now.
+    /// `services.unusableServiceCIDRs`: the parts of these ranges from which the API server allocates no addresses at
+    /// the moment.
     pub unusable_service_cidrs: Vec<UnusableRange>,
     /// `nodes`
     pub nodes: NodeSettings,
@@ -63,46 +64,45 @@ pub struct Settings {
     pub external: ExternalSettings,
 }
 
-/// A pool of addresses and the Services it is for.
+/// A pool of cluster IPs, and the Services it is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pool {
-    /// Unique, a DNS label.
+    /// A DNS label, unique among the pools of Services.
     pub name: String,
-    /// Its ranges, without host bits; they overlap neither each other nor another pool's.
+    /// The ranges, without host bits. They overlap neither each other nor those of another pool.
     pub cidrs: Vec<IpNet>,
-    /// How many addresses of each range, counted from its network address, are kept for addresses set
-    /// by hand.
+    /// How many addresses at the start of each range, counted from its network address, are kept for addresses set by
+    /// hand.
     pub reserved: u64,
-    /// What else is never handed out.
+    /// Further ranges and addresses that are never handed out.
     pub exclude: Vec<IpNet>,
-    /// Whether the static band of KEP-3070 is used last.
+    /// Whether the static band of each range (KEP-3070) is used only after all other addresses.
     pub bands: bool,
-    /// Which Services it is for.
+    /// The Services that the pool is for.
     pub matches: Match,
 }
 
-/// Which Services a pool is for: every condition that is given must hold.
+/// The Services that a pool is for. Every condition that is set must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Match {
-    /// Labels of the nodes on which the Service's Pods will run (`match.os` is one of them).
+    /// The labels that the nodes of the Service's Pods must have. `match.os` is one of them.
     pub node_labels: Labels,
-    /// What does not depend on nodes.
+    /// The conditions that do not concern nodes.
     pub fence: Fence,
 }
 
-/// Which Services may have addresses of a pool, whatever nodes they are on: every condition that is given
-/// must hold.
+/// The Services that may have addresses of a pool, regardless of nodes. Every condition that is set must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fence {
-    /// Namespaces by name; none: any.
+    /// The names of the allowed namespaces; empty allows all.
     pub namespaces: Vec<String>,
-    /// The labels of the namespace.
+    /// Selects on the labels of the namespace.
     pub namespace_selector: LabelSelector,
-    /// The labels of the Service.
+    /// Selects on the labels of the Service.
     pub service_selector: LabelSelector,
 }
 
-/// How workloads are looked up. It can't change an answer, only its price.
+/// How workloads are looked up. This changes the cost of an answer, never the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lookups {
     /// One list of the whole cluster for each kind.
@@ -112,32 +112,32 @@ pub enum Lookups {
     Namespace,
 }
 
-/// What happens to an address set by hand that lies in the wrong pool.
+/// What to do about an address or pod CIDR that was set by hand and is wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Explicit {
-    /// It is not looked at.
+    /// Accept it without a check.
     Allow,
-    /// It is accepted, with a warning.
+    /// Accept it with a warning.
     #[default]
     Warn,
-    /// It is denied.
+    /// Deny the request.
     Deny,
 }
 
-/// What happens to a Service whose pool has no free address.
+/// What to do about a Service whose pool has no free address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It is denied.
+    /// Deny the request.
     #[default]
     Deny,
-    /// Kubernetes picks an address, from anywhere, and there is a warning.
+    /// Let Kubernetes pick any address, and add a warning.
     Unmanaged,
 }
 
-/// Every mistake of a settings document.
+/// All mistakes of a settings document.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct Invalid {
-    /// What concerns one value alone first, then how the pools go together.
+    /// The mistakes of single values first, then those between pools.
     pub mistakes: Vec<Mistake>,
 }
 
@@ -153,13 +153,13 @@ impl fmt::Display for Invalid {
     }
 }
 
-/// A mistake, and where it is.
+/// A mistake and its place.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{path}: {reason}")]
 pub struct Mistake {
-    /// Such as `services.pools[1].cidrs[0]`.
+    /// The path, such as `services.pools[1].cidrs[0]`.
     pub path: String,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what is expected.
     pub reason: String,
 }
 
@@ -167,7 +167,7 @@ impl Settings {
     /// Reads and checks a settings document. `null` counts as `{}`.
     ///
     /// # Errors
-    /// [`Invalid`] with every mistake, not just the first.
+    /// [`Invalid`] with all mistakes.
     pub fn from_value(document: &Value) -> Result<Self, Invalid> {
         let (settings, origins, mut mistakes) = read::settings(document);
         mistakes.extend(check_services::mistakes(&settings, &origins.services));
@@ -176,20 +176,21 @@ impl Settings {
         if mistakes.is_empty() { Ok(settings) } else { Err(Invalid { mistakes }) }
     }
 
-    /// What is allowed, but probably not meant.
+    /// Settings that are allowed but probably not intended.
     pub fn warnings(&self) -> Vec<Mistake> {
         let mut warnings = check_services::warnings(self);
         warnings.extend(check_nodes::warnings(self));
         warnings
     }
 
-    /// The address of `default/kubernetes`: the first one of the primary Service range, where known.
+    /// The address of the Service `default/kubernetes`: the first one of the primary Service range. `None` if the
+    /// settings name no Service range.
     pub fn kubernetes_address(&self) -> Option<IpAddr> {
         let primary = self.service_cidrs.first()?;
         crate::address::Blocks::addresses(*primary).address(1)
     }
 
-    /// Whether the cluster is known to have Service ranges of this family.
+    /// Whether the settings name a Service range of this family.
     pub fn cluster_has(&self, family: Family) -> bool {
         self.service_cidrs.iter().any(|cidr| Family::of(cidr.addr()) == family)
     }
@@ -199,18 +200,18 @@ impl Settings {
         self.pools.iter().find(|pool| pool.name == name)
     }
 
-    /// The pool that `address` lies in.
+    /// The pool with a range that contains `address`.
     pub fn pool_of(&self, address: IpAddr) -> Option<&Pool> {
         self.pools.iter().find(|pool| pool.contains(address))
     }
 
-    /// The addresses of `family` that `pool` may hand out: without `reserved`, `exclude`, the address of
-    /// `default/kubernetes`, and the ranges that the API server gives no address of now.
+    /// The addresses of `family` that `pool` may hand out: those of its ranges without `reserved`, `exclude`, the
+    /// address of `default/kubernetes`, and the ranges that are unusable at the moment.
     pub fn candidates(&self, pool: &Pool, family: Family) -> Candidates {
         self.candidates_without(pool, family, self.unusable_service_cidrs.iter().map(|range| range.cidr))
     }
 
-    /// The same, where the API server gives addresses of every range but of these.
+    /// Like [`Self::candidates`], with `unusable` as the unusable ranges.
     fn candidates_without(&self, pool: &Pool, family: Family, unusable: impl Iterator<Item = IpNet>) -> Candidates {
         let mut exclude = pool.exclude.clone();
         exclude.extend(self.kubernetes_address().map(IpNet::from));
@@ -222,30 +223,30 @@ impl Settings {
 }
 
 impl Pool {
-    /// Its ranges of one family.
+    /// The ranges of one family.
     pub fn cidrs_of(&self, family: Family) -> impl Iterator<Item = IpNet> {
         self.cidrs.iter().copied().filter(move |cidr| Family::of(cidr.addr()) == family)
     }
 
-    /// Whether it has a range of this family.
+    /// Whether the pool has a range of this family.
     pub fn has(&self, family: Family) -> bool {
         self.cidrs_of(family).next().is_some()
     }
 
-    /// Whether an address lies in one of its ranges, handed out or not.
+    /// Whether one of the ranges contains the address. Reserved and excluded addresses count too.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.cidrs.iter().any(|cidr| cidr.contains(&address))
     }
 
-    /// Its ranges of one family, in words.
+    /// The ranges of one family, separated by commas.
     pub fn ranges(&self, family: Family) -> String {
         self.cidrs_of(family).map(|cidr| cidr.to_string()).collect::<Vec<_>>().join(", ")
     }
 }
 
 impl Default for Settings {
-    /// The pools of the K2s distribution: 172.21.0.0/24 for Linux, 172.21.1.0/24 for Windows, the first
-    /// 50 addresses of each kept for addresses set by hand.
+    /// The pools of the K2s distribution: 172.21.0.0/24 for Linux and 172.21.1.0/24 for Windows. The first 50 addresses
+    /// of each are kept for addresses set by hand.
     fn default() -> Self {
         let pool = |os: &str, third| {
             let mut matches = Match::default();

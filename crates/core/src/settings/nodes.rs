@@ -6,57 +6,57 @@ use super::{Explicit, Settings};
 use crate::address::{BlockAllocator, BlockError, Blocks, Family, overlap};
 use crate::label_selector::{LabelSelector, Labels};
 
-/// `nodes`: which Node gets its pod CIDRs from where. Without pools nothing is done about Nodes.
+/// `nodes`: the pools of pod CIDRs for Nodes. Without pools, Nodes are left unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeSettings {
     /// `nodes.pools`, in the order in which they are tried.
     pub pools: Vec<NodePool>,
-    /// `nodes.explicit`: what happens to a pod CIDR that somebody else set, and that is not right.
+    /// `nodes.explicit`: what to do about a wrong pod CIDR that the policy did not assign.
     pub explicit: Explicit,
 }
 
-/// A pool of blocks of addresses and the Nodes it is for.
+/// A pool of address blocks, and the Nodes it is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodePool {
-    /// Unique among the pools of Nodes, a DNS label.
+    /// A DNS label, unique among the pools of Nodes.
     pub name: String,
-    /// Its ranges, without host bits; they overlap neither each other nor another pool's.
+    /// The ranges, without host bits. They overlap neither each other nor those of another pool.
     pub cidrs: Vec<IpNet>,
-    /// How large a block is.
+    /// The size of a block.
     pub block_size: BlockSize,
-    /// What is never handed out: every block that has an address of it.
+    /// Ranges and addresses that are never handed out; a block that overlaps one is skipped.
     pub exclude: Vec<IpNet>,
-    /// Which Nodes it is for.
+    /// The Nodes that the pool is for.
     pub matches: NodeMatch,
 }
 
 /// The prefix lengths of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSize {
-    /// Of IPv4 blocks.
+    /// The prefix length of IPv4 blocks.
     pub v4: u8,
-    /// Of IPv6 blocks.
+    /// The prefix length of IPv6 blocks.
     pub v6: u8,
 }
 
-/// Which Nodes a pool is for: every condition must hold.
+/// The Nodes that a pool is for. Every condition must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeMatch {
-    /// Labels that the Node must have (`match.os` is one of them).
+    /// The labels that the Node must have. `match.os` is one of them.
     pub node_labels: Labels,
-    /// More about its labels.
+    /// Further conditions on the labels of the Node.
     pub node_selector: LabelSelector,
 }
 
 impl Default for BlockSize {
-    /// `/24` and `/64`, as the controller manager of Kubernetes has them.
+    /// `/24` and `/64`, the defaults of the Kubernetes controller manager.
     fn default() -> Self {
         Self { v4: 24, v6: 64 }
     }
 }
 
 impl BlockSize {
-    /// The prefix length of a family's blocks.
+    /// The prefix length of the blocks of a family.
     pub fn of(self, family: Family) -> u8 {
         match family {
             Family::V4 => self.v4,
@@ -66,7 +66,7 @@ impl BlockSize {
 }
 
 impl NodePool {
-    /// The families that it has ranges of, in the order of its ranges: that of a Node's blocks.
+    /// The families of the ranges, in the order of the ranges. The blocks of a Node have the same order.
     pub fn families(&self) -> Vec<Family> {
         let mut families = Vec::new();
         for family in self.cidrs.iter().map(|cidr| Family::of(cidr.addr())) {
@@ -77,34 +77,33 @@ impl NodePool {
         families
     }
 
-    /// Its ranges of one family.
+    /// The ranges of one family.
     pub fn cidrs_of(&self, family: Family) -> impl Iterator<Item = IpNet> {
         self.cidrs.iter().copied().filter(move |cidr| Family::of(cidr.addr()) == family)
     }
 
-    /// One of its ranges, cut into blocks.
+    /// Cuts one of the ranges into blocks.
     ///
     /// # Errors
-    /// [`BlockError::Length`] where a block would be larger than the range. Settings that were checked have
-    /// no such range.
+    /// [`BlockError::Length`] if a block would be larger than the range. Checked settings contain no such range.
     pub fn blocks(&self, cidr: IpNet) -> Result<Blocks, BlockError> {
         Blocks::new(cidr, self.block_size.of(Family::of(cidr.addr())))
     }
 
-    /// The range that all addresses of `block` lie in.
+    /// The range that contains all addresses of `block`.
     pub fn cidr_of(&self, block: IpNet) -> Option<IpNet> {
         self.cidrs.iter().copied().find(|cidr| cidr.contains(&block))
     }
 
-    /// Whether an address of `block` lies in one of its ranges.
+    /// Whether `block` overlaps one of the ranges.
     pub fn meets(&self, block: IpNet) -> bool {
         self.cidrs.iter().any(|cidr| overlap(*cidr, block))
     }
 }
 
 impl Settings {
-    /// What is never handed out to Nodes, and why it is not: Service ranges, the pools of Services, and
-    /// what the pool of Nodes excludes.
+    /// The ranges from which Nodes get no blocks, each with the reason: the Service ranges, the pools of Services, and
+    /// what `pool` excludes.
     pub fn withheld_from<'s>(&'s self, pool: &'s NodePool) -> impl Iterator<Item = (IpNet, Withheld<'s>)> {
         let ranges = self.service_cidrs.iter().map(|range| (*range, Withheld::ServiceRange));
         let pools =
@@ -113,27 +112,27 @@ impl Settings {
         ranges.chain(pools).chain(excluded)
     }
 
-    /// Hands out the blocks of one range of a pool: nothing is held yet but what is never handed out.
+    /// An allocator for the blocks of one range of a pool. Blocks that are withheld count as used, all others as free.
     ///
     /// # Errors
-    /// As [`NodePool::blocks`].
+    /// See [`NodePool::blocks`].
     pub fn block_allocator(&self, pool: &NodePool, cidr: IpNet) -> Result<BlockAllocator, BlockError> {
         let mut allocator = BlockAllocator::new(pool.blocks(cidr)?);
         for (range, _) in self.withheld_from(pool) {
-            // What lies elsewhere is nothing to be kept free here.
+            // An error means that the range lies elsewhere, so there is nothing to withhold here.
             let _ = allocator.occupy(range);
         }
         Ok(allocator)
     }
 }
 
-/// Why a block is never handed out.
+/// Why a block is not handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Withheld<'s> {
-    /// It has addresses of a Service range of the cluster.
+    /// It overlaps a Service range of the cluster.
     ServiceRange,
-    /// It has addresses of this pool of Services.
+    /// It overlaps the pool of Services with this name.
     ServicePool(&'s str),
-    /// `exclude` of the pool.
+    /// It overlaps `exclude` of the pool.
     Excluded,
 }

@@ -1,4 +1,4 @@
-//! From a document to settings, and where in it everything stands.
+//! Reads a settings document, and records the path of each pool.
 
 use serde_json::Value;
 
@@ -8,8 +8,8 @@ use crate::json::{At, quote};
 use crate::label_selector::Labels;
 use crate::pod_spec::{OS_LABEL, normal};
 
-/// Reads what can be read, and lists what can't. Where there are mistakes the settings are incomplete:
-/// what was mistaken is left out or has its default.
+/// Reads the valid values, and lists the mistakes. If there are mistakes, the settings are incomplete: an invalid value
+/// is left out or has its default.
 pub(super) fn settings(document: &Value) -> (Settings, Origins, Vec<Mistake>) {
     let mut reader = Reader::default();
     let mut settings = Settings::default();
@@ -27,19 +27,19 @@ pub(super) fn settings(document: &Value) -> (Settings, Origins, Vec<Mistake>) {
         }
         let others = fields.get("nodes").or(fields.get("external"));
         if others.is_some() && origins.services.is_empty() {
-            // Whoever names pools of something else alone does not mean those of K2s beside them.
+            // Settings that list only pools of Nodes or external addresses do not imply the K2s pools of Services.
             settings.pools.clear();
         }
     }
     if origins.services.is_empty() {
-        // Either the default pools, or none.
+        // Either the default pools or no pools.
         origins.services =
             settings.pools.iter().enumerate().map(|(index, pool)| Origin::of_default(index, pool)).collect();
     }
     (settings, origins, reader.mistakes)
 }
 
-/// Where the pools stand in the document, an entry for each.
+/// The places of the pools in the document, one entry for each pool.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
     pub(super) services: Vec<Origin>,
@@ -47,18 +47,18 @@ pub(super) struct Origins {
     pub(super) external: Vec<Origin>,
 }
 
-/// Where the values of a pool stand in the document: items that could not be read are not in the pool.
+/// The paths of the values of a pool. Items that could not be read are left out here as in the pool.
 #[derive(Debug)]
 pub(super) struct Origin {
     pub(super) path: String,
     pub(super) cidrs: Vec<String>,
     pub(super) exclude: Vec<String>,
-    /// Whether everything that says what the pool is for could be read.
+    /// Whether all conditions of the pool could be read.
     pub(super) match_is_whole: bool,
 }
 
 impl Origin {
-    /// Where the values of a default pool would stand, had they been written.
+    /// The paths that the values of a default pool would have in a document.
     fn of_default(index: usize, pool: &Pool) -> Self {
         let path = format!("services.pools[{index}]");
         let items = |key: &str, count| (0..count).map(|item| format!("{path}.{key}[{item}]")).collect();
@@ -71,7 +71,7 @@ impl Origin {
     }
 }
 
-/// What every pool has, whatever it is for.
+/// Reads the fields that all kinds of pools share.
 impl Reader {
     pub(super) fn pool_name(&mut self, at: &At<'_>, fields: &Fields<'_>) -> String {
         match fields.get("name") {
@@ -83,7 +83,7 @@ impl Reader {
         }
     }
 
-    /// The ranges, and their paths.
+    /// Reads the ranges, and returns them with their paths.
     pub(super) fn pool_ranges<T>(
         &mut self,
         at: &At<'_>,
@@ -100,7 +100,7 @@ impl Reader {
         self.list(cidrs, |reader, at| Some((at.path.clone(), range(reader, at)?))).into_iter().unzip()
     }
 
-    /// What is never handed out, and the paths.
+    /// Reads `exclude`, and returns the ranges with their paths.
     pub(super) fn pool_exclude<T>(
         &mut self,
         fields: &Fields<'_>,
@@ -112,7 +112,7 @@ impl Reader {
         exclude.unwrap_or_default().into_iter().unzip()
     }
 
-    /// `nodeLabels`, and `os`, which is short for one of them.
+    /// Reads `nodeLabels`, and `os`, which is a short form for one of them.
     pub(super) fn node_labels(&mut self, fields: &Fields<'_>) -> Labels {
         let mut node_labels = Labels::new();
         if let Some(labels) = fields.get("nodeLabels") {

@@ -1,5 +1,4 @@
-//! From a document to the pools of external addresses. What concerns one value alone is checked here; how
-//! values go together, in `check_external`.
+//! Reads the pools of external addresses. Single values are checked here, relations between values in `check_external`.
 
 use std::net::IpAddr;
 
@@ -50,7 +49,7 @@ impl Reader {
         Some((ExternalPool { name, ranges, exclude, fence: matches.unwrap_or_default(), nodes }, origin))
     }
 
-    /// A CIDR, or `first-last`.
+    /// Reads a CIDR or `first-last`.
     fn span(&mut self, at: &At<'_>) -> Option<Span> {
         let text = self.ok(at.text())?;
         let Some((first, last)) = text.split_once('-') else { return self.cidr(at).map(Into::into) };
@@ -78,7 +77,7 @@ impl Reader {
         }
     }
 
-    /// A load balancer class: written as a label key is.
+    /// Reads a load balancer class, which has the form of a label key.
     fn class(&mut self, at: &At<'_>) -> Option<String> {
         let text = self.ok(at.text())?;
         if !super::reader::is_label_key(text) {

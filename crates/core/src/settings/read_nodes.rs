@@ -1,5 +1,4 @@
-//! From a document to the pools of Nodes. What concerns one value alone is checked here; how values go
-//! together, in `check_nodes`.
+//! Reads the pools of Nodes. Single values are checked here, relations between values in `check_nodes`.
 
 use super::nodes::{BlockSize, NodeMatch, NodePool, NodeSettings};
 use super::read::Origin;

@@ -1,5 +1,5 @@
-//! From a document to the pools of Services, and how they are chosen from. What concerns one value alone
-//! is checked here; how values go together, in `check_services`.
+//! Reads the pools of Services and the other fields of `services`. Single values are checked here, relations between
+//! values in `check_services`.
 
 use super::read::Origin;
 use super::reader::{Fields, Reader, unknown};
@@ -89,7 +89,7 @@ impl Reader {
         Some(Match { node_labels, fence: self.fence(&fields) })
     }
 
-    /// The fields of a `match` that are not about nodes.
+    /// Reads the conditions of a `match` that do not concern nodes.
     pub(super) fn fence(&mut self, fields: &Fields<'_>) -> Fence {
         Fence {
             namespaces: fields.get("namespaces").map(|at| self.list(at, Self::dns_label)).unwrap_or_default(),

@@ -1,5 +1,5 @@
-//! The words that settings are made of: fields, lists, names, ranges, labels. Whatever can't be read is
-//! a mistake with its path, and left out.
+//! Reads the parts that settings consist of: fields, lists, names, ranges, labels. A value that can't be read is
+//! recorded as a mistake with its path, and left out.
 
 use ipnet::IpNet;
 
@@ -8,13 +8,13 @@ use crate::address::Family;
 use crate::json::{At, Mistyped, quote};
 use crate::label_selector::{LabelSelector, Labels, Operator, Requirement};
 
-/// Reads values, and remembers what could not be read.
+/// Reads values, and records the mistakes.
 #[derive(Default)]
 pub(super) struct Reader {
     pub(super) mistakes: Vec<Mistake>,
 }
 
-/// The known fields of an object.
+/// The known fields of an object that are present.
 pub(super) struct Fields<'v>(Vec<(&'static str, At<'v>)>);
 
 impl<'v> Fields<'v> {
@@ -39,7 +39,7 @@ impl Reader {
         }
     }
 
-    /// The fields of an object that are among `known`; every other is a mistake.
+    /// The fields of an object that are among `known`. Any other field is a mistake.
     pub(super) fn fields<'v>(&mut self, at: &At<'v>, known: &[&'static str]) -> Option<Fields<'v>> {
         if at.value.is_null() {
             return Some(Fields(Vec::new()));
@@ -99,7 +99,7 @@ impl Reader {
         Some(Requirement { key, operator, values })
     }
 
-    /// The items of a list that can be read. A single value where a list is expected is a mistake.
+    /// The items of a list that can be read. A value that is not a list is a mistake.
     pub(super) fn list<T>(&mut self, at: &At<'_>, mut read: impl FnMut(&mut Self, &At<'_>) -> Option<T>) -> Vec<T> {
         match self.ok(at.items()) {
             Some(items) => items.filter_map(|item| read(self, &item)).collect(),
@@ -215,7 +215,7 @@ fn is_dns_label(text: &str) -> bool {
     (1..=63).contains(&text.len()) && text.bytes().all(good) && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// `prefix/name`, or `name` alone.
+/// Whether `key` is `prefix/name` or `name`.
 pub(super) fn is_label_key(key: &str) -> bool {
     match key.split_once('/') {
         None => is_label_name(key),
@@ -231,7 +231,7 @@ fn is_label_name(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
 
-/// Says what something unknown could have been: the nearest known name, or all of them.
+/// The reason of an unknown name: suggests the nearest known name, or lists all of them.
 pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
     const FARTHEST: usize = 3;
     let distance = |known: &&&str| strsim::damerau_levenshtein(&known.to_ascii_lowercase(), &name.to_ascii_lowercase());

@@ -1,7 +1,7 @@
-//! Service ranges that the API server gives no address of at the moment.
+//! The Service ranges from which the API server allocates no addresses at the moment.
 //!
-//! The API server refuses every address of a ServiceCIDR that is being deleted or is not ready. The pools keep
-//! such a range, so that the settings stay valid, and hand out addresses of their other ranges.
+//! The API server refuses every address of a ServiceCIDR that is being deleted or is not ready. The pools keep such a
+//! range, so that the settings stay valid, and hand out addresses of their other ranges.
 
 use std::net::IpAddr;
 
@@ -12,17 +12,17 @@ use super::{Mistake, Pool, Settings};
 use crate::address::{Family, overlap};
 use crate::json::At;
 
-/// A range of a ServiceCIDR that the API server gives no address of.
+/// A range of a ServiceCIDR from which the API server allocates no addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnusableRange {
     /// The range.
     pub cidr: IpNet,
-    /// Why, in words that name the ServiceCIDR.
+    /// The reason, which names the ServiceCIDR.
     pub why: String,
 }
 
 impl Reader {
-    /// Reads `unusableServiceCIDRs`: for each range the reason.
+    /// Reads `unusableServiceCIDRs`, a map from each range to the reason.
     pub(super) fn unusable_ranges(&mut self, at: &At<'_>) -> Vec<UnusableRange> {
         let mut ranges = Vec::new();
         let Some(object) = self.ok(at.object()) else { return ranges };
@@ -37,19 +37,19 @@ impl Reader {
 }
 
 impl Settings {
-    /// The unusable range that an address lies in.
+    /// The unusable range that contains an address.
     pub fn unusable_range_of(&self, address: IpAddr) -> Option<&UnusableRange> {
         self.unusable_service_cidrs.iter().find(|range| range.cidr.contains(&address))
     }
 
-    /// The unusable ranges that a pool has addresses of, in words; empty where there are none.
+    /// The reasons of the unusable ranges that overlap a pool; empty if there are none.
     pub(crate) fn unusable_ranges_of(&self, pool: &Pool, family: Family) -> String {
         let of_pool = |range: &&UnusableRange| pool.cidrs_of(family).any(|cidr| overlap(cidr, range.cidr));
         let unusable = self.unusable_service_cidrs.iter().filter(of_pool);
         unusable.map(|range| range.why.as_str()).collect::<Vec<_>>().join("; ")
     }
 
-    /// Names each range of a pool that the API server gives no address of, or not of all of it.
+    /// A warning for each range of a pool that overlaps an unusable range.
     pub fn unusable_warnings(&self) -> Vec<Mistake> {
         let mut warnings = Vec::new();
         for (number, pool) in self.pools.iter().enumerate() {
@@ -84,7 +84,7 @@ mod tests {
     const DELETED: &str = "ServiceCIDR team-a (10.2.0.0/16) is being deleted";
 
     #[test]
-    fn an_unusable_range_has_no_candidates() {
+    fn unusable_range_has_no_candidates() {
         struct Row {
             name: &'static str,
             unusable: Value,
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn each_range_of_a_pool_gets_a_warning() {
+    fn each_unusable_range_of_a_pool_gets_a_warning() {
         let settings = settings(json!({"10.2.0.0/16": DELETED}));
         let warnings: Vec<String> = settings.unusable_warnings().iter().map(ToString::to_string).collect();
         let expected = "services.pools[0].cidrs[1]: ServiceCIDR team-a (10.2.0.0/16) is being deleted, and pool \
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn unreadable_range_is_a_mistake_with_its_path() {
         let rows = [
             (json!([1]), "services.unusableServiceCIDRs: expected"),
             (

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::Value;
 
-/// Any JSON, with the words of the API and of the settings among its keys and values.
+/// Any JSON, with names from the API and from the settings among its keys and values.
 pub fn some_json() -> impl Strategy<Value = Value> {
     json_with(any::<f64>())
 }

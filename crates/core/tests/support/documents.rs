@@ -3,7 +3,7 @@
 use clusterip_core::settings::Settings;
 use serde_json::{Value, json};
 
-/// Each row: a name, a document, and every mistake of it, a line each.
+/// Each row is a name, a document, and all of its mistakes, one on each line.
 #[track_caller]
 pub fn check_mistakes(rows: &[(&str, Value, &[&str])]) {
     for (name, document, expected) in rows {
@@ -26,7 +26,7 @@ pub fn pools(pools: Value) -> Value {
     services(json!({ "pools": pools }))
 }
 
-/// Settings with a good pool `a` of 10.0.0.0/24 that has these fields, too.
+/// Settings with a valid pool `a` of 10.0.0.0/24 that also has these fields.
 pub fn pool(fields: Value) -> Value {
     let mut pool = json!({"name": "a", "cidrs": ["10.0.0.0/24"]});
     for (key, value) in fields.as_object().unwrap() {
@@ -45,7 +45,7 @@ pub fn node_pools(pools: Value) -> Value {
     nodes(json!({ "pools": pools }))
 }
 
-/// Settings with a good pool `a` of Nodes of 10.0.0.0/16 that has these fields, too.
+/// Settings with a valid pool `a` of Nodes, 10.0.0.0/16, that also has these fields.
 pub fn node_pool(fields: Value) -> Value {
     let mut pool = json!({"name": "a", "cidrs": ["10.0.0.0/16"]});
     for (key, value) in fields.as_object().unwrap() {
@@ -59,7 +59,7 @@ pub fn external_pools(pools: Value) -> Value {
     json!({"external": {"pools": pools}})
 }
 
-/// Settings with a good pool `a` of external addresses, 10.0.9.0/24, that has these fields, too.
+/// Settings with a valid pool `a` of external addresses, 10.0.9.0/24, that also has these fields.
 pub fn external_pool(fields: Value) -> Value {
     let mut pool = json!({"name": "a", "cidrs": ["10.0.9.0/24"]});
     for (key, value) in fields.as_object().unwrap() {

@@ -1,4 +1,4 @@
-//! Admission requests about external addresses, and the answers that are expected, as JSON.
+//! Admission requests about external addresses, and the expected answers, as JSON.
 
 use clusterip_core::validate;
 use serde_json::{Value, json};
@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use super::FakeCluster;
 use super::requests::service;
 
-/// The class of Services that get their external addresses from us.
+/// The class of Services that get their external addresses from this policy.
 const CLASS: &str = "clusterip-policy/external";
-/// The annotation that records them.
+/// The annotation that records external addresses.
 const RECORD: &str = "clusterip-policy/external-addresses";
 
 /// The IPv4 Service `shop/web` of our class, with these annotations.
@@ -16,7 +16,7 @@ pub fn balancer(annotations: &[(&str, &str)]) -> Value {
     balancer_of(json!({"ipFamilies": ["IPv4"]}), annotations)
 }
 
-/// The Service `shop/web` of our class with these fields of its spec, too, and these annotations.
+/// The Service `shop/web` of our class with these additional fields of its spec, and these annotations.
 pub fn balancer_of(fields: Value, annotations: &[(&str, &str)]) -> Value {
     let mut spec = json!({"type": "LoadBalancer", "loadBalancerClass": CLASS, "clusterIP": "10.96.0.7"});
     spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -33,8 +33,8 @@ pub fn with_record(mut object: Value, record: &str) -> Value {
     object
 }
 
-/// The whole answer to `request`, where whoever asks says what is held: addresses with their holders.
-/// Without that it is looked up.
+/// The whole answer to `request`. The host sends the held addresses with their holders; without `held` they are looked
+/// up.
 pub fn external_answer(
     request: &Value,
     settings: &Value,
@@ -54,15 +54,16 @@ pub fn external_answer(
     serde_json::to_value(answer).unwrap()
 }
 
-/// What is expected of an answer, where the settings have no pool of Services.
+/// The expected answer if the settings have no pool of Services.
 pub struct Now {
-    /// `external`, `-pool`, `-addresses` and `-reason` of the audit annotations; an empty text for none.
+    /// `external`, `-pool`, `-addresses` and `-reason` of the audit annotations; an empty text stands for an absent
+    /// one.
     audit: [String; 4],
     object: Option<Value>,
     denied: Option<(u16, String)>,
 }
 
-/// See the methods of [`Now`].
+/// Starts an expected answer; see the methods of [`Now`].
 pub fn now(outcome: &str) -> Now {
     Now { audit: [outcome, "", "", ""].map(str::to_owned), object: None, denied: None }
 }
@@ -89,7 +90,7 @@ impl Now {
         self
     }
 
-    /// The record of `object` is gone.
+    /// The record of `object` is removed.
     pub fn removed_from(mut self, object: &Value) -> Self {
         let mut object = object.clone();
         object["metadata"]["annotations"].as_object_mut().unwrap().remove(RECORD);

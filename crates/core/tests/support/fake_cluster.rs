@@ -1,4 +1,4 @@
-//! A cluster in memory that answers what it is told to, and keeps a log of the questions.
+//! A cluster in memory that returns scripted answers and logs the look-ups.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ struct WorkloadObject {
     workload: Workload,
 }
 
-/// Built by its own methods, each of which adds something and gives it back.
+/// A cluster that its methods build; each adds something and returns the cluster.
 #[derive(Debug, Default)]
 pub struct FakeCluster {
     workloads: Vec<WorkloadObject>,
@@ -38,7 +38,7 @@ pub struct FakeCluster {
 }
 
 impl FakeCluster {
-    /// `object` is a kind and `namespace/name`; its Pods have the label `app` with the value `web`.
+    /// `object` is `namespace/name`; the Pods have the label `app=web`.
     pub fn workload(self, kind: &str, object: &str, pod_spec: Value) -> Self {
         self.workload_labelled(kind, object, &[("app", "web")], pod_spec)
     }
@@ -75,20 +75,20 @@ impl FakeCluster {
         self
     }
 
-    /// A Service that the look-up of its `IPAddress` does not know: moving, or behind a stale cache.
+    /// A Service without an `IPAddress` object: it is moving, or the cache is stale.
     pub fn service_without_ip_address(mut self, object: &str, address: &str) -> Self {
         let (namespace, name) = object.split_once('/').unwrap();
         self.services.push((namespace.into(), name.into(), ip(address)));
         self
     }
 
-    /// An `IPAddress` that no listed Service has.
+    /// An `IPAddress` without a listed Service.
     pub fn ip_address(mut self, address: &str) -> Self {
         self.ip_addresses.insert(ip(address));
         self
     }
 
-    /// A Service that has an external address, or claims it.
+    /// A Service that has or claims an external address.
     pub fn external(mut self, object: &str, address: &str) -> Self {
         let (namespace, name) = object.split_once('/').unwrap();
         self.external.push((namespace.into(), name.into(), ip(address)));
@@ -101,19 +101,19 @@ impl FakeCluster {
         self
     }
 
-    /// As before Kubernetes 1.33.
+    /// A cluster before Kubernetes 1.33.
     pub fn without_ip_address_api(mut self) -> Self {
         self.lacks_ip_address_api = true;
         self
     }
 
-    /// Questions that begin with `question` fail; see [`FakeCluster::questions`].
+    /// Makes look-ups that begin with `question` fail; see [`FakeCluster::questions`].
     pub fn failing(mut self, question: &str, error: LookupError) -> Self {
         self.failures.push((question.into(), error));
         self
     }
 
-    /// What was asked, in order.
+    /// The look-ups, in order.
     pub fn questions(&self) -> Vec<String> {
         self.questions.borrow().clone()
     }

@@ -1,16 +1,16 @@
-//! The pools of K2s, and Services that are created in them.
+//! The K2s pools, and Services that are created in them.
 
 use serde_json::{Value, json};
 
 use super::{FakeCluster, Why, allocated, answer};
 
-/// The pools of K2s, the lowest address first.
+/// The K2s pools with `order: lowest`.
 pub fn lowest() -> Value {
     json!({"services": {"order": "lowest"}})
 }
 
-/// Rows are: name, Service, cluster; pool and evidence, and warnings of the answer, which gives the
-/// pool's first address.
+/// Rows are name, Service, cluster; pool, evidence and warnings of the answer, which assigns the first address of the
+/// pool.
 #[track_caller]
 pub fn check_evidence(rows: Vec<(&str, Value, FakeCluster, Why<'_>, &[&str])>) {
     for (name, object, cluster, why, warnings) in rows {

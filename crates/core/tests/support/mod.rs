@@ -1,4 +1,4 @@
-//! What several test files need: short constructors, a scripted cluster, requests.
+//! Helpers of several test files: short constructors, a scripted cluster, requests.
 
 #![allow(dead_code, unused_imports, reason = "each test file is a crate of its own and uses a part of this")]
 
@@ -47,14 +47,14 @@ pub fn settings(document: &Value) -> Settings {
     Settings::from_value(document).unwrap_or_else(|invalid| panic!("{document}: {invalid}"))
 }
 
-/// A Pod spec as it stands in a manifest.
+/// A Pod spec as written in a manifest.
 #[track_caller]
 pub fn pod_spec_of(spec: &Value) -> PodSpec {
     PodSpec::read(&At::new(spec, "spec")).unwrap_or_else(|mistyped| panic!("{mistyped}"))
 }
 
-/// So many random cases, fewer in wasm, where they take ten times as long. No file is written for a
-/// failure: its smallest input is in the message.
+/// The number of random cases; fewer in wasm, where they take ten times as long. A failure writes no file, because the
+/// message contains its smallest input.
 pub fn cases(native: u32) -> Config {
     let cases = if cfg!(target_arch = "wasm32") { native.div_ceil(8) } else { native };
     Config { cases, failure_persistence: None, ..Config::default() }

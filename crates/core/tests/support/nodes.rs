@@ -1,4 +1,4 @@
-//! Admission requests about Nodes, and what is held, as JSON.
+//! Admission requests about Nodes, and allocation state, as JSON.
 
 use clusterip_core::validate;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ pub fn node_of(os: &str, spec: Value) -> Value {
     node(json!({"kubernetes.io/os": os}), spec)
 }
 
-/// A `spec` with these blocks, as Kubernetes has it.
+/// A `spec` with these blocks in both fields.
 pub fn with_blocks(blocks: &[&str]) -> Value {
     json!({"podCIDR": blocks[0], "podCIDRs": blocks})
 }
@@ -33,7 +33,7 @@ pub fn node_created(object: &Value) -> Value {
     about_node("CREATE", object.clone(), Value::Null)
 }
 
-/// The whole answer to `request`, where whoever asks says what is held. It looks nothing up.
+/// The whole answer to `request`, sent with this allocation state. The decision makes no look-ups.
 pub fn assigned_of(request: &Value, settings: &Value, allocation: &Value) -> Value {
     let payload = json!({"request": request, "settings": settings, "allocation": allocation});
     let cluster = FakeCluster::default();
@@ -42,7 +42,7 @@ pub fn assigned_of(request: &Value, settings: &Value, allocation: &Value) -> Val
     serde_json::to_value(answer).unwrap()
 }
 
-/// The blocks that the Node `w1` without labels gets; the message where it is refused.
+/// The blocks that the Node `w1` without labels gets, or the message of the refusal.
 #[track_caller]
 pub fn blocks_given(settings: &Value, allocation: &Value) -> Result<Vec<String>, String> {
     let object = node(json!({}), json!({}));
@@ -56,12 +56,13 @@ pub fn blocks_given(settings: &Value, allocation: &Value) -> Result<Vec<String>,
     Ok(blocks)
 }
 
-/// The answer that leaves a Node as it is, with these words.
+/// The answer that leaves a Node unchanged for this reason.
 pub fn node_left(reason: &str) -> Value {
     left(reason, super::UNASKED, &[])
 }
 
-/// One after the other, as a controller asks: what is given is held from then on, and gone on behind.
+/// Requests one after the other, like those of a controller: assigned blocks are held from then on, and the next search
+/// starts behind them.
 pub struct Sequence {
     settings: Value,
     pub held: Vec<String>,
@@ -84,7 +85,7 @@ impl Sequence {
         Ok(blocks)
     }
 
-    /// Until it is full: the first block of each.
+    /// Requests blocks until the pool is full, and returns the first block of each answer.
     pub fn drain(&mut self) -> Vec<String> {
         let mut all = Vec::new();
         while let Ok(blocks) = self.next() {

@@ -1,4 +1,4 @@
-//! Admission requests about the Service `shop/web`, and the answers that are expected, as JSON.
+//! Admission requests about the Service `shop/web`, and the expected answers, as JSON.
 
 use clusterip_core::validate;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ pub fn service(spec: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"}, "spec": spec})
 }
 
-/// The Service `shop/web` with this metadata beside its name, selecting `app=web`.
+/// The Service `shop/web` with these annotations, selecting `app=web`.
 pub fn annotated(annotations: &[(&str, &str)]) -> Value {
     let mut object = selecting();
     object["metadata"]["annotations"] = annotations.iter().copied().collect();
@@ -22,7 +22,7 @@ pub fn selecting() -> Value {
     service(json!({"selector": {"app": "web"}}))
 }
 
-/// `object` with these fields of its spec set.
+/// `object` with these fields of its spec.
 pub fn with_spec(mut object: Value, fields: Value) -> Value {
     let fields = fields.as_object().unwrap().clone();
     object["spec"].as_object_mut().unwrap().extend(fields);
@@ -67,22 +67,22 @@ pub fn answer(object: &Value, settings: &Value, cluster: &FakeCluster) -> Value 
 /// The pool and the evidence of an answer: its source and its labels.
 pub type Why<'a> = (Option<&'a str>, Option<(&'a str, &'a [(&'a str, &'a str)])>);
 
-/// Neither pool nor evidence was asked for.
+/// Neither pool nor evidence was needed.
 pub const UNASKED: Why<'static> = (None, None);
 
-/// The pool of this name, chosen by the operating system that `source` names.
+/// The pool of this name, chosen by the operating system from `source`.
 pub fn by_os<'a>(pool: &'a str, source: &'a str, os: &'a [(&'a str, &'a str)]) -> Why<'a> {
     (Some(pool), Some((source, os)))
 }
 
-/// The pool of this name, chosen by something that is not about nodes.
+/// The pool of this name, chosen by conditions that do not concern nodes.
 pub fn by<'a>(pool: &'a str, source: &'a str) -> Why<'a> {
     (Some(pool), Some((source, &[])))
 }
 
 pub const WINDOWS: &[(&str, &str)] = &[("kubernetes.io/os", "windows")];
 pub const LINUX: &[(&str, &str)] = &[("kubernetes.io/os", "linux")];
-/// The pool and the evidence where nothing names an operating system.
+/// The pool and the evidence if no source names an operating system.
 pub const ASSUMED: Why<'static> = (Some("linux"), Some(("assumption", LINUX)));
 
 fn audit(decision: &str, (pool, evidence): Why<'_>, reason: Option<&str>) -> Value {
@@ -91,7 +91,7 @@ fn audit(decision: &str, (pool, evidence): Why<'_>, reason: Option<&str>) -> Val
         audit["pool"] = pool.into();
     }
     if let Some((source, labels)) = evidence {
-        // Written out, for the order of the keys is a part of the answer.
+        // Written out, because the order of the keys is a part of the answer.
         let labels: serde_json::Map<String, Value> =
             labels.iter().map(|&(key, value)| (key.to_owned(), value.into())).collect();
         audit["evidence"] = format!(r#"{{"source":{},"labels":{}}}"#, json!(source), json!(labels)).into();
@@ -112,7 +112,7 @@ fn with_warnings(answer: Value, warnings: &[&str]) -> Value {
     answer
 }
 
-/// The answer with these sentences about workloads that disagree, in its evidence.
+/// The answer with these sentences about disagreeing workloads in its evidence.
 pub fn with_mixed(mut answer: Value, mixed: &[&str]) -> Value {
     if let Some(evidence) = answer["audit_annotations"]["evidence"].as_str().filter(|_| !mixed.is_empty()) {
         let evidence = evidence.strip_suffix('}').expect("an object");
@@ -121,7 +121,7 @@ pub fn with_mixed(mut answer: Value, mixed: &[&str]) -> Value {
     answer
 }
 
-/// The answer that gives `object` these addresses.
+/// The answer that assigns these addresses to `object`.
 pub fn allocated(object: &Value, addresses: &[&str], why: Why<'_>, warnings: &[&str]) -> Value {
     let mut object = object.clone();
     object["spec"]["clusterIP"] = addresses[0].into();
@@ -133,7 +133,7 @@ pub fn allocated(object: &Value, addresses: &[&str], why: Why<'_>, warnings: &[&
     with_warnings(answer, warnings)
 }
 
-/// The answer that leaves the object as it is.
+/// The answer that leaves the object unchanged.
 pub fn left(reason: &str, why: Why<'_>, warnings: &[&str]) -> Value {
     with_warnings(json!({"accepted": true, "audit_annotations": audit("left", why, Some(reason))}), warnings)
 }

@@ -1,33 +1,33 @@
-//! The cases.
+//! The test cases.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::network::{Inside, Network, until};
 
-/// All of them, by name.
+/// All test cases by name.
 pub const CASES: &[(&str, fn())] = &[
     ("only_open_ports_are_reached", only_open_ports_are_reached),
-    ("ports_are_those_before_translation", ports_are_those_before_translation),
-    ("connections_outlive_their_port", connections_outlive_their_port),
-    ("nothing_slips_through_a_replacement", nothing_slips_through_a_replacement),
-    ("the_table_is_its_own", the_table_is_its_own),
+    ("ports_are_checked_before_destination_nat", ports_are_checked_before_destination_nat),
+    ("open_connections_outlive_their_port", open_connections_outlive_their_port),
+    ("no_packet_passes_during_a_replacement", no_packet_passes_during_a_replacement),
+    ("other_tables_are_left_alone", other_tables_are_left_alone),
     ("neighbours_learn_of_a_takeover", neighbours_learn_of_a_takeover),
-    ("an_address_goes_with_its_holder", an_address_goes_with_its_holder),
-    ("leftovers_are_told_from_others", leftovers_are_told_from_others),
-    ("a_held_address_is_nobodys_source", a_held_address_is_nobodys_source),
-    ("the_interface_is_found", the_interface_is_found),
-    ("an_interface_that_goes_is_missed", an_interface_that_goes_is_missed),
-    ("refusals_say_why", refusals_say_why),
-    ("rights_that_lack_are_named", rights_that_lack_are_named),
-    ("lenient_arp_is_seen", lenient_arp_is_seen),
+    ("address_is_removed_when_its_lifetime_ends", address_is_removed_when_its_lifetime_ends),
+    ("own_addresses_are_told_from_those_of_others", own_addresses_are_told_from_those_of_others),
+    ("held_address_is_never_chosen_as_source", held_address_is_never_chosen_as_source),
+    ("interface_is_found_by_name_or_default_route", interface_is_found_by_name_or_default_route),
+    ("missing_or_down_interface_is_reported", missing_or_down_interface_is_reported),
+    ("errors_name_the_cause", errors_name_the_cause),
+    ("missing_capabilities_are_named", missing_capabilities_are_named),
+    ("lenient_arp_is_detected", lenient_arp_is_detected),
 ];
 
-/// One address of each family, for tests that are the same for both.
+/// An address of each family, for tests that do the same for both.
 const HELD: [&str; 2] = ["10.0.9.100", "fd00:9::100"];
 const OWN: [&str; 2] = ["10.0.9.1", "fd00:9::1"];
 
-/// A node that holds the addresses for ten minutes, on eth0.
+/// Starts a process on a node that holds the addresses on eth0 for ten minutes.
 fn holder(network: &Network, node: usize) -> Inside {
     let mut holder = network.nodes[node].inside();
     holder.expect("find eth0", "eth0");
@@ -49,7 +49,7 @@ fn only_open_ports_are_reached() {
         client.expect(&format!("tcp {held} 80 20"), "answered");
         client.expect(&format!("tcp {held} 81 1"), "TimedOut");
         client.expect(&format!("tcp {own} 81 20"), "answered");
-        // The node's own processes are no exception.
+        // The rules also apply to processes of the node itself.
         node.expect(&format!("tcp {held} 80 20"), "answered");
         node.expect(&format!("tcp {held} 81 1"), "TimedOut");
     }
@@ -57,13 +57,13 @@ fn only_open_ports_are_reached() {
     client.expect("ping 10.0.9.100", "type 0 from 10.0.9.100");
     client.expect("ping fd00:9::100", "type 129 from fd00:9::100");
     for (number, held) in HELD.into_iter().enumerate() {
-        // Datagrams stay in their order: once the second is there, the first is lost.
+        // Datagrams keep their order: when the second has arrived, the first is lost.
         client.expect(&format!("udp {held} 81"), "sent");
         client.expect(&format!("udp {held} 80"), "sent");
         until("a datagram", || node.ask("received 80"), |count| count == &(number + 1).to_string());
         node.expect("received 81", "0");
     }
-    // An address without a port has all of them closed, and one that is not held none.
+    // For a held address without ports all ports are closed; for an address that is not held all stay open.
     node.expect("firewall 10.0.9.100=", "replaced");
     client.expect("tcp 10.0.9.100 80 1", "TimedOut");
     client.expect("tcp fd00:9::100 81 20", "answered");
@@ -71,11 +71,11 @@ fn only_open_ports_are_reached() {
     client.expect("tcp 10.0.9.100 81 20", "answered");
 }
 
-fn ports_are_those_before_translation() {
+fn ports_are_checked_before_destination_nat() {
     let network = Network::new(2);
     let mut node = holder(&network, 0);
     let mut client = network.client.inside();
-    // As kube-proxy does, to a Pod, which is the node itself here.
+    // Like kube-proxy, with the node itself as the Pod.
     for (family, held, own) in [("ip", HELD[0], OWN[0]), ("ip6", HELD[1], "[fd00:9::1]")] {
         let translation = format!(
             "table {family} proxy {{ chain services {{ type nat hook prerouting priority dstnat; \
@@ -93,7 +93,7 @@ fn ports_are_those_before_translation() {
     }
 }
 
-fn connections_outlive_their_port() {
+fn open_connections_outlive_their_port() {
     let network = Network::new(2);
     let mut node = holder(&network, 0);
     let mut client = network.client.inside();
@@ -110,7 +110,7 @@ fn connections_outlive_their_port() {
     }
 }
 
-fn nothing_slips_through_a_replacement() {
+fn no_packet_passes_during_a_replacement() {
     let network = Network::new(2);
     let mut node = holder(&network, 0);
     let mut client = network.client.inside();
@@ -127,7 +127,7 @@ fn nothing_slips_through_a_replacement() {
         for _ in 0..50 {
             node.expect(state, "replaced");
         }
-        // It was there from the first to the last.
+        // The flood went on during all replacements.
         let after = count(&mut node);
         until("more of it", || count(&mut node), |count| *count > after);
         client.expect("calm", "calm");
@@ -135,7 +135,7 @@ fn nothing_slips_through_a_replacement() {
     }
 }
 
-/// What `nft` shows of a table for several ports, none, and both families.
+/// The output of `nft` for a table with several ports, no ports, and both families.
 const TABLE: &str = "\
 table inet clusterip_external {
 	set held4 {
@@ -175,7 +175,7 @@ table inet clusterip_external {
 }
 ";
 
-/// What `nft` shows, with the elements of each set on one line, in order: those of sets are in none.
+/// The output of `nft` with the elements of each set sorted on one line, because `nft` prints them in any order.
 fn in_order(shown: &str) -> String {
     let mut parts = shown.split("elements = {");
     let mut ordered = parts.next().unwrap().to_owned();
@@ -188,7 +188,7 @@ fn in_order(shown: &str) -> String {
     ordered
 }
 
-fn the_table_is_its_own() {
+fn other_tables_are_left_alone() {
     let network = Network::new(2);
     let mut node = network.nodes[0].inside();
     let nft = |arguments: &[&str]| network.nodes[0].namespace.exec(&[&["nft"][..], arguments].concat());
@@ -196,7 +196,7 @@ fn the_table_is_its_own() {
     nft(&["table inet other { set held4 { type ipv4_addr; elements = { 10.0.9.100 }; }; }"]);
     nft(&["table ip clusterip_external { chain prerouting { type filter hook prerouting priority -150; }; }"]);
     let before = ruleset();
-    // Nothing is there to be removed.
+    // There is nothing to remove.
     node.expect("remove", "removed");
     assert_eq!(ruleset(), before);
     let one = "firewall 10.0.9.100=udp/53,tcp/443,sctp/36412,tcp/80 10.0.9.101= fd00:9::100=tcp/80";
@@ -207,7 +207,7 @@ fn the_table_is_its_own() {
     node.expect("firewall 10.0.9.102=tcp/80", "replaced");
     let elements = nft(&["list", "set", "inet", "clusterip_external", "held4"]);
     assert!(elements.contains("elements = { 10.0.9.102 }"), "{elements}");
-    // What an earlier process has left, and somebody has meddled with.
+    // The table of an earlier process, with a rule that somebody added.
     nft(&["add", "rule", "inet", "clusterip_external", "held", "accept"]);
     let mut node = network.nodes[0].inside();
     node.expect(one, "replaced");
@@ -227,7 +227,7 @@ fn neighbours_learn_of_a_takeover() {
         node.expect("find eth0", "eth0");
         node.expect("listen 80", "listening");
     }
-    // As a node of a cluster does. Only with IPv6 it makes a difference to its neighbours.
+    // Nodes of a cluster forward. The neighbours see a difference for IPv6 only.
     network.nodes[1].namespace.set("net/ipv6/conf/eth0/forwarding", "1");
     let router = format!("{} router", network.nodes[1].hardware());
     let entries = [[network.nodes[0].hardware(), network.nodes[1].hardware()], [network.nodes[0].hardware(), router]];
@@ -248,7 +248,7 @@ fn neighbours_learn_of_a_takeover() {
     }
 }
 
-fn an_address_goes_with_its_holder() {
+fn address_is_removed_when_its_lifetime_ends() {
     let network = Network::new(2);
     let node = &network.nodes[0];
     let before = node.addresses();
@@ -267,7 +267,7 @@ fn an_address_goes_with_its_holder() {
             "inet6 fd00:9::1/64 scope global nodad",
         ]
     );
-    // For longer than their lifetime, they are renewed.
+    // Renewed for longer than one lifetime.
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(8) {
         for held in HELD {
@@ -281,10 +281,10 @@ fn an_address_goes_with_its_holder() {
     until("the addresses are gone", || node.addresses(), |addresses| *addresses == before);
 }
 
-fn leftovers_are_told_from_others() {
+fn own_addresses_are_told_from_those_of_others() {
     let network = Network::new(2);
     let node = &network.nodes[0];
-    // Those of others, as much like ours as they can be.
+    // Addresses of other programs, as similar to ours as possible.
     let others = [
         "address add 10.0.9.150/32 dev eth0 label eth0:cip valid_lft 500 preferred_lft 0",
         "address add fd00:9::150/128 dev eth0 nodad noprefixroute valid_lft 500 preferred_lft 0",
@@ -314,7 +314,7 @@ fn leftovers_are_told_from_others() {
     assert_eq!(node.addresses(), with);
     next.expect("hold 10.0.9.100 600000", "renewed");
     for held in HELD {
-        // The second time it is not there.
+        // The second time, the address is absent.
         next.expect(&format!("release {held}"), "released");
         next.expect(&format!("release {held}"), "released");
     }
@@ -322,10 +322,10 @@ fn leftovers_are_told_from_others() {
     next.expect("held", "[]");
 }
 
-fn a_held_address_is_nobodys_source() {
+fn held_address_is_never_chosen_as_source() {
     let network = Network::new(2);
     let node = &network.nodes[0];
-    // fd00:9::1ff is nearer to fd00:9::100 than to fd00:9::1, which would make that the source.
+    // fd00:9::1ff is closer to fd00:9::100 than to fd00:9::1, so by default fd00:9::100 would be the source.
     let sources = || {
         ["10.0.9.101", "fd00:9::1ff"].map(|to| {
             let route = node.namespace.ip(&format!("route get {to}"));
@@ -338,7 +338,7 @@ fn a_held_address_is_nobodys_source() {
     assert_eq!(sources(), OWN);
 }
 
-fn the_interface_is_found() {
+fn interface_is_found_by_name_or_default_route() {
     let network = Network::new(2);
     let node = &network.nodes[0];
     let mut inside = node.inside();
@@ -360,7 +360,7 @@ fn the_interface_is_found() {
         node.namespace.ip(route);
         assert_eq!(inside.ask("find"), found, "{row}");
     }
-    // A label does not fit after this name.
+    // With this name, the label does not fit.
     inside.expect("find enx001122334455", "enx001122334455");
     inside.expect("hold 10.0.9.100 600000", "added");
     inside.expect("held", "[10.0.9.100]");
@@ -368,7 +368,7 @@ fn the_interface_is_found() {
     inside.expect("held", "[]");
 }
 
-fn an_interface_that_goes_is_missed() {
+fn missing_or_down_interface_is_reported() {
     let network = Network::new(2);
     let node = &network.nodes[0];
     let mut inside = holder(&network, 0);
@@ -382,13 +382,13 @@ fn an_interface_that_goes_is_missed() {
     until("it to be down", || inside.ask("up"), |answer| answer == down);
     network.plug_in(0);
     until("it to be up", || inside.ask("up"), |answer| answer == "up");
-    // One that is made anew is another one.
+    // The new interface counts as another one.
     let gone = "error: interface eth0 is not there: name one of those that `ip link` shows";
     network.plug_anew(0);
     for command in ["up", "hold 10.0.9.100 600000", "announce 10.0.9.100"] {
         inside.expect(command, gone);
     }
-    // What was on it has gone with it.
+    // The address was deleted together with the interface.
     inside.expect("release 10.0.9.100", "released");
     inside.expect("find eth0", "eth0");
     inside.expect("held", "[]");
@@ -396,7 +396,7 @@ fn an_interface_that_goes_is_missed() {
     until("it to be up", || inside.ask("up"), |answer| answer == "up");
 }
 
-fn refusals_say_why() {
+fn errors_name_the_cause() {
     let network = Network::new(2);
     let node = &network.nodes[0];
     let mut inside = node.inside();
@@ -446,17 +446,17 @@ fn refusals_say_why() {
     for command in ["hold 10.0.9.100 9000", "announce 10.0.9.100"] {
         inside.expect(command, &absent("gone"));
     }
-    // Another one by the same name is another one.
+    // A new interface with the same name counts as another one.
     node.namespace.ip("link add gone type veth peer name other");
     inside.expect("hold 10.0.9.100 9000", &absent("gone"));
     inside.expect("find gone", "gone");
     inside.expect("hold 10.0.9.100 9000", "added");
 }
 
-fn rights_that_lack_are_named() {
+fn missing_capabilities_are_named() {
     let network = Network::new(2);
     let _holder = holder(&network, 0);
-    /// What takes something away, and what is said to which commands then.
+    /// A program that removes something, and the expected answers to commands.
     type Row = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
     let rows: [Row; 3] = [
         (
@@ -520,7 +520,7 @@ fn rights_that_lack_are_named() {
     }
 }
 
-fn lenient_arp_is_seen() {
+fn lenient_arp_is_detected() {
     let network = Network::new(2);
     let node = &network.nodes[0].namespace;
     let mut inside = network.nodes[0].inside();

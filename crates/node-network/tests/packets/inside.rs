@@ -1,4 +1,4 @@
-//! What the tests have done inside of a host: a command a line, and a line for each.
+//! The commands that the tests run inside of a host: one command a line, one line of answer each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write, stdin};
@@ -12,8 +12,8 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use node_network::{Announcer, Firewall, Held, Interface, Port, Protocol, lenient_arp};
 use tokio::runtime::{Builder, Runtime};
 
-/// Obeys until there are no more commands.
-pub fn obey() {
+/// Runs commands until the input ends.
+pub fn run_commands() {
     let mut inside = Inside {
         runtime: Builder::new_current_thread().enable_all().build().unwrap(),
         interface: None,
@@ -26,7 +26,7 @@ pub fn obey() {
     for line in stdin().lines() {
         let line = line.unwrap();
         let words: Vec<_> = line.split(' ').collect();
-        println!("{}", inside.told(&words).unwrap_or_else(|error| format!("error: {error}")));
+        println!("{}", inside.answer(&words).unwrap_or_else(|error| format!("error: {error}")));
     }
 }
 
@@ -41,7 +41,7 @@ struct Inside {
 }
 
 impl Inside {
-    fn told(&mut self, words: &[&str]) -> Result<String, Box<dyn std::error::Error>> {
+    fn answer(&mut self, words: &[&str]) -> Result<String, Box<dyn std::error::Error>> {
         let block_on = &self.runtime;
         let interface = || self.interface.as_ref().unwrap();
         Ok(match *words {
@@ -96,11 +96,11 @@ impl Inside {
             ["tcp", address, port, seconds] => {
                 let to = SocketAddr::new(address.parse()?, port.parse()?);
                 match TcpStream::connect_timeout(&to, Duration::from_secs(seconds.parse()?)) {
-                    Ok(connection) => said(self.connection.insert(connection)),
+                    Ok(connection) => echoed(self.connection.insert(connection)),
                     Err(error) => format!("{:?}", error.kind()),
                 }
             }
-            // The first line of what is answered.
+            // Returns the first line of the HTTP response.
             ["http", address, port, path] => {
                 let to = SocketAddr::new(address.parse()?, port.parse()?);
                 let mut connection = TcpStream::connect_timeout(&to, Duration::from_secs(5))?;
@@ -110,8 +110,8 @@ impl Inside {
                 connection.read_to_end(&mut answer)?;
                 String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
             }
-            // Over the last connection.
-            ["again"] => said(self.connection.as_mut().unwrap()),
+            // Uses the last connection again.
+            ["again"] => echoed(self.connection.as_mut().unwrap()),
             ["close"] => {
                 self.connection = None;
                 "closed".to_owned()
@@ -122,7 +122,7 @@ impl Inside {
                 UdpSocket::bind(("::", 0))?.send_to(b"ping", v6(to))?;
                 "sent".to_owned()
             }
-            // Datagrams to all these ports, over and over.
+            // Sends datagrams to all these ports until `calm`.
             ["flood", address, ref ports @ ..] => {
                 let address: IpAddr = address.parse()?;
                 let ports: Vec<u16> = ports.iter().map(|port| port.parse()).collect::<Result<_, _>>()?;
@@ -132,7 +132,7 @@ impl Inside {
                 thread::spawn(move || {
                     while flooding.load(Ordering::Relaxed) {
                         for port in &ports {
-                            // One that can't be sent is one that is not received.
+                            // A datagram that can't be sent is not received either.
                             let _ = socket.send_to(b"ping", v6(SocketAddr::new(address, *port)));
                         }
                     }
@@ -148,7 +148,7 @@ impl Inside {
     }
 }
 
-/// `ADDRESS=tcp/80,udp/53`, or `ADDRESS=` for no port.
+/// Parses `ADDRESS=tcp/80,udp/53`, or `ADDRESS=` for no ports.
 fn ports(text: &str) -> (IpAddr, BTreeSet<Port>) {
     let (address, ports) = text.split_once('=').unwrap();
     let port = |text: &str| {
@@ -164,7 +164,7 @@ fn ports(text: &str) -> (IpAddr, BTreeSet<Port>) {
     (address.parse().unwrap(), ports.split(',').filter(|port| !port.is_empty()).map(port).collect())
 }
 
-/// For a socket that serves both families.
+/// The address for a socket of both families.
 fn v6(to: SocketAddr) -> SocketAddr {
     let address = match to.ip() {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
@@ -173,7 +173,7 @@ fn v6(to: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.into(), to.port())
 }
 
-/// Echoes what comes by TCP, and counts what comes by UDP, of both families.
+/// Echoes TCP, and counts UDP datagrams, of both families.
 fn listen(port: u16, received: Arc<AtomicU64>) -> std::io::Result<()> {
     let any = (Ipv6Addr::UNSPECIFIED, port);
     let tcp = TcpListener::bind(any)?;
@@ -191,13 +191,13 @@ fn listen(port: u16, received: Arc<AtomicU64>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What an echo request is answered with.
+/// The answer to an echo request.
 fn ping(address: IpAddr) -> std::io::Result<String> {
     let (family, protocol, request) = match address {
         IpAddr::V4(_) => (AddressFamily::Inet, SockProtocol::Icmp, 8),
         IpAddr::V6(_) => (AddressFamily::Inet6, SockProtocol::IcmpV6, 128),
     };
-    // The kernel fills in the checksum, and gives this socket the answers to its own requests alone.
+    // The kernel fills in the checksum, and gives this socket only the answers to its own requests.
     let socket = UdpSocket::from(socket(family, SockType::Datagram, SockFlag::empty(), protocol)?);
     socket.set_read_timeout(Some(Duration::from_secs(20)))?;
     socket.send_to(&[request, 0, 0, 0, 0, 0, 0, 1], (address, 0))?;
@@ -206,8 +206,8 @@ fn ping(address: IpAddr) -> std::io::Result<String> {
     Ok(format!("type {} from {}", answer[0], from.ip()))
 }
 
-/// Whether what is said over a connection comes back.
-fn said(connection: &mut TcpStream) -> String {
+/// Sends a text over a connection, and checks that it comes back.
+fn echoed(connection: &mut TcpStream) -> String {
     connection.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut bytes = [0; 4];
     match connection.write_all(b"ping").and_then(|()| connection.read_exact(&mut bytes)) {

@@ -1,7 +1,6 @@
-//! Real packets, between network namespaces: a client and nodes on one bridge.
+//! Tests with real packets between network namespaces: a client and nodes on one bridge.
 //!
-//! It needs root, `ip` and `nft`. Where they are missing, the tests are counted as ignored, or fail with
-//! `REQUIRE_ALL=1`.
+//! They need root, `ip` and `nft`. If one is missing, the tests count as ignored, or fail with `REQUIRE_ALL=1`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 
@@ -15,7 +14,7 @@ mod missing;
 #[cfg(target_os = "linux")]
 mod network;
 
-/// What the program is called with inside of a namespace.
+/// The argument with which this program starts itself inside of a namespace.
 #[cfg(target_os = "linux")]
 const INSIDE: &str = "inside";
 
@@ -24,7 +23,7 @@ fn main() {
     use libtest_mimic::{Arguments, Trial, run};
 
     if std::env::args().nth(1).as_deref() == Some(INSIDE) {
-        return inside::obey();
+        return inside::run_commands();
     }
     let lacking = network::lacking();
     if let Some(lacking) = &lacking {

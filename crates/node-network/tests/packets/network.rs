@@ -1,4 +1,4 @@
-//! Hosts on one bridge, each in a network namespace of its own.
+//! Hosts on one bridge, each in its own network namespace.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio, id};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::INSIDE;
 
-/// What is missing for network namespaces, if anything is.
+/// What network namespaces need and this machine lacks.
 pub fn lacking() -> Option<&'static str> {
     let works = |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).output();
@@ -29,7 +29,7 @@ pub fn lacking() -> Option<&'static str> {
     (!worked).then_some("nftables in the kernel")
 }
 
-/// Runs a program, and gives back what it prints.
+/// Runs a program and returns its output.
 pub fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
@@ -37,7 +37,7 @@ pub fn run(program: &str, arguments: &[&str]) -> String {
     said
 }
 
-/// Waits until `wanted` says so of what `seen` says, and fails when that takes too long.
+/// Waits until `wanted` accepts the value of `seen`; panics after 30 seconds.
 pub fn until<T: std::fmt::Debug>(what: &str, mut seen: impl FnMut() -> T, wanted: impl Fn(&T) -> bool) -> T {
     let began = Instant::now();
     loop {
@@ -50,7 +50,7 @@ pub fn until<T: std::fmt::Debug>(what: &str, mut seen: impl FnMut() -> T, wanted
     }
 }
 
-/// A network namespace. It goes with this value.
+/// A network namespace, which is deleted when this value is dropped.
 pub struct Namespace(pub String);
 
 impl Namespace {
@@ -63,17 +63,17 @@ impl Namespace {
         namespace
     }
 
-    /// Runs `ip` in it.
+    /// Runs `ip` in the namespace.
     pub fn ip(&self, arguments: &str) -> String {
         run("ip", &[&["-netns", &self.0][..], &arguments.split(' ').collect::<Vec<_>>()].concat())
     }
 
-    /// Sets a setting of its kernel: a path below /proc/sys.
+    /// Changes a kernel setting of the namespace: a path below /proc/sys.
     pub fn set(&self, setting: &str, value: &str) {
         self.exec(&["sh", "-c", &format!("echo '{value}' > /proc/sys/{setting}")]);
     }
 
-    /// Runs another program in it.
+    /// Runs another program in the namespace.
     pub fn exec(&self, command: &[&str]) -> String {
         run("ip", &[&["netns", "exec", &self.0][..], command].concat())
     }
@@ -81,7 +81,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // It may be that a test has failed: no second panic.
+        // A test may have failed already: do not panic again.
         let _ = Command::new("ip").args(["netns", "delete", &self.0]).status();
     }
 }
@@ -97,12 +97,12 @@ impl Host {
         format!("02:00:00:00:09:{:02x}", self.number)
     }
 
-    /// This program inside of the host, with all rights.
+    /// Starts this program inside of the host, with all capabilities.
     pub fn inside(&self) -> Inside {
         self.inside_as(&[])
     }
 
-    /// This program inside of the host, started by another.
+    /// Starts this program inside of the host by another program, such as `setpriv`.
     pub fn inside_as(&self, starter: &[&str]) -> Inside {
         let mut child = Command::new("ip")
             .args(["netns", "exec", &self.namespace.0])
@@ -117,7 +117,7 @@ impl Host {
         Inside { child, input, output }
     }
 
-    /// The addresses of `eth0` without its link-local one, and without what is left of their lifetimes.
+    /// The addresses of `eth0` except its link-local one, without their remaining lifetimes.
     pub fn addresses(&self) -> Vec<String> {
         let told = self.namespace.ip("-oneline address show dev eth0");
         let lines = told.lines().filter(|line| !line.contains("inet6 fe80:"));
@@ -125,8 +125,8 @@ impl Host {
         lines.map(line).collect()
     }
 
-    /// The hardware address that the host has for another address, whatever the state of the entry; with
-    /// ` router` if it takes that for one.
+    /// The hardware address that the host knows for another address, in any state of the entry; followed by ` router`
+    /// if the host takes the neighbour for a router.
     pub fn neighbour(&self, address: &str) -> Option<String> {
         let told = self.namespace.ip(&format!("neighbour show {address} dev eth0"));
         let mut words = told.split_whitespace().skip_while(|word| *word != "lladdr").skip(1);
@@ -137,7 +137,7 @@ impl Host {
 
 /// Hosts on one bridge.
 pub struct Network {
-    /// A host that holds nothing.
+    /// A host that holds no addresses.
     pub client: Host,
     /// 10.0.9.1, 10.0.9.2 and so on.
     pub nodes: Vec<Host>,
@@ -161,24 +161,24 @@ impl Network {
         }
     }
 
-    /// Takes the other end of a node's interface down, as who pulls a cable.
+    /// Sets the other end of a node's interface down, like pulling the cable.
     pub fn unplug(&self, node: usize) {
         self.bridge.ip(&format!("link set node-{} down", node + 1));
     }
 
-    /// Ends that.
+    /// Reverts [`Self::unplug`].
     pub fn plug_in(&self, node: usize) {
         self.bridge.ip(&format!("link set node-{} up", node + 1));
     }
 
-    /// Makes the interface of a node anew: nothing of what was on it is left.
+    /// Deletes the interface of a node and creates it again, without its addresses.
     pub fn plug_anew(&self, node: usize) {
         self.bridge.ip(&format!("link delete node-{}", node + 1));
         plug(&self.bridge, &format!("node-{}", node + 1), &self.nodes[node]);
     }
 }
 
-/// Connects a host with the bridge.
+/// Connects a host to the bridge.
 fn plug(bridge: &Namespace, name: &str, host: &Host) {
     let (end, hardware, number) = (&host.namespace, host.hardware(), host.number);
     bridge.ip(&format!("link add {name} type veth peer name eth0 netns {} address {hardware}", end.0));
@@ -188,7 +188,7 @@ fn plug(bridge: &Namespace, name: &str, host: &Host) {
     end.ip(&format!("address add fd00:9::{number}/64 dev eth0 nodad"));
 }
 
-/// This program inside of a host. It is killed with this value.
+/// This program inside of a host. It is killed when this value is dropped.
 pub struct Inside {
     child: Child,
     input: ChildStdin,
@@ -196,7 +196,7 @@ pub struct Inside {
 }
 
 impl Inside {
-    /// What it says to a command.
+    /// The answer to a command.
     pub fn ask(&mut self, command: &str) -> String {
         writeln!(self.input, "{command}").unwrap();
         let mut line = String::new();
@@ -204,13 +204,13 @@ impl Inside {
         line.trim_end().to_owned()
     }
 
-    /// Asks, and compares what it says.
+    /// Sends a command and compares the answer.
     #[track_caller]
     pub fn expect(&mut self, command: &str, answer: &str) {
         assert_eq!(self.ask(command), answer, "{command}");
     }
 
-    /// Kills it with SIGKILL.
+    /// Kills the program with SIGKILL.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -15,7 +15,7 @@ pub fn read(path: &str) -> String {
     fs::read_to_string(workspace().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The YAML of a file, by another reader than that of the product.
+/// The YAML of a file, parsed by another parser than that of the product.
 #[allow(dead_code)]
 pub fn read_yaml(path: &str) -> Value {
     yaml::single(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
