@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use clusterip::agent::assignments::{Assignment, Assignments, Protocol};
 use clusterip::agent::claims::{Claim, name};
-use clusterip::agent::heart;
+use clusterip::agent::health::Signs;
+use clusterip::agent::heartbeat_state;
 use clusterip::agent::run::Agent;
-use clusterip::agent::signs::Signs;
 use clusterip::metrics::Metrics;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, ListParams};
@@ -181,7 +181,7 @@ impl Agents {
     }
 
     async fn holder_of_heartbeat(&self, node: &str) -> String {
-        let lease = self.leases.get(&heart::name(node)).await.unwrap();
+        let lease = self.leases.get(&heartbeat_state::name(node)).await.unwrap();
         lease.spec.unwrap().holder_identity.unwrap()
     }
 }
@@ -237,7 +237,7 @@ async fn many_addresses_are_spread_and_shared_anew_when_one_dies() {
     let begin = Instant::now();
     tokio::time::sleep(Duration::from_secs(12)).await;
     let asked = std::mem::take(&mut *requests.lock().unwrap());
-    let expected: BTreeSet<String> = NODES.iter().map(|node| format!("PUT {}", heart::name(node))).collect();
+    let expected: BTreeSet<String> = NODES.iter().map(|node| format!("PUT {}", heartbeat_state::name(node))).collect();
     assert_eq!(asked.iter().cloned().collect::<BTreeSet<_>>(), expected);
     assert_eq!(agents.versions().await, versions);
     let minute = asked.len() as f64 * 60.0 / begin.elapsed().as_secs_f64();

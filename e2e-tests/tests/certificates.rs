@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clusterip::policy::response::AdmissionResponse;
 use clusterip::webhook::authority::{Authority, AuthorityError, Clock, SECRET, service_names};
-use clusterip::webhook::issuing;
+use clusterip::webhook::issuer;
 use clusterip::webhook::registration::{Registration, RegistrationError};
 use clusterip::webhook::review::Reviewer;
 use clusterip::webhook::server::{Backend, Limits, Server};
@@ -217,7 +217,7 @@ async fn a_secret_that_is_gone_is_kept_again() {
 async fn a_broken_secret_is_named_and_left_alone() {
     let plane = ControlPlane::shared();
     let client = plane.client();
-    let [one, other] = [(), ()].map(|()| issuing::Authority::generate(some_day()).unwrap());
+    let [one, other] = [(), ()].map(|()| issuer::Authority::generate(some_day()).unwrap());
     let leaf = one.issue(&["a".to_owned()], some_day()).unwrap();
     let (crt, key) = (one.certificate(), one.key().pem());
     let two = format!("{crt}{}", other.certificate());
@@ -311,7 +311,7 @@ fn configuration(name: &str) -> Value {
 }
 
 fn authority_pem() -> String {
-    issuing::Authority::generate(some_day()).unwrap().certificate().to_owned()
+    issuer::Authority::generate(some_day()).unwrap().certificate().to_owned()
 }
 
 fn configurations(client: &Client) -> Api<MutatingWebhookConfiguration> {

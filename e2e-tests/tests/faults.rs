@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use axum::http::Method;
 use clusterip::controller::step::MOVING_NAME;
 use clusterip::webhook::authority::SECRET;
-use clusterip::webhook::issuing::{AUTHORITY_LIFE, Authority};
+use clusterip::webhook::issuer::{AUTHORITY_LIFE, Authority};
 use clusterip_core::service::MOVING_ANNOTATION;
 use futures::stream::{self, StreamExt as _};
 use jiff::{SignedDuration, Timestamp};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip::agent::assignments::{Assignment, Assignments, Protocol};
+use clusterip::agent::health::Signs;
 use clusterip::agent::run::Agent;
-use clusterip::agent::signs::Signs;
 use clusterip::metrics::Metrics;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use clusterip::cluster::fill::apply;
+use clusterip::cluster::manifest_edit::apply;
 use clusterip::cluster::manifests::{Source, parse};
 use clusterip::cluster::snapshot::{Snapshot, addresses};
 use libfuzzer_sys::fuzz_target;

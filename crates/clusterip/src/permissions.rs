@@ -15,7 +15,7 @@ use kube::api::{Api, ApiResource, PostParams};
 use serde_json::json;
 use thiserror::Error;
 
-use crate::cluster::failure::words;
+use crate::cluster::api_error::words;
 use crate::cluster::kinds;
 use crate::controller::leader::LEASE;
 

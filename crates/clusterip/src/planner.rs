@@ -20,7 +20,7 @@ use crate::cluster::manifests::{Manifest, Origin};
 use crate::cluster::object;
 use crate::cluster::snapshot::{Snapshot, SnapshotCalls, addresses};
 use crate::external::placing::concerns;
-use crate::external::planned::Planned;
+use crate::external::plan_state::Planned;
 use crate::nodes::planner::{NodePlan, NodePlanner};
 use crate::policy::module::{Module, ModuleError};
 use crate::policy::service_request::ServiceRequest;

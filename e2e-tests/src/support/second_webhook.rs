@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clusterip::policy::response::AdmissionResponse;
-use clusterip::webhook::issuing::Authority;
+use clusterip::webhook::issuer::Authority;
 use clusterip::webhook::review::Reviewer;
 use clusterip::webhook::server::{Backend, Limits, Server};
 use clusterip::webhook::tls::Certificate;

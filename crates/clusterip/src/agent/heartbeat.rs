@@ -13,11 +13,11 @@ use kube::{Error as KubeError, ResourceExt};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-pub use super::heart::Term;
-use super::heart::{Beat, Heart, name};
-use super::signs::Signs;
+use super::health::Signs;
+pub use super::heartbeat_state::Term;
+use super::heartbeat_state::{Beat, Heart, name};
 use super::timing::{AGAIN, HEARTBEAT, JITTER, PATIENCE};
-use crate::cluster::failure::words;
+use crate::cluster::api_error::words;
 use crate::metrics::Metrics;
 use crate::metrics::agent::Renewal;
 

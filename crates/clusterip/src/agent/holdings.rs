@@ -11,8 +11,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::claims::{Claim, EXTERNAL};
-use super::heart::{AGENT, NODE_ANNOTATION};
-use super::heart::{holder, unknown};
+use super::heartbeat_state::{AGENT, NODE_ANNOTATION};
+use super::heartbeat_state::{holder, unknown};
 use super::timing::HEARTBEAT as TIMING;
 use crate::cluster::claim_lease::LABEL;
 
@@ -131,7 +131,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
     use super::super::claims::lease as claim;
-    use super::super::heart::{given_back, put_back};
+    use super::super::heartbeat_state::{given_back, put_back};
     use super::*;
     use crate::controller::identity::{Identity, Role};
 

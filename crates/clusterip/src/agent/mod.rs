@@ -43,27 +43,27 @@
 //! [`run`] is the loop around them, and `wire` applies a plan to the [`network`].
 
 pub mod assignments;
-mod book;
+pub mod balance;
 pub mod claims;
 #[cfg(target_os = "linux")]
 mod filter;
-pub mod heart;
+pub mod health;
 mod heartbeat;
+pub mod heartbeat_state;
 pub mod holdings;
 #[cfg(target_os = "linux")]
 pub mod linux;
-mod members;
 pub mod network;
 pub mod observer;
+mod peers;
 mod plan;
+mod reconciler;
 pub mod rendezvous;
 pub mod run;
-pub mod shares;
-pub mod signs;
 #[cfg(test)]
 mod simulation;
+mod state;
 pub mod status;
 mod timing;
 mod version;
 mod wake;
-mod wire;

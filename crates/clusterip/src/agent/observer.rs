@@ -7,8 +7,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
 use super::claims::{Claim, EXTERNAL};
-use super::heart::AGENT;
-use super::members::{Members, Standing};
+use super::heartbeat_state::AGENT;
+use super::peers::{Members, Standing};
 use crate::cluster::claim_lease::LABEL;
 
 /// What the Leases of agents have shown over time.

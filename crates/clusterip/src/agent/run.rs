@@ -16,19 +16,19 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::assignments::Assignments;
-use super::book::Book;
 use super::claims::EXTERNAL;
-use super::heart::{AGENT, name as heartbeat_name};
+use super::health::Signs;
 use super::heartbeat::Heartbeat;
+use super::heartbeat_state::{AGENT, name as heartbeat_name};
 use super::network::Network;
 use super::plan::{Order, Outcome, Present, Wanted, What};
-use super::signs::Signs;
+use super::reconciler::Wire;
+use super::state::Book;
 use super::timing::{DEAF, PATIENCE, STOP};
 use super::version::Version;
-use super::wire::Wire;
+use crate::cluster::api_error::{chain, words};
+use crate::cluster::backoff::Pauses;
 use crate::cluster::claim_lease::LABEL;
-use crate::cluster::failure::{chain, words};
-use crate::cluster::pauses::Pauses;
 use crate::metrics::Metrics;
 
 /// An agent, which holds external addresses on one node.
@@ -117,7 +117,7 @@ struct Desk {
     leases: Api<Lease>,
     watched: Api<Lease>,
     book: Book,
-    term: watch::Receiver<Option<super::heart::Term>>,
+    term: watch::Receiver<Option<super::heartbeat_state::Term>>,
     assignments: watch::Receiver<Arc<Assignments>>,
     present: watch::Receiver<Present>,
     wanted: watch::Sender<Wanted>,

@@ -18,10 +18,10 @@ use proptest::prelude::*;
 use tokio::time::Instant;
 
 use super::assignments::{Assignment, Assignments};
-use super::book::Book;
 use super::claims::Claim;
-use super::heart::{self, Beat, Heart};
+use super::heartbeat_state::{self, Beat, Heart};
 use super::plan::{Order, Outcome, Present, Wanted, What};
+use super::state::Book;
 use super::timing::{AGAIN, HEARTBEAT, JITTER, PATIENCE, TRIES};
 
 const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
@@ -464,7 +464,7 @@ impl World {
                 }
             }
             Fault::DeleteHeartbeat => {
-                self.store.delete(&heart::name(NODES[agent]));
+                self.store.delete(&heartbeat_state::name(NODES[agent]));
                 (0..NODES.len()).for_each(|agent| self.tell(agent));
             }
             Fault::Forbidden => {
@@ -574,7 +574,7 @@ impl World {
                 it.heart.forget();
                 return self.beat_after(agent, millis(AGAIN));
             }
-            Beat::Read => Request::Read(heart::name(NODES[agent])),
+            Beat::Read => Request::Read(heartbeat_state::name(NODES[agent])),
             Beat::Write(lease) => {
                 it.heart.forget();
                 Request::Write(lease)

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::cluster::answers;
+use crate::cluster::kubewarden_responses;
 use crate::cluster::snapshot::{Snapshot, SnapshotCalls, map};
 use crate::policy::host_calls::{HostCall, HostCalls};
 
@@ -61,13 +61,13 @@ impl HostCalls for Calls {
         match call {
             HostCall::Get { api_version, kind, name, namespace, .. } if kind == "IPAddress" => {
                 let is_free = name.parse().is_ok_and(|address| self.is_free(address));
-                answers::ip_address(api_version, name, namespace.as_deref(), is_free)
+                kubewarden_responses::ip_address(api_version, name, namespace.as_deref(), is_free)
             }
             HostCall::ListAll { api_version, kind, .. } if api_version == "v1" && kind == "Service" => {
                 match &self.free {
                     Free::All => Ok(br#"{"apiVersion":"v1","items":[],"kind":"ServiceList","metadata":{}}"#.to_vec()),
                     Free::But { in_flight, .. } => {
-                        let held = in_flight.iter().map(|address| answers::in_flight(*address, "", ""));
+                        let held = in_flight.iter().map(|address| kubewarden_responses::in_flight(*address, "", ""));
                         self.calls.answer_with(call, &held.collect::<Vec<_>>())
                     }
                 }

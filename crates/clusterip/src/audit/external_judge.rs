@@ -13,8 +13,8 @@ use serde_json::Value;
 use super::judge::{JudgeError, Seen, seen};
 use crate::cluster::object::{Packed, text};
 use crate::cluster::snapshot::Snapshot;
-use crate::external::admitted::{claim_refusal, refusal};
-use crate::external::recorded::{is_served, shown};
+use crate::external::policy_check::{claim_refusal, refusal};
+use crate::external::service_fields::{is_served, shown};
 use crate::live_settings::LiveSettings;
 use crate::policy::module::{Module, ModuleError};
 

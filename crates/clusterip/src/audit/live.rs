@@ -14,7 +14,7 @@ use super::memory::Memory;
 use super::model::Audit;
 use crate::agent::holdings::Holdings;
 use crate::agent::observer::Observer;
-use crate::cluster::failure::words;
+use crate::cluster::api_error::words;
 use crate::evaluator::Evaluator;
 
 /// Audits what a server watches. Clones are cheap and share one cache.

@@ -12,6 +12,7 @@
 
 pub mod build;
 pub mod calls;
+pub mod explain;
 pub mod external;
 pub mod external_findings;
 pub mod external_judge;
@@ -28,4 +29,3 @@ pub mod node_judge;
 pub mod nodes;
 pub mod ranges;
 pub mod source;
-pub mod why;

@@ -12,8 +12,8 @@ use super::node_judge::Judged;
 use super::{node_findings, node_judge};
 use crate::cluster::snapshot::Snapshot;
 use crate::live_settings::LiveSettings;
-use crate::nodes::fill;
 use crate::nodes::placement::{Placement, Standing};
+use crate::nodes::usage;
 use crate::policy::module::Module;
 
 /// Audits the Nodes and adds their problems to `findings`; `None` if the settings have no node pools. The policy is
@@ -69,8 +69,8 @@ fn range(settings: &Settings, pool: &NodePool, cidr: IpNet, blocks: &[Block]) ->
     Some(BlockRange {
         cidr,
         block_length: pool.block_size.of(clusterip_core::address::Family::of(cidr.addr())),
-        counts: fill::counts(settings, pool, &cut, inside.iter().map(|block| block.block)),
-        withheld: fill::withheld(settings, pool, &cut),
+        counts: usage::counts(settings, pool, &cut, inside.iter().map(|block| block.block)),
+        withheld: usage::withheld(settings, pool, &cut),
         blocks: inside,
     })
 }

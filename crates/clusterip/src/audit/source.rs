@@ -15,20 +15,20 @@ use kube::{Api, Client};
 use serde_json::Value;
 
 use crate::agent::claims::EXTERNAL;
-use crate::agent::heart::AGENT;
+use crate::agent::heartbeat_state::AGENT;
 use crate::agent::holdings::Holdings;
+use crate::cluster::api_error::words;
 use crate::cluster::claim_lease::{CLAIM, Claim, LABEL};
-use crate::cluster::failure::words;
 use crate::cluster::json_list;
-use crate::cluster::kept::Keeper;
 use crate::cluster::kinds::{self, Kind};
 use crate::cluster::ledger::Owner;
 use crate::cluster::live::{self, LiveError};
 use crate::cluster::manifests;
 use crate::cluster::object;
+use crate::cluster::partial_object::Watched;
+use crate::cluster::projection::Keeper;
 use crate::cluster::service_ranges::ServiceRanges;
 use crate::cluster::snapshot::Snapshot;
-use crate::cluster::watched::Watched;
 use crate::controller::control_plane_services::ControlPlaneServices;
 
 /// A cluster at one moment.

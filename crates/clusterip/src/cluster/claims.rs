@@ -31,8 +31,8 @@ use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::api_error::words;
 use super::claim_lease::{CLAIM, Claim, LABEL, name};
-use super::failure::words;
 use super::ledger::{HELD_FOR, Ledger, Owner};
 use crate::metrics::{ClaimResult, Metrics};
 

@@ -8,8 +8,8 @@ use clusterip_core::annotations::{
     POOL_ANNOTATION, RECORD_ANNOTATION,
 };
 
+use super::field_mask::Mask;
 use super::kinds::{Kind, own_name};
-use super::masked::Mask;
 
 /// The annotations of Services that are used, in addition to those of other controllers.
 pub const SERVICE_ANNOTATIONS: [&str; 6] =

@@ -8,7 +8,7 @@ use kube::runtime::watcher::Event;
 use tokio::sync::Notify;
 
 use super::kinds::Kind;
-use super::watched::Watched;
+use super::partial_object::Watched;
 
 /// Is called with each event. It returns false to get no further events.
 pub type Listener = Box<dyn FnMut(&Event<Watched>) -> bool + Send>;

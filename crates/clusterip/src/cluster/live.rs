@@ -11,7 +11,7 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::runtime::Runtime;
 
-use super::failure::{chain, words};
+use super::api_error::{chain, words};
 use super::kinds::{self, Kind};
 
 /// A cluster that can't be read.

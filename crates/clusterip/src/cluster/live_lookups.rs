@@ -6,7 +6,7 @@ use kube::{Api, Client};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use super::failure::chain;
+use super::api_error::chain;
 use super::kinds;
 use super::live::{self, LiveError};
 use super::snapshot::{Snapshot, SnapshotCalls};

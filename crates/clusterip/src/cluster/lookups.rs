@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use clusterip_core::label_selector::Labels;
 use clusterip_core::settings::Settings;
 
-use super::answers;
 use super::claims::Claims;
+use super::kubewarden_responses;
 use super::ledger::{Ledger, Owner, Share, Shares};
 use super::share;
 use super::snapshot::{Snapshot, SnapshotCalls};
@@ -124,7 +124,7 @@ impl Lookups {
     fn services(&self, call: &HostCall) -> Result<Vec<u8>, String> {
         let held = self.ledger.held().into_iter().map(|(address, owner)| {
             let (namespace, name) = owner.id();
-            answers::in_flight(address, namespace, name)
+            kubewarden_responses::in_flight(address, namespace, name)
         });
         self.calls.answer_with(call, &held.collect::<Vec<_>>())
     }
@@ -145,7 +145,12 @@ impl HostCalls for Lookups {
         match call {
             HostCall::Get { api_version, kind, name, namespace, disable_cache: true, .. } if kind == "IPAddress" => {
                 match name.parse() {
-                    Ok(address) => answers::ip_address(api_version, name, namespace.as_deref(), self.is_free(address)?),
+                    Ok(address) => kubewarden_responses::ip_address(
+                        api_version,
+                        name,
+                        namespace.as_deref(),
+                        self.is_free(address)?,
+                    ),
                     Err(_) => self.calls.answer(call),
                 }
             }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::fill::{Fields, Slot};
+use super::manifest_edit::{Fields, Slot};
 use super::object::{self, Packed};
 use super::yaml::{self, Data, Node, YamlError};
 

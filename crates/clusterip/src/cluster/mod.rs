@@ -1,28 +1,28 @@
 //! The state of the cluster: answers to the policy's look-ups, and reservations of addresses.
 
-pub mod answers;
+pub mod api_error;
+pub mod backoff;
 pub mod bounds;
 pub mod claim_lease;
 pub mod claims;
-pub mod failure;
+pub mod field_mask;
 pub mod fields;
-pub mod fill;
 pub mod json_list;
-pub mod kept;
 pub mod kinds;
+pub mod kubewarden_responses;
 pub mod ledger;
 pub mod listeners;
 pub mod live;
 pub mod live_lookups;
 pub mod lookups;
+pub mod manifest_edit;
 pub mod manifests;
-pub mod masked;
 pub mod object;
-pub mod pauses;
+pub mod partial_object;
+pub mod projection;
 pub mod selectors;
 pub mod service_ranges;
 pub mod share;
 pub mod snapshot;
 pub mod stores;
-pub mod watched;
 pub mod yaml;

@@ -10,8 +10,8 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::answers;
-use super::masked::{Mask, Masked};
+use super::field_mask::{Mask, Masked};
+use super::kubewarden_responses;
 use super::object::{self, Packed};
 use super::selectors;
 use crate::policy::host_calls::{HostCall, HostCalls};
@@ -239,7 +239,7 @@ impl Snapshot {
                 let derived = || (kind == "IPAddress").then(|| self.ip_address(api_version, name)).flatten();
                 match found.or_else(derived) {
                     Some(object) => json(&Masked { object: &object, mask: mask.as_ref(), cached: false }),
-                    None => Err(answers::not_found(api_version, kind, name, namespace.as_deref())),
+                    None => Err(kubewarden_responses::not_found(api_version, kind, name, namespace.as_deref())),
                 }
             }
         }

@@ -18,17 +18,17 @@ use kube::{Api, Client};
 use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc, watch};
 
-use super::failure::chain;
-use super::kept::Keeper;
+use super::api_error::chain;
+use super::backoff::{LONGEST_PAUSE, Pauses};
 use super::kinds::{self, Kind, own_name};
 use super::listeners::{Listener, Listeners};
 use super::object::{self, Packed};
-use super::pauses::{LONGEST_PAUSE, Pauses};
+use super::partial_object::Watched;
+use super::projection::Keeper;
 use super::service_ranges::ServiceRanges;
 use super::snapshot::{Shared, Snapshot, addresses};
-use super::watched::Watched;
 use crate::controller::control_plane_services::ControlPlaneServices;
-use crate::external::mentioned::mentioned;
+use crate::external::addresses_in_use::mentioned;
 use crate::metrics::Metrics;
 
 /// How many objects are listed at a time. Their text takes memory until it is parsed, and tenants can write objects of

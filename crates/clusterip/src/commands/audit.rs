@@ -8,11 +8,11 @@ use clusterip_core::settings::Settings;
 use serde_json::Value;
 
 use super::{connect, deployed};
+use crate::audit::explain;
 use crate::audit::fail_on::FailOn;
 use crate::audit::matter::Matter;
 use crate::audit::memory::Memory;
 use crate::audit::source::{self, Source};
-use crate::audit::why;
 use crate::cluster::service_ranges::ServiceRanges;
 use crate::live_settings::{self, LiveSettings, judge};
 use crate::policy::module::{EMBEDDED, Module};
@@ -117,7 +117,7 @@ impl Audit {
         };
         match &self.service {
             Some((namespace, name)) => {
-                let why = why::of(&matter, (namespace, name))?;
+                let why = explain::of(&matter, (namespace, name))?;
                 let why = why.ok_or_else(|| anyhow::anyhow!("there is no service {namespace}/{name}"))?;
                 let text = match self.output {
                     Output::Table => why_table::why(&why)?,

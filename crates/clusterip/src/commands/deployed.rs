@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
-use crate::cluster::failure::words;
+use crate::cluster::api_error::words;
 use crate::controller::leader::LEASE;
 use crate::live_settings::Source;
 

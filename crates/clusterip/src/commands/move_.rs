@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::{connect, deployed};
-use crate::cluster::failure::words;
+use crate::cluster::api_error::words;
 use crate::cluster::ledger::Ledger;
 use crate::cluster::object::text;
 use crate::cluster::snapshot::addresses;

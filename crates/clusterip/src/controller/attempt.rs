@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::alternatives::Targets;
 use super::journal::{Journal, Way};
 use super::outcome::shown;
 use super::step::{Placement, Without};
+use super::targets::Targets;
 
 /// How many targets are tried while the Service has no address.
 const MOST_TARGETS: usize = 5;

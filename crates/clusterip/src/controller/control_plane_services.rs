@@ -28,9 +28,9 @@ use kube::{Api, Client, Resource};
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::cluster::failure::chain;
+use crate::cluster::api_error::chain;
+use crate::cluster::backoff::{LONGEST_PAUSE, Pauses};
 use crate::cluster::kinds::{self, Kind};
-use crate::cluster::pauses::{LONGEST_PAUSE, Pauses};
 use crate::metrics::Metrics;
 
 /// The option of `clusterip move` that moves a Service although the control plane calls it.

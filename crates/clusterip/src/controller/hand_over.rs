@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::events::CONTROLLER;
 use super::requests::{self, Request};
-use crate::cluster::failure::words;
+use crate::cluster::api_error::words;
 use crate::cluster::snapshot::addresses;
 
 /// How long the server may take to deal with a request.

@@ -25,10 +25,10 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
+use super::competing_server::Rival;
 use super::identity::Identity;
 use super::lease::{Seen, Step, Timing, look, step};
-use super::rival::Rival;
-use crate::cluster::failure::words;
+use crate::cluster::api_error::words;
 
 /// The name of the leader's Lease.
 pub const LEASE: &str = "clusterip-leader";

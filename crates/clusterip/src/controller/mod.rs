@@ -6,11 +6,11 @@
 //! the namespaces, and [`requests`] holds what administrators ask for.
 
 pub mod affected;
-pub mod alternatives;
-pub mod approved;
+pub mod applied_settings;
 mod attempt;
 pub mod brakes;
 pub mod called;
+pub mod competing_server;
 pub mod control_plane_services;
 pub mod endpoints;
 pub mod events;
@@ -30,7 +30,7 @@ pub mod records;
 pub mod refusal;
 pub mod replicas;
 pub mod requests;
-pub mod rival;
 pub mod run;
 pub mod spec_merge;
 pub mod step;
+pub mod targets;

@@ -31,7 +31,6 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::alternatives::Targets;
 use super::attempt::{Attempt, next_target, same_families};
 use super::field_ownership::MANAGER;
 use super::journal::Journal;
@@ -40,6 +39,7 @@ use super::ownership::set_by_hand;
 use super::records::{RecordError, Records};
 use super::refusal::Refusal;
 use super::step::{self, Step};
+use super::targets::Targets;
 use crate::cluster::object::service_path;
 use crate::cluster::snapshot::addresses;
 

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::field_ownership::MANAGER;
-use crate::cluster::watched::Manager;
+use crate::cluster::partial_object::Manager;
 
 /// The fields of `spec` in `fieldsV1` whose owner has set the address.
 pub const OWNED: [&str; 2] = ["f:clusterIP", "f:clusterIPs"];

@@ -11,7 +11,6 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::affected::Id;
-use super::alternatives::Alternatives;
 use super::brakes::{Brake, Brakes};
 use super::events::{Told, tell};
 use super::journal::Journal;
@@ -23,8 +22,9 @@ use super::records::RecordError;
 use super::replicas::Agreement;
 use super::requests::{self, Requests};
 use super::step;
+use super::targets::Alternatives;
 use crate::background;
-use crate::cluster::failure::words;
+use crate::cluster::api_error::words;
 use crate::cluster::ledger::Owner;
 use crate::cluster::object::{service_path, text};
 use crate::cluster::snapshot::addresses;

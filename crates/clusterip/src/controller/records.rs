@@ -19,7 +19,7 @@ use thiserror::Error;
 
 use super::affected::Id;
 use super::journal::Journal;
-use crate::cluster::failure::words;
+use crate::cluster::api_error::words;
 
 /// The label of every object that is written about a move. Its value says what the object is.
 pub const LABEL: &str = "clusterip-policy/move";

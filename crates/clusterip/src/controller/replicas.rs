@@ -26,10 +26,10 @@ use kube::{Api, Client, Error as KubeError, ResourceExt};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use super::approved::SETTINGS_ANNOTATION;
+use super::applied_settings::SETTINGS_ANNOTATION;
 use super::identity::Identity;
+use crate::cluster::api_error::words;
 use crate::cluster::claim_lease::LABEL;
-use crate::cluster::failure::words;
 use crate::live_settings::LiveSettings;
 use crate::metrics::Metrics;
 

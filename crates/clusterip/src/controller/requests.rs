@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::affected::Id;
 use super::records::LABEL;
-use crate::cluster::failure::words;
+use crate::cluster::api_error::words;
 
 /// The value of [`LABEL`] on a request.
 const REQUEST: &str = "request";

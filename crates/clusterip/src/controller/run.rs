@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant};
 
 use super::affected::{self, Id};
-use super::approved;
+use super::applied_settings;
 use super::leader::Leadership;
 use super::misplaced::{self, Finding, Verdict};
 use super::ownership::set_by_hand;
@@ -204,7 +204,7 @@ impl Controller {
     async fn brake_for_settings(&self, known: Option<String>) -> Option<String> {
         let carried_out = match known {
             Some(known) => Some(known),
-            None => approved::read(&self.client, &self.namespace).await.unwrap_or_else(|error| {
+            None => applied_settings::read(&self.client, &self.namespace).await.unwrap_or_else(|error| {
                 tracing::warn!(%error, "the hash of the settings that were carried out last can't be read");
                 None
             }),
@@ -239,7 +239,7 @@ impl Controller {
         if carried_out.as_ref() == Some(&hash) || !carries_out {
             return carried_out;
         }
-        match approved::write(&self.client, &self.namespace, &hash).await {
+        match applied_settings::write(&self.client, &self.namespace, &hash).await {
             Ok(()) => Some(hash),
             Err(error) => {
                 tracing::warn!(%error, "the hash of the settings that are carried out can't be recorded");

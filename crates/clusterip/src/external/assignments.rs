@@ -8,7 +8,7 @@ use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
 use super::eligible;
-use super::recorded::{ports, recorded, shown};
+use super::service_fields::{ports, recorded, shown};
 use crate::agent::assignments::{Assignment, Assignments};
 use crate::cluster::object::{name, namespace, text};
 

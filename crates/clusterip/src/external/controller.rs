@@ -28,20 +28,20 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::admitted::refusal;
 use super::assignments::assignments;
-use super::fill;
 use super::holdings::{Assigned, Holdings, News};
-use super::recorded::{is_served, recorded, shown};
+use super::policy_check::refusal;
+use super::service_fields::{is_served, recorded, shown};
+use super::usage;
 use crate::agent::assignments::Assignments;
 use crate::agent::observer::Observer;
 use crate::background;
-use crate::cluster::failure::{chain, words};
+use crate::cluster::api_error::{chain, words};
+use crate::cluster::backoff::Pauses;
 use crate::cluster::ledger::Owner;
 use crate::cluster::lookups::Subject;
 use crate::cluster::object::{name, namespace, service_path, text};
-use crate::cluster::pauses::Pauses;
-use crate::cluster::watched::Watched;
+use crate::cluster::partial_object::Watched;
 use crate::controller::called::called;
 use crate::controller::events::{CONTROLLER, Told, tell_about};
 use crate::controller::leader::Leadership;
@@ -195,7 +195,7 @@ impl Controller {
         let ids: BTreeSet<Id> = services.iter().map(id).collect();
         term.waiting.retain(|id, _| ids.contains(id));
         let held = assigned.keys().map(|address| (*address, term.holders.contains_key(address))).collect();
-        self.metrics.external_pools(&fill::of(external, &held));
+        self.metrics.external_pools(&usage::of(external, &held));
         for service in &services {
             let has = recorded(service, external);
             if is_served(service, external) {

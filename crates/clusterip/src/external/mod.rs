@@ -8,14 +8,14 @@
 //! [`planned`] what a plan needs. [`controller`] looks after the Services that admission did not see, and after the
 //! status of all.
 
-pub mod admitted;
+pub mod addresses_in_use;
+pub mod assignment_watcher;
 pub mod assignments;
 pub mod controller;
 pub mod eligible;
-mod fill;
-pub mod follow;
 mod holdings;
-pub mod mentioned;
 pub mod placing;
-pub mod planned;
-pub mod recorded;
+pub mod plan_state;
+pub mod policy_check;
+pub mod service_fields;
+mod usage;

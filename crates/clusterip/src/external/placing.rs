@@ -7,7 +7,7 @@ use clusterip_core::external::Held;
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
-use super::mentioned::{claimed, mentioned};
+use super::addresses_in_use::{claimed, mentioned};
 use crate::cluster::ledger::Ledger;
 use crate::cluster::object::{name, namespace, text};
 use crate::cluster::snapshot::Snapshot;

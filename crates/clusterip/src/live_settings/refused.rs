@@ -7,7 +7,7 @@ use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::time::timeout;
 
-use crate::cluster::failure::words;
+use crate::cluster::api_error::words;
 
 /// The time limit for writing an Event.
 const PATIENCE: Duration = Duration::from_secs(10);

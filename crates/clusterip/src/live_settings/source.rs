@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::SettingsError;
-use crate::cluster::failure::words;
+use crate::cluster::api_error::words;
 use crate::cluster::{manifests, yaml};
 use crate::metrics::Metrics;
 

@@ -23,15 +23,15 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep_until};
 
+use super::allocation_state::{Book, Decision, Turn};
 use super::asker::Asker;
-use super::book::{Book, Decision, Turn};
 use super::events::{Reason, Teller};
 use super::held::blocks_of;
 use super::patch::{Order, Outcome, Writer};
 use super::placement::Belonging;
 use super::seen::Seen;
+use crate::cluster::partial_object::Watched;
 use crate::cluster::stores::Stores;
-use crate::cluster::watched::Watched;
 use crate::controller::called::called;
 use crate::controller::leader::Leadership;
 use crate::live_settings::LiveSettings;

@@ -8,14 +8,14 @@
 //! of all Nodes and decides which is next, [`asker`] asks the policy, [`patch`] writes blocks, and [`events`] reports
 //! Nodes that get no blocks.
 
+pub mod allocation_state;
 pub mod asker;
 pub mod assigner;
-pub mod book;
 pub mod events;
-pub mod fill;
 pub mod held;
 pub mod patch;
 pub mod placement;
 pub mod planner;
 pub mod pool_blocks;
 pub mod seen;
+pub mod usage;

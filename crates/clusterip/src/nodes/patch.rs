@@ -19,8 +19,8 @@ use tokio::time::{Instant, timeout};
 
 use super::held::fields_of;
 use super::seen::Seen;
-use crate::cluster::failure::words;
-use crate::cluster::watched::Watched;
+use crate::cluster::api_error::words;
+use crate::cluster::partial_object::Watched;
 use crate::controller::events::CONTROLLER;
 
 /// How long the API server has for one request: less than the time between the end of a term and the moment at which

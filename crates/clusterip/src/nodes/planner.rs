@@ -11,8 +11,8 @@ use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::fill;
 use super::held::{Held, blocks_of, fields_of};
+use super::usage;
 use crate::cluster::manifests::{Manifest, Origin};
 use crate::cluster::object::{self, Packed};
 use crate::cluster::snapshot::{Snapshot, SnapshotCalls};
@@ -48,7 +48,7 @@ pub struct RangeUse {
     /// The range.
     pub cidr: IpNet,
     /// How many blocks are in which state.
-    pub counts: fill::Counts,
+    pub counts: usage::Counts,
 }
 
 /// The planned results for all Nodes.
@@ -184,7 +184,7 @@ impl<'m> NodePlanner<'m> {
         let range = |pool: &NodePool, cidr: IpNet| {
             // Checked settings have no range that can't be cut into blocks.
             let blocks = pool.blocks(cidr).ok()?;
-            let counts = fill::counts(self.settings, pool, &blocks, held());
+            let counts = usage::counts(self.settings, pool, &blocks, held());
             Some(RangeUse { pool: pool.name.clone(), cidr, counts })
         };
         let pools = self.settings.nodes.pools.iter();

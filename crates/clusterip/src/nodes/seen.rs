@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::held::blocks_in;
 use crate::cluster::object::Packed;
-use crate::cluster::watched::Watched;
+use crate::cluster::partial_object::Watched;
 
 /// A Node as the policy is shown it. It is serialised at once, because thousands of Nodes may come together.
 #[derive(Serialize)]

@@ -9,7 +9,7 @@ use clusterip_core::external::{self, RECORD_ANNOTATION};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::cluster::fill::{Edit, Fields, apply};
+use crate::cluster::manifest_edit::{Edit, Fields, apply};
 use crate::cluster::manifests::{self, Manifest, Origin, Source};
 use crate::planner::Plan;
 

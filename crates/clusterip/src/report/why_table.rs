@@ -6,8 +6,8 @@ use clusterip_core::evidence::Report;
 use super::columns::{self, paint};
 use super::style;
 use super::terminal::harmless;
+use crate::audit::explain::{Place, Why};
 use crate::audit::model::{ExternalAddress, Holder, Kept};
-use crate::audit::why::{Place, Why};
 
 /// Lines of a key and a value. The text has colours; the printer strips them where they don't belong.
 ///

@@ -22,7 +22,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::issuing::{self, IssuingError, Leaf};
+use super::issuer::{self, IssuingError, Leaf};
 use super::tls::{Certificate, CertificateError};
 
 /// The name of the Secret.
@@ -95,15 +95,15 @@ pub fn service_names(service: &str, namespace: &str) -> Vec<String> {
 /// The content of the Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Kept {
-    current: issuing::Authority,
-    next: Option<issuing::Authority>,
+    current: issuer::Authority,
+    next: Option<issuer::Authority>,
     /// One is enough: it expires long before its successor has a successor.
     previous: Option<(String, Timestamp)>,
 }
 
 impl Kept {
     fn new(now: Timestamp) -> Result<Self, IssuingError> {
-        Ok(Self { current: issuing::Authority::generate(now)?, next: None, previous: None })
+        Ok(Self { current: issuer::Authority::generate(now)?, next: None, previous: None })
     }
 
     fn read(data: &BTreeMap<String, ByteString>) -> Result<Self, (&'static str, String)> {
@@ -116,10 +116,10 @@ impl Kept {
             (None, Some(_)) => Err((certificate, "is missing".to_owned())),
             (Some(_), None) => Err((key, "is missing".to_owned())),
             (Some(pem), Some(key)) => {
-                issuing::Authority::read(pem, key).map(Some).map_err(|error| (certificate, error.to_string()))
+                issuer::Authority::read(pem, key).map(Some).map_err(|error| (certificate, error.to_string()))
             }
         };
-        let previous = text("previous.crt")?.map(|pem| issuing::end(pem).map(|end| (pem.to_owned(), end)));
+        let previous = text("previous.crt")?.map(|pem| issuer::end(pem).map(|end| (pem.to_owned(), end)));
         let previous = previous.transpose().map_err(|error| ("previous.crt", error.to_string()))?;
         let current = pair("ca.crt", "ca.key")?.ok_or(("ca.crt", "is missing".to_owned()))?;
         Ok(Self { current, next: pair("next.crt", "next.key")?, previous })
@@ -141,7 +141,7 @@ impl Kept {
     /// text does not change.
     fn bundle(&self, now: Timestamp) -> String {
         let previous = self.previous.iter().filter(|(_, end)| *end > now).map(|(pem, _)| pem.as_str());
-        let next = self.next.as_ref().map(issuing::Authority::certificate);
+        let next = self.next.as_ref().map(issuer::Authority::certificate);
         let all = previous.chain([self.current.certificate()]).chain(next);
         all.flat_map(|pem| [pem, if pem.ends_with('\n') { "" } else { "\n" }]).collect()
     }
@@ -162,7 +162,7 @@ impl Kept {
             }
             _ if ended => Ok(Some((Self::new(now)?, "the certificate authority has ended; a new one was made"))),
             None if self.current.not_after() - SUCCESSION <= now => {
-                let next = Some(issuing::Authority::generate(now)?);
+                let next = Some(issuer::Authority::generate(now)?);
                 Ok(Some((Self { next, ..self.clone() }, "the next certificate authority was made")))
             }
             _ => Ok(None),

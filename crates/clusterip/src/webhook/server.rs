@@ -28,7 +28,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::connection::{ConnectionLimiter, ConnectionLimits, host, track};
-use super::peers::{Peer, Peers};
+use super::peer_limits::{Peer, Peers};
 use super::review::{self, Reviewer};
 use super::tls::Certificate;
 

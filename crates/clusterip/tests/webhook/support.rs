@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clusterip::policy::response::AdmissionResponse;
-use clusterip::webhook::issuing::{Authority, Leaf};
+use clusterip::webhook::issuer::{Authority, Leaf};
 use clusterip::webhook::review::Reviewer;
 use clusterip::webhook::server::{Backend, Limits, Server, ServerError};
 use clusterip::webhook::tls::Certificate;

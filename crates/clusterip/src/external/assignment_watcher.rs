@@ -11,9 +11,9 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use super::admitted::refusal;
 use super::assignments::{Refusal, assignments};
-use super::recorded::recorded;
+use super::policy_check::refusal;
+use super::service_fields::recorded;
 use crate::agent::assignments::Assignments;
 use crate::cluster::kinds::own_name;
 use crate::cluster::object::text;

@@ -10,12 +10,12 @@ use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::assignments::Assignments;
+use super::balance::turns;
 use super::claims::{Claim, lease, node_of as node_of_identity};
-use super::heart::{Term, given_back, put_back};
-use super::members::{Members, Missing, Observed, Standing, node_of};
+use super::heartbeat_state::{Term, given_back, put_back};
+use super::peers::{Members, Missing, Observed, Standing, node_of};
 use super::plan::{Hold, Order, Outcome, Plan, Present, Subject, Wanted, What};
 use super::rendezvous::order_for;
-use super::shares::turns;
 use super::timing::{
     AGAIN, AT_ONCE, AWAY, ENDING_TURN, HEARTBEAT, LEFT_BEHIND, LONGEST_AWAY, REMOVING_TURN, SETTLE, TURN, TURNS,
 };

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, shortened};
 use serde_json::{Map, Value};
 
+use super::field_mask::Mask;
 use super::kinds::{Kind, own_name};
-use super::masked::Mask;
+use super::partial_object::Watched;
 use super::snapshot::SERVICE_NAME_LABEL;
-use super::watched::Watched;
 use super::{bounds, fields};
 use crate::controller::ownership::of_address;
 

@@ -8,8 +8,8 @@ use clusterip_core::external::Held;
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
-use super::mentioned::{claimed, mentioned};
-use super::recorded::{is_served, shown};
+use super::addresses_in_use::{claimed, mentioned};
+use super::service_fields::{is_served, shown};
 use crate::cluster::object::text;
 
 /// The external addresses of the pools, as a plan goes on.

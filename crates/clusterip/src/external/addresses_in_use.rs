@@ -7,7 +7,7 @@ use clusterip_core::external::claim::claims;
 use clusterip_core::service::Service;
 use serde_json::Value;
 
-use super::recorded::shown;
+use super::service_fields::shown;
 use crate::cluster::object::text;
 
 /// The addresses that a Service has recorded or claims, sorted and without duplicates. A Service that can't be read

@@ -6,8 +6,8 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
-use super::heart::{NODE_ANNOTATION, name};
-use super::heart::{holder, unknown};
+use super::heartbeat_state::{NODE_ANNOTATION, name};
+use super::heartbeat_state::{holder, unknown};
 use super::timing::{FORGOTTEN, HEARTBEAT, MISSING};
 use super::version::Version;
 use crate::controller::identity::Identity;
@@ -222,7 +222,7 @@ mod tests {
     use k8s_openapi::api::coordination::v1::LeaseSpec;
     use k8s_openapi::jiff::Timestamp;
 
-    use super::super::heart::put_back;
+    use super::super::heartbeat_state::put_back;
     use super::*;
     use crate::controller::identity::Role;
 

@@ -11,8 +11,8 @@ use kube::core::DynamicResourceScope;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+use super::field_mask::MaskedReader;
 use super::fields;
-use super::masked::MaskedReader;
 use crate::controller::ownership::OWNED;
 
 /// An object whose kind is known from the watch. [`DynamicObject`] would first be read into a buffer and then out of it
