@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clusterip::agent::assignments::{Assignment, Assignments, Protocol};
 use clusterip::agent::claims::{Claim, name};
-use clusterip::agent::health::Signs;
+use clusterip::agent::health::Health;
 use clusterip::agent::heartbeat_state;
 use clusterip::agent::run::Agent;
 use clusterip::metrics::Metrics;
@@ -79,7 +79,7 @@ struct Running {
     task: JoinHandle<()>,
     stop: oneshot::Sender<()>,
     pause: Pause,
-    signs: watch::Receiver<Signs>,
+    signs: watch::Receiver<Health>,
 }
 
 impl Running {
@@ -127,7 +127,7 @@ impl Agents {
             metrics: Arc::new(Metrics::of_agent()),
         };
         let (stop, stopped) = oneshot::channel();
-        let (signs, seen) = watch::channel(Signs::new());
+        let (signs, seen) = watch::channel(Health::new());
         let pause = Pause::default();
         let work = agent.run(signs, async { stopped.await.unwrap() });
         let task = tokio::spawn(pause.clone().of(work));

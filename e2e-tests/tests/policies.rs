@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip::agent::assignments::{Assignment, Assignments, Protocol};
-use clusterip::agent::health::Signs;
+use clusterip::agent::health::Health;
 use clusterip::agent::run::Agent;
 use clusterip::metrics::Metrics;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
@@ -393,7 +393,7 @@ async fn agents_take_over_from_one_that_died() {
             metrics: Arc::new(Metrics::of_agent()),
         };
         let (stop, stopped) = oneshot::channel::<()>();
-        let (signs, _seen) = watch::channel(Signs::new());
+        let (signs, _seen) = watch::channel(Health::new());
         let work = agent.run(signs, async {
             let _ = stopped.await;
         });

@@ -10,7 +10,7 @@ use crate::denial::Denial;
 use crate::evidence::Report;
 use crate::external::{self, External, Held, Outcome};
 use crate::families::{Second, families, second};
-use crate::namespace::NamespaceOnce;
+use crate::namespace::LazyNamespace;
 use crate::pick::Picker;
 use crate::pool::{Choice, Refusal, choose};
 use crate::request::Request;
@@ -57,7 +57,7 @@ pub fn decide(request: &Request, settings: &Settings, held: Option<&Held>, clust
         request,
         settings,
         cluster,
-        namespace: NamespaceOnce::new(&request.namespace, cluster),
+        namespace: LazyNamespace::new(&request.namespace, cluster),
         decision: Decision {
             verdict: Verdict::Left(String::new()),
             pool: None,
@@ -88,7 +88,7 @@ struct Case<'a> {
     request: &'a Request,
     settings: &'a Settings,
     cluster: &'a dyn Cluster,
-    namespace: NamespaceOnce<'a>,
+    namespace: LazyNamespace<'a>,
     decision: Decision,
 }
 

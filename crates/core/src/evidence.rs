@@ -10,7 +10,7 @@ use crate::annotations::{self, OS_ANNOTATION};
 use crate::cluster::{Cluster, LookupError};
 use crate::json::quote;
 use crate::label_selector::{self, Labels};
-use crate::namespace::NamespaceOnce;
+use crate::namespace::LazyNamespace;
 use crate::pod_spec::{OS_LABEL, PodSpec, labelled, normal};
 use crate::service::Service;
 use crate::settings::Settings;
@@ -122,7 +122,7 @@ fn plain(value: &str) -> String {
 /// [`LookupError`] of the first look-up that fails.
 pub fn gather(
     service: &Service,
-    namespace: &NamespaceOnce<'_>,
+    namespace: &LazyNamespace<'_>,
     keys: &[&str],
     settings: &Settings,
     cluster: &dyn Cluster,

@@ -5,13 +5,13 @@ use std::cell::OnceCell;
 use crate::cluster::{Cluster, LookupError, NamespaceMeta};
 
 /// A Namespace that is looked up on first use and then kept.
-pub struct NamespaceOnce<'c> {
+pub struct LazyNamespace<'c> {
     name: &'c str,
     cluster: &'c dyn Cluster,
     meta: OnceCell<Option<NamespaceMeta>>,
 }
 
-impl<'c> NamespaceOnce<'c> {
+impl<'c> LazyNamespace<'c> {
     /// The Namespace of this name. The look-up happens in [`Self::get`].
     pub fn new(name: &'c str, cluster: &'c dyn Cluster) -> Self {
         Self { name, cluster, meta: OnceCell::new() }

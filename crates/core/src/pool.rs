@@ -6,9 +6,9 @@ use crate::annotations::{self, POOL_ANNOTATION};
 use crate::cluster::{Cluster, LookupError};
 use crate::evidence::{self, Evidence, Report};
 use crate::json::quote;
-use crate::namespace::NamespaceOnce;
+use crate::namespace::LazyNamespace;
 use crate::service::Service;
-use crate::settings::{Fence, Pool, Settings};
+use crate::settings::{AdmissionScope, Pool, Settings};
 
 /// The chosen pool, and why it was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub enum Refusal {
 /// [`Refusal`] if a look-up fails, or if the annotation names a pool that is unknown or does not admit the Service.
 pub fn choose<'s>(
     service: &Service,
-    namespace: &NamespaceOnce<'_>,
+    namespace: &LazyNamespace<'_>,
     settings: &'s Settings,
     cluster: &dyn Cluster,
     warnings: &mut Vec<String>,
@@ -121,7 +121,7 @@ pub fn choose<'s>(
 fn named<'s>(
     name: &str,
     service: &Service,
-    namespace: &NamespaceOnce<'_>,
+    namespace: &LazyNamespace<'_>,
     settings: &'s Settings,
 ) -> Result<&'s Pool, Refusal> {
     let Some(pool) = settings.pool(name) else {
@@ -135,7 +135,7 @@ fn named<'s>(
 }
 
 /// The conditions of a pool that do not concern nodes, in words.
-pub(crate) fn fences(fence: &Fence, namespace: &str) -> String {
+pub(crate) fn fences(fence: &AdmissionScope, namespace: &str) -> String {
     let mut conditions: Vec<String> = Vec::new();
     if !fence.namespaces.is_empty() {
         conditions.push(format!("namespace {namespace}"));
@@ -151,9 +151,9 @@ pub(crate) fn fences(fence: &Fence, namespace: &str) -> String {
 
 /// The first condition of `fence` that does not match; `None` if all match.
 pub(crate) fn broken(
-    fence: &Fence,
+    fence: &AdmissionScope,
     service: &Service,
-    namespace: &NamespaceOnce<'_>,
+    namespace: &LazyNamespace<'_>,
 ) -> Result<Option<&'static str>, LookupError> {
     /// The API server sets this label on every Namespace.
     const NAME_LABEL: &str = "kubernetes.io/metadata.name";

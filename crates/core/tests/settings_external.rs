@@ -9,7 +9,7 @@ mod support;
 
 use clusterip_core::address::{Family, Span};
 use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement};
-use clusterip_core::settings::{ExternalPool, ExternalSettings, Fence, Settings};
+use clusterip_core::settings::{AdmissionScope, ExternalPool, ExternalSettings, Settings};
 use serde_json::{Value, json};
 use support::{check_mistakes, external_pool, external_pools, ip, net, settings};
 
@@ -57,7 +57,7 @@ fn every_field_is_read() {
                         span("fd00::9:0", "fd00::9:ff"),
                     ],
                     exclude: vec![ip("10.0.9.30").into(), net("10.0.9.32/30").into(), span("10.0.9.38", "10.0.9.39")],
-                    fence: Fence {
+                    fence: AdmissionScope {
                         namespaces: vec!["shop".into()],
                         namespace_selector: labelled("team", "a"),
                         service_selector: LabelSelector {

@@ -10,7 +10,7 @@ mod support;
 use clusterip_core::address::{Family, Order};
 use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement};
 use clusterip_core::settings::{
-    Explicit, ExternalSettings, Fence, Lookups, Match, NodeSettings, Pool, Settings, WhenFull,
+    AdmissionScope, Explicit, ExternalSettings, Lookups, Match, NodeSettings, Pool, Settings, WhenFull,
 };
 use clusterip_core::validate::{SettingsAnswer, validate_settings};
 use clusterip_core::workload::WorkloadKind;
@@ -106,7 +106,7 @@ fn every_field_is_read() {
             bands: true,
             matches: Match {
                 node_labels: labels(&[("kubernetes.io/os", "windows"), ("kubernetes.io/arch", "amd64")]),
-                fence: Fence {
+                fence: AdmissionScope {
                     namespaces: vec!["shop".into()],
                     namespace_selector: LabelSelector {
                         match_labels: labels(&[("team", "a")]),

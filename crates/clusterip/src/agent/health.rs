@@ -9,7 +9,7 @@ use super::timing::STILL;
 
 /// What the probes of an agent read.
 #[derive(Clone, Debug)]
-pub struct Signs {
+pub struct Health {
     /// The addresses that may be on the network of its node.
     pub holding: BTreeSet<IpAddr>,
     /// Whether the agent's heartbeat is renewed, so that it may hold addresses.
@@ -18,7 +18,7 @@ pub struct Signs {
     pub beat: Instant,
 }
 
-impl Signs {
+impl Health {
     /// The state of an agent that is starting.
     pub fn new() -> Self {
         Self { holding: BTreeSet::new(), alive: false, beat: Instant::now() }
@@ -37,7 +37,7 @@ impl Signs {
     }
 }
 
-impl Default for Signs {
+impl Default for Health {
     fn default() -> Self {
         Self::new()
     }
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn a_loop_that_stands_still_is_dead_and_a_lapsed_heartbeat_is_not_ready() {
         let begin = Instant::now();
-        let signs = |alive| Signs { alive, beat: begin, ..Signs::new() };
+        let signs = |alive| Health { alive, beat: begin, ..Health::new() };
         let (still, unready) = (
             Some("the loop of the agent has stood still for 60 s".to_owned()),
             Some("the heartbeat is not renewed: no address may be held".to_owned()),

@@ -13,9 +13,9 @@ use kube::{Error as KubeError, ResourceExt};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::health::Signs;
+use super::health::Health;
 pub use super::heartbeat_state::Term;
-use super::heartbeat_state::{Beat, Heart, name};
+use super::heartbeat_state::{HeartbeatState, NextAction, name};
 use super::timing::{AGAIN, HEARTBEAT, JITTER, PATIENCE};
 use crate::cluster::api_error::words;
 use crate::metrics::Metrics;
@@ -28,16 +28,16 @@ const TRIES: usize = 4;
 pub(super) struct Heartbeat {
     leases: Api<Lease>,
     name: String,
-    heart: Heart,
+    heart: HeartbeatState,
     term: watch::Sender<Option<Term>>,
-    signs: watch::Sender<Signs>,
+    signs: watch::Sender<Health>,
     metrics: Arc<Metrics>,
 }
 
 impl Heartbeat {
-    pub(super) fn new(leases: Api<Lease>, node: &str, signs: watch::Sender<Signs>, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(leases: Api<Lease>, node: &str, signs: watch::Sender<Health>, metrics: Arc<Metrics>) -> Self {
         let term = watch::Sender::new(None);
-        Self { leases, name: name(node), heart: Heart::new(node), term, signs, metrics }
+        Self { leases, name: name(node), heart: HeartbeatState::new(node), term, signs, metrics }
     }
 
     /// Notifies whenever the term is renewed or ends.
@@ -112,18 +112,18 @@ impl Heartbeat {
     async fn renew(&mut self) -> Result<bool, String> {
         for _ in 0..TRIES {
             match self.heart.next(Instant::now(), Timestamp::now()) {
-                Beat::Wait => {
+                NextAction::Wait => {
                     self.heart.forget();
                     return Ok(false);
                 }
-                Beat::Read => {
+                NextAction::Read => {
                     let read = timeout(PATIENCE, self.leases.get_opt(&self.name)).await.map_err(late)?;
                     let lease = read.map_err(|error| words(&error))?;
                     self.heart.read(lease, Instant::now());
                     // If other agents have ended the term, it is over at once.
                     self.publish();
                 }
-                Beat::Write(lease) => {
+                NextAction::Write(lease) => {
                     let sent = Instant::now();
                     let parameters = PostParams::default();
                     // Until the write is answered, the state of the Lease is unknown.

@@ -51,7 +51,7 @@ pub struct Term {
 
 /// What to do next about the heartbeat.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Beat {
+pub(super) enum NextAction {
     /// Read it: its state is unknown.
     Read,
     /// Write it: replace it if the Lease has a resource version, otherwise create it.
@@ -68,7 +68,7 @@ enum Known {
 }
 
 /// The state of this agent's heartbeat.
-pub(super) struct Heart {
+pub(super) struct HeartbeatState {
     node: String,
     identity: Identity,
     former: Vec<Identity>,
@@ -78,7 +78,7 @@ pub(super) struct Heart {
     until: Option<Instant>,
 }
 
-impl Heart {
+impl HeartbeatState {
     pub(super) fn new(node: &str) -> Self {
         Self::with(node, Identity::on(node, Role::Agent))
     }
@@ -100,17 +100,17 @@ impl Heart {
 
     /// What to do next. A term whose time is over ends for good here, even if a renewal in flight is carried out
     /// later.
-    pub(super) fn next(&mut self, now: Instant, clock: Timestamp) -> Beat {
+    pub(super) fn next(&mut self, now: Instant, clock: Timestamp) -> NextAction {
         self.lapse_if_over(now);
         match &self.known {
-            Known::Nothing => Beat::Read,
+            Known::Nothing => NextAction::Read,
             Known::Absent => match step(None, &self.identity, HEARTBEAT, now, clock) {
-                Step::Write(spec) => Beat::Write(Box::new(self.lease(None, spec))),
-                Step::Wait => Beat::Wait,
+                Step::Write(spec) => NextAction::Write(Box::new(self.lease(None, spec))),
+                Step::Wait => NextAction::Wait,
             },
             Known::There(lease) => match step(self.other.as_ref(), &self.identity, HEARTBEAT, now, clock) {
-                Step::Write(spec) => Beat::Write(Box::new(self.lease(Some(lease), spec))),
-                Step::Wait => Beat::Wait,
+                Step::Write(spec) => NextAction::Write(Box::new(self.lease(Some(lease), spec))),
+                Step::Wait => NextAction::Wait,
             },
         }
     }
@@ -279,7 +279,7 @@ mod tests {
     }
 
     struct Test {
-        heart: Heart,
+        heart: HeartbeatState,
         begin: Instant,
         version: u64,
     }
@@ -287,8 +287,9 @@ mod tests {
     impl Test {
         /// A test with a term that began with a write sent at 0 s.
         fn running() -> Self {
-            let mut test = Self { heart: Heart::with("node-1", identity(1)), begin: Instant::now(), version: 0 };
-            assert_eq!(test.next(0), Beat::Read);
+            let mut test =
+                Self { heart: HeartbeatState::with("node-1", identity(1)), begin: Instant::now(), version: 0 };
+            assert_eq!(test.next(0), NextAction::Read);
             test.heart.read(None, test.at(0));
             test.write(0, 0);
             assert_eq!(test.term(0), Some((identity(1), 17)));
@@ -299,13 +300,13 @@ mod tests {
             self.begin + seconds * SECOND
         }
 
-        fn next(&mut self, seconds: u32) -> Beat {
+        fn next(&mut self, seconds: u32) -> NextAction {
             self.heart.next(self.at(seconds), Timestamp::UNIX_EPOCH)
         }
 
         /// Sends the write that is due, with an answer at `answered`.
         fn write(&mut self, sent: u32, answered: u32) {
-            let Beat::Write(lease) = self.next(sent) else { panic!("nothing to write") };
+            let NextAction::Write(lease) = self.next(sent) else { panic!("nothing to write") };
             self.version += 1;
             self.heart.forget();
             self.heart.wrote(stored(*lease, self.version), self.at(sent), self.at(answered));
@@ -341,10 +342,10 @@ mod tests {
             assert_eq!(test.term(at), None, "{name}");
             // A heartbeat that this process recognizes as its own can be written again at once, under a new
             // identity.
-            let waits = test.next(at) == Beat::Wait;
+            let waits = test.next(at) == NextAction::Wait;
             assert_eq!(waits, name == "another took it", "{name}");
             if !waits {
-                if test.next(at) == Beat::Read {
+                if test.next(at) == NextAction::Read {
                     test.heart.read(Some(kept_by(identity(1).as_str(), 9)), test.at(at));
                 }
                 test.write(at, at);
@@ -370,7 +371,7 @@ mod tests {
             let mut test = Test::running();
             case(&mut test);
             assert_eq!(test.term(16), Some((identity(1), 17)), "{name}");
-            if test.next(6) == Beat::Read {
+            if test.next(6) == NextAction::Read {
                 test.heart.read(Some(kept_by(identity(1).as_str(), 9)), test.at(6));
             }
             test.write(6, 6);
@@ -380,12 +381,12 @@ mod tests {
 
     #[test]
     fn another_process_of_this_node_is_waited_for_until_it_is_silent() {
-        let mut test = Test { heart: Heart::with("node-1", identity(1)), begin: Instant::now(), version: 9 };
+        let mut test = Test { heart: HeartbeatState::with("node-1", identity(1)), begin: Instant::now(), version: 9 };
         for (seconds, expected) in [(0, true), (19, true), (20, false)] {
             test.heart.forget();
-            assert_eq!(test.next(seconds), Beat::Read);
+            assert_eq!(test.next(seconds), NextAction::Read);
             test.heart.read(Some(kept_by("node-1_agent_2", 9)), test.at(seconds));
-            assert_eq!(test.next(seconds) == Beat::Wait, expected, "{seconds} s");
+            assert_eq!(test.next(seconds) == NextAction::Wait, expected, "{seconds} s");
         }
         test.write(20, 20);
         assert_eq!(test.term(20), Some((identity(1), 37)));

@@ -8,13 +8,13 @@ use tokio::time::Instant;
 
 use super::claims::{Claim, EXTERNAL};
 use super::heartbeat_state::AGENT;
-use super::peers::{Members, Standing};
+use super::peers::{Peers, Standing};
 use crate::cluster::claim_lease::LABEL;
 
 /// What the Leases of agents have shown over time.
 #[derive(Default)]
 pub struct Observer {
-    members: Members,
+    members: Peers,
     claims: BTreeMap<IpAddr, Claim>,
 }
 

@@ -71,11 +71,11 @@ pub(super) struct Missing {
 
 /// The heartbeats of all nodes, by Node name.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Members {
+pub(super) struct Peers {
     by_node: BTreeMap<String, Member>,
 }
 
-impl Members {
+impl Peers {
     /// Adds or updates the heartbeat of a Lease.
     pub(super) fn see(&mut self, lease: &Lease, now: Instant) {
         let Some(node) = node_of(lease) else { return };
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn a_term_is_alive_silent_or_over_by_its_heartbeat() {
         use Standing::{Alive, Over, Silent};
-        type Step = (u64, fn(&mut Members, Instant));
+        type Step = (u64, fn(&mut Peers, Instant));
         let first: Step = (0, |members, now| members.see(&lease(1, 1), now));
         let gone: Step = (5, |members, now| members.gone(&lease(1, 1), now));
         // The `Seen` at 19 s and at 20 s: standing of the first term; whether the node is alive; whether the
@@ -319,7 +319,7 @@ mod tests {
         for (name, steps, early, late) in rows {
             let begin = Instant::now();
             let at = |seconds| begin + Duration::from_secs(seconds);
-            let mut members = Members::default();
+            let mut members = Peers::default();
             for (seconds, step) in steps {
                 step(&mut members, at(seconds));
             }
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn a_node_without_heartbeat_is_missing_after_a_wait_until_it_is_forgotten() {
         let begin = Instant::now();
-        let mut members = Members::default();
+        let mut members = Peers::default();
         members.expect("a", begin);
         let missing = Missing { node: "a".to_owned(), since: begin + MISSING };
         assert_eq!(members.missing(begin).collect::<Vec<_>>(), vec![]);
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn a_heartbeat_without_holder_is_removed_when_it_is_old() {
         let begin = Instant::now();
-        let mut members = Members::default();
+        let mut members = Peers::default();
         members.see(&lease(NOBODY, 2), begin);
         assert_eq!(members.next_change(begin), Some(begin + FORGOTTEN));
         assert_eq!(members.forgotten(begin + FORGOTTEN - Duration::from_secs(1)).count(), 0);

@@ -58,7 +58,7 @@ impl Done {
 }
 
 /// Keeps the network in line with the plan.
-pub(super) struct Wire<'a, N> {
+pub(super) struct NetworkReconciler<'a, N> {
     network: &'a N,
     wanted: watch::Receiver<Wanted>,
     present: watch::Sender<Present>,
@@ -68,7 +68,7 @@ pub(super) struct Wire<'a, N> {
     done: BTreeMap<IpAddr, Done>,
 }
 
-impl<'a, N: Network> Wire<'a, N> {
+impl<'a, N: Network> NetworkReconciler<'a, N> {
     pub(super) fn new(
         network: &'a N,
         wanted: watch::Receiver<Wanted>,
@@ -314,7 +314,7 @@ mod tests {
         let (sender, receiver) = watch::channel(Wanted::default());
         let (present, mut seen) = watch::channel(Present::default());
         let metrics = Metrics::of_agent();
-        let mut wire = Wire::new(&network, receiver, present, &metrics);
+        let mut wire = NetworkReconciler::new(&network, receiver, present, &metrics);
         wire.pauses = pauses;
         let work = async {
             for (plan, what, times) in plans {
@@ -458,7 +458,7 @@ mod tests {
         let (sender, receiver) = watch::channel(Wanted::default());
         let (present, mut seen) = watch::channel(Present::default());
         let metrics = Metrics::of_agent();
-        let mut wire = Wire::new(&network, receiver, present, &metrics);
+        let mut wire = NetworkReconciler::new(&network, receiver, present, &metrics);
         sender.send_replace(wanted(1, 80, Instant::now() + Duration::from_secs(600)));
         let work = async {
             let failing = seen.wait_for(|present| !present.failing.is_empty()).await.unwrap().clone();

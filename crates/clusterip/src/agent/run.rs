@@ -17,17 +17,17 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::assignments::Assignments;
 use super::claims::EXTERNAL;
-use super::health::Signs;
+use super::health::Health;
 use super::heartbeat::Heartbeat;
 use super::heartbeat_state::{AGENT, name as heartbeat_name};
 use super::network::Network;
 use super::plan::{Order, Outcome, Present, Wanted, What};
-use super::reconciler::Wire;
-use super::state::Book;
+use super::reconciler::NetworkReconciler;
+use super::state::AgentState;
 use super::timing::{DEAF, PATIENCE, STOP};
 use super::version::Version;
 use crate::cluster::api_error::{chain, words};
-use crate::cluster::backoff::Pauses;
+use crate::cluster::backoff::RetryBackoff;
 use crate::cluster::claim_lease::LABEL;
 use crate::metrics::Metrics;
 
@@ -55,16 +55,16 @@ impl<N: Network> Agent<N> {
     /// Runs until `shutdown` completes; then releases all addresses, so that other nodes can take them at once.
     ///
     /// `signs` reports the state of the agent to its probes.
-    pub async fn run(self, signs: watch::Sender<Signs>, shutdown: impl Future<Output = ()>) {
+    pub async fn run(self, signs: watch::Sender<Health>, shutdown: impl Future<Output = ()>) {
         let leases: Api<Lease> = Api::namespaced(self.client, &self.namespace);
         let watched: Api<Lease> = Api::namespaced(self.heartbeat, &self.namespace);
         let mut heartbeat = Heartbeat::new(watched.clone(), &self.node, signs.clone(), Arc::clone(&self.metrics));
         let wanted = watch::Sender::new(Wanted::default());
         let (present, present_here) = watch::channel(Present::default());
-        let mut wire = Wire::new(&self.network, wanted.subscribe(), present, &self.metrics);
+        let mut wire = NetworkReconciler::new(&self.network, wanted.subscribe(), present, &self.metrics);
         let mut desk = Desk {
             own: heartbeat_name(&self.node),
-            book: Book::new(&self.node, Instant::now()),
+            book: AgentState::new(&self.node, Instant::now()),
             term: heartbeat.subscribe(),
             assignments: self.assignments,
             present: present_here,
@@ -116,12 +116,12 @@ struct Desk {
     own: String,
     leases: Api<Lease>,
     watched: Api<Lease>,
-    book: Book,
+    book: AgentState,
     term: watch::Receiver<Option<super::heartbeat_state::Term>>,
     assignments: watch::Receiver<Arc<Assignments>>,
     present: watch::Receiver<Present>,
     wanted: watch::Sender<Wanted>,
-    signs: watch::Sender<Signs>,
+    signs: watch::Sender<Health>,
     metrics: Arc<Metrics>,
     /// The Leases of a list that is still being received.
     listing: Vec<Lease>,
@@ -213,7 +213,7 @@ impl Desk {
     fn events(&self) -> Events {
         let selector = format!("{LABEL} in ({AGENT},{EXTERNAL})");
         let config = watcher::Config::default().labels(&selector);
-        watcher(self.watched.clone(), config).backoff(Pauses::default()).boxed()
+        watcher(self.watched.clone(), config).backoff(RetryBackoff::default()).boxed()
     }
 
     fn hear(&mut self, event: Result<Event<Lease>, watcher::Error>, now: Instant) {

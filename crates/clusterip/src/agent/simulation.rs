@@ -1,7 +1,7 @@
 //! Several agents and an API server in simulated time. Whatever is late, lost, cut off, paused or killed, no two
 //! agents ever hold the same address.
 //!
-//! `Heart` and `Book` are the product's own. Everything around them is a model: an API server that knows versions,
+//! `HeartbeatState` and `AgentState` are the product's own. Everything around them is a model: an API server that knows versions,
 //! requests that are slow or are lost before or after they were carried out, watches that lag, networks that
 //! release slowly, kernels in which addresses expire by themselves, and clocks that run at different speeds. The
 //! check for violations looks at the kernels alone.
@@ -19,9 +19,9 @@ use tokio::time::Instant;
 
 use super::assignments::{Assignment, Assignments};
 use super::claims::Claim;
-use super::heartbeat_state::{self, Beat, Heart};
+use super::heartbeat_state::{self, HeartbeatState, NextAction};
 use super::plan::{Order, Outcome, Present, Wanted, What};
-use super::state::Book;
+use super::state::AgentState;
 use super::timing::{AGAIN, HEARTBEAT, JITTER, PATIENCE, TRIES};
 
 const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
@@ -168,7 +168,7 @@ struct Who {
 enum Event {
     Answered(Option<Order>, Answer),
     NoAnswer(Option<Order>),
-    Beat,
+    NextAction,
     Wake,
     Work,
 }
@@ -184,8 +184,8 @@ struct Agent {
     broken: u32,
     /// How often each address could not be held, and when that is tried again.
     failures: BTreeMap<IpAddr, (u32, u64)>,
-    heart: Heart,
-    book: Book,
+    heart: HeartbeatState,
+    book: AgentState,
     /// The length of the part of the store's log that the agent was told.
     told: usize,
     listed: bool,
@@ -253,8 +253,8 @@ impl World {
                 forbidden: 0,
                 broken: 0,
                 failures: BTreeMap::new(),
-                heart: Heart::new(node),
-                book: Book::new(node, base),
+                heart: HeartbeatState::new(node),
+                book: AgentState::new(node, base),
                 told: 0,
                 listed: false,
                 requests: 0,
@@ -302,8 +302,8 @@ impl World {
         let it = &mut self.agents[agent];
         it.process += 1;
         it.alive = true;
-        it.heart = Heart::new(NODES[agent]);
-        it.book = Book::new(NODES[agent], now);
+        it.heart = HeartbeatState::new(NODES[agent]);
+        it.book = AgentState::new(NODES[agent], now);
         (it.told, it.listed) = (told, false);
         (it.beating, it.working) = (None, false);
         it.writing.clear();
@@ -313,7 +313,7 @@ impl World {
         // An agent removes whatever an earlier process left before it begins.
         self.kernels[agent].clear();
         let who = self.who(agent, 0);
-        self.at(self.now, Happening::To(who, Box::new(Event::Beat)));
+        self.at(self.now, Happening::To(who, Box::new(Event::NextAction)));
         self.tell(agent);
     }
 
@@ -522,7 +522,7 @@ impl World {
     fn take(&mut self, agent: usize, event: Event) {
         let now = self.clock(agent);
         match event {
-            Event::Beat => self.beat(agent),
+            Event::NextAction => self.beat(agent),
             Event::Answered(None, answer) => {
                 let it = &mut self.agents[agent];
                 let sent = it.beating.take().map_or(0, |(_, sent)| sent);
@@ -562,7 +562,7 @@ impl World {
 
     fn beat_after(&mut self, agent: usize, after: u64) {
         let who = self.who(agent, 0);
-        self.at(self.now + after, Happening::To(who, Box::new(Event::Beat)));
+        self.at(self.now + after, Happening::To(who, Box::new(Event::NextAction)));
     }
 
     fn beat(&mut self, agent: usize) {
@@ -570,12 +570,12 @@ impl World {
         let sent = millis(now.saturating_duration_since(self.base));
         let it = &mut self.agents[agent];
         let request = match it.heart.next(now, clock(now, self.base)) {
-            Beat::Wait => {
+            NextAction::Wait => {
                 it.heart.forget();
                 return self.beat_after(agent, millis(AGAIN));
             }
-            Beat::Read => Request::Read(heartbeat_state::name(NODES[agent])),
-            Beat::Write(lease) => {
+            NextAction::Read => Request::Read(heartbeat_state::name(NODES[agent])),
+            NextAction::Write(lease) => {
                 it.heart.forget();
                 Request::Write(lease)
             }

@@ -13,7 +13,7 @@ use super::assignments::Assignments;
 use super::balance::turns;
 use super::claims::{Claim, lease, node_of as node_of_identity};
 use super::heartbeat_state::{Term, given_back, put_back};
-use super::peers::{Members, Missing, Observed, Standing, node_of};
+use super::peers::{Missing, Observed, Peers, Standing, node_of};
 use super::plan::{Hold, Order, Outcome, Plan, Present, Subject, Wanted, What};
 use super::rendezvous::order_for;
 use super::timing::{
@@ -67,14 +67,14 @@ enum State {
 }
 
 /// Everything that this agent knows.
-pub(super) struct Book {
+pub(super) struct AgentState {
     node: String,
     started: Instant,
     listed: bool,
     stopping: bool,
     term: Option<Term>,
     assignments: Arc<Assignments>,
-    members: Members,
+    members: Peers,
     claims: BTreeMap<IpAddr, Claimed>,
     /// The addresses that were claimed in this term, with an answer of the API server.
     mine: BTreeSet<IpAddr>,
@@ -88,7 +88,7 @@ pub(super) struct Book {
     wanted: Wanted,
 }
 
-impl Book {
+impl AgentState {
     pub(super) fn new(node: &str, now: Instant) -> Self {
         Self {
             node: node.to_owned(),
@@ -97,7 +97,7 @@ impl Book {
             stopping: false,
             term: None,
             assignments: Arc::default(),
-            members: Members::default(),
+            members: Peers::default(),
             claims: BTreeMap::new(),
             mine: BTreeSet::new(),
             notes: BTreeMap::new(),
@@ -565,7 +565,7 @@ mod tests {
 
     /// An agent and one other living agent; the test decides which of the two is the first choice for the address.
     struct Test {
-        book: Book,
+        book: AgentState,
         begin: Instant,
         version: u64,
         me: &'static str,
@@ -578,7 +578,7 @@ mod tests {
             let (one, two) = if order == ["a", "b"] { ("a", "b") } else { ("b", "a") };
             let (me, other) = if first { (one, two) } else { (two, one) };
             let begin = Instant::now();
-            let mut book = Book::new(me, begin);
+            let mut book = AgentState::new(me, begin);
             book.only(&[heartbeat(me, 1), heartbeat(other, 2)], begin);
             let mut test = Self { book, begin, version: 10, me, other };
             test.assign(&[me, other]);

@@ -25,8 +25,8 @@ use crate::cluster::ledger::Owner;
 use crate::cluster::live::{self, LiveError};
 use crate::cluster::manifests;
 use crate::cluster::object;
-use crate::cluster::partial_object::Watched;
-use crate::cluster::projection::Keeper;
+use crate::cluster::partial_object::PartialObject;
+use crate::cluster::projection::Projection;
 use crate::cluster::service_ranges::ServiceRanges;
 use crate::cluster::snapshot::Snapshot;
 use crate::controller::control_plane_services::ControlPlaneServices;
@@ -49,7 +49,7 @@ pub struct Source {
 
 /// Collects the objects of a cluster as they arrive.
 struct Collector {
-    keepers: BTreeMap<Kind, Keeper>,
+    keepers: BTreeMap<Kind, Projection>,
     snapshot: Snapshot,
     in_flight: Vec<(IpAddr, Owner)>,
     holdings: Option<Holdings>,
@@ -58,12 +58,12 @@ struct Collector {
 
 impl Collector {
     fn new(settings: &Settings) -> Self {
-        let keepers = kinds::asked(settings).map(|kind| (kind.clone(), Keeper::new(&kind))).collect();
+        let keepers = kinds::asked(settings).map(|kind| (kind.clone(), Projection::new(&kind))).collect();
         let called = ControlPlaneServices::default();
         Self { keepers, snapshot: Snapshot::default(), in_flight: Vec::new(), holdings: None, called }
     }
 
-    fn take(&mut self, kind: &Kind, object: Watched) {
+    fn take(&mut self, kind: &Kind, object: PartialObject) {
         if let Some(object) = self.keepers.get(kind).and_then(|keeper| keeper.keep(object)) {
             self.snapshot.insert(object);
         }

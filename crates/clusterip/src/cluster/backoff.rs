@@ -7,13 +7,13 @@ use kube::runtime::utils::Backoff;
 /// The longest pause before a failed watch is tried again.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Pauses between attempts: they double from 100 ms up to [`LONGEST_PAUSE`].
+/// RetryBackoff between attempts: they double from 100 ms up to [`LONGEST_PAUSE`].
 #[derive(Default)]
-pub struct Pauses {
+pub struct RetryBackoff {
     failures: u32,
 }
 
-impl Iterator for Pauses {
+impl Iterator for RetryBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
@@ -23,7 +23,7 @@ impl Iterator for Pauses {
     }
 }
 
-impl Backoff for Pauses {
+impl Backoff for RetryBackoff {
     fn reset(&mut self) {
         self.failures = 0;
     }

@@ -19,7 +19,7 @@ pub enum Fields {
 
 /// The place in the text for the addresses of a Service or the blocks of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Slot {
+pub struct InsertionPoint {
     /// The fields that are written there.
     pub fields: Fields,
     place: Option<Spot>,
@@ -101,7 +101,7 @@ impl Fields {
     }
 }
 
-impl Slot {
+impl InsertionPoint {
     /// The slot of the object at `object`.
     pub fn of(object: &Node, fields: Fields) -> Self {
         let spec = object.field("spec");

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::manifest_edit::{Fields, Slot};
+use super::manifest_edit::{Fields, InsertionPoint};
 use super::object::{self, Packed};
 use super::yaml::{self, Data, Node, YamlError};
 
@@ -28,7 +28,7 @@ pub struct Manifest {
     /// The position of the object in the text.
     pub origin: Origin,
     /// The place for the addresses of a Service or the blocks of a Node; `None` for other kinds.
-    pub slot: Option<Slot>,
+    pub slot: Option<InsertionPoint>,
 }
 
 impl Manifest {
@@ -330,7 +330,7 @@ fn add(
         "v1" if kind == "Node" => Some(Fields::PodCidrs),
         _ => None,
     };
-    let slot = fields.map(|fields| Slot::of(node, fields));
+    let slot = fields.map(|fields| InsertionPoint::of(node, fields));
     visit(Manifest { object: Packed::new(&object), origin, slot });
     Ok(())
 }

@@ -22,7 +22,7 @@ use crate::controller::ownership::OWNED;
 /// Fields that are not used are skipped while the object is read, and all others are bounded: tenants can write objects
 /// of 1.5 MB, a page of a list has many of them, and their parsed values would take ten times the memory of their text.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Watched {
+pub struct PartialObject {
     /// From `metadata`: name, namespace, UID, version, time of deletion, the first [`MOST_LABELS`] labels, and the
     /// annotations that are used.
     pub metadata: ObjectMeta,
@@ -156,7 +156,7 @@ impl<'de> Deserialize<'de> for Managers {
     }
 }
 
-impl<'de> Deserialize<'de> for Watched {
+impl<'de> Deserialize<'de> for PartialObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Whole)
     }
@@ -165,14 +165,14 @@ impl<'de> Deserialize<'de> for Watched {
 struct Whole;
 
 impl<'de> Visitor<'de> for Whole {
-    type Value = Watched;
+    type Value = PartialObject;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object of the API")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Watched, A::Error> {
-        let (mut watched, mut left) = (Watched::default(), MOST_VALUES);
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PartialObject, A::Error> {
+        let (mut watched, mut left) = (PartialObject::default(), MOST_VALUES);
         let mut reader = MaskedReader { mask: &fields::OF_ALL_KINDS, left: &mut left };
         while let Some(key) = map.next_key::<String>()? {
             if key == "metadata" {
@@ -204,7 +204,7 @@ impl Metadata {
     }
 }
 
-impl Resource for Watched {
+impl Resource for PartialObject {
     type DynamicType = ApiResource;
     type Scope = DynamicResourceScope;
 
@@ -240,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    fn read(object: &Value) -> Watched {
+    fn read(object: &Value) -> PartialObject {
         serde_json::from_str(&object.to_string()).unwrap()
     }
 
@@ -275,7 +275,7 @@ mod tests {
             deletion_timestamp: serde_json::from_value(json!("2026-01-02T03:04:05Z")).unwrap(),
             ..ObjectMeta::default()
         };
-        let expected = Watched {
+        let expected = PartialObject {
             metadata,
             managers: vec![
                 Manager { name: Some("m".to_owned()), spec: vec!["f:clusterIP".to_owned()] },
@@ -290,13 +290,14 @@ mod tests {
             ]),
         };
         assert_eq!(read(&whole), expected);
-        assert_eq!(serde_json::from_value::<Watched>(whole).unwrap(), expected, "out of a value");
+        assert_eq!(serde_json::from_value::<PartialObject>(whole).unwrap(), expected, "out of a value");
         let spec = json!({"type": "ClusterIP"});
-        let without = Watched { data: Map::from_iter([("spec".to_owned(), spec.clone())]), ..Watched::default() };
+        let without =
+            PartialObject { data: Map::from_iter([("spec".to_owned(), spec.clone())]), ..PartialObject::default() };
         assert_eq!(read(&json!({"metadata": {}, "spec": spec})), without, "with empty metadata");
         assert_eq!(read(&json!({"spec": spec})), without, "without metadata");
-        assert!(serde_json::from_str::<Watched>("[]").is_err());
-        assert!(serde_json::from_str::<Watched>(r#"{"metadata": {"name": 1}}"#).is_err());
+        assert!(serde_json::from_str::<PartialObject>("[]").is_err());
+        assert!(serde_json::from_str::<PartialObject>(r#"{"metadata": {"name": 1}}"#).is_err());
     }
 
     #[test]

@@ -8,18 +8,18 @@ use serde_json::{Map, Value};
 
 use super::field_mask::Mask;
 use super::kinds::{Kind, own_name};
-use super::partial_object::Watched;
+use super::partial_object::PartialObject;
 use super::snapshot::SERVICE_NAME_LABEL;
 use super::{bounds, fields};
 use crate::controller::ownership::of_address;
 
 /// Reduces each object of a kind to the fields that are used.
-pub struct Keeper {
+pub struct Projection {
     kind: Kind,
     mask: Mask,
 }
 
-impl Keeper {
+impl Projection {
     /// A keeper for objects of `kind`.
     pub fn new(kind: &Kind) -> Self {
         Self { kind: kind.clone(), mask: Mask::new(&fields::of_kind(kind).into_iter().collect()) }
@@ -31,7 +31,7 @@ impl Keeper {
     }
 
     /// The reduced object; `None` if the object has no name.
-    pub fn keep(&self, object: Watched) -> Option<Value> {
+    pub fn keep(&self, object: PartialObject) -> Option<Value> {
         let metadata = kept_metadata(&self.kind, &object)?;
         let mut fields = object.data;
         self.mask.prune(&mut fields);
@@ -43,7 +43,7 @@ impl Keeper {
     }
 }
 
-fn kept_metadata(kind: &Kind, object: &Watched) -> Option<Value> {
+fn kept_metadata(kind: &Kind, object: &PartialObject) -> Option<Value> {
     let from = &object.metadata;
     let mut metadata = Map::new();
     metadata.insert("name".to_owned(), from.name.clone()?.into());
@@ -253,18 +253,18 @@ mod tests {
         ];
         for (api_version, kind, mut expected) in rows {
             let found = serde_json::from_value(object()).unwrap();
-            let found = Keeper::new(&(api_version.to_owned(), kind.to_owned())).keep(found).unwrap();
+            let found = Projection::new(&(api_version.to_owned(), kind.to_owned())).keep(found).unwrap();
             expected["apiVersion"] = json!(api_version);
             expected["kind"] = json!(kind);
             assert_eq!(found, expected, "{api_version}/{kind}");
         }
         let nameless = serde_json::from_value(json!({"metadata": {"namespace": "shop"}, "spec": {}})).unwrap();
-        assert_eq!(Keeper::new(&("v1".to_owned(), "Service".to_owned())).keep(nameless), None);
+        assert_eq!(Projection::new(&("v1".to_owned(), "Service".to_owned())).keep(nameless), None);
     }
 
     fn kept(api_version: &str, kind: &str, object: &Value) -> Value {
         let watched = serde_json::from_value(object.clone()).unwrap();
-        Keeper::new(&(api_version.to_owned(), kind.to_owned())).keep(watched).unwrap()
+        Projection::new(&(api_version.to_owned(), kind.to_owned())).keep(watched).unwrap()
     }
 
     /// A thousand numbered texts of about a kilobyte each, a megabyte together.

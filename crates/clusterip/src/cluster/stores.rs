@@ -19,14 +19,14 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::api_error::chain;
-use super::backoff::{LONGEST_PAUSE, Pauses};
+use super::backoff::{LONGEST_PAUSE, RetryBackoff};
 use super::kinds::{self, Kind, own_name};
-use super::listeners::{Listener, Listeners};
 use super::object::{self, Packed};
-use super::partial_object::Watched;
-use super::projection::Keeper;
+use super::partial_object::PartialObject;
+use super::projection::Projection;
 use super::service_ranges::ServiceRanges;
 use super::snapshot::{Shared, Snapshot, addresses};
+use super::subscriptions::{Listener, Subscriptions};
 use crate::controller::control_plane_services::ControlPlaneServices;
 use crate::external::addresses_in_use::mentioned;
 use crate::metrics::Metrics;
@@ -88,7 +88,7 @@ struct Inner {
     states: Mutex<BTreeMap<Kind, State>>,
     changes: mpsc::UnboundedSender<Change>,
     service_cidrs: watch::Sender<ServiceRanges>,
-    listeners: Listeners,
+    listeners: Subscriptions,
     control_plane_services: ControlPlaneServices,
     lists: Semaphore,
     /// Is called with every address that is seen on a Service or as an `IPAddress`.
@@ -120,7 +120,7 @@ impl Stores {
             states: Mutex::default(),
             changes,
             service_cidrs: watch::Sender::new(ServiceRanges::default()),
-            listeners: Listeners::default(),
+            listeners: Subscriptions::default(),
             control_plane_services: ControlPlaneServices::default(),
             lists: Semaphore::new(LISTS),
             seen: Box::new(seen),
@@ -133,9 +133,9 @@ impl Stores {
     pub async fn ask_for_service_cidrs(&self) {
         let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
         let Ok(Some(resource)) = kinds::resource(&self.0.client, &kind).await else { return };
-        let api: Api<Watched> = Api::all_with(self.0.client.clone(), &resource);
+        let api: Api<PartialObject> = Api::all_with(self.0.client.clone(), &resource);
         if let Ok(list) = api.list(&ListParams::default()).await {
-            let keeper = Keeper::new(&kind);
+            let keeper = Projection::new(&kind);
             let objects = list.items.into_iter().filter_map(|object| keeper.keep(object));
             self.0.service_cidrs.send_replace(ServiceRanges::of(objects));
         }
@@ -253,8 +253,8 @@ impl Inner {
     /// After a failure the kind is listed again. A watch that continues where it stopped reports nothing until
     /// something changes, so for a kind with few changes the recovery would go unnoticed.
     async fn follow_resource(&self, kind: &Kind, resource: ApiResource) {
-        let api: Api<Watched> = Api::all_with(self.client.clone(), &resource);
-        let mut pauses = Pauses::default();
+        let api: Api<PartialObject> = Api::all_with(self.client.clone(), &resource);
+        let mut pauses = RetryBackoff::default();
         let mut complete = false;
         loop {
             let begin = Instant::now();
@@ -271,12 +271,12 @@ impl Inner {
     }
 
     /// Watches a kind from one list to the next. `complete` says whether it was listed completely at least once.
-    async fn follow_once(&self, kind: &Kind, api: &Api<Watched>, complete: &mut bool) -> Ended {
+    async fn follow_once(&self, kind: &Kind, api: &Api<PartialObject>, complete: &mut bool) -> Ended {
         let config = watcher::Config::default().page_size(PAGE);
         let mut list = self.lists.acquire().await.ok();
         let begin = tokio::time::Instant::now();
         let mut events = pin!(watcher(api.clone(), config));
-        let (keeper, asks) = (Keeper::new(kind), self.listeners.asks(kind));
+        let (keeper, asks) = (Projection::new(kind), self.listeners.asks(kind));
         // The objects that the current list has shown so far; `None` between two lists.
         let mut listed: Option<BTreeSet<(String, String)>> = None;
         loop {
@@ -369,7 +369,7 @@ impl Inner {
     }
 
     /// Stores an object. Returns its namespace and name, or `None` if it has no name.
-    fn apply(&self, keeper: &Keeper, object: Watched, tell: bool) -> Option<(String, String)> {
+    fn apply(&self, keeper: &Projection, object: PartialObject, tell: bool) -> Option<(String, String)> {
         let (kind, object) = (keeper.kind(), keeper.keep(object)?);
         let id = (object::namespace(&object).to_owned(), object::name(&object).to_owned());
         let after = Packed::new(&object);

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use super::connect;
 use super::in_force::followed;
-use super::stop::{told_to_stop, until};
-use crate::agent::health::Signs;
+use super::stop::{shutdown_signal, until};
+use crate::agent::health::Health;
 use crate::agent::linux::LinuxNetwork;
 use crate::agent::run::Agent as Holder;
 use crate::agent::status::{Status, StatusServer};
@@ -109,16 +109,16 @@ impl Agent {
         let (stores, changes) = Stores::new(client.clone(), Arc::clone(&metrics), |_| ());
         stores.watch_kinds(kinds::of_agent());
         let (stop, stopped) = watch::channel(false);
-        let (signs, seen) = watch::channel(Signs::new());
+        let (signs, seen) = watch::channel(Health::new());
         tracing::info!(listen = %status.local_addr(), namespace, node = self.node, "serving probes and metrics");
         let told = probe_status(&seen, &stores, &metrics);
         let mut served = tokio::spawn(status.run(told, until(stopped.clone())));
         let followed = tokio::spawn(follower.run(until(stopped.clone())));
-        let mut told_to_stop = std::pin::pin!(told_to_stop());
+        let mut shutdown_signal = std::pin::pin!(shutdown_signal());
         tokio::select! {
             () = stores.completed() => {}
             // No address is held yet.
-            () = &mut told_to_stop => return Ok(()),
+            () = &mut shutdown_signal => return Ok(()),
         }
         let mut assigned = Assigned { module, settings, stores, changes, refused: BTreeSet::new() };
         let (tell, assignments) =
@@ -130,7 +130,7 @@ impl Agent {
         let holder = Holder { client, heartbeat, namespace, node, assignments, network, metrics };
         let mut held = tokio::spawn(holder.run(signs, until(stopped)));
         let failed = tokio::select! {
-            () = &mut told_to_stop => {
+            () = &mut shutdown_signal => {
                 tracing::info!("stopping: releasing all addresses");
                 None
             }
@@ -160,7 +160,7 @@ impl Agent {
 }
 
 /// What the agent's endpoints report.
-fn probe_status(signs: &watch::Receiver<Signs>, stores: &Stores, metrics: &Arc<Metrics>) -> Status {
+fn probe_status(signs: &watch::Receiver<Health>, stores: &Stores, metrics: &Arc<Metrics>) -> Status {
     let (dead, ready) = (signs.clone(), signs.clone());
     let (lagging, stores, metrics) = (stores.clone(), stores.clone(), Arc::clone(metrics));
     Status {

@@ -17,12 +17,12 @@ use tokio::task::JoinSet;
 
 use super::connect;
 use super::in_force::{followed, say_what_is_missing};
-use super::stop::{told_to_stop, until};
+use super::stop::{shutdown_signal, until};
 use crate::audit::live::LiveAudit;
 use crate::cluster::claims::{self, Claims};
 use crate::cluster::ledger::Ledger;
 use crate::cluster::stores::{State, Stores};
-use crate::controller::competing_server::Rival;
+use crate::controller::competing_server::CompetingServer;
 use crate::controller::identity::{Identity, Role};
 use crate::controller::leader::Leader;
 use crate::controller::lease::Timing;
@@ -330,7 +330,7 @@ impl Serve {
                     stores.completed().await;
                     if let Some(mut rival) = alone {
                         // A replica must not take over the webhook configuration of another running server.
-                        let _ = rival.wait_for(|rival| *rival == Rival::None).await;
+                        let _ = rival.wait_for(|rival| *rival == CompetingServer::None).await;
                     }
                 };
                 tokio::select! {
@@ -342,7 +342,7 @@ impl Serve {
             });
         }
         let mut failed = tokio::select! {
-            () = told_to_stop() => {
+            () = shutdown_signal() => {
                 tracing::info!("stopping");
                 None
             }

@@ -10,7 +10,7 @@ pub async fn until(mut stopped: watch::Receiver<bool>) {
 }
 
 /// Completes at SIGTERM or SIGINT.
-pub async fn told_to_stop() {
+pub async fn shutdown_signal() {
     let terminated = signal(SignalKind::terminate());
     let interrupted = signal(SignalKind::interrupt());
     let (Ok(mut terminated), Ok(mut interrupted)) = (terminated, interrupted) else {

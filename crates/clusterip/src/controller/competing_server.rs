@@ -14,7 +14,7 @@ const MISSED: u32 = 3;
 
 /// Whether another server is at work.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rival {
+pub enum CompetingServer {
     /// There may be one: it is not known yet whether somebody renews the Lease of this holder. `None` until the Lease
     /// was read.
     Unclear(Option<Identity>),
@@ -24,7 +24,7 @@ pub enum Rival {
     Lives(Identity),
 }
 
-impl Rival {
+impl CompetingServer {
     /// Decides from what was seen of the Lease, which its holder renews every `retry`. `clusterip move` is not a
     /// rival, because it hands out nothing beside a server.
     pub(super) fn of(seen: Option<&Seen>, me: &Identity, retry: Duration, now: Instant) -> Self {
@@ -78,32 +78,37 @@ mod tests {
             Some(Seen { spec, since: begin, changed })
         };
         let rows = [
-            ("no lease", None, 0, Rival::None),
-            ("nobody's", seen("", true), 0, Rival::None),
-            ("mine", seen(me.as_str(), true), 0, Rival::None),
-            ("one that moves by hand", seen(mover.as_str(), true), 0, Rival::None),
-            ("a foreign one", seen("somebody", true), 0, Rival::None),
-            ("found", seen(server.as_str(), false), 0, Rival::Unclear(Some(server.clone()))),
-            ("found, and still the same", seen(server.as_str(), false), 5, Rival::Unclear(Some(server.clone()))),
-            ("not renewed", seen(server.as_str(), false), 6, Rival::None),
-            ("renewed", seen(server.as_str(), true), 0, Rival::Lives(server.clone())),
-            ("renewed, until it can be taken", seen(server.as_str(), true), 14, Rival::Lives(server.clone())),
+            ("no lease", None, 0, CompetingServer::None),
+            ("nobody's", seen("", true), 0, CompetingServer::None),
+            ("mine", seen(me.as_str(), true), 0, CompetingServer::None),
+            ("one that moves by hand", seen(mover.as_str(), true), 0, CompetingServer::None),
+            ("a foreign one", seen("somebody", true), 0, CompetingServer::None),
+            ("found", seen(server.as_str(), false), 0, CompetingServer::Unclear(Some(server.clone()))),
+            (
+                "found, and still the same",
+                seen(server.as_str(), false),
+                5,
+                CompetingServer::Unclear(Some(server.clone())),
+            ),
+            ("not renewed", seen(server.as_str(), false), 6, CompetingServer::None),
+            ("renewed", seen(server.as_str(), true), 0, CompetingServer::Lives(server.clone())),
+            ("renewed, until it can be taken", seen(server.as_str(), true), 14, CompetingServer::Lives(server.clone())),
         ];
         for (name, seen, seconds, expected) in rows {
             let now = begin + Duration::from_secs(seconds);
-            assert_eq!(Rival::of(seen.as_ref(), &me, RETRY, now), expected, "{name}");
+            assert_eq!(CompetingServer::of(seen.as_ref(), &me, RETRY, now), expected, "{name}");
         }
     }
 
     #[test]
     fn the_problem_says_what_to_do() {
         let server = Identity::with("other", Role::Serve, 2);
-        assert_eq!(Rival::None.problem(), None);
-        for rival in [Rival::Unclear(None), Rival::Unclear(Some(server.clone()))] {
+        assert_eq!(CompetingServer::None.problem(), None);
+        for rival in [CompetingServer::Unclear(None), CompetingServer::Unclear(Some(server.clone()))] {
             assert!(rival.problem().is_some_and(|problem| problem.contains("may be at work")), "{rival:?}");
         }
         assert_eq!(
-            Rival::Lives(server).problem().as_deref(),
+            CompetingServer::Lives(server).problem().as_deref(),
             Some(
                 "another server, other_serve_0000000000000002, is at work and leads; both would hand out the same \
                  addresses: stop one of them, or start all of them with --claims lease"

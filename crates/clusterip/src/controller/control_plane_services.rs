@@ -29,7 +29,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::cluster::api_error::chain;
-use crate::cluster::backoff::{LONGEST_PAUSE, Pauses};
+use crate::cluster::backoff::{LONGEST_PAUSE, RetryBackoff};
 use crate::cluster::kinds::{self, Kind};
 use crate::metrics::Metrics;
 
@@ -193,7 +193,7 @@ impl Inner {
 
     async fn follow(self: Arc<Self>, client: Client, kind: Kind, metrics: Arc<Metrics>) {
         let api: Api<CallerObject> = Api::all_with(client, &kinds::regular(&kind));
-        let mut pauses = Pauses::default();
+        let mut pauses = RetryBackoff::default();
         loop {
             let begin = Instant::now();
             match self.follow_once(&kind, &api).await {

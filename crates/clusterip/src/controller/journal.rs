@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 /// How a move releases the old address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Way {
+pub enum ReleaseMethod {
     /// The Service becomes `type: ExternalName` for a moment, and has no address then.
     ExternalName,
     /// The Service becomes single-stack for a moment. Only its second address moves, and the first is never released.
@@ -37,7 +37,7 @@ pub struct Journal {
     #[serde(default)]
     pub recorded_at: i64,
     /// How the old address is released.
-    pub way: Way,
+    pub way: ReleaseMethod,
     /// The old addresses, primary first.
     pub from: Vec<IpAddr>,
     /// The new addresses, primary first.

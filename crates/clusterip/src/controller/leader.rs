@@ -25,7 +25,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use super::competing_server::Rival;
+use super::competing_server::CompetingServer;
 use super::identity::Identity;
 use super::lease::{Seen, Step, Timing, look, step};
 use crate::cluster::api_error::words;
@@ -99,7 +99,7 @@ pub struct Leader {
     wrote: bool,
     state: watch::Sender<Leadership>,
     term: watch::Sender<Option<Instant>>,
-    rival: watch::Sender<Rival>,
+    rival: watch::Sender<CompetingServer>,
 }
 
 impl Leader {
@@ -115,7 +115,7 @@ impl Leader {
             wrote: false,
             state: watch::Sender::new(Leadership::Following { holder: None }),
             term: watch::Sender::new(None),
-            rival: watch::Sender::new(Rival::Unclear(None)),
+            rival: watch::Sender::new(CompetingServer::Unclear(None)),
         }
     }
 
@@ -131,7 +131,7 @@ impl Leader {
     }
 
     /// A receiver that tells whether another server is at work, now and after each change.
-    pub fn rival(&self) -> watch::Receiver<Rival> {
+    pub fn rival(&self) -> watch::Receiver<CompetingServer> {
         self.rival.subscribe()
     }
 
@@ -336,7 +336,7 @@ impl Leader {
     }
 
     fn publish_rival(&self, now: Instant) {
-        let rival = Rival::of(self.seen.as_ref(), &self.me, self.timing.retry, now);
+        let rival = CompetingServer::of(self.seen.as_ref(), &self.me, self.timing.retry, now);
         self.rival.send_if_modified(|known| {
             let other = *known != rival;
             *known = rival;

@@ -11,10 +11,10 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::affected::Id;
-use super::brakes::{Brake, Brakes};
 use super::events::{Told, tell};
 use super::journal::Journal;
 use super::misplaced::{self, Allowed, AskedBy, Finding, MOVE_ANNOTATION, Misplaced, NoTarget, Verdict};
+use super::move_throttle::{Brake, MoveThrottle};
 use super::mover::{MoveError, Mover, Order};
 use super::outcome::{Outcome, Unmoved};
 use super::ownership::set_by_hand;
@@ -80,7 +80,7 @@ pub struct Reconciler {
     allowed: Allowed,
     /// The settings that all replicas use; `None` if this is the only replica.
     agreement: Option<watch::Receiver<Agreement>>,
-    brakes: Mutex<Brakes>,
+    brakes: Mutex<MoveThrottle>,
     found: Mutex<Found>,
     /// The moves that another leader left unfinished, by Service.
     left: Mutex<BTreeMap<Id, Left>>,
@@ -188,7 +188,7 @@ impl Reconciler {
     }
 
     /// The brakes, locked for the caller.
-    pub fn brakes(&self) -> MutexGuard<'_, Brakes> {
+    pub fn brakes(&self) -> MutexGuard<'_, MoveThrottle> {
         self.brakes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -13,7 +13,7 @@ use clusterip_core::service::{MOVING_ANNOTATION, Service};
 use serde_json::{Map, Value, json};
 
 use super::field_ownership;
-use super::journal::{Journal, SOURCE_RANGES_ANNOTATION, Way, is_marked, marker};
+use super::journal::{Journal, ReleaseMethod, SOURCE_RANGES_ANNOTATION, is_marked, marker};
 use super::outcome::{Outcome, Unmoved};
 use super::spec_merge;
 use crate::cluster::snapshot::addresses;
@@ -69,7 +69,7 @@ pub fn ending(service: &Value, journal: &Journal, to: &[IpAddr], notes: &[String
         () if now == from => Outcome::Kept { from, why, notes },
         () if to.is_empty() => Outcome::Elsewhere { from, to: now, why, notes },
         // If only the second address moves, the first is always the same, and so proves nothing.
-        () if now == to || now.first() == to.first() && journal.way == Way::ExternalName => {
+        () if now == to || now.first() == to.first() && journal.way == ReleaseMethod::ExternalName => {
             Outcome::Moved { from, to: now, why, notes }
         }
         () => Outcome::Overtaken { from, now, why },
@@ -113,7 +113,11 @@ pub fn beginning(service: &Value, to: &[IpAddr], why: &str) -> Journal {
         resource_version: metadata("resourceVersion"),
         recorded_at: 0,
         // With `SingleStack`, the Service keeps its first address throughout.
-        way: if from.len() == 2 && from.first() == to.first() { Way::SingleStack } else { Way::ExternalName },
+        way: if from.len() == 2 && from.first() == to.first() {
+            ReleaseMethod::SingleStack
+        } else {
+            ReleaseMethod::ExternalName
+        },
         from,
         to: to.to_vec(),
         why: why.to_owned(),
@@ -130,7 +134,7 @@ pub fn released(service: &Value, journal: &Journal) -> Value {
     let mut service = bare(service);
     annotate(&mut service, MOVING_ANNOTATION, Some(&marker(&journal.from, &journal.to)));
     match journal.way {
-        Way::SingleStack => {
+        ReleaseMethod::SingleStack => {
             let first: Vec<String> = journal.from.iter().take(1).map(IpAddr::to_string).collect();
             if let Some(families) = service.pointer_mut("/spec/ipFamilies").and_then(Value::as_array_mut) {
                 families.truncate(1);
@@ -138,7 +142,7 @@ pub fn released(service: &Value, journal: &Journal) -> Value {
             service["spec"]["ipFamilyPolicy"] = "SingleStack".into();
             service["spec"]["clusterIPs"] = first.into();
         }
-        Way::ExternalName => {
+        ReleaseMethod::ExternalName => {
             // The API server allows these only on the type LoadBalancer.
             annotate(&mut service, SOURCE_RANGES_ANNOTATION, None);
             if let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) {
@@ -178,8 +182,8 @@ pub fn placed(service: &Value, journal: &Journal, placement: &Placement, without
     };
     let kept = match (placement, journal.way) {
         (Placement::At(addresses), _) => addresses.clone(),
-        (Placement::Anywhere, Way::SingleStack) => journal.from.iter().take(1).copied().collect(),
-        (Placement::Anywhere, Way::ExternalName) => Vec::new(),
+        (Placement::Anywhere, ReleaseMethod::SingleStack) => journal.from.iter().take(1).copied().collect(),
+        (Placement::Anywhere, ReleaseMethod::ExternalName) => Vec::new(),
     };
     let kept: Vec<String> = kept.iter().map(IpAddr::to_string).collect();
     spec.remove("clusterIP");
@@ -269,11 +273,11 @@ fn restore_source_ranges(service: &mut Value, journal: &Journal) {
 /// Whether a Service is in the state in which the release of this journal leaves it.
 fn is_released(service: &Value, journal: &Journal) -> bool {
     match journal.way {
-        Way::ExternalName => {
+        ReleaseMethod::ExternalName => {
             text(service, "type") == Some("ExternalName") && text(service, "externalName") == Some(MOVING_NAME)
         }
         // A user may have made the Service single-stack, but then without the marker.
-        Way::SingleStack => {
+        ReleaseMethod::SingleStack => {
             is_marked(service)
                 && text(service, "type") != Some("ExternalName")
                 && text(service, "ipFamilyPolicy") == Some("SingleStack")

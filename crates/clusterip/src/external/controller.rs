@@ -37,11 +37,11 @@ use crate::agent::assignments::Assignments;
 use crate::agent::observer::Observer;
 use crate::background;
 use crate::cluster::api_error::{chain, words};
-use crate::cluster::backoff::Pauses;
+use crate::cluster::backoff::RetryBackoff;
 use crate::cluster::ledger::Owner;
 use crate::cluster::lookups::Subject;
 use crate::cluster::object::{name, namespace, service_path, text};
-use crate::cluster::partial_object::Watched;
+use crate::cluster::partial_object::PartialObject;
 use crate::controller::called::called;
 use crate::controller::events::{CONTROLLER, Told, tell_about};
 use crate::controller::leader::Leadership;
@@ -120,7 +120,7 @@ impl Controller {
     async fn term(&mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> bool {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
         let labels = watcher::Config::default().labels(&Observer::labels());
-        let mut leases = pin!(watcher(leases, labels).backoff(Pauses::default()));
+        let mut leases = pin!(watcher(leases, labels).backoff(RetryBackoff::default()));
         let changed = Arc::new(Notify::new());
         self.listen(&changed);
         let mut term = Term::default();
@@ -165,13 +165,13 @@ impl Controller {
     /// Notifies `changed` whenever a Service changes that may have to do with external addresses.
     fn listen(&self, changed: &Arc<Notify>) {
         let changed = Arc::downgrade(changed);
-        let matters = |service: &Watched| {
+        let matters = |service: &PartialObject| {
             let annotations = service.metadata.annotations.as_ref();
             let spec = service.data.get("spec").and_then(|spec| spec.get("type"));
             spec.is_some_and(|kind| kind == "LoadBalancer")
                 || annotations.is_some_and(|annotations| annotations.contains_key(RECORD_ANNOTATION))
         };
-        let listener = move |event: &Event<Watched>| {
+        let listener = move |event: &Event<PartialObject>| {
             let Some(changed) = changed.upgrade() else { return false };
             match event {
                 Event::Init => {}

@@ -26,7 +26,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The state of all Nodes of a cluster.
 #[derive(Default)]
-pub struct Book {
+pub struct AllocationState {
     nodes: BTreeMap<String, Entry>,
     held: Held,
     queue: VecDeque<String>,
@@ -103,7 +103,7 @@ pub enum Decision {
     Failed(String),
 }
 
-impl Book {
+impl AllocationState {
     /// The blocks that are held, by Node.
     pub fn held(&self) -> &Held {
         &self.held
@@ -471,14 +471,14 @@ mod tests {
 
     /// The state of the Nodes, and the steps that change it.
     struct Desk {
-        book: Book,
+        book: AllocationState,
         now: Instant,
         settings: NodeSettings,
     }
 
     impl Desk {
         fn new() -> Self {
-            Self { book: Book::default(), now: Instant::now(), settings: NodeSettings::default() }
+            Self { book: AllocationState::default(), now: Instant::now(), settings: NodeSettings::default() }
         }
 
         fn sees(&mut self, name: &str) -> &mut Self {

@@ -23,14 +23,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep_until};
 
-use super::allocation_state::{Book, Decision, Turn};
+use super::allocation_state::{AllocationState, Decision, Turn};
 use super::asker::Asker;
 use super::events::{Reason, Teller};
 use super::held::blocks_of;
 use super::patch::{Order, Outcome, Writer};
 use super::placement::Belonging;
 use super::seen::Seen;
-use crate::cluster::partial_object::Watched;
+use crate::cluster::partial_object::PartialObject;
 use crate::cluster::stores::Stores;
 use crate::controller::called::called;
 use crate::controller::leader::Leadership;
@@ -103,7 +103,7 @@ impl Assigner {
         let mut settings = Arc::clone(&self.settings.borrow_and_update());
         let mut watch = self.listen();
         let mut term = Term {
-            book: Book::default(),
+            book: AllocationState::default(),
             listed: None,
             complete: false,
             counted: None,
@@ -168,7 +168,7 @@ impl Assigner {
     /// Listens to the Nodes, beginning with a new list of all Nodes.
     fn listen(&self) -> mpsc::UnboundedReceiver<Event<Seen>> {
         let (events, receiver) = mpsc::unbounded_channel();
-        let listener = move |event: &Event<Watched>| match seen(event) {
+        let listener = move |event: &Event<PartialObject>| match seen(event) {
             Some(event) => events.send(event).is_ok(),
             None => true,
         };
@@ -178,7 +178,7 @@ impl Assigner {
 }
 
 /// What the assigner has to know of an event; `None` for a Node without a name.
-fn seen(event: &Event<Watched>) -> Option<Event<Seen>> {
+fn seen(event: &Event<PartialObject>) -> Option<Event<Seen>> {
     Some(match event {
         Event::Init => Event::Init,
         Event::InitApply(node) => Event::InitApply(Seen::of(node)?),
@@ -195,7 +195,7 @@ fn has_pools(settings: &LiveSettings) -> bool {
 /// The state of one term, from taking the Lease to losing it.
 struct Term {
     asker: Asker,
-    book: Book,
+    book: AllocationState,
     /// The Nodes that the list under way has shown so far; `None` between two lists.
     listed: Option<BTreeSet<String>>,
     /// Whether all Nodes are known.

@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout};
 use super::held::fields_of;
 use super::seen::Seen;
 use crate::cluster::api_error::words;
-use crate::cluster::partial_object::Watched;
+use crate::cluster::partial_object::PartialObject;
 use crate::controller::events::CONTROLLER;
 
 /// How long the API server has for one request: less than the time between the end of a term and the moment at which
@@ -70,7 +70,7 @@ pub enum Outcome {
 #[derive(Clone)]
 pub struct Writer {
     client: Client,
-    nodes: Api<Watched>,
+    nodes: Api<PartialObject>,
     term: watch::Receiver<Option<Instant>>,
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::held::blocks_in;
 use crate::cluster::object::Packed;
-use crate::cluster::partial_object::Watched;
+use crate::cluster::partial_object::PartialObject;
 
 /// A Node as the policy is shown it. It is serialised at once, because thousands of Nodes may come together.
 #[derive(Serialize)]
@@ -43,8 +43,8 @@ pub struct Seen {
 
 impl Seen {
     /// Reads a Node; `None` if it has no name.
-    pub fn of(object: &Watched) -> Option<Self> {
-        let Watched { metadata, data, .. } = object;
+    pub fn of(object: &PartialObject) -> Option<Self> {
+        let PartialObject { metadata, data, .. } = object;
         let name = metadata.name.clone()?;
         let none = BTreeMap::new();
         let shown = Shown {

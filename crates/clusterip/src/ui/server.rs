@@ -130,7 +130,7 @@ impl UiServer {
         // Without a timer the time limits have no effect.
         server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(limits.head);
         let turns = Semaphore::new(limits.audits);
-        let front = Arc::new(Front { source, address, turns, limits });
+        let front = Arc::new(AppState { source, address, turns, limits });
         let router = router(front).layer(middleware::from_fn_with_state(connections, track));
         let serving = server.serve(router.into_make_service_with_connect_info::<SocketAddr>());
         let stopping = async {
@@ -145,14 +145,14 @@ impl UiServer {
     }
 }
 
-struct Front {
+struct AppState {
     source: Source,
     address: SocketAddr,
     turns: Semaphore,
     limits: Limits,
 }
 
-fn router(front: Arc<Front>) -> Router {
+fn router(front: Arc<AppState>) -> Router {
     Router::new()
         .route("/", get(page))
         .route("/audit.json", get(json))
@@ -173,7 +173,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-async fn guarded(State(front): State<Arc<Front>>, request: Request, next: Next) -> Response {
+async fn guarded(State(front): State<Arc<AppState>>, request: Request, next: Next) -> Response {
     let mut response = if host::is_ours(front.address, &request) {
         next.run(request).await
     } else {
@@ -205,20 +205,20 @@ async fn other_method(request: Request) -> Refusal {
     Refusal(StatusCode::METHOD_NOT_ALLOWED, message)
 }
 
-async fn page(State(front): State<Arc<Front>>) -> Result<Response, Refusal> {
+async fn page(State(front): State<Arc<AppState>>) -> Result<Response, Refusal> {
     let text = render_audit(front, |audit| Ok(map::page(audit)?)).await?;
     let policy = format!("{}; frame-ancestors 'none'", map::content_security_policy());
     Ok(([(CONTENT_TYPE, "text/html; charset=utf-8"), (CONTENT_SECURITY_POLICY, &policy)], text).into_response())
 }
 
-async fn json(State(front): State<Arc<Front>>) -> Result<Response, Refusal> {
+async fn json(State(front): State<Arc<AppState>>) -> Result<Response, Refusal> {
     let text = render_audit(front, |audit| Ok(serde_json::to_string(audit)? + "\n")).await?;
     Ok(([(CONTENT_TYPE, "application/json")], text).into_response())
 }
 
 /// Makes an audit and renders it with `write`, within the time limit.
 async fn render_audit(
-    front: Arc<Front>,
+    front: Arc<AppState>,
     write: impl Fn(&Audit) -> Result<String, Box<dyn Error + Send + Sync>> + Send + 'static,
 ) -> Result<String, Refusal> {
     let time = front.limits.time;

@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 
 /// The peers that have requests in progress.
 #[derive(Debug)]
-pub(super) struct Peers {
+pub(super) struct PeerLimits {
     reviews: usize,
     bodies: usize,
     reserved: usize,
@@ -30,7 +30,7 @@ pub(super) struct Peer {
 /// The most memory that is reserved for the bodies of one peer. There are at most as many peers as connections.
 const RESERVED: usize = 256 << 10;
 
-impl Peers {
+impl PeerLimits {
     /// Each peer may have three quarters of the reviews, and half of the memory for bodies in addition to what is
     /// reserved for it. Often the API server is the only peer; it loses little, because reviews are bound by the CPU.
     pub fn new(reviews: usize, bodies: usize) -> Self {
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn one_peer_can_not_take_all_reviews_or_memory() {
         for (reviews, of_peer) in [(1, 1), (2, 1), (3, 2), (4, 3), (8, 6), (16, 12), (128, 96)] {
-            let peers = Peers::new(reviews, 100);
+            let peers = PeerLimits::new(reviews, 100);
             let peer = peers.of(IpAddr::from([10, 0, 0, 1]));
             assert_eq!((peer.reviews.available_permits(), peer.bodies.available_permits()), (of_peer, 50), "{reviews}");
         }
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn peer_without_requests_is_forgotten() {
-        let peers = Peers::new(4, 100);
+        let peers = PeerLimits::new(4, 100);
         let [first, second] = [1, 2].map(|last| IpAddr::from([10, 0, 0, last]));
         let turn = peers.of(first);
         let permit = Arc::clone(&turn.reviews).try_acquire_owned().unwrap();

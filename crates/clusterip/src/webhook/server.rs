@@ -28,7 +28,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::connection::{ConnectionLimiter, ConnectionLimits, host, track};
-use super::peer_limits::{Peer, Peers};
+use super::peer_limits::{Peer, PeerLimits};
 use super::review::{self, Reviewer};
 use super::tls::Certificate;
 
@@ -172,7 +172,7 @@ impl Server {
         });
         let tls = RustlsAcceptor::new(certificate.config()).handshake_timeout(limits.handshake);
         let tls = Identifier(tls.acceptor(connections.clone()));
-        let front = Front::new(backend, limits.clone(), connections, certificate.asks_for_clients());
+        let front = AppState::new(backend, limits.clone(), connections, certificate.asks_for_clients());
         let front = Arc::new(front);
         let router = router(Arc::clone(&front));
         let handle: axum_server::Handle<SocketAddr> = axum_server::Handle::new();
@@ -224,13 +224,13 @@ impl<S: Send + 'static> Accept<TcpStream, S> for Identifier {
     }
 }
 
-struct Front {
+struct AppState {
     backend: Backend,
     limits: Limits,
     connections: ConnectionLimiter,
     /// Whether only clients with a certificate may send reviews.
     clients_only: bool,
-    peers: Peers,
+    peers: PeerLimits,
     reviews: Arc<Semaphore>,
     /// The bytes that large bodies may take.
     large_bodies: Arc<Semaphore>,
@@ -239,13 +239,13 @@ struct Front {
     stopping: AtomicBool,
 }
 
-impl Front {
+impl AppState {
     fn new(backend: Backend, limits: Limits, connections: ConnectionLimiter, clients_only: bool) -> Self {
         Self {
             backend,
             connections,
             clients_only,
-            peers: Peers::new(limits.reviews, limits.bodies),
+            peers: PeerLimits::new(limits.reviews, limits.bodies),
             reviews: Arc::new(Semaphore::new(limits.reviews)),
             large_reviews: Arc::new(Semaphore::new(limits.large_reviews)),
             // One large body always fits, however small the limits are.
@@ -257,7 +257,7 @@ impl Front {
     }
 }
 
-fn router(front: Arc<Front>) -> Router {
+fn router(front: Arc<AppState>) -> Router {
     Router::new()
         .route("/mutate", post(mutate))
         .route("/healthz", get(healthz))
@@ -296,7 +296,7 @@ async fn healthz() -> &'static str {
     "ok\n"
 }
 
-async fn readyz(State(front): State<Arc<Front>>) -> Response {
+async fn readyz(State(front): State<Arc<AppState>>) -> Response {
     let mut reasons = (front.backend.not_ready)();
     if front.stopping.load(Ordering::Acquire) {
         reasons.insert(0, "stopping".to_owned());
@@ -307,13 +307,13 @@ async fn readyz(State(front): State<Arc<Front>>) -> Response {
     Refusal(StatusCode::SERVICE_UNAVAILABLE, reasons.join("\n")).into_response()
 }
 
-async fn metrics(State(front): State<Arc<Front>>) -> Response {
+async fn metrics(State(front): State<Arc<AppState>>) -> Response {
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(CONTENT_TYPE, content_type)], (front.backend.metrics)()).into_response()
 }
 
 async fn mutate(
-    State(front): State<Arc<Front>>,
+    State(front): State<Arc<AppState>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     request: Request,
 ) -> Response {
@@ -326,7 +326,7 @@ async fn mutate(
     }
 }
 
-async fn reviewed(front: &Front, peer: SocketAddr, request: Request) -> Result<Vec<u8>, Refusal> {
+async fn reviewed(front: &AppState, peer: SocketAddr, request: Request) -> Result<Vec<u8>, Refusal> {
     let limits = &front.limits;
     let arrived = Instant::now();
     if front.clients_only && !front.connections.has_certificate(peer) {
@@ -379,7 +379,7 @@ struct Turn {
 /// Waits until a review may begin. A large review first waits for other large reviews, and takes no permit that small
 /// reviews need meanwhile. It then waits for a permit of its peer, and last for one that all peers share: only reviews
 /// that their peer's limit admits wait there, and they are served in order.
-async fn turn(front: &Front, peer: Arc<Peer>, length: usize) -> Result<Turn, AcquireError> {
+async fn turn(front: &AppState, peer: Arc<Peer>, length: usize) -> Result<Turn, AcquireError> {
     let mut permits = Vec::new();
     if length >= front.limits.large_body {
         permits.push(Arc::clone(&front.large_reviews).acquire_owned().await?);
@@ -438,7 +438,13 @@ const KEPT: usize = 4 << 10;
 /// the answer.
 const DRAINED: usize = 32 << 20;
 
-async fn read(front: &Front, peer: &Peer, arrived: Instant, time: Duration, request: Request) -> Result<Held, Unread> {
+async fn read(
+    front: &AppState,
+    peer: &Peer,
+    arrived: Instant,
+    time: Duration,
+    request: Request,
+) -> Result<Held, Unread> {
     let slow =
         |_| Unread::Broken(Refusal(StatusCode::REQUEST_TIMEOUT, format!("the body did not arrive within {time:?}")));
     timeout_at(arrived + time, collect(front, peer, request.into_body())).await.map_err(slow)?
@@ -446,7 +452,7 @@ async fn read(front: &Front, peer: &Peer, arrived: Instant, time: Duration, requ
 
 /// Memory is accounted for the bytes that have arrived, not for the announced length: otherwise a few slow clients
 /// could reserve all of it by announcing large bodies.
-async fn collect(front: &Front, peer: &Peer, body: Body) -> Result<Held, Unread> {
+async fn collect(front: &AppState, peer: &Peer, body: Body) -> Result<Held, Unread> {
     let (mut held, mut refusal, mut drained) = (Held::default(), None, 0);
     let mut parts = body.into_data_stream();
     while let Some(part) = parts.next().await {
@@ -471,7 +477,7 @@ async fn collect(front: &Front, peer: &Peer, body: Body) -> Result<Held, Unread>
 
 impl Held {
     /// Adds a part of the body, if there is memory for it.
-    fn add(&mut self, front: &Front, peer: &Peer, part: &[u8]) -> Result<(), Refusal> {
+    fn add(&mut self, front: &AppState, peer: &Peer, part: &[u8]) -> Result<(), Refusal> {
         let limits = &front.limits;
         let large = || Refusal(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {} bytes", limits.body));
         let length = self.bytes.len() + part.len();

@@ -14,7 +14,7 @@ use crate::annotations::{RECORD_ANNOTATION, recorded_addresses};
 use crate::cluster::{Cluster, LookupError};
 use crate::denial::Denial;
 use crate::families::second;
-use crate::namespace::NamespaceOnce;
+use crate::namespace::LazyNamespace;
 use crate::request::{About, Change, Request};
 use crate::service::Service;
 use crate::settings::{ExternalSettings, Settings};
@@ -41,7 +41,7 @@ pub fn decide(
     settings: &Settings,
     told: Option<&Held>,
     given: &[IpAddr],
-    namespace: &NamespaceOnce<'_>,
+    namespace: &LazyNamespace<'_>,
     cluster: &dyn Cluster,
     warnings: &mut Vec<String>,
 ) -> Result<Option<External>, Denial> {

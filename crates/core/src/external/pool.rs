@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::held::Holders;
 use crate::address::Family;
 use crate::cluster::LookupError;
-use crate::namespace::NamespaceOnce;
+use crate::namespace::LazyNamespace;
 use crate::pool::broken;
 use crate::service::Service;
 use crate::settings::{ExternalPool, ExternalSettings};
@@ -14,7 +14,7 @@ use crate::settings::{ExternalPool, ExternalSettings};
 pub(super) struct Claimant<'a> {
     pub(super) service: &'a Service,
     pub(super) external: &'a ExternalSettings,
-    pub(super) namespace: &'a NamespaceOnce<'a>,
+    pub(super) namespace: &'a LazyNamespace<'a>,
     pub(super) holders: Holders<'a>,
 }
 

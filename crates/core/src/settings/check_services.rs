@@ -4,7 +4,7 @@ use ipnet::IpNet;
 
 use super::check_pools::{self, Common, Kind};
 use super::read::Origin;
-use super::{Fence, Match, Mistake, Pool, Settings, WhenFull};
+use super::{AdmissionScope, Match, Mistake, Pool, Settings, WhenFull};
 use crate::address::Family;
 use crate::label_selector::LabelSelector;
 use crate::pod_spec::OS_LABEL;
@@ -78,7 +78,7 @@ impl Match {
     }
 }
 
-impl Fence {
+impl AdmissionScope {
     fn covers(&self, other: &Self) -> bool {
         let namespaces = self.namespaces.is_empty()
             || (!other.namespaces.is_empty() && other.namespaces.iter().all(|name| self.namespaces.contains(name)));

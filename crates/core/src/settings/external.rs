@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::Fence;
+use super::AdmissionScope;
 use crate::address::{Candidates, Family, Span};
 use crate::label_selector::LabelSelector;
 
@@ -27,7 +27,7 @@ pub struct ExternalPool {
     /// Ranges and addresses that no Service may have.
     pub exclude: Vec<Span>,
     /// `match`: the Services that the pool is for.
-    pub fence: Fence,
+    pub fence: AdmissionScope,
     /// Selects the nodes that may hold addresses of the pool.
     pub nodes: LabelSelector,
 }

@@ -88,12 +88,12 @@ pub struct Match {
     /// The labels that the nodes of the Service's Pods must have. `match.os` is one of them.
     pub node_labels: Labels,
     /// The conditions that do not concern nodes.
-    pub fence: Fence,
+    pub fence: AdmissionScope,
 }
 
 /// The Services that may have addresses of a pool, regardless of nodes. Every condition that is set must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fence {
+pub struct AdmissionScope {
     /// The names of the allowed namespaces; empty allows all.
     pub namespaces: Vec<String>,
     /// Selects on the labels of the namespace.

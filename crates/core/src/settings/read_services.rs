@@ -3,7 +3,7 @@
 
 use super::read::Origin;
 use super::reader::{Fields, Reader, unknown};
-use super::{Fence, Lookups, Match, Pool, Settings, WhenFull};
+use super::{AdmissionScope, Lookups, Match, Pool, Settings, WhenFull};
 use crate::address::Order;
 use crate::json::{At, quote};
 use crate::workload::WorkloadKind;
@@ -90,8 +90,8 @@ impl Reader {
     }
 
     /// Reads the conditions of a `match` that do not concern nodes.
-    pub(super) fn fence(&mut self, fields: &Fields<'_>) -> Fence {
-        Fence {
+    pub(super) fn fence(&mut self, fields: &Fields<'_>) -> AdmissionScope {
+        AdmissionScope {
             namespaces: fields.get("namespaces").map(|at| self.list(at, Self::dns_label)).unwrap_or_default(),
             namespace_selector: fields.get("namespaceSelector").and_then(|at| self.selector(at)).unwrap_or_default(),
             service_selector: fields.get("serviceSelector").and_then(|at| self.selector(at)).unwrap_or_default(),

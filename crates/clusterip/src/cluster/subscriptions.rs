@@ -1,4 +1,4 @@
-//! Listeners that see every complete event of the watch of a kind. The [`stores`](super::stores) keep only the part of
+//! Subscribers see every complete event of the watch of a kind. The [`stores`](super::stores) keep only the part of
 //! each object that decisions are made from, and a second watch would make the API server send everything twice.
 
 use std::collections::BTreeMap;
@@ -8,14 +8,14 @@ use kube::runtime::watcher::Event;
 use tokio::sync::Notify;
 
 use super::kinds::Kind;
-use super::partial_object::Watched;
+use super::partial_object::PartialObject;
 
 /// Is called with each event. It returns false to get no further events.
-pub type Listener = Box<dyn FnMut(&Event<Watched>) -> bool + Send>;
+pub type Listener = Box<dyn FnMut(&Event<PartialObject>) -> bool + Send>;
 
 /// The listeners, at most one for each kind.
 #[derive(Default)]
-pub struct Listeners(Mutex<BTreeMap<Kind, Entry>>);
+pub struct Subscriptions(Mutex<BTreeMap<Kind, Entry>>);
 
 #[derive(Default)]
 struct Entry {
@@ -25,7 +25,7 @@ struct Entry {
     asks: Arc<Notify>,
 }
 
-impl Listeners {
+impl Subscriptions {
     /// Requests a new list, and passes `listener` every event from its beginning.
     pub fn add(&self, kind: &Kind, listener: Listener) {
         self.with(kind, |entry| {
@@ -35,7 +35,7 @@ impl Listeners {
     }
 
     /// Passes an event to the listener of this kind, if there is one.
-    pub fn show(&self, kind: &Kind, event: &Event<Watched>) {
+    pub fn show(&self, kind: &Kind, event: &Event<PartialObject>) {
         self.with(kind, |entry| {
             entry.begun |= matches!(event, Event::Init);
             let begun = entry.begun;
@@ -65,9 +65,9 @@ mod tests {
     #[tokio::test]
     async fn listener_gets_every_event_from_the_beginning_of_a_list() {
         let (pod, node) = (("v1".to_owned(), "Pod".to_owned()), ("v1".to_owned(), "Node".to_owned()));
-        let listeners = Listeners::default();
+        let listeners = Subscriptions::default();
         let (sender, shown) = mpsc::channel();
-        let listener = move |event: &Event<Watched>| {
+        let listener = move |event: &Event<PartialObject>| {
             let text = match event {
                 Event::Init => "init",
                 Event::InitApply(_) => "listed",
@@ -77,18 +77,18 @@ mod tests {
             };
             sender.send(text).is_ok()
         };
-        listeners.show(&node, &Event::Apply(Watched::default()));
+        listeners.show(&node, &Event::Apply(PartialObject::default()));
         listeners.add(&node, Box::new(listener));
         listeners.asks(&node).notified().await;
         // The rest of an earlier list.
-        listeners.show(&node, &Event::InitApply(Watched::default()));
+        listeners.show(&node, &Event::InitApply(PartialObject::default()));
         listeners.show(&node, &Event::InitDone);
         for kind in [&node, &pod] {
             listeners.show(kind, &Event::Init);
-            listeners.show(kind, &Event::InitApply(Watched::default()));
+            listeners.show(kind, &Event::InitApply(PartialObject::default()));
             listeners.show(kind, &Event::InitDone);
-            listeners.show(kind, &Event::Apply(Watched::default()));
-            listeners.show(kind, &Event::Delete(Watched::default()));
+            listeners.show(kind, &Event::Apply(PartialObject::default()));
+            listeners.show(kind, &Event::Delete(PartialObject::default()));
         }
         assert_eq!(shown.try_iter().collect::<Vec<_>>(), ["init", "listed", "done", "changed", "gone"]);
         drop(shown);

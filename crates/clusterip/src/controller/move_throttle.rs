@@ -40,14 +40,14 @@ pub enum Brake {
 
 /// The brakes of one controller.
 #[derive(Default)]
-pub struct Brakes {
+pub struct MoveThrottle {
     /// The start and the namespace of each recent move, oldest first.
     recent: VecDeque<(Instant, String)>,
     moved: HashMap<Id, Instant>,
     waiting: BTreeSet<Id>,
 }
 
-impl Brakes {
+impl MoveThrottle {
     /// Asks for a move, and counts it if it is allowed. The author of a Service may skip its cooldown, and an
     /// administrator may skip every brake. All moves count.
     ///
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn a_moved_service_rests_for_a_minute() {
         use AskedBy::{Author, Nobody};
-        let (mut brakes, begin) = (Brakes::default(), Instant::now());
+        let (mut brakes, begin) = (MoveThrottle::default(), Instant::now());
         assert_eq!(brakes.take(&id(1), Nobody, begin), Ok(()));
         let later = begin + Duration::from_secs(59);
         assert_eq!(brakes.take(&id(1), Nobody, later), Err(Brake::Rest { until: begin + REST }));
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn at_most_two_hundred_services_move_within_a_minute() {
         use AskedBy::{Administrator, Author, Nobody};
-        let (mut brakes, begin) = (Brakes::default(), Instant::now());
+        let (mut brakes, begin) = (MoveThrottle::default(), Instant::now());
         let later = begin + Duration::from_secs(30);
         let full = Err(Brake::Rate { until: begin + MINUTE });
         let bank = |number: usize| ("bank".to_owned(), format!("web-{number}"));
@@ -156,12 +156,12 @@ mod tests {
             ("a little more than one in ten", 22, 210, true),
         ];
         for (name, misplaced, managed, waits) in rows {
-            let mut brakes = Brakes::default();
+            let mut brakes = MoveThrottle::default();
             assert_eq!(brakes.settings_changed((0..misplaced).map(id).collect(), managed), waits, "{name}");
             let taken = brakes.take(&id(3), AskedBy::Author, Instant::now());
             assert_eq!(taken, if waits { Err(Brake::Settings) } else { Ok(()) }, "{name}");
         }
-        let mut brakes = Brakes::default();
+        let mut brakes = MoveThrottle::default();
         brakes.settings_changed((0..30).map(id).collect(), 30);
         assert_eq!(brakes.take(&id(3), AskedBy::Administrator, Instant::now()), Ok(()), "an administrator asks for it");
         brakes.settled(&id(3));
