@@ -29,7 +29,7 @@ const PROBE: &str = "probe";
 fn main() {
     let words: Vec<String> = env::args().skip(1).collect();
     match words.first().map(String::as_str) {
-        Some(INSIDE) => return inside::obey(),
+        Some(INSIDE) => return inside::run_commands(),
         Some(PROBE) => {
             let mut addresses = words[1..].iter().map(|address| address.parse().unwrap());
             let own = addresses.next().unwrap();

@@ -13,6 +13,7 @@ use clusterip::agent::claims::{Claim, name};
 use clusterip::agent::health::Health;
 use clusterip::agent::heartbeat_state;
 use clusterip::agent::run::Agent;
+use clusterip::cluster::service_key::ServiceKey;
 use clusterip::metrics::Metrics;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, ListParams};
@@ -38,7 +39,7 @@ fn address(number: u32) -> IpAddr {
 
 fn assigned(count: u32, nodes: &[&str]) -> Assignments {
     let assignment = Assignment {
-        service: ("shop".into(), "web".into()),
+        service: ServiceKey::new("shop", "web"),
         ports: [(Protocol::Tcp, 443)].into(),
         nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
     };

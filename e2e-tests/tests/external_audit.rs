@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
 use axum::http::Method;
-use clusterip::agent::{claims, heart};
+use clusterip::agent::{claims, heartbeat_state};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -81,7 +81,13 @@ impl Audited {
         let renewed = format!("{renewed:.6}");
         let spec =
             json!({"holderIdentity": format!("{node}_agent_1"), "leaseDurationSeconds": 20, "renewTime": renewed});
-        self.lease(&heart::name(node), heart::AGENT, (heart::NODE_ANNOTATION, node), spec).await;
+        self.lease(
+            &heartbeat_state::name(node),
+            heartbeat_state::AGENT,
+            (heartbeat_state::NODE_ANNOTATION, node),
+            spec,
+        )
+        .await;
     }
 
     /// The claim of the agent on a node.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clusterip::agent::assignments::{Assignment, Assignments, Protocol};
 use clusterip::agent::health::Health;
 use clusterip::agent::run::Agent;
+use clusterip::cluster::service_key::ServiceKey;
 use clusterip::metrics::Metrics;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -374,7 +375,7 @@ async fn agents_take_over_from_one_that_died() {
     const NODES: [&str; 2] = ["takes-over-1", "takes-over-2"];
     let plane = deployed().await;
     let assignment = Assignment {
-        service: ("shop".into(), "web".into()),
+        service: ServiceKey::new("shop", "web"),
         ports: [(Protocol::Tcp, 443)].into(),
         nodes: NODES.iter().map(|node| (*node).to_owned()).collect(),
     };

@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use crate::cluster::service_key::ServiceKey;
+
 /// All addresses that a node is to hold, by address.
 pub type Assignments = BTreeMap<IpAddr, Assignment>;
 
 /// The Service, the ports and the allowed nodes of one address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assignment {
-    /// Namespace and name of the Service that has the address.
-    pub service: (String, String),
+    /// The Service that has the address.
+    pub service: ServiceKey,
     /// The ports of the Service; all other ports of the address are closed.
     pub ports: BTreeSet<(Protocol, u16)>,
     /// Names of the Nodes that may hold the address.

@@ -103,7 +103,7 @@ impl Matter<'_> {
 /// The addresses of a Service, with their state.
 fn of_service(judged: &Judged) -> Vec<Address> {
     let service = judged.service.value();
-    let (namespace, name) = (&judged.id.0, &judged.id.1);
+    let (namespace, name) = (&judged.id.namespace, &judged.id.name);
     let by_hand = chosen_by_hand(&service);
     let own = addresses(&service).into_iter();
     match judged.judgement.as_ref() {

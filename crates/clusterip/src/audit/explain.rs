@@ -19,6 +19,7 @@ use super::model::{ExternalAddress, ExternalUse, Finding, Kept};
 use super::{external, findings, ranges};
 use crate::cluster::object::Packed;
 use crate::cluster::object::{name, namespace, text};
+use crate::cluster::service_key::ServiceKey;
 use crate::cluster::snapshot::addresses;
 use crate::controller::control_plane_services::{Caller, MOVE_OPTION, called_by};
 use crate::controller::misplaced::{MOVE_ANNOTATION, merge};
@@ -132,7 +133,7 @@ fn why(matter: &Matter<'_>, service: &Value) -> Result<Why, ModuleError> {
     let placement = Placement::of(settings, service, &answer);
     // `judge::one` counts all addresses as free: a full pool is not a problem of the Service.
     let judgement = judge::one(matter.module, matter.settings, matter.snapshot, service)?;
-    let id = (namespace(service).to_owned(), name(service).to_owned());
+    let id = ServiceKey::of(service);
     let judged = Judged { id, service: Packed::new(service), judgement: Arc::new(judgement) };
     let mut found = Vec::new();
     findings::of_service(settings, &judged, &matter.called, &mut found);
@@ -146,12 +147,12 @@ fn why(matter: &Matter<'_>, service: &Value) -> Result<Why, ModuleError> {
             service,
             &answer,
             &placement,
-            (by_hand, &matter.called.known_callers(&judged.id.0, &judged.id.1)),
+            (by_hand, &matter.called.known_callers(&judged.id.namespace, &judged.id.name)),
         ),
     };
     Ok(Why {
-        namespace: judged.id.0,
-        name: judged.id.1,
+        namespace: judged.id.namespace,
+        name: judged.id.name,
         addresses: own.iter().map(|address| place(settings, *address)).collect(),
         by_hand,
         decision: audit.as_ref().map(|audit| audit.outcome),

@@ -16,7 +16,7 @@ use super::model::{External, ExternalAddress, ExternalPool, ExternalUse, Finding
 use crate::agent::assignments::Assignments;
 use crate::agent::holdings;
 use crate::cluster::ledger::Owner;
-use crate::cluster::object::{name, namespace};
+use crate::cluster::service_key::ServiceKey;
 use crate::external::assignments::assignments;
 
 /// Audits the external addresses and adds their problems to `findings`; `None` if the settings have no pools of
@@ -36,11 +36,8 @@ pub fn audit(
     }
     let judged = external_judge::all(matter.module, matter.settings, matter.snapshot, &mut memory.external)?;
     let nodes = matter.objects("v1", "Node");
-    let by_id: BTreeMap<&(String, String), &Judged> = judged.iter().map(|one| (&one.id, one)).collect();
-    let refusal = &mut |service: &Value| {
-        let id = (namespace(service).to_owned(), name(service).to_owned());
-        by_id.get(&id).and_then(|one| one.refused.record.clone())
-    };
+    let by_id: BTreeMap<&ServiceKey, &Judged> = judged.iter().map(|one| (&one.id, one)).collect();
+    let refusal = &mut |service: &Value| by_id.get(&ServiceKey::of(service)).and_then(|one| one.refused.record.clone());
     let services = judged.iter().map(|one| one.service.clone());
     let (assigned, _) = assignments(settings, services, &nodes, refusal);
     let uses = uses(settings, &judged);
@@ -74,7 +71,7 @@ fn uses(settings: &ExternalSettings, judged: &[Judged]) -> BTreeMap<IpAddr, Vec<
         for (by, address) in recorded.chain(one.claims.iter().copied()) {
             let uses = uses.entry(address).or_default();
             // A Service that has the address twice is listed once.
-            let (namespace, name) = one.id.clone();
+            let ServiceKey { namespace, name } = one.id.clone();
             if !uses.iter().any(|other| (&other.namespace, &other.name) == (&namespace, &name)) {
                 uses.push(ExternalUse { namespace, name, by: by.to_owned() });
             }

@@ -15,7 +15,7 @@ use crate::agent::holdings::Holdings;
 /// Adds the problems of one Service.
 pub fn of_service(settings: &ExternalSettings, one: &Judged, findings: &mut Vec<Finding>) {
     let mut found = |kind, addresses: Vec<IpAddr>, message: String, way_out: &str| {
-        findings.push(about(settings, kind, (&one.id.0, &one.id.1), addresses, message, way_out));
+        findings.push(about(settings, kind, (&one.id.namespace, &one.id.name), addresses, message, way_out));
     };
     if let Some(reason) = &one.refused.record {
         let message =
@@ -103,7 +103,7 @@ pub fn of_holders(
                  the log of the agent says why"
             }
         };
-        let subject = (&assignment.service.0, &assignment.service.1);
+        let subject = (&assignment.service.namespace, &assignment.service.name);
         findings.push(about(settings, Kind::NotHeld, subject, vec![*address], message, way_out));
     }
     for (address, holder) in holdings.all().filter(|(address, _)| !assigned.contains_key(address)) {
@@ -156,7 +156,7 @@ fn about(
 
 /// A message of the policy without the name of the Service, which the finding has already.
 fn bare<'r>(one: &Judged, reason: &'r str) -> &'r str {
-    let subject = format!("Service {}/{}: ", one.id.0, one.id.1);
+    let subject = format!("Service {}/{}: ", one.id.namespace, one.id.name);
     reason.strip_prefix(&subject).unwrap_or(reason)
 }
 

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::judge::{JudgeError, Seen, seen};
 use crate::cluster::object::{Packed, text};
+use crate::cluster::service_key::ServiceKey;
 use crate::cluster::snapshot::Snapshot;
 use crate::external::policy_check::{claim_refusal, refusal};
 use crate::external::service_fields::{is_served, shown};
@@ -24,7 +25,7 @@ const STATUS: &str = "status.loadBalancer.ingress";
 /// A Service that has external addresses or is to have some.
 pub struct Judged {
     /// Namespace and name of the Service.
-    pub id: (String, String),
+    pub id: ServiceKey,
     /// The Service.
     pub service: Value,
     /// Whether this product gives the Service external addresses.
@@ -49,7 +50,7 @@ pub struct Refused {
 }
 
 /// Earlier answers of the policy, by namespace and name of the Service.
-pub(super) type Known = HashMap<(String, String), Said>;
+pub(super) type Known = HashMap<ServiceKey, Said>;
 
 pub(super) struct Said {
     service: Packed,
@@ -78,7 +79,7 @@ pub(super) fn all(
         one.refused = match before.remove(&one.id) {
             Some(said) if said.service == packed && said.revision == revision => said.refused,
             _ => refused(module, live, snapshot, &one)
-                .map_err(|error| JudgeError::of_service(&one.id.0, &one.id.1, error))?,
+                .map_err(|error| JudgeError::of_service(&one.id.namespace, &one.id.name, error))?,
         };
         let refused = one.refused.clone();
         known.insert(one.id.clone(), Said { service: packed, revision, refused });
@@ -88,7 +89,7 @@ pub(super) fn all(
 }
 
 /// What a Service says about external addresses; `None` if it has nothing to do with them or is being deleted.
-fn concerned(external: &ExternalSettings, id: (String, String), service: Value) -> Option<Judged> {
+fn concerned(external: &ExternalSettings, id: ServiceKey, service: Value) -> Option<Judged> {
     let served = is_served(&service, external);
     let recorded = recorded_addresses(text(&service, &["metadata", "annotations", RECORD_ANNOTATION]));
     let shown = shown(&service);

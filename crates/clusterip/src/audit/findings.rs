@@ -157,7 +157,7 @@ fn misplaced(
             // Whether the control plane calls the Service matters only for a Service that could move.
             let callers = match by_hand {
                 Some(true) => Vec::new(),
-                _ => called.known_callers(&judged.id.0, &judged.id.1),
+                _ => called.known_callers(&judged.id.namespace, &judged.id.name),
             };
             let called = if callers.is_empty() { String::new() } else { format!("; it is {}", called_by(&callers)) };
             let message = format!(
@@ -260,8 +260,8 @@ fn full(settings: &Settings, pool: &Pool, family: Family, used: &Used) -> Option
 
 fn about(kind: Kind, judged: &Judged, message: String, way_out: &str) -> Finding {
     Finding {
-        namespace: Some(judged.id.0.clone()),
-        name: Some(judged.id.1.clone()),
+        namespace: Some(judged.id.namespace.clone()),
+        name: Some(judged.id.name.clone()),
         ..Finding::new(kind, format!("{}: {message}", subject(judged)), way_out)
     }
 }
@@ -272,7 +272,7 @@ fn about_pool(kind: Kind, pool: &Pool, message: String, way_out: &str) -> Findin
 
 /// The name of the Service as the policy writes it in messages.
 fn subject(judged: &Judged) -> String {
-    format!("Service {}/{}", judged.id.0, judged.id.1)
+    format!("Service {}/{}", judged.id.namespace, judged.id.name)
 }
 
 /// For each address, such as `172.21.0.5 lies in pool linux (172.21.0.0/24)`.

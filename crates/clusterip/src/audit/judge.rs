@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::calls::{Calls, Free};
 use crate::cluster::object::Packed;
+use crate::cluster::service_key::ServiceKey;
 use crate::cluster::snapshot::Snapshot;
 use crate::live_settings::LiveSettings;
 use crate::placement::{Placement, Unasked, as_if_created, unasked};
@@ -58,7 +59,7 @@ impl Judgement {
 #[derive(Clone, Debug)]
 pub struct Judged {
     /// Namespace and name of the Service.
-    pub id: (String, String),
+    pub id: ServiceKey,
     /// The Service.
     pub service: Packed,
     /// What the policy says about the Service.
@@ -66,7 +67,7 @@ pub struct Judged {
 }
 
 /// Earlier answers of the policy, by namespace and name of the Service.
-pub(super) type Known = HashMap<(String, String), Said>;
+pub(super) type Known = HashMap<ServiceKey, Said>;
 
 pub(super) struct Said {
     service: Packed,
@@ -77,7 +78,7 @@ pub(super) struct Said {
 /// A Service as it was when the audit began.
 pub(super) struct Seen {
     /// Namespace and name of the Service.
-    pub(super) id: (String, String),
+    pub(super) id: ServiceKey,
     pub(super) service: Packed,
     /// The revision of the objects in the Service's namespace.
     pub(super) revision: (u64, u64),
@@ -87,12 +88,12 @@ pub(super) struct Seen {
 /// as the revision.
 pub(super) fn seen(snapshot: &RwLock<Snapshot>) -> Vec<Seen> {
     let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
-    let service = |id: (String, String)| {
-        let service = snapshot.packed("v1", "Service", &id.0, &id.1)?.clone();
-        let revision = snapshot.revision(&id.0);
+    let service = |id: ServiceKey| {
+        let service = snapshot.packed("v1", "Service", &id.namespace, &id.name)?.clone();
+        let revision = snapshot.revision(&id.namespace);
         Some(Seen { id, service, revision })
     };
-    snapshot.names("v1", "Service", None).into_iter().filter_map(service).collect()
+    snapshot.services(None).into_iter().filter_map(service).collect()
 }
 
 /// Judges every Service, in the order of their namespaces and names. An answer in `known` is used again if the
@@ -126,7 +127,7 @@ pub(super) fn all(
             scope.spawn(move || {
                 let mut own = Vec::with_capacity(chunk.len());
                 for &index in chunk {
-                    let Seen { id: (namespace, name), service, .. } = &services[index];
+                    let Seen { id: ServiceKey { namespace, name }, service, .. } = &services[index];
                     match one(module, settings, snapshot, &service.value()) {
                         Ok(judgement) => own.push((index, judgement)),
                         Err(error) => {

@@ -20,6 +20,7 @@ pub mod object;
 pub mod partial_object;
 pub mod projection;
 pub mod selectors;
+pub mod service_key;
 pub mod service_ranges;
 pub mod share;
 pub mod snapshot;

@@ -14,6 +14,7 @@ use super::field_mask::{Mask, Masked};
 use super::kubewarden_responses;
 use super::object::{self, Packed};
 use super::selectors;
+use super::service_key::ServiceKey;
 use crate::policy::host_calls::{HostCall, HostCalls};
 
 /// Objects by kind, namespace and name, with the indexes that look-ups need. The indexes are updated with each object,
@@ -166,6 +167,11 @@ impl Snapshot {
     pub fn all(&self, api_version: &str, kind: &str) -> impl Iterator<Item = Value> {
         let objects = self.kinds.get(&Kind::new(api_version, kind));
         objects.into_iter().flat_map(|objects| objects.by_name.values().map(Object::value))
+    }
+
+    /// The Services of a namespace, or of all, in order.
+    pub fn services(&self, namespace: Option<&str>) -> Vec<ServiceKey> {
+        self.names("v1", "Service", namespace).into_iter().map(ServiceKey::from).collect()
     }
 
     /// The namespaces and names of the objects of a kind, in order, in all namespaces or in one.

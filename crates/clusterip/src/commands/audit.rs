@@ -13,6 +13,7 @@ use crate::audit::fail_on::FailOn;
 use crate::audit::matter::Matter;
 use crate::audit::memory::Memory;
 use crate::audit::source::{self, Source};
+use crate::cluster::service_key::ServiceKey;
 use crate::cluster::service_ranges::ServiceRanges;
 use crate::live_settings::{self, LiveSettings, judge};
 use crate::policy::module::{EMBEDDED, Module};
@@ -64,8 +65,8 @@ pub struct Audit {
     #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',', conflicts_with = "service")]
     fail_on: Vec<FailOn>,
     /// Explain the address of this Service instead
-    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service)]
-    service: Option<(String, String)>,
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    service: Option<ServiceKey>,
 }
 
 /// How to print an audit.
@@ -116,7 +117,7 @@ impl Audit {
             notes: source.notes,
         };
         match &self.service {
-            Some((namespace, name)) => {
+            Some(ServiceKey { namespace, name }) => {
                 let why = explain::of(&matter, (namespace, name))?;
                 let why = why.ok_or_else(|| anyhow::anyhow!("there is no service {namespace}/{name}"))?;
                 let text = match self.output {
@@ -178,14 +179,5 @@ impl Audit {
             let file = self.settings.as_ref().map(|file| format!(" {}", file.display())).unwrap_or_default();
             anyhow::anyhow!("settings:{file}\n{mistakes}")
         })
-    }
-}
-
-fn service(text: &str) -> Result<(String, String), String> {
-    match text.split_once('/') {
-        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
-            Ok((namespace.to_owned(), name.to_owned()))
-        }
-        _ => Err("expected NAMESPACE/NAME, such as shop/web".to_owned()),
     }
 }

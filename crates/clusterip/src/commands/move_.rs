@@ -18,9 +18,9 @@ use super::{connect, deployed};
 use crate::cluster::api_error::words;
 use crate::cluster::ledger::Ledger;
 use crate::cluster::object::text;
+use crate::cluster::service_key::ServiceKey;
 use crate::cluster::snapshot::addresses;
 use crate::cluster::stores::Stores;
-use crate::controller::affected::Id;
 use crate::controller::hand_over;
 use crate::controller::identity::{Identity, Role};
 use crate::controller::journal::Journal;
@@ -80,8 +80,8 @@ pub struct Move {
     load_balancers: bool,
     /// This Service, too, though the control plane calls it: a webhook, an aggregated API or a CRD conversion may fail
     /// while it moves. May be given several times
-    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service_name)]
-    called_by_control_plane: Vec<Id>,
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    called_by_control_plane: Vec<ServiceKey>,
     /// Show what would move, and stop
     #[arg(long)]
     dry_run: bool,
@@ -99,10 +99,10 @@ enum Job {
 }
 
 impl Job {
-    fn id(&self) -> Id {
+    fn id(&self) -> ServiceKey {
         match self {
-            Self::Move { misplaced, .. } => (misplaced.namespace.clone(), misplaced.name.clone()),
-            Self::Finish { journal, .. } => (journal.namespace.clone(), journal.name.clone()),
+            Self::Move { misplaced, .. } => ServiceKey::new(misplaced.namespace.clone(), misplaced.name.clone()),
+            Self::Finish { journal, .. } => ServiceKey::new(journal.namespace.clone(), journal.name.clone()),
         }
     }
 }
@@ -164,7 +164,7 @@ impl Move {
         let count = jobs.len();
         let failed = self.carry_out(&client, &namespace, &reconciler, jobs).await?;
         super::output(format!("moved {} of {count}, {stay} stay\n", count - failed.len()).as_bytes())?;
-        for ((namespace, name), reason) in &failed {
+        for (ServiceKey { namespace, name }, reason) in &failed {
             let text = harmless(&format!("{namespace}/{name} was not moved: {reason}"));
             anstream::eprintln!("{} {text}", paint(style::ERROR, "error:"));
         }
@@ -176,10 +176,10 @@ impl Move {
         let ids = {
             let stores = reconciler.evaluator().stores();
             let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
-            snapshot.names("v1", "Service", self.namespace.as_deref())
+            snapshot.services(self.namespace.as_deref())
         };
-        let wanted = ids.into_iter().filter(|(_, name)| self.service.as_ref().is_none_or(|service| service == name));
-        let wanted: Vec<Id> = wanted.collect();
+        let wanted = ids.into_iter().filter(|id| self.service.as_ref().is_none_or(|service| *service == id.name));
+        let wanted: Vec<ServiceKey> = wanted.collect();
         if let (true, Some(namespace), Some(name)) = (wanted.is_empty(), &self.namespace, &self.service) {
             bail!("there is no service {namespace}/{name}");
         }
@@ -191,10 +191,10 @@ impl Move {
             let request = self.request(&id, text(&service, &["metadata", "uid"]));
             let look = move || misplaced::look(&evaluator, &at, this.allowed(), Some(&request));
             let finding = tokio::task::spawn_blocking(look).await?;
-            let finding = finding.with_context(|| format!("service {}/{}", id.0, id.1))?;
+            let finding = finding.with_context(|| format!("service {}/{}", id.namespace, id.name))?;
             let mut row = Row {
-                namespace: id.0.clone(),
-                name: id.1.clone(),
+                namespace: id.namespace.clone(),
+                name: id.name.clone(),
                 from: addresses(&service),
                 to: None,
                 why: String::new(),
@@ -254,7 +254,7 @@ impl Move {
         namespace: &str,
         reconciler: &Arc<Reconciler>,
         jobs: Vec<Job>,
-    ) -> anyhow::Result<Vec<(Id, String)>> {
+    ) -> anyhow::Result<Vec<(ServiceKey, String)>> {
         let mut leader = Leader::new(client.clone(), namespace, Identity::new(Role::Move), Timing::default());
         let held = match leader.try_acquire().await? {
             Acquisition::Acquired => None,
@@ -289,7 +289,7 @@ impl Move {
                 (id, ended)
             }
         });
-        let mut ended: Vec<(Id, Result<String, String>)> =
+        let mut ended: Vec<(ServiceKey, Result<String, String>)> =
             futures::stream::iter(moves).buffer_unordered(AT_ONCE).collect().await;
         bar.finish_and_clear();
         done.send_replace(true);
@@ -301,10 +301,10 @@ impl Move {
     }
 
     /// The request of this command to move a Service.
-    fn request(&self, id: &Id, uid: &str) -> Request {
+    fn request(&self, id: &ServiceKey, uid: &str) -> Request {
         Request {
-            namespace: id.0.clone(),
-            name: id.1.clone(),
+            namespace: id.namespace.clone(),
+            name: id.name.clone(),
             uid: uid.to_owned(),
             control_plane: self.called_by_control_plane.contains(id),
         }
@@ -325,9 +325,9 @@ impl Move {
     }
 }
 
-fn stored(reconciler: &Reconciler, id: &Id) -> Option<Value> {
+fn stored(reconciler: &Reconciler, id: &ServiceKey) -> Option<Value> {
     let snapshot = reconciler.evaluator().stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
-    snapshot.get("v1", "Service", &id.0, &id.1)
+    snapshot.get("v1", "Service", &id.namespace, &id.name)
 }
 
 /// Moves a Service: returns what happened, or why the Service was not moved.
@@ -343,14 +343,6 @@ async fn move_it(reconciler: &Reconciler, job: Job) -> Result<String, String> {
     }
 }
 
-/// Parses `NAMESPACE/NAME`.
-fn service_name(text: &str) -> Result<Id, String> {
-    match text.split('/').collect::<Vec<_>>()[..] {
-        [namespace, name] if !namespace.is_empty() && !name.is_empty() => Ok((namespace.to_owned(), name.to_owned())),
-        _ => Err("expected NAMESPACE/NAME".to_owned()),
-    }
-}
-
 /// Asks for confirmation.
 fn ask(count: usize) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
@@ -363,7 +355,7 @@ fn ask(count: usize) -> anyhow::Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn print_result((namespace, name): &Id, ended: &Result<String, String>) {
+fn print_result(ServiceKey { namespace, name }: &ServiceKey, ended: &Result<String, String>) {
     let (mark, text) = match ended {
         Ok(text) => (paint(style::GOOD, "moved"), text),
         Err(text) => (paint(style::ERROR, "failed"), text),

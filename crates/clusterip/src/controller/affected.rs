@@ -7,24 +7,22 @@ use clusterip_core::label_selector::Labels;
 use serde_json::Value;
 
 use crate::cluster::object::text;
+use crate::cluster::service_key::ServiceKey;
 use crate::cluster::snapshot::{SERVICE_NAME_LABEL, Snapshot, addresses, map, pod_labels};
 use crate::cluster::stores::Change;
 
-/// The namespace and name of a Service.
-pub type Id = (String, String);
-
 /// The Services that must be looked at again after a change.
-pub fn by(snapshot: &Snapshot, change: &Change) -> BTreeSet<Id> {
+pub fn by(snapshot: &Snapshot, change: &Change) -> BTreeSet<ServiceKey> {
     let versions: Vec<&Value> = [&change.before, &change.after].into_iter().flatten().collect();
-    let in_namespace = |name: String| (change.namespace.clone(), name);
+    let in_namespace = |name: String| ServiceKey::new(change.namespace.clone(), name);
     match (change.kind.0.as_str(), change.kind.1.as_str()) {
         ("v1", "Service") => BTreeSet::from([in_namespace(change.name.clone())]),
-        ("v1", "Namespace") => snapshot.names("v1", "Service", Some(&change.name)).into_iter().collect(),
+        ("v1", "Namespace") => snapshot.services(Some(&change.name)).into_iter().collect(),
         // The labels are the only field of a Node that is evidence. To find the Pods of a Node, all Pods are scanned.
         ("v1", "Node") if same_labels(&versions) => BTreeSet::new(),
         ("v1", "Node") => on_node(snapshot, &change.name),
         // A RuntimeClass rarely changes, and any workload may name it.
-        ("node.k8s.io/v1", "RuntimeClass") => snapshot.names("v1", "Service", None).into_iter().collect(),
+        ("node.k8s.io/v1", "RuntimeClass") => snapshot.services(None).into_iter().collect(),
         // Addresses and ranges are not evidence.
         ("networking.k8s.io/v1", "IPAddress" | "ServiceCIDR") => BTreeSet::new(),
         ("discovery.k8s.io/v1", "EndpointSlice") => {
@@ -50,13 +48,13 @@ fn same_labels(versions: &[&Value]) -> bool {
 }
 
 /// The Services that select a Pod on this Node.
-fn on_node(snapshot: &Snapshot, node: &str) -> BTreeSet<Id> {
+fn on_node(snapshot: &Snapshot, node: &str) -> BTreeSet<ServiceKey> {
     let mut found = BTreeSet::new();
     for pod in snapshot.all("v1", "Pod").filter(|pod| text(pod, &["spec", "nodeName"]) == node) {
         let namespace = text(&pod, &["metadata", "namespace"]);
         let labels: Labels = map(&pod, &["metadata", "labels"]);
         found.extend(
-            snapshot.services_selecting(namespace, &labels).into_iter().map(|name| (namespace.to_owned(), name)),
+            snapshot.services_selecting(namespace, &labels).into_iter().map(|name| ServiceKey::new(namespace, name)),
         );
     }
     found

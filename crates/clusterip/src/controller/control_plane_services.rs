@@ -31,6 +31,7 @@ use thiserror::Error;
 use crate::cluster::api_error::chain;
 use crate::cluster::backoff::{LONGEST_PAUSE, RetryBackoff};
 use crate::cluster::kinds::{self, Kind};
+use crate::cluster::service_key::ServiceKey;
 use crate::metrics::Metrics;
 
 /// The option of `clusterip move` that moves a Service although the control plane calls it.
@@ -42,9 +43,6 @@ const PAGE: u32 = 20;
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
 /// How many callers a message names.
 const NAMED: usize = 3;
-
-/// The namespace and name of a Service.
-type ServiceId = (String, String);
 
 /// An object that makes the API server call a Service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -257,18 +255,18 @@ fn is_absent(error: &watcher::Error) -> bool {
 /// The callers of each Service. Contains only objects that refer to a Service.
 #[derive(Debug, Default)]
 struct Index {
-    services: HashMap<Caller, BTreeSet<ServiceId>>,
-    callers: HashMap<ServiceId, BTreeSet<Caller>>,
+    services: HashMap<Caller, BTreeSet<ServiceKey>>,
+    callers: HashMap<ServiceKey, BTreeSet<Caller>>,
 }
 
 impl Index {
     fn callers(&self, namespace: &str, name: &str) -> Vec<Caller> {
-        let callers = self.callers.get(&(namespace.to_owned(), name.to_owned()));
+        let callers = self.callers.get(&ServiceKey::new(namespace, name));
         callers.into_iter().flatten().cloned().collect()
     }
 
     /// Replaces the references of an object.
-    fn put(&mut self, caller: Caller, services: BTreeSet<ServiceId>) {
+    fn put(&mut self, caller: Caller, services: BTreeSet<ServiceKey>) {
         for service in self.services.remove(&caller).into_iter().flatten() {
             if let Some(callers) = self.callers.get_mut(&service) {
                 callers.remove(&caller);
@@ -301,7 +299,7 @@ pub struct CallerObject {
     /// The name, UID and version of the object. All other metadata is dropped.
     pub metadata: ObjectMeta,
     /// The namespaces and names of the Services that the object refers to.
-    pub services: BTreeSet<ServiceId>,
+    pub services: BTreeSet<ServiceKey>,
 }
 
 #[derive(Deserialize)]
@@ -355,7 +353,7 @@ impl From<Read> for CallerObject {
         let converting = conversion.and_then(|conversion| conversion.webhook);
         let webhooks = read.webhooks.into_iter().flatten().chain(converting);
         let services = webhooks.filter_map(|webhook| webhook.client_config?.service).chain(own);
-        let services = services.filter_map(|service| Some((service.namespace?, service.name?)));
+        let services = services.filter_map(|service| Some(ServiceKey::new(service.namespace?, service.name?)));
         let Metadata { name, uid, resource_version } = read.metadata;
         Self {
             metadata: ObjectMeta { name, uid, resource_version, ..ObjectMeta::default() },
@@ -462,7 +460,7 @@ mod tests {
             Row { name: "nothing", object: json!({}), services: &[] },
         ];
         for row in rows {
-            let expected = row.services.iter().map(|(namespace, name)| ((*namespace).into(), (*name).into()));
+            let expected = row.services.iter().map(|(namespace, name)| ServiceKey::new(*namespace, *name));
             assert_eq!(read(&row.object).services, expected.collect(), "{}", row.name);
             let value: CallerObject = serde_json::from_value(row.object).unwrap();
             assert_eq!(value.services.len(), row.services.len(), "{}: out of a value", row.name);

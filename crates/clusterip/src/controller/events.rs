@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 
-use super::affected::Id;
+use crate::cluster::service_key::ServiceKey;
 
 /// The `reportingController` of all Events.
 pub const CONTROLLER: &str = "clusterip";
@@ -25,12 +25,12 @@ pub struct Told<'t> {
 }
 
 /// Writes an Event about a Service. Events are for people, and nothing depends on them, so a failure is only logged.
-pub async fn tell(client: &Client, id: &Id, told: Told<'_>) {
+pub async fn tell(client: &Client, id: &ServiceKey, told: Told<'_>) {
     let about = ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Service".to_owned()),
-        namespace: Some(id.0.clone()),
-        name: Some(id.1.clone()),
+        namespace: Some(id.namespace.clone()),
+        name: Some(id.name.clone()),
         uid: Some(told.uid.to_owned()),
         ..ObjectReference::default()
     };

@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::affected::Id;
 use super::misplaced::AskedBy;
+use crate::cluster::service_key::ServiceKey;
 
 /// The most Services that are moved within a minute.
 pub const MOST_A_MINUTE: usize = 200;
@@ -43,8 +43,8 @@ pub enum Brake {
 pub struct MoveThrottle {
     /// The start and the namespace of each recent move, oldest first.
     recent: VecDeque<(Instant, String)>,
-    moved: HashMap<Id, Instant>,
-    waiting: BTreeSet<Id>,
+    moved: HashMap<ServiceKey, Instant>,
+    waiting: BTreeSet<ServiceKey>,
 }
 
 impl MoveThrottle {
@@ -53,7 +53,7 @@ impl MoveThrottle {
     ///
     /// # Errors
     /// The [`Brake`] that stops the move.
-    pub fn take(&mut self, id: &Id, asked_by: AskedBy, now: Instant) -> Result<(), Brake> {
+    pub fn take(&mut self, id: &ServiceKey, asked_by: AskedBy, now: Instant) -> Result<(), Brake> {
         self.recent.retain(|(at, _)| now.saturating_duration_since(*at) < MINUTE);
         self.moved.retain(|_, at| now.saturating_duration_since(*at) < REST);
         if asked_by != AskedBy::Administrator {
@@ -63,7 +63,7 @@ impl MoveThrottle {
             if let Some(at) = self.moved.get(id).filter(|_| asked_by == AskedBy::Nobody) {
                 return Err(Brake::Rest { until: *at + REST });
             }
-            let own = self.recent.iter().filter(|(_, namespace)| *namespace == id.0);
+            let own = self.recent.iter().filter(|(_, namespace)| *namespace == id.namespace);
             let of_namespace = own.clone().count();
             let all_is_used = self.recent.len() >= MOST_A_MINUTE && of_namespace >= SHARE_OF_NAMESPACE;
             let first = if of_namespace >= MOST_OF_NAMESPACE {
@@ -75,21 +75,21 @@ impl MoveThrottle {
                 return Err(Brake::Rate { until: *first + MINUTE });
             }
         }
-        self.recent.push_back((now, id.0.clone()));
+        self.recent.push_back((now, id.namespace.clone()));
         self.moved.insert(id.clone(), now);
         Ok(())
     }
 
     /// Notes that new settings are in force, by which `misplaced` of `managed` Services would move. Returns whether
     /// these Services have to wait.
-    pub fn settings_changed(&mut self, misplaced: BTreeSet<Id>, managed: usize) -> bool {
+    pub fn settings_changed(&mut self, misplaced: BTreeSet<ServiceKey>, managed: usize) -> bool {
         let too_many = misplaced.len() > MANY && misplaced.len() * ONE_IN > managed;
         self.waiting = if too_many { misplaced } else { BTreeSet::new() };
         too_many
     }
 
     /// Notes that a Service is in place or gone, so that it does not wait any more.
-    pub fn settled(&mut self, id: &Id) {
+    pub fn settled(&mut self, id: &ServiceKey) {
         self.waiting.remove(id);
     }
 
@@ -103,8 +103,8 @@ impl MoveThrottle {
 mod tests {
     use super::*;
 
-    fn id(number: usize) -> Id {
-        ("shop".to_owned(), format!("web-{number}"))
+    fn id(number: usize) -> ServiceKey {
+        ServiceKey::new("shop", format!("web-{number}"))
     }
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
         let (mut brakes, begin) = (MoveThrottle::default(), Instant::now());
         let later = begin + Duration::from_secs(30);
         let full = Err(Brake::Rate { until: begin + MINUTE });
-        let bank = |number: usize| ("bank".to_owned(), format!("web-{number}"));
+        let bank = |number: usize| ServiceKey::new("bank", format!("web-{number}"));
         for number in 0..MOST_OF_NAMESPACE {
             let at = begin + Duration::from_millis(2 * number as u64);
             assert_eq!(brakes.take(&id(number), Nobody, at), Ok(()));
@@ -137,7 +137,7 @@ mod tests {
         }
         assert_eq!(brakes.take(&id(999), Nobody, later), full);
         assert_eq!(brakes.take(&id(999), Author, later), full, "an author does not lift the brake");
-        let other = |number: usize| ("third".to_owned(), format!("web-{number}"));
+        let other = |number: usize| ServiceKey::new("third", format!("web-{number}"));
         for number in 0..SHARE_OF_NAMESPACE {
             assert_eq!(brakes.take(&other(number), Nobody, later), Ok(()), "the share of another namespace");
         }

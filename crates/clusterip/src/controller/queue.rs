@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 
-use super::affected::Id;
+use crate::cluster::service_key::ServiceKey;
 
 /// How many Services are looked at or moved at once.
 pub const MOST: usize = 64;
@@ -16,9 +16,9 @@ pub const MOST_OF_NAMESPACE: usize = 16;
 /// The Services that wait for a place, and those that have one.
 #[derive(Debug, Default)]
 pub struct FairQueue {
-    waiting: BTreeMap<String, VecDeque<Id>>,
-    queued: BTreeSet<Id>,
-    running: BTreeMap<Id, Again>,
+    waiting: BTreeMap<String, VecDeque<ServiceKey>>,
+    queued: BTreeSet<ServiceKey>,
+    running: BTreeMap<ServiceKey, Again>,
     busy: BTreeMap<String, usize>,
     /// The namespace that had the last turn.
     last: String,
@@ -30,16 +30,16 @@ type Again = bool;
 impl FairQueue {
     /// Adds a Service to the queue. A Service that waits already keeps its place in the queue. A Service at work is
     /// only marked, and [`Self::done`] tells of it.
-    pub fn push(&mut self, id: Id) {
+    pub fn push(&mut self, id: ServiceKey) {
         if let Some(again) = self.running.get_mut(&id) {
             *again = true;
         } else if self.queued.insert(id.clone()) {
-            self.waiting.entry(id.0.clone()).or_default().push_back(id);
+            self.waiting.entry(id.namespace.clone()).or_default().push_back(id);
         }
     }
 
     /// Takes the next Service. Returns `None` if no place is free, or if no waiting Service may take one.
-    pub fn take(&mut self) -> Option<Id> {
+    pub fn take(&mut self) -> Option<ServiceKey> {
         if self.running.len() >= MOST {
             return None;
         }
@@ -60,12 +60,12 @@ impl FairQueue {
     }
 
     /// Gives back the place of a Service. Returns whether the Service was pushed meanwhile.
-    pub fn done(&mut self, id: &Id) -> bool {
+    pub fn done(&mut self, id: &ServiceKey) -> bool {
         let Some(again) = self.running.remove(id) else { return false };
-        if let Some(busy) = self.busy.get_mut(&id.0) {
+        if let Some(busy) = self.busy.get_mut(&id.namespace) {
             *busy -= 1;
             if *busy == 0 {
-                self.busy.remove(&id.0);
+                self.busy.remove(&id.namespace);
             }
         }
         again
@@ -82,11 +82,11 @@ impl FairQueue {
 mod tests {
     use super::*;
 
-    fn id(namespace: &str, number: usize) -> Id {
-        (namespace.to_owned(), format!("web-{number}"))
+    fn id(namespace: &str, number: usize) -> ServiceKey {
+        ServiceKey::new(namespace, format!("web-{number}"))
     }
 
-    fn taken(queue: &mut FairQueue) -> Vec<Id> {
+    fn taken(queue: &mut FairQueue) -> Vec<ServiceKey> {
         std::iter::from_fn(|| queue.take()).collect()
     }
 
@@ -107,7 +107,7 @@ mod tests {
         for namespace in ["a", "b", "c"] {
             (0..2).for_each(|number| queue.push(id(namespace, number)));
         }
-        let order: Vec<String> = taken(&mut queue).into_iter().map(|(namespace, name)| namespace + &name).collect();
+        let order: Vec<String> = taken(&mut queue).into_iter().map(|id| id.namespace + &id.name).collect();
         assert_eq!(order, ["aweb-0", "bweb-0", "cweb-0", "aweb-1", "bweb-1", "cweb-1"]);
     }
 

@@ -10,7 +10,6 @@ use kube::Client;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::affected::Id;
 use super::events::{Told, tell};
 use super::journal::Journal;
 use super::misplaced::{self, Allowed, AskedBy, Finding, MOVE_ANNOTATION, Misplaced, NoTarget, Verdict};
@@ -27,6 +26,7 @@ use crate::background;
 use crate::cluster::api_error::words;
 use crate::cluster::ledger::Owner;
 use crate::cluster::object::{service_path, text};
+use crate::cluster::service_key::ServiceKey;
 use crate::cluster::snapshot::addresses;
 use crate::evaluator::{Evaluation, Evaluator};
 use crate::metrics::{Metrics, Misplaced as Reason, MoveResult};
@@ -83,7 +83,7 @@ pub struct Reconciler {
     brakes: Mutex<MoveThrottle>,
     found: Mutex<Found>,
     /// The moves that another leader left unfinished, by Service.
-    left: Mutex<BTreeMap<Id, Left>>,
+    left: Mutex<BTreeMap<ServiceKey, Left>>,
 }
 
 /// A move that another leader left unfinished.
@@ -110,11 +110,11 @@ enum AfterLeft {
 #[derive(Default)]
 struct Found {
     /// Why each misplaced Service stays, and the text of its last report.
-    misplaced: BTreeMap<Id, (Reason, String)>,
+    misplaced: BTreeMap<ServiceKey, (Reason, String)>,
     /// The Services that no pool is for, with the pools that they lie in.
-    squatters: BTreeMap<Id, Vec<String>>,
+    squatters: BTreeMap<ServiceKey, Vec<String>>,
     /// The failed moves of each Service.
-    failures: BTreeMap<Id, Failures>,
+    failures: BTreeMap<ServiceKey, Failures>,
 }
 
 /// Consecutive failed moves of a Service.
@@ -174,16 +174,17 @@ impl Reconciler {
     ///
     /// # Errors
     /// [`RecordError`] if the records can't be listed.
-    pub async fn find_left_moves(&self) -> Result<Vec<Id>, RecordError> {
+    pub async fn find_left_moves(&self) -> Result<Vec<ServiceKey>, RecordError> {
         let recorded = self.mover.records().list().await?;
         let since = Instant::now();
-        let found: BTreeMap<Id, Left> = recorded.into_iter().map(|(id, uid)| (id, Left { uid, since })).collect();
+        let found: BTreeMap<ServiceKey, Left> =
+            recorded.into_iter().map(|(id, uid)| (id, Left { uid, since })).collect();
         let ids = found.keys().cloned().collect();
         *self.left() = found;
         Ok(ids)
     }
 
-    fn left(&self) -> MutexGuard<'_, BTreeMap<Id, Left>> {
+    fn left(&self) -> MutexGuard<'_, BTreeMap<ServiceKey, Left>> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -209,7 +210,7 @@ impl Reconciler {
     }
 
     /// The Services that would move if their pool had a free address.
-    pub fn waiting_for_addresses(&self) -> Vec<Id> {
+    pub fn waiting_for_addresses(&self) -> Vec<ServiceKey> {
         let found = self.found();
         let waiting = found.misplaced.iter().filter(|(_, (reason, _))| *reason == Reason::PoolFull);
         waiting.map(|(id, _)| id.clone()).collect()
@@ -217,7 +218,7 @@ impl Reconciler {
 
     /// Finishes a move of the Service that another leader left. Then looks at the Service as the stores show it, and
     /// moves or reports it.
-    pub async fn reconcile(self: &Arc<Self>, id: &Id) -> Next {
+    pub async fn reconcile(self: &Arc<Self>, id: &ServiceKey) -> Next {
         let left = self.left().get(id).cloned();
         let Some(left) = left else { return self.reconcile_stored(id).await };
         match self.finish_left(id, &left).await {
@@ -231,14 +232,14 @@ impl Reconciler {
     }
 
     /// Finishes a move that another leader left unfinished.
-    async fn finish_left(&self, id: &Id, left: &Left) -> AfterLeft {
+    async fn finish_left(&self, id: &ServiceKey, left: &Left) -> AfterLeft {
         if let Some(rest) = self.remaining_pause(id) {
             return AfterLeft::TryAgain(Next::After(rest));
         }
         let recorded = match self.mover.records().get(&left.uid).await {
             Ok(recorded) => recorded,
             Err(error) => {
-                tracing::warn!(namespace = id.0, name = id.1, %error, "the record of a move can't be read");
+                tracing::warn!(namespace = id.namespace, name = id.name, %error, "the record of a move can't be read");
                 return AfterLeft::TryAgain(Next::After(UNFINISHED));
             }
         };
@@ -253,7 +254,7 @@ impl Reconciler {
                     return AfterLeft::LookAgain(rest);
                 }
                 if let Err(error) = self.mover.records().delete(&journal.uid).await {
-                    tracing::warn!(namespace = id.0, name = id.1, %error, "the record of a move that never began remains");
+                    tracing::warn!(namespace = id.namespace, name = id.name, %error, "the record of a move that never began remains");
                 }
             }
         }
@@ -262,7 +263,7 @@ impl Reconciler {
     }
 
     /// Looks at a Service as the stores show it, and moves or reports it.
-    async fn reconcile_stored(self: &Arc<Self>, id: &Id) -> Next {
+    async fn reconcile_stored(self: &Arc<Self>, id: &ServiceKey) -> Next {
         let Some(service) = self.stored(id) else {
             self.settled(id);
             self.answer_request(id).await;
@@ -286,7 +287,7 @@ impl Reconciler {
             Ok(Finding::Misplaced(_)) if !self.agrees() => Next::After(DISAGREEMENT),
             Ok(Finding::Misplaced(misplaced)) => self.misplaced(id, &service, *misplaced).await,
             Err(error) => {
-                tracing::error!(namespace = id.0, name = id.1, error, "the policy did not answer");
+                tracing::error!(namespace = id.namespace, name = id.name, error, "the policy did not answer");
                 Next::After(REPORTED)
             }
         }
@@ -294,7 +295,7 @@ impl Reconciler {
 
     /// Handles a Service that looks half moved. If its move is recorded, the move is finished. Otherwise the Service
     /// is left alone, since anybody who may write the Service can make it look half moved.
-    async fn half_moved(&self, id: &Id, service: &Value) -> Next {
+    async fn half_moved(&self, id: &ServiceKey, service: &Value) -> Next {
         if let Some(rest) = self.remaining_pause(id) {
             return Next::After(rest);
         }
@@ -304,7 +305,12 @@ impl Reconciler {
             Ok(Some(live)) if !step::looks_half_moved(&live) => return Next::Change,
             Ok(Some(live)) => live,
             Err(error) => {
-                tracing::warn!(namespace = id.0, name = id.1, error = words(&error), "the service can't be read");
+                tracing::warn!(
+                    namespace = id.namespace,
+                    name = id.name,
+                    error = words(&error),
+                    "the service can't be read"
+                );
                 return Next::After(UNFINISHED);
             }
         };
@@ -317,20 +323,20 @@ impl Reconciler {
                 let outcome = Outcome::Unmoved(Unmoved::NotRecorded);
                 let note = outcome.to_string();
                 if self.remember(id, Reason::NotRecorded, &note) {
-                    tracing::warn!(namespace = id.0, name = id.1, %outcome, "move");
+                    tracing::warn!(namespace = id.namespace, name = id.name, %outcome, "move");
                     let uid = text(service, &["metadata", "uid"]);
                     tell(&self.client, id, Told { uid, warning: true, reason: outcome.reason(), note }).await;
                 }
                 Next::Change
             }
             Err(error) => {
-                tracing::warn!(namespace = id.0, name = id.1, %error, "the record of a move can't be read");
+                tracing::warn!(namespace = id.namespace, name = id.name, %error, "the record of a move can't be read");
                 Next::After(UNFINISHED)
             }
         }
     }
 
-    async fn look(self: &Arc<Self>, id: &Id, service: Value) -> Result<Finding, String> {
+    async fn look(self: &Arc<Self>, id: &ServiceKey, service: Value) -> Result<Finding, String> {
         let request = self.requests.of(id, text(&service, &["metadata", "uid"]));
         let this = Arc::clone(self);
         let look = move || {
@@ -340,7 +346,7 @@ impl Reconciler {
         background::run(look).await.map_err(|error| error.to_string())?
     }
 
-    async fn misplaced(self: &Arc<Self>, id: &Id, service: &Value, misplaced: Misplaced) -> Next {
+    async fn misplaced(self: &Arc<Self>, id: &ServiceKey, service: &Value, misplaced: Misplaced) -> Next {
         if let Some(rest) = self.remaining_pause(id).filter(|_| misplaced.asked_by != AskedBy::Administrator) {
             return Next::After(rest);
         }
@@ -350,7 +356,12 @@ impl Reconciler {
             // This reason is reported before any other, because it does not pass by itself.
             Ok(Movable::SetByHand) => Err((Reason::ByHand, BY_HAND.to_owned())),
             Err(error) => {
-                tracing::warn!(namespace = id.0, name = id.1, error = words(&error), "the service can't be read");
+                tracing::warn!(
+                    namespace = id.namespace,
+                    name = id.name,
+                    error = words(&error),
+                    "the service can't be read"
+                );
                 return Next::After(UNFINISHED);
             }
         };
@@ -378,7 +389,14 @@ impl Reconciler {
     }
 
     /// Reports that a misplaced Service stays where it is, and answers the wish to move it.
-    async fn report_stay(&self, id: &Id, service: &Value, misplaced: &Misplaced, reason: Reason, detail: &str) -> Next {
+    async fn report_stay(
+        &self,
+        id: &ServiceKey,
+        service: &Value,
+        misplaced: &Misplaced,
+        reason: Reason,
+        detail: &str,
+    ) -> Next {
         self.report(id, misplaced, reason, detail).await;
         self.answer_wish(id, service).await;
         Next::After(REPORTED)
@@ -407,7 +425,7 @@ impl Reconciler {
     ///
     /// # Errors
     /// The error of the API server, if the Service can't be read.
-    pub async fn movable(&self, id: &Id, misplaced: &Misplaced) -> Result<Movable, kube::Error> {
+    pub async fn movable(&self, id: &ServiceKey, misplaced: &Misplaced) -> Result<Movable, kube::Error> {
         Ok(match self.live(id).await? {
             Some(live) if text(&live, &["metadata", "uid"]) != misplaced.uid => Movable::Changed,
             Some(live) if addresses(&live) != misplaced.from => Movable::Changed,
@@ -453,7 +471,12 @@ impl Reconciler {
             Err(_) => Vec::new(),
         };
         self.evaluator.ledger().release(&unused);
-        self.report_outcome(&(misplaced.namespace.clone(), misplaced.name.clone()), &misplaced.uid, &ended).await;
+        self.report_outcome(
+            &ServiceKey::new(misplaced.namespace.clone(), misplaced.name.clone()),
+            &misplaced.uid,
+            &ended,
+        )
+        .await;
         ended
     }
 
@@ -462,7 +485,7 @@ impl Reconciler {
     /// # Errors
     /// As [`Self::carry_out`].
     pub async fn finish(&self, journal: &Journal) -> Result<Outcome, MoveError> {
-        let id = (journal.namespace.clone(), journal.name.clone());
+        let id = ServiceKey::new(journal.namespace.clone(), journal.name.clone());
         let live = self.live(&id).await.ok().flatten().unwrap_or_default();
         let targets = Alternatives::new(&self.evaluator, &misplaced::as_it_was(&live, journal));
         let ended = self.mover.resume(journal, &targets).await;
@@ -470,8 +493,8 @@ impl Reconciler {
         ended
     }
 
-    async fn report_outcome(&self, id: &Id, uid: &str, ended: &Result<Outcome, MoveError>) {
-        let (namespace, name) = (&id.0, &id.1);
+    async fn report_outcome(&self, id: &ServiceKey, uid: &str, ended: &Result<Outcome, MoveError>) {
+        let (namespace, name) = (&id.namespace, &id.name);
         let outcome = match ended {
             Ok(outcome) => outcome,
             Err(error) => {
@@ -503,7 +526,7 @@ impl Reconciler {
     }
 
     /// When to look at a Service again after its move ended like this.
-    fn next_after(&self, id: &Id, ended: &Result<Outcome, MoveError>) -> Next {
+    fn next_after(&self, id: &ServiceKey, ended: &Result<Outcome, MoveError>) -> Next {
         match ended {
             Ok(Outcome::Moved { .. } | Outcome::Unmoved(_)) => {
                 self.settled(id);
@@ -525,7 +548,7 @@ impl Reconciler {
     }
 
     /// Counts a refused move of a Service, and tells when to look at the Service again.
-    fn after_failure(&self, id: &Id) -> Next {
+    fn after_failure(&self, id: &ServiceKey) -> Next {
         let mut found = self.found();
         let count = found.failures.get(id).map_or(1, |failures| failures.count.saturating_add(1));
         let pause = pause_after(count);
@@ -535,13 +558,13 @@ impl Reconciler {
 
     /// How long the move of a Service must still not be tried again after it was refused; `None` if that time is
     /// over.
-    fn remaining_pause(&self, id: &Id) -> Option<Duration> {
+    fn remaining_pause(&self, id: &ServiceKey) -> Option<Duration> {
         let until = self.found().failures.get(id)?.until;
         let rest = until.saturating_duration_since(Instant::now());
         (!rest.is_zero()).then_some(rest)
     }
 
-    async fn report_brake(&self, id: &Id, service: &Value, misplaced: &Misplaced, brake: Brake) -> Next {
+    async fn report_brake(&self, id: &ServiceKey, service: &Value, misplaced: &Misplaced, brake: Brake) -> Next {
         let (detail, next) = match brake {
             Brake::Rest { until } => {
                 return Next::After(until.saturating_duration_since(Instant::now()));
@@ -560,17 +583,23 @@ impl Reconciler {
     }
 
     /// Reports a Service that stays where it is. The same report is repeated only if somebody asked for the move.
-    async fn report(&self, id: &Id, misplaced: &Misplaced, reason: Reason, detail: &str) {
+    async fn report(&self, id: &ServiceKey, misplaced: &Misplaced, reason: Reason, detail: &str) {
         let text = format!("{}; it stays: {detail}", misplaced.why());
         if self.remember(id, reason, &text) || misplaced.asked_by != AskedBy::Nobody {
-            tracing::warn!(namespace = id.0, name = id.1, reason = reason.as_str(), detail = text, "misplaced");
+            tracing::warn!(
+                namespace = id.namespace,
+                name = id.name,
+                reason = reason.as_str(),
+                detail = text,
+                "misplaced"
+            );
             let told = Told { uid: &misplaced.uid, warning: true, reason: "AddressMisplaced", note: text };
             tell(&self.client, id, told).await;
         }
     }
 
     /// Stores why a Service stays. Returns whether that is new.
-    fn remember(&self, id: &Id, reason: Reason, text: &str) -> bool {
+    fn remember(&self, id: &ServiceKey, reason: Reason, text: &str) -> bool {
         let now = (reason, text.to_owned());
         let mut found = self.found();
         found.squatters.remove(id);
@@ -580,7 +609,7 @@ impl Reconciler {
     }
 
     /// Notes that a Service is in place, or gone.
-    fn settled(&self, id: &Id) {
+    fn settled(&self, id: &ServiceKey) {
         self.brakes().settled(id);
         let mut found = self.found();
         found.squatters.remove(id);
@@ -597,7 +626,7 @@ impl Reconciler {
     }
 
     /// Answers what was asked for a Service: deletes the request, and removes the annotation from the Service.
-    async fn answer_wish(&self, id: &Id, service: &Value) -> Next {
+    async fn answer_wish(&self, id: &ServiceKey, service: &Value) -> Next {
         self.answer_request(id).await;
         if text(service, &["metadata", "annotations", MOVE_ANNOTATION]) != "now" {
             return Next::Change;
@@ -610,7 +639,8 @@ impl Reconciler {
             return Next::Change;
         };
         annotations.remove(MOVE_ANNOTATION);
-        let request = serde_json::to_vec(&live).map(|body| Request::put(service_path(&id.0, &id.1)).body(body));
+        let request =
+            serde_json::to_vec(&live).map(|body| Request::put(service_path(&id.namespace, &id.name)).body(body));
         let Ok(Ok(request)) = request else { return Next::Change };
         match self.client.request::<Value>(request).await {
             Ok(_) => Next::Change,
@@ -620,20 +650,21 @@ impl Reconciler {
     }
 
     /// Deletes the request for a Service, if there is one. Its author waits for that.
-    async fn answer_request(&self, id: &Id) {
+    async fn answer_request(&self, id: &ServiceKey) {
         let Some(request) = self.requests.forget(id) else { return };
         if let Err(error) = requests::withdraw(&self.client, &self.namespace, &request.uid).await {
             tracing::warn!(
-                namespace = id.0,
-                name = id.1,
+                namespace = id.namespace,
+                name = id.name,
                 error = words(&error),
                 "the request for a move was not deleted"
             );
         }
     }
 
-    async fn live(&self, id: &Id) -> Result<Option<Value>, kube::Error> {
-        let request = Request::get(service_path(&id.0, &id.1)).body(Vec::new()).map_err(kube::Error::HttpError)?;
+    async fn live(&self, id: &ServiceKey) -> Result<Option<Value>, kube::Error> {
+        let request =
+            Request::get(service_path(&id.namespace, &id.name)).body(Vec::new()).map_err(kube::Error::HttpError)?;
         match self.client.request::<Value>(request).await {
             Ok(service) => Ok(Some(service)),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
@@ -641,9 +672,9 @@ impl Reconciler {
         }
     }
 
-    fn stored(&self, id: &Id) -> Option<Value> {
+    fn stored(&self, id: &ServiceKey) -> Option<Value> {
         let snapshot = self.evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
-        snapshot.get("v1", "Service", &id.0, &id.1)
+        snapshot.get("v1", "Service", &id.namespace, &id.name)
     }
 
     fn found(&self) -> MutexGuard<'_, Found> {

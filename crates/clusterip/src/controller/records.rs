@@ -17,9 +17,9 @@ use kube::{Client, Error as KubeError, ResourceExt as _};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::affected::Id;
 use super::journal::Journal;
 use crate::cluster::api_error::words;
+use crate::cluster::service_key::ServiceKey;
 
 /// The label of every object that is written about a move. Its value says what the object is.
 pub const LABEL: &str = "clusterip-policy/move";
@@ -82,7 +82,7 @@ impl Records {
     ///
     /// # Errors
     /// [`RecordError::Request`] if the records can't be listed.
-    pub async fn list(&self) -> Result<Vec<(Id, String)>, RecordError> {
+    pub async fn list(&self) -> Result<Vec<(ServiceKey, String)>, RecordError> {
         let mut page = ListParams::default().labels(&format!("{LABEL}={RECORD}")).limit(PAGE);
         let mut services = Vec::new();
         loop {
@@ -91,7 +91,7 @@ impl Records {
                 let service = record.annotations().get(SERVICE).and_then(|text| text.split_once('/'));
                 let uid = record.name_any().strip_prefix(PREFIX).map(str::to_owned);
                 if let (Some((namespace, name)), Some(uid)) = (service, uid) {
-                    services.push(((namespace.to_owned(), name.to_owned()), uid));
+                    services.push((ServiceKey::new(namespace, name), uid));
                 }
             }
             match found.metadata.continue_.filter(|token| !token.is_empty()) {

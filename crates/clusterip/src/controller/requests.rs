@@ -14,9 +14,9 @@ use kube::{Client, Error as KubeError};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::affected::Id;
 use super::records::LABEL;
 use crate::cluster::api_error::words;
+use crate::cluster::service_key::ServiceKey;
 
 /// The value of [`LABEL`] on a request.
 const REQUEST: &str = "request";
@@ -38,8 +38,8 @@ pub struct Request {
 
 impl Request {
     /// The namespace and name of the Service.
-    pub fn id(&self) -> Id {
-        (self.namespace.clone(), self.name.clone())
+    pub fn id(&self) -> ServiceKey {
+        ServiceKey::new(self.namespace.clone(), self.name.clone())
     }
 }
 
@@ -98,21 +98,21 @@ pub async fn withdraw(client: &Client, namespace: &str, uid: &str) -> Result<(),
 
 /// The open requests, as a server follows them. Cheap to clone: all clones share the requests.
 #[derive(Clone, Default)]
-pub struct Requests(Arc<Mutex<BTreeMap<Id, Request>>>);
+pub struct Requests(Arc<Mutex<BTreeMap<ServiceKey, Request>>>);
 
 impl Requests {
     /// The open request for the Service with this name and UID.
-    pub fn of(&self, id: &Id, uid: &str) -> Option<Request> {
+    pub fn of(&self, id: &ServiceKey, uid: &str) -> Option<Request> {
         self.lock().get(id).filter(|request| request.uid == uid).cloned()
     }
 
     /// Removes the request for this Service, and returns it.
-    pub fn forget(&self, id: &Id) -> Option<Request> {
+    pub fn forget(&self, id: &ServiceKey) -> Option<Request> {
         self.lock().remove(id)
     }
 
     /// Follows the requests in `namespace`. The stream yields the Service of each new request, and never ends.
-    pub fn follow(&self, client: &Client, namespace: &str) -> impl Stream<Item = Id> + use<> {
+    pub fn follow(&self, client: &Client, namespace: &str) -> impl Stream<Item = ServiceKey> + use<> {
         let requests = watcher::Config::default().labels(&format!("{LABEL}={REQUEST}"));
         let watched = watcher(api(client, namespace), requests).default_backoff();
         let this = self.clone();
@@ -137,7 +137,7 @@ impl Requests {
         })
     }
 
-    fn note(&self, object: ControllerRevision) -> Option<Id> {
+    fn note(&self, object: ControllerRevision) -> Option<ServiceKey> {
         let request: Request = serde_json::from_value(object.data?.0)
             .inspect_err(|error| tracing::warn!(%error, "a request for a move can't be read"))
             .ok()?;
@@ -146,7 +146,7 @@ impl Requests {
         Some(id)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Id, Request>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ServiceKey, Request>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

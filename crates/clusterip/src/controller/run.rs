@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant};
 
-use super::affected::{self, Id};
+use super::affected;
 use super::applied_settings;
 use super::leader::Leadership;
 use super::misplaced::{self, Finding, Verdict};
@@ -25,7 +25,8 @@ use super::queue::FairQueue;
 use super::reconcile::{Next, Reconciler};
 use super::step::MOVING_NAME;
 use crate::background;
-use crate::cluster::object::{name, namespace, text};
+use crate::cluster::object::text;
+use crate::cluster::service_key::ServiceKey;
 use crate::cluster::stores::Change;
 use crate::live_settings::LiveSettings;
 
@@ -60,11 +61,11 @@ impl Controller {
         let mut shutdown = pin!(shutdown);
         let (queue, due) = queue::unbounded();
         let mut due = scheduler(due);
-        let schedule = |id: Id, after: Duration| {
+        let schedule = |id: ServiceKey, after: Duration| {
             // The receiver lives as long as this loop.
             let _ = queue.unbounded_send(ScheduleRequest { message: id, run_at: Instant::now() + after });
         };
-        let mut jobs: JoinSet<(Id, Next)> = JoinSet::new();
+        let mut jobs: JoinSet<(ServiceKey, Next)> = JoinSet::new();
         let mut turns = FairQueue::default();
         let mut requests = pin!(self.reconciler.requests().follow(&self.client, &self.namespace));
         let mut leads = false;
@@ -136,7 +137,7 @@ impl Controller {
     }
 
     /// Starts to reconcile the Services whose turn it is.
-    fn take_turns(&self, turns: &mut FairQueue, jobs: &mut JoinSet<(Id, Next)>) {
+    fn take_turns(&self, turns: &mut FairQueue, jobs: &mut JoinSet<(ServiceKey, Next)>) {
         while let Some(id) = turns.take() {
             let reconciler = Arc::clone(&self.reconciler);
             jobs.spawn(async move {
@@ -157,7 +158,7 @@ impl Controller {
 
     /// The Services whose moves other leaders left unfinished. They may have no address, so a failed list is tried
     /// again a few times.
-    async fn left_moves(&self) -> Vec<Id> {
+    async fn left_moves(&self) -> Vec<ServiceKey> {
         for _ in 0..LIST_TRIES {
             match self.reconciler.find_left_moves().await {
                 Ok(ids) => return ids,
@@ -169,7 +170,7 @@ impl Controller {
         Vec::new()
     }
 
-    fn affected_services(&self, change: &Change) -> BTreeSet<Id> {
+    fn affected_services(&self, change: &Change) -> BTreeSet<ServiceKey> {
         let waiting = || self.reconciler.waiting_for_addresses();
         if change.kind.1 == "IPAddress" && change.after.is_none() {
             return waiting().into_iter().collect();
@@ -187,14 +188,13 @@ impl Controller {
     }
 
     /// All Services. Those that are being moved come first, because they have no address.
-    fn all_services(&self) -> Vec<Id> {
+    fn all_services(&self) -> Vec<ServiceKey> {
         let stores = self.reconciler.evaluator().stores();
         let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
         let moving = |service: &Value| text(service, &["spec", "externalName"]) == MOVING_NAME;
         let moving = snapshot.all("v1", "Service").filter(moving);
-        let moving: Vec<Id> =
-            moving.map(|service| (namespace(&service).to_owned(), name(&service).to_owned())).collect();
-        let mut others = snapshot.names("v1", "Service", None);
+        let moving: Vec<ServiceKey> = moving.map(|service| ServiceKey::of(&service)).collect();
+        let mut others = snapshot.services(None);
         others.retain(|id| !moving.contains(id));
         moving.into_iter().chain(others).collect()
     }
@@ -251,14 +251,14 @@ impl Controller {
 
 /// The Services that would move, and how many Services were looked at. No address is held, because Services are
 /// created meanwhile. So if a pool has fewer free addresses than Services that would move to it, all of them count.
-fn survey(reconciler: &Reconciler, ids: &[Id]) -> (BTreeSet<Id>, usize) {
+fn survey(reconciler: &Reconciler, ids: &[ServiceKey]) -> (BTreeSet<ServiceKey>, usize) {
     let evaluator = reconciler.evaluator();
     let (mut misplaced, mut managed) = (BTreeSet::new(), 0);
     for id in ids {
         let stores = reconciler.evaluator().stores();
         let service = {
             let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
-            snapshot.get("v1", "Service", &id.0, &id.1)
+            snapshot.get("v1", "Service", &id.namespace, &id.name)
         };
         let Some(service) = service else { continue };
         let Ok(finding) = misplaced::look(evaluator, &service, reconciler.allowed(), None) else { continue };
@@ -275,7 +275,7 @@ fn survey(reconciler: &Reconciler, ids: &[Id]) -> (BTreeSet<Id>, usize) {
     (misplaced, managed)
 }
 
-async fn joined(jobs: &mut JoinSet<(Id, Next)>) -> Option<(Id, Next)> {
+async fn joined(jobs: &mut JoinSet<(ServiceKey, Next)>) -> Option<(ServiceKey, Next)> {
     match jobs.join_next().await {
         Some(Ok(done)) => Some(done),
         Some(Err(error)) => {

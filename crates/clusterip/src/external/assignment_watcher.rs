@@ -17,6 +17,7 @@ use super::service_fields::recorded;
 use crate::agent::assignments::Assignments;
 use crate::cluster::kinds::own_name;
 use crate::cluster::object::text;
+use crate::cluster::service_key::ServiceKey;
 use crate::cluster::stores::{Change, Stores};
 use crate::live_settings::LiveSettings;
 use crate::policy::module::Module;
@@ -64,7 +65,7 @@ impl Follower {
             }
         };
         let refused: BTreeSet<Refusal> = refused.into_iter().collect();
-        for Refusal { service: (namespace, name), address, reason } in refused.difference(&self.refused) {
+        for Refusal { service: ServiceKey { namespace, name }, address, reason } in refused.difference(&self.refused) {
             tracing::warn!(namespace, name, %address, reason, "not held");
         }
         self.refused = refused;

@@ -10,13 +10,14 @@ use serde_json::Value;
 use super::eligible;
 use super::service_fields::{ports, recorded, shown};
 use crate::agent::assignments::{Assignment, Assignments};
-use crate::cluster::object::{name, namespace, text};
+use crate::cluster::object::text;
+use crate::cluster::service_key::ServiceKey;
 
 /// An address that a Service has recorded, but does not get.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refusal {
     /// The namespace and name of the Service.
-    pub service: (String, String),
+    pub service: ServiceKey,
     /// The recorded address.
     pub address: IpAddr,
     /// Why the Service does not get the address.
@@ -44,7 +45,7 @@ pub fn assignments(
             continue;
         }
         if let Some(reason) = admits(&service) {
-            let refusal = |address| Refusal { service: id(&service), address, reason: reason.clone() };
+            let refusal = |address| Refusal { service: ServiceKey::of(&service), address, reason: reason.clone() };
             refused.extend(inside.into_iter().map(refusal));
             continue;
         }
@@ -55,21 +56,21 @@ pub fn assignments(
     let mut assigned = Assignments::new();
     for (address, mut services) in claimants {
         let Some(pool) = settings.pool_of(address) else { continue };
-        services.sort_by_key(|service| (!shown(service).contains(&address), id(service)));
+        services.sort_by_key(|service| (!shown(service).contains(&address), ServiceKey::of(service)));
         let mut services = services.into_iter();
         let Some(first) = services.next() else { continue };
-        let holder = id(&first);
-        let reason = format!("Service {}/{} has recorded it, too", holder.0, holder.1);
-        refused.extend(services.map(|other| Refusal { service: id(&other), address, reason: reason.clone() }));
+        let holder = ServiceKey::of(&first);
+        let reason = format!("Service {holder} has recorded it, too");
+        refused.extend(services.map(|other| Refusal {
+            service: ServiceKey::of(&other),
+            address,
+            reason: reason.clone(),
+        }));
         let nodes = eligible::names(nodes, &pool.nodes).into_iter().collect();
         assigned.insert(address, Assignment { service: holder, ports: ports(&first), nodes });
     }
     refused.sort();
     (assigned, refused)
-}
-
-fn id(service: &Value) -> (String, String) {
-    (namespace(service).to_owned(), name(service).to_owned())
 }
 
 fn is_going(service: &Value) -> bool {
@@ -164,7 +165,7 @@ mod tests {
             let found = assignments(&settings(), services, &nodes, &mut |service| {
                 (text(service, &["metadata", "name"]) == "bad").then(|| "not for you".to_owned())
             });
-            let owned = |name: &str| ("shop".to_owned(), name.to_owned());
+            let owned = |name: &str| ServiceKey::new("shop", name);
             let expected: Assignments = expected
                 .into_iter()
                 .map(|(address, service, nodes)| {

@@ -40,8 +40,9 @@ use crate::cluster::api_error::{chain, words};
 use crate::cluster::backoff::RetryBackoff;
 use crate::cluster::ledger::Owner;
 use crate::cluster::lookups::Subject;
-use crate::cluster::object::{name, namespace, service_path, text};
+use crate::cluster::object::{service_path, text};
 use crate::cluster::partial_object::PartialObject;
+use crate::cluster::service_key::ServiceKey;
 use crate::controller::called::called;
 use crate::controller::events::{CONTROLLER, Told, tell_about};
 use crate::controller::leader::Leadership;
@@ -83,7 +84,7 @@ struct Term {
     /// The node that holds each address, as of the last look.
     holders: BTreeMap<IpAddr, String>,
     /// The Services that got no address: when to ask again, and the reason that was reported.
-    waiting: BTreeMap<Id, (Instant, String)>,
+    waiting: BTreeMap<ServiceKey, (Instant, String)>,
     /// What was reported about the holders of addresses.
     holdings: Holdings,
 }
@@ -94,8 +95,6 @@ struct Without {
     reason: String,
     result: Given,
 }
-
-type Id = (String, String);
 
 impl Controller {
     /// Works until `shutdown`.
@@ -192,7 +191,7 @@ impl Controller {
         let settings = Arc::clone(&self.settings.borrow());
         let external = &settings.settings.external;
         let Some((services, assigned)) = self.assigned_addresses(&settings).await else { return };
-        let ids: BTreeSet<Id> = services.iter().map(id).collect();
+        let ids: BTreeSet<ServiceKey> = services.iter().map(ServiceKey::of).collect();
         term.waiting.retain(|id, _| ids.contains(id));
         let held = assigned.keys().map(|address| (*address, term.holders.contains_key(address))).collect();
         self.metrics.external_pools(&usage::of(external, &held));
@@ -202,7 +201,7 @@ impl Controller {
                 self.show_in_status(service, &has, &assigned, term).await;
             }
             let unserved = !is_served(service, external) && !record(service).is_empty();
-            let due = term.waiting.get(&id(service)).is_none_or(|(due, _)| *due <= Instant::now());
+            let due = term.waiting.get(&ServiceKey::of(service)).is_none_or(|(due, _)| *due <= Instant::now());
             if (unserved || has.is_empty()) && due {
                 self.assign(service, term).await;
             }
@@ -213,7 +212,8 @@ impl Controller {
 
     /// Reports the node that holds an address of a Service, if it is not the one that was reported last.
     async fn tell(&self, services: &[Value], assigned: &Assignments, term: &mut Term) {
-        let by_id: BTreeMap<Id, &Value> = services.iter().map(|service| (id(service), service)).collect();
+        let by_id: BTreeMap<ServiceKey, &Value> =
+            services.iter().map(|service| (ServiceKey::of(service), service)).collect();
         let seen = assigned.iter().filter_map(|(address, assignment)| {
             let service = by_id.get(&assignment.service)?;
             Some(Assigned {
@@ -228,7 +228,7 @@ impl Controller {
             if let News::Held { before: Some(_), .. } = news {
                 self.metrics.external_taken_over();
             }
-            let (namespace, name) = &assignment.service;
+            let ServiceKey { namespace, name } = &assignment.service;
             let ((reason, warning), note) = (news.reason(), news.note());
             match warning {
                 true => tracing::warn!(namespace, name, note, "an external address is not held"),
@@ -262,7 +262,7 @@ impl Controller {
 
     /// Makes the status of a Service show which of its addresses are held.
     async fn show_in_status(&self, service: &Value, has: &[IpAddr], assigned: &Assignments, term: &Term) {
-        let id = id(service);
+        let id = ServiceKey::of(service);
         let own = |address: &IpAddr| assigned.get(address).is_some_and(|assigned| assigned.service == id);
         let held: Vec<IpAddr> =
             has.iter().copied().filter(|address| own(address) && term.holders.contains_key(address)).collect();
@@ -273,18 +273,24 @@ impl Controller {
         let uid = text(service, &["metadata", "uid"]);
         let patch = json!({"metadata": {"uid": uid}, "status": {"loadBalancer": {"ingress": ingress}}});
         let addresses = listed(&held);
-        match self.patch(&format!("{}/status", service_path(&id.0, &id.1)), &patch).await {
-            Ok(_) => tracing::info!(namespace = id.0, name = id.1, addresses, "external addresses are held"),
+        match self.patch(&format!("{}/status", service_path(&id.namespace, &id.name)), &patch).await {
+            Ok(_) => tracing::info!(namespace = id.namespace, name = id.name, addresses, "external addresses are held"),
             Err(error) => {
                 let reason = words(&error);
-                tracing::warn!(namespace = id.0, name = id.1, addresses, reason, "the status can't be written");
+                tracing::warn!(
+                    namespace = id.namespace,
+                    name = id.name,
+                    addresses,
+                    reason,
+                    "the status can't be written"
+                );
             }
         }
     }
 
     /// Gives a Service the record that it should have.
     async fn assign(&self, service: &Value, term: &mut Term) {
-        let id = id(service);
+        let id = ServiceKey::of(service);
         let Without { uid, reason, result } = match self.decide(&id).await {
             Ok(result) => {
                 if let Some(result) = result {
@@ -303,29 +309,29 @@ impl Controller {
         if said {
             return;
         }
-        tracing::warn!(namespace = id.0, name = id.1, reason, "no external address");
+        tracing::warn!(namespace = id.namespace, name = id.name, reason, "no external address");
         if let Some(uid) = uid {
             self.unavailable(&id, &uid, reason).await;
         }
     }
 
-    async fn unavailable(&self, id: &Id, uid: &str, note: String) {
+    async fn unavailable(&self, id: &ServiceKey, uid: &str, note: String) {
         let told = Told { uid, warning: true, reason: "ExternalAddressNotAvailable", note };
         tell_about(&self.client, about(id, uid), "Assign", told).await;
     }
 
     /// Asks the policy, and writes the record that it decides on. Returns what was done, or `None` if there was
     /// nothing to do.
-    async fn decide(&self, id: &Id) -> Result<Option<Given>, Without> {
+    async fn decide(&self, id: &ServiceKey) -> Result<Option<Given>, Without> {
         let failed = |reason: String| Without { uid: None, reason, result: Given::Failed };
-        let path = service_path(&id.0, &id.1);
+        let path = service_path(&id.namespace, &id.name);
         let request = Request::get(&path).body(Vec::new()).map_err(|error| failed(error.to_string()))?;
         let service: Value = match self.client.request(request).await {
             Ok(service) => service,
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
             Err(error) => return Err(failed(words(&error))),
         };
-        let (evaluator, owner) = (self.evaluator.clone(), Owner::new(&id.0, &id.1, ""));
+        let (evaluator, owner) = (self.evaluator.clone(), Owner::new(&id.namespace, &id.name, ""));
         let object = service.clone();
         let evaluated = background::run_long(move || {
             let request = ServiceRequest {
@@ -362,13 +368,18 @@ impl Controller {
         evaluation.settle(&[]);
         match self.patch(&path, &patch).await {
             Ok(_) => {
-                tracing::info!(namespace = id.0, name = id.1, addresses = after, "external addresses recorded");
+                tracing::info!(
+                    namespace = id.namespace,
+                    name = id.name,
+                    addresses = after,
+                    "external addresses recorded"
+                );
                 if !warnings.is_empty() {
                     // This is not all that the Service asks for. In admission, its author would have read these
                     // warnings.
                     tracing::warn!(
-                        namespace = id.0,
-                        name = id.1,
+                        namespace = id.namespace,
+                        name = id.name,
                         warnings,
                         "the service does not get all that it asks for"
                     );
@@ -422,17 +433,13 @@ fn record(service: &Value) -> String {
     text(service, &["metadata", "annotations", RECORD_ANNOTATION]).to_owned()
 }
 
-fn id(service: &Value) -> Id {
-    (namespace(service).to_owned(), name(service).to_owned())
-}
-
 /// The reference to a Service for an Event.
-fn about(id: &Id, uid: &str) -> ObjectReference {
+fn about(id: &ServiceKey, uid: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Service".to_owned()),
-        namespace: Some(id.0.clone()),
-        name: Some(id.1.clone()),
+        namespace: Some(id.namespace.clone()),
+        name: Some(id.name.clone()),
         uid: Some(uid.to_owned()),
         ..ObjectReference::default()
     }

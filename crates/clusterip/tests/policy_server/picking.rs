@@ -36,8 +36,7 @@ fn spread_conflicts_no_more_often_than_a_random_draw() {
 #[test]
 fn lowest_gives_all_parallel_requests_the_same_address() {
     for parallel in [5, 20, 60] {
-        let refused =
-            Load { prefix: 24, used: 50, parallel }.refused(Way::Policy(Order::Lowest), 10).unwrap();
+        let refused = Load { prefix: 24, used: 50, parallel }.refused(Way::Policy(Order::Lowest), 10).unwrap();
         assert_eq!(refused, (parallel - 1) as f64 / parallel as f64);
     }
 }
