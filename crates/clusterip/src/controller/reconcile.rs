@@ -266,6 +266,7 @@ impl Reconciler {
     async fn reconcile_stored(self: &Arc<Self>, id: &ServiceKey) -> Next {
         let Some(service) = self.stored(id) else {
             self.settled(id);
+            self.requests.consider(id, "");
             self.answer_request(id).await;
             return Next::Change;
         };
@@ -337,7 +338,7 @@ impl Reconciler {
     }
 
     async fn look(self: &Arc<Self>, id: &ServiceKey, service: Value) -> Result<Finding, String> {
-        let request = self.requests.of(id, text(&service, &["metadata", "uid"]));
+        let request = self.requests.consider(id, text(&service, &["metadata", "uid"]));
         let this = Arc::clone(self);
         let look = move || {
             misplaced::look(&this.evaluator, &service, this.allowed, request.as_ref())

@@ -98,17 +98,29 @@ pub async fn withdraw(client: &Client, namespace: &str, uid: &str) -> Result<(),
 
 /// The open requests, as a server follows them. Cheap to clone: all clones share the requests.
 #[derive(Clone, Default)]
-pub struct Requests(Arc<Mutex<BTreeMap<ServiceKey, Request>>>);
+pub struct Requests(Arc<Mutex<BTreeMap<ServiceKey, Open>>>);
+
+/// A request that has no answer yet.
+struct Open {
+    request: Request,
+    /// Whether it was considered: one that arrives while its Service is looked at is answered by the next look.
+    considered: bool,
+}
 
 impl Requests {
-    /// The open request for the Service with this name and UID.
-    pub fn of(&self, id: &ServiceKey, uid: &str) -> Option<Request> {
-        self.lock().get(id).filter(|request| request.uid == uid).cloned()
+    /// Considers the open request for the Service with this name. Returns it if it is for the Service with this UID.
+    pub fn consider(&self, id: &ServiceKey, uid: &str) -> Option<Request> {
+        let mut requests = self.lock();
+        let open = requests.get_mut(id)?;
+        open.considered = true;
+        Some(open.request.clone()).filter(|request| request.uid == uid)
     }
 
-    /// Removes the request for this Service, and returns it.
+    /// Removes the request for this Service if it was considered, and returns it.
     pub fn forget(&self, id: &ServiceKey) -> Option<Request> {
-        self.lock().remove(id)
+        let mut requests = self.lock();
+        requests.get(id).filter(|open| open.considered)?;
+        requests.remove(id).map(|open| open.request)
     }
 
     /// Follows the requests in `namespace`. The stream yields the Service of each new request, and never ends.
@@ -120,7 +132,7 @@ impl Requests {
             let id = match event {
                 Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => this.note(object),
                 Ok(watcher::Event::Delete(object)) => {
-                    this.lock().retain(|_, request| object.metadata.name.as_ref() != Some(&name(&request.uid)));
+                    this.lock().retain(|_, open| object.metadata.name.as_ref() != Some(&name(&open.request.uid)));
                     None
                 }
                 Ok(watcher::Event::Init) => {
@@ -142,11 +154,11 @@ impl Requests {
             .inspect_err(|error| tracing::warn!(%error, "a request for a move can't be read"))
             .ok()?;
         let id = request.id();
-        self.lock().insert(id.clone(), request);
+        self.lock().insert(id.clone(), Open { request, considered: false });
         Some(id)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ServiceKey, Request>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ServiceKey, Open>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -158,4 +170,34 @@ pub fn refused(error: &KubeError, namespace: &str) -> String {
          namespace (verbs create, get, delete)",
         words(error)
     )
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+
+    use super::*;
+
+    #[test]
+    fn request_that_arrives_during_a_look_is_left_for_the_next_look() {
+        let requests = Requests::default();
+        let arrives = |control_plane: bool| {
+            let (namespace, name, uid) = ("shop".to_owned(), "web".to_owned(), "uid-1".to_owned());
+            let request = Request { namespace, name, uid, control_plane };
+            let data = Some(RawExtension(serde_json::to_value(request).unwrap()));
+            requests.note(ControllerRevision { data, ..ControllerRevision::default() }).unwrap()
+        };
+        let id = arrives(false);
+        assert_eq!(id.to_string(), "shop/web");
+        assert!(requests.forget(&id).is_none(), "not considered yet");
+        assert!(!requests.consider(&id, "uid-1").unwrap().control_plane);
+        assert!(requests.consider(&id, "uid-2").is_none(), "for another Service of this name");
+        assert!(!requests.forget(&id).unwrap().control_plane);
+        arrives(false);
+        requests.consider(&id, "uid-1");
+        arrives(true);
+        assert!(requests.forget(&id).is_none(), "the second one was not considered");
+        assert!(requests.consider(&id, "uid-1").unwrap().control_plane);
+    }
 }
