@@ -103,6 +103,19 @@ fn wrong(service: &Value, os: &str) -> Option<String> {
     (pool != os).then(|| format!("{name} belongs to {os}, and is in {pool}"))
 }
 
+fn without_node_ports(service: &mut Value) {
+    for port in service["spec"]["ports"].as_array_mut().into_iter().flatten() {
+        port["nodePort"].take();
+    }
+}
+
+/// A Service as it stands in a list, which gives the kind of all its items once; without its addresses.
+fn of_a_list(service: &Value) -> Value {
+    let mut service = but_addresses(service);
+    service.as_object_mut().unwrap().retain(|field, _| field != "apiVersion" && field != "kind");
+    service
+}
+
 #[tokio::test]
 async fn a_process_that_is_killed_loses_nothing() {
     let rounds = number("CHAOS").unwrap_or(10);
@@ -135,8 +148,9 @@ async fn a_process_that_is_killed_loses_nothing() {
             place.workload("windows").await;
             gate.arrived().await;
             host.kill();
+            host.log()
         };
-        let (mut created, ()) = tokio::join!(load(&place, &planned), kill);
+        let (mut created, killed) = tokio::join!(load(&place, &planned), kill);
         gate.discard();
         created.push(victim);
 
@@ -158,27 +172,25 @@ async fn a_process_that_is_killed_loses_nothing() {
 
         // The same objects, with all that they had: UIDs and owners of fields, too. Only a node port may have
         // been taken meanwhile, by another Service or by a request of the killed process that the API
-        // server did not carry out and keeps the port of: then that is told.
-        let log = host.log();
-        let told = |service: &Value| {
-            let name = format!("name={}", service["metadata"]["name"]);
-            log.iter().any(|line| line.contains(&name) && line.contains("was replaced by another"))
-        };
-        let sorted = |services: &[Value]| {
-            let mut all: Vec<Value> = services.iter().map(but_addresses).collect();
-            for service in all.iter_mut().filter(|service| told(service)) {
-                for port in service["spec"]["ports"].as_array_mut().into_iter().flatten() {
-                    port["nodePort"].take();
-                }
+        // server did not carry out and keeps the port of. The log says so, after the last write of the move.
+        let name = |service: &Value| service["metadata"]["name"].as_str().unwrap().to_owned();
+        let mut found = own().await;
+        found.sort_by_key(name);
+        created.sort_by_key(name);
+        for (found, created) in found.iter_mut().zip(&mut created) {
+            if found["spec"]["ports"] != created["spec"]["ports"] {
+                let line = |line: &String| {
+                    line.contains(&format!("name={}", found["metadata"]["name"]))
+                        && line.contains("was replaced by another")
+                };
+                let what = format!("{about}: the log to say that a node port of {} was replaced", name(found));
+                eventually(&what, async || killed.iter().chain(&host.log()).any(line).then_some(())).await;
+                without_node_ports(found);
+                without_node_ports(created);
             }
-            // What a list says once for all of its items.
-            for service in all.iter_mut().filter_map(Value::as_object_mut) {
-                service.retain(|field, _| field != "apiVersion" && field != "kind");
-            }
-            all.sort_by_key(|service| service["metadata"]["name"].as_str().unwrap().to_owned());
-            all
-        };
-        assert_eq!(sorted(&own().await), sorted(&created), "{about}");
+        }
+        let stored: Vec<Value> = found.iter().map(of_a_list).collect();
+        assert_eq!(stored, created.iter().map(of_a_list).collect::<Vec<_>>(), "{about}");
 
         // That none is two Services', the API server sees to: a create that it refuses has failed the test above.
         let used: BTreeSet<IpAddr> = services(&cluster.client).await.iter().flat_map(addresses).collect();

@@ -5,6 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Instant;
 
 use axum::http::Method;
 use kube::Client;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::control_plane::{ControlPlane, Options};
-use super::eventually::eventually;
+use super::eventually::{PATIENCE, eventually, pause};
 use super::host::{Host, HostBuilder};
 use super::moving::{addresses, path, send, stored};
 use super::proxy::Proxy;
@@ -332,13 +333,14 @@ impl Place {
     /// Waits until [`Self::outcome`] is this.
     pub async fn comes_to(&self, expected: &[&str]) {
         let mut last = Vec::new();
-        let waited = tokio::time::timeout(super::eventually::PATIENCE, async {
+        let begun = Instant::now();
+        let waited = tokio::time::timeout(PATIENCE, async {
             loop {
                 last = self.outcome().await;
                 if last == expected {
                     return;
                 }
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                tokio::time::sleep(pause(begun)).await;
             }
         });
         let ended = waited.await;
