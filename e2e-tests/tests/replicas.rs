@@ -66,7 +66,7 @@ async fn of_two_that_do_not_claim_only_one_is_ready() {
 }
 
 #[tokio::test]
-async fn a_move_by_hand_is_no_rival() {
+async fn a_move_by_hand_is_no_competing_server() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("mover").await;
     let client = plane.client();

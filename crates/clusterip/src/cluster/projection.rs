@@ -20,7 +20,7 @@ pub struct Projection {
 }
 
 impl Projection {
-    /// A keeper for objects of `kind`.
+    /// A projection for objects of `kind`.
     pub fn new(kind: &Kind) -> Self {
         Self { kind: kind.clone(), mask: Mask::new(&fields::of_kind(kind).into_iter().collect()) }
     }

@@ -88,7 +88,7 @@ struct Inner {
     states: Mutex<BTreeMap<Kind, State>>,
     changes: mpsc::UnboundedSender<Change>,
     service_cidrs: watch::Sender<ServiceRanges>,
-    listeners: Subscriptions,
+    subscriptions: Subscriptions,
     control_plane_services: ControlPlaneServices,
     lists: Semaphore,
     /// Is called with every address that is seen on a Service or as an `IPAddress`.
@@ -120,7 +120,7 @@ impl Stores {
             states: Mutex::default(),
             changes,
             service_cidrs: watch::Sender::new(ServiceRanges::default()),
-            listeners: Subscriptions::default(),
+            subscriptions: Subscriptions::default(),
             control_plane_services: ControlPlaneServices::default(),
             lists: Semaphore::new(LISTS),
             seen: Box::new(seen),
@@ -135,8 +135,8 @@ impl Stores {
         let Ok(Some(resource)) = kinds::resource(&self.0.client, &kind).await else { return };
         let api: Api<PartialObject> = Api::all_with(self.0.client.clone(), &resource);
         if let Ok(list) = api.list(&ListParams::default()).await {
-            let keeper = Projection::new(&kind);
-            let objects = list.items.into_iter().filter_map(|object| keeper.keep(object));
+            let projection = Projection::new(&kind);
+            let objects = list.items.into_iter().filter_map(|object| projection.keep(object));
             self.0.service_cidrs.send_replace(ServiceRanges::of(objects));
         }
     }
@@ -168,7 +168,7 @@ impl Stores {
     /// Lists a watched kind again, and passes `listener` every event from the beginning of that list: nothing in it is
     /// older than this call.
     pub fn listen(&self, kind: &Kind, listener: Listener) {
-        self.0.listeners.add(kind, listener);
+        self.0.subscriptions.add(kind, listener);
     }
 
     /// The current objects.
@@ -254,7 +254,7 @@ impl Inner {
     /// something changes, so for a kind with few changes the recovery would go unnoticed.
     async fn follow_resource(&self, kind: &Kind, resource: ApiResource) {
         let api: Api<PartialObject> = Api::all_with(self.client.clone(), &resource);
-        let mut pauses = RetryBackoff::default();
+        let mut backoff = RetryBackoff::default();
         let mut complete = false;
         loop {
             let begin = Instant::now();
@@ -264,9 +264,9 @@ impl Inner {
                 Ended::Failed => {}
             }
             if begin.elapsed() > 2 * LONGEST_PAUSE {
-                pauses.reset();
+                backoff.reset();
             }
-            tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
+            tokio::time::sleep(backoff.next().unwrap_or(LONGEST_PAUSE)).await;
         }
     }
 
@@ -276,7 +276,7 @@ impl Inner {
         let mut list = self.lists.acquire().await.ok();
         let begin = tokio::time::Instant::now();
         let mut events = pin!(watcher(api.clone(), config));
-        let (keeper, asks) = (Projection::new(kind), self.listeners.asks(kind));
+        let (projection, asks) = (Projection::new(kind), self.subscriptions.asks(kind));
         // The objects that the current list has shown so far; `None` between two lists.
         let mut listed: Option<BTreeSet<(String, String)>> = None;
         loop {
@@ -289,12 +289,12 @@ impl Inner {
                 }
             };
             if let Some(Ok(event)) = &event {
-                self.listeners.show(kind, event);
+                self.subscriptions.show(kind, event);
             }
             match event {
                 Some(Ok(Event::Init)) => listed = Some(BTreeSet::new()),
                 Some(Ok(Event::InitApply(object))) => {
-                    if let Some(id) = self.apply(&keeper, object, *complete) {
+                    if let Some(id) = self.apply(&projection, object, *complete) {
                         listed.get_or_insert_default().insert(id);
                     }
                 }
@@ -308,7 +308,7 @@ impl Inner {
                     self.set_synced(kind);
                 }
                 Some(Ok(Event::Apply(object))) => {
-                    self.apply(&keeper, object, true);
+                    self.apply(&projection, object, true);
                     self.set_synced(kind);
                 }
                 Some(Ok(Event::Delete(object))) => {
@@ -369,8 +369,8 @@ impl Inner {
     }
 
     /// Stores an object. Returns its namespace and name, or `None` if it has no name.
-    fn apply(&self, keeper: &Projection, object: PartialObject, tell: bool) -> Option<(String, String)> {
-        let (kind, object) = (keeper.kind(), keeper.keep(object)?);
+    fn apply(&self, projection: &Projection, object: PartialObject, tell: bool) -> Option<(String, String)> {
+        let (kind, object) = (projection.kind(), projection.keep(object)?);
         let id = (object::namespace(&object).to_owned(), object::name(&object).to_owned());
         let after = Packed::new(&object);
         let shared = self.snapshot.write().unwrap_or_else(PoisonError::into_inner).share(&object, after);

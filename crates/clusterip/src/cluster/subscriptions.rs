@@ -65,7 +65,7 @@ mod tests {
     #[tokio::test]
     async fn listener_gets_every_event_from_the_beginning_of_a_list() {
         let (pod, node) = (("v1".to_owned(), "Pod".to_owned()), ("v1".to_owned(), "Node".to_owned()));
-        let listeners = Subscriptions::default();
+        let subscriptions = Subscriptions::default();
         let (sender, shown) = mpsc::channel();
         let listener = move |event: &Event<PartialObject>| {
             let text = match event {
@@ -77,22 +77,22 @@ mod tests {
             };
             sender.send(text).is_ok()
         };
-        listeners.show(&node, &Event::Apply(PartialObject::default()));
-        listeners.add(&node, Box::new(listener));
-        listeners.asks(&node).notified().await;
+        subscriptions.show(&node, &Event::Apply(PartialObject::default()));
+        subscriptions.add(&node, Box::new(listener));
+        subscriptions.asks(&node).notified().await;
         // The rest of an earlier list.
-        listeners.show(&node, &Event::InitApply(PartialObject::default()));
-        listeners.show(&node, &Event::InitDone);
+        subscriptions.show(&node, &Event::InitApply(PartialObject::default()));
+        subscriptions.show(&node, &Event::InitDone);
         for kind in [&node, &pod] {
-            listeners.show(kind, &Event::Init);
-            listeners.show(kind, &Event::InitApply(PartialObject::default()));
-            listeners.show(kind, &Event::InitDone);
-            listeners.show(kind, &Event::Apply(PartialObject::default()));
-            listeners.show(kind, &Event::Delete(PartialObject::default()));
+            subscriptions.show(kind, &Event::Init);
+            subscriptions.show(kind, &Event::InitApply(PartialObject::default()));
+            subscriptions.show(kind, &Event::InitDone);
+            subscriptions.show(kind, &Event::Apply(PartialObject::default()));
+            subscriptions.show(kind, &Event::Delete(PartialObject::default()));
         }
         assert_eq!(shown.try_iter().collect::<Vec<_>>(), ["init", "listed", "done", "changed", "gone"]);
         drop(shown);
-        listeners.show(&node, &Event::Init);
-        assert!(listeners.with(&node, |entry| entry.listener.is_none()));
+        subscriptions.show(&node, &Event::Init);
+        assert!(subscriptions.with(&node, |entry| entry.listener.is_none()));
     }
 }

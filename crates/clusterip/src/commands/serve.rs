@@ -227,7 +227,7 @@ impl Serve {
         };
         let reconciler = Reconciler::new(evaluator.clone(), client.clone(), &namespace, Arc::clone(&metrics), allowed);
         let (last, unled) = watch::channel(false);
-        let (leadership, rival, term) = (leader.subscribe(), leader.rival(), leader.term());
+        let (leadership, competing_server, term) = (leader.subscribe(), leader.competing_server(), leader.term());
         let led = tokio::spawn(leader.run(until(&unled)));
         let (mut reconciler, mut counted) = (reconciler, None);
         if let Some(claims) = claims {
@@ -306,14 +306,14 @@ impl Serve {
         }
         let gauges = Gauges { metrics: Arc::clone(&metrics), reconciler, leadership, certificate: certificate.clone() };
         // Several replicas may run if each one claims the addresses that it assigns, or if they serve no webhook.
-        let alone = (self.claims == claims::Kept::Memory && !self.no_webhook).then_some(rival);
+        let alone = (self.claims == claims::Kept::Memory && !self.no_webhook).then_some(competing_server);
         let backend = Backend {
             reviewer: Arc::new(Admission::new(evaluator, Arc::clone(&metrics), self.on_error)),
             not_ready: {
-                let (stores, certificate, rival) = (stores.clone(), certificate.clone(), alone.clone());
+                let (stores, certificate, competing_server) = (stores.clone(), certificate.clone(), alone.clone());
                 Arc::new(move || {
                     let lagging = stores.lagging().into_iter().chain(certificate.problem(Timestamp::now()));
-                    lagging.chain(rival.as_ref().and_then(|rival| rival.borrow().problem())).collect()
+                    lagging.chain(competing_server.as_ref().and_then(|found| found.borrow().problem())).collect()
                 })
             },
             metrics: Arc::new(move || gauges.encode()),
@@ -328,9 +328,9 @@ impl Serve {
             tasks.spawn(async move {
                 let ready = async {
                     stores.completed().await;
-                    if let Some(mut rival) = alone {
+                    if let Some(mut competing_server) = alone {
                         // A replica must not take over the webhook configuration of another running server.
-                        let _ = rival.wait_for(|rival| *rival == CompetingServer::None).await;
+                        let _ = competing_server.wait_for(|found| *found == CompetingServer::None).await;
                     }
                 };
                 tokio::select! {

@@ -26,7 +26,7 @@ pub enum CompetingServer {
 
 impl CompetingServer {
     /// Decides from what was seen of the Lease, which its holder renews every `retry`. `clusterip move` is not a
-    /// rival, because it hands out nothing beside a server.
+    /// competing server, because it hands out nothing beside a server.
     pub(super) fn of(seen: Option<&Seen>, me: &Identity, retry: Duration, now: Instant) -> Self {
         let Some((seen, holder)) = seen.and_then(|seen| Some((seen, Identity::of(seen.holder()?)))) else {
             return Self::None;
@@ -69,7 +69,7 @@ mod tests {
     const RETRY: Duration = Duration::from_secs(2);
 
     #[test]
-    fn a_rival_is_a_server_that_renews_the_lease() {
+    fn a_competing_server_is_a_server_that_renews_the_lease() {
         let me = Identity::with("me", Role::Serve, 1);
         let (server, mover) = (Identity::with("other", Role::Serve, 2), Identity::with("other", Role::Move, 3));
         let begin = Instant::now();
@@ -104,8 +104,8 @@ mod tests {
     fn the_problem_says_what_to_do() {
         let server = Identity::with("other", Role::Serve, 2);
         assert_eq!(CompetingServer::None.problem(), None);
-        for rival in [CompetingServer::Unclear(None), CompetingServer::Unclear(Some(server.clone()))] {
-            assert!(rival.problem().is_some_and(|problem| problem.contains("may be at work")), "{rival:?}");
+        for found in [CompetingServer::Unclear(None), CompetingServer::Unclear(Some(server.clone()))] {
+            assert!(found.problem().is_some_and(|problem| problem.contains("may be at work")), "{found:?}");
         }
         assert_eq!(
             CompetingServer::Lives(server).problem().as_deref(),

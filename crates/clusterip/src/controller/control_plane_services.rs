@@ -191,7 +191,7 @@ impl Inner {
 
     async fn follow(self: Arc<Self>, client: Client, kind: Kind, metrics: Arc<Metrics>) {
         let api: Api<CallerObject> = Api::all_with(client, &kinds::regular(&kind));
-        let mut pauses = RetryBackoff::default();
+        let mut backoff = RetryBackoff::default();
         loop {
             let begin = Instant::now();
             match self.follow_once(&kind, &api).await {
@@ -211,9 +211,9 @@ impl Inner {
                 None => drop(self.set_state(&kind, State::Failing("its watch ended".to_owned()))),
             }
             if begin.elapsed() > 2 * LONGEST_PAUSE {
-                pauses.reset();
+                backoff.reset();
             }
-            tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
+            tokio::time::sleep(backoff.next().unwrap_or(LONGEST_PAUSE)).await;
         }
     }
 

@@ -99,7 +99,7 @@ pub struct Leader {
     wrote: bool,
     state: watch::Sender<Leadership>,
     term: watch::Sender<Option<Instant>>,
-    rival: watch::Sender<CompetingServer>,
+    competing_server: watch::Sender<CompetingServer>,
 }
 
 impl Leader {
@@ -115,7 +115,7 @@ impl Leader {
             wrote: false,
             state: watch::Sender::new(Leadership::Following { holder: None }),
             term: watch::Sender::new(None),
-            rival: watch::Sender::new(CompetingServer::Unclear(None)),
+            competing_server: watch::Sender::new(CompetingServer::Unclear(None)),
         }
     }
 
@@ -131,8 +131,8 @@ impl Leader {
     }
 
     /// A receiver that tells whether another server is at work, now and after each change.
-    pub fn rival(&self) -> watch::Receiver<CompetingServer> {
-        self.rival.subscribe()
+    pub fn competing_server(&self) -> watch::Receiver<CompetingServer> {
+        self.competing_server.subscribe()
     }
 
     /// The identity of this process.
@@ -250,7 +250,7 @@ impl Leader {
                 self.note_renewal(None);
                 let holder = self.seen.as_ref().and_then(Seen::holder).map(Identity::of);
                 self.publish(Leadership::Following { holder });
-                self.publish_rival(now);
+                self.publish_competing_server(now);
                 return Ok(());
             }
         };
@@ -259,7 +259,7 @@ impl Leader {
             self.seen = lease.spec.map(|spec| look(self.seen.take(), spec, Instant::now()));
             self.note_renewal(Some(begin));
             self.publish(Leadership::Leading);
-            self.publish_rival(now);
+            self.publish_competing_server(now);
         }
         Ok(())
     }
@@ -335,11 +335,11 @@ impl Leader {
         LeaderError::Request { namespace: self.namespace.clone(), what, reason: words(error) }
     }
 
-    fn publish_rival(&self, now: Instant) {
-        let rival = CompetingServer::of(self.seen.as_ref(), &self.me, self.timing.retry, now);
-        self.rival.send_if_modified(|known| {
-            let other = *known != rival;
-            *known = rival;
+    fn publish_competing_server(&self, now: Instant) {
+        let competing_server = CompetingServer::of(self.seen.as_ref(), &self.me, self.timing.retry, now);
+        self.competing_server.send_if_modified(|known| {
+            let other = *known != competing_server;
+            *known = competing_server;
             other
         });
     }

@@ -130,8 +130,8 @@ impl UiServer {
         // Without a timer the time limits have no effect.
         server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(limits.head);
         let turns = Semaphore::new(limits.audits);
-        let front = Arc::new(AppState { source, address, turns, limits });
-        let router = router(front).layer(middleware::from_fn_with_state(connections, track));
+        let app = Arc::new(AppState { source, address, turns, limits });
+        let router = router(app).layer(middleware::from_fn_with_state(connections, track));
         let serving = server.serve(router.into_make_service_with_connect_info::<SocketAddr>());
         let stopping = async {
             shutdown.await;
@@ -152,15 +152,15 @@ struct AppState {
     limits: Limits,
 }
 
-fn router(front: Arc<AppState>) -> Router {
+fn router(app: Arc<AppState>) -> Router {
     Router::new()
         .route("/", get(page))
         .route("/audit.json", get(json))
         .route("/favicon.ico", get(async || StatusCode::NO_CONTENT))
         .fallback(unknown)
         .method_not_allowed_fallback(other_method)
-        .layer(middleware::from_fn_with_state(Arc::clone(&front), guarded))
-        .with_state(front)
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), guarded))
+        .with_state(app)
 }
 
 /// An error response with a message.
@@ -173,11 +173,11 @@ impl IntoResponse for Refusal {
     }
 }
 
-async fn guarded(State(front): State<Arc<AppState>>, request: Request, next: Next) -> Response {
-    let mut response = if host::is_ours(front.address, &request) {
+async fn guarded(State(app): State<Arc<AppState>>, request: Request, next: Next) -> Response {
+    let mut response = if host::is_ours(app.address, &request) {
         next.run(request).await
     } else {
-        let message = format!("the map is served to this machine only, as localhost or {}", front.address);
+        let message = format!("the map is served to this machine only, as localhost or {}", app.address);
         Refusal(StatusCode::MISDIRECTED_REQUEST, message).into_response()
     };
     let headers = response.headers_mut();
@@ -205,30 +205,30 @@ async fn other_method(request: Request) -> Refusal {
     Refusal(StatusCode::METHOD_NOT_ALLOWED, message)
 }
 
-async fn page(State(front): State<Arc<AppState>>) -> Result<Response, Refusal> {
-    let text = render_audit(front, |audit| Ok(map::page(audit)?)).await?;
+async fn page(State(app): State<Arc<AppState>>) -> Result<Response, Refusal> {
+    let text = render_audit(app, |audit| Ok(map::page(audit)?)).await?;
     let policy = format!("{}; frame-ancestors 'none'", map::content_security_policy());
     Ok(([(CONTENT_TYPE, "text/html; charset=utf-8"), (CONTENT_SECURITY_POLICY, &policy)], text).into_response())
 }
 
-async fn json(State(front): State<Arc<AppState>>) -> Result<Response, Refusal> {
-    let text = render_audit(front, |audit| Ok(serde_json::to_string(audit)? + "\n")).await?;
+async fn json(State(app): State<Arc<AppState>>) -> Result<Response, Refusal> {
+    let text = render_audit(app, |audit| Ok(serde_json::to_string(audit)? + "\n")).await?;
     Ok(([(CONTENT_TYPE, "application/json")], text).into_response())
 }
 
 /// Makes an audit and renders it with `write`, within the time limit.
 async fn render_audit(
-    front: Arc<AppState>,
+    app: Arc<AppState>,
     write: impl Fn(&Audit) -> Result<String, Box<dyn Error + Send + Sync>> + Send + 'static,
 ) -> Result<String, Refusal> {
-    let time = front.limits.time;
+    let time = app.limits.time;
     let unavailable = |message: String| {
         tracing::warn!(message, "the map was not shown");
         Refusal(StatusCode::SERVICE_UNAVAILABLE, message)
     };
     let making = async {
-        let turn = front.turns.acquire().await.map_err(|error| error.to_string())?;
-        let source = Arc::clone(&front.source);
+        let turn = app.turns.acquire().await.map_err(|error| error.to_string())?;
+        let source = Arc::clone(&app.source);
         let text = background::run_long(move || source().and_then(|audit| write(&audit)));
         let text = text.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string());
         drop(turn);

@@ -172,9 +172,9 @@ impl Server {
         });
         let tls = RustlsAcceptor::new(certificate.config()).handshake_timeout(limits.handshake);
         let tls = Identifier(tls.acceptor(connections.clone()));
-        let front = AppState::new(backend, limits.clone(), connections, certificate.asks_for_clients());
-        let front = Arc::new(front);
-        let router = router(Arc::clone(&front));
+        let app = AppState::new(backend, limits.clone(), connections, certificate.asks_for_clients());
+        let app = Arc::new(app);
+        let router = router(Arc::clone(&app));
         let handle: axum_server::Handle<SocketAddr> = axum_server::Handle::new();
         let mut server = axum_server::Server::from_listener(listener).acceptor(tls).handle(handle.clone());
         // Without a timer the time limits have no effect. The windows bound what a peer may send before it is read.
@@ -191,7 +191,7 @@ impl Server {
         let serving = server.serve(router.into_make_service_with_connect_info::<SocketAddr>());
         let stopping = async {
             shutdown.await;
-            front.stopping.store(true, Ordering::Release);
+            app.stopping.store(true, Ordering::Release);
             sleep(limits.linger).await;
             handle.graceful_shutdown(Some(limits.drain));
             std::future::pending::<()>().await;
@@ -257,7 +257,7 @@ impl AppState {
     }
 }
 
-fn router(front: Arc<AppState>) -> Router {
+fn router(app: Arc<AppState>) -> Router {
     Router::new()
         .route("/mutate", post(mutate))
         .route("/healthz", get(healthz))
@@ -265,8 +265,8 @@ fn router(front: Arc<AppState>) -> Router {
         .route("/metrics", get(metrics))
         .fallback(unknown)
         .method_not_allowed_fallback(other_method)
-        .layer(middleware::from_fn_with_state(front.connections.clone(), track))
-        .with_state(front)
+        .layer(middleware::from_fn_with_state(app.connections.clone(), track))
+        .with_state(app)
 }
 
 /// An error response with a text instead of a review.
@@ -296,9 +296,9 @@ async fn healthz() -> &'static str {
     "ok\n"
 }
 
-async fn readyz(State(front): State<Arc<AppState>>) -> Response {
-    let mut reasons = (front.backend.not_ready)();
-    if front.stopping.load(Ordering::Acquire) {
+async fn readyz(State(app): State<Arc<AppState>>) -> Response {
+    let mut reasons = (app.backend.not_ready)();
+    if app.stopping.load(Ordering::Acquire) {
         reasons.insert(0, "stopping".to_owned());
     }
     if reasons.is_empty() {
@@ -307,17 +307,17 @@ async fn readyz(State(front): State<Arc<AppState>>) -> Response {
     Refusal(StatusCode::SERVICE_UNAVAILABLE, reasons.join("\n")).into_response()
 }
 
-async fn metrics(State(front): State<Arc<AppState>>) -> Response {
+async fn metrics(State(app): State<Arc<AppState>>) -> Response {
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(CONTENT_TYPE, content_type)], (front.backend.metrics)()).into_response()
+    ([(CONTENT_TYPE, content_type)], (app.backend.metrics)()).into_response()
 }
 
 async fn mutate(
-    State(front): State<Arc<AppState>>,
+    State(app): State<Arc<AppState>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     request: Request,
 ) -> Response {
-    match reviewed(&front, peer, request).await {
+    match reviewed(&app, peer, request).await {
         Ok(answer) => ([(CONTENT_TYPE, "application/json")], answer).into_response(),
         Err(refusal) => {
             tracing::warn!(status = refusal.0.as_u16(), message = refusal.1, "an admission review was not answered");
@@ -326,35 +326,35 @@ async fn mutate(
     }
 }
 
-async fn reviewed(front: &AppState, peer: SocketAddr, request: Request) -> Result<Vec<u8>, Refusal> {
-    let limits = &front.limits;
+async fn reviewed(app: &AppState, peer: SocketAddr, request: Request) -> Result<Vec<u8>, Refusal> {
+    let limits = &app.limits;
     let arrived = Instant::now();
-    if front.clients_only && !front.connections.has_certificate(peer) {
+    if app.clients_only && !app.connections.has_certificate(peer) {
         let message = "/mutate needs a client certificate of the authority in --client-ca";
         return Err(Refusal(StatusCode::FORBIDDEN, message.to_owned()));
     }
     let time = asked_time(request.uri()).map_or(limits.review, |asked| asked.min(limits.review));
     check_type(request.headers())?;
-    if let Some(reason) = front.backend.reviewer.not_begun() {
+    if let Some(reason) = app.backend.reviewer.not_begun() {
         return Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, reason));
     }
-    let peer = front.peers.of(host(peer));
-    let body = match read(front, &peer, arrived, time.min(limits.body_time), request).await {
+    let peer = app.peers.of(host(peer));
+    let body = match read(app, &peer, arrived, time.min(limits.body_time), request).await {
         Ok(body) => body,
         Err(Unread::Broken(refusal)) => return Err(refusal),
         Err(Unread::NoRoom(refusal, part)) => {
             let (code, reason) = (refusal.0.as_u16(), refusal.1.as_str());
-            let answer = review::answer_unread(front.backend.reviewer.as_ref(), &part.bytes, code, reason);
+            let answer = review::answer_unread(app.backend.reviewer.as_ref(), &part.bytes, code, reason);
             return answer.ok_or(refusal);
         }
     };
-    let turn = timeout_at(arrived + time, turn(front, peer, body.bytes.len()));
+    let turn = timeout_at(arrived + time, turn(app, peer, body.bytes.len()));
     let busy = |_| {
         let message = format!("busy: {} reviews are in progress, and none finished within {time:?}", limits.reviews);
         Refusal(StatusCode::SERVICE_UNAVAILABLE, message)
     };
     let turn = turn.await.map_err(busy)?.map_err(|error| broken(&error))?;
-    let reviewer = Arc::clone(&front.backend.reviewer);
+    let reviewer = Arc::clone(&app.backend.reviewer);
     // The turn lasts until the review ends, even if the client has given up.
     let review = tokio::task::spawn_blocking(move || {
         let answer = review::answer(reviewer.as_ref(), &body.bytes);
@@ -379,13 +379,13 @@ struct Turn {
 /// Waits until a review may begin. A large review first waits for other large reviews, and takes no permit that small
 /// reviews need meanwhile. It then waits for a permit of its peer, and last for one that all peers share: only reviews
 /// that their peer's limit admits wait there, and they are served in order.
-async fn turn(front: &AppState, peer: Arc<Peer>, length: usize) -> Result<Turn, AcquireError> {
+async fn turn(app: &AppState, peer: Arc<Peer>, length: usize) -> Result<Turn, AcquireError> {
     let mut permits = Vec::new();
-    if length >= front.limits.large_body {
-        permits.push(Arc::clone(&front.large_reviews).acquire_owned().await?);
+    if length >= app.limits.large_body {
+        permits.push(Arc::clone(&app.large_reviews).acquire_owned().await?);
     }
     permits.push(Arc::clone(&peer.reviews).acquire_owned().await?);
-    permits.push(Arc::clone(&front.reviews).acquire_owned().await?);
+    permits.push(Arc::clone(&app.reviews).acquire_owned().await?);
     Ok(Turn { _permits: permits, _peer: peer })
 }
 
@@ -438,21 +438,15 @@ const KEPT: usize = 4 << 10;
 /// the answer.
 const DRAINED: usize = 32 << 20;
 
-async fn read(
-    front: &AppState,
-    peer: &Peer,
-    arrived: Instant,
-    time: Duration,
-    request: Request,
-) -> Result<Held, Unread> {
+async fn read(app: &AppState, peer: &Peer, arrived: Instant, time: Duration, request: Request) -> Result<Held, Unread> {
     let slow =
         |_| Unread::Broken(Refusal(StatusCode::REQUEST_TIMEOUT, format!("the body did not arrive within {time:?}")));
-    timeout_at(arrived + time, collect(front, peer, request.into_body())).await.map_err(slow)?
+    timeout_at(arrived + time, collect(app, peer, request.into_body())).await.map_err(slow)?
 }
 
 /// Memory is accounted for the bytes that have arrived, not for the announced length: otherwise a few slow clients
 /// could reserve all of it by announcing large bodies.
-async fn collect(front: &AppState, peer: &Peer, body: Body) -> Result<Held, Unread> {
+async fn collect(app: &AppState, peer: &Peer, body: Body) -> Result<Held, Unread> {
     let (mut held, mut refusal, mut drained) = (Held::default(), None, 0);
     let mut parts = body.into_data_stream();
     while let Some(part) = parts.next().await {
@@ -460,7 +454,7 @@ async fn collect(front: &AppState, peer: &Peer, body: Body) -> Result<Held, Unre
         let part = part.map_err(|error| Unread::Broken(broken(error)))?;
         drained += part.len();
         if refusal.is_none() {
-            refusal = held.add(front, peer, &part).err();
+            refusal = held.add(app, peer, &part).err();
         }
         if refusal.is_some() {
             held = held.cut(peer, &part);
@@ -477,8 +471,8 @@ async fn collect(front: &AppState, peer: &Peer, body: Body) -> Result<Held, Unre
 
 impl Held {
     /// Adds a part of the body, if there is memory for it.
-    fn add(&mut self, front: &AppState, peer: &Peer, part: &[u8]) -> Result<(), Refusal> {
-        let limits = &front.limits;
+    fn add(&mut self, app: &AppState, peer: &Peer, part: &[u8]) -> Result<(), Refusal> {
+        let limits = &app.limits;
         let large = || Refusal(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {} bytes", limits.body));
         let length = self.bytes.len() + part.len();
         if length > limits.body {
@@ -493,12 +487,12 @@ impl Held {
                 Arc::clone(from).try_acquire_many_owned(size).map_err(busy)
             };
             let (all, most) = (limits.bodies, limits.bodies.div_ceil(2));
-            let of_all = take(&front.bodies, format!("waiting bodies already use {all} bytes"))?;
+            let of_all = take(&app.bodies, format!("waiting bodies already use {all} bytes"))?;
             let of_peer = take(&peer.bodies, format!("waiting bodies of this client already use {most} bytes"))?;
             // An API server is one peer for all its users: the large requests of one user must leave memory for the
             // small requests of all.
             let of_large = match length >= limits.large_body {
-                true => Some(take(&front.large_bodies, "large bodies wait already".to_owned())?),
+                true => Some(take(&app.large_bodies, "large bodies wait already".to_owned())?),
                 false => None,
             };
             for (held, permit) in self.shared.iter_mut().zip([Some(of_all), Some(of_peer), of_large]) {
