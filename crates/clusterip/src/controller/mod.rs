@@ -8,6 +8,7 @@
 pub mod affected;
 pub mod applied_settings;
 mod attempt;
+pub mod brakes;
 pub mod called;
 pub mod competing_server;
 pub mod control_plane_services;
@@ -20,7 +21,6 @@ pub mod journal;
 pub mod leader;
 pub mod lease;
 pub mod misplaced;
-pub mod move_throttle;
 pub mod mover;
 pub mod outcome;
 pub mod ownership;

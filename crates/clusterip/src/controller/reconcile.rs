@@ -10,10 +10,10 @@ use kube::Client;
 use serde_json::Value;
 use tokio::sync::watch;
 
+use super::brakes::{Brake, Brakes};
 use super::events::{Told, tell};
 use super::journal::Journal;
 use super::misplaced::{self, Allowed, AskedBy, Finding, MOVE_ANNOTATION, Misplaced, NoTarget, Verdict};
-use super::move_throttle::{Brake, MoveThrottle};
 use super::mover::{MoveError, Mover, Order};
 use super::outcome::{Outcome, Unmoved};
 use super::ownership::set_by_hand;
@@ -80,7 +80,7 @@ pub struct Reconciler {
     allowed: Allowed,
     /// The settings that all replicas use; `None` if this is the only replica.
     agreement: Option<watch::Receiver<Agreement>>,
-    brakes: Mutex<MoveThrottle>,
+    brakes: Mutex<Brakes>,
     found: Mutex<Found>,
     /// The moves that another leader left unfinished, by Service.
     left: Mutex<BTreeMap<ServiceKey, Left>>,
@@ -189,7 +189,7 @@ impl Reconciler {
     }
 
     /// The brakes, locked for the caller.
-    pub fn brakes(&self) -> MutexGuard<'_, MoveThrottle> {
+    pub fn brakes(&self) -> MutexGuard<'_, Brakes> {
         self.brakes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -567,7 +567,7 @@ impl Reconciler {
 
     async fn report_brake(&self, id: &ServiceKey, service: &Value, misplaced: &Misplaced, brake: Brake) -> Next {
         let (detail, next) = match brake {
-            Brake::Rest { until } => {
+            Brake::Cooldown { until } => {
                 return Next::After(until.saturating_duration_since(Instant::now()));
             }
             Brake::Rate { until } => {

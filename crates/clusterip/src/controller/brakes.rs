@@ -12,20 +12,21 @@ pub const MOST_A_MINUTE: usize = 200;
 pub const MOST_OF_NAMESPACE: usize = 100;
 /// How many Services of a namespace may move within a minute even if other namespaces have used up [`MOST_A_MINUTE`].
 pub const SHARE_OF_NAMESPACE: usize = 10;
-/// How long a Service stays after a move.
-pub const REST: Duration = Duration::from_secs(60);
-/// New settings wait for consent if they would move more than this many Services, and more than one in [`ONE_IN`].
+/// How long a Service stays where it is after a move.
+pub const COOLDOWN: Duration = Duration::from_secs(60);
+/// The Services that new settings would move wait for consent if they are more than this many, and more than one in
+/// [`ONE_IN`] of all that are managed.
 const MANY: usize = 20;
-/// The share of all managed Services, as one in this many; see [`MANY`].
+/// See [`MANY`].
 const ONE_IN: usize = 10;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Why a move has to wait.
+/// The brake that stops a move for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Brake {
     /// The Service was moved less than a minute ago.
-    Rest {
+    Cooldown {
         /// When the Service may move again.
         until: Instant,
     },
@@ -40,14 +41,16 @@ pub enum Brake {
 
 /// The brakes of one controller.
 #[derive(Default)]
-pub struct MoveThrottle {
+pub struct Brakes {
     /// The start and the namespace of each recent move, oldest first.
     recent: VecDeque<(Instant, String)>,
+    /// When each Service in its cooldown was moved.
     moved: HashMap<ServiceKey, Instant>,
+    /// The Services that new settings would move, and that wait for the consent of an administrator.
     waiting: BTreeSet<ServiceKey>,
 }
 
-impl MoveThrottle {
+impl Brakes {
     /// Asks for a move, and counts it if it is allowed. The author of a Service may skip its cooldown, and an
     /// administrator may skip every brake. All moves count.
     ///
@@ -55,13 +58,13 @@ impl MoveThrottle {
     /// The [`Brake`] that stops the move.
     pub fn take(&mut self, id: &ServiceKey, asked_by: AskedBy, now: Instant) -> Result<(), Brake> {
         self.recent.retain(|(at, _)| now.saturating_duration_since(*at) < MINUTE);
-        self.moved.retain(|_, at| now.saturating_duration_since(*at) < REST);
+        self.moved.retain(|_, at| now.saturating_duration_since(*at) < COOLDOWN);
         if asked_by != AskedBy::Administrator {
             if self.waiting.contains(id) {
                 return Err(Brake::Settings);
             }
             if let Some(at) = self.moved.get(id).filter(|_| asked_by == AskedBy::Nobody) {
-                return Err(Brake::Rest { until: *at + REST });
+                return Err(Brake::Cooldown { until: *at + COOLDOWN });
             }
             let own = self.recent.iter().filter(|(_, namespace)| *namespace == id.namespace);
             let of_namespace = own.clone().count();
@@ -108,22 +111,22 @@ mod tests {
     }
 
     #[test]
-    fn a_moved_service_rests_for_a_minute() {
+    fn a_service_moves_at_most_once_a_minute() {
         use AskedBy::{Author, Nobody};
-        let (mut brakes, begin) = (MoveThrottle::default(), Instant::now());
+        let (mut brakes, begin) = (Brakes::default(), Instant::now());
         assert_eq!(brakes.take(&id(1), Nobody, begin), Ok(()));
         let later = begin + Duration::from_secs(59);
-        assert_eq!(brakes.take(&id(1), Nobody, later), Err(Brake::Rest { until: begin + REST }));
+        assert_eq!(brakes.take(&id(1), Nobody, later), Err(Brake::Cooldown { until: begin + COOLDOWN }));
         assert_eq!(brakes.take(&id(2), Nobody, later), Ok(()), "another one");
         assert_eq!(brakes.take(&id(1), Author, later), Ok(()), "its author asks for it");
-        assert_eq!(brakes.take(&id(1), Nobody, begin + REST), Err(Brake::Rest { until: later + REST }));
-        assert_eq!(brakes.take(&id(2), Nobody, later + REST), Ok(()));
+        assert_eq!(brakes.take(&id(1), Nobody, begin + COOLDOWN), Err(Brake::Cooldown { until: later + COOLDOWN }));
+        assert_eq!(brakes.take(&id(2), Nobody, later + COOLDOWN), Ok(()));
     }
 
     #[test]
     fn at_most_two_hundred_services_move_within_a_minute() {
         use AskedBy::{Administrator, Author, Nobody};
-        let (mut brakes, begin) = (MoveThrottle::default(), Instant::now());
+        let (mut brakes, begin) = (Brakes::default(), Instant::now());
         let later = begin + Duration::from_secs(30);
         let full = Err(Brake::Rate { until: begin + MINUTE });
         let bank = |number: usize| ServiceKey::new("bank", format!("web-{number}"));
@@ -156,12 +159,12 @@ mod tests {
             ("a little more than one in ten", 22, 210, true),
         ];
         for (name, misplaced, managed, waits) in rows {
-            let mut brakes = MoveThrottle::default();
+            let mut brakes = Brakes::default();
             assert_eq!(brakes.settings_changed((0..misplaced).map(id).collect(), managed), waits, "{name}");
             let taken = brakes.take(&id(3), AskedBy::Author, Instant::now());
             assert_eq!(taken, if waits { Err(Brake::Settings) } else { Ok(()) }, "{name}");
         }
-        let mut brakes = MoveThrottle::default();
+        let mut brakes = Brakes::default();
         brakes.settings_changed((0..30).map(id).collect(), 30);
         assert_eq!(brakes.take(&id(3), AskedBy::Administrator, Instant::now()), Ok(()), "an administrator asks for it");
         brakes.settled(&id(3));
