@@ -1,5 +1,6 @@
 //! The state of the cluster: answers to the policy's look-ups, and reservations of addresses.
 
+pub(crate) mod any_kind;
 pub mod api_error;
 pub mod backoff;
 pub mod bounds;

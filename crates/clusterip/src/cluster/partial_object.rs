@@ -5,19 +5,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::Resource;
-use kube::api::{ApiResource, DynamicObject, ObjectMeta};
-use kube::core::DynamicResourceScope;
+use kube::api::ObjectMeta;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+use super::any_kind::resource_of_any_kind;
 use super::field_mask::MaskedReader;
 use super::fields;
 use crate::controller::ownership::OWNED;
 
-/// An object whose kind is known from the watch. [`DynamicObject`] would first be read into a buffer and then out of it
-/// twice, with all its managed fields, which is noticeable with tens of thousands of objects or thousands of changes at
-/// once.
+/// An object whose kind is known from the watch. A [`kube::api::DynamicObject`] would first be read into a buffer and
+/// then out of it twice, with all its managed fields, which is noticeable with tens of thousands of objects or thousands
+/// of changes at once.
 ///
 /// Fields that are not used are skipped while the object is read, and all others are bounded: tenants can write objects
 /// of 1.5 MB, a page of a list has many of them, and their parsed values would take ten times the memory of their text.
@@ -204,34 +203,7 @@ impl Metadata {
     }
 }
 
-impl Resource for PartialObject {
-    type DynamicType = ApiResource;
-    type Scope = DynamicResourceScope;
-
-    fn kind(resource: &ApiResource) -> Cow<'_, str> {
-        DynamicObject::kind(resource)
-    }
-
-    fn group(resource: &ApiResource) -> Cow<'_, str> {
-        DynamicObject::group(resource)
-    }
-
-    fn version(resource: &ApiResource) -> Cow<'_, str> {
-        DynamicObject::version(resource)
-    }
-
-    fn plural(resource: &ApiResource) -> Cow<'_, str> {
-        DynamicObject::plural(resource)
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+resource_of_any_kind!(PartialObject);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

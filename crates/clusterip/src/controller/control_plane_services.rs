@@ -12,7 +12,6 @@
 //! While one of the kinds is not listed yet, or its watch fails, there is no answer: a Service must not move while it
 //! is unknown whether the control plane calls it.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::pin::pin;
@@ -20,14 +19,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use kube::api::{ApiResource, DynamicObject, ObjectMeta};
-use kube::core::DynamicResourceScope;
+use kube::api::ObjectMeta;
 use kube::runtime::utils::Backoff as _;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::cluster::any_kind::resource_of_any_kind;
 use crate::cluster::api_error::chain;
 use crate::cluster::backoff::{LONGEST_PAUSE, RetryBackoff};
 use crate::cluster::kinds::{self, Kind};
@@ -362,34 +361,7 @@ impl From<Read> for CallerObject {
     }
 }
 
-impl Resource for CallerObject {
-    type DynamicType = ApiResource;
-    type Scope = DynamicResourceScope;
-
-    fn kind(resource: &ApiResource) -> Cow<'_, str> {
-        DynamicObject::kind(resource)
-    }
-
-    fn group(resource: &ApiResource) -> Cow<'_, str> {
-        DynamicObject::group(resource)
-    }
-
-    fn version(resource: &ApiResource) -> Cow<'_, str> {
-        DynamicObject::version(resource)
-    }
-
-    fn plural(resource: &ApiResource) -> Cow<'_, str> {
-        DynamicObject::plural(resource)
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+resource_of_any_kind!(CallerObject);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
