@@ -342,9 +342,9 @@ async fn reviewed(app: &AppState, peer: SocketAddr, request: Request) -> Result<
     let body = match read(app, &peer, arrived, time.min(limits.body_time), request).await {
         Ok(body) => body,
         Err(Unread::Broken(refusal)) => return Err(refusal),
-        Err(Unread::NoRoom(refusal, part)) => {
+        Err(Unread::NoRoom(refusal, beginning)) => {
             let (code, reason) = (refusal.0.as_u16(), refusal.1.as_str());
-            let answer = review::answer_unread(app.backend.reviewer.as_ref(), &part.bytes, code, reason);
+            let answer = review::answer_unread(app.backend.reviewer.as_ref(), &beginning.bytes, code, reason);
             return answer.ok_or(refusal);
         }
     };
@@ -422,13 +422,21 @@ struct Held {
     shared: [Option<OwnedSemaphorePermit>; 3],
 }
 
+/// The beginning of a body for which there is no more memory. It says what the request is about, if there was memory
+/// for it.
+struct Beginning {
+    /// At most [`KEPT`] bytes.
+    bytes: Vec<u8>,
+    /// The permit for [`KEPT`] bytes of the memory that is reserved for the peer; without it `bytes` is empty.
+    memory: Option<OwnedSemaphorePermit>,
+}
+
 /// Why the body of a request is not available.
 enum Unread {
     /// The client did not send a complete body.
     Broken(Refusal),
-    /// There is no memory for the body. What was kept of the body says what the request is about, if there was memory
-    /// for that.
-    NoRoom(Refusal, Held),
+    /// There is no memory for the body.
+    NoRoom(Refusal, Beginning),
 }
 
 /// How many bytes are kept of a body for which there is no more memory. The fields that say what a request is about
@@ -447,25 +455,27 @@ async fn read(app: &AppState, peer: &Peer, arrived: Instant, time: Duration, req
 /// Memory is accounted for the bytes that have arrived, not for the announced length: otherwise a few slow clients
 /// could reserve all of it by announcing large bodies.
 async fn collect(app: &AppState, peer: &Peer, body: Body) -> Result<Held, Unread> {
-    let (mut held, mut refusal, mut drained) = (Held::default(), None, 0);
+    let (mut held, mut refused, mut drained) = (Held::default(), None::<(Refusal, Beginning)>, 0);
     let mut parts = body.into_data_stream();
     while let Some(part) = parts.next().await {
         let broken = |error| Refusal(StatusCode::BAD_REQUEST, format!("reading the body failed: {error}"));
         let part = part.map_err(|error| Unread::Broken(broken(error)))?;
         drained += part.len();
-        if refusal.is_none() {
-            refusal = held.add(app, peer, &part).err();
+        if refused.is_none()
+            && let Err(refusal) = held.add(app, peer, &part)
+        {
+            refused = Some((refusal, Beginning::of(std::mem::take(&mut held))));
         }
-        if refusal.is_some() {
-            held = held.cut(peer, &part);
+        if let Some((_, beginning)) = &mut refused {
+            beginning.add(peer, &part);
             if drained > DRAINED {
                 break;
             }
         }
     }
-    match refusal {
+    match refused {
         None => Ok(held),
-        Some(refusal) => Err(Unread::NoRoom(refusal, held)),
+        Some((refusal, beginning)) => Err(Unread::NoRoom(refusal, beginning)),
     }
 }
 
@@ -502,24 +512,28 @@ impl Held {
         self.bytes.extend_from_slice(part);
         Ok(())
     }
+}
 
-    /// Keeps only the beginning of the body, with `part` appended to what was kept so far.
-    fn cut(mut self, peer: &Peer, part: &[u8]) -> Self {
-        let room = KEPT.saturating_sub(self.bytes.len()).min(part.len());
+impl Beginning {
+    /// Keeps the beginning of a refused body, and releases the memory of the rest. A permit for exactly [`KEPT`] bytes
+    /// is kept. Any other is released, so that a body that had more than `KEPT` always gets its part of it back.
+    fn of(held: Held) -> Self {
+        let Held { mut bytes, reserved, shared: _ } = held;
+        bytes.truncate(KEPT);
+        Self { bytes, memory: reserved.filter(|reserved| reserved.num_permits() == KEPT) }
+    }
+
+    /// Adds a part of the body, as far as it belongs to the beginning. Keeps nothing if the peer has no memory for it.
+    fn add(&mut self, peer: &Peer, part: &[u8]) {
+        let room = (KEPT - self.bytes.len()).min(part.len());
         self.bytes.extend_from_slice(&part[..room]);
-        self.bytes.truncate(KEPT);
         self.bytes.shrink_to_fit();
-        if self.reserved.as_ref().is_none_or(|reserved| reserved.num_permits() != KEPT) {
-            // The old permit is released first, so that a body that has more than `KEPT` always gets its part of it
-            // back.
-            self.reserved = None;
-            self.reserved = Arc::clone(&peer.reserved).try_acquire_many_owned(KEPT as u32).ok();
+        if self.memory.is_none() {
+            self.memory = Arc::clone(&peer.reserved).try_acquire_many_owned(KEPT as u32).ok();
         }
-        if self.reserved.is_none() {
+        if self.memory.is_none() {
             self.bytes = Vec::new();
         }
-        self.shared = Default::default();
-        self
     }
 }
 
