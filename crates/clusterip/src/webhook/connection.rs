@@ -112,10 +112,11 @@ impl ConnectionLimiter {
             self.log_closed(peer.ip(), of_peer, all, now);
             return Err(ErrorKind::ConnectionRefused.into());
         }
-        if let Some((address, state)) = replaced.and_then(|address| open.remove_entry(&address)) {
+        if let Some((address, of_other)) = replaced
+            && let Some(state) = open.remove(&address)
+        {
             state.replaced.store(true, Ordering::Release);
             state.task.wake();
-            let of_other = open.keys().filter(|other| host(**other) == host(address)).count() + 1;
             self.log_closed(address.ip(), of_other, all, now);
         }
         let activity = Mutex::new(Activity { requests: 0, since: now });
@@ -141,10 +142,10 @@ impl ConnectionLimiter {
     }
 }
 
-/// The connection that a new connection replaces, if its peer has `of_peer` connections already. Only a peer with more
-/// than `of_peer` loses one. Connections without a client certificate go first, then those of the peer that has the
-/// most, then the one that has been idle for longest.
-fn replaceable(open: &HashMap<SocketAddr, Arc<State>>, of_peer: usize) -> Option<SocketAddr> {
+/// The connection that is closed for a new one whose peer has `of_peer` connections already, and how many connections
+/// the peer of the closed one has. Only a peer with more than `of_peer` loses one. Connections without a client
+/// certificate go first, then those of the peer that has the most, then the one that has been idle for longest.
+fn replaceable(open: &HashMap<SocketAddr, Arc<State>>, of_peer: usize) -> Option<(SocketAddr, usize)> {
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
     for peer in open.keys() {
         *counts.entry(host(*peer)).or_default() += 1;
@@ -155,7 +156,7 @@ fn replaceable(open: &HashMap<SocketAddr, Arc<State>>, of_peer: usize) -> Option
         let certificate = state.has_certificate.load(Ordering::Acquire);
         Some((certificate, Reverse(count), activity.requests > 0, activity.since, *peer))
     });
-    of_larger.min().map(|(.., peer)| peer)
+    of_larger.min().map(|(_, Reverse(count), .., peer)| (peer, count))
 }
 
 /// Middleware that records the requests in progress, for a server with `into_make_service_with_connect_info`.
