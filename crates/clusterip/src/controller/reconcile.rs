@@ -266,6 +266,7 @@ impl Reconciler {
     async fn reconcile_stored(self: &Arc<Self>, id: &ServiceKey) -> Next {
         let Some(service) = self.stored(id) else {
             self.settled(id);
+            // No Service has an empty UID: this only marks the request as considered, so that it is answered.
             self.requests.consider(id, "");
             self.answer_request(id).await;
             return Next::Change;
