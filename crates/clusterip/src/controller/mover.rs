@@ -64,14 +64,6 @@ pub struct Order {
 /// A move that is not finished. If it is recorded by now, [`Mover::resume`] finishes it.
 #[derive(Debug, Error)]
 pub enum MoveError {
-    /// The object lacks a field that every Service has.
-    #[error("{what} can't be moved: it has no {missing}")]
-    Incomplete {
-        /// The Service.
-        what: String,
-        /// The missing field.
-        missing: &'static str,
-    },
     /// The ordered addresses do not have the address families of the Service.
     #[error(
         "{service} at {from} can't be moved to {to}: one address for each of its families is needed, in their order"
