@@ -143,7 +143,7 @@ fn excessive_aliases_and_nesting_are_refused_at_once() {
             (
                 "aliases of aliases",
                 bomb.into(),
-                "document 1, line 5: aliases add more than 100000 values to the document",
+                "document 1, line 5: aliases add more than 100000 values to all documents together",
             ),
             ("brackets", "[".repeat(100_000).into(), "document 1, line 1: recursion limit exceeded"),
             ("braces", "{a: ".repeat(100_000).into(), "document 1, line 1: recursion limit exceeded"),

@@ -316,7 +316,9 @@ impl<'t> Composer<'t> {
         };
         self.aliased += size;
         if self.aliased > MOST_ALIASED {
-            return Err(self.error(span, format!("aliases add more than {MOST_ALIASED} values to the document")));
+            return Err(
+                self.error(span, format!("aliases add more than {MOST_ALIASED} values to all documents together"))
+            );
         }
         let node = node.clone();
         if depth + height(&node) > DEEPEST {
