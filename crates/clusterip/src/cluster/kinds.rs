@@ -21,6 +21,9 @@ const ALWAYS: [(&str, &str); 6] = [
     ("networking.k8s.io/v1", "ServiceCIDR"),
 ];
 
+/// The kinds that an agent watches: Services with their recorded addresses, Namespaces and Nodes.
+const OF_AGENT: [(&str, &str); 3] = [("v1", "Service"), ("v1", "Namespace"), ("v1", "Node")];
+
 /// Not part of a decision: the controller reads EndpointSlices before it moves a Service.
 const ENDPOINT_SLICE: (&str, &str) = ("discovery.k8s.io/v1", "EndpointSlice");
 
@@ -53,9 +56,9 @@ pub fn callers() -> impl Iterator<Item = Kind> {
     CALLERS.iter().map(owned)
 }
 
-/// The kinds that an agent watches: Services with their recorded addresses, Namespaces and Nodes.
+/// The kinds that an agent watches.
 pub fn of_agent() -> impl Iterator<Item = Kind> {
-    ALWAYS.iter().take(3).map(owned)
+    OF_AGENT.iter().map(owned)
 }
 
 /// The kind of a workload.
