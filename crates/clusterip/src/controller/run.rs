@@ -29,6 +29,7 @@ use crate::cluster::object::text;
 use crate::cluster::service_key::ServiceKey;
 use crate::cluster::stores::Change;
 use crate::live_settings::LiveSettings;
+use crate::placement::{Unasked, unasked};
 
 /// How soon a Service is looked at again after its reconciliation panicked.
 const BROKEN_OFF: Duration = Duration::from_secs(60);
@@ -249,10 +250,11 @@ impl Controller {
     }
 }
 
-/// The Services that would move, and how many Services were looked at. No address is held, because Services are
-/// created meanwhile. So if a pool has fewer free addresses than Services that would move to it, all of them count.
+/// The Services that would move, and how many Services are managed. No address is held, because Services are created
+/// meanwhile. So if a pool has fewer free addresses than Services that would move to it, all of them count.
 fn survey(reconciler: &Reconciler, ids: &[ServiceKey]) -> (BTreeSet<ServiceKey>, usize) {
     let evaluator = reconciler.evaluator();
+    let settings = evaluator.settings();
     let (mut misplaced, mut managed) = (BTreeSet::new(), 0);
     for id in ids {
         let stores = reconciler.evaluator().stores();
@@ -261,6 +263,10 @@ fn survey(reconciler: &Reconciler, ids: &[ServiceKey]) -> (BTreeSet<ServiceKey>,
             snapshot.get("v1", "Service", &id.namespace, &id.name)
         };
         let Some(service) = service else { continue };
+        // If exempt or headless Services counted, a tenant could make the share of those that move look small.
+        if unasked(&settings.settings, &service) == Some(Unasked::Foreign) {
+            continue;
+        }
         let Ok(finding) = misplaced::look(evaluator, &service, reconciler.allowed(), None) else { continue };
         managed += 1;
         // A Service whose address was set by hand never moves. If it counted, a tenant could make all others wait
