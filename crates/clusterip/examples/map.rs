@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clusterip::report::map;
-use clusterip::ui::server::{Limits, UiServer};
+use clusterip::ui::map_server::{Limits, UiServer};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {

@@ -8,9 +8,9 @@ use clusterip_core::answer::Answer;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::cluster::claims::Claims;
 use crate::cluster::ledger::{Ledger, Owner};
 use crate::cluster::lookups::{Lookups, Subject};
+use crate::cluster::replica_claims::Claims;
 use crate::cluster::share;
 use crate::cluster::snapshot::map;
 use crate::cluster::stores::Stores;

@@ -16,19 +16,19 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-pub mod agent;
-pub mod external;
+pub mod agent_metrics;
+pub mod external_metrics;
 mod labels;
-pub mod nodes;
+pub mod node_metrics;
 
-use self::agent::{AgentMetrics, Renewal, Step};
-use self::external::{ExternalFill, ExternalMetrics, Given};
+use self::agent_metrics::{AgentMetrics, Renewal, Step};
+use self::external_metrics::{ExternalFill, ExternalMetrics, Given};
 pub use self::labels::{About, ClaimResult, Decision, Misplaced, MoveResult};
 use self::labels::{
     AdmissionLabels, ClaimLabels, HashLabels, KindLabels, MisplacedLabels, MoveLabels, PoolFamilyLabels, PoolLabels,
     ReplicaLabels, ResultLabels, VersionLabels,
 };
-use self::nodes::{Assignment, BlockFill, Misplaced as MisplacedNodes, NodeMetrics};
+use self::node_metrics::{Assignment, BlockFill, Misplaced as MisplacedNodes, NodeMetrics};
 
 /// The media type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

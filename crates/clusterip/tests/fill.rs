@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use clusterip::cluster::manifests::{self, Source};
-use clusterip::planner::{Plan, Planner};
+use clusterip::manifest_planner::{Plan, Planner};
 use clusterip::policy::module::{EMBEDDED, Module};
 use clusterip::report::filled;
 use clusterip_core::answer::Outcome;

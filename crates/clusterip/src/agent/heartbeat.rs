@@ -19,7 +19,7 @@ use super::heartbeat_state::{HeartbeatState, NextAction, name};
 use super::timing::{AGAIN, HEARTBEAT, JITTER, PATIENCE};
 use crate::cluster::api_error::words;
 use crate::metrics::Metrics;
-use crate::metrics::agent::Renewal;
+use crate::metrics::agent_metrics::Renewal;
 
 /// The number of requests that a renewal may take: after a conflicting write the Lease is read again.
 const TRIES: usize = 4;

@@ -18,7 +18,7 @@ use super::network::{Held, Network};
 use super::plan::{Hold, Present, Wanted};
 use super::timing::{AGAIN, ANNOUNCED_AGAIN, STEP, TRIES};
 use crate::metrics::Metrics;
-use crate::metrics::agent::Step;
+use crate::metrics::agent_metrics::Step;
 
 /// The number of addresses that are worked on at once.
 const AT_ONCE: usize = 16;

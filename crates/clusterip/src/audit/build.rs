@@ -15,7 +15,7 @@ use super::{external, findings, nodes, ranges};
 use crate::cluster::object::name;
 use crate::cluster::snapshot::addresses;
 use crate::controller::ownership::chosen_by_hand;
-use crate::placement::{Placement, Standing, Unasked};
+use crate::service_placement::{Placement, Standing, Unasked};
 
 impl Matter<'_> {
     /// Audits the cluster. The policy is not asked again if an answer in `memory` still holds.

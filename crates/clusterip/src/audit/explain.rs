@@ -24,11 +24,11 @@ use crate::cluster::snapshot::addresses;
 use crate::controller::control_plane_services::{Caller, MOVE_OPTION, called_by};
 use crate::controller::misplaced::{MOVE_ANNOTATION, merge};
 use crate::controller::ownership::chosen_by_hand;
-use crate::placement::{Placement, Standing, Unasked, as_if_created, unasked};
 use crate::policy::host_calls::HostCall;
 use crate::policy::module::ModuleError;
 use crate::policy::service_request::ServiceRequest;
 use crate::policy::session::{Exchange, Recorder};
+use crate::service_placement::{Placement, Standing, Unasked, as_if_created, unasked};
 
 /// The explanation of one Service. `-o json` prints this.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -14,7 +14,7 @@ use crate::cluster::snapshot::addresses;
 use crate::controller::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
 use crate::controller::misplaced::MOVE_ANNOTATION;
 use crate::controller::ownership::chosen_by_hand;
-use crate::placement::{Placement, Standing, Unasked, fits};
+use crate::service_placement::{Placement, Standing, Unasked, fits};
 
 /// Adds the problems of one Service.
 pub fn of_service(settings: &Settings, judged: &Judged, called: &ControlPlaneServices, findings: &mut Vec<Finding>) {

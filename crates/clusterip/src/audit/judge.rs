@@ -14,8 +14,8 @@ use crate::cluster::object::Packed;
 use crate::cluster::service_key::ServiceKey;
 use crate::cluster::snapshot::Snapshot;
 use crate::live_settings::LiveSettings;
-use crate::placement::{Placement, Unasked, as_if_created, unasked};
 use crate::policy::module::{Module, ModuleError};
+use crate::service_placement::{Placement, Unasked, as_if_created, unasked};
 
 /// The policy failed for a Service or Node.
 #[derive(Debug, Error)]

@@ -22,7 +22,7 @@ use crate::cluster::claim_lease::{CLAIM, Claim, LABEL};
 use crate::cluster::json_list;
 use crate::cluster::kinds::{self, Kind};
 use crate::cluster::ledger::Owner;
-use crate::cluster::live::{self, LiveError};
+use crate::cluster::live_cluster::{self, LiveError};
 use crate::cluster::manifests;
 use crate::cluster::object;
 use crate::cluster::partial_object::PartialObject;
@@ -156,10 +156,10 @@ pub async fn of_cluster(
 ) -> Result<Source, LiveError> {
     let mut collector = Collector::new(settings);
     for kind in kinds::asked(settings) {
-        live::each(client, &kind, &mut |object| collector.take(&kind, object)).await?;
+        live_cluster::each(client, &kind, &mut |object| collector.take(&kind, object)).await?;
     }
     for kind in kinds::callers() {
-        match live::each(client, &kind, &mut |object| collector.called.take(&kind, object)).await {
+        match live_cluster::each(client, &kind, &mut |object| collector.called.take(&kind, object)).await {
             Ok(()) => collector.called.listed(&kind),
             Err(error) => collector.called.failed(&kind, error.to_string()),
         }

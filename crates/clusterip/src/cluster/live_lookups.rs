@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 
 use super::api_error::chain;
 use super::kinds;
-use super::live::{self, LiveError};
+use super::live_cluster::{self, LiveError};
 use super::snapshot::{Snapshot, SnapshotCalls};
 use crate::policy::host_calls::{HostCall, HostCalls};
 
@@ -34,7 +34,7 @@ impl LiveLookups {
     /// # Errors
     /// [`LiveError`] if the cluster can't be reached.
     pub fn new() -> Result<Self, LiveError> {
-        let (runtime, client) = live::connect()?;
+        let (runtime, client) = live_cluster::connect()?;
         Ok(Self { runtime, client, answered: Mutex::default() })
     }
 
@@ -48,7 +48,7 @@ impl LiveLookups {
     pub fn service_cidrs(&self) -> Vec<Value> {
         let mut objects = Vec::new();
         let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
-        let list = live::list(&self.client, &kind, &mut objects);
+        let list = live_cluster::list(&self.client, &kind, &mut objects);
         if self.runtime.block_on(list).is_err() {
             objects.clear();
         }
@@ -85,18 +85,18 @@ impl LiveLookups {
         let done = match call {
             HostCall::ListAll { .. } => {
                 let api = Api::all_with(self.client.clone(), &resource);
-                live::pages(&api, api_version, kind, &mut objects).await
+                live_cluster::pages(&api, api_version, kind, &mut objects).await
             }
             HostCall::ListNamespace { namespace, .. } => {
                 let api = Api::namespaced_with(self.client.clone(), namespace, &resource);
-                live::pages(&api, api_version, kind, &mut objects).await
+                live_cluster::pages(&api, api_version, kind, &mut objects).await
             }
             HostCall::Get { name, namespace, .. } => {
                 let api = match namespace {
                     Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
                     None => Api::all_with(self.client.clone(), &resource),
                 };
-                live::one(&api, api_version, kind, name, &mut objects).await
+                live_cluster::one(&api, api_version, kind, name, &mut objects).await
             }
         };
         done.map_err(|error| text(&error))?;

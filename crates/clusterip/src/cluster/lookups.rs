@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use clusterip_core::label_selector::Labels;
 use clusterip_core::settings::Settings;
 
-use super::claims::Claims;
 use super::kubewarden_responses;
 use super::ledger::{Ledger, Owner, Share, Shares};
+use super::replica_claims::Claims;
 use super::share;
 use super::snapshot::{Snapshot, SnapshotCalls};
 use super::stores::Stores;

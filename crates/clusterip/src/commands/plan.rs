@@ -14,8 +14,8 @@ use serde_json::Value;
 use crate::cluster::manifests::{self, Manifest};
 use crate::cluster::service_ranges::ServiceRanges;
 use crate::cluster::snapshot::addresses;
-use crate::cluster::{live, object};
-use crate::planner::Planner;
+use crate::cluster::{live_cluster, object};
+use crate::manifest_planner::Planner;
 use crate::report;
 use crate::report::style;
 use crate::report::terminal::{harmless, harmless_lines};
@@ -90,7 +90,7 @@ impl Plan {
                     &settings::complete(written.clone(), &ServiceRanges::default()),
                     self.settings.as_deref(),
                 )?;
-                live::objects(&settings)?
+                live_cluster::objects(&settings)?
             }
             None => Vec::new(),
         };

@@ -19,8 +19,8 @@ use super::connect;
 use super::in_force::{followed, say_what_is_missing};
 use super::stop::{shutdown_signal, until};
 use crate::audit::live::LiveAudit;
-use crate::cluster::claims::{self, Claims};
 use crate::cluster::ledger::Ledger;
+use crate::cluster::replica_claims::{self, Claims};
 use crate::cluster::stores::{State, Stores};
 use crate::controller::competing_server::CompetingServer;
 use crate::controller::identity::{Identity, Role};
@@ -29,7 +29,7 @@ use crate::controller::lease::Timing;
 use crate::controller::misplaced::Allowed;
 use crate::controller::reconcile::Reconciler;
 use crate::controller::replicas::Replicas;
-use crate::controller::run::Controller;
+use crate::controller::service_controller::Controller;
 use crate::dns_address;
 use crate::evaluator::Evaluator;
 use crate::external;
@@ -43,7 +43,7 @@ use crate::permissions::{self, Duties};
 use crate::policy::budget::Budget;
 use crate::policy::module::{EMBEDDED, Module, SHARED_MEMORY};
 use crate::pool_use;
-use crate::ui::{self, server::UiServer};
+use crate::ui::{self, map_server::UiServer};
 use crate::webhook::admission::{Admission, OnError};
 use crate::webhook::authority::{self, Authority};
 use crate::webhook::client_ca::ClientCaFile;
@@ -118,7 +118,7 @@ pub struct Serve {
     no_webhook: bool,
     /// Where addresses in flight are recorded; several replicas need `lease`
     #[arg(long, value_enum, value_name = "WHERE", default_value_t)]
-    claims: claims::Kept,
+    claims: replica_claims::Kept,
     /// Which misplaced Services are moved
     #[arg(long = "move", value_enum, value_name = "WHICH", default_value_t)]
     moves: Moves,
@@ -153,7 +153,7 @@ impl Serve {
         self.logging.start()?;
         // Evaluations are bound by the CPU, so more threads than this make them no faster. But the allocator keeps
         // some megabytes of freed memory for each thread: in a large cluster more than the cluster itself takes.
-        let fewest = if self.claims == claims::Kept::Lease { CLAIMING_THREADS } else { FEWEST_THREADS };
+        let fewest = if self.claims == replica_claims::Kept::Lease { CLAIMING_THREADS } else { FEWEST_THREADS };
         let threads = fewest.max(available_parallelism().map_or(1, usize::from));
         let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(threads).enable_all().build()?;
         let done = runtime.block_on(self.serve());
@@ -188,7 +188,7 @@ impl Serve {
         let settings = follower.subscribe();
         let registered = settings.clone();
         stores.watch(&settings.borrow().settings);
-        let claims = (self.claims == claims::Kept::Lease)
+        let claims = (self.claims == replica_claims::Kept::Lease)
             .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), Arc::clone(&metrics)));
         let evaluator =
             Evaluator::new(Arc::clone(&module), settings.clone(), stores.clone(), ledger, Arc::clone(&metrics));
@@ -281,12 +281,12 @@ impl Serve {
             Ok(())
         });
         let mut limits = Limits::default();
-        if self.claims == claims::Kept::Lease {
+        if self.claims == replica_claims::Kept::Lease {
             // A review mostly waits for its claim.
             limits.reviews = limits.reviews.max(CLAIMING_THREADS);
         }
         if let Some(address) = self.ui {
-            let ui = UiServer::bind(address, ui::server::Limits::default()).await?;
+            let ui = UiServer::bind(address, ui::map_server::Limits::default()).await?;
             let audit = LiveAudit::new(evaluator.clone()).reading_leases(client.clone(), &agents_namespace);
             tracing::info!(url = %format_args!("http://{}/", ui.local_addr()), "showing the map");
             let end = until(&stopped);
@@ -306,7 +306,7 @@ impl Serve {
         }
         let gauges = Gauges { metrics: Arc::clone(&metrics), reconciler, leadership, certificate: certificate.clone() };
         // Several replicas may run if each one claims the addresses that it assigns, or if they serve no webhook.
-        let alone = (self.claims == claims::Kept::Memory && !self.no_webhook).then_some(competing_server);
+        let alone = (self.claims == replica_claims::Kept::Memory && !self.no_webhook).then_some(competing_server);
         let backend = Backend {
             reviewer: Arc::new(Admission::new(evaluator, Arc::clone(&metrics), self.on_error)),
             not_ready: {
@@ -380,7 +380,7 @@ impl Serve {
             external: true,
             agents_namespace: self.agents_namespace.clone(),
             agent: false,
-            claims: self.claims == claims::Kept::Lease,
+            claims: self.claims == replica_claims::Kept::Lease,
             authority: self.tls_cert.is_none().then(|| authority::SECRET.to_owned()),
             registration: registers.then(|| permissions::Registration {
                 name: self.webhook_configuration.clone(),

@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::events::CONTROLLER;
+use super::event_recorder::CONTROLLER;
 use super::requests::{self, Request};
 use crate::cluster::api_error::words;
 use crate::cluster::snapshot::addresses;

@@ -17,9 +17,9 @@ use crate::cluster::object::{name, namespace, text};
 use crate::cluster::snapshot::addresses;
 use crate::evaluator::{Evaluation, Evaluator};
 use crate::metrics::Misplaced as Reason;
-use crate::placement::{Placement, Standing, Unasked, as_if_created, fits, unasked};
 use crate::policy::module::ModuleError;
 use crate::policy::service_request::ServiceRequest;
+use crate::service_placement::{Placement, Standing, Unasked, as_if_created, fits, unasked};
 
 /// The annotation by which the author of a Service says when it may move: `never` or `now`.
 pub use clusterip_core::annotations::MOVE_ANNOTATION;

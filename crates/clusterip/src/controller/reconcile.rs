@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::brakes::{Brake, Brakes};
-use super::events::{Told, tell};
+use super::event_recorder::{Told, tell};
 use super::journal::Journal;
 use super::misplaced::{self, Allowed, AskedBy, Finding, MOVE_ANNOTATION, Misplaced, NoTarget, Verdict};
 use super::mover::{MoveError, Mover, Order};

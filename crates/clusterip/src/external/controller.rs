@@ -44,12 +44,12 @@ use crate::cluster::object::{service_path, text};
 use crate::cluster::partial_object::PartialObject;
 use crate::cluster::service_key::ServiceKey;
 use crate::controller::called::called;
-use crate::controller::events::{CONTROLLER, Told, tell_about};
+use crate::controller::event_recorder::{CONTROLLER, Told, tell_about};
 use crate::controller::leader::Leadership;
 use crate::evaluator::Evaluator;
 use crate::live_settings::LiveSettings;
 use crate::metrics::Metrics;
-use crate::metrics::external::Given;
+use crate::metrics::external_metrics::Given;
 use crate::policy::service_request::ServiceRequest;
 
 /// How long changes are gathered before they are looked at, because many Services may change at once.

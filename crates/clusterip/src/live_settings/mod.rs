@@ -6,9 +6,9 @@
 //!   processes follow the same ConfigMap, only one kind of process writes Events ([`Follower::silently`]).
 //! - Each published version differs from the one before, so comparing hashes shows whether decisions may differ.
 
-mod judge;
 mod refused;
-mod source;
+mod settings_source;
+mod validation;
 
 use std::future::Future;
 use std::pin::pin;
@@ -21,11 +21,11 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::watch;
 
-use self::judge::Judge;
-pub use self::judge::judge;
 use self::refused::publish_events;
-pub use self::source::{KEY, Source, written};
-use self::source::{Written, read, versions};
+pub use self::settings_source::{KEY, Source, written};
+use self::settings_source::{Written, read, versions};
+use self::validation::Judge;
+pub use self::validation::judge;
 use crate::cluster::service_ranges::ServiceRanges;
 use crate::metrics::Metrics;
 use crate::policy::module::Module;

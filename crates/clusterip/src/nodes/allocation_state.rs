@@ -17,7 +17,7 @@ use super::held::Held;
 use super::patch::{Order, Outcome};
 use super::placement::Standing;
 use super::seen::Seen;
-use crate::metrics::nodes::Misplaced;
+use crate::metrics::node_metrics::Misplaced;
 
 /// How soon a Node is tried again after its blocks could not be written. Each further failure doubles the pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);

@@ -36,7 +36,7 @@ use crate::controller::called::called;
 use crate::controller::leader::Leadership;
 use crate::live_settings::LiveSettings;
 use crate::metrics::Metrics;
-use crate::metrics::nodes::{Assignment, Misplaced};
+use crate::metrics::node_metrics::{Assignment, Misplaced};
 use crate::policy::module::Module;
 use crate::policy::node_request::NodeRequest;
 

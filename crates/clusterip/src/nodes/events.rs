@@ -5,7 +5,7 @@ use kube::Client;
 use tokio::sync::mpsc;
 
 use super::seen::Seen;
-use crate::controller::events::{Told, tell_about};
+use crate::controller::event_recorder::{Told, tell_about};
 
 /// How many Events may wait to be written. Further Events are dropped; the log has all of them.
 const WAITING: usize = 1000;

@@ -21,7 +21,7 @@ use super::held::fields_of;
 use super::seen::Seen;
 use crate::cluster::api_error::words;
 use crate::cluster::partial_object::PartialObject;
-use crate::controller::events::CONTROLLER;
+use crate::controller::event_recorder::CONTROLLER;
 
 /// How long the API server has for one request: less than the time between the end of a term and the moment at which
 /// another process may lead.

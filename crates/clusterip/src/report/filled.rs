@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::cluster::manifest_edit::{Edit, Fields, apply};
 use crate::cluster::manifests::{self, Manifest, Origin, Source};
-use crate::planner::Plan;
+use crate::manifest_planner::Plan;
 
 /// A manifest whose text has no place for an address or block.
 #[derive(Debug, Error)]

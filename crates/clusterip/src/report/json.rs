@@ -4,8 +4,8 @@ use clusterip_core::answer::Outcome;
 use clusterip_core::external;
 use serde::Serialize;
 
+use crate::manifest_planner::{Plan, Row};
 use crate::nodes::planner::NodeRow;
-use crate::planner::{Plan, Row};
 
 #[derive(Serialize)]
 struct Document<'p> {

@@ -12,8 +12,8 @@ use super::columns::{self, paint};
 use super::json::{ExternalSummary, Summary};
 use super::style;
 use super::terminal::harmless;
+use crate::manifest_planner::{ExternalRow, Plan, Row, Source};
 use crate::nodes::planner::{NodePlan, NodeRow, RangeUse};
-use crate::planner::{ExternalRow, Plan, Row, Source};
 use crate::pool_use::PoolUse;
 
 /// A row for each Service, then one for each Service that gets external addresses, then one for each Node, with

@@ -1,4 +1,4 @@
 //! Serves the map of a cluster to browsers.
 
 mod host;
-pub mod server;
+pub mod map_server;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clusterip::audit::model::Audit;
 use clusterip::report::map;
-use clusterip::ui::server::{Limits, Source, UiServer};
+use clusterip::ui::map_server::{Limits, Source, UiServer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;

@@ -29,7 +29,7 @@ use crate::cluster::object::text;
 use crate::cluster::service_key::ServiceKey;
 use crate::cluster::stores::Change;
 use crate::live_settings::LiveSettings;
-use crate::placement::{Unasked, unasked};
+use crate::service_placement::{Unasked, unasked};
 
 /// How soon a Service is looked at again after its reconciliation panicked.
 const BROKEN_OFF: Duration = Duration::from_secs(60);

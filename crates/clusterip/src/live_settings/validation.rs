@@ -85,7 +85,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::live_settings::source::parse;
+    use crate::live_settings::settings_source::parse;
     use crate::policy::module::EMBEDDED;
 
     static MODULE: LazyLock<Arc<Module>> = LazyLock::new(|| Arc::new(Module::new(EMBEDDED).unwrap()));
