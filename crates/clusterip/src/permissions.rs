@@ -453,6 +453,11 @@ in a Role of namespace clusterip-policy:
 
     #[test]
     fn permissions_of_an_agent() {
+        struct Case {
+            name: &'static str,
+            duties: Duties,
+            expected: String,
+        }
         let agent = || Duties { namespace: "own".into(), agent: true, ..Duties::default() };
         let expected = r#"in a ClusterRole:
 - {apiGroups: [""], resources: ["services"], verbs: ["list", "watch"]}
@@ -462,21 +467,25 @@ in a Role of namespace own:
 - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["get", "list", "watch", "create", "update", "delete"]}"#;
         let settings = "\n- {apiGroups: [\"\"], resources: [\"configmaps\"], resourceNames: [\"on\"], \
                         verbs: [\"get\", \"list\", \"watch\"]}";
-        let rows = [
-            ("with a file", agent(), expected.to_owned()),
-            ("with a configmap", Duties { settings: Some("on".into()), ..agent() }, format!("{expected}{settings}")),
-            (
-                "with a configmap in the namespace of the server",
-                Duties { settings: Some("on".into()), settings_namespace: Some("server".into()), ..agent() },
-                format!("{expected}\nin a Role of namespace server:{settings}"),
-            ),
-            (
-                "whatever a server would do besides",
-                Duties { moves: true, nodes: true, external: true, claims: true, ..agent() },
-                expected.to_owned(),
-            ),
+        let cases = [
+            Case { name: "with a file", duties: agent(), expected: expected.to_owned() },
+            Case {
+                name: "with a configmap",
+                duties: Duties { settings: Some("on".into()), ..agent() },
+                expected: format!("{expected}{settings}"),
+            },
+            Case {
+                name: "with a configmap in the namespace of the server",
+                duties: Duties { settings: Some("on".into()), settings_namespace: Some("server".into()), ..agent() },
+                expected: format!("{expected}\nin a Role of namespace server:{settings}"),
+            },
+            Case {
+                name: "whatever a server would do besides",
+                duties: Duties { moves: true, nodes: true, external: true, claims: true, ..agent() },
+                expected: expected.to_owned(),
+            },
         ];
-        for (name, duties, expected) in rows {
+        for Case { name, duties, expected } in cases {
             assert_eq!(rules(&known(), &duties), expected, "{name}");
         }
     }
@@ -500,12 +509,21 @@ in a Role of namespace agents:
 
     #[test]
     fn only_moves_of_load_balancers_write_the_status_of_services() {
-        let rows = [
-            ("no moves", Duties { load_balancers: true, ..Duties::default() }, vec![]),
-            ("moves", Duties { moves: true, ..Duties::default() }, vec![]),
-            ("moves of load balancers", Duties { moves: true, load_balancers: true, ..<_>::default() }, vec!["update"]),
+        struct Case {
+            name: &'static str,
+            duties: Duties,
+            expected: Vec<&'static str>,
+        }
+        let cases = [
+            Case { name: "no moves", duties: Duties { load_balancers: true, ..Duties::default() }, expected: vec![] },
+            Case { name: "moves", duties: Duties { moves: true, ..Duties::default() }, expected: vec![] },
+            Case {
+                name: "moves of load balancers",
+                duties: Duties { moves: true, load_balancers: true, ..<_>::default() },
+                expected: vec!["update"],
+            },
         ];
-        for (name, duties, expected) in rows {
+        for Case { name, duties, expected } in cases {
             let needs = needs(&known(), &duties);
             let verbs: Vec<_> =
                 needs.iter().filter(|need| need.subresource == Some("status")).map(|need| need.verb).collect();

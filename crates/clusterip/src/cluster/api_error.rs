@@ -34,20 +34,29 @@ mod tests {
 
     #[test]
     fn failure_texts_name_the_cause() {
-        let rows = [
-            (
-                "the API server's own",
-                kube::Error::Api(Box::new(Status::failure("it is gone", "NotFound"))),
-                "it is gone",
-            ),
-            (
-                "none",
-                kube::Error::Api(Box::new(Status { code: 503, ..Status::default() })),
-                "the API server answers 503",
-            ),
-            ("a chain", kube::Error::ReadEvents(std::io::Error::other("cut")), "Error reading events stream: cut"),
+        struct Case {
+            name: &'static str,
+            error: kube::Error,
+            expected: &'static str,
+        }
+        let cases = [
+            Case {
+                name: "the API server's own",
+                error: kube::Error::Api(Box::new(Status::failure("it is gone", "NotFound"))),
+                expected: "it is gone",
+            },
+            Case {
+                name: "none",
+                error: kube::Error::Api(Box::new(Status { code: 503, ..Status::default() })),
+                expected: "the API server answers 503",
+            },
+            Case {
+                name: "a chain",
+                error: kube::Error::ReadEvents(std::io::Error::other("cut")),
+                expected: "Error reading events stream: cut",
+            },
         ];
-        for (name, error, expected) in rows {
+        for Case { name, error, expected } in cases {
             assert_eq!(words(&error), expected, "{name}");
         }
     }

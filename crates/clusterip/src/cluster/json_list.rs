@@ -97,28 +97,37 @@ mod tests {
 
     #[test]
     fn only_a_complete_json_list_is_accepted() {
+        struct Case {
+            name: &'static str,
+            text: String,
+            expected: Option<&'static str>,
+        }
         let web = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}"#;
         let whole = r#"default/web"#;
-        let rows: [(&str, String, Option<&str>); 9] = [
-            ("a list", format!(r#"{{"kind": "List", "items": [{web}]}}"#), Some(whole)),
-            ("its kind behind it", format!(r#"{{"items": [{web}], "metadata": {{}}, "kind": "List"}}"#), Some(whole)),
-            ("an empty one", r#"{"kind": "List", "items": []}"#.to_owned(), Some("")),
-            ("an object", web.to_owned(), None),
-            (
-                "items of their list's type",
-                r#"{"kind": "ServiceList", "items": [{"metadata": {"name": "web"}}]}"#.to_owned(),
-                None,
-            ),
-            (
-                "a list in a list",
-                r#"{"kind": "List", "items": [{"kind": "PodList", "apiVersion": "v1"}]}"#.to_owned(),
-                None,
-            ),
-            ("YAML", "{kind: List, items: []}".to_owned(), None),
-            ("more behind it", format!(r#"{{"kind": "List", "items": [{web}]}} x"#), None),
-            ("torn", format!(r#"{{"kind": "List", "items": [{web}"#), None),
+        let cases = [
+            Case { name: "a list", text: format!(r#"{{"kind": "List", "items": [{web}]}}"#), expected: Some(whole) },
+            Case {
+                name: "its kind behind it",
+                text: format!(r#"{{"items": [{web}], "metadata": {{}}, "kind": "List"}}"#),
+                expected: Some(whole),
+            },
+            Case { name: "an empty one", text: r#"{"kind": "List", "items": []}"#.to_owned(), expected: Some("") },
+            Case { name: "an object", text: web.to_owned(), expected: None },
+            Case {
+                name: "items of their list's type",
+                text: r#"{"kind": "ServiceList", "items": [{"metadata": {"name": "web"}}]}"#.to_owned(),
+                expected: None,
+            },
+            Case {
+                name: "a list in a list",
+                text: r#"{"kind": "List", "items": [{"kind": "PodList", "apiVersion": "v1"}]}"#.to_owned(),
+                expected: None,
+            },
+            Case { name: "YAML", text: "{kind: List, items: []}".to_owned(), expected: None },
+            Case { name: "more behind it", text: format!(r#"{{"kind": "List", "items": [{web}]}} x"#), expected: None },
+            Case { name: "torn", text: format!(r#"{{"kind": "List", "items": [{web}"#), expected: None },
         ];
-        for (name, text, expected) in rows {
+        for Case { name, text, expected } in cases {
             let mut seen = Vec::new();
             let is_list = visit(&text, "default", &mut |item| {
                 seen.push(format!("{}/{}", object::namespace(&item), object::name(&item)));

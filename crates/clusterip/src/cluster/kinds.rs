@@ -119,15 +119,31 @@ mod tests {
 
     #[test]
     fn own_name_is_only_for_kinds_of_kubernetes() {
-        let rows = [
-            ("a fixed kind", "v1", "Service", "Service"),
-            ("what the controller watches", "discovery.k8s.io/v1", "EndpointSlice", "EndpointSlice"),
-            ("a Pod", "v1", "Pod", "Pod"),
-            ("a workload", "apps/v1", "Deployment", ""),
-            ("a custom kind of the same name", "mesh.example.org/v1", "Service", ""),
-            ("another version", "networking.k8s.io/v1beta1", "IPAddress", ""),
+        struct Case {
+            name: &'static str,
+            api_version: &'static str,
+            kind: &'static str,
+            expected: &'static str,
+        }
+        let cases = [
+            Case { name: "a fixed kind", api_version: "v1", kind: "Service", expected: "Service" },
+            Case {
+                name: "what the controller watches",
+                api_version: "discovery.k8s.io/v1",
+                kind: "EndpointSlice",
+                expected: "EndpointSlice",
+            },
+            Case { name: "a Pod", api_version: "v1", kind: "Pod", expected: "Pod" },
+            Case { name: "a workload", api_version: "apps/v1", kind: "Deployment", expected: "" },
+            Case {
+                name: "a custom kind of the same name",
+                api_version: "mesh.example.org/v1",
+                kind: "Service",
+                expected: "",
+            },
+            Case { name: "another version", api_version: "networking.k8s.io/v1beta1", kind: "IPAddress", expected: "" },
         ];
-        for (name, api_version, kind, expected) in rows {
+        for Case { name, api_version, kind, expected } in cases {
             assert_eq!(own_name(&(api_version.to_owned(), kind.to_owned())), expected, "{name}");
         }
     }

@@ -478,6 +478,11 @@ mod tests {
 
     #[test]
     fn one_service_reserves_two_addresses_per_family_and_two_external() {
+        struct Case {
+            last: u8,
+            seconds_later: u64,
+            expected: usize,
+        }
         let (ledger, seconds) = ledger();
         let second_family: IpAddr = "fd00::1".parse().unwrap();
         for (second, address) in [(0, ip(9)), (1, second_family), (2, ip(3)), (3, ip(5))] {
@@ -486,8 +491,14 @@ mod tests {
             ledger.settle(&web(), &[address], &[address], &any);
         }
         // A young reservation of an external address stays, as a third one.
-        for (last, after, expected) in [(12, 1, 1), (11, 1, 2), (10, 1, 3), (13, 5, 2)] {
-            seconds.fetch_add(after, Ordering::Relaxed);
+        let cases = [
+            Case { last: 12, seconds_later: 1, expected: 1 },
+            Case { last: 11, seconds_later: 1, expected: 2 },
+            Case { last: 10, seconds_later: 1, expected: 3 },
+            Case { last: 13, seconds_later: 5, expected: 2 },
+        ];
+        for Case { last, seconds_later, expected } in cases {
+            seconds.fetch_add(seconds_later, Ordering::Relaxed);
             assert_eq!(ledger.hold_external(ip(last), &web(), &any), Ok(true));
             assert_eq!(ledger.hold_external(ip(last), &web(), &any), Ok(false), "held");
             ledger.settle(&web(), &[ip(last)], &[ip(last)], &any);
@@ -651,6 +662,13 @@ mod tests {
 
     #[test]
     fn own_address_is_recognized_by_namespace_name_and_address() {
+        struct Case {
+            name: &'static str,
+            address: IpAddr,
+            namespace: &'static str,
+            service: &'static str,
+            expected: bool,
+        }
         let (ledger, _) = ledger();
         let unnamed = Owner::new("shop", "", "uid-7");
         for (address, owner) in [(ip(1), web()), (ip(2), unnamed)] {
@@ -658,16 +676,16 @@ mod tests {
             ledger.settle(&owner, &[address], &[address], &any);
         }
         ledger.note_chosen_by_hand(ip(3), &web(), &any);
-        let rows = [
-            ("ours", ip(1), "shop", "web", true),
-            ("another namespace", ip(1), "bank", "web", false),
-            ("another name", ip(1), "shop", "db", false),
-            ("another address", ip(9), "shop", "web", false),
-            ("chosen by hand", ip(3), "shop", "web", false),
-            ("without a name", ip(2), "shop", "", true),
-            ("without a name, elsewhere", ip(2), "bank", "", false),
+        let cases = [
+            Case { name: "ours", address: ip(1), namespace: "shop", service: "web", expected: true },
+            Case { name: "another namespace", address: ip(1), namespace: "bank", service: "web", expected: false },
+            Case { name: "another name", address: ip(1), namespace: "shop", service: "db", expected: false },
+            Case { name: "another address", address: ip(9), namespace: "shop", service: "web", expected: false },
+            Case { name: "chosen by hand", address: ip(3), namespace: "shop", service: "web", expected: false },
+            Case { name: "without a name", address: ip(2), namespace: "shop", service: "", expected: true },
+            Case { name: "without a name, elsewhere", address: ip(2), namespace: "bank", service: "", expected: false },
         ];
-        for (name, address, namespace, service, expected) in rows {
+        for Case { name, address, namespace, service, expected } in cases {
             assert_eq!(ledger.is_ours(address, namespace, service), expected, "{name}");
         }
         assert!(!ledger.hold(ip(3), &Owner::new("shop", "db", ""), || false), "chosen by hand, and held");

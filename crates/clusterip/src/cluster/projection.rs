@@ -179,6 +179,11 @@ mod tests {
 
     #[test]
     fn kept_fields_by_kind() {
+        struct Case {
+            api_version: &'static str,
+            kind: &'static str,
+            expected: Value,
+        }
         let bare = json!({"name": "web", "namespace": "shop"});
         let mut labelled = bare.clone();
         labelled["labels"] = json!({"app": "web", "kubernetes.io/service-name": "web"});
@@ -208,50 +213,66 @@ mod tests {
             "runtimeClassName": "r",
         });
         let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": pod});
-        let rows = [
-            (
-                "v1",
-                "Service",
-                json!({"metadata": service, "spec": {
+        let cases = [
+            Case {
+                api_version: "v1",
+                kind: "Service",
+                expected: json!({"metadata": service, "spec": {
                     "type": "LoadBalancer", "externalName": "x", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
                     "selector": {"app": "web"}, "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "externalIPs": ["10.0.9.1"],
                     "loadBalancerIP": "10.0.9.2", "loadBalancerClass": "a/b", "ports": [{"port": 80, "protocol": "TCP"}],
                 }, "status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.2", "ipMode": "VIP"}]}}}),
-            ),
-            ("v1", "Namespace", json!({"metadata": namespace})),
-            (
-                "v1",
-                "Node",
-                json!({
+            },
+            Case { api_version: "v1", kind: "Namespace", expected: json!({"metadata": namespace}) },
+            Case {
+                api_version: "v1",
+                kind: "Node",
+                expected: json!({
                     "metadata": labelled, "spec": {"podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24"]},
                     "status": {"conditions": [{"type": "Ready", "status": "True"}]},
                 }),
-            ),
-            ("v1", "Pod", json!({"metadata": labelled, "spec": pod})),
-            ("node.k8s.io/v1", "RuntimeClass", json!({"metadata": bare, "scheduling": {"nodeSelector": {"a": "b"}}})),
-            ("networking.k8s.io/v1", "IPAddress", json!({"metadata": {"name": "web", "namespace": "shop"}})),
-            (
-                "networking.k8s.io/v1",
-                "ServiceCIDR",
-                json!({
+            },
+            Case { api_version: "v1", kind: "Pod", expected: json!({"metadata": labelled, "spec": pod}) },
+            Case {
+                api_version: "node.k8s.io/v1",
+                kind: "RuntimeClass",
+                expected: json!({"metadata": bare, "scheduling": {"nodeSelector": {"a": "b"}}}),
+            },
+            Case {
+                api_version: "networking.k8s.io/v1",
+                kind: "IPAddress",
+                expected: json!({"metadata": {"name": "web", "namespace": "shop"}}),
+            },
+            Case {
+                api_version: "networking.k8s.io/v1",
+                kind: "ServiceCIDR",
+                expected: json!({
                     "metadata": ended, "spec": {"cidrs": ["10.0.0.0/24"]},
                     "status": {"conditions": [{"type": "Ready", "status": "True"}]},
                 }),
-            ),
-            (
-                "discovery.k8s.io/v1",
-                "EndpointSlice",
-                json!({"metadata": slice, "endpoints": [{"conditions": {"ready": true}, "nodeName": "n"}]}),
-            ),
-            ("apps/v1", "Deployment", json!({"metadata": bare, "spec": {"template": template}})),
-            (
-                "batch/v1",
-                "CronJob",
-                json!({"metadata": bare, "spec": {"jobTemplate": {"spec": {"template": template}}}}),
-            ),
-            ("mesh.example.org/v1", "Service", json!({"metadata": bare, "spec": {"template": template}})),
+            },
+            Case {
+                api_version: "discovery.k8s.io/v1",
+                kind: "EndpointSlice",
+                expected: json!({"metadata": slice, "endpoints": [{"conditions": {"ready": true}, "nodeName": "n"}]}),
+            },
+            Case {
+                api_version: "apps/v1",
+                kind: "Deployment",
+                expected: json!({"metadata": bare, "spec": {"template": template}}),
+            },
+            Case {
+                api_version: "batch/v1",
+                kind: "CronJob",
+                expected: json!({"metadata": bare, "spec": {"jobTemplate": {"spec": {"template": template}}}}),
+            },
+            Case {
+                api_version: "mesh.example.org/v1",
+                kind: "Service",
+                expected: json!({"metadata": bare, "spec": {"template": template}}),
+            },
         ];
-        for (api_version, kind, mut expected) in rows {
+        for Case { api_version, kind, mut expected } in cases {
             let found = serde_json::from_value(object()).unwrap();
             let found = Projection::new(&(api_version.to_owned(), kind.to_owned())).keep(found).unwrap();
             expected["apiVersion"] = json!(api_version);
@@ -275,6 +296,13 @@ mod tests {
     /// A tenant can write any number of objects of a megabyte.
     #[test]
     fn object_of_a_megabyte_is_kept_in_a_few_kilobytes() {
+        struct Case {
+            api_version: &'static str,
+            kind: &'static str,
+            name: &'static str,
+            most: usize,
+            object: Value,
+        }
         let names = |prefix: &str| -> Value {
             a_thousand(|number, text| (format!("{prefix}{number}"), text)).into_iter().collect()
         };
@@ -306,42 +334,110 @@ mod tests {
         let ports = a_thousand(|number, text| json!({"port": number, "name": text}));
         let moving: Vec<Value> = a_thousand(|_, _| json!("10.0.0.1"));
         let moving = json!({"from": moving, "spec": "x".repeat(1 << 20)}).to_string();
-        let rows = [
-            ("apps/v1", "Deployment", "annotations of ours and of others", 2048, {
-                deployment(names("clusterip-policy/"), web(), pod(json!({})))
-            }),
-            ("apps/v1", "Deployment", "preferred affinity", 2048, {
-                let preferred = json!({"preferredDuringSchedulingIgnoredDuringExecution": preferred});
-                deployment(json!({}), web(), pod(preferred))
-            }),
-            ("apps/v1", "Deployment", "required affinity", 2048, {
-                deployment(json!({}), web(), pod(required(&|text| json!([text]))))
-            }),
-            ("apps/v1", "Deployment", "labels of Pods", 64 * 600, deployment(json!({}), names("a"), pod(json!({})))),
-            ("apps/v1", "Deployment", "a node selector", 64 * 600, {
-                deployment(json!({}), web(), json!({"nodeSelector": names("a")}))
-            }),
-            ("example.com/v1", "Rollout", "affinity of the wrong shape", 2048, {
-                deployment(json!({}), web(), pod(required(&|text| json!({"values": text}))))
-            }),
-            ("v1", "Service", "a long name of a pool", 2048, long("clusterip-policy/pool")),
-            ("v1", "Service", "a long record", 2048, long("clusterip-policy/external-addresses")),
-            ("v1", "Service", "a long claim", 2048, long("metallb.io/loadBalancerIPs")),
-            ("v1", "Service", "an annotation of no parser", 2048, long("clusterip-policy/other")),
-            ("v1", "Service", "a forged move", 2048, {
-                service(json!({"annotations": {"clusterip-policy/moving": moving}}), json!({}))
-            }),
-            ("v1", "Service", "owners of its address", 2048, service(json!({"managedFields": owners}), json!({}))),
-            (
-                "v1",
-                "Service",
-                "a load balancer IP",
-                2048,
-                service(json!({}), json!({"loadBalancerIP": "x".repeat(1 << 20)})),
-            ),
-            ("v1", "Service", "ports", 2048, service(json!({}), json!({"type": "ClusterIP", "ports": ports}))),
+        let cases = [
+            Case {
+                api_version: "apps/v1",
+                kind: "Deployment",
+                name: "annotations of ours and of others",
+                most: 2048,
+                object: deployment(names("clusterip-policy/"), web(), pod(json!({}))),
+            },
+            Case {
+                api_version: "apps/v1",
+                kind: "Deployment",
+                name: "preferred affinity",
+                most: 2048,
+                object: {
+                    let preferred = json!({"preferredDuringSchedulingIgnoredDuringExecution": preferred});
+                    deployment(json!({}), web(), pod(preferred))
+                },
+            },
+            Case {
+                api_version: "apps/v1",
+                kind: "Deployment",
+                name: "required affinity",
+                most: 2048,
+                object: deployment(json!({}), web(), pod(required(&|text| json!([text])))),
+            },
+            Case {
+                api_version: "apps/v1",
+                kind: "Deployment",
+                name: "labels of Pods",
+                most: 64 * 600,
+                object: deployment(json!({}), names("a"), pod(json!({}))),
+            },
+            Case {
+                api_version: "apps/v1",
+                kind: "Deployment",
+                name: "a node selector",
+                most: 64 * 600,
+                object: deployment(json!({}), web(), json!({"nodeSelector": names("a")})),
+            },
+            Case {
+                api_version: "example.com/v1",
+                kind: "Rollout",
+                name: "affinity of the wrong shape",
+                most: 2048,
+                object: deployment(json!({}), web(), pod(required(&|text| json!({"values": text})))),
+            },
+            Case {
+                api_version: "v1",
+                kind: "Service",
+                name: "a long name of a pool",
+                most: 2048,
+                object: long("clusterip-policy/pool"),
+            },
+            Case {
+                api_version: "v1",
+                kind: "Service",
+                name: "a long record",
+                most: 2048,
+                object: long("clusterip-policy/external-addresses"),
+            },
+            Case {
+                api_version: "v1",
+                kind: "Service",
+                name: "a long claim",
+                most: 2048,
+                object: long("metallb.io/loadBalancerIPs"),
+            },
+            Case {
+                api_version: "v1",
+                kind: "Service",
+                name: "an annotation of no parser",
+                most: 2048,
+                object: long("clusterip-policy/other"),
+            },
+            Case {
+                api_version: "v1",
+                kind: "Service",
+                name: "a forged move",
+                most: 2048,
+                object: service(json!({"annotations": {"clusterip-policy/moving": moving}}), json!({})),
+            },
+            Case {
+                api_version: "v1",
+                kind: "Service",
+                name: "owners of its address",
+                most: 2048,
+                object: service(json!({"managedFields": owners}), json!({})),
+            },
+            Case {
+                api_version: "v1",
+                kind: "Service",
+                name: "a load balancer IP",
+                most: 2048,
+                object: service(json!({}), json!({"loadBalancerIP": "x".repeat(1 << 20)})),
+            },
+            Case {
+                api_version: "v1",
+                kind: "Service",
+                name: "ports",
+                most: 2048,
+                object: service(json!({}), json!({"type": "ClusterIP", "ports": ports})),
+            },
         ];
-        for (api_version, kind, name, most, object) in rows {
+        for Case { api_version, kind, name, most, object } in cases {
             assert!(object.to_string().len() > 500_000, "{name}: {}", object.to_string().len());
             let kept = kept(api_version, kind, &object).to_string();
             assert!(kept.len() < most, "{name}: {} bytes are kept", kept.len());

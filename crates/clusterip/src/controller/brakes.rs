@@ -152,13 +152,19 @@ mod tests {
 
     #[test]
     fn settings_that_move_many_services_wait_for_consent() {
-        let rows = [
-            ("few, but all of them", 20, 20, false),
-            ("many of few", 21, 100, true),
-            ("many of many", 21, 210, false),
-            ("a little more than one in ten", 22, 210, true),
+        struct Case {
+            name: &'static str,
+            misplaced: usize,
+            managed: usize,
+            waits: bool,
+        }
+        let cases = [
+            Case { name: "few, but all of them", misplaced: 20, managed: 20, waits: false },
+            Case { name: "many of few", misplaced: 21, managed: 100, waits: true },
+            Case { name: "many of many", misplaced: 21, managed: 210, waits: false },
+            Case { name: "a little more than one in ten", misplaced: 22, managed: 210, waits: true },
         ];
-        for (name, misplaced, managed, waits) in rows {
+        for Case { name, misplaced, managed, waits } in cases {
             let mut brakes = Brakes::default();
             assert_eq!(brakes.settings_changed((0..misplaced).map(id).collect(), managed), waits, "{name}");
             let taken = brakes.take(&id(3), AskedBy::Author, Instant::now());

@@ -70,6 +70,12 @@ mod tests {
 
     #[test]
     fn a_competing_server_is_a_server_that_renews_the_lease() {
+        struct Case {
+            name: &'static str,
+            seen: Option<Seen>,
+            seconds: u64,
+            expected: CompetingServer,
+        }
         let me = Identity::with("me", Role::Serve, 1);
         let (server, mover) = (Identity::with("other", Role::Serve, 2), Identity::with("other", Role::Move, 3));
         let begin = Instant::now();
@@ -77,24 +83,49 @@ mod tests {
             let spec = LeaseSpec { holder_identity: Some(holder.to_owned()), ..LeaseSpec::default() };
             Some(Seen { spec, since: begin, changed })
         };
-        let rows = [
-            ("no lease", None, 0, CompetingServer::None),
-            ("nobody's", seen("", true), 0, CompetingServer::None),
-            ("mine", seen(me.as_str(), true), 0, CompetingServer::None),
-            ("one that moves by hand", seen(mover.as_str(), true), 0, CompetingServer::None),
-            ("a foreign one", seen("somebody", true), 0, CompetingServer::None),
-            ("found", seen(server.as_str(), false), 0, CompetingServer::Unclear(Some(server.clone()))),
-            (
-                "found, and still the same",
-                seen(server.as_str(), false),
-                5,
-                CompetingServer::Unclear(Some(server.clone())),
-            ),
-            ("not renewed", seen(server.as_str(), false), 6, CompetingServer::None),
-            ("renewed", seen(server.as_str(), true), 0, CompetingServer::Lives(server.clone())),
-            ("renewed, until it can be taken", seen(server.as_str(), true), 14, CompetingServer::Lives(server.clone())),
+        let cases = [
+            Case { name: "no lease", seen: None, seconds: 0, expected: CompetingServer::None },
+            Case { name: "nobody's", seen: seen("", true), seconds: 0, expected: CompetingServer::None },
+            Case { name: "mine", seen: seen(me.as_str(), true), seconds: 0, expected: CompetingServer::None },
+            Case {
+                name: "one that moves by hand",
+                seen: seen(mover.as_str(), true),
+                seconds: 0,
+                expected: CompetingServer::None,
+            },
+            Case { name: "a foreign one", seen: seen("somebody", true), seconds: 0, expected: CompetingServer::None },
+            Case {
+                name: "found",
+                seen: seen(server.as_str(), false),
+                seconds: 0,
+                expected: CompetingServer::Unclear(Some(server.clone())),
+            },
+            Case {
+                name: "found, and still the same",
+                seen: seen(server.as_str(), false),
+                seconds: 5,
+                expected: CompetingServer::Unclear(Some(server.clone())),
+            },
+            Case {
+                name: "not renewed",
+                seen: seen(server.as_str(), false),
+                seconds: 6,
+                expected: CompetingServer::None,
+            },
+            Case {
+                name: "renewed",
+                seen: seen(server.as_str(), true),
+                seconds: 0,
+                expected: CompetingServer::Lives(server.clone()),
+            },
+            Case {
+                name: "renewed, until it can be taken",
+                seen: seen(server.as_str(), true),
+                seconds: 14,
+                expected: CompetingServer::Lives(server.clone()),
+            },
         ];
-        for (name, seen, seconds, expected) in rows {
+        for Case { name, seen, seconds, expected } in cases {
             let now = begin + Duration::from_secs(seconds);
             assert_eq!(CompetingServer::of(seen.as_ref(), &me, RETRY, now), expected, "{name}");
         }

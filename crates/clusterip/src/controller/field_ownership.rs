@@ -104,77 +104,87 @@ mod tests {
 
     #[test]
     fn fields_go_back_to_their_previous_owners() {
+        struct Case {
+            name: &'static str,
+            original: Value,
+            now: Value,
+            expected: Value,
+        }
         let spec = |fields: Value| json!({"f:spec": fields});
         let owner = entry("owner", "1", spec(json!({"f:type": {}, "f:selector": {}})));
-        let rows = [
-            (
-                "nobody else wrote: as before",
-                json!([owner]),
-                json!([
+        let cases = [
+            Case {
+                name: "nobody else wrote: as before",
+                original: json!([owner]),
+                now: json!([
                     entry("owner", "1", spec(json!({"f:selector": {}}))),
                     entry(MANAGER, "2", spec(json!({"f:type": {}, "f:clusterIP": {}}))),
                 ]),
-                json!([owner]),
-            ),
-            (
-                "an owner who had lost everything is there again",
-                json!([entry("owner", "1", spec(json!({"f:type": {}})))]),
-                json!([entry(MANAGER, "2", spec(json!({"f:type": {}})))]),
-                json!([entry("owner", "1", spec(json!({"f:type": {}})))]),
-            ),
-            (
-                "somebody took the selector meanwhile: it stays his",
-                json!([owner]),
-                json!([
+                expected: json!([owner]),
+            },
+            Case {
+                name: "an owner who had lost everything is there again",
+                original: json!([entry("owner", "1", spec(json!({"f:type": {}})))]),
+                now: json!([entry(MANAGER, "2", spec(json!({"f:type": {}})))]),
+                expected: json!([entry("owner", "1", spec(json!({"f:type": {}})))]),
+            },
+            Case {
+                name: "somebody took the selector meanwhile: it stays with its new owner",
+                original: json!([owner]),
+                now: json!([
                     entry(MANAGER, "2", spec(json!({"f:type": {}}))),
                     entry("editor", "3", spec(json!({"f:selector": {}}))),
                 ]),
-                json!([
+                expected: json!([
                     entry("owner", "1", spec(json!({"f:type": {}}))),
                     entry("editor", "3", spec(json!({"f:selector": {}}))),
                 ]),
-            ),
-            (
-                "the owner wrote more meanwhile: it stays his",
-                json!([owner]),
-                json!([
+            },
+            Case {
+                name: "the owner wrote more meanwhile: that stays with the owner",
+                original: json!([owner]),
+                now: json!([
                     entry("owner", "3", spec(json!({"f:selector": {}, "f:sessionAffinity": {}}))),
                     entry(MANAGER, "2", spec(json!({"f:type": {}}))),
                 ]),
-                json!([entry("owner", "3", spec(json!({"f:selector": {}, "f:sessionAffinity": {}, "f:type": {}})))]),
-            ),
-            (
-                "parts of a list, and a list itself",
-                json!([entry(
+                expected: json!([entry(
+                    "owner",
+                    "3",
+                    spec(json!({"f:selector": {}, "f:sessionAffinity": {}, "f:type": {}}))
+                )]),
+            },
+            Case {
+                name: "parts of a list, and a list itself",
+                original: json!([entry(
                     "owner",
                     "1",
                     json!({"f:ports": {".": {}, "k:80": {".": {}, "f:port": {}, "f:nodePort": {}}}})
                 )]),
-                json!([
+                now: json!([
                     entry("owner", "1", json!({"f:ports": {".": {}, "k:80": {".": {}, "f:port": {}}}})),
                     entry(MANAGER, "2", json!({"f:ports": {"k:80": {"f:nodePort": {}}}})),
                 ]),
-                json!([entry(
+                expected: json!([entry(
                     "owner",
                     "1",
                     json!({"f:ports": {".": {}, "k:80": {".": {}, "f:port": {}, "f:nodePort": {}}}})
                 )]),
-            ),
-            (
-                "nothing known: ours alone goes",
-                json!([]),
-                json!([owner, entry(MANAGER, "2", spec(json!({"f:type": {}})))]),
-                json!([owner]),
-            ),
-            (
-                "what is not a tree owns nothing",
-                json!([{"manager": "owner", "fieldsV1": 5}]),
-                json!([{"manager": "owner", "fieldsV1": {"f:x": 5}}]),
-                json!([{"manager": "owner", "fieldsV1": {"f:x": {}}}]),
-            ),
+            },
+            Case {
+                name: "nothing known: ours alone goes",
+                original: json!([]),
+                now: json!([owner, entry(MANAGER, "2", spec(json!({"f:type": {}})))]),
+                expected: json!([owner]),
+            },
+            Case {
+                name: "what is not a tree owns nothing",
+                original: json!([{"manager": "owner", "fieldsV1": 5}]),
+                now: json!([{"manager": "owner", "fieldsV1": {"f:x": 5}}]),
+                expected: json!([{"manager": "owner", "fieldsV1": {"f:x": {}}}]),
+            },
         ];
-        for (row, original, now, expected) in rows {
-            assert_eq!(restored(&entries(original), &entries(now)), entries(expected), "{row}");
+        for Case { name, original, now, expected } in cases {
+            assert_eq!(restored(&entries(original), &entries(now)), entries(expected), "{name}");
         }
     }
 }

@@ -159,31 +159,67 @@ mod tests {
 
     #[test]
     fn a_lease_is_written_only_if_free_own_or_expired() {
+        struct Case {
+            name: &'static str,
+            spec: Option<LeaseSpec>,
+            seconds: u32,
+            expected: Step,
+        }
         const THEN: &str = "2026-01-01T00:00:00Z";
         const NOW: &str = "2026-01-01T00:01:00Z";
         let me = Identity::with("me", Role::Serve, 1);
         let begin = Instant::now();
         let other = |seconds| lease("other", seconds, THEN, THEN, 4);
         let mine = |transitions| Step::Write(lease("me_serve_0000000000000001", Some(15), NOW, NOW, transitions));
-        let rows: [(&str, Option<LeaseSpec>, u32, Step); 11] = [
-            ("none is taken", None, 0, mine(0)),
-            ("one without a spec is taken", Some(LeaseSpec::default()), 0, mine(1)),
-            ("one that was given back is taken at once", Some(lease("", Some(1), THEN, THEN, 7)), 0, mine(8)),
-            (
-                "our own is renewed",
-                Some(lease("me_serve_0000000000000001", Some(15), THEN, THEN, 7)),
-                60,
-                Step::Write(lease("me_serve_0000000000000001", Some(15), THEN, NOW, 7)),
-            ),
-            ("another's is not taken when first seen, however old its times are", Some(other(Some(15))), 0, Step::Wait),
-            ("nor while it may be renewed", Some(other(Some(15))), 14, Step::Wait),
-            ("it is when it was seen unchanged for its duration", Some(other(Some(15))), 15, mine(5)),
-            ("a longer one is waited for", Some(other(Some(60))), 59, Step::Wait),
-            ("a longer one, too, ends", Some(other(Some(60))), 60, mine(5)),
-            ("one without a duration has ours", Some(other(None)), 14, Step::Wait),
-            ("and ends with it", Some(other(None)), 15, mine(5)),
+        let cases = [
+            Case { name: "none is taken", spec: None, seconds: 0, expected: mine(0) },
+            Case {
+                name: "one without a spec is taken",
+                spec: Some(LeaseSpec::default()),
+                seconds: 0,
+                expected: mine(1),
+            },
+            Case {
+                name: "one that was given back is taken at once",
+                spec: Some(lease("", Some(1), THEN, THEN, 7)),
+                seconds: 0,
+                expected: mine(8),
+            },
+            Case {
+                name: "our own is renewed",
+                spec: Some(lease("me_serve_0000000000000001", Some(15), THEN, THEN, 7)),
+                seconds: 60,
+                expected: Step::Write(lease("me_serve_0000000000000001", Some(15), THEN, NOW, 7)),
+            },
+            Case {
+                name: "another's is not taken when first seen, however old its times are",
+                spec: Some(other(Some(15))),
+                seconds: 0,
+                expected: Step::Wait,
+            },
+            Case {
+                name: "nor while it may be renewed",
+                spec: Some(other(Some(15))),
+                seconds: 14,
+                expected: Step::Wait,
+            },
+            Case {
+                name: "it is when it was seen unchanged for its duration",
+                spec: Some(other(Some(15))),
+                seconds: 15,
+                expected: mine(5),
+            },
+            Case { name: "a longer one is waited for", spec: Some(other(Some(60))), seconds: 59, expected: Step::Wait },
+            Case { name: "a longer one, too, ends", spec: Some(other(Some(60))), seconds: 60, expected: mine(5) },
+            Case {
+                name: "one without a duration has ours",
+                spec: Some(other(None)),
+                seconds: 14,
+                expected: Step::Wait,
+            },
+            Case { name: "and ends with it", spec: Some(other(None)), seconds: 15, expected: mine(5) },
         ];
-        for (name, spec, seconds, expected) in rows {
+        for Case { name, spec, seconds, expected } in cases {
             let seen = spec.map(|spec| look(None, spec, begin));
             let done = step(seen.as_ref(), &me, Timing::default(), begin + seconds * SECOND, at(NOW));
             assert_eq!(done, expected, "{name}");
@@ -205,13 +241,20 @@ mod tests {
 
     #[test]
     fn durations_with_which_two_could_lead_are_refused() {
-        let rows = [
-            ("as Kubernetes has them", 15, 10, 2, true),
-            ("a deadline as long as the lease", 15, 15, 2, false),
-            ("a try as rare as the deadline", 15, 10, 10, false),
-            ("without a pause", 15, 10, 0, false),
+        struct Case {
+            name: &'static str,
+            lease: u32,
+            deadline: u32,
+            retry: u32,
+            good: bool,
+        }
+        let cases = [
+            Case { name: "as Kubernetes has them", lease: 15, deadline: 10, retry: 2, good: true },
+            Case { name: "a deadline as long as the lease", lease: 15, deadline: 15, retry: 2, good: false },
+            Case { name: "a try as rare as the deadline", lease: 15, deadline: 10, retry: 10, good: false },
+            Case { name: "without a pause", lease: 15, deadline: 10, retry: 0, good: false },
         ];
-        for (name, lease, deadline, retry, good) in rows {
+        for Case { name, lease, deadline, retry, good } in cases {
             assert_eq!(Timing::new(lease * SECOND, deadline * SECOND, retry * SECOND).is_ok(), good, "{name}");
         }
     }

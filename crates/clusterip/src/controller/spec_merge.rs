@@ -52,6 +52,11 @@ mod tests {
 
     #[test]
     fn fields_changed_by_others_stay_and_the_rest_is_restored() {
+        struct Case {
+            name: &'static str,
+            change: Value,
+            expected: Value,
+        }
         let original = json!({
             "type": "NodePort", "clusterIP": "172.21.0.7", "selector": {"app": "web"}, "externalTrafficPolicy": "Local",
             "ports": [{"protocol": "TCP", "port": 80, "nodePort": 30080}, {"protocol": "UDP", "port": 80, "nodePort": 30081}],
@@ -65,30 +70,34 @@ mod tests {
             json_patch::merge(&mut base, &changes);
             base
         };
-        let rows = [
-            ("nothing changed", json!({}), json!({})),
-            (
-                "a selector",
-                json!({"selector": {"app": "shop", "tier": "x"}}),
-                json!({"selector": {"app": "shop", "tier": "x"}}),
-            ),
-            ("no selector", json!({"selector": null}), json!({"selector": null})),
-            ("a field that is new", json!({"sessionAffinity": "ClientIP"}), json!({"sessionAffinity": "ClientIP"})),
-            (
-                "a field that the release had taken out",
-                json!({"externalTrafficPolicy": "Cluster"}),
-                json!({"externalTrafficPolicy": "Cluster"}),
-            ),
-            (
-                "a port renamed, one gone, one new",
-                json!({"ports": [{"protocol": "UDP", "port": 80, "name": "dns"}, {"protocol": "TCP", "port": 443}]}),
-                json!({"ports": [{"protocol": "UDP", "port": 80, "name": "dns", "nodePort": 30081}, {"protocol": "TCP", "port": 443}]}),
-            ),
+        let cases = [
+            Case { name: "nothing changed", change: json!({}), expected: json!({}) },
+            Case {
+                name: "a selector",
+                change: json!({"selector": {"app": "shop", "tier": "x"}}),
+                expected: json!({"selector": {"app": "shop", "tier": "x"}}),
+            },
+            Case { name: "no selector", change: json!({"selector": null}), expected: json!({"selector": null}) },
+            Case {
+                name: "a field that is new",
+                change: json!({"sessionAffinity": "ClientIP"}),
+                expected: json!({"sessionAffinity": "ClientIP"}),
+            },
+            Case {
+                name: "a field that the release had taken out",
+                change: json!({"externalTrafficPolicy": "Cluster"}),
+                expected: json!({"externalTrafficPolicy": "Cluster"}),
+            },
+            Case {
+                name: "a port renamed, one gone, one new",
+                change: json!({"ports": [{"protocol": "UDP", "port": 80, "name": "dns"}, {"protocol": "TCP", "port": 443}]}),
+                expected: json!({"ports": [{"protocol": "UDP", "port": 80, "name": "dns", "nodePort": 30081}, {"protocol": "TCP", "port": 443}]}),
+            },
         ];
-        for (row, change, expected) in rows {
+        for Case { name, change, expected } in cases {
             let now = with(&released, change);
             let merged = merged(original.as_object().unwrap(), released.as_object().unwrap(), now.as_object().unwrap());
-            assert_eq!(Value::from(merged), with(&original, expected), "{row}");
+            assert_eq!(Value::from(merged), with(&original, expected), "{name}");
         }
     }
 }

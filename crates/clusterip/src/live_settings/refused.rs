@@ -79,15 +79,20 @@ mod tests {
 
     #[test]
     fn mistakes_fit_into_event_notes() {
+        struct Case {
+            name: &'static str,
+            mistakes: Vec<String>,
+            count: usize,
+        }
         let head = "settings refused, the previous ones stay in use:";
         assert_eq!(notes("a: wrong\nb: wrong"), [format!("{head}\na: wrong\nb: wrong")]);
-        let rows = [
-            ("as many as fit", vec!["x".repeat(100); 9], 1),
-            ("one more", vec!["x".repeat(100); 10], 2),
-            ("one that is too long", vec!["é".repeat(2000)], 1),
-            ("very many", vec!["x".repeat(100); 1000], MOST_EVENTS),
+        let cases = [
+            Case { name: "as many as fit", mistakes: vec!["x".repeat(100); 9], count: 1 },
+            Case { name: "one more", mistakes: vec!["x".repeat(100); 10], count: 2 },
+            Case { name: "one that is too long", mistakes: vec!["é".repeat(2000)], count: 1 },
+            Case { name: "very many", mistakes: vec!["x".repeat(100); 1000], count: MOST_EVENTS },
         ];
-        for (name, mistakes, count) in rows {
+        for Case { name, mistakes, count } in cases {
             let notes = notes(&mistakes.join("\n"));
             assert_eq!(notes.len(), count, "{name}");
             assert!(notes.iter().all(|note| note.len() <= LONGEST_NOTE && note.starts_with(head)), "{name}");

@@ -125,13 +125,22 @@ mod tests {
 
     #[test]
     fn equal_settings_have_equal_hashes() {
+        struct Case {
+            name: &'static str,
+            yaml: &'static str,
+            same: bool,
+        }
         let one = judged("services: {order: lowest, explicit: deny}", &[]).unwrap();
-        let rows = [
-            ("other order, comment", "# so\nservices:\n  explicit: deny\n  order: lowest\n", true),
-            ("json", r#"{"services": {"order": "lowest", "explicit": "deny"}}"#, true),
-            ("other value", "services: {order: spread, explicit: deny}", false),
+        let cases = [
+            Case {
+                name: "other order, comment",
+                yaml: "# so\nservices:\n  explicit: deny\n  order: lowest\n",
+                same: true,
+            },
+            Case { name: "json", yaml: r#"{"services": {"order": "lowest", "explicit": "deny"}}"#, same: true },
+            Case { name: "other value", yaml: "services: {order: spread, explicit: deny}", same: false },
         ];
-        for (name, yaml, same) in rows {
+        for Case { name, yaml, same } in cases {
             assert_eq!(judged(yaml, &[]).unwrap().hash == one.hash, same, "{name}");
         }
         assert_ne!(judged("services: {order: lowest, explicit: deny}", &["172.21.0.0/16"]).unwrap().hash, one.hash);
@@ -141,32 +150,42 @@ mod tests {
 
     #[test]
     fn differing_service_ranges_give_a_warning() {
-        type Row = (&'static str, &'static [&'static str], &'static [&'static str], Option<&'static str>);
-        let rows: [Row; 7] = [
-            ("not known", &["10.0.0.0/16"], &[], None),
-            ("the same", &["10.0.0.0/16"], &["10.0.0.0/16"], None),
-            (
-                "secondary ones in another order",
-                &["10.0.0.0/16", "fd00::/108", "10.9.0.0/16"],
-                &["10.0.0.0/16", "10.9.0.0/16", "fd00::/108"],
-                None,
-            ),
-            ("another", &["10.0.0.0/16"], &["172.21.0.0/16"], Some("10.0.0.0/16, but the cluster has 172.21.0.0/16")),
-            (
-                "another primary",
-                &["fd00::/108", "10.0.0.0/16"],
-                &["10.0.0.0/16", "fd00::/108"],
-                Some("fd00::/108, 10.0.0.0/16, but the cluster has 10.0.0.0/16, fd00::/108"),
-            ),
-            (
-                "one less",
-                &["10.0.0.0/16"],
-                &["10.0.0.0/16", "fd00::/108"],
-                Some("10.0.0.0/16, but the cluster has 10.0.0.0/16, fd00::/108"),
-            ),
-            ("one that nobody can read", &["10.0.0.0/16"], &["so"], None),
+        struct Case {
+            name: &'static str,
+            written: &'static [&'static str],
+            ranges: &'static [&'static str],
+            expected: Option<&'static str>,
+        }
+        let cases = [
+            Case { name: "not known", written: &["10.0.0.0/16"], ranges: &[], expected: None },
+            Case { name: "the same", written: &["10.0.0.0/16"], ranges: &["10.0.0.0/16"], expected: None },
+            Case {
+                name: "secondary ones in another order",
+                written: &["10.0.0.0/16", "fd00::/108", "10.9.0.0/16"],
+                ranges: &["10.0.0.0/16", "10.9.0.0/16", "fd00::/108"],
+                expected: None,
+            },
+            Case {
+                name: "another",
+                written: &["10.0.0.0/16"],
+                ranges: &["172.21.0.0/16"],
+                expected: Some("10.0.0.0/16, but the cluster has 172.21.0.0/16"),
+            },
+            Case {
+                name: "another primary",
+                written: &["fd00::/108", "10.0.0.0/16"],
+                ranges: &["10.0.0.0/16", "fd00::/108"],
+                expected: Some("fd00::/108, 10.0.0.0/16, but the cluster has 10.0.0.0/16, fd00::/108"),
+            },
+            Case {
+                name: "one less",
+                written: &["10.0.0.0/16"],
+                ranges: &["10.0.0.0/16", "fd00::/108"],
+                expected: Some("10.0.0.0/16, but the cluster has 10.0.0.0/16, fd00::/108"),
+            },
+            Case { name: "one that nobody can read", written: &["10.0.0.0/16"], ranges: &["so"], expected: None },
         ];
-        for (name, written, ranges, expected) in rows {
+        for Case { name, written, ranges, expected } in cases {
             let written: Vec<IpNet> = written.iter().map(|net| net.parse().unwrap()).collect();
             let ranges: Vec<_> = ranges.iter().map(|&range| range.to_owned()).collect();
             let expected = expected.map(|words| {

@@ -472,12 +472,18 @@ mod tests {
 
     #[test]
     fn user_name_is_escaped_in_cel_expressions() {
-        for (name, user, written) in [
-            ("usual", "system:serviceaccount:shop:web", "system:serviceaccount:shop:web"),
-            ("a quote", "o'neill", r"o\'neill"),
-            ("an escape", r#"a\' || "b"#, r#"a\\\' || \"b"#),
-            ("a line", "a\nb", r"a\u000ab"),
-        ] {
+        struct Case {
+            name: &'static str,
+            user: &'static str,
+            written: &'static str,
+        }
+        let cases = [
+            Case { name: "usual", user: "system:serviceaccount:shop:web", written: "system:serviceaccount:shop:web" },
+            Case { name: "a quote", user: "o'neill", written: r"o\'neill" },
+            Case { name: "an escape", user: r#"a\' || "b"#, written: r#"a\\\' || \"b"# },
+            Case { name: "a line", user: "a\nb", written: r"a\u000ab" },
+        ];
+        for Case { name, user, written } in cases {
             assert_eq!(cel_text(user), written, "{name}");
         }
     }

@@ -57,18 +57,29 @@ mod tests {
 
     #[test]
     fn only_zero_gives_0_and_only_the_whole_gives_1000_thousandths() {
-        let rows = [
-            ("nothing", 0, 205, 0),
-            ("of nothing", 0, 0, 0),
-            ("a little", 1, 20_000, 1),
-            ("half", 100, 200, 500),
-            ("almost all", 19_999, 20_000, 999),
-            ("all", 205, 205, 1000),
-            ("little of very much", 20_000, u128::MAX, 1),
-            ("half of very much, which is counted roughly", u128::MAX / 2, u128::MAX, 500),
-            ("almost all of very much", u128::MAX - 1, u128::MAX, 999),
+        struct Case {
+            name: &'static str,
+            part: u128,
+            whole: u128,
+            expected: u32,
+        }
+        let cases = [
+            Case { name: "nothing", part: 0, whole: 205, expected: 0 },
+            Case { name: "of nothing", part: 0, whole: 0, expected: 0 },
+            Case { name: "a little", part: 1, whole: 20_000, expected: 1 },
+            Case { name: "half", part: 100, whole: 200, expected: 500 },
+            Case { name: "almost all", part: 19_999, whole: 20_000, expected: 999 },
+            Case { name: "all", part: 205, whole: 205, expected: 1000 },
+            Case { name: "little of very much", part: 20_000, whole: u128::MAX, expected: 1 },
+            Case {
+                name: "half of very much, which is counted roughly",
+                part: u128::MAX / 2,
+                whole: u128::MAX,
+                expected: 500,
+            },
+            Case { name: "almost all of very much", part: u128::MAX - 1, whole: u128::MAX, expected: 999 },
         ];
-        for (name, part, whole, expected) in rows {
+        for Case { name, part, whole, expected } in cases {
             assert_eq!(thousandths(part, whole), expected, "{name}");
         }
     }
