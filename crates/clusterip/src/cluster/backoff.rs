@@ -7,7 +7,7 @@ use kube::runtime::utils::Backoff;
 /// The longest pause before a failed watch is tried again.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// RetryBackoff between attempts: they double from 100 ms up to [`LONGEST_PAUSE`].
+/// The pauses between attempts: they double from 100 ms up to [`LONGEST_PAUSE`].
 #[derive(Default)]
 pub struct RetryBackoff {
     failures: u32,

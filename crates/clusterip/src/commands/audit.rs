@@ -46,7 +46,7 @@ pub struct Audit {
     /// How to reach the cluster [default: $KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "FILE", conflicts_with = "snapshot")]
     kubeconfig: Option<PathBuf>,
-    /// Instead of a cluster, what `kubectl get -A -o json` or `-o yaml` printed of it
+    /// Read the objects from this output of `kubectl get -A -o json` or `-o yaml`, instead of from a cluster
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
     /// The settings [default: those of the ConfigMap clusterip-settings beside a server, else `{}`]

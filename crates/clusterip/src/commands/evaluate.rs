@@ -50,13 +50,13 @@ pub struct Evaluate {
     /// The cluster, as `kubectl get -A -o yaml` prints it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["session", "cluster"])]
     snapshot: Option<PathBuf>,
-    /// The answers that were recorded, each to the question that was recorded, in their order
+    /// A recorded session: its look-ups must be repeated in the same order, and get the recorded answers
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cluster", "record"])]
     session: Option<PathBuf>,
     /// The cluster of the current context
     #[arg(long)]
     cluster: bool,
-    /// Writes what the policy asks and is answered, for --session or kwctl
+    /// Record the look-ups of the policy and their answers, for --session or kwctl
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// How to print the response

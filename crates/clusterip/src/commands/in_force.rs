@@ -42,8 +42,8 @@ pub async fn followed(
     Ok(follower)
 }
 
-/// Reports the permissions that later settings require and this identity lacks. The settings are in force all the
-/// same: permissions can be granted at any time.
+/// Reports the permissions that later settings require and this identity lacks. These settings are used nevertheless,
+/// because permissions can be granted at any time.
 pub async fn say_what_is_missing(client: Client, mut settings: watch::Receiver<Arc<LiveSettings>>, duties: Duties) {
     while settings.changed().await.is_ok() {
         let latest = settings.borrow_and_update().settings.clone();

@@ -45,10 +45,10 @@ pub struct Plan {
     /// How to print the plan; yaml: the manifests, with addresses filled in
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
-    /// What is in the cluster already, as `kubectl get -A -o yaml` prints it
+    /// The objects that the cluster has already, as `kubectl get -A -o yaml` prints them
     #[arg(long, value_name = "FILE", conflicts_with = "cluster")]
     snapshot: Option<PathBuf>,
-    /// What is in the cluster of the current context already
+    /// Take the objects that exist already from the cluster of the current context
     #[arg(long)]
     cluster: bool,
     /// Another policy than the one in this program

@@ -81,20 +81,20 @@ pub struct Serve {
     /// The settings; read again when the file changes [default: `{}`, the K2s pools]
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// The ConfigMap with the settings in its key `settings.yaml`, in the own namespace; followed
+    /// The ConfigMap with the settings in its key `settings.yaml`, in the server's namespace; followed
     #[arg(long, value_name = "NAME", conflicts_with = "settings")]
     settings_configmap: Option<String>,
-    /// The own namespace, with Lease and Secret [default: that of the service account or kubeconfig]
+    /// The server's namespace, with its Lease and Secret [default: that of the service account or kubeconfig]
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
     /// The namespace of the agents, with the Leases that say which node holds which external address
-    /// [default: the own namespace]
+    /// [default: the server's namespace]
     #[arg(long, value_name = "NAMESPACE")]
     agents_namespace: Option<String>,
-    /// The Service in front, for the names in the certificate
+    /// The Service of this server, for the names in its certificate
     #[arg(long, value_name = "NAME", default_value = "clusterip")]
     service: String,
-    /// The webhook configuration whose caBundle is kept
+    /// The webhook configuration whose caBundle is kept up to date
     #[arg(long, value_name = "NAME", default_value = registration::NAME)]
     webhook_configuration: String,
     /// Write the webhook configuration for this URL, and remove it at the end
@@ -145,7 +145,7 @@ pub enum Moves {
 }
 
 impl Serve {
-    /// Serves until it is told to stop.
+    /// Serves until SIGTERM or SIGINT.
     ///
     /// # Errors
     /// If the server can't start or can't go on.

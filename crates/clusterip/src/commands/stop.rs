@@ -1,11 +1,11 @@
-//! How a long-running command is told to stop.
+//! Waits for the signals that stop a long-running command.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 /// Completes when `stopped` becomes true.
 pub async fn until(mut stopped: watch::Receiver<bool>) {
-    // If the sender is gone, the command is over, too.
+    // If the sender was dropped, the command has ended.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 

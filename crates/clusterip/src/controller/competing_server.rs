@@ -1,4 +1,4 @@
-//! Tells whether another server is at work that does not know which addresses are in flight here.
+//! Detects another running server, which does not know the addresses that this server has in flight.
 //!
 //! Every server tries to get the leader's Lease, so that Lease shows another server at no extra cost.
 
@@ -9,13 +9,13 @@ use tokio::time::Instant;
 use super::identity::{Identity, Role};
 use super::lease::Seen;
 
-/// For how many renewals a Lease must stay unchanged until it is clear that nobody renews it.
+/// A Lease counts as abandoned if it stays unchanged for the time of this many renewals.
 const MISSED: u32 = 3;
 
-/// Whether another server is at work.
+/// Whether another server is running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompetingServer {
-    /// There may be one: it is not known yet whether somebody renews the Lease of this holder. `None` until the Lease
+    /// There may be another server: it is not known yet whether this holder renews the Lease. `None` until the Lease
     /// was read.
     Unclear(Option<Identity>),
     /// There is no other server, or this one leads.
@@ -26,7 +26,7 @@ pub enum CompetingServer {
 
 impl CompetingServer {
     /// Decides from what was seen of the Lease, which its holder renews every `retry`. `clusterip move` is not a
-    /// competing server, because it hands out nothing beside a server.
+    /// competing server: while a server runs, it hands out no addresses.
     pub(super) fn of(seen: Option<&Seen>, me: &Identity, retry: Duration, now: Instant) -> Self {
         let Some((seen, holder)) = seen.and_then(|seen| Some((seen, Identity::of(seen.holder()?)))) else {
             return Self::None;
@@ -42,7 +42,8 @@ impl CompetingServer {
         }
     }
 
-    /// Why a server that keeps what is in flight in its own memory is not ready, and what to do; `None` if it is.
+    /// Why a server that records addresses in flight only in its memory is not ready, and what to do; `None` if it is
+    /// ready.
     pub fn problem(&self) -> Option<String> {
         match self {
             Self::None => None,

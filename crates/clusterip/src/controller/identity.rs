@@ -35,7 +35,7 @@ impl Identity {
         Self::on(&host, role)
     }
 
-    /// As [`Self::new`], for a caller that knows the host better than the host name of the process tells it.
+    /// As [`Self::new`], on a host whose name the caller knows. It may differ from the host name of the process.
     pub fn on(host: &str, role: Role) -> Self {
         // The standard library seeds every `RandomState` from the randomness of the system.
         Self::with(host, role, RandomState::new().build_hasher().finish())

@@ -1,4 +1,4 @@
-//! Decides what to do about a Lease, from what was seen of it. Reads no clock and sends no requests.
+//! Decides what to do about a Lease, given the versions that were seen. Reads no clock and sends no requests.
 
 use std::time::Duration;
 

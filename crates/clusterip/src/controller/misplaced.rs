@@ -29,7 +29,7 @@ pub use clusterip_core::annotations::MOVE_ANNOTATION;
 pub struct Allowed {
     /// Whether any are moved. If not, only those move that an administrator asks for.
     pub any: bool,
-    /// Whether Services move that have ready endpoints which can be reached at their present address.
+    /// Whether Services move although they have ready endpoints that can be reached at their present address.
     pub ready: bool,
     /// Whether Services of type `LoadBalancer` move.
     pub load_balancers: bool,
@@ -91,7 +91,7 @@ pub enum Verdict {
     Move,
     /// The Service stays.
     Report {
-        /// The reason, as the metric has it.
+        /// The reason, as a label of the metric.
         reason: Reason,
         /// The reason in full, for messages.
         detail: String,

@@ -157,7 +157,7 @@ impl Mover {
         &self.records
     }
 
-    /// Moves a Service. If the Service is being moved already, that move is finished instead, wherever it leads.
+    /// Moves a Service. If a move of the Service is recorded already, that move is finished instead.
     ///
     /// # Errors
     /// [`MoveError`] if the move is not finished.
@@ -299,7 +299,7 @@ impl<'m> Run<'m> {
                 }
             }
             match self.read("read").await? {
-                // Somebody may have set its address by hand since the Service was looked at.
+                // A user may have set the address by hand since the Service was looked at.
                 Some(now) if set_by_hand(&now) && !was_by_hand => return Ok(Outcome::Unmoved(Unmoved::SetByHand)),
                 Some(now) => service = now,
                 None => return Ok(Outcome::Unmoved(Unmoved::Gone)),
@@ -340,7 +340,7 @@ impl<'m> Run<'m> {
                 next = Step::Forget;
             }
             let (name, result) = match next {
-                // The record stays as long as a release that is on its way may still arrive.
+                // The record stays as long as a release without an answer may still arrive.
                 Step::AtHome if step::may_still_begin(&service, journal) => {
                     return Ok(Outcome::Unmoved(Unmoved::NotBegun));
                 }
@@ -354,7 +354,7 @@ impl<'m> Run<'m> {
                     });
                 }
                 Step::Place => {
-                    // A user may take the Service out of the move. Then the move has ended like this.
+                    // A user may have removed all traces of the move. Then it has ended like this.
                     reached = self.ending(&service, journal);
                     match self.place(&service, journal, targets).await? {
                         Ok(Placing::Again) => continue,

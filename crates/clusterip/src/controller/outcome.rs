@@ -41,7 +41,7 @@ pub enum Outcome {
         /// What prevented the move.
         notes: Vec<String>,
     },
-    /// Somebody changed the Service during the move, which made the move pointless.
+    /// A user changed the Service during the move, which made the move pointless.
     Overtaken {
         /// The old addresses.
         from: Vec<IpAddr>,

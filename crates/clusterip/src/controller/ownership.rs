@@ -11,8 +11,8 @@ pub const OWNED: [&str; 2] = ["f:clusterIP", "f:clusterIPs"];
 /// Whether somebody set this Service's address by hand, and so owns it in `metadata.managedFields`.
 ///
 /// The API server computes those before mutating admission, so an address that a webhook or the allocator picked has
-/// no owner. A Service without managedFields shows nothing, and counts as set by hand. What an unfinished move owns
-/// does not count.
+/// no owner. A Service without managedFields shows nothing, and counts as set by hand. Fields that an unfinished move
+/// owns do not count.
 pub fn set_by_hand(service: &Value) -> bool {
     chosen_by_hand(service).unwrap_or(true)
 }

@@ -29,7 +29,7 @@ type Again = bool;
 
 impl FairQueue {
     /// Adds a Service to the queue. A Service that waits already keeps its place in the queue. A Service at work is
-    /// only marked, and [`Self::done`] tells of it.
+    /// only marked, and [`Self::done`] reports that.
     pub fn push(&mut self, id: ServiceKey) {
         if let Some(again) = self.running.get_mut(&id) {
             *again = true;

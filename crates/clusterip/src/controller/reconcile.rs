@@ -37,12 +37,12 @@ const UNFINISHED: Duration = Duration::from_secs(2);
 const MOST_RARELY: Duration = Duration::from_secs(60);
 /// How long a request whose sender is gone may still be carried out: longer than an API server works on one.
 const RELEASE_ARRIVES: Duration = Duration::from_secs(90);
-/// How soon a Service is looked at again that has changed since the stores saw it.
+/// How soon a Service is looked at again if it has changed since the stores saw it.
 const STALE: Duration = Duration::from_millis(200);
-/// How soon a Service is looked at again that can't move for reasons of which no watched change tells.
+/// How soon a Service is looked at again if it can't move for a reason that no watch reports.
 const REPORTED: Duration = Duration::from_secs(60);
 
-/// How soon a Service is looked at again that waits for the replicas to agree on the settings.
+/// How soon a Service is looked at again if the replicas use different settings.
 const DISAGREEMENT: Duration = Duration::from_secs(1);
 
 /// When a Service is to be looked at again.
@@ -507,8 +507,8 @@ impl Reconciler {
             }
         };
         if let Outcome::Unmoved(Unmoved::NotMoving | Unmoved::NotBegun | Unmoved::Gone) = outcome {
-            // The stores were behind: the move was finished by somebody, or the Service deleted. That is not worth a
-            // report.
+            // The stores were behind: another process has finished the move, or the Service was deleted. Neither needs
+            // a report.
             return tracing::debug!(namespace, name, %outcome, "nothing to move");
         }
         self.metrics.moved(match outcome {
@@ -558,8 +558,7 @@ impl Reconciler {
         Next::After(pause)
     }
 
-    /// How long the move of a Service must still not be tried again after it was refused; `None` if that time is
-    /// over.
+    /// How long to wait before a refused move of this Service is tried again; `None` if it may be tried now.
     fn remaining_pause(&self, id: &ServiceKey) -> Option<Duration> {
         let until = self.found().failures.get(id)?.until;
         let rest = until.saturating_duration_since(Instant::now());
@@ -627,7 +626,7 @@ impl Reconciler {
         self.metrics.misplaced(&counts);
     }
 
-    /// Answers what was asked for a Service: deletes the request, and removes the annotation from the Service.
+    /// Answers a wish to move a Service: deletes the request, and removes the annotation from the Service.
     async fn answer_wish(&self, id: &ServiceKey, service: &Value) -> Next {
         self.answer_request(id).await;
         if text(service, &["metadata", "annotations", MOVE_ANNOTATION]) != "now" {
@@ -646,12 +645,12 @@ impl Reconciler {
         let Ok(Ok(request)) = request else { return Next::Change };
         match self.client.request::<Value>(request).await {
             Ok(_) => Next::Change,
-            // Somebody else wrote the Service.
+            // Another client has changed the Service.
             Err(_) => Next::After(STALE),
         }
     }
 
-    /// Deletes the request for a Service, if there is one. Its author waits for that.
+    /// Deletes the request to move a Service, if there is one that was considered. `clusterip move` waits for that.
     async fn answer_request(&self, id: &ServiceKey) {
         let Some(request) = self.requests.forget(id) else { return };
         if let Err(error) = requests::withdraw(&self.client, &self.namespace, &request.uid).await {
@@ -684,7 +683,7 @@ impl Reconciler {
     }
 }
 
-/// How soon a Service is looked at again after so many failed moves, one after the other.
+/// How soon a Service is looked at again after this many consecutive failed moves.
 fn pause_after(failures: u32) -> Duration {
     let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
     UNFINISHED.saturating_mul(doubled).min(MOST_RARELY)

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 pub enum Refusal {
     /// The Service does not exist any more.
     Gone,
-    /// The object was written by somebody else since it was read.
+    /// Another client has changed the object since it was read.
     Conflict,
     /// An address is not available: it is allocated already, or in no range of the cluster.
     Address {

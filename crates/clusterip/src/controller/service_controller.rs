@@ -33,7 +33,7 @@ use crate::service_placement::{Unasked, unasked};
 
 /// How soon a Service is looked at again after its reconciliation panicked.
 const BROKEN_OFF: Duration = Duration::from_secs(60);
-/// How many times the controller tries to list the moves that were cut off, at the beginning of a term.
+/// How many times the controller tries to list unfinished moves at the beginning of a term.
 const LIST_TRIES: usize = 3;
 /// The pause between these tries.
 const LIST_PAUSE: Duration = Duration::from_secs(1);
@@ -91,7 +91,7 @@ impl Controller {
                         // The findings of another term may be outdated.
                         self.reconciler.forget();
                         tracing::info!("leading: misplaced services are moved");
-                        // Services whose move was cut off come first: they may have no address.
+                        // Services with an unfinished move come first: they may have no address.
                         for id in self.left_moves().await {
                             turns.push(id);
                         }
@@ -149,8 +149,8 @@ impl Controller {
         }
     }
 
-    /// Waits until the cluster is known, and until it is known which Services the control plane calls, or that this
-    /// can't be found out.
+    /// Waits until the caches have synced, and until each kind of object that makes the control plane call Services was
+    /// either listed or found to be unreadable.
     async fn wait_until_known(&self) {
         let stores = self.reconciler.evaluator().stores();
         stores.completed().await;
@@ -288,7 +288,7 @@ async fn joined(jobs: &mut JoinSet<(ServiceKey, Next)>) -> Option<(ServiceKey, N
             tracing::error!(%error, "the reconciliation of a service failed");
             None
         }
-        // No Service is at work, so there is nothing to wait for.
+        // No Service is being reconciled, so there is nothing to wait for.
         None => std::future::pending().await,
     }
 }

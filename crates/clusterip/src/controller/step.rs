@@ -53,8 +53,8 @@ pub fn may_still_begin(service: &Value, journal: &Journal) -> bool {
     version == Some(journal.resource_version.as_str())
 }
 
-/// Whether a Service looks as if its move had begun and not ended. Anybody may have written that: only a record tells
-/// whether it is so.
+/// Whether a Service looks as if its move had begun and not ended. Anybody who may edit the Service can make it look
+/// so; only a record proves it.
 pub fn looks_half_moved(service: &Value) -> bool {
     is_marked(service) || text(service, "externalName") == Some(MOVING_NAME)
 }
@@ -167,7 +167,7 @@ pub enum Placement {
 /// What a Service does not get back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Without {
-    /// Node ports that somebody else has taken.
+    /// Node ports that other Services have taken.
     pub ports: Vec<u64>,
     /// Whether the external addresses of its spec are left out, because the policy refuses them.
     pub external: bool,

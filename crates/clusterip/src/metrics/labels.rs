@@ -101,7 +101,7 @@ label_values! {
         Never = "never",
         /// The pool has no free address.
         PoolFull = "pool_full",
-        /// Moves are limited at present, because there were too many at once.
+        /// A brake of the controller stops the move for now.
         Brake = "brake",
         /// The control plane calls the Service.
         ControlPlane = "control_plane",

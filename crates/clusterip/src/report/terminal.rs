@@ -15,7 +15,7 @@ pub fn harmless_lines(text: &str) -> String {
     text.split('\n').map(harmless).collect::<Vec<_>>().join("\n")
 }
 
-/// Makes the text that follows it right-to-left.
+/// An invisible mark that changes the reading direction of the characters beside it.
 const ARABIC_LETTER_MARK: char = '\u{61c}';
 
 /// Whether a character would control the terminal, the layout or the reading direction.

@@ -1,4 +1,4 @@
-//! Takes an admission request through the ledger and the policy.
+//! Reviews admission requests with the policy and the ledger.
 
 use std::net::IpAddr;
 use std::sync::Arc;
