@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION, claimed_addresses, recorded_addresses};
 use clusterip_core::external::claim::MOST_EXTERNAL_IPS;
-use clusterip_core::json::{At, Mistyped};
+use clusterip_core::json::{Located, TypeMismatch};
 use clusterip_core::label_selector::Labels;
 use clusterip_core::node::object::blocks;
 use clusterip_core::pod_spec::PodSpec;
@@ -29,12 +29,12 @@ pub enum ListError {
     #[error("a string is not in UTF-8")]
     Encoding,
     /// A field of a workload in the namespace has the wrong type.
-    #[error("{name}: {mistyped}")]
+    #[error("{name}: {mismatch}")]
     Object {
         /// Namespace and name of the object.
         name: String,
         /// The field, and what was expected there.
-        mistyped: Mistyped,
+        mismatch: TypeMismatch,
     },
 }
 
@@ -69,7 +69,7 @@ pub fn workloads(
         match pod_spec(&labels, &spec, template, selects) {
             Ok(Some(pod_spec)) => found.push(Workload { name, pod_spec }),
             Ok(None) => {}
-            Err(mistyped) => return Err(ListError::Object { name: format!("{namespace}/{name}"), mistyped }),
+            Err(mismatch) => return Err(ListError::Object { name: format!("{namespace}/{name}"), mismatch }),
         }
         Ok(())
     })?;
@@ -82,8 +82,8 @@ fn pod_spec(
     spec: &Value,
     template: TemplateAt,
     selects: &dyn Fn(&Labels) -> bool,
-) -> Result<Option<PodSpec>, Mistyped> {
-    let (labels, spec) = (At::new(labels, "metadata.labels"), At::new(spec, "spec"));
+) -> Result<Option<PodSpec>, TypeMismatch> {
+    let (labels, spec) = (Located::new(labels, "metadata.labels"), Located::new(spec, "spec"));
     let template = match template {
         TemplateAt::Itself => {
             let labels = if labels.value.is_null() { Labels::new() } else { labels.map()? };
@@ -97,7 +97,7 @@ fn pod_spec(
     if selects(&labels) { read_spec(template.get("spec")?.as_ref()) } else { Ok(None) }
 }
 
-fn read_spec(spec: Option<&At<'_>>) -> Result<Option<PodSpec>, Mistyped> {
+fn read_spec(spec: Option<&Located<'_>>) -> Result<Option<PodSpec>, TypeMismatch> {
     spec.map_or(Ok(PodSpec::default()), PodSpec::read).map(Some)
 }
 

@@ -35,15 +35,15 @@ pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Answer {
     };
     let parsed = match Request::read(&request) {
         Ok(parsed) => parsed,
-        Err(mistyped) => return Answer::unreadable(format!("the request can't be read: {mistyped}")),
+        Err(mismatch) => return Answer::unreadable(format!("the request can't be read: {mismatch}")),
     };
     let allocation = match Allocation::read(&allocation) {
         Ok(allocation) => allocation,
-        Err(mistyped) => return Answer::unreadable(format!("the request can't be read: {mistyped}")),
+        Err(mismatch) => return Answer::unreadable(format!("the request can't be read: {mismatch}")),
     };
     let held = match Held::read(&external) {
         Ok(held) => held,
-        Err(mistyped) => return Answer::unreadable(format!("the request can't be read: {mistyped}")),
+        Err(mismatch) => return Answer::unreadable(format!("the request can't be read: {mismatch}")),
     };
     let decision = match &parsed.about {
         About::Node(node) => node::decide(node, &settings, allocation.as_ref(), cluster),

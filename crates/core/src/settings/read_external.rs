@@ -6,11 +6,11 @@ use super::external::{ExternalPool, ExternalSettings};
 use super::read::Origin;
 use super::reader::Reader;
 use crate::address::{Family, Span};
-use crate::json::{At, quote};
+use crate::json::{Located, quote};
 
 impl Reader {
     /// Reads `external`.
-    pub(super) fn external(&mut self, at: &At<'_>, external: &mut ExternalSettings) -> Vec<Origin> {
+    pub(super) fn external(&mut self, at: &Located<'_>, external: &mut ExternalSettings) -> Vec<Origin> {
         let mut origins = Vec::new();
         let Some(fields) = self.fields(at, &["pools", "loadBalancerClass", "default"]) else { return origins };
         match fields.get("pools") {
@@ -31,7 +31,7 @@ impl Reader {
         origins
     }
 
-    fn external_pool(&mut self, at: &At<'_>) -> Option<(ExternalPool, Origin)> {
+    fn external_pool(&mut self, at: &Located<'_>) -> Option<(ExternalPool, Origin)> {
         let before = self.mistakes.len();
         let fields = self.fields(at, &["name", "cidrs", "exclude", "match", "nodes"])?;
         let unknown_keys = self.mistakes.len() > before;
@@ -50,7 +50,7 @@ impl Reader {
     }
 
     /// Reads a CIDR or `first-last`.
-    fn span(&mut self, at: &At<'_>) -> Option<Span> {
+    fn span(&mut self, at: &Located<'_>) -> Option<Span> {
         let text = self.ok(at.text())?;
         let Some((first, last)) = text.split_once('-') else { return self.cidr(at).map(Into::into) };
         let address = |text: &str| text.trim().parse::<IpAddr>().ok();
@@ -70,7 +70,7 @@ impl Reader {
         span
     }
 
-    fn span_or_address(&mut self, at: &At<'_>) -> Option<Span> {
+    fn span_or_address(&mut self, at: &Located<'_>) -> Option<Span> {
         match at.value.as_str().and_then(|text| text.parse::<IpAddr>().ok()) {
             Some(address) => Some(address.into()),
             None => self.span(at),
@@ -78,7 +78,7 @@ impl Reader {
     }
 
     /// Reads a load balancer class, which has the form of a label key.
-    fn class(&mut self, at: &At<'_>) -> Option<String> {
+    fn class(&mut self, at: &Located<'_>) -> Option<String> {
         let text = self.ok(at.text())?;
         if !super::reader::is_label_key(text) {
             let reason =

@@ -5,12 +5,12 @@ use super::read::Origin;
 use super::reader::{Fields, Reader, unknown};
 use super::{AdmissionScope, Lookups, Match, Pool, Settings, WhenFull};
 use crate::address::Order;
-use crate::json::{At, quote};
+use crate::json::{Located, quote};
 use crate::workload::WorkloadKind;
 
 impl Reader {
     /// Reads `services`.
-    pub(super) fn services(&mut self, at: &At<'_>, settings: &mut Settings) -> Vec<Origin> {
+    pub(super) fn services(&mut self, at: &Located<'_>, settings: &mut Settings) -> Vec<Origin> {
         let mut origins = Vec::new();
         const KEYS: [&str; 9] = [
             "pools",
@@ -62,7 +62,7 @@ impl Reader {
         origins
     }
 
-    fn pool(&mut self, at: &At<'_>) -> Option<(Pool, Origin)> {
+    fn pool(&mut self, at: &Located<'_>) -> Option<(Pool, Origin)> {
         const KEYS: [&str; 6] = ["name", "cidrs", "reserved", "exclude", "bands", "match"];
         let before = self.mistakes.len();
         let fields = self.fields(at, &KEYS)?;
@@ -83,7 +83,7 @@ impl Reader {
         Some((Pool { name, cidrs, reserved, exclude, bands, matches }, origin))
     }
 
-    fn pool_match(&mut self, at: &At<'_>) -> Option<Match> {
+    fn pool_match(&mut self, at: &Located<'_>) -> Option<Match> {
         let fields = self.fields(at, &["os", "nodeLabels", "namespaces", "namespaceSelector", "serviceSelector"])?;
         let node_labels = self.node_labels(&fields);
         Some(Match { node_labels, fence: self.fence(&fields) })
@@ -98,7 +98,7 @@ impl Reader {
         }
     }
 
-    fn evidence(&mut self, at: &At<'_>, settings: &mut Settings) {
+    fn evidence(&mut self, at: &Located<'_>, settings: &mut Settings) {
         let Some(fields) = self.fields(at, &["kinds", "lookups"]) else { return };
         if let Some(at) = fields.get("lookups") {
             settings.lookups = self
@@ -120,7 +120,7 @@ impl Reader {
         }
     }
 
-    fn kind(&mut self, at: &At<'_>) -> Option<WorkloadKind> {
+    fn kind(&mut self, at: &Located<'_>) -> Option<WorkloadKind> {
         let text = self.ok(at.text())?;
         let kind = WorkloadKind::parse(text);
         if kind.is_none() {

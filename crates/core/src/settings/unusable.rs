@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use super::reader::Reader;
 use super::{Mistake, Pool, Settings};
 use crate::address::{Family, overlap};
-use crate::json::At;
+use crate::json::Located;
 
 /// A range of a ServiceCIDR from which the API server allocates no addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,13 +23,13 @@ pub struct UnusableRange {
 
 impl Reader {
     /// Reads `unusableServiceCIDRs`, a map from each range to the reason.
-    pub(super) fn unusable_ranges(&mut self, at: &At<'_>) -> Vec<UnusableRange> {
+    pub(super) fn unusable_ranges(&mut self, at: &Located<'_>) -> Vec<UnusableRange> {
         let mut ranges = Vec::new();
         let Some(object) = self.ok(at.object()) else { return ranges };
         for (key, why) in object {
             let path = at.key_path(key);
-            let cidr = self.cidr(&At::new(&key.as_str().into(), path.clone()));
-            let why = self.ok(At::new(why, path).text());
+            let cidr = self.cidr(&Located::new(&key.as_str().into(), path.clone()));
+            let why = self.ok(Located::new(why, path).text());
             ranges.extend(cidr.zip(why).map(|(cidr, why)| UnusableRange { cidr, why: why.to_owned() }));
         }
         ranges
