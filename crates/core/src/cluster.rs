@@ -110,7 +110,7 @@ pub enum LookupError {
 
 impl LookupError {
     /// What the reader of the error can do about it.
-    pub fn way_out(&self) -> String {
+    pub fn remedy(&self) -> String {
         // Only workloads can be left out by a setting.
         let drop_it = |resource: &str| {
             let is_workload = WorkloadKind::parse(resource.strip_prefix("v1/").unwrap_or(resource)).is_some();

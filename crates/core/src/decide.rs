@@ -266,18 +266,18 @@ impl<'a> Case<'a> {
 
     /// The verdict if the Service's pool has no free address of a family that it needs.
     fn without(&mut self, pool: &Pool, family: Family, choice: &Choice<'_>) -> Verdict {
-        let (why, way_out) = if pool.has(family) {
+        let (why, remedy) = if pool.has(family) {
             let (ranges, count) = (pool.ranges(family), self.settings.candidates(pool, family).count());
             let unusable = self.settings.unusable_ranges_of(pool, family);
-            let way_out = "add a range to the pool, delete Services that are not needed, or".to_owned();
+            let remedy = "add a range to the pool, delete Services that are not needed, or".to_owned();
             if count == 0 && !unusable.is_empty() {
-                let way_out = "add a range to the pool that the API server accepts, or".to_owned();
-                (format!("pool {:?} ({ranges}) has no usable address: {unusable}", pool.name), way_out)
+                let remedy = "add a range to the pool that the API server accepts, or".to_owned();
+                (format!("pool {:?} ({ranges}) has no usable address: {unusable}", pool.name), remedy)
             } else {
                 let used =
                     format!("{count} of {count} addresses used, the first {} of each range reserved", pool.reserved);
                 let more = if unusable.is_empty() { String::new() } else { format!("; {unusable}") };
-                (format!("pool {:?} ({ranges}) is full: {used}{more}", pool.name), way_out)
+                (format!("pool {:?} ({ranges}) is full: {used}{more}", pool.name), remedy)
             }
         } else {
             (format!("pool {:?} has no {family} range", pool.name), format!("add an {family} range to the pool, or"))
@@ -288,7 +288,7 @@ impl<'a> Case<'a> {
             return Verdict::Left(reason);
         }
         let message = format!(
-            "Service {}: {why}; chosen by {}; {way_out} set services.whenFull: unmanaged",
+            "Service {}: {why}; chosen by {}; {remedy} set services.whenFull: unmanaged",
             self.request.subject(),
             choice.describe()
         );

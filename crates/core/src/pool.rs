@@ -44,7 +44,7 @@ impl Choice<'_> {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// A look-up failed.
-    #[error("{source}; {}", .source.way_out())]
+    #[error("{source}; {}", .source.remedy())]
     Lookup {
         /// The failure.
         #[from]

@@ -120,8 +120,8 @@ fn explicit_deny_refuses_wrong_addresses() {
             None => left("set by hand", why, &[]),
             Some(wrong) => {
                 let wrong = wrong.replace('|', "; ");
-                let way_out = "leave clusterIP out, or take an address of its own pool";
-                denied(403, &format!("Service shop/web: {wrong}; {way_out}"), why, &[])
+                let remedy = "leave clusterIP out, or take an address of its own pool";
+                denied(403, &format!("Service shop/web: {wrong}; {remedy}"), why, &[])
             }
         };
         assert_eq!(answer(&object, &settings("deny"), &cluster), expected, "{name}");

@@ -158,10 +158,10 @@ fn missing_required_family_is_named() {
             full(),
         ),
     ];
-    for (name, fields, pool, ranges, cluster, (why, way_out)) in rows {
+    for (name, fields, pool, ranges, cluster, (why, remedy)) in rows {
         let object = asking(fields);
         let mut settings = settings(pool, ranges);
-        let message = format!("Service shop/web: {why}; {way_out}");
+        let message = format!("Service shop/web: {why}; {remedy}");
         assert_eq!(answer(&object, &settings, &cluster), denied(500, &message, WHY, &[]), "{name}: deny");
         settings["services"]["whenFull"] = "unmanaged".into();
         let reason = format!("{why}: Kubernetes picks the address");

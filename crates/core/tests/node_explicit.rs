@@ -198,8 +198,8 @@ fn explicit_deny_refuses_wrong_blocks() {
         let expected = match wrong[..] {
             [] => left(LEFT, why, &[]),
             _ => {
-                let way_out = format!("leave podCIDR and podCIDRs out, or take {instead}");
-                denied(403, &format!("Node w1: {}; {way_out}", wrong.join("; ")), why, &[])
+                let remedy = format!("leave podCIDR and podCIDRs out, or take {instead}");
+                denied(403, &format!("Node w1: {}; {remedy}", wrong.join("; ")), why, &[])
             }
         };
         assert_eq!(answer_of(&node_created(&object), &settings("deny"), &cluster()), expected, "{name}");

@@ -100,7 +100,7 @@ pub fn decide(
     let decided = assign(&claimant, before, &families, &request.hash_key(), warnings);
     Ok(Some(decided.unwrap_or_else(|error| {
         // The request need not be refused: the Service can wait for an address.
-        let reason = format!("no external address is given: {error}; {}", error.way_out());
+        let reason = format!("no external address is given: {error}; {}", error.remedy());
         warnings.push(reason.clone());
         External::new(Outcome::Left, &reason)
     })))
@@ -141,6 +141,6 @@ fn families(service: &Service, old: Option<&Service>, given: &[IpAddr], settings
 
 /// The refusal if a look-up fails that is needed to check the claims.
 fn unknown(request: &Request, error: &LookupError) -> Denial {
-    let message = format!("Service {}: {error}; {}", request.subject(), error.way_out());
+    let message = format!("Service {}: {error}; {}", request.subject(), error.remedy());
     Denial { code: 500, message }
 }

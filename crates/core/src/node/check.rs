@@ -30,7 +30,7 @@ pub(super) fn check(
                 let unknown = format!("whether another Node has {} is not known: {error}", texts.join(", "));
                 // With `warn` a mistake only causes a warning, so a failed look-up is no reason to deny.
                 if deny && wrong.is_empty() {
-                    let message = format!("Node {}: {unknown}; {}", node.name, error.way_out());
+                    let message = format!("Node {}: {unknown}; {}", node.name, error.remedy());
                     return Verdict::Denied(Denial { code: 500, message });
                 }
                 wrong.push(unknown);
