@@ -299,7 +299,7 @@ impl<'a> Case<'a> {
     fn denial(&self, refusal: &Refusal) -> Denial {
         let code = match refusal {
             Refusal::Lookup { .. } => 500,
-            Refusal::Unknown { .. } | Refusal::Fenced { .. } => 403,
+            Refusal::Unknown { .. } | Refusal::NotAdmitted { .. } => 403,
         };
         Denial { code, message: format!("Service {}: {refusal}", self.request.subject()) }
     }

@@ -124,9 +124,9 @@ fn evidence_that_is_not_a_label_value_is_quoted() {
 fn pool_annotation_replaces_evidence_but_no_other_condition() {
     let pool = |name: &str| annotated(&[("clusterip-policy/pool", name)]);
     let of = |pool| by(pool, "annotation clusterip-policy/pool");
-    let fenced = |pool: &str, fence: &str| {
+    let not_admitted = |pool: &str, condition: &str| {
         let message = format!(
-            "Service shop/web: annotation clusterip-policy/pool names pool {pool:?}, which does not admit this Service: {fence} does not match"
+            "Service shop/web: annotation clusterip-policy/pool names pool {pool:?}, which does not admit this Service: {condition} does not match"
         );
         denied(403, &message, UNASKED, &[])
     };
@@ -147,9 +147,9 @@ fn pool_annotation_replaces_evidence_but_no_other_condition() {
                 &[],
             ),
         ),
-        ("fenced by namespaces", pool("named"), fenced("named", "namespaces")),
-        ("fenced by namespaceSelector", pool("team"), fenced("team", "namespaceSelector")),
-        ("fenced by serviceSelector", pool("public"), fenced("public", "serviceSelector")),
+        ("not admitted by namespaces", pool("named"), not_admitted("named", "namespaces")),
+        ("not admitted by namespaceSelector", pool("team"), not_admitted("team", "namespaceSelector")),
+        ("not admitted by serviceSelector", pool("public"), not_admitted("public", "serviceSelector")),
     ];
     for (name, object, expected) in rows {
         assert_eq!(answer(&object, &teams(), &cluster()), expected, "{name}");

@@ -57,7 +57,7 @@ fn every_field_is_read() {
                         span("fd00::9:0", "fd00::9:ff"),
                     ],
                     exclude: vec![ip("10.0.9.30").into(), net("10.0.9.32/30").into(), span("10.0.9.38", "10.0.9.39")],
-                    fence: AdmissionScope {
+                    scope: AdmissionScope {
                         namespaces: vec!["shop".into()],
                         namespace_selector: labelled("team", "a"),
                         service_selector: LabelSelector {

@@ -106,7 +106,7 @@ fn every_field_is_read() {
             bands: true,
             matches: Match {
                 node_labels: labels(&[("kubernetes.io/os", "windows"), ("kubernetes.io/arch", "amd64")]),
-                fence: AdmissionScope {
+                scope: AdmissionScope {
                     namespaces: vec!["shop".into()],
                     namespace_selector: LabelSelector {
                         match_labels: labels(&[("team", "a")]),

@@ -74,7 +74,7 @@ impl Match {
     /// `other`. Selectors are compared for equality only.
     fn covers(&self, other: &Self) -> bool {
         self.node_labels.iter().all(|(key, value)| other.node_labels.get(key) == Some(value))
-            && self.fence.covers(&other.fence)
+            && self.scope.covers(&other.scope)
     }
 }
 

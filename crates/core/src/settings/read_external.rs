@@ -42,11 +42,11 @@ impl Reader {
         let matches = fields
             .get("match")
             .and_then(|at| self.fields(at, &["namespaces", "namespaceSelector", "serviceSelector"]))
-            .map(|fields| self.fence(&fields));
+            .map(|fields| self.scope(&fields));
         let match_is_whole = !unknown_keys && self.mistakes.len() == before_match;
         let nodes = fields.get("nodes").and_then(|at| self.selector(at)).unwrap_or_default();
         let origin = Origin { path: at.path.clone(), cidrs: range_paths, exclude: exclude_paths, match_is_whole };
-        Some((ExternalPool { name, ranges, exclude, fence: matches.unwrap_or_default(), nodes }, origin))
+        Some((ExternalPool { name, ranges, exclude, scope: matches.unwrap_or_default(), nodes }, origin))
     }
 
     /// Reads a CIDR or `first-last`.

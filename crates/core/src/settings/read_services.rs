@@ -86,11 +86,11 @@ impl Reader {
     fn pool_match(&mut self, at: &Located<'_>) -> Option<Match> {
         let fields = self.fields(at, &["os", "nodeLabels", "namespaces", "namespaceSelector", "serviceSelector"])?;
         let node_labels = self.node_labels(&fields);
-        Some(Match { node_labels, fence: self.fence(&fields) })
+        Some(Match { node_labels, scope: self.scope(&fields) })
     }
 
     /// Reads the conditions of a `match` that do not concern nodes.
-    pub(super) fn fence(&mut self, fields: &Fields<'_>) -> AdmissionScope {
+    pub(super) fn scope(&mut self, fields: &Fields<'_>) -> AdmissionScope {
         AdmissionScope {
             namespaces: fields.get("namespaces").map(|at| self.list(at, Self::dns_label)).unwrap_or_default(),
             namespace_selector: fields.get("namespaceSelector").and_then(|at| self.selector(at)).unwrap_or_default(),
