@@ -60,7 +60,8 @@ pub enum Refusal {
     },
     /// The annotation names a pool that does not admit this Service.
     #[error(
-        "annotation {POOL_ANNOTATION} names pool {pool:?}, which does not admit this Service: {condition} does not match"
+        "annotation {POOL_ANNOTATION} names pool {pool:?}, which does not admit this Service: \
+         {condition} does not match"
     )]
     NotAdmitted {
         /// The name of the pool.

@@ -104,7 +104,7 @@ fn pool_name_must_be_a_unique_dns_label() {
             &[r#"services.pools[2].name: "a" is the name of services.pools[0] already"#],
         ),
         (
-            "two without a name are not twins",
+            "two without a name do not conflict",
             pools(json!([
                 {"cidrs": ["10.0.0.0/24"], "match": {"os": "windows"}},
                 {"cidrs": ["10.0.1.0/24"]},

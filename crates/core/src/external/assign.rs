@@ -43,7 +43,7 @@ pub(super) fn assign(
         None => {
             let any = [Family::V4, Family::V6];
             let wanted = if families.is_empty() { &any } else { families };
-            let Some(pool) = claimant.own_pool(wanted)? else { return Ok(poolless(claimant, families)) };
+            let Some(pool) = claimant.own_pool(wanted)? else { return Ok(no_matching_pool(claimant, families)) };
             pool
         }
     };
@@ -128,7 +128,7 @@ fn pick(
 }
 
 /// The outcome if no pool is for this Service.
-fn poolless(claimant: &Claimant<'_>, families: &[Family]) -> External {
+fn no_matching_pool(claimant: &Claimant<'_>, families: &[Family]) -> External {
     let names: Vec<String> = families.iter().map(ToString::to_string).collect();
     let of = if names.is_empty() { String::new() } else { format!(" of {}", names.join(" or ")) };
     let reason = format!("no pool of external addresses{of} is for this Service");

@@ -76,14 +76,14 @@ pub(super) fn check_asked(
         let mut seen: Vec<Family> = Vec::new();
         for text in parts(&now) {
             let address = address(text);
-            let is_twin = address.is_some_and(|address| seen.contains(&Family::of(address)));
+            let is_duplicate = address.is_some_and(|address| seen.contains(&Family::of(address)));
             seen.extend(address.map(Family::of));
             if parts(&old).any(|other| other == text) {
                 continue;
             }
             let why = match address {
                 None => Some("is no address".to_owned()),
-                Some(_) if is_twin => Some("is one too many: a Service has one of each family".to_owned()),
+                Some(_) if is_duplicate => Some("is one too many: a Service has one of each family".to_owned()),
                 Some(address) => refused(claimant, address, families)?,
             };
             // A parsed address is short and harmless, so it is not quoted.

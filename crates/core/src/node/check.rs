@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 
 use super::object::Node;
-use super::pool::{nobodys, report};
+use super::pool::{no_matching_pool, report};
 use crate::address::overlap;
 use crate::cluster::{Cluster, LookupError};
 use crate::decide::Verdict;
@@ -23,8 +23,8 @@ pub(super) fn check(
     let mut wrong: Vec<String> = blocks.iter().filter_map(|block| misplaced(*block, node, own, settings)).collect();
     // Blocks outside of every pool, on a Node that no pool is for, are ignored.
     if own.is_some() || blocks.iter().any(|block| settings.nodes.pools.iter().any(|pool| pool.meets(*block))) {
-        match twins(node, blocks, cluster) {
-            Ok(twins) => wrong.extend(twins),
+        match overlapping_nodes(node, blocks, cluster) {
+            Ok(overlaps) => wrong.extend(overlaps),
             Err(error) => {
                 let texts: Vec<String> = blocks.iter().map(ToString::to_string).collect();
                 let unknown = format!("whether another Node has {} is not known: {error}", texts.join(", "));
@@ -51,7 +51,7 @@ pub(super) fn check(
 fn misplaced(block: IpNet, node: &Node, own: Option<&NodePool>, settings: &Settings) -> Option<String> {
     let belongs = || match own {
         Some(own) => format!("its own is {:?}: {}", own.name, report(node, own).describe()),
-        None => nobodys(node, &settings.nodes),
+        None => no_matching_pool(node, &settings.nodes),
     };
     let pools = &settings.nodes.pools;
     if let Some(pool) = pools.iter().find(|pool| pool.cidr_of(block).is_some()) {
@@ -75,15 +75,15 @@ fn misplaced(block: IpNet, node: &Node, own: Option<&NodePool>, settings: &Setti
 }
 
 /// Which of these blocks overlap blocks of other Nodes.
-fn twins(node: &Node, blocks: &[IpNet], cluster: &dyn Cluster) -> Result<Vec<String>, LookupError> {
+fn overlapping_nodes(node: &Node, blocks: &[IpNet], cluster: &dyn Cluster) -> Result<Vec<String>, LookupError> {
     const SHOWN: usize = 3;
     // Sorted and without duplicates, so that the order of the list does not matter.
     let mut found: Vec<String> = Vec::new();
     cluster.node_blocks(&mut |name, theirs| {
         for block in blocks.iter().filter(|block| name != node.name && overlap(**block, theirs)) {
-            let twin = format!("{block} overlaps {theirs} of Node {name}");
-            if let Err(place) = found.binary_search(&twin) {
-                found.insert(place, twin);
+            let line = format!("{block} overlaps {theirs} of Node {name}");
+            if let Err(place) = found.binary_search(&line) {
+                found.insert(place, line);
             }
         }
     })?;

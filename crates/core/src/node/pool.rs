@@ -45,7 +45,7 @@ pub fn report(node: &Node, pool: &NodePool) -> Report {
 }
 
 /// Says that no pool is for this Node, and why.
-pub fn nobodys(node: &Node, settings: &NodeSettings) -> String {
+pub fn no_matching_pool(node: &Node, settings: &NodeSettings) -> String {
     let labels = asked(node, &settings.pools);
     if labels.is_empty() {
         return "no pool of Nodes is for one without the labels that they ask about".to_owned();

@@ -34,8 +34,8 @@ pub(super) fn mistakes(pools: &[Common<'_>], origins: &[Origin], kind: &dyn Kind
         let earlier = &pools[..index];
         let mut say = |path: &str, reason: String| mistakes.push(Mistake { path: path.to_owned(), reason });
 
-        if let Some(twin) = earlier.iter().position(|other| !pool.name.is_empty() && other.name == pool.name) {
-            let reason = format!("{:?} is the name of {} already", pool.name, origins[twin].path);
+        if let Some(other) = earlier.iter().position(|other| !pool.name.is_empty() && other.name == pool.name) {
+            let reason = format!("{:?} is the name of {} already", pool.name, origins[other].path);
             say(&format!("{}.name", origin.path), reason);
         }
         for (position, (range, path)) in pool.ranges.iter().zip(&origin.cidrs).enumerate() {
