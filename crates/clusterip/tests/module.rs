@@ -563,8 +563,9 @@ fn only_names_and_blocks_of_a_node_list_must_be_valid() {
         ("podCIDR that is a number", br#"{"items":[{"spec":{"podCIDR":5}}]}"#, unread("expected a string at byte 29")),
         ("podCIDRs that is a string", br#"{"items":[{"spec":{"podCIDRs":"10.0.0.0/24"}}]}"#, unread("expected a list at byte 30")),
         ("one that is null", br#"{"items":[{"spec":{"podCIDRs":[null]}}]}"#, unread("expected a string at byte 31")),
-        ("podCIDR twice", br#"{"items":[{"spec":{"podCIDR":"x","podCIDR":"y"}}]}"#, unread("expected no field twice at byte 43")),
-        ("no UTF-8", b"{\"items\":[{\"spec\":{\"podCIDR\":\"\xff\"}}]}", unread("a string is not in UTF-8")),
+        ("podCIDR twice", br#"{"items":[{"spec":{"podCIDR":"x","podCIDR":"y"}}]}"#, unread("expected each field once at byte 43")),
+        ("podCIDR twice, first null", br#"{"items":[{"spec":{"podCIDR":null,"podCIDR":"y"}}]}"#, unread("expected each field once at byte 44")),
+        ("no UTF-8", b"{\"items\":[{\"spec\":{\"podCIDR\":\"\xff\"}}]}", unread("a string is not UTF-8")),
         ("cut off", br#"{"items":[{"spec":{"podCIDR":"10.0"#, unread("expected the end of a string at byte 34")),
     ];
     let report_it = "; report it with the host's version";
