@@ -294,7 +294,7 @@ mod tests {
     /// The results of a failed look-up of `IPAddress`: how the denial begins.
     const FREE: &str = "free";
     const ABSENT: &str = "absent";
-    const NOT_GRANTED: &str = "may not read networking.k8s.io/v1/IPAddress 10.0.0.9: ";
+    const NOT_GRANTED: &str = "no permission to read networking.k8s.io/v1/IPAddress 10.0.0.9: ";
     const FAILED: &str = "looking up networking.k8s.io/v1/IPAddress 10.0.0.9 failed: ";
 
     fn words(text: &str) -> String {

@@ -131,7 +131,7 @@ impl<'a> Case<'a> {
             }
         } else if service.family_policy == FamilyPolicy::PreferDualStack && pool.has(wanted.primary.other()) {
             self.warn(format!(
-                "PreferDualStack: no second address from pool {:?}: serviceCIDRs of the settings names no {} range",
+                "PreferDualStack: no second address from pool {:?}: serviceCIDRs has no {} range",
                 pool.name,
                 wanted.primary.other()
             ));
@@ -141,7 +141,7 @@ impl<'a> Case<'a> {
 
     fn allocate_second(&mut self, service: &Service, first: IpAddr) -> Result<Verdict, Refusal> {
         let Some(second) = second(service, Family::of(first).other(), self.settings) else {
-            return Ok(Verdict::Left("no second address is asked of us".to_owned()));
+            return Ok(Verdict::Left("no second address requested".to_owned()));
         };
         let choice = self.choose(service)?;
         let Some(pool) = choice.pool else { return Ok(self.unmanaged(&choice)) };
@@ -164,7 +164,7 @@ impl<'a> Case<'a> {
     ) -> Result<Result<Option<IpAddr>, Verdict>, Refusal> {
         if !second.required && !pool.has(second.family) {
             self.warn(format!(
-                "pool {:?} has no {} range: Kubernetes picks the second address from anywhere",
+                "pool {:?} has no {} range: Kubernetes picks the second address from any range",
                 pool.name, second.family
             ));
             return Ok(Ok(None));
@@ -204,7 +204,7 @@ impl<'a> Case<'a> {
                     wrong.extend(foreign.map(|(address, pool)| {
                         let own = choice
                             .pool
-                            .map_or("no pool is its own".to_owned(), |own| format!("its own is {:?}", own.name));
+                            .map_or("but no pool matches".to_owned(), |own| format!("expected pool {:?}", own.name));
                         format!("{address} lies in pool {:?}, {own}: {}", pool.name, choice.describe())
                     }));
                 }
@@ -220,7 +220,7 @@ impl<'a> Case<'a> {
         }
         if self.settings.explicit == Explicit::Deny {
             let message = format!(
-                "Service {}: {}; leave clusterIP out, or take an address of its own pool",
+                "Service {}: {}; omit clusterIP, or use an address of the Service's pool",
                 self.request.subject(),
                 wrong.join("; ")
             );
@@ -253,12 +253,12 @@ impl<'a> Case<'a> {
     fn unmanaged(&mut self, choice: &Choice<'_>) -> Verdict {
         // The settings have pools of Nodes or of external addresses only, so this is intended.
         if self.settings.pools.is_empty() {
-            return Verdict::Left("no pool in the settings is for Services".to_owned());
+            return Verdict::Left("the settings have no pool for Services".to_owned());
         }
         let reason = if choice.evidence.is_empty() {
-            "no pool is for this Service: Kubernetes picks the address".to_owned()
+            "no pool matches this Service: Kubernetes picks the address".to_owned()
         } else {
-            format!("no pool is for {}: Kubernetes picks the address", choice.describe())
+            format!("no pool matches {}: Kubernetes picks the address", choice.describe())
         };
         self.warn(reason.clone());
         Verdict::Left(reason)

@@ -213,7 +213,7 @@ impl<'a> Search<'a> {
                     None => decided = Some((value, source)),
                     Some((first, other)) if *first != value => {
                         let disagree =
-                            format!("{other} wants {key}={first}, {source} {value}: the first by name decides");
+                            format!("{other} needs {key}={first}, {source} needs {value}: the first by name decides");
                         self.evidence.mixed.push(disagree.clone());
                         self.warnings.push(disagree);
                         break;
@@ -265,7 +265,7 @@ impl<'a> Search<'a> {
                 // One warning for each kind is enough: there may be a Node for each of a hundred Pods.
                 let first = !self.nodes.iter().any(|known| known.kind == kind && known.labels.is_none());
                 if labels.is_none() && first {
-                    self.warnings.push(format!("{kind} {name} is not there: what it says about nodes is not known"));
+                    self.warnings.push(format!("{kind} {name} does not exist: its node labels are unknown"));
                 }
                 self.nodes.push(NodeLabels { kind, name: name.to_owned(), labels });
                 self.nodes.len() - 1
@@ -280,7 +280,7 @@ impl<'a> Search<'a> {
         let Some(text) = annotations.get(NODE_SELECTOR_ANNOTATION) else { return };
         let (labels, bad) = annotations::node_selector(text);
         for part in bad {
-            let reason = format!("{NODE_SELECTOR_ANNOTATION} has {}, which is no key=value", quote(part));
+            let reason = format!("{NODE_SELECTOR_ANNOTATION} has {}, which is not key=value", quote(part));
             self.warnings.push(format!("{source}: {reason}"));
         }
         for key in self.missing() {

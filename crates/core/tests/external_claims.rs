@@ -15,7 +15,7 @@ use support::{
 
 const DEPRECATED: &str =
     "spec.externalIPs is deprecated (KEP-5707): use type LoadBalancer, loadBalancerClass clusterip-policy/external";
-const WAY_OUT: &str = "take an address of a pool that is for this Service, or let one be chosen: type: LoadBalancer with loadBalancerClass: clusterip-policy/external";
+const WAY_OUT: &str = "use an address of a pool that matches this Service, or get one with type: LoadBalancer and loadBalancerClass: clusterip-policy/external";
 const CILIUM: &str = "annotation lbipam.cilium.io/ips";
 
 fn settings() -> Value {
@@ -303,12 +303,12 @@ fn unreadable_holders_are_refused() {
         (
             "no address",
             json!({"held": [{"by": "a/b"}]}),
-            "external.held[0]: expected an address, and by whom it is held, found an object",
+            "external.held[0]: expected an address and its holder, found an object",
         ),
         (
             "by nobody",
             json!({"held": [{"address": "10.0.9.20"}]}),
-            "external.held[0]: expected an address, and by whom it is held, found an object",
+            "external.held[0]: expected an address and its holder, found an object",
         ),
         (
             "another kind",

@@ -131,7 +131,7 @@ fn pick(
 fn no_matching_pool(claimant: &Claimant<'_>, families: &[Family]) -> External {
     let names: Vec<String> = families.iter().map(ToString::to_string).collect();
     let of = if names.is_empty() { String::new() } else { format!(" of {}", names.join(" or ")) };
-    let reason = format!("no pool of external addresses{of} is for this Service");
+    let reason = format!("no pool of external addresses{of} matches this Service");
     let has_record = claimant.service.annotations.contains_key(RECORD_ANNOTATION);
     let outcome = if has_record { Outcome::Removed } else { Outcome::Left };
     External { outcome, pool: None, addresses: Vec::new(), reason: Some(reason) }
@@ -147,6 +147,6 @@ fn recorded(claimant: &Claimant<'_>, pool: &ExternalPool, given: Vec<IpAddr>) ->
         return External { outcome, pool: pool_name, addresses: given, reason };
     }
     let outcome = if record == Some(&in_record(&given)) { Outcome::Left } else { Outcome::Recorded };
-    let reason = (outcome == Outcome::Left).then(|| "recorded already".to_owned());
+    let reason = (outcome == Outcome::Left).then(|| "already recorded".to_owned());
     External { outcome, pool: pool_name, addresses: given, reason }
 }

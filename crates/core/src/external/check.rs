@@ -82,7 +82,7 @@ pub(super) fn check_asked(
                 continue;
             }
             let why = match address {
-                None => Some("is no address".to_owned()),
+                None => Some("is not an IP address".to_owned()),
                 Some(_) if is_duplicate => Some("is one too many: a Service has one of each family".to_owned()),
                 Some(address) => refused(claimant, address, families)?,
             };
@@ -97,7 +97,7 @@ pub(super) fn check_asked(
 fn refused(claimant: &Claimant<'_>, address: IpAddr, families: &[Family]) -> Result<Option<String>, LookupError> {
     let family = Family::of(address);
     if !families.is_empty() && !families.contains(&family) {
-        return Ok(Some(format!("is of {family}: the Service is not")));
+        return Ok(Some(format!("is {family}, which is not a family of the Service")));
     }
     Ok(match claimant.right_to(address)? {
         Right::Free(_) => None,

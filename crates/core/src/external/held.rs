@@ -35,10 +35,9 @@ impl Held {
         let mut held = Self::default();
         if let Some(list) = Located::new(value, "external").get("held")? {
             for item in list.items()? {
-                let address =
-                    item.get("address")?.ok_or_else(|| item.mismatch("an address, and by whom it is held"))?;
+                let address = item.get("address")?.ok_or_else(|| item.mismatch("an address and its holder"))?;
                 let Some(by) = item.text_of("by")? else {
-                    return Err(item.mismatch("an address, and by whom it is held"));
+                    return Err(item.mismatch("an address and its holder"));
                 };
                 held.add(
                     annotations::address(address.text()?).ok_or_else(|| address.mismatch("an address"))?,

@@ -48,7 +48,7 @@ pub fn report(node: &Node, pool: &NodePool) -> Report {
 pub fn no_matching_pool(node: &Node, settings: &NodeSettings) -> String {
     let labels = asked(node, &settings.pools);
     if labels.is_empty() {
-        return "no pool of Nodes is for one without the labels that they ask about".to_owned();
+        return "no pool of Nodes matches a Node without their labels".to_owned();
     }
-    format!("no pool of Nodes is for {}", in_words(&labels))
+    format!("no pool of Nodes matches {}", in_words(&labels))
 }

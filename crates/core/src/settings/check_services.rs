@@ -26,7 +26,7 @@ impl Kind for OfServices<'_> {
             say(reason);
         }
         if self.0.usable_of(pool, cidr) == 0 {
-            let reason = "has no usable address: network and broadcast address, reserved and exclude take them all";
+            let reason = "has no usable address: all are network or broadcast address, reserved or excluded";
             say(format!("{cidr} {reason}"));
         }
     }
@@ -43,16 +43,13 @@ pub(super) fn warnings(settings: &Settings) -> Vec<Mistake> {
     }
     let mut warn = |path: &str, reason: String| warnings.push(Mistake { path: path.into(), reason });
     if settings.when_full == WhenFull::Unmanaged {
-        warn(
-            "services.whenFull",
-            "unmanaged beside pools by os: what Kubernetes picks itself may lie in any pool".into(),
-        );
+        warn("services.whenFull", "unmanaged with pools by os: Kubernetes may pick an address of any pool".into());
     }
     let mut rest = Match::default();
     rest.node_labels.insert(OS_LABEL.into(), settings.assume_os.clone());
     if !settings.pools.iter().any(|pool| pool.matches.covers(&rest)) {
         let reason = format!(
-            "no pool takes the rest (Services of which nothing is known but assumeOS {:?}): what Kubernetes picks itself may lie in any pool",
+            "no pool matches Services without evidence (assumeOS {:?}): Kubernetes may pick an address of any pool",
             settings.assume_os
         );
         warn("services.pools", reason);

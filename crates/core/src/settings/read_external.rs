@@ -55,7 +55,7 @@ impl Reader {
         let Some((first, last)) = text.split_once('-') else { return self.cidr(at).map(Into::into) };
         let address = |text: &str| text.trim().parse::<IpAddr>().ok();
         let (Some(first), Some(last)) = (address(first), address(last)) else {
-            self.mistake(at.path.clone(), format!("{} is no range such as 10.0.9.10-10.0.9.40", quote(text)));
+            self.mistake(at.path.clone(), format!("{} is not a range such as 10.0.9.10-10.0.9.40", quote(text)));
             return None;
         };
         let span = Span::new(first, last);
@@ -63,7 +63,7 @@ impl Reader {
             let reason = if Family::of(first) == Family::of(last) {
                 format!("{first}-{last} ends before it begins: did you mean {last}-{first}?")
             } else {
-                format!("{first}-{last} goes from one family to the other")
+                format!("{first}-{last} mixes IPv4 and IPv6")
             };
             self.mistake(at.path.clone(), reason);
         }
@@ -81,8 +81,7 @@ impl Reader {
     fn class(&mut self, at: &Located<'_>) -> Option<String> {
         let text = self.ok(at.text())?;
         if !super::reader::is_label_key(text) {
-            let reason =
-                format!("{} is no class: it is written as a label key is, such as example.com/lan", quote(text));
+            let reason = format!("{} is not a class: expected a label key such as example.com/lan", quote(text));
             self.mistake(at.path.clone(), reason);
             return None;
         }

@@ -60,7 +60,7 @@ impl Reader {
         let length = length.filter(|length| (1..=family.bits()).contains(length));
         if length.is_none() {
             let found = describe(at.value);
-            let reason = format!("expected the length of a block, a number from 1 to {}, found {found}", family.bits());
+            let reason = format!("expected a prefix length from 1 to {}, found {found}", family.bits());
             self.mistake(at.path.clone(), reason);
         }
         length

@@ -110,7 +110,7 @@ impl Reader {
             self.list(kinds, |reader, at| {
                 let kind = reader.kind(at)?;
                 if read.contains(&kind) {
-                    reader.mistake(at.path.clone(), format!("{} is in the list already", quote(at.value.as_str()?)));
+                    reader.mistake(at.path.clone(), format!("{} is already in the list", quote(at.value.as_str()?)));
                 } else {
                     read.push(kind);
                 }
@@ -126,7 +126,7 @@ impl Reader {
         if kind.is_none() {
             let known: Vec<&str> = WorkloadKind::known_names().collect();
             let reason = unknown("kind", text, &known);
-            self.mistake(at.path.clone(), format!("{reason}; a custom resource is written group/version/Kind"));
+            self.mistake(at.path.clone(), format!("{reason}; write a custom resource as group/version/Kind"));
         }
         kind
     }

@@ -69,12 +69,12 @@ impl Reader {
         let key = match fields.get("key") {
             Some(key) => self.ok(key.text())?.to_owned(),
             None => {
-                self.mistake(at.key_path("key"), "missing: a requirement is about a label");
+                self.mistake(at.key_path("key"), "missing: a requirement needs a label key");
                 return None;
             }
         };
         if !is_label_key(&key) {
-            self.mistake(at.key_path("key"), format!("{} is no label key", quote(&key)));
+            self.mistake(at.key_path("key"), format!("{} is not a label key", quote(&key)));
         }
         let operator = match fields.get("operator") {
             Some(operator) => {
@@ -146,9 +146,8 @@ impl Reader {
     pub(super) fn cidr(&mut self, at: &Located<'_>) -> Option<IpNet> {
         let text = self.ok(at.text())?;
         let Ok(cidr) = text.parse::<IpNet>() else {
-            let slash =
-                if text.parse::<std::net::IpAddr>().is_ok() { ": the length is missing, such as /24" } else { "" };
-            self.mistake(at.path.clone(), format!("{} is no CIDR{slash}", quote(text)));
+            let slash = if text.parse::<std::net::IpAddr>().is_ok() { ": add a prefix length such as /24" } else { "" };
+            self.mistake(at.path.clone(), format!("{} is not a CIDR{slash}", quote(text)));
             return None;
         };
         if cidr != cidr.trunc() {
@@ -169,10 +168,7 @@ impl Reader {
         const LONGEST: u8 = 3;
         let cidr = self.cidr(at)?;
         if Family::of(cidr.addr()).bits() - cidr.prefix_len() < LONGEST {
-            self.mistake(
-                at.path.clone(),
-                format!("{cidr} has fewer than 8 addresses: no Service range may be so small"),
-            );
+            self.mistake(at.path.clone(), format!("{cidr} has fewer than 8 addresses: too small for a Service range"));
             return None;
         }
         Some(cidr)
@@ -181,7 +177,7 @@ impl Reader {
     pub(super) fn dns_label(&mut self, at: &Located<'_>) -> Option<String> {
         let text = self.ok(at.text())?;
         if !is_dns_label(text) {
-            let reason = format!("{} is no DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end", quote(text));
+            let reason = format!("{} is not a DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end", quote(text));
             self.mistake(at.path.clone(), reason);
             return None;
         }
@@ -194,7 +190,7 @@ impl Reader {
         for (key, value) in object {
             let at = Located::new(value, at.key_path(key));
             if !is_label_key(key) {
-                self.mistake(at.path.clone(), format!("{} is no label key", quote(key)));
+                self.mistake(at.path.clone(), format!("{} is not a label key", quote(key)));
             }
             if let Some(value) = self.label_value(&at) {
                 labels.insert(key.clone(), value);
@@ -206,7 +202,7 @@ impl Reader {
     pub(super) fn label_value(&mut self, at: &Located<'_>) -> Option<String> {
         let text = self.ok(at.text())?;
         if !text.is_empty() && !is_label_name(text) {
-            let reason = format!("{} is no label value: at most 63 of A-Z, a-z, 0-9, -, _ and .", quote(text));
+            let reason = format!("{} is not a label value: at most 63 of A-Z, a-z, 0-9, -, _ and .", quote(text));
             self.mistake(at.path.clone(), reason);
             return None;
         }

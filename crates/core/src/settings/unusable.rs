@@ -56,7 +56,7 @@ impl Settings {
             for (place, cidr) in pool.cidrs.iter().enumerate() {
                 for range in self.unusable_service_cidrs.iter().filter(|range| overlap(range.cidr, *cidr)) {
                     let path = format!("services.pools[{number}].cidrs[{place}]");
-                    let reason = format!("{}, and pool {:?} hands none of them out meanwhile", range.why, pool.name);
+                    let reason = format!("{}, and pool {:?} assigns none of them meanwhile", range.why, pool.name);
                     warnings.push(Mistake { path, reason });
                 }
             }
@@ -128,7 +128,7 @@ mod tests {
         let settings = settings(json!({"10.2.0.0/16": DELETED}));
         let warnings: Vec<String> = settings.unusable_warnings().iter().map(ToString::to_string).collect();
         let expected = "services.pools[0].cidrs[1]: ServiceCIDR team-a (10.2.0.0/16) is being deleted, and pool \
-                        \"team-a\" hands none of them out meanwhile";
+                        \"team-a\" assigns none of them meanwhile";
         assert_eq!(warnings, [expected]);
     }
 

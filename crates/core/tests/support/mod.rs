@@ -34,12 +34,12 @@ pub use requests::{
 
 #[track_caller]
 pub fn net(text: &str) -> IpNet {
-    text.parse().unwrap_or_else(|_| panic!("{text} is no CIDR"))
+    text.parse().unwrap_or_else(|_| panic!("{text} is not a CIDR"))
 }
 
 #[track_caller]
 pub fn ip(text: &str) -> IpAddr {
-    text.parse().unwrap_or_else(|_| panic!("{text} is no address"))
+    text.parse().unwrap_or_else(|_| panic!("{text} is not an IP address"))
 }
 
 #[track_caller]
