@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::annotations::{self, OS_ANNOTATION};
+use crate::annotations::{self, NODE_SELECTOR_ANNOTATION, OS_ANNOTATION};
 use crate::cluster::{Cluster, LookupError};
 use crate::json::quote;
 use crate::label_selector::{self, Labels};
@@ -16,14 +16,12 @@ use crate::service::Service;
 use crate::settings::Settings;
 use crate::workload::{Workload, WorkloadKind};
 
-pub use crate::annotations::NODE_SELECTOR_ANNOTATION;
-
 /// The source of a value that the settings assume.
 pub const ASSUMPTION: &str = "assumption";
 
 /// The known node labels, each with its source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Evidence {
+pub(crate) struct Evidence {
     /// Sorted by key.
     found: Vec<Found>,
     /// A sentence for each label on which the workloads disagree.
@@ -61,7 +59,7 @@ impl Report {
 }
 
 /// Labels in one line: `kubernetes.io/arch=arm64, kubernetes.io/os=linux`.
-pub fn in_words(labels: &Labels) -> String {
+pub(crate) fn in_words(labels: &Labels) -> String {
     let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
     labels.join(", ")
 }
@@ -120,7 +118,7 @@ fn plain(value: &str) -> String {
 ///
 /// # Errors
 /// [`LookupError`] of the first look-up that fails.
-pub fn gather(
+pub(crate) fn gather(
     service: &Service,
     namespace: &LazyNamespace<'_>,
     keys: &[&str],

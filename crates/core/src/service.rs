@@ -8,7 +8,7 @@ use crate::address::Family;
 use crate::json::{Located, TypeMismatch};
 use crate::label_selector::{Labels, MOST_LABELS};
 
-pub use crate::annotations::{MOVING_ANNOTATION, OS_ANNOTATION, POOL_ANNOTATION};
+pub use crate::annotations::MOVING_ANNOTATION;
 
 /// `spec.ipFamilyPolicy`, in increasing order of strictness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
