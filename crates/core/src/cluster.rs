@@ -109,7 +109,7 @@ pub enum LookupError {
 }
 
 impl LookupError {
-    /// What the reader of the error can do about it.
+    /// The remedy, for the reader of the error.
     pub fn remedy(&self) -> String {
         // Only workloads can be left out by a setting.
         let drop_it = |resource: &str| {

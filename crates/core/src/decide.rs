@@ -249,7 +249,7 @@ impl<'a> Case<'a> {
         self.decision.warnings.push(warning);
     }
 
-    /// The verdict if no pool is for this Service.
+    /// The verdict if no pool matches this Service.
     fn unmanaged(&mut self, choice: &Choice<'_>) -> Verdict {
         // The settings have pools of Nodes or of external addresses only, so this is intended.
         if self.settings.pools.is_empty() {

@@ -248,7 +248,7 @@ impl<'a> Search<'a> {
     }
 
     fn node_labels(&mut self, kind: &'static str, name: &str, undecided: bool) -> Result<Option<&Labels>, LookupError> {
-        /// Pods may run on any number of Nodes. If there already is a value, a few Nodes are enough to find a
+        /// The Pods of a Service may run on many Nodes. Once there is a value, a few Nodes are enough to find a
         /// disagreement.
         const COMPARED: usize = 8;
         let known = self.nodes.iter().position(|known| known.kind == kind && known.name == name);

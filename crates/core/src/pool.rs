@@ -13,7 +13,7 @@ use crate::settings::{AdmissionScope, Pool, Settings};
 /// The chosen pool, and why it was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice<'s> {
-    /// The Service's pool; `None` if no pool is for it.
+    /// The Service's pool; `None` if no pool matches.
     pub pool: Option<&'s Pool>,
     /// The evidence about its nodes; empty if no pool that admits the Service matches on node labels.
     pub evidence: Evidence,
@@ -96,7 +96,7 @@ pub fn choose<'s>(
         if first_mismatch(&pool.matches.scope, service, namespace)?.is_none() {
             admitting.push(pool);
             if pool.matches.node_labels.is_empty() {
-                // Pools behind this one can't be reached.
+                // This pool matches, so later pools are never used.
                 break;
             }
         }

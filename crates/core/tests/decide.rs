@@ -214,7 +214,7 @@ fn only_the_address_of_the_object_changes() {
             json!({"clusterIP": "172.21.0.50"}),
         ),
         (
-            "what nobody knows stays",
+            "unknown fields stay",
             service(json!({"ports": [{"port": 80, "x": 1.5}], "new": {"a": [null]}})),
             json!({"ports": [{"port": 80, "x": 1.5}], "new": {"a": [null]}, "clusterIP": "172.21.0.50"}),
         ),

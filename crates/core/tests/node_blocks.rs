@@ -281,9 +281,9 @@ fn first_pool_that_matches_the_node_labels_is_chosen() {
             json!({OS: "linux", "disk": "ssd", "gpu": "t4"}),
             Ok(("10.0.0.0/24", by_os("linux", "Node w1", &[(OS, "linux")]))),
         ),
-        ("nobody's", json!({OS: "beos", "zone": "a"}), Err(&beos)),
+        ("no pool matches", json!({OS: "beos", "zone": "a"}), Err(&beos)),
         (
-            "nobody's, with labels that are asked about",
+            "no pool matches the labels that pools match on",
             json!({OS: "be os", "disk": "", "gpu": "h100"}),
             Err(r#"no pool of Nodes matches disk="", gpu=h100, kubernetes.io/os="be os""#),
         ),
@@ -345,7 +345,7 @@ fn node_is_left_without_allocation_state_or_without_work() {
     let none = json!({"services": {}});
     let rows: Vec<(&str, Value, Value, &str)> = vec![
         ("a creation", node_created(&bare()), two_pools(), not_here),
-        ("a creation of nobody's", node_created(&node(json!({}), json!({}))), two_pools(), not_here),
+        ("a Node that no pool matches", node_created(&node(json!({}), json!({}))), two_pools(), not_here),
         ("an update", about_node("UPDATE", bare(), bare()), two_pools(), not_here),
         ("no pools of Nodes", node_created(&bare()), none.clone(), "the settings have no pool for Nodes"),
         (
@@ -415,7 +415,7 @@ fn allocation_state_must_be_two_lists_of_cidrs() {
         ("a list", json!([]), "allocation: expected an object, found a list"),
         ("a number", json!(5), "allocation: expected an object, found the number 5"),
         (
-            "held that is no list",
+            "held is not a list",
             json!({"held": "10.0.0.0/24"}),
             r#"allocation.held: expected a list, found the string "10.0.0.0/24""#,
         ),

@@ -162,7 +162,7 @@ fn any_label_can_be_required() {
         &[
             ("nodeSelector", json!({"nodeSelector": {ARCH: "arm64"}}), Some("arm64")),
             ("affinity", affinity(json!([{"matchExpressions": [among(ARCH, &["arm64"])]}])), Some("arm64")),
-            ("a label that is no more than its key", json!({"nodeSelector": {ARCH: ""}}), Some("")),
+            ("a label with an empty value", json!({"nodeSelector": {ARCH: ""}}), Some("")),
             ("the same by affinity", affinity(json!([{"matchExpressions": [among(ARCH, &[""])]}])), Some("")),
             ("several values", affinity(json!([{"matchExpressions": [among(ARCH, &["amd64", "arm64"])]}])), None),
             (

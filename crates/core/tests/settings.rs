@@ -58,7 +58,7 @@ fn unknown_keys_are_mistakes_that_suggest_the_nearest_known_key() {
             &[r#"services.evidence.lookup: unknown key "lookup": did you mean lookups?"#],
         ),
         (
-            "a key that is no plain word",
+            "a key with special characters",
             services(json!({"a.b c": 1})),
             &[
                 r#"services["a.b c"]: unknown key "a.b c": known are pools, evidence, assumeOS, order, explicit, whenFull, exemptNamespaces, serviceCIDRs, unusableServiceCIDRs"#,

@@ -42,7 +42,7 @@ fn label_keys_and_values_follow_the_rules_of_kubernetes() {
             &[r#"services.pools[0].match.nodeLabels["K8s.io/a"]: "K8s.io/a" is not a label key"#],
         ),
         (
-            "a prefix that is no domain",
+            "a prefix that is not a domain",
             keys("-a..b/c"),
             &[r#"services.pools[0].match.nodeLabels["-a..b/c"]: "-a..b/c" is not a label key"#],
         ),

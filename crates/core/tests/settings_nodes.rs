@@ -136,7 +136,7 @@ fn unreadable_values_are_mistakes_with_their_paths() {
             &["nodes.pools: missing: give at least one pool, or leave `nodes` out"],
         ),
         ("empty", node_pools(json!([])), &["nodes.pools: no pool: give at least one, or leave `nodes` out"]),
-        ("pools that are no list", node_pools(json!({})), &["nodes.pools: expected a list, found an object"]),
+        ("pools is not a list", node_pools(json!({})), &["nodes.pools: expected a list, found an object"]),
         (
             "a pool that is a name",
             node_pools(json!(["a"])),
@@ -213,7 +213,7 @@ fn unreadable_values_are_mistakes_with_their_paths() {
             ],
         ),
         (
-            "a size with a fraction, one that is no byte",
+            "a size with a fraction, a size above 255",
             size(json!({"ipv4": 24.5, "ipv6": 320})),
             &[
                 "nodes.pools[0].blockSize.ipv4: expected a prefix length from 1 to 32, found the number 24.5",
@@ -352,37 +352,37 @@ fn ranges_must_not_overlap_each_other_or_another_pool() {
 }
 
 #[test]
-fn unreachable_pool_is_a_mistake() {
+fn pool_that_is_never_used_is_a_mistake() {
     let two = |first: Value, second: Value| {
         node_pools(json!([
             {"name": "a", "cidrs": ["10.0.0.0/16"], "match": first},
             {"name": "b", "cidrs": ["10.1.0.0/16"], "match": second},
         ]))
     };
-    let unreachable = [r#"nodes.pools[1].match: never used: the earlier pool "a" matches everything that it matches"#];
+    let never_used = [r#"nodes.pools[1].match: never used: the earlier pool "a" matches everything that it matches"#];
     let zone = || json!({"nodeSelector": {"matchLabels": {"zone": "a"}}});
     check_mistakes(&[
-        ("behind one for every Node", two(json!({}), json!({"os": "linux"})), &unreachable),
+        ("behind one for every Node", two(json!({}), json!({"os": "linux"})), &never_used),
         (
             "the same os in other words",
             two(json!({"os": "Linux"}), json!({"nodeLabels": {"kubernetes.io/os": "linux"}})),
-            &unreachable,
+            &never_used,
         ),
         (
             "more labels than before",
             two(json!({"os": "linux"}), json!({"os": "linux", "nodeLabels": {"a": "b"}})),
-            &unreachable,
+            &never_used,
         ),
-        ("the same selector", two(zone(), zone()), &unreachable),
+        ("the same selector", two(zone(), zone()), &never_used),
         (
             "the same selector, and more",
             two(zone(), json!({"os": "linux", "nodeSelector": {"matchLabels": {"zone": "a"}}})),
-            &unreachable,
+            &never_used,
         ),
         (
             "a selector beside the same os",
             two(json!({"os": "linux"}), json!({"os": "linux", "nodeSelector": {"matchLabels": {"zone": "a"}}})),
-            &unreachable,
+            &never_used,
         ),
         ("another os", two(json!({"os": "windows"}), json!({"os": "linux"})), &[]),
         (

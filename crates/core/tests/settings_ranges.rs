@@ -1,4 +1,4 @@
-//! Mistakes in the ranges of a settings document: CIDRs, overlaps, places, unreachable pools.
+//! Mistakes in the ranges of a settings document: CIDRs, overlaps, places, pools that are never used.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -185,36 +185,36 @@ fn exclude_must_be_an_address_or_range_of_the_pool() {
 }
 
 #[test]
-fn unreachable_pool_is_a_mistake() {
+fn pool_that_is_never_used_is_a_mistake() {
     let two = |first: Value, second: Value| {
         pools(json!([
             {"name": "a", "cidrs": ["10.0.0.0/24"], "match": first},
             {"name": "b", "cidrs": ["10.0.1.0/24"], "match": second},
         ]))
     };
-    let unreachable =
+    let never_used =
         [r#"services.pools[1].match: never used: the earlier pool "a" matches everything that it matches"#];
     check_mistakes(&[
-        ("behind one for everything", two(json!({}), json!({"os": "linux"})), &unreachable),
-        ("both for everything", two(Value::Null, Value::Null), &unreachable),
+        ("behind one for everything", two(json!({}), json!({"os": "linux"})), &never_used),
+        ("both for everything", two(Value::Null, Value::Null), &never_used),
         (
             "the same os in other words",
             two(json!({"os": "Linux"}), json!({"nodeLabels": {"kubernetes.io/os": "linux"}})),
-            &unreachable,
+            &never_used,
         ),
         (
             "more labels than before",
             two(json!({"os": "linux"}), json!({"os": "linux", "nodeLabels": {"a": "b"}})),
-            &unreachable,
+            &never_used,
         ),
-        ("fewer namespaces", two(json!({"namespaces": ["x", "y"]}), json!({"namespaces": ["y"]})), &unreachable),
+        ("fewer namespaces", two(json!({"namespaces": ["x", "y"]}), json!({"namespaces": ["y"]})), &never_used),
         (
             "the same selector, and more",
             two(
                 json!({"serviceSelector": {"matchLabels": {"a": "b"}}}),
                 json!({"os": "linux", "serviceSelector": {"matchLabels": {"a": "b"}}}),
             ),
-            &unreachable,
+            &never_used,
         ),
         ("another os", two(json!({"os": "windows"}), json!({"os": "linux"})), &[]),
         (

@@ -80,7 +80,7 @@ fn wishes(service: &Service, before: Option<&Service>) -> Vec<IpAddr> {
     wishes
 }
 
-/// The families of which addresses are assigned. If the Service's families are unknown, they are derived from the found
+/// The families in which addresses are assigned. If the Service's families are unknown, they are derived from the found
 /// addresses or from the pool.
 fn known(
     families: &[Family],
@@ -127,7 +127,7 @@ fn pick(
     Ok(None)
 }
 
-/// The outcome if no pool is for this Service.
+/// The outcome if no pool matches this Service.
 fn no_matching_pool(claimant: &Claimant<'_>, families: &[Family]) -> External {
     let names: Vec<String> = families.iter().map(ToString::to_string).collect();
     let of = if names.is_empty() { String::new() } else { format!(" of {}", names.join(" or ")) };

@@ -17,7 +17,7 @@ fn admits(pool: &NodePool, node: &Node) -> bool {
         && matches.node_selector.matches(&node.labels)
 }
 
-/// The labels of a Node that these pools match on.
+/// The labels of the Node with the keys that these pools match on.
 fn asked(node: &Node, pools: &[NodePool]) -> Labels {
     let mut labels = Labels::new();
     for pool in pools {
@@ -44,7 +44,7 @@ pub fn report(node: &Node, pool: &NodePool) -> Report {
     Report { source, labels, mixed: Vec::new() }
 }
 
-/// Says that no pool is for this Node, and why.
+/// The reason why no pool matches this Node.
 pub fn no_matching_pool(node: &Node, settings: &NodeSettings) -> String {
     let labels = asked(node, &settings.pools);
     if labels.is_empty() {

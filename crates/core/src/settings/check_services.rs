@@ -58,8 +58,8 @@ pub(super) fn warnings(settings: &Settings) -> Vec<Mistake> {
 }
 
 impl Settings {
-    /// How many addresses of one range of a pool can be handed out. Unusable ranges count, because a range that is
-    /// unusable for a while is not a mistake of the settings.
+    /// How many addresses of one range of a pool can be handed out. Unusable ranges count as usable, because a range
+    /// that is unusable for a while is not a mistake of the settings.
     fn usable_of(&self, pool: &Pool, cidr: IpNet) -> u128 {
         let alone = Pool { cidrs: vec![cidr], ..pool.clone() };
         self.candidates_without(&alone, Family::of(cidr.addr()), std::iter::empty()).count()
