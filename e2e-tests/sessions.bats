@@ -67,7 +67,7 @@ compare() {
     run response "$ROOT/e2e-tests/sessions/21-evidence-from-a-deployment"
     echo "$output"
     [ "$(jq .allowed <<<"$output")" = false ]
-    [[ "$(jq -r .status.message <<<"$output")" == "Service shop/web: may not read apps/v1/Deployment: "* ]]
+    [[ "$(jq -r .status.message <<<"$output")" == "Service shop/web: no permission to read apps/v1/Deployment: "* ]]
 }
 
 @test "a host call that kwctl does not grant is named in the denial" {

@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use clusterip_core::cluster::{Cluster, IpAddressLookup, LookupError, NamespaceMeta};
-use clusterip_core::json::At;
+use clusterip_core::json::Located;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::settings::Lookups;
 use clusterip_core::workload::{TemplateAt, Workload, WorkloadKind};
@@ -93,18 +93,18 @@ impl Resource<'_> {
     /// Parses an object; any fields are accepted.
     fn object(&self, json: &[u8]) -> Result<Value, LookupError> {
         let object: Value = serde_json::from_slice(json).map_err(|error| self.malformed(&error))?;
-        At::new(&object, "answer").object().map_err(|mistyped| self.malformed(&mistyped))?;
+        Located::new(&object, "answer").object().map_err(|mismatch| self.malformed(&mismatch))?;
         Ok(object)
     }
 
     /// The map of strings at `outer.inner` of an object.
     fn map(&self, object: &Value, outer: &str, inner: &str) -> Result<Labels, LookupError> {
-        let map = match At::new(object, "").get(outer) {
+        let map = match Located::new(object, "").get(outer) {
             Ok(Some(at)) => at.map_of(inner),
             Ok(None) => Ok(Labels::new()),
-            Err(mistyped) => Err(mistyped),
+            Err(mismatch) => Err(mismatch),
         };
-        map.map_err(|mistyped| self.malformed(&mistyped))
+        map.map_err(|mismatch| self.malformed(&mismatch))
     }
 
     fn malformed(&self, error: &impl ToString) -> LookupError {
@@ -294,7 +294,7 @@ mod tests {
     /// The results of a failed look-up of `IPAddress`: how the denial begins.
     const FREE: &str = "free";
     const ABSENT: &str = "absent";
-    const NOT_GRANTED: &str = "may not read networking.k8s.io/v1/IPAddress 10.0.0.9: ";
+    const NOT_GRANTED: &str = "no permission to read networking.k8s.io/v1/IPAddress 10.0.0.9: ";
     const FAILED: &str = "looking up networking.k8s.io/v1/IPAddress 10.0.0.9 failed: ";
 
     fn words(text: &str) -> String {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION, claimed_addresses, recorded_addresses};
 use clusterip_core::external::claim::MOST_EXTERNAL_IPS;
-use clusterip_core::json::{At, Mistyped};
+use clusterip_core::json::{Located, TypeMismatch};
 use clusterip_core::label_selector::Labels;
 use clusterip_core::node::object::blocks;
 use clusterip_core::pod_spec::PodSpec;
@@ -26,15 +26,15 @@ pub enum ListError {
     #[error(transparent)]
     Value(#[from] serde_json::Error),
     /// A string that the policy reads is not UTF-8.
-    #[error("a string is not in UTF-8")]
+    #[error("a string is not UTF-8")]
     Encoding,
     /// A field of a workload in the namespace has the wrong type.
-    #[error("{name}: {mistyped}")]
+    #[error("{name}: {mismatch}")]
     Object {
         /// Namespace and name of the object.
         name: String,
         /// The field, and what was expected there.
-        mistyped: Mistyped,
+        mismatch: TypeMismatch,
     },
 }
 
@@ -61,7 +61,7 @@ pub fn workloads(
             Key::Spec => set(&mut spec, item, Cursor::raw),
             _ => item.skip(),
         })?;
-        if own_namespace.is_none() || read(own_namespace).ok_or(ListError::Encoding)? != namespace {
+        if own_namespace.flatten().is_none() || read(own_namespace).ok_or(ListError::Encoding)? != namespace {
             return Ok(());
         }
         let name = read(name).ok_or(ListError::Encoding)?.into_owned();
@@ -69,7 +69,7 @@ pub fn workloads(
         match pod_spec(&labels, &spec, template, selects) {
             Ok(Some(pod_spec)) => found.push(Workload { name, pod_spec }),
             Ok(None) => {}
-            Err(mistyped) => return Err(ListError::Object { name: format!("{namespace}/{name}"), mistyped }),
+            Err(mismatch) => return Err(ListError::Object { name: format!("{namespace}/{name}"), mismatch }),
         }
         Ok(())
     })?;
@@ -82,8 +82,8 @@ fn pod_spec(
     spec: &Value,
     template: TemplateAt,
     selects: &dyn Fn(&Labels) -> bool,
-) -> Result<Option<PodSpec>, Mistyped> {
-    let (labels, spec) = (At::new(labels, "metadata.labels"), At::new(spec, "spec"));
+) -> Result<Option<PodSpec>, TypeMismatch> {
+    let (labels, spec) = (Located::new(labels, "metadata.labels"), Located::new(spec, "spec"));
     let template = match template {
         TemplateAt::Itself => {
             let labels = if labels.value.is_null() { Labels::new() } else { labels.map()? };
@@ -97,12 +97,12 @@ fn pod_spec(
     if selects(&labels) { read_spec(template.get("spec")?.as_ref()) } else { Ok(None) }
 }
 
-fn read_spec(spec: Option<&At<'_>>) -> Result<Option<PodSpec>, Mistyped> {
+fn read_spec(spec: Option<&Located<'_>>) -> Result<Option<PodSpec>, TypeMismatch> {
     spec.map_or(Ok(PodSpec::default()), PodSpec::read).map(Some)
 }
 
-fn parse(raw: Option<&[u8]>) -> Result<Value, serde_json::Error> {
-    raw.map_or(Ok(Value::Null), serde_json::from_slice)
+fn parse(raw: Field<&[u8]>) -> Result<Value, serde_json::Error> {
+    raw.flatten().map_or(Ok(Value::Null), serde_json::from_slice)
 }
 
 /// Reads a list of Services, and calls `visit` with the namespace, name and every cluster IP of each.
@@ -126,8 +126,8 @@ pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr))
             }),
             _ => item.skip(),
         })?;
-        let all: [Option<Text<'_>>; 2] = all.unwrap_or_default();
-        let primary = primary.filter(|primary| all[0] != Some(*primary));
+        let all: [Option<Text<'_>>; 2] = all.flatten().unwrap_or_default();
+        let primary = primary.flatten().filter(|primary| all[0] != Some(*primary));
         let (Some(namespace), Some(name)) = (read(namespace), read(name)) else { return Err(ListError::Encoding) };
         for text in primary.into_iter().chain(all.into_iter().flatten()) {
             if let Ok(address) = text.read().ok_or(ListError::Encoding)?.parse() {
@@ -227,9 +227,9 @@ pub fn node_blocks(json: &[u8], visit: &mut dyn FnMut(&str, IpNet)) -> Result<()
             _ => item.skip(),
         })?;
         let name = read(name).ok_or(ListError::Encoding)?;
-        let [first, second] = all.unwrap_or_default();
+        let [first, second] = all.flatten().unwrap_or_default();
         let mut texts: Vec<Cow<'_, str>> = Vec::new();
-        for text in [primary, first, second].into_iter().flatten() {
+        for text in [primary.flatten(), first, second].into_iter().flatten() {
             texts.push(text.read().ok_or(ListError::Encoding)?);
         }
         blocks(texts.iter().map(AsRef::as_ref)).into_iter().for_each(|block| visit(&name, block));
@@ -334,22 +334,23 @@ impl Key {
     }
 }
 
-/// Reads the value of a field, which may be `null`. A second value of the same field is an error.
+/// The value of a field: `None` if the field is absent, `Some(None)` if it is `null`.
+type Field<T> = Option<Option<T>>;
+
+/// Reads the value of a field, which may be `null`. A second value of the same field is an error, even after `null`.
 fn set<'j, T>(
-    field: &mut Option<T>,
+    field: &mut Field<T>,
     cursor: &mut Cursor<'j>,
     read: impl FnOnce(&mut Cursor<'j>) -> Result<T, Unexpected>,
 ) -> Result<(), Unexpected> {
     if field.is_some() {
-        return Err(cursor.unexpected("no field twice"));
+        return Err(cursor.unexpected("each field once"));
     }
-    if !cursor.null() {
-        *field = Some(read(cursor)?);
-    }
+    *field = Some(if cursor.null() { None } else { Some(read(cursor)?) });
     Ok(())
 }
 
-/// The decoded text; empty if there is none, and `None` if it is not UTF-8.
-fn read(text: Option<Text<'_>>) -> Option<Cow<'_, str>> {
-    text.map_or(Some(Cow::Borrowed("")), |text| text.read())
+/// The decoded text of a field; empty if the field is absent or `null`, and `None` if the text is not UTF-8.
+fn read(text: Field<Text<'_>>) -> Option<Cow<'_, str>> {
+    text.flatten().map_or(Some(Cow::Borrowed("")), |text| text.read())
 }

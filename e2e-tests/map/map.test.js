@@ -161,7 +161,7 @@ describe("blocks of Nodes", () => {
       Block: "172.20.30.0/24", Pool: "linux", State: "misplaced", Node: "windows-9", "Belongs to": "pool windows", Labels: "kubernetes.io/os=windows (Node windows-9)",
     }],
     ["one of a Node that no pool is for", "172.20.40.0/24, misplaced, Node lab", {
-      Block: "172.20.40.0/24", Pool: "linux", State: "misplaced", Node: "lab", "Belongs to": "no pool", Labels: "no pool of Nodes is for kubernetes.io/os=freebsd",
+      Block: "172.20.40.0/24", Pool: "linux", State: "misplaced", Node: "lab", "Belongs to": "no pool", Labels: "no pool of Nodes matches kubernetes.io/os=freebsd",
     }],
     ["a free one", "172.20.12.0/24, free", { Block: "172.20.12.0/24", Pool: "linux", State: "free" }],
     ["one in a Service range", "172.20.17.0/24, withheld: in a Service range", { Block: "172.20.17.0/24", Pool: "linux", State: "withheld: in a Service range" }],
@@ -376,7 +376,7 @@ describe("the card", () => {
     ["one that is misplaced, among the reserved ones", "172.21.0.21", {
       Address: "172.21.0.21", Pool: "linux", State: "misplaced, among the reserved ones", Service: "returns",
       Namespace: "shop", "Belongs to": "pool windows", Evidence: "os=windows (Deployment shop/returns)", "Set by hand": "no",
-      Finding: '172.21.0.21 lies in pool "linux", its own is "windows"; `clusterip move` moves it',
+      Finding: '172.21.0.21 lies in pool "linux", expected pool "windows"; `clusterip move` moves it',
     }],
     ["one that is free", "172.21.0.101", { Address: "172.21.0.101", Pool: "linux", State: "free" }],
     ["one that is reserved", "172.21.0.3", { Address: "172.21.0.3", Pool: "linux", State: "reserved" }],

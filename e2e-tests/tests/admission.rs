@@ -129,14 +129,14 @@ async fn addresses_by_hand_that_belong_elsewhere_are_warned_of() {
             "other-pool",
             json!({}),
             "172.21.1.60",
-            vec!["172.21.1.60 lies in pool \"windows\", its own is \"linux\": kubernetes.io/os=linux (assumption)"],
+            vec!["172.21.1.60 lies in pool \"windows\", expected pool \"linux\": kubernetes.io/os=linux (assumption)"],
         ),
         (
             "other-pool-reserved",
             windows(),
             "172.21.0.20",
             vec![
-                "172.21.0.20 lies in pool \"linux\", its own is \"windows\": kubernetes.io/os=windows (annotation \
+                "172.21.0.20 lies in pool \"linux\", expected pool \"windows\": kubernetes.io/os=windows (annotation \
                  clusterip-policy/os)",
             ],
         ),

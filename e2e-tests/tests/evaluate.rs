@@ -185,7 +185,7 @@ async fn a_missing_right_is_recorded() {
     let response: Value = serde_json::from_str(&live.stdout).unwrap();
     let message = response["status"]["message"].as_str().unwrap();
     let expected = format!(
-        "Service shop/web: may not read apps/v1/Deployment: ApiError: deployments.apps is forbidden: User \
+        "Service shop/web: no permission to read apps/v1/Deployment: ApiError: deployments.apps is forbidden: User \
          \"system:serviceaccount:{namespace}:nobody\" cannot list resource \"deployments\" in API group \"apps\" at the \
          cluster scope: Forbidden"
     );

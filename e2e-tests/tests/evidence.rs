@@ -136,7 +136,7 @@ fn rows() -> Vec<Row> {
         .linux(),
         Row {
             warnings: &[
-                "Deployment NS/a wants kubernetes.io/os=windows, Deployment NS/b linux: the first by name decides",
+                "Deployment NS/a needs kubernetes.io/os=windows, Deployment NS/b needs linux: the first by name decides",
             ],
             ..Row::new("disagreement", vec![web("b", on("linux")), web("a", on("windows"))], "Deployment NS/a")
         },

@@ -125,7 +125,7 @@ async fn a_family_that_a_pool_lacks() {
     prefer.ok();
     assert_eq!(
         warning,
-        "Warning: pool \"four\" has no IPv6 range: Kubernetes picks the second address from anywhere\n"
+        "Warning: pool \"four\" has no IPv6 range: Kubernetes picks the second address from any range\n"
     );
     let made = served.get("families-four", "prefer").await;
     assert_eq!(addresses(&made).len(), 2);

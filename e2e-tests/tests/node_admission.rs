@@ -126,14 +126,9 @@ const WRONG: [(&str, &str, &str, &str); 5] = [
         "wrong-pool",
         "windows",
         "10.1.4.0/24",
-        "10.1.4.0/24 lies in pool \"linux\", its own is \"windows\": kubernetes.io/os=windows (Node wrong-pool)",
+        "10.1.4.0/24 lies in pool \"linux\", expected pool \"windows\": kubernetes.io/os=windows (Node wrong-pool)",
     ),
-    (
-        "excluded",
-        "windows",
-        "10.2.7.0/24",
-        "10.2.7.0/24 has addresses of 10.2.7.0/24, which is excluded from pool \"windows\"",
-    ),
+    ("excluded", "windows", "10.2.7.0/24", "10.2.7.0/24 overlaps 10.2.7.0/24, which is excluded from pool \"windows\""),
     // The Service range was learned from the cluster.
     ("service-range", "plan9", "172.21.9.0/24", "172.21.9.0/24 overlaps the Service range 172.21.0.0/16"),
 ];
@@ -143,7 +138,7 @@ async fn a_block_that_is_not_right_is_warned_of_or_denied() {
     let judged = Judged::by("warn").await;
     judged.holds("linux-1", "linux", "10.1.3.0/24").await;
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
-    let outside = "10.9.0.0/24 lies in no pool, its own is \"linux\": kubernetes.io/os=linux (Node outside)";
+    let outside = "10.9.0.0/24 lies in no pool, expected pool \"linux\": kubernetes.io/os=linux (Node outside)";
     let wrong = || WRONG.into_iter().chain([("outside", "linux", "10.9.0.0/24", outside)]);
     for (name, os, cidr, why) in wrong() {
         seen.push((name, judged.create(name, os, block(cidr), true).await));
@@ -162,7 +157,7 @@ async fn a_block_that_is_not_right_is_warned_of_or_denied() {
     assert!(judged.decisions("taken")[0].contains("podcidrs=\"10.1.3.0/24\""), "{:?}", judged.decisions("taken"));
 
     judged.change(&settings("deny"), "the settings to deny").await;
-    let way_out = "leave podCIDR and podCIDRs out, or take a free block of its own pool";
+    let way_out = "omit podCIDR and podCIDRs, or use a free block of the Node's pool";
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
     for (name, os, cidr, why) in wrong() {
         seen.push((name, judged.create(name, os, block(cidr), false).await));
@@ -223,7 +218,7 @@ async fn what_the_controller_manager_hands_out_is_judged_like_anything_else() {
     drop(runs);
     assert_eq!(given, "10.1.0.0/24");
     let decisions = judged.decisions("warned");
-    let why = r#"10.1.0.0/24 lies in pool \"linux\", no pool of Nodes is for kubernetes.io/os=inferno"#;
+    let why = r#"10.1.0.0/24 lies in pool \"linux\", no pool of Nodes matches kubernetes.io/os=inferno"#;
     assert_eq!(decisions.len(), 1, "{decisions:#?}");
     assert!(decisions[0].contains("operation=\"UPDATE\"") && decisions[0].contains(why), "{decisions:#?}");
 
@@ -232,7 +227,7 @@ async fn what_the_controller_manager_hands_out_is_judged_like_anything_else() {
     all.create(&<_>::default(), &node("denied", "inferno", json!({}))).await.unwrap();
     eventually("the controller manager to try", async || (!judged.decisions("denied").is_empty()).then_some(())).await;
     let log = eventually("the controller manager to say that it was denied", async || {
-        Some(NodeIpam::log(&judged.plane)).filter(|log| log.contains("leave podCIDR and podCIDRs out"))
+        Some(NodeIpam::log(&judged.plane)).filter(|log| log.contains("omit podCIDR and podCIDRs"))
     })
     .await;
     drop(runs);

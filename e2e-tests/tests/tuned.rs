@@ -48,7 +48,7 @@ async fn addresses_by_hand() {
     let rows = [
         (
             "172.21.1.60",
-            "172.21.1.60 lies in pool \"windows\", its own is \"linux\": kubernetes.io/os=linux (assumption)",
+            "172.21.1.60 lies in pool \"windows\", expected pool \"linux\": kubernetes.io/os=linux (assumption)",
         ),
         ("172.21.1.201", "172.21.1.201 is excluded from pool \"windows\""),
         ("172.21.0.9", ""),
@@ -58,7 +58,7 @@ async fn addresses_by_hand() {
     let denied = |name: &str, why: &str| {
         format!(
             "Error from server: error when creating \"STDIN\": admission webhook \"services.clusterip-policy.io\" denied \
-             the request: Service {namespace}/{name}: {why}; leave clusterIP out, or take an address of its own pool\n"
+             the request: Service {namespace}/{name}: {why}; omit clusterIP, or use an address of the Service's pool\n"
         )
     };
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
@@ -114,7 +114,7 @@ async fn a_kind_that_comes_later() {
     let expected = format!(
         "admission webhook \"services.clusterip-policy.io\" denied the request: Service {namespace}/web: the cluster has \
          no example.com/v1/Rollout: Cannot find resource example.com/v1/Rollout; install the \
-         API, or take the kind out of services.evidence.kinds"
+         API, or remove the kind from services.evidence.kinds"
     );
     assert_eq!(eventually("a denial", denied).await, expected);
     // Where another kind says enough, it is not asked.

@@ -78,7 +78,7 @@ fn findings(done: &Done) -> Vec<String> {
     let line = |finding: &Value| {
         let addresses: Vec<String> = finding["addresses"].as_array().into_iter().flatten().map(text).collect();
         let [kind, node, pool, message] = ["kind", "node", "pool", "message"].map(|key| text(&finding[key]));
-        let message = message.split("; take an address").next().unwrap();
+        let message = message.split("; use an address").next().unwrap();
         format!("{kind} | {node} | {} | {pool} | {message}", addresses.join(","))
     };
     done.json()["findings"].as_array().unwrap().iter().map(line).collect()
@@ -156,7 +156,7 @@ fn external_findings() {
             "of the wrong family",
             live(vec![has("web", "fd00::7"), has("ours", "10.0.9.10")]),
             vec![
-                "refused-external | - | fd00::7 | - | Service shop/web: fd00::7 is recorded, and the policy refuses it: annotation clusterip-policy/external-addresses: fd00::7 is of IPv6: the Service is not",
+                "refused-external | - | fd00::7 | - | Service shop/web: fd00::7 is recorded, and the policy refuses it: annotation clusterip-policy/external-addresses: fd00::7 is IPv6, which is not a family of the Service",
             ],
         ),
         (

@@ -67,7 +67,7 @@ fn node_findings() {
             vec![node("web", "darwin", &["10.1.0.0/24"])],
             vec![
                 "wrong-node-pool | web | 10.1.0.0/24 | - | Node web: 10.1.0.0/24 lies in pool windows (10.1.0.0/23), and no pool \
-                 of Nodes is for kubernetes.io/os=darwin"
+                 of Nodes matches kubernetes.io/os=darwin"
                     .to_owned(),
             ],
         ),

@@ -320,8 +320,8 @@ fn team_policy_makes_no_look_ups() {
     let policy = document(TEAM);
     let namespace = policy["metadata"]["namespace"].as_str().unwrap();
     let with = |address: &str| json!({"clusterIP": address, "clusterIPs": [address], "selector": {"app": "web"}});
-    let refused = "Service payments/web: 172.21.48.9 lies in pool \"data\", its own is \"payments\": namespace \
-                   payments; leave clusterIP out, or take an address of its own pool";
+    let refused = "Service payments/web: 172.21.48.9 lies in pool \"data\", expected pool \"payments\": namespace \
+                   payments; omit clusterIP, or use an address of the Service's pool";
     let external = json!({"type": "ExternalName", "externalName": "example.com"});
     let rows = [
         ("in its own range", request("CREATE", namespace, with("172.21.32.9"), None), None),

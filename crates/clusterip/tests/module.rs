@@ -236,29 +236,29 @@ fn nested(levels: usize) -> String {
 #[test]
 fn invalid_payloads_are_denied_with_the_reason() {
     let rows: Vec<(&str, Vec<u8>, &str)> = vec![
-        ("nothing", b"".to_vec(), "the request is no JSON document with request and settings: EOF"),
-        ("no JSON", b"hello".to_vec(), "the request is no JSON document with request and settings: expected value"),
+        ("nothing", b"".to_vec(), "the request is not a JSON document with request and settings: EOF"),
+        ("no JSON", b"hello".to_vec(), "the request is not a JSON document with request and settings: expected value"),
         (
             "not UTF-8",
             b"{\"request\": \"\xff\"}".to_vec(),
-            "the request is no JSON document with request and settings: invalid unicode",
+            "the request is not a JSON document with request and settings: invalid unicode",
         ),
         (
             "half a document",
             payload(request(service()))[..200].to_vec(),
-            "the request is no JSON document with request and settings: EOF",
+            "the request is not a JSON document with request and settings: EOF",
         ),
         (
             "more than a document",
             b"{} {}".to_vec(),
-            "the request is no JSON document with request and settings: trailing characters",
+            "the request is not a JSON document with request and settings: trailing characters",
         ),
-        ("a number", b"5".to_vec(), "the request is no JSON document with request and settings: found the number 5"),
-        ("a list", b"[{}, {}]".to_vec(), "the request is no JSON document with request and settings: found a list"),
+        ("a number", b"5".to_vec(), "the request is not a JSON document with request and settings: found the number 5"),
+        ("a list", b"[{}, {}]".to_vec(), "the request is not a JSON document with request and settings: found a list"),
         (
             "10,000 levels",
             format!("{{\"request\": {}}}", nested(10_000)).into_bytes(),
-            "the request is no JSON document with request and settings: recursion limit exceeded",
+            "the request is not a JSON document with request and settings: recursion limit exceeded",
         ),
         ("no request", b"{}".to_vec(), "the request can't be read: request: expected an object, found null"),
         ("request: null", payload(Value::Null), "the request can't be read: request: expected an object, found null"),
@@ -533,9 +533,9 @@ fn answer_with_nodes(list: &[u8]) -> Answer {
 #[test]
 fn only_names_and_blocks_of_a_node_list_must_be_valid() {
     const UNREAD: &str =
-        "Node w1: whether another Node has 10.0.0.0/24 is not known: the host's answer about v1/Node can't be read: ";
+        "Node w1: unknown whether another Node has 10.0.0.0/24: the host's answer about v1/Node can't be read: ";
     let taken = |block: &str, name: &str| {
-        let way_out = "leave podCIDR and podCIDRs out, or take a free block of its own pool";
+        let way_out = "omit podCIDR and podCIDRs, or use a free block of the Node's pool";
         Some(format!("Node w1: 10.0.0.0/24 overlaps {block} of Node {name}; {way_out}"))
     };
     let unread = |detail: &str| Some(format!("{UNREAD}{detail}"));
@@ -563,8 +563,9 @@ fn only_names_and_blocks_of_a_node_list_must_be_valid() {
         ("podCIDR that is a number", br#"{"items":[{"spec":{"podCIDR":5}}]}"#, unread("expected a string at byte 29")),
         ("podCIDRs that is a string", br#"{"items":[{"spec":{"podCIDRs":"10.0.0.0/24"}}]}"#, unread("expected a list at byte 30")),
         ("one that is null", br#"{"items":[{"spec":{"podCIDRs":[null]}}]}"#, unread("expected a string at byte 31")),
-        ("podCIDR twice", br#"{"items":[{"spec":{"podCIDR":"x","podCIDR":"y"}}]}"#, unread("expected no field twice at byte 43")),
-        ("no UTF-8", b"{\"items\":[{\"spec\":{\"podCIDR\":\"\xff\"}}]}", unread("a string is not in UTF-8")),
+        ("podCIDR twice", br#"{"items":[{"spec":{"podCIDR":"x","podCIDR":"y"}}]}"#, unread("expected each field once at byte 43")),
+        ("podCIDR twice, first null", br#"{"items":[{"spec":{"podCIDR":null,"podCIDR":"y"}}]}"#, unread("expected each field once at byte 44")),
+        ("no UTF-8", b"{\"items\":[{\"spec\":{\"podCIDR\":\"\xff\"}}]}", unread("a string is not UTF-8")),
         ("cut off", br#"{"items":[{"spec":{"podCIDR":"10.0"#, unread("expected the end of a string at byte 34")),
     ];
     let report_it = "; report it with the host's version";

@@ -343,7 +343,7 @@ fn no_address_of_a_service_cidr_being_deleted_is_planned() {
     let refused = "ServiceCIDR team (10.2.0.0/16) is being deleted: addresses of it are refused by the API server";
     let warning = |settings: &str| {
         format!(
-            "warning: {settings}: services.pools[0].cidrs[0]: {refused}, and pool \"all\" hands none of them out meanwhile\n"
+            "warning: {settings}: services.pools[0].cidrs[0]: {refused}, and pool \"all\" assigns none of them meanwhile\n"
         )
     };
     let (one, two) = (plan("one.yaml"), plan("two.yaml"));

@@ -53,7 +53,7 @@ fn told(done: &Done) -> Vec<String> {
         let pool = if source == "-" { pool } else { format!("{pool} {source}") };
         let said = if row["decision"] == "denied" { text(&row["message"]) } else { reason };
         let said = [said, list(&row["warnings"], "; ")].join("; ");
-        let said = said.split("; take an address").next().unwrap().trim_end_matches("; ").to_owned();
+        let said = said.split("; use an address").next().unwrap().trim_end_matches("; ").to_owned();
         format!("{} {decision} {pool} {} | {said}", text(&row["name"]), list(&external["addresses"], ","))
     };
     done.json()["services"].as_array().unwrap().iter().map(line).collect()
@@ -98,7 +98,7 @@ fn services_get_the_external_addresses_of_their_pool() {
                 "a recorded lan free 10.0.9.11 | -",
                 "b left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all 3 external addresses are used; the Service waits for one",
                 "c recorded lan asked 10.0.9.10 | -",
-                "d left lan kept 10.0.9.12 | recorded already",
+                "d left lan kept 10.0.9.12 | already recorded",
             ],
         ),
         (

@@ -73,7 +73,7 @@ fn nodes_get_the_blocks_of_their_pool() {
                 "b allocated linux 10.0.3.0/24 | -",
                 "c allocated linux 10.0.4.0/24 | -",
                 "d allocated windows 10.1.0.0/24 | -",
-                "e left linux 10.0.1.0/24 | set by somebody else",
+                "e left linux 10.0.1.0/24 | not set by this policy",
             ],
         ),
         (
@@ -90,7 +90,7 @@ fn nodes_get_the_blocks_of_their_pool() {
             vec![],
             vec![node("a", "darwin", &[])],
             0,
-            vec!["a left -  | no pool of Nodes is for kubernetes.io/os=darwin"],
+            vec!["a left -  | no pool of Nodes matches kubernetes.io/os=darwin"],
         ),
         (
             "full",
@@ -140,10 +140,10 @@ fn nodes_get_the_blocks_of_their_pool() {
             ],
             0,
             vec![
-                "a left linux 10.1.0.0/24 | set by somebody else; 10.1.0.0/24 lies in pool \"windows\", its own is \"linux\": \
+                "a left linux 10.1.0.0/24 | not set by this policy; 10.1.0.0/24 lies in pool \"windows\", expected pool \"linux\": \
                  kubernetes.io/os=linux (Node a)",
-                "b left linux 10.0.5.0/25 | set by somebody else; 10.0.5.0/25 overlaps 10.0.5.0/24 of Node there",
-                "c left linux 10.0.2.0/24 | set by somebody else; 10.0.2.0/24 overlaps the Service range 10.0.2.0/24",
+                "b left linux 10.0.5.0/25 | not set by this policy; 10.0.5.0/25 overlaps 10.0.5.0/24 of Node there",
+                "c left linux 10.0.2.0/24 | not set by this policy; 10.0.2.0/24 overlaps the Service range 10.0.2.0/24",
             ],
         ),
         (
@@ -153,9 +153,9 @@ fn nodes_get_the_blocks_of_their_pool() {
             vec![node("a", "linux", &["10.1.0.0/24"]), node("b", "linux", &["10.0.5.0/24"])],
             1,
             vec![
-                "a denied linux  | Node a: 10.1.0.0/24 lies in pool \"windows\", its own is \"linux\": kubernetes.io/os=linux \
-                 (Node a); leave podCIDR and podCIDRs out, or take a free block of its own pool",
-                "b left linux 10.0.5.0/24 | set by somebody else",
+                "a denied linux  | Node a: 10.1.0.0/24 lies in pool \"windows\", expected pool \"linux\": kubernetes.io/os=linux \
+                 (Node a); omit podCIDR and podCIDRs, or use a free block of the Node's pool",
+                "b left linux 10.0.5.0/24 | not set by this policy",
             ],
         ),
         (
@@ -164,7 +164,7 @@ fn nodes_get_the_blocks_of_their_pool() {
             vec![],
             vec![node("a", "linux", &["10.1.0.0/24"])],
             0,
-            vec!["a left - 10.1.0.0/24 | set by somebody else"],
+            vec!["a left - 10.1.0.0/24 | not set by this policy"],
         ),
         (
             "twice the same Node",
@@ -190,9 +190,9 @@ fn nodes_get_the_blocks_of_their_pool() {
             ],
             0,
             vec![
-                "a left linux 10.0.0.0/24 | set by somebody else; 10.0.0.0/24 overlaps 10.0.0.0/24 of Node b",
+                "a left linux 10.0.0.0/24 | not set by this policy; 10.0.0.0/24 overlaps 10.0.0.0/24 of Node b",
                 "a left - 10.0.0.0/24 | no new pod CIDR; the same Node as in in.yaml: document 1, line 1",
-                "b left linux 10.0.0.0/24 | set by somebody else; 10.0.0.0/24 overlaps 10.0.0.0/24 of Node a",
+                "b left linux 10.0.0.0/24 | not set by this policy; 10.0.0.0/24 overlaps 10.0.0.0/24 of Node a",
                 "c allocated linux 10.0.1.0/24 | -",
             ],
         ),
@@ -204,7 +204,7 @@ fn nodes_get_the_blocks_of_their_pool() {
             0,
             vec![
                 "linux-… allocated linux 10.0.0.0/24 | -",
-                "linux-… left linux 10.0.3.0/24 | set by somebody else",
+                "linux-… left linux 10.0.3.0/24 | not set by this policy",
                 "linux-… allocated linux 10.0.1.0/24 | -",
             ],
         ),
@@ -256,7 +256,7 @@ a     linux  10.0.0.0/24  os=linux (Node a)
             vec![service],
             "\
 NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE
-default    web      -     -           left: no pool in the settings is for Services
+default    web      -     -           left: the settings have no pool for Services
 
 1 Service: 0 allocated, 1 left, 0 denied
 0 Nodes: 0 allocated, 0 left, 0 denied; windows 0 of 2 blocks used; linux 0 of 8 blocks used

@@ -209,10 +209,10 @@ fn addresses(text: &str, one_of_each_family: bool) -> Vec<IpAddr> {
         return found;
     }
     for address in parts(text).filter_map(address) {
-        let is_twin = |other: &IpAddr| {
+        let is_duplicate = |other: &IpAddr| {
             if one_of_each_family { other.is_ipv4() == address.is_ipv4() } else { *other == address }
         };
-        if found.len() < MOST_ADDRESSES && !found.iter().any(is_twin) {
+        if found.len() < MOST_ADDRESSES && !found.iter().any(is_duplicate) {
             found.push(address);
         }
     }

@@ -130,7 +130,7 @@ impl Audit {
 impl Answer {
     /// The answer that applies `decision` to `object`, the object of the request. Only its addresses, blocks, record of
     /// external addresses, and the owners of its addresses in `metadata.managedFields` change.
-    pub fn new(decision: Decision, mut object: Value) -> Self {
+    pub(crate) fn new(decision: Decision, mut object: Value) -> Self {
         let Decision { verdict, pool, evidence, external, disown, warnings } = decision;
         let (outcome, reason) = match &verdict {
             Verdict::Allocated(_) | Verdict::Assigned(_) => (Outcome::Allocated, None),
@@ -172,7 +172,7 @@ impl Answer {
     }
 
     /// The answer to a request that can't be read.
-    pub fn unreadable(message: String) -> Self {
+    pub(crate) fn unreadable(message: String) -> Self {
         let verdict = Verdict::Denied(Denial { code: 400, message });
         let decision =
             Decision { verdict, pool: None, evidence: None, external: None, disown: false, warnings: Vec::new() };

@@ -75,7 +75,7 @@ pub enum IpAddressLookup {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LookupError {
     /// The policy or its host lacks the permission to read this kind.
-    #[error("may not read {resource}: {detail}")]
+    #[error("no permission to read {resource}: {detail}")]
     NotGranted {
         /// The kind, with its API version.
         resource: String,
@@ -109,20 +109,20 @@ pub enum LookupError {
 }
 
 impl LookupError {
-    /// What the reader of the error can do about it.
-    pub fn way_out(&self) -> String {
+    /// The remedy, for the reader of the error.
+    pub fn remedy(&self) -> String {
         // Only workloads can be left out by a setting.
         let drop_it = |resource: &str| {
             let is_workload = WorkloadKind::parse(resource.strip_prefix("v1/").unwrap_or(resource)).is_some();
-            if is_workload { ", or take the kind out of services.evidence.kinds" } else { "" }
+            if is_workload { ", or remove the kind from services.evidence.kinds" } else { "" }
         };
         match self {
             Self::NotGranted { resource, .. } => {
-                format!("grant read access to it, to the policy and to its host{}", drop_it(resource))
+                format!("grant the policy and its host read access{}", drop_it(resource))
             }
             Self::NoSuchApi { resource, .. } => format!("install the API{}", drop_it(resource)),
             Self::Malformed { .. } => "report it with the host's version".to_owned(),
-            Self::Failed { .. } => "try again; if it stays, see the log of the host".to_owned(),
+            Self::Failed { .. } => "try again; if it still fails, see the log of the host".to_owned(),
         }
     }
 }

@@ -131,7 +131,7 @@ impl<'a> Case<'a> {
             }
         } else if service.family_policy == FamilyPolicy::PreferDualStack && pool.has(wanted.primary.other()) {
             self.warn(format!(
-                "PreferDualStack: no second address from pool {:?}: serviceCIDRs of the settings names no {} range",
+                "PreferDualStack: no second address from pool {:?}: serviceCIDRs has no {} range",
                 pool.name,
                 wanted.primary.other()
             ));
@@ -141,7 +141,7 @@ impl<'a> Case<'a> {
 
     fn allocate_second(&mut self, service: &Service, first: IpAddr) -> Result<Verdict, Refusal> {
         let Some(second) = second(service, Family::of(first).other(), self.settings) else {
-            return Ok(Verdict::Left("no second address is asked of us".to_owned()));
+            return Ok(Verdict::Left("no second address requested".to_owned()));
         };
         let choice = self.choose(service)?;
         let Some(pool) = choice.pool else { return Ok(self.unmanaged(&choice)) };
@@ -164,7 +164,7 @@ impl<'a> Case<'a> {
     ) -> Result<Result<Option<IpAddr>, Verdict>, Refusal> {
         if !second.required && !pool.has(second.family) {
             self.warn(format!(
-                "pool {:?} has no {} range: Kubernetes picks the second address from anywhere",
+                "pool {:?} has no {} range: Kubernetes picks the second address from any range",
                 pool.name, second.family
             ));
             return Ok(Ok(None));
@@ -204,7 +204,7 @@ impl<'a> Case<'a> {
                     wrong.extend(foreign.map(|(address, pool)| {
                         let own = choice
                             .pool
-                            .map_or("no pool is its own".to_owned(), |own| format!("its own is {:?}", own.name));
+                            .map_or("but no pool matches".to_owned(), |own| format!("expected pool {:?}", own.name));
                         format!("{address} lies in pool {:?}, {own}: {}", pool.name, choice.describe())
                     }));
                 }
@@ -220,7 +220,7 @@ impl<'a> Case<'a> {
         }
         if self.settings.explicit == Explicit::Deny {
             let message = format!(
-                "Service {}: {}; leave clusterIP out, or take an address of its own pool",
+                "Service {}: {}; omit clusterIP, or use an address of the Service's pool",
                 self.request.subject(),
                 wrong.join("; ")
             );
@@ -249,16 +249,16 @@ impl<'a> Case<'a> {
         self.decision.warnings.push(warning);
     }
 
-    /// The verdict if no pool is for this Service.
+    /// The verdict if no pool matches this Service.
     fn unmanaged(&mut self, choice: &Choice<'_>) -> Verdict {
         // The settings have pools of Nodes or of external addresses only, so this is intended.
         if self.settings.pools.is_empty() {
-            return Verdict::Left("no pool in the settings is for Services".to_owned());
+            return Verdict::Left("the settings have no pool for Services".to_owned());
         }
         let reason = if choice.evidence.is_empty() {
-            "no pool is for this Service: Kubernetes picks the address".to_owned()
+            "no pool matches this Service: Kubernetes picks the address".to_owned()
         } else {
-            format!("no pool is for {}: Kubernetes picks the address", choice.describe())
+            format!("no pool matches {}: Kubernetes picks the address", choice.describe())
         };
         self.warn(reason.clone());
         Verdict::Left(reason)
@@ -266,18 +266,18 @@ impl<'a> Case<'a> {
 
     /// The verdict if the Service's pool has no free address of a family that it needs.
     fn without(&mut self, pool: &Pool, family: Family, choice: &Choice<'_>) -> Verdict {
-        let (why, way_out) = if pool.has(family) {
+        let (why, remedy) = if pool.has(family) {
             let (ranges, count) = (pool.ranges(family), self.settings.candidates(pool, family).count());
             let unusable = self.settings.unusable_ranges_of(pool, family);
-            let way_out = "add a range to the pool, delete Services that are not needed, or".to_owned();
+            let remedy = "add a range to the pool, delete Services that are not needed, or".to_owned();
             if count == 0 && !unusable.is_empty() {
-                let way_out = "add a range to the pool that the API server accepts, or".to_owned();
-                (format!("pool {:?} ({ranges}) has no usable address: {unusable}", pool.name), way_out)
+                let remedy = "add a range to the pool that the API server accepts, or".to_owned();
+                (format!("pool {:?} ({ranges}) has no usable address: {unusable}", pool.name), remedy)
             } else {
                 let used =
                     format!("{count} of {count} addresses used, the first {} of each range reserved", pool.reserved);
                 let more = if unusable.is_empty() { String::new() } else { format!("; {unusable}") };
-                (format!("pool {:?} ({ranges}) is full: {used}{more}", pool.name), way_out)
+                (format!("pool {:?} ({ranges}) is full: {used}{more}", pool.name), remedy)
             }
         } else {
             (format!("pool {:?} has no {family} range", pool.name), format!("add an {family} range to the pool, or"))
@@ -288,7 +288,7 @@ impl<'a> Case<'a> {
             return Verdict::Left(reason);
         }
         let message = format!(
-            "Service {}: {why}; chosen by {}; {way_out} set services.whenFull: unmanaged",
+            "Service {}: {why}; chosen by {}; {remedy} set services.whenFull: unmanaged",
             self.request.subject(),
             choice.describe()
         );
@@ -299,7 +299,7 @@ impl<'a> Case<'a> {
     fn denial(&self, refusal: &Refusal) -> Denial {
         let code = match refusal {
             Refusal::Lookup { .. } => 500,
-            Refusal::Unknown { .. } | Refusal::Fenced { .. } => 403,
+            Refusal::Unknown { .. } | Refusal::NotAdmitted { .. } => 403,
         };
         Denial { code, message: format!("Service {}: {refusal}", self.request.subject()) }
     }

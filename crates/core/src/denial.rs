@@ -5,6 +5,6 @@
 pub struct Denial {
     /// The HTTP status that the API server answers with.
     pub code: u16,
-    /// The object, the range, the evidence, and what to do about it.
+    /// The object, the range, the evidence and the remedy.
     pub message: String,
 }

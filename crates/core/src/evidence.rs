@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::annotations::{self, OS_ANNOTATION};
+use crate::annotations::{self, NODE_SELECTOR_ANNOTATION, OS_ANNOTATION};
 use crate::cluster::{Cluster, LookupError};
 use crate::json::quote;
 use crate::label_selector::{self, Labels};
@@ -16,14 +16,12 @@ use crate::service::Service;
 use crate::settings::Settings;
 use crate::workload::{Workload, WorkloadKind};
 
-pub use crate::annotations::NODE_SELECTOR_ANNOTATION;
-
 /// The source of a value that the settings assume.
 pub const ASSUMPTION: &str = "assumption";
 
 /// The known node labels, each with its source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Evidence {
+pub(crate) struct Evidence {
     /// Sorted by key.
     found: Vec<Found>,
     /// A sentence for each label on which the workloads disagree.
@@ -61,7 +59,7 @@ impl Report {
 }
 
 /// Labels in one line: `kubernetes.io/arch=arm64, kubernetes.io/os=linux`.
-pub fn in_words(labels: &Labels) -> String {
+pub(crate) fn in_words(labels: &Labels) -> String {
     let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
     labels.join(", ")
 }
@@ -120,7 +118,7 @@ fn plain(value: &str) -> String {
 ///
 /// # Errors
 /// [`LookupError`] of the first look-up that fails.
-pub fn gather(
+pub(crate) fn gather(
     service: &Service,
     namespace: &LazyNamespace<'_>,
     keys: &[&str],
@@ -213,7 +211,7 @@ impl<'a> Search<'a> {
                     None => decided = Some((value, source)),
                     Some((first, other)) if *first != value => {
                         let disagree =
-                            format!("{other} wants {key}={first}, {source} {value}: the first by name decides");
+                            format!("{other} needs {key}={first}, {source} needs {value}: the first by name decides");
                         self.evidence.mixed.push(disagree.clone());
                         self.warnings.push(disagree);
                         break;
@@ -250,7 +248,7 @@ impl<'a> Search<'a> {
     }
 
     fn node_labels(&mut self, kind: &'static str, name: &str, undecided: bool) -> Result<Option<&Labels>, LookupError> {
-        /// Pods may run on any number of Nodes. If there already is a value, a few Nodes are enough to find a
+        /// The Pods of a Service may run on many Nodes. Once there is a value, a few Nodes are enough to find a
         /// disagreement.
         const COMPARED: usize = 8;
         let known = self.nodes.iter().position(|known| known.kind == kind && known.name == name);
@@ -265,7 +263,7 @@ impl<'a> Search<'a> {
                 // One warning for each kind is enough: there may be a Node for each of a hundred Pods.
                 let first = !self.nodes.iter().any(|known| known.kind == kind && known.labels.is_none());
                 if labels.is_none() && first {
-                    self.warnings.push(format!("{kind} {name} is not there: what it says about nodes is not known"));
+                    self.warnings.push(format!("{kind} {name} does not exist: its node labels are unknown"));
                 }
                 self.nodes.push(NodeLabels { kind, name: name.to_owned(), labels });
                 self.nodes.len() - 1
@@ -280,7 +278,7 @@ impl<'a> Search<'a> {
         let Some(text) = annotations.get(NODE_SELECTOR_ANNOTATION) else { return };
         let (labels, bad) = annotations::node_selector(text);
         for part in bad {
-            let reason = format!("{NODE_SELECTOR_ANNOTATION} has {}, which is no key=value", quote(part));
+            let reason = format!("{NODE_SELECTOR_ANNOTATION} has {}, which is not key=value", quote(part));
             self.warnings.push(format!("{source}: {reason}"));
         }
         for key in self.missing() {

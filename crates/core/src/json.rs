@@ -8,7 +8,7 @@ use thiserror::Error;
 /// A value of the wrong type.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{path}: expected {expected}, found {found}")]
-pub struct Mistyped {
+pub struct TypeMismatch {
     /// The path, such as `request.object.spec.clusterIPs[0]`.
     pub path: String,
     /// A description of the expected value.
@@ -19,14 +19,14 @@ pub struct Mistyped {
 
 /// A value and its path. `null` counts as absent, as in the API server.
 #[derive(Clone, Debug)]
-pub struct At<'v> {
+pub struct Located<'v> {
     /// The value.
     pub value: &'v Value,
     /// The path of the value in its document.
     pub path: String,
 }
 
-impl<'v> At<'v> {
+impl<'v> Located<'v> {
     /// A value at `path`, such as `request`; the path of a whole document is empty.
     pub fn new(value: &'v Value, path: impl Into<String>) -> Self {
         Self { value, path: path.into() }
@@ -35,19 +35,23 @@ impl<'v> At<'v> {
     /// The field of an object; `None` if the field is absent or null, or if the value itself is null.
     ///
     /// # Errors
-    /// [`Mistyped`] if the value is neither an object nor null.
-    pub fn get(&self, key: &str) -> Result<Option<At<'v>>, Mistyped> {
+    /// [`TypeMismatch`] if the value is neither an object nor null.
+    pub fn get(&self, key: &str) -> Result<Option<Located<'v>>, TypeMismatch> {
         if self.value.is_null() {
             return Ok(None);
         }
-        Ok(self.object()?.get(key).filter(|value| !value.is_null()).map(|value| At { value, path: self.key_path(key) }))
+        Ok(self
+            .object()?
+            .get(key)
+            .filter(|value| !value.is_null())
+            .map(|value| Located { value, path: self.key_path(key) }))
     }
 
     /// The field at the end of a path of fields; `None` if a field on the path is absent or null.
     ///
     /// # Errors
-    /// [`Mistyped`] if a value on the path is neither an object nor null.
-    pub fn descend(&self, path: &[&str]) -> Result<Option<At<'v>>, Mistyped> {
+    /// [`TypeMismatch`] if a value on the path is neither an object nor null.
+    pub fn descend(&self, path: &[&str]) -> Result<Option<Located<'v>>, TypeMismatch> {
         let mut at = self.clone();
         for key in path {
             match at.get(key)? {
@@ -71,34 +75,34 @@ impl<'v> At<'v> {
     /// The fields of an object.
     ///
     /// # Errors
-    /// [`Mistyped`] if the value is not an object.
-    pub fn object(&self) -> Result<&'v Map<String, Value>, Mistyped> {
-        self.value.as_object().ok_or_else(|| self.mistyped("an object"))
+    /// [`TypeMismatch`] if the value is not an object.
+    pub fn object(&self) -> Result<&'v Map<String, Value>, TypeMismatch> {
+        self.value.as_object().ok_or_else(|| self.mismatch("an object"))
     }
 
     /// The items of a list, with their paths.
     ///
     /// # Errors
-    /// [`Mistyped`] if the value is not a list.
-    pub fn items(&self) -> Result<impl Iterator<Item = At<'v>> + use<'v>, Mistyped> {
-        let items = self.value.as_array().ok_or_else(|| self.mistyped("a list"))?;
+    /// [`TypeMismatch`] if the value is not a list.
+    pub fn items(&self) -> Result<impl Iterator<Item = Located<'v>> + use<'v>, TypeMismatch> {
+        let items = self.value.as_array().ok_or_else(|| self.mismatch("a list"))?;
         let path = self.path.clone();
-        Ok(items.iter().enumerate().map(move |(index, value)| At { value, path: format!("{path}[{index}]") }))
+        Ok(items.iter().enumerate().map(move |(index, value)| Located { value, path: format!("{path}[{index}]") }))
     }
 
     /// The text of a string.
     ///
     /// # Errors
-    /// [`Mistyped`] if the value is not a string.
-    pub fn text(&self) -> Result<&'v str, Mistyped> {
-        self.value.as_str().ok_or_else(|| self.mistyped("a string"))
+    /// [`TypeMismatch`] if the value is not a string.
+    pub fn text(&self) -> Result<&'v str, TypeMismatch> {
+        self.value.as_str().ok_or_else(|| self.mismatch("a string"))
     }
 
     /// The string in a field; `None` if the field is absent, null or empty.
     ///
     /// # Errors
-    /// [`Mistyped`] if the value is not an object, or the field not a string.
-    pub fn text_of(&self, key: &str) -> Result<Option<&'v str>, Mistyped> {
+    /// [`TypeMismatch`] if the value is not an object, or the field not a string.
+    pub fn text_of(&self, key: &str) -> Result<Option<&'v str>, TypeMismatch> {
         match self.get(key)? {
             Some(at) => Ok(Some(at.text()?).filter(|text| !text.is_empty())),
             None => Ok(None),
@@ -108,8 +112,8 @@ impl<'v> At<'v> {
     /// The strings in a field with a list; empty if the field is absent or null.
     ///
     /// # Errors
-    /// [`Mistyped`] if the field is not a list, or an item not a string.
-    pub fn texts_of(&self, key: &str) -> Result<Vec<&'v str>, Mistyped> {
+    /// [`TypeMismatch`] if the field is not a list, or an item not a string.
+    pub fn texts_of(&self, key: &str) -> Result<Vec<&'v str>, TypeMismatch> {
         match self.get(key)? {
             Some(at) => at.items()?.map(|item| item.text()).collect(),
             None => Ok(Vec::new()),
@@ -119,16 +123,16 @@ impl<'v> At<'v> {
     /// The strings in a field with a map of strings, such as labels; empty if the field is absent or null.
     ///
     /// # Errors
-    /// [`Mistyped`] if the field is not an object, or a value not a string.
-    pub fn map_of(&self, key: &str) -> Result<BTreeMap<String, String>, Mistyped> {
+    /// [`TypeMismatch`] if the field is not an object, or a value not a string.
+    pub fn map_of(&self, key: &str) -> Result<BTreeMap<String, String>, TypeMismatch> {
         self.first_of(key, usize::MAX)
     }
 
     /// The first `most` entries, by key, of a field with a map of strings. The other entries are not read.
     ///
     /// # Errors
-    /// [`Mistyped`] if the field is not an object, or one of these values not a string.
-    pub fn first_of(&self, key: &str, most: usize) -> Result<BTreeMap<String, String>, Mistyped> {
+    /// [`TypeMismatch`] if the field is not an object, or one of these values not a string.
+    pub fn first_of(&self, key: &str, most: usize) -> Result<BTreeMap<String, String>, TypeMismatch> {
         match self.get(key)? {
             Some(at) => at.first(most),
             None => Ok(BTreeMap::new()),
@@ -138,22 +142,22 @@ impl<'v> At<'v> {
     /// A map of strings.
     ///
     /// # Errors
-    /// [`Mistyped`] if the value is not an object, or a value in it not a string.
-    pub fn map(&self) -> Result<BTreeMap<String, String>, Mistyped> {
+    /// [`TypeMismatch`] if the value is not an object, or a value in it not a string.
+    pub fn map(&self) -> Result<BTreeMap<String, String>, TypeMismatch> {
         self.first(usize::MAX)
     }
 
-    fn first(&self, most: usize) -> Result<BTreeMap<String, String>, Mistyped> {
+    fn first(&self, most: usize) -> Result<BTreeMap<String, String>, TypeMismatch> {
         let mut map = BTreeMap::new();
         for (name, value) in self.object()?.iter().take(most) {
-            map.insert(name.clone(), At::new(value, self.key_path(name)).text()?.to_owned());
+            map.insert(name.clone(), Located::new(value, self.key_path(name)).text()?.to_owned());
         }
         Ok(map)
     }
 
     /// The error that this value is not what is expected.
-    pub fn mistyped(&self, expected: &'static str) -> Mistyped {
-        Mistyped { path: self.path.clone(), expected, found: describe(self.value) }
+    pub fn mismatch(&self, expected: &'static str) -> TypeMismatch {
+        TypeMismatch { path: self.path.clone(), expected, found: describe(self.value) }
     }
 }
 

@@ -1,13 +1,108 @@
 //! Decides which ClusterIP and which external addresses a Kubernetes Service gets, and which pod CIDRs a Node.
 //!
-//! A Service goes through these modules in order: [`triage`] determines what an admission request needs, [`evidence`]
-//! on which nodes the Service's Pods will run, [`pool`] which pool serves those nodes, [`pick`] a free address of that
-//! pool, and [`answer`] builds the response. [`decide`] calls them; [`validate`] does the same from bytes to bytes.
-//! [`external`] decides about the external addresses of the Service, and [`node`] decides about Nodes.
+//! A request and the settings go in as JSON, and an [`answer`] comes out:
+//!
+//! ```
+//! use std::net::IpAddr;
+//!
+//! use clusterip_core::cluster::{Cluster, IpAddressLookup, LookupError, NamespaceMeta};
+//! use clusterip_core::label_selector::Labels;
+//! use clusterip_core::settings::Lookups;
+//! use clusterip_core::validate;
+//! use clusterip_core::workload::{Workload, WorkloadKind};
+//! use ipnet::IpNet;
+//! use serde_json::json;
+//!
+//! /// A cluster without objects: every address is free.
+//! struct Empty;
+//!
+//! impl Cluster for Empty {
+//!     fn workloads(
+//!         &self,
+//!         _kind: &WorkloadKind,
+//!         _namespace: &str,
+//!         _lookups: Lookups,
+//!         _selects: &dyn Fn(&Labels) -> bool,
+//!     ) -> Result<Vec<Workload>, LookupError> {
+//!         Ok(Vec::new())
+//!     }
+//!
+//!     fn namespace(&self, _name: &str) -> Result<Option<NamespaceMeta>, LookupError> {
+//!         Ok(None)
+//!     }
+//!
+//!     fn node_labels(&self, _name: &str) -> Result<Option<Labels>, LookupError> {
+//!         Ok(None)
+//!     }
+//!
+//!     fn runtime_class_nodes(&self, _name: &str) -> Result<Option<Labels>, LookupError> {
+//!         Ok(None)
+//!     }
+//!
+//!     fn service_addresses(&self, _visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
+//!         Ok(())
+//!     }
+//!
+//!     fn external_addresses(&self, _visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
+//!         Ok(())
+//!     }
+//!
+//!     fn node_blocks(&self, _visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
+//!         Ok(())
+//!     }
+//!
+//!     fn ip_address(&self, _address: IpAddr) -> Result<IpAddressLookup, LookupError> {
+//!         Ok(IpAddressLookup::Free)
+//!     }
+//! }
+//!
+//! let service = json!({
+//!     "apiVersion": "v1",
+//!     "kind": "Service",
+//!     "metadata": {"name": "web", "namespace": "shop", "annotations": {"clusterip-policy/os": "windows"}},
+//!     "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
+//! });
+//! let payload = json!({
+//!     "request": {
+//!         "uid": "00000000-0000-4000-8000-000000000001",
+//!         "kind": {"group": "", "version": "v1", "kind": "Service"},
+//!         "operation": "CREATE",
+//!         "namespace": "shop",
+//!         "name": "web",
+//!         "object": service,
+//!     },
+//!     "settings": {
+//!         "services": {
+//!             "pools": [
+//!                 {"name": "windows", "cidrs": ["10.96.1.0/24"], "match": {"os": "windows"}},
+//!                 {"name": "linux", "cidrs": ["10.96.0.0/24"], "match": {"os": "linux"}},
+//!             ],
+//!             "order": "lowest",
+//!         },
+//!     },
+//! });
+//! let answer = validate(payload.to_string().as_bytes(), &Empty);
+//! let changed = answer.mutated_object.expect("a Service with an address");
+//! assert_eq!(changed["spec"]["clusterIP"], "10.96.1.1");
+//! ```
+//!
+//! # Modules
+//!
+//! | module | content |
+//! | --- | --- |
+//! | [`mod@validate`] | the functions that a host calls, from bytes to bytes |
+//! | [`settings`] | the settings document, read and checked |
+//! | [`request`], [`service`], [`node`], [`workload`], [`pod_spec`] | the fields of objects that a decision reads |
+//! | [`annotations`], [`label_selector`], [`json`] | the parsers that these modules share |
+//! | [`cluster`] | the port to the cluster: the look-ups of a decision |
+//! | [`triage`] | what a request needs |
+//! | [`evidence`] | on which nodes the Pods of a Service will run; `pool` then chooses the pool |
+//! | [`pick`], [`address`] | a free address of a pool; address arithmetic |
+//! | [`external`] | the external addresses of a Service |
+//! | [`answer`] | the answer, with its audit annotations |
 //!
 //! # Promises
 //!
-//! # Promises
 //! - Pure: the cluster is read through the port [`cluster::Cluster`] only. There is no clock, no randomness, no log and
 //!   no memory between calls.
 //! - Deterministic: the same request, settings and cluster give the same bytes.
@@ -17,18 +112,18 @@ pub mod address;
 pub mod annotations;
 pub mod answer;
 pub mod cluster;
-pub mod decide;
-pub mod denial;
+mod decide;
+mod denial;
 pub mod evidence;
 pub mod external;
-pub mod families;
+mod families;
 pub mod json;
 pub mod label_selector;
-pub mod namespace;
+mod namespace;
 pub mod node;
 pub mod pick;
 pub mod pod_spec;
-pub mod pool;
+mod pool;
 pub mod request;
 pub mod service;
 pub mod settings;
@@ -36,5 +131,4 @@ pub mod triage;
 pub mod validate;
 pub mod workload;
 
-pub use decide::decide;
 pub use validate::{validate, validate_settings};

@@ -1,6 +1,6 @@
 //! Reads from a Pod template on which nodes its Pods may run.
 
-use crate::json::{At, Mistyped};
+use crate::json::{Located, TypeMismatch};
 use crate::label_selector::{Labels, MOST_LABELS};
 
 /// The limit for the terms, expressions and values of `In` of a required node affinity, counted together. An affinity
@@ -42,8 +42,8 @@ impl PodSpec {
     /// Reads the fields of a Pod spec; all other fields are ignored.
     ///
     /// # Errors
-    /// [`Mistyped`] for a field of another type than the API defines.
-    pub fn read(spec: &At<'_>) -> Result<Self, Mistyped> {
+    /// [`TypeMismatch`] for a field of another type than the API defines.
+    pub fn read(spec: &Located<'_>) -> Result<Self, TypeMismatch> {
         let path = ["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"];
         let mut affinity: Vec<Term> = match spec.descend(&path)? {
             Some(terms) => terms.items()?.map(|term| Term::read(&term)).collect::<Result<_, _>>()?,
@@ -119,7 +119,7 @@ enum Allowed {
 }
 
 impl Term {
-    fn read(term: &At<'_>) -> Result<Self, Mistyped> {
+    fn read(term: &Located<'_>) -> Result<Self, TypeMismatch> {
         let mut read = Self::default();
         if let Some(fields) = term.get("matchFields")? {
             read.has_any = fields.items()?.next().is_some();

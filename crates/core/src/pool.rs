@@ -13,7 +13,7 @@ use crate::settings::{AdmissionScope, Pool, Settings};
 /// The chosen pool, and why it was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice<'s> {
-    /// The Service's pool; `None` if no pool is for it.
+    /// The Service's pool; `None` if no pool matches.
     pub pool: Option<&'s Pool>,
     /// The evidence about its nodes; empty if no pool that admits the Service matches on node labels.
     pub evidence: Evidence,
@@ -44,7 +44,7 @@ impl Choice<'_> {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// A look-up failed.
-    #[error("{source}; {}", .source.way_out())]
+    #[error("{source}; {}", .source.remedy())]
     Lookup {
         /// The failure.
         #[from]
@@ -60,13 +60,14 @@ pub enum Refusal {
     },
     /// The annotation names a pool that does not admit this Service.
     #[error(
-        "annotation {POOL_ANNOTATION} names pool {pool:?}, which does not admit this Service: {fence} does not match"
+        "annotation {POOL_ANNOTATION} names pool {pool:?}, which does not admit this Service: \
+         {condition} does not match"
     )]
-    Fenced {
+    NotAdmitted {
         /// The name of the pool.
         pool: String,
         /// The condition that does not match.
-        fence: &'static str,
+        condition: &'static str,
     },
 }
 
@@ -92,10 +93,10 @@ pub fn choose<'s>(
     }
     let mut admitting: Vec<&Pool> = Vec::new();
     for pool in &settings.pools {
-        if broken(&pool.matches.fence, service, namespace)?.is_none() {
+        if first_mismatch(&pool.matches.scope, service, namespace)?.is_none() {
             admitting.push(pool);
             if pool.matches.node_labels.is_empty() {
-                // Pools behind this one can't be reached.
+                // This pool matches, so later pools are never used.
                 break;
             }
         }
@@ -114,7 +115,8 @@ pub fn choose<'s>(
     let fits =
         |pool: &&Pool| pool.matches.node_labels.iter().all(|(key, value)| evidence.value(key) == Some(value.as_str()));
     let pool = admitting.into_iter().find(fits);
-    let otherwise = pool.filter(|_| evidence.is_empty()).map(|pool| fences(&pool.matches.fence, namespace.name()));
+    let otherwise =
+        pool.filter(|_| evidence.is_empty()).map(|pool| scope_in_words(&pool.matches.scope, namespace.name()));
     Ok(Choice { pool, evidence, otherwise })
 }
 
@@ -128,45 +130,45 @@ fn named<'s>(
         let known: Vec<&str> = settings.pools.iter().map(|pool| pool.name.as_str()).collect();
         return Err(Refusal::Unknown { name: quote(name), known: known.join(", ") });
     };
-    match broken(&pool.matches.fence, service, namespace)? {
+    match first_mismatch(&pool.matches.scope, service, namespace)? {
         None => Ok(pool),
-        Some(fence) => Err(Refusal::Fenced { pool: pool.name.clone(), fence }),
+        Some(condition) => Err(Refusal::NotAdmitted { pool: pool.name.clone(), condition }),
     }
 }
 
 /// The conditions of a pool that do not concern nodes, in words.
-pub(crate) fn fences(fence: &AdmissionScope, namespace: &str) -> String {
+fn scope_in_words(scope: &AdmissionScope, namespace: &str) -> String {
     let mut conditions: Vec<String> = Vec::new();
-    if !fence.namespaces.is_empty() {
+    if !scope.namespaces.is_empty() {
         conditions.push(format!("namespace {namespace}"));
     }
-    if !fence.namespace_selector.is_empty() {
+    if !scope.namespace_selector.is_empty() {
         conditions.push(format!("labels of namespace {namespace}"));
     }
-    if !fence.service_selector.is_empty() {
+    if !scope.service_selector.is_empty() {
         conditions.push("labels of the Service".to_owned());
     }
     if conditions.is_empty() { "default".to_owned() } else { conditions.join(", ") }
 }
 
-/// The first condition of `fence` that does not match; `None` if all match.
-pub(crate) fn broken(
-    fence: &AdmissionScope,
+/// The first condition of `scope` that does not match; `None` if all match.
+pub(crate) fn first_mismatch(
+    scope: &AdmissionScope,
     service: &Service,
     namespace: &LazyNamespace<'_>,
 ) -> Result<Option<&'static str>, LookupError> {
     /// The API server sets this label on every Namespace.
     const NAME_LABEL: &str = "kubernetes.io/metadata.name";
-    if !fence.namespaces.is_empty() && !fence.namespaces.iter().any(|name| name == namespace.name()) {
+    if !scope.namespaces.is_empty() && !scope.namespaces.iter().any(|name| name == namespace.name()) {
         return Ok(Some("namespaces"));
     }
-    if !fence.service_selector.matches(&service.labels) {
+    if !scope.service_selector.matches(&service.labels) {
         return Ok(Some("serviceSelector"));
     }
-    if !fence.namespace_selector.is_empty() {
+    if !scope.namespace_selector.is_empty() {
         let mut labels = namespace.get()?.map(|meta| meta.labels.clone()).unwrap_or_default();
         labels.insert(NAME_LABEL.to_owned(), namespace.name().to_owned());
-        if !fence.namespace_selector.matches(&labels) {
+        if !scope.namespace_selector.matches(&labels) {
             return Ok(Some("namespaceSelector"));
         }
     }

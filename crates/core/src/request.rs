@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::json::{At, Mistyped};
+use crate::json::{Located, TypeMismatch};
 use crate::node::Node;
 use crate::service::Service;
 
@@ -53,19 +53,20 @@ pub enum Operation {
 }
 
 impl Request {
-    /// Reads a request.
+    /// Reads a request. Objects of kinds other than Service and Node are not read.
     ///
-    /// [`Mistyped`] for a field of another type than the API defines, or for a Service or Node without the object that
-    /// its operation needs. Objects of other kinds are not read.
-    pub fn read(request: &Value) -> Result<Self, Mistyped> {
-        let request = At::new(request, "request");
+    /// # Errors
+    /// [`TypeMismatch`] for a field of another type than the API defines, or for a Service or Node without the object
+    /// that its operation needs.
+    pub fn read(request: &Value) -> Result<Self, TypeMismatch> {
+        let request = Located::new(request, "request");
         request.object()?;
         let operation = match request.text_of("operation")? {
             Some("CREATE") => Operation::Create,
             Some("UPDATE") => Operation::Update,
             Some(_) => Operation::Other,
             None => {
-                return Err(Mistyped {
+                return Err(TypeMismatch {
                     path: request.key_path("operation"),
                     expected: "an operation",
                     found: "nothing".into(),
@@ -76,7 +77,11 @@ impl Request {
             Some(kind) if kind.text_of("group")?.is_some() || kind.text_of("version")? != Some("v1") => None,
             Some(kind) => kind.text_of("kind")?,
             None => {
-                return Err(Mistyped { path: request.key_path("kind"), expected: "a kind", found: "nothing".into() });
+                return Err(TypeMismatch {
+                    path: request.key_path("kind"),
+                    expected: "a kind",
+                    found: "nothing".into(),
+                });
             }
         };
         let itself = request.text_of("subResource")?.is_none() && operation != Operation::Other;
@@ -121,13 +126,13 @@ impl Request {
 
 /// The new object of a request, and for an update the existing one.
 fn change<T>(
-    request: &At<'_>,
+    request: &Located<'_>,
     operation: Operation,
     expected: &'static str,
-    read: impl Fn(&Value, &str) -> Result<T, Mistyped>,
-) -> Result<Change<T>, Mistyped> {
+    read: impl Fn(&Value, &str) -> Result<T, TypeMismatch>,
+) -> Result<Change<T>, TypeMismatch> {
     let object = |key: &str| request.get(key)?.map(|object| read(object.value, &object.path)).transpose();
-    let missing = |key: &str| Mistyped { path: request.key_path(key), expected, found: "nothing".into() };
+    let missing = |key: &str| TypeMismatch { path: request.key_path(key), expected, found: "nothing".into() };
     let (new, old) = (object("object")?, object("oldObject")?);
     if operation == Operation::Update && old.is_none() && new.is_some() {
         return Err(missing("oldObject"));

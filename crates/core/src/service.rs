@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use crate::address::Family;
-use crate::json::{At, Mistyped};
+use crate::json::{Located, TypeMismatch};
 use crate::label_selector::{Labels, MOST_LABELS};
 
-pub use crate::annotations::{MOVING_ANNOTATION, OS_ANNOTATION, POOL_ANNOTATION};
+pub use crate::annotations::MOVING_ANNOTATION;
 
 /// `spec.ipFamilyPolicy`, in increasing order of strictness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,16 +59,16 @@ impl Service {
     /// Reads the fields of a Service object that is at `path` of a document.
     ///
     /// # Errors
-    /// [`Mistyped`] for a field of another type than the API defines.
-    pub fn read(object: &Value, path: &str) -> Result<Self, Mistyped> {
-        let object = At::new(object, path);
+    /// [`TypeMismatch`] for a field of another type than the API defines.
+    pub fn read(object: &Value, path: &str) -> Result<Self, TypeMismatch> {
+        let object = Located::new(object, path);
         let empty = Value::Null;
-        let metadata = object.get("metadata")?.unwrap_or(At::new(&empty, object.key_path("metadata")));
-        let spec = object.get("spec")?.unwrap_or(At::new(&empty, object.key_path("spec")));
+        let metadata = object.get("metadata")?.unwrap_or(Located::new(&empty, object.key_path("metadata")));
+        let spec = object.get("spec")?.unwrap_or(Located::new(&empty, object.key_path("spec")));
         let families = match spec.get("ipFamilies")? {
             Some(families) => families
                 .items()?
-                .map(|family| Family::parse(family.text()?).ok_or_else(|| family.mistyped("IPv4 or IPv6")))
+                .map(|family| Family::parse(family.text()?).ok_or_else(|| family.mismatch("IPv4 or IPv6")))
                 .collect::<Result<_, _>>()?,
             None => Vec::new(),
         };
@@ -78,7 +78,7 @@ impl Service {
                 "" | "SingleStack" => FamilyPolicy::SingleStack,
                 "PreferDualStack" => FamilyPolicy::PreferDualStack,
                 "RequireDualStack" => FamilyPolicy::RequireDualStack,
-                _ => return Err(policy.mistyped("SingleStack, PreferDualStack or RequireDualStack")),
+                _ => return Err(policy.mismatch("SingleStack, PreferDualStack or RequireDualStack")),
             },
         };
         let kind = spec.text_of("type")?;

@@ -33,7 +33,7 @@ pub fn triage<'r>(request: &'r Request, settings: &Settings) -> Triage<'r> {
     };
     let Change { object: service, old } = &**change;
     if settings.pools.is_empty() {
-        return leave("no pool in the settings is for Services");
+        return leave("the settings have no pool for Services");
     }
     if request.namespace == "default" && request.name == "kubernetes" {
         return leave("default/kubernetes belongs to the API server");

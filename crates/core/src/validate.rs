@@ -17,7 +17,7 @@ use crate::settings::Settings;
 /// can't be read is denied with status 400 and the reason.
 pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Answer {
     let unreadable =
-        |why: &str| Answer::unreadable(format!("the request is no JSON document with request and settings: {why}"));
+        |why: &str| Answer::unreadable(format!("the request is not a JSON document with request and settings: {why}"));
     // A generic value instead of a type: deserialising types would make the module larger.
     let mut payload: Value = match serde_json::from_slice(payload) {
         Ok(payload) => payload,
@@ -35,15 +35,15 @@ pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Answer {
     };
     let parsed = match Request::read(&request) {
         Ok(parsed) => parsed,
-        Err(mistyped) => return Answer::unreadable(format!("the request can't be read: {mistyped}")),
+        Err(mismatch) => return Answer::unreadable(format!("the request can't be read: {mismatch}")),
     };
     let allocation = match Allocation::read(&allocation) {
         Ok(allocation) => allocation,
-        Err(mistyped) => return Answer::unreadable(format!("the request can't be read: {mistyped}")),
+        Err(mismatch) => return Answer::unreadable(format!("the request can't be read: {mismatch}")),
     };
     let held = match Held::read(&external) {
         Ok(held) => held,
-        Err(mistyped) => return Answer::unreadable(format!("the request can't be read: {mistyped}")),
+        Err(mismatch) => return Answer::unreadable(format!("the request can't be read: {mismatch}")),
     };
     let decision = match &parsed.about {
         About::Node(node) => node::decide(node, &settings, allocation.as_ref(), cluster),
@@ -68,7 +68,7 @@ pub struct SettingsAnswer {
 pub fn validate_settings(payload: &[u8]) -> SettingsAnswer {
     let invalid = |message: String| SettingsAnswer { valid: false, message: Some(message), warnings: Vec::new() };
     match serde_json::from_slice(payload) {
-        Err(error) => invalid(format!("the settings are no JSON document: {error}")),
+        Err(error) => invalid(format!("the settings are not a JSON document: {error}")),
         Ok(document) => match Settings::from_value(&document) {
             Err(mistakes) => invalid(mistakes.to_string()),
             Ok(settings) => {

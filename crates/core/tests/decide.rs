@@ -98,24 +98,24 @@ fn service_without_a_pool_is_left_to_kubernetes_with_a_warning() {
         json!({"services": {"pools": [{"name": "windows", "cidrs": ["10.0.1.0/24"], "match": {"os": "windows"}}]}});
     let team_only =
         json!({"services": {"pools": [{"name": "team", "cidrs": ["10.0.1.0/24"], "match": {"namespaces": ["a"]}}]}});
-    let reason = "no pool is for kubernetes.io/os=linux (assumption): Kubernetes picks the address";
+    let reason = "no pool matches kubernetes.io/os=linux (assumption): Kubernetes picks the address";
     let expected = left(reason, (None, Some(("assumption", LINUX))), &[reason]);
     assert_eq!(answer(&selecting(), &windows_only, &cluster()), expected, "by os");
-    let reason = "no pool is for this Service: Kubernetes picks the address";
+    let reason = "no pool matches this Service: Kubernetes picks the address";
     assert_eq!(answer(&selecting(), &team_only, &cluster()), left(reason, UNASKED, &[reason]), "by namespace");
 }
 
 #[test]
 fn settings_for_nodes_only_leave_services_without_a_warning() {
     let nodes_only = json!({"nodes": {"pools": [{"name": "all", "cidrs": ["10.0.0.0/16"]}]}});
-    let expected = left("no pool in the settings is for Services", UNASKED, &[]);
+    let expected = left("the settings have no pool for Services", UNASKED, &[]);
     assert_eq!(answer(&selecting(), &nodes_only, &cluster()), expected);
 }
 
 #[test]
 fn evidence_that_is_not_a_label_value_is_quoted() {
     let object = annotated(&[("clusterip-policy/os", "Win\n=dows ")]);
-    let reason = r#"no pool is for kubernetes.io/os="win\n=dows " (annotation clusterip-policy/os): Kubernetes picks the address"#;
+    let reason = r#"no pool matches kubernetes.io/os="win\n=dows " (annotation clusterip-policy/os): Kubernetes picks the address"#;
     let why = (None, Some(("annotation clusterip-policy/os", &[("kubernetes.io/os", "win\n=dows ")][..])));
     assert_eq!(answer(&object, &lowest(), &cluster()), left(reason, why, &[reason]));
 }
@@ -124,9 +124,9 @@ fn evidence_that_is_not_a_label_value_is_quoted() {
 fn pool_annotation_replaces_evidence_but_no_other_condition() {
     let pool = |name: &str| annotated(&[("clusterip-policy/pool", name)]);
     let of = |pool| by(pool, "annotation clusterip-policy/pool");
-    let fenced = |pool: &str, fence: &str| {
+    let not_admitted = |pool: &str, condition: &str| {
         let message = format!(
-            "Service shop/web: annotation clusterip-policy/pool names pool {pool:?}, which does not admit this Service: {fence} does not match"
+            "Service shop/web: annotation clusterip-policy/pool names pool {pool:?}, which does not admit this Service: {condition} does not match"
         );
         denied(403, &message, UNASKED, &[])
     };
@@ -147,9 +147,9 @@ fn pool_annotation_replaces_evidence_but_no_other_condition() {
                 &[],
             ),
         ),
-        ("fenced by namespaces", pool("named"), fenced("named", "namespaces")),
-        ("fenced by namespaceSelector", pool("team"), fenced("team", "namespaceSelector")),
-        ("fenced by serviceSelector", pool("public"), fenced("public", "serviceSelector")),
+        ("not admitted by namespaces", pool("named"), not_admitted("named", "namespaces")),
+        ("not admitted by namespaceSelector", pool("team"), not_admitted("team", "namespaceSelector")),
+        ("not admitted by serviceSelector", pool("public"), not_admitted("public", "serviceSelector")),
     ];
     for (name, object, expected) in rows {
         assert_eq!(answer(&object, &teams(), &cluster()), expected, "{name}");
@@ -214,7 +214,7 @@ fn only_the_address_of_the_object_changes() {
             json!({"clusterIP": "172.21.0.50"}),
         ),
         (
-            "what nobody knows stays",
+            "unknown fields stay",
             service(json!({"ports": [{"port": 80, "x": 1.5}], "new": {"a": [null]}})),
             json!({"ports": [{"port": 80, "x": 1.5}], "new": {"a": [null]}, "clusterIP": "172.21.0.50"}),
         ),
@@ -236,8 +236,9 @@ fn long_warnings_are_cut_to_256_characters() {
         &format!("shop/{second}"),
         json!({"os": {"name": "windows"}}),
     );
-    let whole =
-        format!("Pod shop/{first} wants kubernetes.io/os=linux, Pod shop/{second} windows: the first by name decides");
+    let whole = format!(
+        "Pod shop/{first} needs kubernetes.io/os=linux, Pod shop/{second} needs windows: the first by name decides"
+    );
     let cut: String = whole.chars().take(255).chain(['…']).collect();
     let object = selecting();
     let expected = allocated(&object, &["172.21.0.50"], by_os("linux", &format!("Pod shop/{first}"), LINUX), &[&cut]);

@@ -182,14 +182,18 @@ fn first_workload_by_name_decides_and_disagreement_is_named() {
             selecting(),
             mixed(windows(), linux()),
             by_os("windows", "Deployment shop/a", WINDOWS),
-            &[&format!("Deployment shop/a wants {os}=windows, Deployment shop/b linux: the first by name decides")],
+            &[&format!(
+                "Deployment shop/a needs {os}=windows, Deployment shop/b needs linux: the first by name decides"
+            )],
         ),
         (
             "Linux first",
             selecting(),
             mixed(linux(), windows()),
             by_os("linux", "Deployment shop/a", LINUX),
-            &[&format!("Deployment shop/a wants {os}=linux, Deployment shop/b windows: the first by name decides")],
+            &[&format!(
+                "Deployment shop/a needs {os}=linux, Deployment shop/b needs windows: the first by name decides"
+            )],
         ),
         ("they agree", selecting(), mixed(windows(), windows()), by_os("windows", "Deployment shop/a", WINDOWS), &[]),
         (
@@ -208,7 +212,9 @@ fn first_workload_by_name_decides_and_disagreement_is_named() {
                 linux(),
             ),
             by_os("windows", "Deployment shop/a", WINDOWS),
-            &[&format!("Deployment shop/a wants {os}=windows, Deployment shop/c linux: the first by name decides")],
+            &[&format!(
+                "Deployment shop/a needs {os}=windows, Deployment shop/c needs linux: the first by name decides"
+            )],
         ),
         (
             "kinds do not disagree: the first decides alone",
@@ -224,7 +230,7 @@ fn first_workload_by_name_decides_and_disagreement_is_named() {
 fn unreadable_namespace_node_selector_is_named_in_a_warning() {
     let annotations = |text| cluster().namespace("shop", &[], &[("scheduler.alpha.kubernetes.io/node-selector", text)]);
     let warning = |part: &str| {
-        format!("Namespace shop: scheduler.alpha.kubernetes.io/node-selector has {part:?}, which is no key=value")
+        format!("Namespace shop: scheduler.alpha.kubernetes.io/node-selector has {part:?}, which is not key=value")
     };
     check_evidence(vec![
         ("a word", selecting(), annotations("windows"), ASSUMED, &[&warning("windows")]),

@@ -26,8 +26,8 @@ fn cluster() -> FakeCluster {
 
 #[test]
 fn runtime_class_and_node_complete_the_pod_spec() {
-    const CLASS_GONE: &str = "RuntimeClass gone is not there: what it says about nodes is not known";
-    const NODE_GONE: &str = "Node gone is not there: what it says about nodes is not known";
+    const CLASS_GONE: &str = "RuntimeClass gone does not exist: its node labels are unknown";
+    const NODE_GONE: &str = "Node gone does not exist: its node labels are unknown";
     let class = |name: &str| json!({ "runtimeClassName": name });
     let bound = |name: &str| json!({ "nodeName": name });
     let known = || {
@@ -98,7 +98,7 @@ fn runtime_class_and_node_complete_the_pod_spec() {
             known().workload("Pod", "shop/a", bound("n1")).workload("Pod", "shop/b", bound("n2")),
             by_os("windows", "Pod shop/a on Node n1", WINDOWS),
             &[
-                "Pod shop/a on Node n1 wants kubernetes.io/os=windows, Pod shop/b on Node n2 linux: the first by name decides",
+                "Pod shop/a on Node n1 needs kubernetes.io/os=windows, Pod shop/b on Node n2 needs linux: the first by name decides",
             ],
         ),
     ]);
@@ -162,11 +162,7 @@ fn failed_look_up_of_evidence_is_denied() {
     let (resource, detail) = (|| "X".to_owned(), || "oh".to_owned());
     let not_granted = || NotGranted { resource: resource(), detail: detail() };
     let rows = [
-        (
-            "list Deployment",
-            not_granted(),
-            "may not read X: oh; grant read access to it, to the policy and to its host",
-        ),
+        ("list Deployment", not_granted(), "no permission to read X: oh; grant the policy and its host read access"),
         (
             "list CronJob",
             NoSuchApi { resource: resource(), detail: detail() },
@@ -180,13 +176,9 @@ fn failed_look_up_of_evidence_is_denied() {
         (
             "get Namespace",
             Failed { resource: resource(), detail: detail() },
-            "looking up X failed: oh; try again; if it stays, see the log of the host",
+            "looking up X failed: oh; try again; if it still fails, see the log of the host",
         ),
-        (
-            "get RuntimeClass",
-            not_granted(),
-            "may not read X: oh; grant read access to it, to the policy and to its host",
-        ),
+        ("get RuntimeClass", not_granted(), "no permission to read X: oh; grant the policy and its host read access"),
         (
             "get Node",
             Malformed { resource: resource(), detail: detail() },

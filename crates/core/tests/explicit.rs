@@ -51,7 +51,7 @@ fn rows() -> Vec<Row> {
             "in another pool",
             at("172.21.1.77"),
             cluster(),
-            Some(r#"172.21.1.77 lies in pool "windows", its own is "linux": kubernetes.io/os=linux (assumption)"#),
+            Some(r#"172.21.1.77 lies in pool "windows", expected pool "linux": kubernetes.io/os=linux (assumption)"#),
             ASSUMED,
         ),
         Row(
@@ -59,15 +59,15 @@ fn rows() -> Vec<Row> {
             at("172.21.0.7"),
             windows(),
             Some(
-                r#"172.21.0.7 lies in pool "linux", its own is "windows": kubernetes.io/os=windows (Deployment shop/web)"#,
+                r#"172.21.0.7 lies in pool "linux", expected pool "windows": kubernetes.io/os=windows (Deployment shop/web)"#,
             ),
             by_deployment,
         ),
         Row(
-            "in a pool, but no pool is its own",
+            "in a pool, but but no pool matches",
             at("172.21.0.77"),
             cluster().namespace("shop", &[], &[("clusterip-policy/os", "beos")]),
-            Some(r#"172.21.0.77 lies in pool "linux", no pool is its own: kubernetes.io/os=beos (Namespace shop)"#),
+            Some(r#"172.21.0.77 lies in pool "linux", but no pool matches: kubernetes.io/os=beos (Namespace shop)"#),
             no_pool,
         ),
         Row(
@@ -90,8 +90,8 @@ fn rows() -> Vec<Row> {
             two("172.21.0.77", "fd00::77"),
             windows(),
             Some(concat!(
-                r#"172.21.0.77 lies in pool "linux", its own is "windows": kubernetes.io/os=windows (Deployment shop/web)|"#,
-                r#"fd00::77 lies in pool "linux", its own is "windows": kubernetes.io/os=windows (Deployment shop/web)"#,
+                r#"172.21.0.77 lies in pool "linux", expected pool "windows": kubernetes.io/os=windows (Deployment shop/web)|"#,
+                r#"fd00::77 lies in pool "linux", expected pool "windows": kubernetes.io/os=windows (Deployment shop/web)"#,
             )),
             by_deployment,
         ),
@@ -120,8 +120,8 @@ fn explicit_deny_refuses_wrong_addresses() {
             None => left("set by hand", why, &[]),
             Some(wrong) => {
                 let wrong = wrong.replace('|', "; ");
-                let way_out = "leave clusterIP out, or take an address of its own pool";
-                denied(403, &format!("Service shop/web: {wrong}; {way_out}"), why, &[])
+                let remedy = "omit clusterIP, or use an address of the Service's pool";
+                denied(403, &format!("Service shop/web: {wrong}; {remedy}"), why, &[])
             }
         };
         assert_eq!(answer(&object, &settings("deny"), &cluster), expected, "{name}");
@@ -141,7 +141,7 @@ fn update_checks_only_added_addresses() {
     let two = |first: &str, second: &str| with_spec(at(first), json!({"clusterIPs": [first, second]}));
     let wrong = |address: &str| {
         let wrong = format!(
-            r#"{address} lies in pool "linux", its own is "windows": kubernetes.io/os=windows (Deployment shop/web)"#
+            r#"{address} lies in pool "linux", expected pool "windows": kubernetes.io/os=windows (Deployment shop/web)"#
         );
         left("set by hand", by_os("windows", "Deployment shop/web", WINDOWS), &[&wrong])
     };
@@ -163,7 +163,7 @@ fn failed_look_up_denies_only_with_explicit_deny() {
         let error = LookupError::Failed { resource: "v1 Pod".into(), detail: "oh".into() };
         FakeCluster::default().failing("list Pod", error)
     };
-    let reason = "looking up v1 Pod failed: oh; try again; if it stays, see the log of the host";
+    let reason = "looking up v1 Pod failed: oh; try again; if it still fails, see the log of the host";
     let object = at("172.21.0.77");
     let warning = format!("clusterIP was not checked: {reason}");
     assert_eq!(answer(&object, &settings("warn"), &failing()), left("set by hand", UNASKED, &[&warning]));
@@ -183,7 +183,7 @@ fn annotated_pool_counts_as_the_services_own() {
     assert_eq!(answer(&object, &settings("deny"), &cluster()), own);
 
     object["spec"]["clusterIP"] = "172.21.0.77".into();
-    let wrong = r#"172.21.0.77 lies in pool "linux", its own is "windows": annotation clusterip-policy/pool"#;
+    let wrong = r#"172.21.0.77 lies in pool "linux", expected pool "windows": annotation clusterip-policy/pool"#;
     assert_eq!(
         answer(&object, &settings("warn"), &cluster()),
         left("set by hand", by("windows", "annotation clusterip-policy/pool"), &[wrong])

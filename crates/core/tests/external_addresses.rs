@@ -15,7 +15,8 @@ use support::{
 const ASKED: &str = "clusterip-policy/external-address";
 const RECORD: &str = "clusterip-policy/external-addresses";
 const METALLB: &str = "metallb.io/loadBalancerIPs";
-const NOT_IN_ADMISSION: &str = "external addresses are given by the controller of `clusterip serve`, not in admission";
+const NOT_IN_ADMISSION: &str =
+    "external addresses are assigned by the controller of `clusterip serve`, not in admission";
 
 /// A pool for the namespace shop with six addresses minus an excluded one, another one for Services that request its
 /// addresses, and pools for others.
@@ -52,7 +53,7 @@ fn given(object: &Value, pool: &str, addresses: &str) -> Now {
 }
 
 fn kept(pool: &str, addresses: &str) -> Now {
-    now("left").pool(pool).addresses(addresses).because("recorded already")
+    now("left").pool(pool).addresses(addresses).because("already recorded")
 }
 
 #[test]
@@ -83,18 +84,18 @@ fn new_service_gets_one_address_of_each_family() {
             given(&preferred, "edge", "10.0.9.14").with(&[]),
         ),
         (
-            "nothing is known of its families",
+            "families unknown",
             created(unknown.clone()),
             NONE_HELD,
             given(&unknown, "edge", "10.0.9.14").with(&[]),
         ),
         (
-            "its address tells the family",
+            "family of its ClusterIP",
             created(by_address.clone()),
             NONE_HELD,
             given(&by_address, "edge", "fd00::9:1").with(&[]),
         ),
-        ("nobody says what is held", created(plain.clone()), None, now("left").because(NOT_IN_ADMISSION).with(&[])),
+        ("holders unknown", created(plain.clone()), None, now("left").because(NOT_IN_ADMISSION).with(&[])),
         (
             "the first is held",
             created(plain.clone()),
@@ -114,7 +115,7 @@ fn new_service_gets_one_address_of_each_family() {
 
 /// The answer to a request that concerns no external addresses.
 fn nothing() -> Value {
-    json!({"accepted": true, "audit_annotations": {"decision": "left", "reason": "no pool in the settings is for Services"}})
+    json!({"accepted": true, "audit_annotations": {"decision": "left", "reason": "the settings have no pool for Services"}})
 }
 
 #[test]
@@ -127,8 +128,8 @@ fn requested_address_is_assigned_or_the_request_is_refused() {
     let held: Held<'_> = Some(&[("10.0.9.10", "other/db")]);
     let refused = |what: &str| {
         let message = format!(
-            "Service shop/web: {what}; take an address of a pool that is for this Service, or let one be chosen: \
-             type: LoadBalancer with loadBalancerClass: clusterip-policy/external"
+            "Service shop/web: {what}; use an address of a pool that matches this Service, or get one with type: \
+             LoadBalancer and loadBalancerClass: clusterip-policy/external"
         );
         now("denied").denied(403, &message).with(&[])
     };
@@ -168,8 +169,13 @@ fn requested_address_is_assigned_or_the_request_is_refused() {
             given(&gold(asking("10.0.7.7")), "gold", "10.0.7.7").with(&[]),
         ),
         ("outside", asking("192.0.2.1"), NONE_HELD, asked("192.0.2.1 lies in no pool of external addresses")),
-        ("no address", asking("router"), NONE_HELD, asked("\"router\" is no address")),
-        ("of another family", asking("fd00::9:2"), NONE_HELD, asked("fd00::9:2 is of IPv6: the Service is not")),
+        ("no address", asking("router"), NONE_HELD, asked("\"router\" is not an IP address")),
+        (
+            "of another family",
+            asking("fd00::9:2"),
+            NONE_HELD,
+            asked("fd00::9:2 is IPv6, which is not a family of the Service"),
+        ),
         (
             "two of a family",
             both("10.0.9.9,10.0.9.10"),
@@ -195,7 +201,7 @@ fn requested_address_is_assigned_or_the_request_is_refused() {
             given(&both("10.0.8.7"), "spare", "10.0.8.7").with(&[]),
         ),
         (
-            "it tells the family",
+            "family of the requested address",
             unknown("fd00::9:2"),
             NONE_HELD,
             given(&unknown("fd00::9:2"), "edge", "fd00::9:2").with(&[]),
@@ -224,7 +230,7 @@ fn requested_address_is_assigned_or_the_request_is_refused() {
             "by its record, and no address",
             recorded("x"),
             NONE_HELD,
-            refused(&format!("annotation {RECORD}: \"x\" is no address")),
+            refused(&format!("annotation {RECORD}: \"x\" is not an IP address")),
         ),
         ("by the field", field("10.0.9.10"), NONE_HELD, given(&field("10.0.9.10"), "edge", "10.0.9.10").with(&[])),
         (
@@ -240,18 +246,18 @@ fn requested_address_is_assigned_or_the_request_is_refused() {
             given(&field("192.0.2.1"), "edge", "10.0.9.14")
                 .with(&["192.0.2.1 lies in no pool of external addresses: the Service can't have it"]),
         ),
-        ("nobody says what is held: free", asking("10.0.9.10"), None, now("left").because(NOT_IN_ADMISSION).with(&[])),
+        ("holders unknown: free", asking("10.0.9.10"), None, now("left").because(NOT_IN_ADMISSION).with(&[])),
         (
-            "nobody says what is held: excluded",
+            "holders unknown: excluded",
             asking("10.0.9.12"),
             None,
             asked("10.0.9.12 is excluded from pool \"edge\""),
         ),
         (
-            "nobody says what is held: its record",
+            "holders unknown: its record",
             recorded("10.0.9.10"),
             None,
-            now("left").addresses("10.0.9.10").because("recorded already").with(&[]),
+            now("left").addresses("10.0.9.10").because("already recorded").with(&[]),
         ),
     ];
     let many = asking(&"1, ".repeat(2));
@@ -259,7 +265,9 @@ fn requested_address_is_assigned_or_the_request_is_refused() {
         "each mistake is named",
         many,
         NONE_HELD,
-        refused(&format!("annotation {ASKED}: \"1\" is no address; annotation {ASKED}: \"1\" is no address")),
+        refused(&format!(
+            "annotation {ASKED}: \"1\" is not an IP address; annotation {ASKED}: \"1\" is not an IP address"
+        )),
     ));
     check(rows.into_iter().map(|(name, object, held, expected)| (name, created(object), held, expected)).collect());
 }
@@ -298,30 +306,30 @@ fn update_keeps_addresses_and_is_never_refused_for_old_claims() {
         ("something else changes", updated(with("10.0.9.10"), labelled(with("10.0.9.10"))), NONE_HELD, kept("edge", "10.0.9.10").with(&[])),
         ("its own record counts as held", updated(with("10.0.9.10"), with("10.0.9.10")), Some(&[("10.0.9.10", "shop/web")]), kept("edge", "10.0.9.10").with(&[])),
         ("replaced without the record", updated(with("10.0.9.10"), plain()), NONE_HELD, given(&plain(), "edge", "10.0.9.10").with(&[])),
-        ("replaced without the record, and nobody says what is held", updated(with("10.0.9.10"), plain()), None, now("recorded").addresses("10.0.9.10").recorded_in(&plain()).with(&[])),
+        ("replaced without the record, holders unknown", updated(with("10.0.9.10"), plain()), None, now("recorded").addresses("10.0.9.10").recorded_in(&plain()).with(&[])),
         ("never recorded", updated(plain(), plain()), NONE_HELD, given(&plain(), "edge", "10.0.9.14").with(&[])),
-        ("never recorded, and nobody says what is held", updated(plain(), plain()), None, now("left").because(NOT_IN_ADMISSION).with(&[])),
+        ("never recorded, holders unknown", updated(plain(), plain()), None, now("left").because(NOT_IN_ADMISSION).with(&[])),
         ("the record is changed to one that is free", updated(with("10.0.9.10"), with("10.0.9.11")), NONE_HELD, kept("edge", "10.0.9.11").with(&[])),
         (
             "the record is changed to one that is held",
             updated(with("10.0.9.11"), with("10.0.9.10")),
             held,
-            now("denied").denied(403, &format!("Service shop/web: annotation {RECORD}: 10.0.9.10 of pool \"edge\" is held by other/db; take an address of a pool that is for this Service, or let one be chosen: type: LoadBalancer with loadBalancerClass: clusterip-policy/external")).with(&[]),
+            now("denied").denied(403, &format!("Service shop/web: annotation {RECORD}: 10.0.9.10 of pool \"edge\" is held by other/db; use an address of a pool that matches this Service, or get one with type: LoadBalancer and loadBalancerClass: clusterip-policy/external")).with(&[]),
         ),
-        ("another is asked for", updated(with("10.0.9.10"), asking("10.0.9.11", "10.0.9.10")), NONE_HELD, given(&asking("10.0.9.11", ""), "edge", "10.0.9.11").with(&[])),
-        ("nothing is asked for any more", updated(asking("10.0.9.11", "10.0.9.11"), with("10.0.9.11")), NONE_HELD, kept("edge", "10.0.9.11").with(&[])),
+        ("another is requested", updated(with("10.0.9.10"), asking("10.0.9.11", "10.0.9.10")), NONE_HELD, given(&asking("10.0.9.11", ""), "edge", "10.0.9.11").with(&[])),
+        ("request removed", updated(asking("10.0.9.11", "10.0.9.11"), with("10.0.9.11")), NONE_HELD, kept("edge", "10.0.9.11").with(&[])),
         (
-            "what it has asked for is held, as before",
+            "requested address is still held",
             updated(asking("10.0.9.10", "10.0.9.11"), labelled(asking("10.0.9.10", "10.0.9.11"))),
             held,
             kept("edge", "10.0.9.11").with(&[lost]),
         ),
         ("its record is held by another", updated(with("10.0.9.10"), with("10.0.9.10")), held, given(&with(""), "edge", "10.0.9.13").with(&[lost])),
         (
-            "its record is held by another, and nobody says so",
+            "its record is held by another Service, holders unknown",
             updated(with("10.0.9.10"), with("10.0.9.10")),
             None,
-            now("left").addresses("10.0.9.10").because("recorded already").with(&[]),
+            now("left").addresses("10.0.9.10").because("already recorded").with(&[]),
         ),
         (
             "its record is held by another, and the pool full",
@@ -342,11 +350,11 @@ fn update_keeps_addresses_and_is_never_refused_for_old_claims() {
             NONE_HELD,
             given(&with(""), "edge", "10.0.9.10").with(&[]),
         ),
-        ("a family that it is not is asked for", updated(two.clone(), with("10.0.9.10,fd00::9:1")), NONE_HELD, now("denied").denied(403, &format!("Service shop/web: annotation {RECORD}: fd00::9:1 is of IPv6: the Service is not; take an address of a pool that is for this Service, or let one be chosen: type: LoadBalancer with loadBalancerClass: clusterip-policy/external")).with(&[])),
-        ("ours no more", updated(with("10.0.9.10"), cluster_ip("10.0.9.10")), NONE_HELD, removed(&cluster_ip("10.0.9.10"))),
-        ("ours no more, and nobody says what is held", updated(with("10.0.9.10"), cluster_ip("10.0.9.10")), None, removed(&cluster_ip("10.0.9.10"))),
-        ("never ours", created(cluster_ip("10.0.9.10")), NONE_HELD, removed(&cluster_ip("10.0.9.10"))),
-        ("ours only now", updated(with_spec(plain(), json!({"type": "ClusterIP", "loadBalancerClass": null})), plain()), NONE_HELD, given(&plain(), "edge", "10.0.9.14").with(&[])),
+        ("an address of a family that the Service does not have", updated(two.clone(), with("10.0.9.10,fd00::9:1")), NONE_HELD, now("denied").denied(403, &format!("Service shop/web: annotation {RECORD}: fd00::9:1 is IPv6, which is not a family of the Service; use an address of a pool that matches this Service, or get one with type: LoadBalancer and loadBalancerClass: clusterip-policy/external")).with(&[])),
+        ("class changed", updated(with("10.0.9.10"), cluster_ip("10.0.9.10")), NONE_HELD, removed(&cluster_ip("10.0.9.10"))),
+        ("class changed, holders unknown", updated(with("10.0.9.10"), cluster_ip("10.0.9.10")), None, removed(&cluster_ip("10.0.9.10"))),
+        ("never of our class", created(cluster_ip("10.0.9.10")), NONE_HELD, removed(&cluster_ip("10.0.9.10"))),
+        ("class added", updated(with_spec(plain(), json!({"type": "ClusterIP", "loadBalancerClass": null})), plain()), NONE_HELD, given(&plain(), "edge", "10.0.9.14").with(&[])),
         (
             "its families are told by what it was",
             updated(six_with(""), unsaid.clone()),
@@ -387,13 +395,13 @@ fn service_waits_if_no_address_is_available() {
     let warning = "pool \"edge\" (10.0.9.8/29) is full: all 5 external addresses are used; the Service waits for one";
     let record = balancer(&[(RECORD, "10.0.7.7")]);
     check(vec![
-        ("no pool", created(elsewhere(balancer(&[]))), NONE_HELD, now("left").because("no pool of external addresses of IPv4 is for this Service").with(&[])),
-        ("no pool of its family", created(gold(elsewhere(balancer_of(json!({"ipFamilies": ["IPv6"]}), &[])))), NONE_HELD, now("left").because("no pool of external addresses of IPv6 is for this Service").with(&[])),
+        ("no pool", created(elsewhere(balancer(&[]))), NONE_HELD, now("left").because("no pool of external addresses of IPv4 matches this Service").with(&[])),
+        ("no pool of its family", created(gold(elsewhere(balancer_of(json!({"ipFamilies": ["IPv6"]}), &[])))), NONE_HELD, now("left").because("no pool of external addresses of IPv6 matches this Service").with(&[])),
         (
             "no pool any more",
             updated(gold(elsewhere(record.clone())), elsewhere(record.clone())),
             NONE_HELD,
-            now("removed").because("no pool of external addresses of IPv4 is for this Service").removed_from(&elsewhere(record)).with(&["10.0.7.7 lies in pool \"gold\", which does not admit this Service: serviceSelector does not match: the Service can't have it"]),
+            now("removed").because("no pool of external addresses of IPv4 matches this Service").removed_from(&elsewhere(record)).with(&["10.0.7.7 lies in pool \"gold\", which does not admit this Service: serviceSelector does not match: the Service can't have it"]),
         ),
         ("full", created(balancer(&[])), Some(&full), now("left").pool("edge").because("no address of pool \"edge\" is free").with(&[warning])),
         ("one family is full", created(both.clone()), Some(&full), given(&both, "edge", "fd00::9:1").with(&[warning])),
@@ -407,9 +415,9 @@ fn failed_look_up_refuses_only_claims() {
         FakeCluster::default().failing(question, error)
     };
     let document = |cidr: &str| json!({"external": {"pools": [{"name": "team", "cidrs": [cidr], "match": {"namespaceSelector": {"matchLabels": {"team": "a"}}}}]}});
-    let words = "looking up v1/X failed: broken; try again; if it stays, see the log of the host";
+    let words = "looking up v1/X failed: broken; try again; if it still fails, see the log of the host";
     let denied = now("denied").denied(500, &format!("Service shop/web: {words}"));
-    let waiting = format!("no external address is given: {words}");
+    let waiting = format!("no external address is assigned: {words}");
     let plain = balancer(&[]);
     let record = balancer(&[(RECORD, "10.0.9.10")]);
     let rows = [
@@ -422,11 +430,11 @@ fn failed_look_up_refuses_only_claims() {
             now("left").because(&waiting).with(&[&waiting]),
         ),
         (
-            "kept, untold",
+            "record kept, holders unknown",
             updated(record.clone(), record.clone()),
             None,
             "",
-            now("left").addresses("10.0.9.10").because("recorded already").with(&[]),
+            now("left").addresses("10.0.9.10").because("already recorded").with(&[]),
         ),
         ("asked for", created(balancer(&[(ASKED, "10.0.9.10")])), NONE_HELD, "get Namespace", denied.with(&[])),
         (

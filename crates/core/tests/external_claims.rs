@@ -15,7 +15,7 @@ use support::{
 
 const DEPRECATED: &str =
     "spec.externalIPs is deprecated (KEP-5707): use type LoadBalancer, loadBalancerClass clusterip-policy/external";
-const WAY_OUT: &str = "take an address of a pool that is for this Service, or let one be chosen: type: LoadBalancer with loadBalancerClass: clusterip-policy/external";
+const REMEDY: &str = "use an address of a pool that matches this Service, or get one with type: LoadBalancer and loadBalancerClass: clusterip-policy/external";
 const CILIUM: &str = "annotation lbipam.cilium.io/ips";
 
 fn settings() -> Value {
@@ -50,7 +50,7 @@ fn annotated(key: &str, text: &str) -> Value {
 }
 
 fn refused(what: &str) -> Now {
-    now("denied").denied(403, &format!("Service shop/web: {what}; {WAY_OUT}"))
+    now("denied").denied(403, &format!("Service shop/web: {what}; {REMEDY}"))
 }
 
 /// The answer to a request that concerns no address of our pools.
@@ -120,7 +120,7 @@ fn every_field_that_claims_an_address_is_checked() {
             refused("spec.loadBalancerIP: 10.0.9.20 of pool \"edge\" is held by other/db").with(&[]),
         ),
         ("spec.loadBalancerIP, outside", created(balancer_ip("192.0.2.1")), nothing(&[])),
-        ("an annotation of nobody", created(annotated("example.com/ips", "10.0.9.20")), nothing(&[])),
+        ("an annotation of no known program", created(annotated("example.com/ips", "10.0.9.20")), nothing(&[])),
         (
             "several in one annotation",
             created(annotated("lbipam.cilium.io/ips", " 192.0.2.1 ,, x, 10.0.9.20")),
@@ -264,7 +264,7 @@ fn cluster_ip_and_external_address_are_set_together_or_not_at_all() {
     assert_eq!(answer_to(&object, &FakeCluster::default()), expected);
 
     let claiming = with_spec(object.clone(), json!({"externalIPs": ["10.0.9.20"]}));
-    let held = format!("Service shop/web: spec.externalIPs: 10.0.9.20 of pool \"edge\" is held by other/db; {WAY_OUT}");
+    let held = format!("Service shop/web: spec.externalIPs: 10.0.9.20 of pool \"edge\" is held by other/db; {REMEDY}");
     let mut expected = denied(403, &held, why, &[DEPRECATED]);
     expected["audit_annotations"]["external"] = "denied".into();
     assert_eq!(answer_to(&claiming, &FakeCluster::default()), expected);
@@ -303,12 +303,12 @@ fn unreadable_holders_are_refused() {
         (
             "no address",
             json!({"held": [{"by": "a/b"}]}),
-            "external.held[0]: expected an address, and by whom it is held, found an object",
+            "external.held[0]: expected an address and its holder, found an object",
         ),
         (
-            "by nobody",
+            "without a holder",
             json!({"held": [{"address": "10.0.9.20"}]}),
-            "external.held[0]: expected an address, and by whom it is held, found an object",
+            "external.held[0]: expected an address and its holder, found an object",
         ),
         (
             "another kind",

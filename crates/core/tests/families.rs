@@ -108,9 +108,7 @@ fn second_address_is_assigned_if_required_or_preferred_and_possible() {
             BOTH,
             &[],
             &["10.0.0.7"],
-            &[
-                r#"PreferDualStack: no second address from pool "all": serviceCIDRs of the settings names no IPv6 range"#,
-            ],
+            &[r#"PreferDualStack: no second address from pool "all": serviceCIDRs has no IPv6 range"#],
         ),
         (
             "preferred, the pool has one family",
@@ -118,7 +116,7 @@ fn second_address_is_assigned_if_required_or_preferred_and_possible() {
             V4,
             CLUSTER_V4_V6,
             &["10.0.0.7"],
-            &[r#"pool "all" has no IPv6 range: Kubernetes picks the second address from anywhere"#],
+            &[r#"pool "all" has no IPv6 range: Kubernetes picks the second address from any range"#],
         ),
         (
             "two families without a policy",
@@ -158,10 +156,10 @@ fn missing_required_family_is_named() {
             full(),
         ),
     ];
-    for (name, fields, pool, ranges, cluster, (why, way_out)) in rows {
+    for (name, fields, pool, ranges, cluster, (why, remedy)) in rows {
         let object = asking(fields);
         let mut settings = settings(pool, ranges);
-        let message = format!("Service shop/web: {why}; {way_out}");
+        let message = format!("Service shop/web: {why}; {remedy}");
         assert_eq!(answer(&object, &settings, &cluster), denied(500, &message, WHY, &[]), "{name}: deny");
         settings["services"]["whenFull"] = "unmanaged".into();
         let reason = format!("{why}: Kubernetes picks the address");
@@ -176,7 +174,7 @@ fn update_to_dual_stack_gets_the_missing_address() {
     let update = |address: &str, policy: &str| updated(single(address), dual(address, policy));
     let (require, prefer) = ("RequireDualStack", "PreferDualStack");
     let given = |addresses: &[&str], policy: &str| allocated(&dual(addresses[0], policy), addresses, WHY, &[]);
-    let nothing = "no second address is asked of us";
+    let nothing = "no second address requested";
     let lacking_v6 = r#"pool "all" has no IPv6 range"#;
     let rows = [
         ("required", update("10.0.0.99", require), BOTH, CLUSTER_V4_V6, given(&["10.0.0.99", "fd00::7"], require)),
@@ -203,7 +201,7 @@ fn update_to_dual_stack_gets_the_missing_address() {
             left(
                 lacking_v6,
                 WHY,
-                &[r#"pool "all" has no IPv6 range: Kubernetes picks the second address from anywhere"#],
+                &[r#"pool "all" has no IPv6 range: Kubernetes picks the second address from any range"#],
             ),
         ),
         (

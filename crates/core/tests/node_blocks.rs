@@ -257,7 +257,7 @@ fn assigned(object: &Value, blocks: &[&str], why: Why<'_>) -> Value {
 fn first_pool_that_matches_the_node_labels_is_chosen() {
     const OS: &str = "kubernetes.io/os";
     let gpu: &[(&str, &str)] = &[("disk", "ssd"), ("gpu", "h100"), (OS, "linux")];
-    let beos = format!("no pool of Nodes is for {OS}=beos");
+    let beos = format!("no pool of Nodes matches {OS}=beos");
     let rows: Vec<(&str, Value, Chosen<'_>)> = vec![
         ("by the os", json!({OS: "windows"}), Ok(("10.1.0.0/24", by_os("windows", "Node w1", &[(OS, "windows")])))),
         ("in upper case", json!({OS: "Windows"}), Ok(("10.1.0.0/24", by_os("windows", "Node w1", &[(OS, "windows")])))),
@@ -281,14 +281,14 @@ fn first_pool_that_matches_the_node_labels_is_chosen() {
             json!({OS: "linux", "disk": "ssd", "gpu": "t4"}),
             Ok(("10.0.0.0/24", by_os("linux", "Node w1", &[(OS, "linux")]))),
         ),
-        ("nobody's", json!({OS: "beos", "zone": "a"}), Err(&beos)),
+        ("no pool matches", json!({OS: "beos", "zone": "a"}), Err(&beos)),
         (
-            "nobody's, with labels that are asked about",
+            "no pool matches the labels that pools match on",
             json!({OS: "be os", "disk": "", "gpu": "h100"}),
-            Err(r#"no pool of Nodes is for disk="", gpu=h100, kubernetes.io/os="be os""#),
+            Err(r#"no pool of Nodes matches disk="", gpu=h100, kubernetes.io/os="be os""#),
         ),
-        ("no label", json!({}), Err("no pool of Nodes is for one without the labels that they ask about")),
-        ("no labels", Value::Null, Err("no pool of Nodes is for one without the labels that they ask about")),
+        ("no label", json!({}), Err("no pool of Nodes matches a Node without their labels")),
+        ("no labels", Value::Null, Err("no pool of Nodes matches a Node without their labels")),
     ];
     for (name, labels, expected) in rows {
         let object = node(labels, json!({}));
@@ -345,14 +345,14 @@ fn node_is_left_without_allocation_state_or_without_work() {
     let none = json!({"services": {}});
     let rows: Vec<(&str, Value, Value, &str)> = vec![
         ("a creation", node_created(&bare()), two_pools(), not_here),
-        ("a creation of nobody's", node_created(&node(json!({}), json!({}))), two_pools(), not_here),
+        ("a Node that no pool matches", node_created(&node(json!({}), json!({}))), two_pools(), not_here),
         ("an update", about_node("UPDATE", bare(), bare()), two_pools(), not_here),
-        ("no pools of Nodes", node_created(&bare()), none.clone(), "no pool in the settings is for Nodes"),
+        ("no pools of Nodes", node_created(&bare()), none.clone(), "the settings have no pool for Nodes"),
         (
             "blocks, and no pools of Nodes",
             node_created(&with(&["10.0.0.0/24"])),
             none,
-            "no pool in the settings is for Nodes",
+            "the settings have no pool for Nodes",
         ),
         (
             "an update that keeps the blocks",
@@ -403,7 +403,7 @@ fn service_is_left_if_all_pools_are_for_nodes() {
             object["metadata"]["annotations"] = json!({"clusterip-policy/pool": "linux"});
         }
         let cluster = FakeCluster::default();
-        let expected = left("no pool in the settings is for Services", support::UNASKED, &[]);
+        let expected = left("the settings have no pool for Services", support::UNASKED, &[]);
         assert_eq!(support::answer(&object, &two_pools(), &cluster), expected, "{name}");
         assert_eq!(cluster.questions(), [""; 0], "{name}");
     }
@@ -415,7 +415,7 @@ fn allocation_state_must_be_two_lists_of_cidrs() {
         ("a list", json!([]), "allocation: expected an object, found a list"),
         ("a number", json!(5), "allocation: expected an object, found the number 5"),
         (
-            "held that is no list",
+            "held is not a list",
             json!({"held": "10.0.0.0/24"}),
             r#"allocation.held: expected a list, found the string "10.0.0.0/24""#,
         ),

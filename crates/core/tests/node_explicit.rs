@@ -14,7 +14,7 @@ use support::{
     node_created, node_of, with_blocks,
 };
 
-const LEFT: &str = "set by somebody else";
+const LEFT: &str = "not set by this policy";
 
 fn settings(explicit: &str) -> Value {
     json!({
@@ -48,7 +48,7 @@ struct Row {
     listed: bool,
 }
 
-const OWN: &str = "a free block of its own pool";
+const OWN: &str = "a free block of the Node's pool";
 
 fn rows() -> Vec<Row> {
     let of_linux = by_os("linux", "Node w1", LINUX);
@@ -66,7 +66,7 @@ fn rows() -> Vec<Row> {
         object: node_of("beos", with_blocks(blocks)),
         wrong: wrong.to_vec(),
         why: UNASKED,
-        instead: "a block outside of every pool",
+        instead: "a block outside all pools",
         listed,
     };
     vec![
@@ -78,23 +78,23 @@ fn rows() -> Vec<Row> {
         linux(
             "outside",
             &["192.168.0.0/24"],
-            &[r#"192.168.0.0/24 lies in no pool, its own is "linux": kubernetes.io/os=linux (Node w1)"#],
+            &[r#"192.168.0.0/24 lies in no pool, expected pool "linux": kubernetes.io/os=linux (Node w1)"#],
         ),
         linux(
             "in another pool",
             &["10.1.0.0/24"],
-            &[r#"10.1.0.0/24 lies in pool "windows", its own is "linux": kubernetes.io/os=linux (Node w1)"#],
+            &[r#"10.1.0.0/24 lies in pool "windows", expected pool "linux": kubernetes.io/os=linux (Node w1)"#],
         ),
         linux(
             "partly in its own pool, wholly in none",
             &["10.2.0.0/23"],
-            &[r#"10.2.0.0/23 lies only partly in its own pool "linux""#],
+            &[r#"10.2.0.0/23 lies only partly in the Node's pool "linux""#],
         ),
         linux(
             "partly in two pools",
             &["10.0.0.0/15"],
             &[
-                r#"10.0.0.0/15 lies only partly in pool "windows", its own is "linux": kubernetes.io/os=linux (Node w1)"#,
+                r#"10.0.0.0/15 lies only partly in pool "windows", expected pool "linux": kubernetes.io/os=linux (Node w1)"#,
                 "10.0.0.0/15 overlaps 10.0.9.0/24 of Node w2",
                 "10.0.0.0/15 overlaps 10.1.9.0/24 of Node w3",
             ],
@@ -108,7 +108,7 @@ fn rows() -> Vec<Row> {
         linux(
             "excluded",
             &["10.0.7.0/24"],
-            &[r#"10.0.7.0/24 has addresses of 10.0.7.9/32, which is excluded from pool "linux""#],
+            &[r#"10.0.7.0/24 overlaps 10.0.7.9/32, which is excluded from pool "linux""#],
         ),
         linux("another Node's", &["10.0.9.0/24"], &["10.0.9.0/24 overlaps 10.0.9.0/24 of Node w2"]),
         linux("a part of another Node's", &["10.0.9.128/25"], &["10.0.9.128/25 overlaps 10.0.9.0/24 of Node w2"]),
@@ -116,7 +116,7 @@ fn rows() -> Vec<Row> {
             "more than another Node's, and one that is wrong, too",
             &["10.0.8.0/22", "fd01::/64"],
             &[
-                r#"fd01::/64 lies in no pool, its own is "linux": kubernetes.io/os=linux (Node w1)"#,
+                r#"fd01::/64 lies in no pool, expected pool "linux": kubernetes.io/os=linux (Node w1)"#,
                 "10.0.8.0/22 overlaps 10.0.9.0/24 of Node w2",
             ],
         ),
@@ -139,7 +139,7 @@ fn rows() -> Vec<Row> {
         Row {
             object: node_of("windows", with_blocks(&["10.0.2.0/24"])),
             wrong: vec![
-                r#"10.0.2.0/24 lies in pool "linux", its own is "windows": kubernetes.io/os=windows (Node w1)"#,
+                r#"10.0.2.0/24 lies in pool "linux", expected pool "windows": kubernetes.io/os=windows (Node w1)"#,
             ],
             why: of_windows,
             ..linux("in the wrong pool, and in a Service range of that", &["x"], &[])
@@ -148,14 +148,14 @@ fn rows() -> Vec<Row> {
         without_pool(
             "in a pool, of a Node that no pool is for",
             &["10.0.0.0/24"],
-            &[r#"10.0.0.0/24 lies in pool "linux", no pool of Nodes is for kubernetes.io/os=beos"#],
+            &[r#"10.0.0.0/24 lies in pool "linux", no pool of Nodes matches kubernetes.io/os=beos"#],
             true,
         ),
         without_pool(
             "partly in a pool, of a Node that no pool is for",
             &["0.0.0.0/1"],
             &[
-                r#"0.0.0.0/1 lies only partly in pool "windows", no pool of Nodes is for kubernetes.io/os=beos"#,
+                r#"0.0.0.0/1 lies only partly in pool "windows", no pool of Nodes matches kubernetes.io/os=beos"#,
                 "0.0.0.0/1 overlaps 10.0.9.0/24 of Node w2",
                 "0.0.0.0/1 overlaps 10.1.9.0/24 of Node w3",
             ],
@@ -163,9 +163,7 @@ fn rows() -> Vec<Row> {
         ),
         Row {
             object: node(json!({}), with_blocks(&["fd00::/64"])),
-            wrong: vec![
-                r#"fd00::/64 lies in pool "linux", no pool of Nodes is for one without the labels that they ask about"#,
-            ],
+            wrong: vec![r#"fd00::/64 lies in pool "linux", no pool of Nodes matches a Node without their labels"#],
             ..without_pool("of a Node without labels", &["x"], &[], true)
         },
     ]
@@ -198,8 +196,8 @@ fn explicit_deny_refuses_wrong_blocks() {
         let expected = match wrong[..] {
             [] => left(LEFT, why, &[]),
             _ => {
-                let way_out = format!("leave podCIDR and podCIDRs out, or take {instead}");
-                denied(403, &format!("Node w1: {}; {way_out}", wrong.join("; ")), why, &[])
+                let remedy = format!("omit podCIDR and podCIDRs, or use {instead}");
+                denied(403, &format!("Node w1: {}; {remedy}", wrong.join("; ")), why, &[])
             }
         };
         assert_eq!(answer_of(&node_created(&object), &settings("deny"), &cluster()), expected, "{name}");
@@ -218,8 +216,9 @@ fn explicit_allow_accepts_without_look_ups() {
 #[test]
 fn blocks_are_read_from_both_fields_without_duplicates() {
     let wrong = |blocks: &[&str]| {
-        let wrong =
-            |block: &&str| format!(r#"{block} lies in no pool, its own is "linux": kubernetes.io/os=linux (Node w1)"#);
+        let wrong = |block: &&str| {
+            format!(r#"{block} lies in no pool, expected pool "linux": kubernetes.io/os=linux (Node w1)"#)
+        };
         blocks.iter().map(wrong).collect::<Vec<_>>()
     };
     let rows = [
@@ -251,7 +250,7 @@ fn update_checks_only_added_blocks() {
     let bare = || node_of("linux", json!({}));
     let with = |blocks: &[&str]| node_of("linux", with_blocks(blocks));
     let outside =
-        |block: &str| format!(r#"{block} lies in no pool, its own is "linux": kubernetes.io/os=linux (Node w1)"#);
+        |block: &str| format!(r#"{block} lies in no pool, expected pool "linux": kubernetes.io/os=linux (Node w1)"#);
     let update = |old, new| about_node("UPDATE", new, old);
     let rows = [
         ("from none to one", update(bare(), with(&["192.168.0.0/24"])), vec![outside("192.168.0.0/24")]),
@@ -277,17 +276,17 @@ fn failed_look_up_denies_only_with_explicit_deny() {
     };
     let why = by_os("linux", "Node w1", LINUX);
     let request = |blocks: &[&str]| node_created(&node_of("linux", with_blocks(blocks)));
-    let unknown = "whether another Node has 10.0.0.0/24, fd00::/64 is not known: may not read v1/Node: oh";
+    let unknown = "unknown whether another Node has 10.0.0.0/24, fd00::/64: no permission to read v1/Node: oh";
     let good = request(&["10.0.0.0/24", "fd00::/64"]);
-    let refused = format!("Node w1: {unknown}; grant read access to it, to the policy and to its host");
+    let refused = format!("Node w1: {unknown}; grant the policy and its host read access");
     assert_eq!(answer_of(&good, &settings("allow"), &failing()), left(LEFT, UNASKED, &[]));
     assert_eq!(answer_of(&good, &settings("warn"), &failing()), left(LEFT, why, &[unknown]));
     assert_eq!(answer_of(&good, &settings("deny"), &failing()), denied(500, &refused, why, &[]));
 
     // The request is refused for this reason already.
-    let wrong = r#"192.168.0.0/24 lies in no pool, its own is "linux": kubernetes.io/os=linux (Node w1)"#;
-    let unknown = "whether another Node has 192.168.0.0/24 is not known: may not read v1/Node: oh";
-    let refused = format!("Node w1: {wrong}; {unknown}; leave podCIDR and podCIDRs out, or take {OWN}");
+    let wrong = r#"192.168.0.0/24 lies in no pool, expected pool "linux": kubernetes.io/os=linux (Node w1)"#;
+    let unknown = "unknown whether another Node has 192.168.0.0/24: no permission to read v1/Node: oh";
+    let refused = format!("Node w1: {wrong}; {unknown}; omit podCIDR and podCIDRs, or use {OWN}");
     let bad = request(&["192.168.0.0/24"]);
     assert_eq!(answer_of(&bad, &settings("warn"), &failing()), left(LEFT, why, &[wrong, unknown]));
     assert_eq!(answer_of(&bad, &settings("deny"), &failing()), denied(403, &refused, why, &[]));

@@ -206,7 +206,7 @@ fn address_is_not_free_if_its_look_up_fails() {
     let errors = [
         (
             LookupError::NotGranted { resource: resource(), detail: detail() },
-            "may not read networking.k8s.io/v1 IPAddress: oh; grant read access to it, to the policy and to its host",
+            "no permission to read networking.k8s.io/v1 IPAddress: oh; grant the policy and its host read access",
         ),
         (
             LookupError::NoSuchApi { resource: resource(), detail: detail() },
@@ -218,7 +218,7 @@ fn address_is_not_free_if_its_look_up_fails() {
         ),
         (
             LookupError::Failed { resource: resource(), detail: detail() },
-            "looking up networking.k8s.io/v1 IPAddress failed: oh; try again; if it stays, see the log of the host",
+            "looking up networking.k8s.io/v1 IPAddress failed: oh; try again; if it still fails, see the log of the host",
         ),
     ];
     for (error, reason) in errors {

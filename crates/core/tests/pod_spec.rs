@@ -7,7 +7,7 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 
 mod support;
 
-use clusterip_core::json::At;
+use clusterip_core::json::Located;
 use clusterip_core::pod_spec::{OS_LABEL, PodSpec};
 use serde_json::{Value, json};
 use support::pod_spec_of;
@@ -162,7 +162,7 @@ fn any_label_can_be_required() {
         &[
             ("nodeSelector", json!({"nodeSelector": {ARCH: "arm64"}}), Some("arm64")),
             ("affinity", affinity(json!([{"matchExpressions": [among(ARCH, &["arm64"])]}])), Some("arm64")),
-            ("a label that is no more than its key", json!({"nodeSelector": {ARCH: ""}}), Some("")),
+            ("a label with an empty value", json!({"nodeSelector": {ARCH: ""}}), Some("")),
             ("the same by affinity", affinity(json!([{"matchExpressions": [among(ARCH, &[""])]}])), Some("")),
             ("several values", affinity(json!([{"matchExpressions": [among(ARCH, &["amd64", "arm64"])]}])), None),
             (
@@ -239,7 +239,7 @@ fn mistyped_field_is_named_with_its_path() {
         ),
     ];
     for (name, spec, expected) in rows {
-        let error = PodSpec::read(&At::new(&spec, "spec")).unwrap_err();
+        let error = PodSpec::read(&Located::new(&spec, "spec")).unwrap_err();
         assert_eq!(error.to_string(), expected, "{name}");
     }
 }

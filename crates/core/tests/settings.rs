@@ -58,7 +58,7 @@ fn unknown_keys_are_mistakes_that_suggest_the_nearest_known_key() {
             &[r#"services.evidence.lookup: unknown key "lookup": did you mean lookups?"#],
         ),
         (
-            "a key that is no plain word",
+            "a key with special characters",
             services(json!({"a.b c": 1})),
             &[
                 r#"services["a.b c"]: unknown key "a.b c": known are pools, evidence, assumeOS, order, explicit, whenFull, exemptNamespaces, serviceCIDRs, unusableServiceCIDRs"#,
@@ -69,7 +69,7 @@ fn unknown_keys_are_mistakes_that_suggest_the_nearest_known_key() {
 
 #[test]
 fn pool_name_must_be_a_unique_dns_label() {
-    let label = "is no DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end";
+    let label = "is not a DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end";
     let name = |name: &str| pool(json!({ "name": name }));
     check_mistakes(&[
         (
@@ -101,10 +101,10 @@ fn pool_name_must_be_a_unique_dns_label() {
                 {"name": "b", "cidrs": ["10.0.1.0/24"], "match": {"os": "linux"}},
                 {"name": "a", "cidrs": ["10.0.2.0/24"]},
             ])),
-            &[r#"services.pools[2].name: "a" is the name of services.pools[0] already"#],
+            &[r#"services.pools[2].name: "a" is already the name of services.pools[0]"#],
         ),
         (
-            "two without a name are not twins",
+            "two without a name do not conflict",
             pools(json!([
                 {"cidrs": ["10.0.0.0/24"], "match": {"os": "windows"}},
                 {"cidrs": ["10.0.1.0/24"]},
@@ -237,7 +237,9 @@ fn unknown_choice_lists_the_known_ones() {
         (
             "exemptNamespaces",
             services(json!({"exemptNamespaces": ["kube-system", "Kube"]})),
-            &[r#"services.exemptNamespaces[1]: "Kube" is no DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end"#],
+            &[
+                r#"services.exemptNamespaces[1]: "Kube" is not a DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end"#,
+            ],
         ),
     ]);
 }
@@ -262,19 +264,19 @@ fn all_mistakes_of_a_document_are_reported_at_once() {
         &[
             r#"service: unknown key "service": did you mean services?"#,
             r#"services.pools[0].macth: unknown key "macth": did you mean match?"#,
-            r#"services.pools[0].cidrs[0]: "172.21.1.0/33" is no CIDR"#,
+            r#"services.pools[0].cidrs[0]: "172.21.1.0/33" is not a CIDR"#,
             "services.pools[1].cidrs[0]: 172.21.1.1/24 has host bits set: did you mean 172.21.1.0/24?",
             "services.pools[1].reserved: expected a number of addresses, 0 or more, found the number -1",
             "services.pools[2].name: missing: every pool needs a name",
             "services.pools[2].bands: expected true or false, found the number 1",
-            r#"services.evidence.kinds[0]: unknown kind "Pods": did you mean Pod?; a custom resource is written group/version/Kind"#,
+            r#"services.evidence.kinds[0]: unknown kind "Pods": did you mean Pod?; write a custom resource as group/version/Kind"#,
             r#"services.order: unknown value "random": known are spread, lowest"#,
-            r#"services.pools[1].name: "windows" is the name of services.pools[0] already"#,
+            r#"services.pools[1].name: "windows" is already the name of services.pools[0]"#,
             "services.pools[1].cidrs[1]: 10.0.0.0/24 lies outside serviceCIDRs (172.21.0.0/16): the API server would refuse its addresses",
             "services.pools[1].exclude[0]: 10.9.0.0/32 is in no range of the pool",
             r#"services.pools[2].cidrs[0]: 10.0.0.0/25 overlaps 10.0.0.0/24 of pool "windows""#,
             "services.pools[2].cidrs[0]: 10.0.0.0/25 lies outside serviceCIDRs (172.21.0.0/16): the API server would refuse its addresses",
-            r#"services.pools[2].match: unreachable: whatever it matches, pool "windows" before it takes"#,
+            r#"services.pools[2].match: never used: the earlier pool "windows" matches everything that it matches"#,
         ],
     )]);
 }

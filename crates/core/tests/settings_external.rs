@@ -57,7 +57,7 @@ fn every_field_is_read() {
                         span("fd00::9:0", "fd00::9:ff"),
                     ],
                     exclude: vec![ip("10.0.9.30").into(), net("10.0.9.32/30").into(), span("10.0.9.38", "10.0.9.39")],
-                    fence: AdmissionScope {
+                    scope: AdmissionScope {
                         namespaces: vec!["shop".into()],
                         namespace_selector: labelled("team", "a"),
                         service_selector: LabelSelector {
@@ -174,7 +174,7 @@ fn unreadable_values_are_mistakes_with_their_paths() {
         (
             "no CIDR",
             cidr(json!("10.0.9.9")),
-            &["external.pools[0].cidrs[0]: \"10.0.9.9\" is no CIDR: the length is missing, such as /24"],
+            &["external.pools[0].cidrs[0]: \"10.0.9.9\" is not a CIDR: add a prefix length such as /24"],
         ),
         (
             "host bits",
@@ -184,12 +184,12 @@ fn unreadable_values_are_mistakes_with_their_paths() {
         (
             "half a range",
             cidr(json!("10.0.9.1-")),
-            &["external.pools[0].cidrs[0]: \"10.0.9.1-\" is no range such as 10.0.9.10-10.0.9.40"],
+            &["external.pools[0].cidrs[0]: \"10.0.9.1-\" is not a range such as 10.0.9.10-10.0.9.40"],
         ),
         (
             "a short range",
             cidr(json!("10.0.9.1-40")),
-            &["external.pools[0].cidrs[0]: \"10.0.9.1-40\" is no range such as 10.0.9.10-10.0.9.40"],
+            &["external.pools[0].cidrs[0]: \"10.0.9.1-40\" is not a range such as 10.0.9.10-10.0.9.40"],
         ),
         (
             "backwards",
@@ -201,23 +201,21 @@ fn unreadable_values_are_mistakes_with_their_paths() {
         (
             "two families",
             cidr(json!("10.0.9.1-fd00::1")),
-            &["external.pools[0].cidrs[0]: 10.0.9.1-fd00::1 goes from one family to the other"],
+            &["external.pools[0].cidrs[0]: 10.0.9.1-fd00::1 mixes IPv4 and IPv6"],
         ),
         (
             "excluded",
             external_pool(json!({"exclude": ["10.0.9.9-10.0.9.1", "router", 1]})),
             &[
                 "external.pools[0].exclude[0]: 10.0.9.9-10.0.9.1 ends before it begins: did you mean 10.0.9.1-10.0.9.9?",
-                "external.pools[0].exclude[1]: \"router\" is no CIDR",
+                "external.pools[0].exclude[1]: \"router\" is not a CIDR",
                 "external.pools[0].exclude[2]: expected a string, found the number 1",
             ],
         ),
         (
             "a class that is none",
             external(json!({"loadBalancerClass": "my class"})),
-            &[
-                "external.loadBalancerClass: \"my class\" is no class: it is written as a label key is, such as example.com/lan",
-            ],
+            &["external.loadBalancerClass: \"my class\" is not a class: expected a label key such as example.com/lan"],
         ),
         (
             "a flag that is none",
@@ -231,8 +229,8 @@ fn unreadable_values_are_mistakes_with_their_paths() {
                 "nodes": {"matchExpressions": [{"key": "a", "operator": "Is"}]},
             })),
             &[
-                "external.pools[0].match.namespaces[0]: \"Shop\" is no DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end",
-                "external.pools[0].match.serviceSelector.matchLabels.-: \"-\" is no label key",
+                "external.pools[0].match.namespaces[0]: \"Shop\" is not a DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end",
+                "external.pools[0].match.serviceSelector.matchLabels.-: \"-\" is not a label key",
                 "external.pools[0].nodes.matchExpressions[0].operator: unknown operator \"Is\": did you mean In?",
             ],
         ),
@@ -254,7 +252,7 @@ fn pools_must_not_overlap() {
         (
             "names",
             external_pools(json!([{"name": "a", "cidrs": ["10.0.8.0/24"]}, {"name": "a", "cidrs": ["10.0.9.0/24"]}])),
-            &["external.pools[1].name: \"a\" is the name of external.pools[0] already"],
+            &["external.pools[1].name: \"a\" is already the name of external.pools[0]"],
         ),
         ("the same match: the second is for those that ask", two(json!(["10.0.8.0/24"]), json!(["10.0.9.0/24"])), &[]),
         (
@@ -276,7 +274,7 @@ fn pools_must_not_overlap() {
             "excluded elsewhere, and all excluded",
             external_pool(json!({"cidrs": ["10.0.9.8/30"], "exclude": ["10.0.8.1", "10.0.9.9-10.0.9.10"]})),
             &[
-                "external.pools[0].cidrs[0]: 10.0.9.8/30 has no address to give: exclude takes them all",
+                "external.pools[0].cidrs[0]: 10.0.9.8/30 has no usable address: all are excluded",
                 "external.pools[0].exclude[0]: 10.0.8.1 is in no range of the pool",
             ],
         ),

@@ -32,40 +32,40 @@ fn label_keys_and_values_follow_the_rules_of_kubernetes() {
         (
             "no name",
             keys("kubernetes.io/"),
-            &[r#"services.pools[0].match.nodeLabels["kubernetes.io/"]: "kubernetes.io/" is no label key"#],
+            &[r#"services.pools[0].match.nodeLabels["kubernetes.io/"]: "kubernetes.io/" is not a label key"#],
         ),
-        ("no prefix", keys("/arch"), &[r#"services.pools[0].match.nodeLabels["/arch"]: "/arch" is no label key"#]),
-        ("two slashes", keys("a/b/c"), &[r#"services.pools[0].match.nodeLabels["a/b/c"]: "a/b/c" is no label key"#]),
+        ("no prefix", keys("/arch"), &[r#"services.pools[0].match.nodeLabels["/arch"]: "/arch" is not a label key"#]),
+        ("two slashes", keys("a/b/c"), &[r#"services.pools[0].match.nodeLabels["a/b/c"]: "a/b/c" is not a label key"#]),
         (
             "a prefix in upper case",
             keys("K8s.io/a"),
-            &[r#"services.pools[0].match.nodeLabels["K8s.io/a"]: "K8s.io/a" is no label key"#],
+            &[r#"services.pools[0].match.nodeLabels["K8s.io/a"]: "K8s.io/a" is not a label key"#],
         ),
         (
-            "a prefix that is no domain",
+            "a prefix that is not a domain",
             keys("-a..b/c"),
-            &[r#"services.pools[0].match.nodeLabels["-a..b/c"]: "-a..b/c" is no label key"#],
+            &[r#"services.pools[0].match.nodeLabels["-a..b/c"]: "-a..b/c" is not a label key"#],
         ),
-        ("empty", keys(""), &[r#"services.pools[0].match.nodeLabels[""]: "" is no label key"#]),
-        ("begins with a dot", keys(".a"), &[r#"services.pools[0].match.nodeLabels[".a"]: ".a" is no label key"#]),
-        ("ends with a hyphen", keys("a-"), &[r#"services.pools[0].match.nodeLabels.a-: "a-" is no label key"#]),
+        ("empty", keys(""), &[r#"services.pools[0].match.nodeLabels[""]: "" is not a label key"#]),
+        ("begins with a dot", keys(".a"), &[r#"services.pools[0].match.nodeLabels[".a"]: ".a" is not a label key"#]),
+        ("ends with a hyphen", keys("a-"), &[r#"services.pools[0].match.nodeLabels.a-: "a-" is not a label key"#]),
         (
             "64 characters",
             keys(&long),
-            &[&format!(r#"services.pools[0].match.nodeLabels.{long}: "{long}" is no label key"#)],
+            &[&format!(r#"services.pools[0].match.nodeLabels.{long}: "{long}" is not a label key"#)],
         ),
         (
             "a space in the value",
             value("a b"),
             &[
-                r#"services.pools[0].match.nodeLabels.a: "a b" is no label value: at most 63 of A-Z, a-z, 0-9, -, _ and ."#,
+                r#"services.pools[0].match.nodeLabels.a: "a b" is not a label value: at most 63 of A-Z, a-z, 0-9, -, _ and ."#,
             ],
         ),
         (
             "a value too long",
             value(&long),
             &[&format!(
-                r#"services.pools[0].match.nodeLabels.a: "{long}" is no label value: at most 63 of A-Z, a-z, 0-9, -, _ and ."#
+                r#"services.pools[0].match.nodeLabels.a: "{long}" is not a label value: at most 63 of A-Z, a-z, 0-9, -, _ and ."#
             )],
         ),
         ("63 characters", value(&"x".repeat(63)), &[]),
@@ -73,7 +73,7 @@ fn label_keys_and_values_follow_the_rules_of_kubernetes() {
             "a namespace",
             matching(json!({"namespaces": ["shop", "a_b"]})),
             &[
-                r#"services.pools[0].match.namespaces[1]: "a_b" is no DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end"#,
+                r#"services.pools[0].match.namespaces[1]: "a_b" is not a DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end"#,
             ],
         ),
     ]);
@@ -85,7 +85,7 @@ fn selector_requirements_need_a_key_an_operator_and_matching_values() {
     let at = |rest: &str| format!("services.pools[0].match.namespaceSelector.matchExpressions[0]{rest}");
     check_mistakes(&[
         ("good", expression(json!({"key": "team", "operator": "In", "values": ["a", "b"]})), &[]),
-        ("nothing at all", expression(json!({})), &[&at(".key: missing: a requirement is about a label")]),
+        ("nothing at all", expression(json!({})), &[&at(".key: missing: a requirement needs a label key")]),
         (
             "no operator",
             expression(json!({"key": "team"})),
@@ -104,7 +104,7 @@ fn selector_requirements_need_a_key_an_operator_and_matching_values() {
         (
             "a bad key",
             expression(json!({"key": "te am", "operator": "Exists"})),
-            &[&at(r#".key: "te am" is no label key"#)],
+            &[&at(r#".key: "te am" is not a label key"#)],
         ),
         (
             "In without values",
@@ -129,7 +129,7 @@ fn selector_requirements_need_a_key_an_operator_and_matching_values() {
         (
             "a bad value",
             expression(json!({"key": "team", "operator": "In", "values": ["a", "b c"]})),
-            &[&at(r#".values[1]: "b c" is no label value: at most 63 of A-Z, a-z, 0-9, -, _ and ."#)],
+            &[&at(r#".values[1]: "b c" is not a label value: at most 63 of A-Z, a-z, 0-9, -, _ and ."#)],
         ),
         (
             "a single value",
@@ -141,7 +141,7 @@ fn selector_requirements_need_a_key_an_operator_and_matching_values() {
 
 #[test]
 fn kinds_are_known_names_or_group_version_kind_without_duplicates() {
-    let custom = "a custom resource is written group/version/Kind";
+    let custom = "write a custom resource as group/version/Kind";
     check_mistakes(&[
         ("none", kinds(json!([])), &[]),
         ("known and custom", kinds(json!(["Pod", "argoproj.io/v1alpha1/Rollout", "apps/v1/Deployment"])), &[]),
@@ -176,12 +176,12 @@ fn kinds_are_known_names_or_group_version_kind_without_duplicates() {
         (
             "twice",
             kinds(json!(["Pod", "Job", "Pod"])),
-            &[r#"services.evidence.kinds[2]: "Pod" is in the list already"#],
+            &[r#"services.evidence.kinds[2]: "Pod" is already in the list"#],
         ),
         (
             "twice in other words",
             kinds(json!(["apps/v1/Deployment", "Deployment"])),
-            &[r#"services.evidence.kinds[1]: "Deployment" is in the list already"#],
+            &[r#"services.evidence.kinds[1]: "Deployment" is already in the list"#],
         ),
         (
             "wrong types",
@@ -227,7 +227,9 @@ fn os_and_node_labels_must_not_contradict_each_other() {
         (
             "no label value",
             matching(json!({"os": "win dows"})),
-            &[r#"services.pools[0].match.os: "win dows" is no label value: at most 63 of A-Z, a-z, 0-9, -, _ and ."#],
+            &[
+                r#"services.pools[0].match.os: "win dows" is not a label value: at most 63 of A-Z, a-z, 0-9, -, _ and ."#,
+            ],
         ),
     ]);
 }

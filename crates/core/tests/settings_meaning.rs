@@ -106,7 +106,7 @@ fn every_field_is_read() {
             bands: true,
             matches: Match {
                 node_labels: labels(&[("kubernetes.io/os", "windows"), ("kubernetes.io/arch", "amd64")]),
-                fence: AdmissionScope {
+                scope: AdmissionScope {
                     namespaces: vec!["shop".into()],
                     namespace_selector: LabelSelector {
                         match_labels: labels(&[("team", "a")]),
@@ -151,11 +151,10 @@ fn every_field_is_read() {
 
 #[test]
 fn warnings_name_settings_that_are_probably_not_intended() {
-    const UNMANAGED: &str =
-        "services.whenFull: unmanaged beside pools by os: what Kubernetes picks itself may lie in any pool";
+    const UNMANAGED: &str = "services.whenFull: unmanaged with pools by os: Kubernetes may pick an address of any pool";
     let rest = |os: &str| {
         format!(
-            "services.pools: no pool takes the rest (Services of which nothing is known but assumeOS {os:?}): what Kubernetes picks itself may lie in any pool"
+            "services.pools: no pool matches Services without evidence (assumeOS {os:?}): Kubernetes may pick an address of any pool"
         )
     };
     let pool = |name: &str, third: u8, matches: Value| json!({"name": name, "cidrs": [format!("10.0.{third}.0/24")], "match": matches});
@@ -198,5 +197,5 @@ fn answer_about_invalid_settings_has_one_mistake_on_each_line() {
     assert_eq!(answer("{}"), json!({"valid": true, "message": null}));
     let broken = answer("{");
     assert_eq!(broken["valid"], false);
-    assert!(broken["message"].as_str().unwrap().starts_with("the settings are no JSON document: "), "{broken}");
+    assert!(broken["message"].as_str().unwrap().starts_with("the settings are not a JSON document: "), "{broken}");
 }

@@ -136,7 +136,7 @@ fn unreadable_values_are_mistakes_with_their_paths() {
             &["nodes.pools: missing: give at least one pool, or leave `nodes` out"],
         ),
         ("empty", node_pools(json!([])), &["nodes.pools: no pool: give at least one, or leave `nodes` out"]),
-        ("pools that are no list", node_pools(json!({})), &["nodes.pools: expected a list, found an object"]),
+        ("pools is not a list", node_pools(json!({})), &["nodes.pools: expected a list, found an object"]),
         (
             "a pool that is a name",
             node_pools(json!(["a"])),
@@ -169,10 +169,10 @@ fn unreadable_values_are_mistakes_with_their_paths() {
             ],
         ),
         (
-            "a name that is no label, no range",
+            "a name that is not a DNS label, no range",
             node_pool(json!({"name": "A", "cidrs": []})),
             &[
-                r#"nodes.pools[0].name: "A" is no DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end"#,
+                r#"nodes.pools[0].name: "A" is not a DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end"#,
                 "nodes.pools[0].cidrs: no range: a pool needs at least one",
             ],
         ),
@@ -200,24 +200,24 @@ fn unreadable_values_are_mistakes_with_their_paths() {
             "sizes out of bounds",
             size(json!({"ipv4": 33, "ipv6": 129})),
             &[
-                "nodes.pools[0].blockSize.ipv4: expected the length of a block, a number from 1 to 32, found the number 33",
-                "nodes.pools[0].blockSize.ipv6: expected the length of a block, a number from 1 to 128, found the number 129",
+                "nodes.pools[0].blockSize.ipv4: expected a prefix length from 1 to 32, found the number 33",
+                "nodes.pools[0].blockSize.ipv6: expected a prefix length from 1 to 128, found the number 129",
             ],
         ),
         (
             "sizes that are none",
             size(json!({"ipv4": 0, "ipv6": "/64"})),
             &[
-                "nodes.pools[0].blockSize.ipv4: expected the length of a block, a number from 1 to 32, found the number 0",
-                r#"nodes.pools[0].blockSize.ipv6: expected the length of a block, a number from 1 to 128, found the string "/64""#,
+                "nodes.pools[0].blockSize.ipv4: expected a prefix length from 1 to 32, found the number 0",
+                r#"nodes.pools[0].blockSize.ipv6: expected a prefix length from 1 to 128, found the string "/64""#,
             ],
         ),
         (
-            "a size with a fraction, one that is no byte",
+            "a size with a fraction, a size above 255",
             size(json!({"ipv4": 24.5, "ipv6": 320})),
             &[
-                "nodes.pools[0].blockSize.ipv4: expected the length of a block, a number from 1 to 32, found the number 24.5",
-                "nodes.pools[0].blockSize.ipv6: expected the length of a block, a number from 1 to 128, found the number 320",
+                "nodes.pools[0].blockSize.ipv4: expected a prefix length from 1 to 32, found the number 24.5",
+                "nodes.pools[0].blockSize.ipv6: expected a prefix length from 1 to 128, found the number 320",
             ],
         ),
         (
@@ -250,7 +250,7 @@ fn unreadable_values_are_mistakes_with_their_paths() {
 
 #[test]
 fn ranges_must_leave_at_least_one_block() {
-    let none = "has no block to give: Service ranges, pools of Services and exclude take them all";
+    let none = "has no usable block: all overlap Service ranges, pools of Services or exclude";
     let sized = |cidr: &str, v4: u8, v6: u8| node_pool(json!({"cidrs": [cidr], "blockSize": {"ipv4": v4, "ipv6": v6}}));
     let with_services = |services: Value, fields: Value| {
         let mut document = node_pool(fields);
@@ -311,8 +311,8 @@ fn ranges_must_not_overlap_each_other_or_another_pool() {
                 {"name": "a", "cidrs": ["10.0.0.0/8"]},
             ])),
             &[
-                r#"nodes.pools[0].cidrs[0]: "x" is no CIDR"#,
-                "nodes.pools[1].name: \"a\" is the name of nodes.pools[0] already",
+                r#"nodes.pools[0].cidrs[0]: "x" is not a CIDR"#,
+                "nodes.pools[1].name: \"a\" is already the name of nodes.pools[0]",
                 r#"nodes.pools[1].cidrs[0]: 10.0.0.0/8 overlaps 10.0.0.0/16 of pool "a""#,
             ],
         ),
@@ -352,37 +352,37 @@ fn ranges_must_not_overlap_each_other_or_another_pool() {
 }
 
 #[test]
-fn unreachable_pool_is_a_mistake() {
+fn pool_that_is_never_used_is_a_mistake() {
     let two = |first: Value, second: Value| {
         node_pools(json!([
             {"name": "a", "cidrs": ["10.0.0.0/16"], "match": first},
             {"name": "b", "cidrs": ["10.1.0.0/16"], "match": second},
         ]))
     };
-    let unreachable = [r#"nodes.pools[1].match: unreachable: whatever it matches, pool "a" before it takes"#];
+    let never_used = [r#"nodes.pools[1].match: never used: the earlier pool "a" matches everything that it matches"#];
     let zone = || json!({"nodeSelector": {"matchLabels": {"zone": "a"}}});
     check_mistakes(&[
-        ("behind one for every Node", two(json!({}), json!({"os": "linux"})), &unreachable),
+        ("behind one for every Node", two(json!({}), json!({"os": "linux"})), &never_used),
         (
             "the same os in other words",
             two(json!({"os": "Linux"}), json!({"nodeLabels": {"kubernetes.io/os": "linux"}})),
-            &unreachable,
+            &never_used,
         ),
         (
             "more labels than before",
             two(json!({"os": "linux"}), json!({"os": "linux", "nodeLabels": {"a": "b"}})),
-            &unreachable,
+            &never_used,
         ),
-        ("the same selector", two(zone(), zone()), &unreachable),
+        ("the same selector", two(zone(), zone()), &never_used),
         (
             "the same selector, and more",
             two(zone(), json!({"os": "linux", "nodeSelector": {"matchLabels": {"zone": "a"}}})),
-            &unreachable,
+            &never_used,
         ),
         (
             "a selector beside the same os",
             two(json!({"os": "linux"}), json!({"os": "linux", "nodeSelector": {"matchLabels": {"zone": "a"}}})),
-            &unreachable,
+            &never_used,
         ),
         ("another os", two(json!({"os": "windows"}), json!({"os": "linux"})), &[]),
         (
@@ -420,7 +420,7 @@ fn service_range_inside_a_pool_is_a_warning() {
         })
     };
     let line = |path: &str, cidr: &str, range: &str| {
-        format!("nodes.{path}: {cidr} overlaps the Service range {range}: no Node gets a block with an address of it")
+        format!("nodes.{path}: {cidr} overlaps the Service range {range}: blocks that overlap it are not assigned")
     };
     let rows = [
         ("elsewhere", json!(["10.96.0.0/16", "fd01::/112"]), vec![]),

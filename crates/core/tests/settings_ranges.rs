@@ -1,4 +1,4 @@
-//! Mistakes in the ranges of a settings document: CIDRs, overlaps, places, unreachable pools.
+//! Mistakes in the ranges of a settings document: CIDRs, overlaps, places, pools that are never used.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -25,14 +25,18 @@ fn ranges_are_cidrs_without_host_bits() {
             pools(json!([])),
             &["services.pools: no pool: give at least one, or leave the key out for the pools of K2s"],
         ),
-        ("too long", cidr("172.21.1.0/33"), &[r#"services.pools[0].cidrs[0]: "172.21.1.0/33" is no CIDR"#]),
-        ("an octet too large", cidr("10.0.256.0/24"), &[r#"services.pools[0].cidrs[0]: "10.0.256.0/24" is no CIDR"#]),
-        ("an empty one", cidr(""), &[r#"services.pools[0].cidrs[0]: "" is no CIDR"#]),
-        ("surrounded by space", cidr(" 10.0.0.0/24"), &[r#"services.pools[0].cidrs[0]: " 10.0.0.0/24" is no CIDR"#]),
+        ("too long", cidr("172.21.1.0/33"), &[r#"services.pools[0].cidrs[0]: "172.21.1.0/33" is not a CIDR"#]),
+        (
+            "an octet too large",
+            cidr("10.0.256.0/24"),
+            &[r#"services.pools[0].cidrs[0]: "10.0.256.0/24" is not a CIDR"#],
+        ),
+        ("an empty one", cidr(""), &[r#"services.pools[0].cidrs[0]: "" is not a CIDR"#]),
+        ("surrounded by space", cidr(" 10.0.0.0/24"), &[r#"services.pools[0].cidrs[0]: " 10.0.0.0/24" is not a CIDR"#]),
         (
             "an address without a length",
             cidr("10.0.0.0"),
-            &[r#"services.pools[0].cidrs[0]: "10.0.0.0" is no CIDR: the length is missing, such as /24"#],
+            &[r#"services.pools[0].cidrs[0]: "10.0.0.0" is not a CIDR: add a prefix length such as /24"#],
         ),
         (
             "host bits",
@@ -47,7 +51,7 @@ fn ranges_are_cidrs_without_host_bits() {
         (
             "the position of a bad one among good ones",
             pool(json!({"cidrs": ["10.0.0.0/24", "x", "10.0.1.0/24"]})),
-            &[r#"services.pools[0].cidrs[1]: "x" is no CIDR"#],
+            &[r#"services.pools[0].cidrs[1]: "x" is not a CIDR"#],
         ),
     ]);
 }
@@ -72,8 +76,8 @@ fn ranges_must_not_overlap_each_other_or_another_pool() {
                 {"name": "b", "cidrs": ["y", "10.0.7.0/24"]},
             ])),
             &[
-                r#"services.pools[0].cidrs[0]: "x" is no CIDR"#,
-                r#"services.pools[1].cidrs[0]: "y" is no CIDR"#,
+                r#"services.pools[0].cidrs[0]: "x" is not a CIDR"#,
+                r#"services.pools[1].cidrs[0]: "y" is not a CIDR"#,
                 r#"services.pools[1].cidrs[1]: 10.0.7.0/24 overlaps 10.0.0.0/16 of pool "a""#,
             ],
         ),
@@ -84,7 +88,7 @@ fn ranges_must_not_overlap_each_other_or_another_pool() {
 
 #[test]
 fn every_range_needs_a_usable_address() {
-    let none = "has no usable address: network and broadcast address, reserved and exclude take them all";
+    let none = "has no usable address: all are network or broadcast address, reserved or excluded";
     let line = |cidr: &str| format!("services.pools[0].cidrs[0]: {cidr} {none}");
     check_mistakes(&[
         ("a /32", pool(json!({"cidrs": ["10.0.0.0/32"]})), &[&line("10.0.0.0/32")]),
@@ -144,14 +148,14 @@ fn pools_must_be_inside_service_cidrs_of_sufficient_size() {
                 json!({"pools": [{"name": "a", "cidrs": ["10.0.0.0/30"]}], "serviceCIDRs": ["10.0.0.0/30", "fd00::/126"]}),
             ),
             &[
-                "services.serviceCIDRs[0]: 10.0.0.0/30 has fewer than 8 addresses: no Service range may be so small",
-                "services.serviceCIDRs[1]: fd00::/126 has fewer than 8 addresses: no Service range may be so small",
+                "services.serviceCIDRs[0]: 10.0.0.0/30 has fewer than 8 addresses: too small for a Service range",
+                "services.serviceCIDRs[1]: fd00::/126 has fewer than 8 addresses: too small for a Service range",
             ],
         ),
         (
             "no CIDR",
             document(json!(["10.0.0.0"])),
-            &[r#"services.serviceCIDRs[0]: "10.0.0.0" is no CIDR: the length is missing, such as /24"#],
+            &[r#"services.serviceCIDRs[0]: "10.0.0.0" is not a CIDR: add a prefix length such as /24"#],
         ),
     ]);
 }
@@ -173,7 +177,7 @@ fn exclude_must_be_an_address_or_range_of_the_pool() {
             "no address, and host bits",
             pool(json!({"exclude": ["10.0.0", "10.0.0.9/29"]})),
             &[
-                r#"services.pools[0].exclude[0]: "10.0.0" is no CIDR"#,
+                r#"services.pools[0].exclude[0]: "10.0.0" is not a CIDR"#,
                 "services.pools[0].exclude[1]: 10.0.0.9/29 has host bits set: did you mean 10.0.0.8/29?",
             ],
         ),
@@ -181,35 +185,36 @@ fn exclude_must_be_an_address_or_range_of_the_pool() {
 }
 
 #[test]
-fn unreachable_pool_is_a_mistake() {
+fn pool_that_is_never_used_is_a_mistake() {
     let two = |first: Value, second: Value| {
         pools(json!([
             {"name": "a", "cidrs": ["10.0.0.0/24"], "match": first},
             {"name": "b", "cidrs": ["10.0.1.0/24"], "match": second},
         ]))
     };
-    let unreachable = [r#"services.pools[1].match: unreachable: whatever it matches, pool "a" before it takes"#];
+    let never_used =
+        [r#"services.pools[1].match: never used: the earlier pool "a" matches everything that it matches"#];
     check_mistakes(&[
-        ("behind one for everything", two(json!({}), json!({"os": "linux"})), &unreachable),
-        ("both for everything", two(Value::Null, Value::Null), &unreachable),
+        ("behind one for everything", two(json!({}), json!({"os": "linux"})), &never_used),
+        ("both for everything", two(Value::Null, Value::Null), &never_used),
         (
             "the same os in other words",
             two(json!({"os": "Linux"}), json!({"nodeLabels": {"kubernetes.io/os": "linux"}})),
-            &unreachable,
+            &never_used,
         ),
         (
             "more labels than before",
             two(json!({"os": "linux"}), json!({"os": "linux", "nodeLabels": {"a": "b"}})),
-            &unreachable,
+            &never_used,
         ),
-        ("fewer namespaces", two(json!({"namespaces": ["x", "y"]}), json!({"namespaces": ["y"]})), &unreachable),
+        ("fewer namespaces", two(json!({"namespaces": ["x", "y"]}), json!({"namespaces": ["y"]})), &never_used),
         (
             "the same selector, and more",
             two(
                 json!({"serviceSelector": {"matchLabels": {"a": "b"}}}),
                 json!({"os": "linux", "serviceSelector": {"matchLabels": {"a": "b"}}}),
             ),
-            &unreachable,
+            &never_used,
         ),
         ("another os", two(json!({"os": "windows"}), json!({"os": "linux"})), &[]),
         (

@@ -246,7 +246,7 @@ fn node_payloads_are_valid_before_a_value_is_replaced() {
     assert_eq!(outcome(false), (Some(json!(["10.0.16.0/25", "fd00:0:0:10::/64"])), None));
     let message = concat!(
         "Node w1: 10.0.7.0/24 overlaps 10.0.7.0/24 of Node w2; ",
-        "leave podCIDR and podCIDRs out, or take a free block of its own pool",
+        "omit podCIDR and podCIDRs, or use a free block of the Node's pool",
     );
     assert_eq!(outcome(true), (None, Some(message.to_owned())));
 }

@@ -16,7 +16,7 @@ use support::{created, request, service, updated};
 /// The verdict in a word or two, with addresses or the reason.
 #[track_caller]
 fn asked(request: &Value, settings: &Settings) -> String {
-    let request = Request::read(request).unwrap_or_else(|mistyped| panic!("{mistyped}"));
+    let request = Request::read(request).unwrap_or_else(|mismatch| panic!("{mismatch}"));
     match triage(&request, settings) {
         Triage::Leave(reason) => format!("leave: {reason}"),
         Triage::Keep(_) => "keep".into(),

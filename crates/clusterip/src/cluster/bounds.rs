@@ -5,7 +5,7 @@
 
 use clusterip_core::annotations::{TOO_LONG_FOR_ADDRESSES, cut};
 use clusterip_core::external::claim::MOST_EXTERNAL_IPS;
-use clusterip_core::json::At;
+use clusterip_core::json::Located;
 use clusterip_core::label_selector::MOST_LABELS;
 use clusterip_core::pod_spec::PodSpec;
 use serde_json::{Map, Value};
@@ -85,7 +85,7 @@ fn pod_spec(spec: &mut Value) {
     if let Some(selector) = spec.get_mut("nodeSelector").and_then(Value::as_object_mut) {
         labels(selector);
     }
-    if PodSpec::read(&At::new(&*spec, "")).is_ok_and(|spec| spec.affinity.is_empty()) {
+    if PodSpec::read(&Located::new(&*spec, "")).is_ok_and(|spec| spec.affinity.is_empty()) {
         spec.as_object_mut().into_iter().for_each(|fields| drop(fields.remove("affinity")));
         return;
     }

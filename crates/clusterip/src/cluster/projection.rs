@@ -447,7 +447,7 @@ mod tests {
     /// The policy reads the same from the reduced object as from the complete one.
     #[test]
     fn reduced_object_requires_the_same_nodes() {
-        use clusterip_core::json::At;
+        use clusterip_core::json::Located;
         use clusterip_core::pod_spec::PodSpec;
         let among = |key: &str, operator: &str, values: usize| {
             let values: Vec<String> = (0..values).map(|number| format!("v{number}")).collect();
@@ -473,7 +473,7 @@ mod tests {
             let spec = json!({"affinity": {"nodeAffinity": required}});
             let object = json!({"metadata": {"name": "web"}, "spec": {"template": {"spec": spec}}});
             let kept = kept("apps/v1", "Deployment", &object);
-            let read = |object: &Value| PodSpec::read(&At::new(&object["spec"]["template"]["spec"], "")).unwrap();
+            let read = |object: &Value| PodSpec::read(&Located::new(&object["spec"]["template"]["spec"], "")).unwrap();
             for key in ["os", "a", "b"] {
                 assert_eq!(read(&kept).requires(key), read(&object).requires(key), "{name}: {key}");
             }

@@ -28,7 +28,7 @@ pub fn of(settings: &Settings, address: IpAddr) -> Share<'_> {
     if let Some(pool) = settings.pool_of(address) {
         let usable = settings.candidates(pool, family).count();
         // No other namespace needs a pool that is for one namespace only.
-        let (most, burst) = match pool.matches.fence.namespaces.len() {
+        let (most, burst) = match pool.matches.scope.namespaces.len() {
             1 => (bounded(usable), bounded(usable)),
             _ => part(usable),
         };

@@ -159,14 +159,14 @@ pub fn small() -> Audit {
                 Some("shop/returns"),
                 &["172.21.0.21"],
                 Some("windows"),
-                "172.21.0.21 lies in pool \"linux\", its own is \"windows\"; `clusterip move` moves it",
+                "172.21.0.21 lies in pool \"linux\", expected pool \"windows\"; `clusterip move` moves it",
             ),
             finding(
                 Kind::NoPool,
                 Some("billing/invoices"),
                 &["10.96.3.4"],
                 Some("linux"),
-                "10.96.3.4 lies in no pool, its own is \"linux\"; `clusterip move` moves it",
+                "10.96.3.4 lies in no pool, expected pool \"linux\"; `clusterip move` moves it",
             ),
             finding(
                 Kind::Squatter,
@@ -201,7 +201,8 @@ pub fn large() -> Audit {
         };
         if state == State::Misplaced {
             let service = format!("{namespace}/{name}");
-            let message = format!("{address} lies in pool \"all\", its own is \"windows\"; `clusterip move` moves it");
+            let message =
+                format!("{address} lies in pool \"all\", expected pool \"windows\"; `clusterip move` moves it");
             let about = [address.to_string()];
             findings.push(finding(Kind::Misplaced, Some(&service), &[&about[0]], Some("windows"), &message));
         }
@@ -297,7 +298,7 @@ fn net(text: &str) -> IpNet {
 fn held(block: &str, node: &str, pool: Option<&str>, state: State) -> Block {
     let evidence = match pool {
         Some(os) => format!("kubernetes.io/os={os} (Node {node})"),
-        None => "no pool of Nodes is for kubernetes.io/os=freebsd".to_owned(),
+        None => "no pool of Nodes matches kubernetes.io/os=freebsd".to_owned(),
     };
     Block { block: net(block), state, node: node.to_owned(), pool: pool.map(str::to_owned), evidence: Some(evidence) }
 }

@@ -101,7 +101,7 @@ fn settings(order: &str, explicit: &str) -> Value {
 #[test]
 fn existing_service_is_judged_by_its_pool_and_not_by_its_own_address() {
     const WHY: &str = "kubernetes.io/os=windows (Deployment shop/web)";
-    let misplaced = |address: &str| format!("{address} lies in pool \"linux\", its own is \"windows\": {WHY}");
+    let misplaced = |address: &str| format!("{address} lies in pool \"linux\", expected pool \"windows\": {WHY}");
     let one = |address: &str| vec![misplaced(address)];
     let both = || vec![misplaced("10.0.2.7"), misplaced("fd00::2:7")];
     // A misplaced Service has these complaints: denials with `explicit: deny`, warnings with `warn`.
@@ -131,7 +131,7 @@ fn existing_service_is_judged_by_its_pool_and_not_by_its_own_address() {
                 let (result, warnings) = match explicit {
                     "deny" if !complaints.is_empty() => {
                         let complaints = complaints.join("; ");
-                        let way_out = "leave clusterIP out, or take an address of its own pool";
+                        let way_out = "omit clusterIP, or use an address of the Service's pool";
                         (Result::Fail(format!("Service shop/web: {complaints}; {way_out}")), None)
                     }
                     "warn" if !complaints.is_empty() => (Result::Pass, Some(complaints.clone())),
@@ -159,7 +159,7 @@ fn failed_look_up_is_an_audit_error_and_not_a_service_failure() {
     cluster.write().unwrap().remove_api("apps/v1", "Deployment");
     let (answer, _) = evaluate(&scan(&object), &settings("spread", "deny"), &cluster);
     let expected = "Service shop/web: the cluster has no apps/v1/Deployment: Cannot find resource apps/v1/Deployment; \
-        install the API, or take the kind out of services.evidence.kinds";
+        install the API, or remove the kind from services.evidence.kinds";
     assert_eq!(Result::of(&answer), Result::Error(expected.to_owned()));
 }
 

@@ -41,9 +41,9 @@ const LOOKUPS: [&str; 17] = [
 
 /// The possible outcomes, with the text of the denial; an outcome without a text is a normal answer.
 const OUTCOMES: [(Outcome, Option<&str>); 9] = [
-    (Outcome::CapabilityNotGranted, Some("may not read ")),
-    (Outcome::KindNotGranted, Some("may not read ")),
-    (Outcome::Forbidden, Some("may not read ")),
+    (Outcome::CapabilityNotGranted, Some("no permission to read ")),
+    (Outcome::KindNotGranted, Some("no permission to read ")),
+    (Outcome::Forbidden, Some("no permission to read ")),
     (Outcome::KindAbsent, Some("the cluster has no ")),
     (Outcome::ApiAbsent, Some("the cluster has no ")),
     (Outcome::Unreachable, Some("looking up ")),
@@ -160,7 +160,7 @@ fn failed_look_up_is_the_last_one_and_denies_with_reason_and_remedy() {
             let begin = OUTCOMES.iter().find(|(other, _)| *other == outcome).and_then(|(_, words)| *words).unwrap();
             let resource = lookup.rsplit(' ').next().unwrap();
             let subject = match lookup.as_str() {
-                LIST_OF_NODES => "Node w1: whether another Node has 10.244.1.0/24 is not known",
+                LIST_OF_NODES => "Node w1: unknown whether another Node has 10.244.1.0/24",
                 _ => "Service shop/web",
             };
             let expected = format!("{subject}: {begin}{resource}");
@@ -171,7 +171,7 @@ fn failed_look_up_is_the_last_one_and_denies_with_reason_and_remedy() {
                 && session.response["patch"].is_null()
                 && index + 1 == session.exchanges.len()
                 && message.starts_with(&expected)
-                && ["grant ", "install ", "try again", "report ", "if it stays"]
+                && ["grant ", "install ", "try again", "report ", "if it still fails"]
                     .iter()
                     .any(|verb| way_out.starts_with(verb));
             if !holds {

@@ -18,9 +18,9 @@ fn monitored(response: &Value) -> Value {
 #[test]
 fn monitor_mode_reports_the_decision_in_warnings_and_audit_annotations() {
     const MISPLACED: &str =
-        "172.21.0.77 lies in pool \"linux\", its own is \"windows\": kubernetes.io/os=windows (Deployment shop/web)";
+        "172.21.0.77 lies in pool \"linux\", expected pool \"windows\": kubernetes.io/os=windows (Deployment shop/web)";
     let windows = r#"{"source":"Deployment shop/web","labels":{"kubernetes.io/os":"windows"}}"#;
-    let refused = format!("Service shop/web: {MISPLACED}; leave clusterIP out, or take an address of its own pool");
+    let refused = format!("Service shop/web: {MISPLACED}; omit clusterIP, or use an address of the Service's pool");
     let rows = [
         (
             "a Service that would be placed: pool and evidence, but not the address",

@@ -43,7 +43,7 @@ pub(super) fn assign(
         None => {
             let any = [Family::V4, Family::V6];
             let wanted = if families.is_empty() { &any } else { families };
-            let Some(pool) = claimant.own_pool(wanted)? else { return Ok(poolless(claimant, families)) };
+            let Some(pool) = claimant.own_pool(wanted)? else { return Ok(no_matching_pool(claimant, families)) };
             pool
         }
     };
@@ -80,7 +80,7 @@ fn wishes(service: &Service, before: Option<&Service>) -> Vec<IpAddr> {
     wishes
 }
 
-/// The families of which addresses are assigned. If the Service's families are unknown, they are derived from the found
+/// The families in which addresses are assigned. If the Service's families are unknown, they are derived from the found
 /// addresses or from the pool.
 fn known(
     families: &[Family],
@@ -127,11 +127,11 @@ fn pick(
     Ok(None)
 }
 
-/// The outcome if no pool is for this Service.
-fn poolless(claimant: &Claimant<'_>, families: &[Family]) -> External {
+/// The outcome if no pool matches this Service.
+fn no_matching_pool(claimant: &Claimant<'_>, families: &[Family]) -> External {
     let names: Vec<String> = families.iter().map(ToString::to_string).collect();
     let of = if names.is_empty() { String::new() } else { format!(" of {}", names.join(" or ")) };
-    let reason = format!("no pool of external addresses{of} is for this Service");
+    let reason = format!("no pool of external addresses{of} matches this Service");
     let has_record = claimant.service.annotations.contains_key(RECORD_ANNOTATION);
     let outcome = if has_record { Outcome::Removed } else { Outcome::Left };
     External { outcome, pool: None, addresses: Vec::new(), reason: Some(reason) }
@@ -147,6 +147,6 @@ fn recorded(claimant: &Claimant<'_>, pool: &ExternalPool, given: Vec<IpAddr>) ->
         return External { outcome, pool: pool_name, addresses: given, reason };
     }
     let outcome = if record == Some(&in_record(&given)) { Outcome::Left } else { Outcome::Recorded };
-    let reason = (outcome == Outcome::Left).then(|| "recorded already".to_owned());
+    let reason = (outcome == Outcome::Left).then(|| "already recorded".to_owned());
     External { outcome, pool: pool_name, addresses: given, reason }
 }

@@ -13,8 +13,8 @@ use crate::cluster::LookupError;
 use crate::json::quote;
 use crate::service::Service;
 
-/// What is wrong with addresses that the Service claims and that other programs assign: those of our pools that the
-/// Service may not have. Addresses outside of every pool are ignored.
+/// Lists the mistakes in addresses that the Service claims and that other programs assign: addresses of our pools that
+/// the Service may not have. Addresses outside of every pool are ignored.
 pub(super) fn check_claims(
     claimant: &Claimant<'_>,
     claims: &[(&'static str, IpAddr)],
@@ -28,8 +28,8 @@ pub(super) fn check_claims(
     Ok(wrong)
 }
 
-/// What is wrong with newly claimed addresses that would not count as held, so that another Service could get them too.
-/// At most one is named for each place.
+/// Lists the newly claimed addresses that would not count as held, so that another Service could get them too: at most
+/// one for each place.
 pub(super) fn check_beyond(claimant: &Claimant<'_>, before: Option<&Service>) -> Vec<String> {
     let had = before.map(places).unwrap_or_default();
     let mut wrong = Vec::new();
@@ -49,12 +49,12 @@ pub(super) fn check_beyond(claimant: &Claimant<'_>, before: Option<&Service>) ->
     wrong
 }
 
-/// The place of a claim as messages name it.
+/// The name of a place in messages.
 fn words(place: &str) -> String {
     if place.contains('/') { format!("annotation {place}") } else { place.to_owned() }
 }
 
-/// What is wrong with the addresses that the Service newly requests from this policy. `families` are those of the
+/// Lists the mistakes in the addresses that the Service newly requests from this policy. `families` are those of the
 /// Service, empty if they are unknown.
 pub(super) fn check_asked(
     claimant: &Claimant<'_>,
@@ -76,14 +76,14 @@ pub(super) fn check_asked(
         let mut seen: Vec<Family> = Vec::new();
         for text in parts(&now) {
             let address = address(text);
-            let is_twin = address.is_some_and(|address| seen.contains(&Family::of(address)));
+            let is_duplicate = address.is_some_and(|address| seen.contains(&Family::of(address)));
             seen.extend(address.map(Family::of));
             if parts(&old).any(|other| other == text) {
                 continue;
             }
             let why = match address {
-                None => Some("is no address".to_owned()),
-                Some(_) if is_twin => Some("is one too many: a Service has one of each family".to_owned()),
+                None => Some("is not an IP address".to_owned()),
+                Some(_) if is_duplicate => Some("is one too many: a Service has one of each family".to_owned()),
                 Some(address) => refused(claimant, address, families)?,
             };
             // A parsed address is short and harmless, so it is not quoted.
@@ -97,7 +97,7 @@ pub(super) fn check_asked(
 fn refused(claimant: &Claimant<'_>, address: IpAddr, families: &[Family]) -> Result<Option<String>, LookupError> {
     let family = Family::of(address);
     if !families.is_empty() && !families.contains(&family) {
-        return Ok(Some(format!("is of {family}: the Service is not")));
+        return Ok(Some(format!("is {family}, which is not a family of the Service")));
     }
     Ok(match claimant.right_to(address)? {
         Right::Free(_) => None,

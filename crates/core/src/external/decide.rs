@@ -76,8 +76,8 @@ pub fn decide(
     }
     if !wrong.is_empty() {
         let message = format!(
-            "Service {}: {}; take an address of a pool that is for this Service, or let one be chosen: type: \
-             LoadBalancer with loadBalancerClass: {}",
+            "Service {}: {}; use an address of a pool that matches this Service, or get one with type: LoadBalancer \
+             and loadBalancerClass: {}",
             request.subject(),
             wrong.join("; "),
             external.load_balancer_class
@@ -100,7 +100,7 @@ pub fn decide(
     let decided = assign(&claimant, before, &families, &request.hash_key(), warnings);
     Ok(Some(decided.unwrap_or_else(|error| {
         // The request need not be refused: the Service can wait for an address.
-        let reason = format!("no external address is given: {error}; {}", error.way_out());
+        let reason = format!("no external address is assigned: {error}; {}", error.remedy());
         warnings.push(reason.clone());
         External::new(Outcome::Left, &reason)
     })))
@@ -109,12 +109,12 @@ pub fn decide(
 /// The outcome if the host does not say which addresses are in use: an existing record stays.
 fn kept(record: Option<&String>, before: Option<&Service>) -> External {
     if let Some(record) = record.filter(|record| !record.is_empty()) {
-        return External { addresses: recorded_addresses(record), ..External::new(Outcome::Left, "recorded already") };
+        return External { addresses: recorded_addresses(record), ..External::new(Outcome::Left, "already recorded") };
     }
     let had = before.and_then(|before| before.annotations.get(RECORD_ANNOTATION));
     let addresses = had.map(|text| recorded_addresses(text)).unwrap_or_default();
     if addresses.is_empty() {
-        let reason = "external addresses are given by the controller of `clusterip serve`, not in admission";
+        let reason = "external addresses are assigned by the controller of `clusterip serve`, not in admission";
         return External::new(Outcome::Left, reason);
     }
     External { outcome: Outcome::Recorded, pool: None, addresses, reason: None }
@@ -141,6 +141,6 @@ fn families(service: &Service, old: Option<&Service>, given: &[IpAddr], settings
 
 /// The refusal if a look-up fails that is needed to check the claims.
 fn unknown(request: &Request, error: &LookupError) -> Denial {
-    let message = format!("Service {}: {error}; {}", request.subject(), error.way_out());
+    let message = format!("Service {}: {error}; {}", request.subject(), error.remedy());
     Denial { code: 500, message }
 }

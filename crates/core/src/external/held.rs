@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::annotations;
 use crate::cluster::{Cluster, LookupError};
-use crate::json::{At, Mistyped};
+use crate::json::{Located, TypeMismatch};
 use crate::label_selector::Labels;
 use crate::settings::ExternalSettings;
 
@@ -27,21 +27,20 @@ impl Held {
     /// Reads `{"held": [{"address": …, "by": …}]}`; `None` for `null`.
     ///
     /// # Errors
-    /// [`Mistyped`] for any other form.
-    pub fn read(value: &Value) -> Result<Option<Self>, Mistyped> {
+    /// [`TypeMismatch`] for any other form.
+    pub fn read(value: &Value) -> Result<Option<Self>, TypeMismatch> {
         if value.is_null() {
             return Ok(None);
         }
         let mut held = Self::default();
-        if let Some(list) = At::new(value, "external").get("held")? {
+        if let Some(list) = Located::new(value, "external").get("held")? {
             for item in list.items()? {
-                let address =
-                    item.get("address")?.ok_or_else(|| item.mistyped("an address, and by whom it is held"))?;
+                let address = item.get("address")?.ok_or_else(|| item.mismatch("an address and its holder"))?;
                 let Some(by) = item.text_of("by")? else {
-                    return Err(item.mistyped("an address, and by whom it is held"));
+                    return Err(item.mismatch("an address and its holder"));
                 };
                 held.add(
-                    annotations::address(address.text()?).ok_or_else(|| address.mistyped("an address"))?,
+                    annotations::address(address.text()?).ok_or_else(|| address.mismatch("an address"))?,
                     by.to_owned(),
                 );
             }

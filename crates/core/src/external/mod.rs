@@ -1,8 +1,8 @@
 //! Decides which external address a Service gets, and which Service may claim one.
 //!
-//! [`claim`] reads the claims of a Service, [`held`] the addresses in use, `pool` determines which pools are for a
-//! Service, `check` checks new claims, and `assign` finds an address for a Service. [`decide`] calls them and returns
-//! an [`outcome`].
+//! [`claim`] reads the claims of a Service, `held` reads the addresses in use, `pool` determines which addresses a
+//! Service may have, `check` checks new claims, and `assign` finds an address for a Service. `decide` calls them and
+//! returns an [`External`].
 //!
 //! The API server accepts the same annotation on two Services. Therefore addresses are assigned only if the host says
 //! which ones are in use (a host with a ledger); otherwise claims are only checked.
@@ -10,12 +10,12 @@
 mod assign;
 mod check;
 pub mod claim;
-pub mod decide;
-pub mod held;
-pub mod outcome;
+mod decide;
+mod held;
+mod outcome;
 mod pool;
 
 pub use crate::annotations::{ASKED_ANNOTATION, RECORD_ANNOTATION};
-pub use decide::decide;
+pub(crate) use decide::decide;
 pub use held::Held;
 pub use outcome::{External, Outcome};

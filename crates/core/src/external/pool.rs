@@ -6,7 +6,7 @@ use super::held::Holders;
 use crate::address::Family;
 use crate::cluster::LookupError;
 use crate::namespace::LazyNamespace;
-use crate::pool::broken;
+use crate::pool::first_mismatch;
 use crate::service::Service;
 use crate::settings::{ExternalPool, ExternalSettings};
 
@@ -41,7 +41,7 @@ impl<'a> Claimant<'a> {
             let why = if excluded { "is excluded from" } else { "is the network or broadcast address of a range of" };
             return Ok(Right::Refused(format!("{why} pool {name:?}")));
         }
-        if let Some(condition) = broken(&pool.fence, self.service, self.namespace)? {
+        if let Some(condition) = first_mismatch(&pool.scope, self.service, self.namespace)? {
             let reason =
                 format!("lies in pool {name:?}, which does not admit this Service: {condition} does not match");
             return Ok(Right::Refused(reason));
@@ -55,7 +55,7 @@ impl<'a> Claimant<'a> {
     /// The first pool, in the order of the settings, that admits the Service and has one of `families`.
     pub(super) fn own_pool(&self, families: &[Family]) -> Result<Option<&'a ExternalPool>, LookupError> {
         for pool in self.external.pools.iter().filter(|pool| families.iter().any(|family| pool.has(*family))) {
-            if broken(&pool.fence, self.service, self.namespace)?.is_none() {
+            if first_mismatch(&pool.scope, self.service, self.namespace)?.is_none() {
                 return Ok(Some(pool));
             }
         }

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-use crate::json::{At, Mistyped};
+use crate::json::{Located, TypeMismatch};
 
 /// The state of the pools of Nodes. The policy has no memory, so the host sends this state with each request for blocks
 /// and records the blocks that it gets.
@@ -19,15 +19,15 @@ impl Allocation {
     /// Reads the state; `None` for `null`.
     ///
     /// # Errors
-    /// [`Mistyped`] if `value` is not an object with two lists of CIDRs.
-    pub fn read(value: &Value) -> Result<Option<Self>, Mistyped> {
+    /// [`TypeMismatch`] if `value` is not an object with two lists of CIDRs.
+    pub fn read(value: &Value) -> Result<Option<Self>, TypeMismatch> {
         if value.is_null() {
             return Ok(None);
         }
-        let at = At::new(value, "allocation");
-        let list = |key: &str| -> Result<Vec<IpNet>, Mistyped> {
+        let at = Located::new(value, "allocation");
+        let list = |key: &str| -> Result<Vec<IpNet>, TypeMismatch> {
             let Some(list) = at.get(key)? else { return Ok(Vec::new()) };
-            list.items()?.map(|item| item.text()?.parse().map_err(|_| item.mistyped("a CIDR"))).collect()
+            list.items()?.map(|item| item.text()?.parse().map_err(|_| item.mismatch("a CIDR"))).collect()
         };
         Ok(Some(Self { held: list("held")?, last: list("last")? }))
     }

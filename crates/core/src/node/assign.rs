@@ -4,7 +4,7 @@ use ipnet::IpNet;
 
 use super::allocation::Allocation;
 use super::object::Node;
-use super::pool::{nobodys, report};
+use super::pool::{no_matching_pool, report};
 use crate::address::Family;
 use crate::decide::Verdict;
 use crate::denial::Denial;
@@ -12,7 +12,7 @@ use crate::settings::{NodePool, Settings};
 
 /// Assigns one block of each family of the Node's pool. If one family has no free block, the Node gets no block.
 pub(super) fn assign(node: &Node, own: Option<&NodePool>, settings: &Settings, allocation: &Allocation) -> Verdict {
-    let Some(pool) = own else { return Verdict::Left(nobodys(node, &settings.nodes)) };
+    let Some(pool) = own else { return Verdict::Left(no_matching_pool(node, &settings.nodes)) };
     let mut blocks = Vec::new();
     for family in pool.families() {
         match next(pool, family, settings, allocation) {

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 
 use super::object::Node;
-use super::pool::{nobodys, report};
+use super::pool::{no_matching_pool, report};
 use crate::address::overlap;
 use crate::cluster::{Cluster, LookupError};
 use crate::decide::Verdict;
@@ -23,14 +23,14 @@ pub(super) fn check(
     let mut wrong: Vec<String> = blocks.iter().filter_map(|block| misplaced(*block, node, own, settings)).collect();
     // Blocks outside of every pool, on a Node that no pool is for, are ignored.
     if own.is_some() || blocks.iter().any(|block| settings.nodes.pools.iter().any(|pool| pool.meets(*block))) {
-        match twins(node, blocks, cluster) {
-            Ok(twins) => wrong.extend(twins),
+        match overlapping_nodes(node, blocks, cluster) {
+            Ok(overlaps) => wrong.extend(overlaps),
             Err(error) => {
                 let texts: Vec<String> = blocks.iter().map(ToString::to_string).collect();
-                let unknown = format!("whether another Node has {} is not known: {error}", texts.join(", "));
+                let unknown = format!("unknown whether another Node has {}: {error}", texts.join(", "));
                 // With `warn` a mistake only causes a warning, so a failed look-up is no reason to deny.
                 if deny && wrong.is_empty() {
-                    let message = format!("Node {}: {unknown}; {}", node.name, error.way_out());
+                    let message = format!("Node {}: {unknown}; {}", node.name, error.remedy());
                     return Verdict::Denied(Denial { code: 500, message });
                 }
                 wrong.push(unknown);
@@ -38,20 +38,19 @@ pub(super) fn check(
         }
     }
     if deny && !wrong.is_empty() {
-        let instead = if own.is_some() { "a free block of its own pool" } else { "a block outside of every pool" };
-        let message =
-            format!("Node {}: {}; leave podCIDR and podCIDRs out, or take {instead}", node.name, wrong.join("; "));
+        let instead = if own.is_some() { "a free block of the Node's pool" } else { "a block outside all pools" };
+        let message = format!("Node {}: {}; omit podCIDR and podCIDRs, or use {instead}", node.name, wrong.join("; "));
         return Verdict::Denied(Denial { code: 403, message });
     }
     warnings.append(&mut wrong);
-    Verdict::Left("set by somebody else".to_owned())
+    Verdict::Left("not set by this policy".to_owned())
 }
 
 /// Why a block is in the wrong place; `None` if it is in the right place.
 fn misplaced(block: IpNet, node: &Node, own: Option<&NodePool>, settings: &Settings) -> Option<String> {
     let belongs = || match own {
-        Some(own) => format!("its own is {:?}: {}", own.name, report(node, own).describe()),
-        None => nobodys(node, &settings.nodes),
+        Some(own) => format!("expected pool {:?}: {}", own.name, report(node, own).describe()),
+        None => no_matching_pool(node, &settings.nodes),
     };
     let pools = &settings.nodes.pools;
     if let Some(pool) = pools.iter().find(|pool| pool.cidr_of(block).is_some()) {
@@ -63,27 +62,27 @@ fn misplaced(block: IpNet, node: &Node, own: Option<&NodePool>, settings: &Setti
             Withheld::ServiceRange => format!("{block} overlaps the Service range {range}"),
             Withheld::ServicePool(name) => format!("{block} overlaps {range} of the pool {name:?} of Services"),
             Withheld::Excluded => {
-                format!("{block} has addresses of {range}, which is excluded from pool {:?}", pool.name)
+                format!("{block} overlaps {range}, which is excluded from pool {:?}", pool.name)
             }
         });
     }
     match pools.iter().find(|pool| pool.meets(block)) {
-        Some(pool) if own == Some(pool) => Some(format!("{block} lies only partly in its own pool {:?}", pool.name)),
+        Some(pool) if own == Some(pool) => Some(format!("{block} lies only partly in the Node's pool {:?}", pool.name)),
         Some(pool) => Some(format!("{block} lies only partly in pool {:?}, {}", pool.name, belongs())),
         None => own.map(|_| format!("{block} lies in no pool, {}", belongs())),
     }
 }
 
 /// Which of these blocks overlap blocks of other Nodes.
-fn twins(node: &Node, blocks: &[IpNet], cluster: &dyn Cluster) -> Result<Vec<String>, LookupError> {
+fn overlapping_nodes(node: &Node, blocks: &[IpNet], cluster: &dyn Cluster) -> Result<Vec<String>, LookupError> {
     const SHOWN: usize = 3;
     // Sorted and without duplicates, so that the order of the list does not matter.
     let mut found: Vec<String> = Vec::new();
     cluster.node_blocks(&mut |name, theirs| {
         for block in blocks.iter().filter(|block| name != node.name && overlap(**block, theirs)) {
-            let twin = format!("{block} overlaps {theirs} of Node {name}");
-            if let Err(place) = found.binary_search(&twin) {
-                found.insert(place, twin);
+            let line = format!("{block} overlaps {theirs} of Node {name}");
+            if let Err(place) = found.binary_search(&line) {
+                found.insert(place, line);
             }
         }
     })?;

@@ -31,7 +31,7 @@ pub fn decide(
         warnings: Vec::new(),
     };
     if settings.nodes.pools.is_empty() {
-        return left("no pool in the settings is for Nodes");
+        return left("the settings have no pool for Nodes");
     }
     let had = |block: &IpNet| old.as_ref().is_some_and(|old| old.blocks.contains(block));
     let new: Vec<IpNet> = node.blocks.iter().copied().filter(|block| !had(block)).collect();
@@ -45,7 +45,7 @@ pub fn decide(
             return left("no new pod CIDR");
         }
         if settings.nodes.explicit == Explicit::Allow {
-            return left("set by somebody else");
+            return left("not set by this policy");
         }
     }
     let own = choose(node, &settings.nodes);

@@ -1,20 +1,20 @@
 //! Decides which pod CIDRs a Kubernetes Node gets.
 //!
-//! [`object`] reads the fields of a Node, [`allocation`] reads the blocks in use from the host, [`pool`] chooses a pool
-//! of the settings, `assign` takes the next blocks of that pool, and `check` checks blocks that were set by others.
-//! [`decide`] calls them.
+//! [`object`] reads the fields of a Node, `allocation` reads the blocks in use from the host, `pool` chooses a pool of
+//! the settings, `assign` takes the next blocks of that pool, and `check` checks blocks that the policy did not set.
+//! `decide` calls them.
 //!
 //! Only a host that sends the blocks in use gets new blocks: the controller, one request at a time. Admission checks
 //! blocks and never sets them, because the API server accepts a block that two Nodes have, and a kubelet that registers
 //! its Node again would waste one block each time.
 
-pub mod allocation;
+mod allocation;
 mod assign;
 mod check;
-pub mod decide;
+mod decide;
 pub mod object;
-pub mod pool;
+mod pool;
 
 pub use allocation::Allocation;
-pub use decide::decide;
+pub(crate) use decide::decide;
 pub use object::Node;

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use serde_json::Value;
 
-use crate::json::{At, Mistyped};
+use crate::json::{Located, TypeMismatch};
 use crate::label_selector::Labels;
 
 /// The fields of a Node that a decision reads.
@@ -22,12 +22,12 @@ impl Node {
     /// Reads the fields of a Node object that is at `path` of a document.
     ///
     /// # Errors
-    /// [`Mistyped`] for a field of another type than the API defines.
-    pub fn read(object: &Value, path: &str) -> Result<Self, Mistyped> {
-        let object = At::new(object, path);
+    /// [`TypeMismatch`] for a field of another type than the API defines.
+    pub fn read(object: &Value, path: &str) -> Result<Self, TypeMismatch> {
+        let object = Located::new(object, path);
         let empty = Value::Null;
-        let metadata = object.get("metadata")?.unwrap_or(At::new(&empty, object.key_path("metadata")));
-        let spec = object.get("spec")?.unwrap_or(At::new(&empty, object.key_path("spec")));
+        let metadata = object.get("metadata")?.unwrap_or(Located::new(&empty, object.key_path("metadata")));
+        let spec = object.get("spec")?.unwrap_or(Located::new(&empty, object.key_path("spec")));
         Ok(Self {
             name: metadata.text_of("name")?.unwrap_or_default().to_owned(),
             labels: metadata.map_of("labels")?,

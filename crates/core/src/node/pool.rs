@@ -17,7 +17,7 @@ fn admits(pool: &NodePool, node: &Node) -> bool {
         && matches.node_selector.matches(&node.labels)
 }
 
-/// The labels of a Node that these pools match on.
+/// The labels of the Node with the keys that these pools match on.
 fn asked(node: &Node, pools: &[NodePool]) -> Labels {
     let mut labels = Labels::new();
     for pool in pools {
@@ -44,11 +44,11 @@ pub fn report(node: &Node, pool: &NodePool) -> Report {
     Report { source, labels, mixed: Vec::new() }
 }
 
-/// Says that no pool is for this Node, and why.
-pub fn nobodys(node: &Node, settings: &NodeSettings) -> String {
+/// The reason why no pool matches this Node.
+pub fn no_matching_pool(node: &Node, settings: &NodeSettings) -> String {
     let labels = asked(node, &settings.pools);
     if labels.is_empty() {
-        return "no pool of Nodes is for one without the labels that they ask about".to_owned();
+        return "no pool of Nodes matches a Node without their labels".to_owned();
     }
-    format!("no pool of Nodes is for {}", in_words(&labels))
+    format!("no pool of Nodes matches {}", in_words(&labels))
 }

@@ -22,7 +22,7 @@ impl Kind for OfExternal<'_> {
             say(format!("{range} overlaps {inside}: an address is either inside of the cluster or external"));
         }
         if Candidates::of_spans(&[range], &pool.exclude, range.family()).count() == 0 {
-            say(format!("{range} has no address to give: exclude takes them all"));
+            say(format!("{range} has no usable address: all are excluded"));
         }
     }
 

@@ -27,7 +27,7 @@ impl Kind for OfNodes<'_> {
         match self.0.block_allocator(pool, cidr) {
             Err(error) => say(error.to_string()),
             Ok(allocator) if allocator.is_full() => {
-                let reason = "has no block to give: Service ranges, pools of Services and exclude take them all";
+                let reason = "has no usable block: all overlap Service ranges, pools of Services or exclude";
                 say(format!("{cidr} {reason}"));
             }
             Ok(_) => {}
@@ -45,7 +45,7 @@ pub(super) fn warnings(settings: &Settings) -> Vec<Mistake> {
         for (position, cidr) in pool.cidrs.iter().enumerate() {
             if let Some(range) = settings.service_cidrs.iter().find(|range| overlap(**range, *cidr)) {
                 let reason =
-                    format!("{cidr} overlaps the Service range {range}: no Node gets a block with an address of it");
+                    format!("{cidr} overlaps the Service range {range}: blocks that overlap it are not assigned");
                 warnings.push(Mistake { path: format!("nodes.pools[{index}].cidrs[{position}]"), reason });
             }
         }

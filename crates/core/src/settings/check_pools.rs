@@ -34,8 +34,8 @@ pub(super) fn mistakes(pools: &[Common<'_>], origins: &[Origin], kind: &dyn Kind
         let earlier = &pools[..index];
         let mut say = |path: &str, reason: String| mistakes.push(Mistake { path: path.to_owned(), reason });
 
-        if let Some(twin) = earlier.iter().position(|other| !pool.name.is_empty() && other.name == pool.name) {
-            let reason = format!("{:?} is the name of {} already", pool.name, origins[twin].path);
+        if let Some(other) = earlier.iter().position(|other| !pool.name.is_empty() && other.name == pool.name) {
+            let reason = format!("{:?} is already the name of {}", pool.name, origins[other].path);
             say(&format!("{}.name", origin.path), reason);
         }
         for (position, (range, path)) in pool.ranges.iter().zip(&origin.cidrs).enumerate() {
@@ -51,7 +51,8 @@ pub(super) fn mistakes(pools: &[Common<'_>], origins: &[Origin], kind: &dyn Kind
         }
         let shadows = |other: &usize| origins[*other].match_is_whole && kind.covers(*other, index);
         if let Some(shadow) = (0..index).find(shadows).filter(|_| origin.match_is_whole) {
-            let reason = format!("unreachable: whatever it matches, pool {:?} before it takes", pools[shadow].name);
+            let reason =
+                format!("never used: the earlier pool {:?} matches everything that it matches", pools[shadow].name);
             say(&format!("{}.match", origin.path), reason);
         }
     }

@@ -26,7 +26,7 @@ impl Kind for OfServices<'_> {
             say(reason);
         }
         if self.0.usable_of(pool, cidr) == 0 {
-            let reason = "has no usable address: network and broadcast address, reserved and exclude take them all";
+            let reason = "has no usable address: all are network or broadcast address, reserved or excluded";
             say(format!("{cidr} {reason}"));
         }
     }
@@ -43,16 +43,13 @@ pub(super) fn warnings(settings: &Settings) -> Vec<Mistake> {
     }
     let mut warn = |path: &str, reason: String| warnings.push(Mistake { path: path.into(), reason });
     if settings.when_full == WhenFull::Unmanaged {
-        warn(
-            "services.whenFull",
-            "unmanaged beside pools by os: what Kubernetes picks itself may lie in any pool".into(),
-        );
+        warn("services.whenFull", "unmanaged with pools by os: Kubernetes may pick an address of any pool".into());
     }
     let mut rest = Match::default();
     rest.node_labels.insert(OS_LABEL.into(), settings.assume_os.clone());
     if !settings.pools.iter().any(|pool| pool.matches.covers(&rest)) {
         let reason = format!(
-            "no pool takes the rest (Services of which nothing is known but assumeOS {:?}): what Kubernetes picks itself may lie in any pool",
+            "no pool matches Services without evidence (assumeOS {:?}): Kubernetes may pick an address of any pool",
             settings.assume_os
         );
         warn("services.pools", reason);
@@ -61,8 +58,8 @@ pub(super) fn warnings(settings: &Settings) -> Vec<Mistake> {
 }
 
 impl Settings {
-    /// How many addresses of one range of a pool can be handed out. Unusable ranges count, because a range that is
-    /// unusable for a while is not a mistake of the settings.
+    /// How many addresses of one range of a pool can be handed out. Unusable ranges count as usable, because a range
+    /// that is unusable for a while is not a mistake of the settings.
     fn usable_of(&self, pool: &Pool, cidr: IpNet) -> u128 {
         let alone = Pool { cidrs: vec![cidr], ..pool.clone() };
         self.candidates_without(&alone, Family::of(cidr.addr()), std::iter::empty()).count()
@@ -74,7 +71,7 @@ impl Match {
     /// `other`. Selectors are compared for equality only.
     fn covers(&self, other: &Self) -> bool {
         self.node_labels.iter().all(|(key, value)| other.node_labels.get(key) == Some(value))
-            && self.fence.covers(&other.fence)
+            && self.scope.covers(&other.scope)
     }
 }
 

@@ -27,7 +27,7 @@ pub struct ExternalPool {
     /// Ranges and addresses that no Service may have.
     pub exclude: Vec<Span>,
     /// `match`: the Services that the pool is for.
-    pub fence: AdmissionScope,
+    pub scope: AdmissionScope,
     /// Selects the nodes that may hold addresses of the pool.
     pub nodes: LabelSelector,
 }

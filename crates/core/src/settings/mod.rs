@@ -88,7 +88,7 @@ pub struct Match {
     /// The labels that the nodes of the Service's Pods must have. `match.os` is one of them.
     pub node_labels: Labels,
     /// The conditions that do not concern nodes.
-    pub fence: AdmissionScope,
+    pub scope: AdmissionScope,
 }
 
 /// The Services that may have addresses of a pool, regardless of nodes. Every condition that is set must match.

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::reader::{Fields, Reader};
 use super::{Mistake, Pool, Settings};
-use crate::json::{At, quote};
+use crate::json::{Located, quote};
 use crate::label_selector::Labels;
 use crate::pod_spec::{OS_LABEL, normal};
 
@@ -14,7 +14,7 @@ pub(super) fn settings(document: &Value) -> (Settings, Origins, Vec<Mistake>) {
     let mut reader = Reader::default();
     let mut settings = Settings::default();
     let mut origins = Origins::default();
-    let document = At::new(document, "");
+    let document = Located::new(document, "");
     if let Some(fields) = reader.fields(&document, &["services", "nodes", "external"]) {
         if let Some(services) = fields.get("services") {
             origins.services = reader.services(services, &mut settings);
@@ -73,7 +73,7 @@ impl Origin {
 
 /// Reads the fields that all kinds of pools share.
 impl Reader {
-    pub(super) fn pool_name(&mut self, at: &At<'_>, fields: &Fields<'_>) -> String {
+    pub(super) fn pool_name(&mut self, at: &Located<'_>, fields: &Fields<'_>) -> String {
         match fields.get("name") {
             Some(name) => self.dns_label(name).unwrap_or_default(),
             None => {
@@ -86,9 +86,9 @@ impl Reader {
     /// Reads the ranges, and returns them with their paths.
     pub(super) fn pool_ranges<T>(
         &mut self,
-        at: &At<'_>,
+        at: &Located<'_>,
         fields: &Fields<'_>,
-        range: impl Fn(&mut Self, &At<'_>) -> Option<T>,
+        range: impl Fn(&mut Self, &Located<'_>) -> Option<T>,
     ) -> (Vec<String>, Vec<T>) {
         let Some(cidrs) = fields.get("cidrs") else {
             self.mistake(at.key_path("cidrs"), "missing: a pool needs at least one range");
@@ -104,7 +104,7 @@ impl Reader {
     pub(super) fn pool_exclude<T>(
         &mut self,
         fields: &Fields<'_>,
-        range: impl Fn(&mut Self, &At<'_>) -> Option<T>,
+        range: impl Fn(&mut Self, &Located<'_>) -> Option<T>,
     ) -> (Vec<String>, Vec<T>) {
         let exclude = fields
             .get("exclude")

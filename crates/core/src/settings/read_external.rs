@@ -6,11 +6,11 @@ use super::external::{ExternalPool, ExternalSettings};
 use super::read::Origin;
 use super::reader::Reader;
 use crate::address::{Family, Span};
-use crate::json::{At, quote};
+use crate::json::{Located, quote};
 
 impl Reader {
     /// Reads `external`.
-    pub(super) fn external(&mut self, at: &At<'_>, external: &mut ExternalSettings) -> Vec<Origin> {
+    pub(super) fn external(&mut self, at: &Located<'_>, external: &mut ExternalSettings) -> Vec<Origin> {
         let mut origins = Vec::new();
         let Some(fields) = self.fields(at, &["pools", "loadBalancerClass", "default"]) else { return origins };
         match fields.get("pools") {
@@ -31,7 +31,7 @@ impl Reader {
         origins
     }
 
-    fn external_pool(&mut self, at: &At<'_>) -> Option<(ExternalPool, Origin)> {
+    fn external_pool(&mut self, at: &Located<'_>) -> Option<(ExternalPool, Origin)> {
         let before = self.mistakes.len();
         let fields = self.fields(at, &["name", "cidrs", "exclude", "match", "nodes"])?;
         let unknown_keys = self.mistakes.len() > before;
@@ -42,20 +42,20 @@ impl Reader {
         let matches = fields
             .get("match")
             .and_then(|at| self.fields(at, &["namespaces", "namespaceSelector", "serviceSelector"]))
-            .map(|fields| self.fence(&fields));
+            .map(|fields| self.scope(&fields));
         let match_is_whole = !unknown_keys && self.mistakes.len() == before_match;
         let nodes = fields.get("nodes").and_then(|at| self.selector(at)).unwrap_or_default();
         let origin = Origin { path: at.path.clone(), cidrs: range_paths, exclude: exclude_paths, match_is_whole };
-        Some((ExternalPool { name, ranges, exclude, fence: matches.unwrap_or_default(), nodes }, origin))
+        Some((ExternalPool { name, ranges, exclude, scope: matches.unwrap_or_default(), nodes }, origin))
     }
 
     /// Reads a CIDR or `first-last`.
-    fn span(&mut self, at: &At<'_>) -> Option<Span> {
+    fn span(&mut self, at: &Located<'_>) -> Option<Span> {
         let text = self.ok(at.text())?;
         let Some((first, last)) = text.split_once('-') else { return self.cidr(at).map(Into::into) };
         let address = |text: &str| text.trim().parse::<IpAddr>().ok();
         let (Some(first), Some(last)) = (address(first), address(last)) else {
-            self.mistake(at.path.clone(), format!("{} is no range such as 10.0.9.10-10.0.9.40", quote(text)));
+            self.mistake(at.path.clone(), format!("{} is not a range such as 10.0.9.10-10.0.9.40", quote(text)));
             return None;
         };
         let span = Span::new(first, last);
@@ -63,14 +63,14 @@ impl Reader {
             let reason = if Family::of(first) == Family::of(last) {
                 format!("{first}-{last} ends before it begins: did you mean {last}-{first}?")
             } else {
-                format!("{first}-{last} goes from one family to the other")
+                format!("{first}-{last} mixes IPv4 and IPv6")
             };
             self.mistake(at.path.clone(), reason);
         }
         span
     }
 
-    fn span_or_address(&mut self, at: &At<'_>) -> Option<Span> {
+    fn span_or_address(&mut self, at: &Located<'_>) -> Option<Span> {
         match at.value.as_str().and_then(|text| text.parse::<IpAddr>().ok()) {
             Some(address) => Some(address.into()),
             None => self.span(at),
@@ -78,11 +78,10 @@ impl Reader {
     }
 
     /// Reads a load balancer class, which has the form of a label key.
-    fn class(&mut self, at: &At<'_>) -> Option<String> {
+    fn class(&mut self, at: &Located<'_>) -> Option<String> {
         let text = self.ok(at.text())?;
         if !super::reader::is_label_key(text) {
-            let reason =
-                format!("{} is no class: it is written as a label key is, such as example.com/lan", quote(text));
+            let reason = format!("{} is not a class: expected a label key such as example.com/lan", quote(text));
             self.mistake(at.path.clone(), reason);
             return None;
         }

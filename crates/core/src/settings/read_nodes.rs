@@ -4,11 +4,11 @@ use super::nodes::{BlockSize, NodeMatch, NodePool, NodeSettings};
 use super::read::Origin;
 use super::reader::Reader;
 use crate::address::Family;
-use crate::json::{At, describe};
+use crate::json::{Located, describe};
 
 impl Reader {
     /// Reads `nodes`.
-    pub(super) fn nodes(&mut self, at: &At<'_>, nodes: &mut NodeSettings) -> Vec<Origin> {
+    pub(super) fn nodes(&mut self, at: &Located<'_>, nodes: &mut NodeSettings) -> Vec<Origin> {
         let mut origins = Vec::new();
         let Some(fields) = self.fields(at, &["pools", "explicit"]) else { return origins };
         match fields.get("pools") {
@@ -26,7 +26,7 @@ impl Reader {
         origins
     }
 
-    fn node_pool(&mut self, at: &At<'_>) -> Option<(NodePool, Origin)> {
+    fn node_pool(&mut self, at: &Located<'_>) -> Option<(NodePool, Origin)> {
         let before = self.mistakes.len();
         let fields = self.fields(at, &["name", "cidrs", "blockSize", "exclude", "match"])?;
         let unknown_keys = self.mistakes.len() > before;
@@ -45,7 +45,7 @@ impl Reader {
         Some((NodePool { name, cidrs, block_size, exclude, matches }, origin))
     }
 
-    fn block_size(&mut self, at: &At<'_>) -> Option<BlockSize> {
+    fn block_size(&mut self, at: &Located<'_>) -> Option<BlockSize> {
         let fields = self.fields(at, &["ipv4", "ipv6"])?;
         let default = BlockSize::default();
         let mut length = |key, family: Family, default| match fields.get(key) {
@@ -55,18 +55,18 @@ impl Reader {
         Some(BlockSize { v4: length("ipv4", Family::V4, default.v4), v6: length("ipv6", Family::V6, default.v6) })
     }
 
-    fn prefix_length(&mut self, at: &At<'_>, family: Family) -> Option<u8> {
+    fn prefix_length(&mut self, at: &Located<'_>, family: Family) -> Option<u8> {
         let length = at.value.as_u64().and_then(|length| u8::try_from(length).ok());
         let length = length.filter(|length| (1..=family.bits()).contains(length));
         if length.is_none() {
             let found = describe(at.value);
-            let reason = format!("expected the length of a block, a number from 1 to {}, found {found}", family.bits());
+            let reason = format!("expected a prefix length from 1 to {}, found {found}", family.bits());
             self.mistake(at.path.clone(), reason);
         }
         length
     }
 
-    fn node_match(&mut self, at: &At<'_>) -> Option<NodeMatch> {
+    fn node_match(&mut self, at: &Located<'_>) -> Option<NodeMatch> {
         let fields = self.fields(at, &["os", "nodeLabels", "nodeSelector"])?;
         let node_labels = self.node_labels(&fields);
         let node_selector = fields.get("nodeSelector").and_then(|at| self.selector(at)).unwrap_or_default();

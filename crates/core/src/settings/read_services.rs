@@ -5,12 +5,12 @@ use super::read::Origin;
 use super::reader::{Fields, Reader, unknown};
 use super::{AdmissionScope, Lookups, Match, Pool, Settings, WhenFull};
 use crate::address::Order;
-use crate::json::{At, quote};
+use crate::json::{Located, quote};
 use crate::workload::WorkloadKind;
 
 impl Reader {
     /// Reads `services`.
-    pub(super) fn services(&mut self, at: &At<'_>, settings: &mut Settings) -> Vec<Origin> {
+    pub(super) fn services(&mut self, at: &Located<'_>, settings: &mut Settings) -> Vec<Origin> {
         let mut origins = Vec::new();
         const KEYS: [&str; 9] = [
             "pools",
@@ -62,7 +62,7 @@ impl Reader {
         origins
     }
 
-    fn pool(&mut self, at: &At<'_>) -> Option<(Pool, Origin)> {
+    fn pool(&mut self, at: &Located<'_>) -> Option<(Pool, Origin)> {
         const KEYS: [&str; 6] = ["name", "cidrs", "reserved", "exclude", "bands", "match"];
         let before = self.mistakes.len();
         let fields = self.fields(at, &KEYS)?;
@@ -83,14 +83,14 @@ impl Reader {
         Some((Pool { name, cidrs, reserved, exclude, bands, matches }, origin))
     }
 
-    fn pool_match(&mut self, at: &At<'_>) -> Option<Match> {
+    fn pool_match(&mut self, at: &Located<'_>) -> Option<Match> {
         let fields = self.fields(at, &["os", "nodeLabels", "namespaces", "namespaceSelector", "serviceSelector"])?;
         let node_labels = self.node_labels(&fields);
-        Some(Match { node_labels, fence: self.fence(&fields) })
+        Some(Match { node_labels, scope: self.scope(&fields) })
     }
 
     /// Reads the conditions of a `match` that do not concern nodes.
-    pub(super) fn fence(&mut self, fields: &Fields<'_>) -> AdmissionScope {
+    pub(super) fn scope(&mut self, fields: &Fields<'_>) -> AdmissionScope {
         AdmissionScope {
             namespaces: fields.get("namespaces").map(|at| self.list(at, Self::dns_label)).unwrap_or_default(),
             namespace_selector: fields.get("namespaceSelector").and_then(|at| self.selector(at)).unwrap_or_default(),
@@ -98,7 +98,7 @@ impl Reader {
         }
     }
 
-    fn evidence(&mut self, at: &At<'_>, settings: &mut Settings) {
+    fn evidence(&mut self, at: &Located<'_>, settings: &mut Settings) {
         let Some(fields) = self.fields(at, &["kinds", "lookups"]) else { return };
         if let Some(at) = fields.get("lookups") {
             settings.lookups = self
@@ -110,7 +110,7 @@ impl Reader {
             self.list(kinds, |reader, at| {
                 let kind = reader.kind(at)?;
                 if read.contains(&kind) {
-                    reader.mistake(at.path.clone(), format!("{} is in the list already", quote(at.value.as_str()?)));
+                    reader.mistake(at.path.clone(), format!("{} is already in the list", quote(at.value.as_str()?)));
                 } else {
                     read.push(kind);
                 }
@@ -120,13 +120,13 @@ impl Reader {
         }
     }
 
-    fn kind(&mut self, at: &At<'_>) -> Option<WorkloadKind> {
+    fn kind(&mut self, at: &Located<'_>) -> Option<WorkloadKind> {
         let text = self.ok(at.text())?;
         let kind = WorkloadKind::parse(text);
         if kind.is_none() {
             let known: Vec<&str> = WorkloadKind::known_names().collect();
             let reason = unknown("kind", text, &known);
-            self.mistake(at.path.clone(), format!("{reason}; a custom resource is written group/version/Kind"));
+            self.mistake(at.path.clone(), format!("{reason}; write a custom resource as group/version/Kind"));
         }
         kind
     }

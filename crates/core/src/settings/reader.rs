@@ -5,7 +5,7 @@ use ipnet::IpNet;
 
 use super::{Explicit, Mistake};
 use crate::address::Family;
-use crate::json::{At, Mistyped, quote};
+use crate::json::{Located, TypeMismatch, quote};
 use crate::label_selector::{LabelSelector, Labels, Operator, Requirement};
 
 /// Reads values, and records the mistakes.
@@ -15,10 +15,10 @@ pub(super) struct Reader {
 }
 
 /// The known fields of an object that are present.
-pub(super) struct Fields<'v>(Vec<(&'static str, At<'v>)>);
+pub(super) struct Fields<'v>(Vec<(&'static str, Located<'v>)>);
 
 impl<'v> Fields<'v> {
-    pub(super) fn get(&self, key: &str) -> Option<&At<'v>> {
+    pub(super) fn get(&self, key: &str) -> Option<&Located<'v>> {
         self.0.iter().find(|(name, _)| *name == key).map(|(_, at)| at)
     }
 }
@@ -28,10 +28,10 @@ impl Reader {
         self.mistakes.push(Mistake { path: path.into(), reason: reason.into() });
     }
 
-    pub(super) fn ok<T>(&mut self, result: Result<T, Mistyped>) -> Option<T> {
+    pub(super) fn ok<T>(&mut self, result: Result<T, TypeMismatch>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
-            Err(Mistyped { path, expected, found }) => {
+            Err(TypeMismatch { path, expected, found }) => {
                 let path = if path.is_empty() { "settings".into() } else { path };
                 self.mistake(path, format!("expected {expected}, found {found}"));
                 None
@@ -40,7 +40,7 @@ impl Reader {
     }
 
     /// The fields of an object that are among `known`. Any other field is a mistake.
-    pub(super) fn fields<'v>(&mut self, at: &At<'v>, known: &[&'static str]) -> Option<Fields<'v>> {
+    pub(super) fn fields<'v>(&mut self, at: &Located<'v>, known: &[&'static str]) -> Option<Fields<'v>> {
         if at.value.is_null() {
             return Some(Fields(Vec::new()));
         }
@@ -49,11 +49,11 @@ impl Reader {
             let reason = unknown("key", key, known);
             self.mistake(at.key_path(key), reason);
         }
-        let field = |&name: &&'static str| Some((name, At::new(object.get(name)?, at.key_path(name))));
+        let field = |&name: &&'static str| Some((name, Located::new(object.get(name)?, at.key_path(name))));
         Some(Fields(known.iter().filter_map(field).filter(|(_, at)| !at.value.is_null()).collect()))
     }
 
-    pub(super) fn selector(&mut self, at: &At<'_>) -> Option<LabelSelector> {
+    pub(super) fn selector(&mut self, at: &Located<'_>) -> Option<LabelSelector> {
         let fields = self.fields(at, &["matchLabels", "matchExpressions"])?;
         Some(LabelSelector {
             match_labels: fields.get("matchLabels").map(|at| self.labels(at)).unwrap_or_default(),
@@ -64,17 +64,17 @@ impl Reader {
         })
     }
 
-    fn requirement(&mut self, at: &At<'_>) -> Option<Requirement> {
+    fn requirement(&mut self, at: &Located<'_>) -> Option<Requirement> {
         let fields = self.fields(at, &["key", "operator", "values"])?;
         let key = match fields.get("key") {
             Some(key) => self.ok(key.text())?.to_owned(),
             None => {
-                self.mistake(at.key_path("key"), "missing: a requirement is about a label");
+                self.mistake(at.key_path("key"), "missing: a requirement needs a label key");
                 return None;
             }
         };
         if !is_label_key(&key) {
-            self.mistake(at.key_path("key"), format!("{} is no label key", quote(&key)));
+            self.mistake(at.key_path("key"), format!("{} is not a label key", quote(&key)));
         }
         let operator = match fields.get("operator") {
             Some(operator) => {
@@ -100,14 +100,18 @@ impl Reader {
     }
 
     /// The items of a list that can be read. A value that is not a list is a mistake.
-    pub(super) fn list<T>(&mut self, at: &At<'_>, mut read: impl FnMut(&mut Self, &At<'_>) -> Option<T>) -> Vec<T> {
+    pub(super) fn list<T>(
+        &mut self,
+        at: &Located<'_>,
+        mut read: impl FnMut(&mut Self, &Located<'_>) -> Option<T>,
+    ) -> Vec<T> {
         match self.ok(at.items()) {
             Some(items) => items.filter_map(|item| read(self, &item)).collect(),
             None => Vec::new(),
         }
     }
 
-    pub(super) fn choice<T: Copy>(&mut self, at: &At<'_>, choices: &[(&'static str, T)]) -> Option<T> {
+    pub(super) fn choice<T: Copy>(&mut self, at: &Located<'_>, choices: &[(&'static str, T)]) -> Option<T> {
         let text = self.ok(at.text())?;
         let found = choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
         if found.is_none() {
@@ -117,20 +121,20 @@ impl Reader {
         found
     }
 
-    pub(super) fn explicit(&mut self, at: &At<'_>) -> Explicit {
+    pub(super) fn explicit(&mut self, at: &Located<'_>) -> Explicit {
         let choices = [("allow", Explicit::Allow), ("warn", Explicit::Warn), ("deny", Explicit::Deny)];
         self.choice(at, &choices).unwrap_or_default()
     }
 
-    pub(super) fn count(&mut self, at: &At<'_>) -> Option<u64> {
-        self.ok(at.value.as_u64().ok_or_else(|| at.mistyped("a number of addresses, 0 or more")))
+    pub(super) fn count(&mut self, at: &Located<'_>) -> Option<u64> {
+        self.ok(at.value.as_u64().ok_or_else(|| at.mismatch("a number of addresses, 0 or more")))
     }
 
-    pub(super) fn flag(&mut self, at: &At<'_>) -> Option<bool> {
-        self.ok(at.value.as_bool().ok_or_else(|| at.mistyped("true or false")))
+    pub(super) fn flag(&mut self, at: &Located<'_>) -> Option<bool> {
+        self.ok(at.value.as_bool().ok_or_else(|| at.mismatch("true or false")))
     }
 
-    pub(super) fn os(&mut self, at: &At<'_>) -> Option<String> {
+    pub(super) fn os(&mut self, at: &Located<'_>) -> Option<String> {
         let os = self.label_value(at)?.to_ascii_lowercase();
         if os.is_empty() {
             self.mistake(at.path.clone(), "empty: name an operating system, such as linux or windows");
@@ -139,12 +143,11 @@ impl Reader {
         Some(os)
     }
 
-    pub(super) fn cidr(&mut self, at: &At<'_>) -> Option<IpNet> {
+    pub(super) fn cidr(&mut self, at: &Located<'_>) -> Option<IpNet> {
         let text = self.ok(at.text())?;
         let Ok(cidr) = text.parse::<IpNet>() else {
-            let slash =
-                if text.parse::<std::net::IpAddr>().is_ok() { ": the length is missing, such as /24" } else { "" };
-            self.mistake(at.path.clone(), format!("{} is no CIDR{slash}", quote(text)));
+            let slash = if text.parse::<std::net::IpAddr>().is_ok() { ": add a prefix length such as /24" } else { "" };
+            self.mistake(at.path.clone(), format!("{} is not a CIDR{slash}", quote(text)));
             return None;
         };
         if cidr != cidr.trunc() {
@@ -154,43 +157,40 @@ impl Reader {
         Some(cidr)
     }
 
-    pub(super) fn cidr_or_address(&mut self, at: &At<'_>) -> Option<IpNet> {
+    pub(super) fn cidr_or_address(&mut self, at: &Located<'_>) -> Option<IpNet> {
         match at.value.as_str().and_then(|text| text.parse::<std::net::IpAddr>().ok()) {
             Some(address) => Some(address.into()),
             None => self.cidr(at),
         }
     }
 
-    pub(super) fn service_cidr(&mut self, at: &At<'_>) -> Option<IpNet> {
+    pub(super) fn service_cidr(&mut self, at: &Located<'_>) -> Option<IpNet> {
         const LONGEST: u8 = 3;
         let cidr = self.cidr(at)?;
         if Family::of(cidr.addr()).bits() - cidr.prefix_len() < LONGEST {
-            self.mistake(
-                at.path.clone(),
-                format!("{cidr} has fewer than 8 addresses: no Service range may be so small"),
-            );
+            self.mistake(at.path.clone(), format!("{cidr} has fewer than 8 addresses: too small for a Service range"));
             return None;
         }
         Some(cidr)
     }
 
-    pub(super) fn dns_label(&mut self, at: &At<'_>) -> Option<String> {
+    pub(super) fn dns_label(&mut self, at: &Located<'_>) -> Option<String> {
         let text = self.ok(at.text())?;
         if !is_dns_label(text) {
-            let reason = format!("{} is no DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end", quote(text));
+            let reason = format!("{} is not a DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end", quote(text));
             self.mistake(at.path.clone(), reason);
             return None;
         }
         Some(text.to_owned())
     }
 
-    pub(super) fn labels(&mut self, at: &At<'_>) -> Labels {
+    pub(super) fn labels(&mut self, at: &Located<'_>) -> Labels {
         let mut labels = Labels::new();
         let Some(object) = self.ok(at.object()) else { return labels };
         for (key, value) in object {
-            let at = At::new(value, at.key_path(key));
+            let at = Located::new(value, at.key_path(key));
             if !is_label_key(key) {
-                self.mistake(at.path.clone(), format!("{} is no label key", quote(key)));
+                self.mistake(at.path.clone(), format!("{} is not a label key", quote(key)));
             }
             if let Some(value) = self.label_value(&at) {
                 labels.insert(key.clone(), value);
@@ -199,10 +199,10 @@ impl Reader {
         labels
     }
 
-    pub(super) fn label_value(&mut self, at: &At<'_>) -> Option<String> {
+    pub(super) fn label_value(&mut self, at: &Located<'_>) -> Option<String> {
         let text = self.ok(at.text())?;
         if !text.is_empty() && !is_label_name(text) {
-            let reason = format!("{} is no label value: at most 63 of A-Z, a-z, 0-9, -, _ and .", quote(text));
+            let reason = format!("{} is not a label value: at most 63 of A-Z, a-z, 0-9, -, _ and .", quote(text));
             self.mistake(at.path.clone(), reason);
             return None;
         }

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use super::reader::Reader;
 use super::{Mistake, Pool, Settings};
 use crate::address::{Family, overlap};
-use crate::json::At;
+use crate::json::Located;
 
 /// A range of a ServiceCIDR from which the API server allocates no addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,13 +23,13 @@ pub struct UnusableRange {
 
 impl Reader {
     /// Reads `unusableServiceCIDRs`, a map from each range to the reason.
-    pub(super) fn unusable_ranges(&mut self, at: &At<'_>) -> Vec<UnusableRange> {
+    pub(super) fn unusable_ranges(&mut self, at: &Located<'_>) -> Vec<UnusableRange> {
         let mut ranges = Vec::new();
         let Some(object) = self.ok(at.object()) else { return ranges };
         for (key, why) in object {
             let path = at.key_path(key);
-            let cidr = self.cidr(&At::new(&key.as_str().into(), path.clone()));
-            let why = self.ok(At::new(why, path).text());
+            let cidr = self.cidr(&Located::new(&key.as_str().into(), path.clone()));
+            let why = self.ok(Located::new(why, path).text());
             ranges.extend(cidr.zip(why).map(|(cidr, why)| UnusableRange { cidr, why: why.to_owned() }));
         }
         ranges
@@ -56,7 +56,7 @@ impl Settings {
             for (place, cidr) in pool.cidrs.iter().enumerate() {
                 for range in self.unusable_service_cidrs.iter().filter(|range| overlap(range.cidr, *cidr)) {
                     let path = format!("services.pools[{number}].cidrs[{place}]");
-                    let reason = format!("{}, and pool {:?} hands none of them out meanwhile", range.why, pool.name);
+                    let reason = format!("{}, and pool {:?} assigns none of them meanwhile", range.why, pool.name);
                     warnings.push(Mistake { path, reason });
                 }
             }
@@ -128,7 +128,7 @@ mod tests {
         let settings = settings(json!({"10.2.0.0/16": DELETED}));
         let warnings: Vec<String> = settings.unusable_warnings().iter().map(ToString::to_string).collect();
         let expected = "services.pools[0].cidrs[1]: ServiceCIDR team-a (10.2.0.0/16) is being deleted, and pool \
-                        \"team-a\" hands none of them out meanwhile";
+                        \"team-a\" assigns none of them meanwhile";
         assert_eq!(warnings, [expected]);
     }
 

@@ -12,7 +12,7 @@ mod requests;
 
 use std::net::IpAddr;
 
-use clusterip_core::json::At;
+use clusterip_core::json::Located;
 use clusterip_core::pod_spec::PodSpec;
 use clusterip_core::settings::Settings;
 use ipnet::IpNet;
@@ -34,12 +34,12 @@ pub use requests::{
 
 #[track_caller]
 pub fn net(text: &str) -> IpNet {
-    text.parse().unwrap_or_else(|_| panic!("{text} is no CIDR"))
+    text.parse().unwrap_or_else(|_| panic!("{text} is not a CIDR"))
 }
 
 #[track_caller]
 pub fn ip(text: &str) -> IpAddr {
-    text.parse().unwrap_or_else(|_| panic!("{text} is no address"))
+    text.parse().unwrap_or_else(|_| panic!("{text} is not an IP address"))
 }
 
 #[track_caller]
@@ -50,7 +50,7 @@ pub fn settings(document: &Value) -> Settings {
 /// A Pod spec as written in a manifest.
 #[track_caller]
 pub fn pod_spec_of(spec: &Value) -> PodSpec {
-    PodSpec::read(&At::new(spec, "spec")).unwrap_or_else(|mistyped| panic!("{mistyped}"))
+    PodSpec::read(&Located::new(spec, "spec")).unwrap_or_else(|mismatch| panic!("{mismatch}"))
 }
 
 /// The number of random cases; fewer in wasm, where they take ten times as long. A failure writes no file, because the
