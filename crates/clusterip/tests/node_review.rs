@@ -64,7 +64,7 @@ fn reviewed(policy: &[u8], explicit: &str, on_error: OnError, request: &Value) -
     let (_settings, settings) = watch::channel(Arc::new(live));
     let (stores, _changes) = Stores::new(client, Arc::clone(&metrics), |_| ());
     let ledger = Ledger::default();
-    let module = Arc::new(Module::new(policy).unwrap());
+    let module = Arc::new(Module::new(&wat::parse_bytes(policy).unwrap()).unwrap());
     let evaluator = Evaluator::new(module, settings, stores, ledger.clone(), Arc::clone(&metrics));
     let answer = Admission::new(evaluator, Arc::clone(&metrics), on_error).review(request);
     assert!(ledger.is_empty());

@@ -40,7 +40,7 @@ async fn request_without_an_answer_is_treated_as_on_error_says() {
         let (_settings, settings) = watch::channel(Arc::new(live));
         let (stores, _changes) = Stores::new(client.clone(), Arc::clone(&metrics), |_| ());
         let ledger = Ledger::default();
-        let module = Arc::new(Module::new(TRAPS.as_bytes()).unwrap());
+        let module = Arc::new(Module::new(&wat::parse_str(TRAPS).unwrap()).unwrap());
         let evaluator = Evaluator::new(module, settings, stores, ledger.clone(), Arc::clone(&metrics));
         let admission = Admission::new(evaluator, Arc::clone(&metrics), on_error);
         let request = json!({

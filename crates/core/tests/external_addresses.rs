@@ -83,12 +83,7 @@ fn new_service_gets_one_address_of_each_family() {
             NONE_HELD,
             given(&preferred, "edge", "10.0.9.14").with(&[]),
         ),
-        (
-            "families unknown",
-            created(unknown.clone()),
-            NONE_HELD,
-            given(&unknown, "edge", "10.0.9.14").with(&[]),
-        ),
+        ("families unknown", created(unknown.clone()), NONE_HELD, given(&unknown, "edge", "10.0.9.14").with(&[])),
         (
             "family of its ClusterIP",
             created(by_address.clone()),
@@ -247,12 +242,7 @@ fn requested_address_is_assigned_or_the_request_is_refused() {
                 .with(&["192.0.2.1 lies in no pool of external addresses: the Service can't have it"]),
         ),
         ("holders unknown: free", asking("10.0.9.10"), None, now("left").because(NOT_IN_ADMISSION).with(&[])),
-        (
-            "holders unknown: excluded",
-            asking("10.0.9.12"),
-            None,
-            asked("10.0.9.12 is excluded from pool \"edge\""),
-        ),
+        ("holders unknown: excluded", asking("10.0.9.12"), None, asked("10.0.9.12 is excluded from pool \"edge\"")),
         (
             "holders unknown: its record",
             recorded("10.0.9.10"),

@@ -47,13 +47,13 @@ pub(super) fn all(
         held.learn(name, blocks_of(node));
     }
     let failed = |subject: String| move |error| JudgeError { subject, error };
-    let policy = module.assigning().map_err(failed("nodes".to_owned()))?;
+    let mut policy = module.assigning().map_err(failed("nodes".to_owned()))?;
     let mut before = std::mem::take(known);
     let mut judged = Vec::with_capacity(nodes.len());
     for (name, packed, node) in nodes {
         let belonging = match before.remove(&name) {
             Some((same, belonging)) if same == packed => belonging,
-            _ => placement::belonging(&policy, &live.document, &node).map_err(failed(format!("node {name}")))?,
+            _ => placement::belonging(&mut policy, &live.document, &node).map_err(failed(format!("node {name}")))?,
         };
         let placement = belonging.held_against(&live.settings, &name, &blocks_of(&node), &held);
         known.insert(name.clone(), (packed, belonging));

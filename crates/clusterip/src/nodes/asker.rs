@@ -47,7 +47,7 @@ impl Asker {
         settings: &LiveSettings,
         allocation: &Allocation,
     ) -> Result<Answer, ModuleError> {
-        let instance = match self.kept.take() {
+        let mut instance = match self.kept.take() {
             Some(instance) => instance,
             None => self.module.assigning()?,
         };

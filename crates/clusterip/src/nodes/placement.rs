@@ -59,7 +59,7 @@ pub enum Standing {
 ///
 /// # Errors
 /// [`ModuleError`] if the policy does not answer. Then `policy` must not be asked again.
-pub fn belonging(policy: &Instance, document: &Value, node: &Value) -> Result<Belonging, ModuleError> {
+pub fn belonging(policy: &mut Instance, document: &Value, node: &Value) -> Result<Belonging, ModuleError> {
     let mut bare = node.clone();
     if let Some(spec) = bare.get_mut("spec").and_then(Value::as_object_mut) {
         spec.remove("podCIDR");
@@ -167,7 +167,7 @@ mod tests {
         ];
         let document = settings();
         let settings = Settings::from_value(&document).unwrap();
-        let policy = MODULE.assigning().unwrap();
+        let mut policy = MODULE.assigning().unwrap();
         let mut held = Held::default();
         held.learn("other", vec![net("10.0.201.0/24")]);
         for (name, os, block, expected) in rows {
@@ -178,7 +178,7 @@ mod tests {
                 held.forget("other");
             }
             held.learn("own", vec![net]);
-            let found = belonging(&policy, &document, &node).unwrap().held_against(&settings, "own", &[net], &held);
+            let found = belonging(&mut policy, &document, &node).unwrap().held_against(&settings, "own", &[net], &held);
             assert_eq!(found.blocks, [(net, expected)], "{name}");
             assert_eq!(found.pool.as_deref(), (os != "darwin").then_some(os), "{name}");
             let evidence = (os != "darwin").then(|| format!("kubernetes.io/os={os} (Node own)"));

@@ -8,3 +8,4 @@ pub mod request;
 pub mod response;
 pub mod service_request;
 pub mod session;
+mod wapc;

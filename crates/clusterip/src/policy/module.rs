@@ -2,7 +2,6 @@
 //! them.
 
 use std::fmt::Display;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,12 +14,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
-use wapc::WapcHost;
-use wasmtime_provider::wasmtime::{Config, Engine, Module as Compiled};
-use wasmtime_provider::{EpochDeadlines, ResourceLimits, WasmtimeEngineProviderBuilder, WasmtimeEngineProviderPre};
+use wasmtime::{Config, Engine, Module as Compiled};
 
 use super::budget::{Budget, Exhausted, Part};
-use super::host_calls::{HostCall, HostCalls};
+use super::host_calls::HostCalls;
+use super::wapc::{Guest, InstanceFactory, Limits};
 
 /// The module that is built into this program.
 pub const EMBEDDED: &[u8] = include_bytes!(env!("CLUSTERIP_POLICY_MODULE"));
@@ -73,7 +71,7 @@ struct Payload<'p, R> {
 
 /// An instance of the policy with its own memory.
 pub struct Instance {
-    host: WapcHost,
+    guest: Guest,
     /// Returned to the budget after the instance is gone.
     _memory: Option<Part>,
 }
@@ -82,15 +80,14 @@ pub struct Instance {
 struct Shared {
     budget: Budget,
     /// The memory limits, each with the factory of its instances.
-    sizes: Vec<(usize, WasmtimeEngineProviderPre)>,
+    sizes: Vec<(usize, InstanceFactory)>,
 }
 
 /// A compiled policy.
 pub struct Module {
-    instances: WasmtimeEngineProviderPre,
+    instances: InstanceFactory,
     shared: Option<Shared>,
     imports: Vec<(String, String)>,
-    deadlines: EpochDeadlines,
     /// Stops the clock thread when the module is dropped.
     gone: Arc<AtomicBool>,
 }
@@ -118,21 +115,14 @@ impl Module {
         let load = |error: &dyn Display| ModuleError::Load(error.to_string());
         let mut config = Config::new();
         config.epoch_interruption(true);
-        // waPC passes on only the outermost text of an error. It must be the trap, not the backtrace.
+        // Nobody reads it: the module has no names.
         config.wasm_backtrace_max_frames(None);
         let engine = Engine::new(&config).map_err(|error| load(&error))?;
         let compiled = Compiled::new(&engine, bytes).map_err(|error| load(&error))?;
         let imports = compiled.imports().map(|import| (import.module().to_owned(), import.name().to_owned())).collect();
         let ticks = (TIME_LIMIT.as_millis() / TICK.as_millis()) as u64;
-        let deadlines = EpochDeadlines { wapc_init: ticks, wapc_func: ticks };
-        let with_memory = |most: usize| {
-            WasmtimeEngineProviderBuilder::new()
-                .engine(engine.clone())
-                .module(compiled.clone())
-                .enable_epoch_interruptions(deadlines)
-                .enable_resource_limits(ResourceLimits { max_memory_size: Some(most), ..ResourceLimits::default() })
-                .build_pre()
-                .map_err(|error| load(&error))
+        let with_memory = |memory: usize| {
+            InstanceFactory::new(&compiled, Limits { memory, ticks }).map_err(|error| load(&error.root_cause()))
         };
         let instances = with_memory(MEMORY_LIMIT)?;
         let shared = match budget {
@@ -151,7 +141,7 @@ impl Module {
                 engine.increment_epoch();
             }
         });
-        Ok(Self { instances, shared, imports, deadlines, gone })
+        Ok(Self { instances, shared, imports, gone })
     }
 
     /// The imports of the module, as module and name.
@@ -169,7 +159,7 @@ impl Module {
         settings: &Value,
         calls: Arc<dyn HostCalls>,
     ) -> Result<Answer, ModuleError> {
-        self.call("validate", &Payload { request, settings, allocation: None, external: None }, Some(calls))
+        self.ask("validate", &Payload { request, settings, allocation: None, external: None }, Some(calls))
     }
 
     /// Evaluates an admission request with the external addresses that are reserved. With this input the policy also
@@ -185,7 +175,7 @@ impl Module {
         calls: Arc<dyn HostCalls>,
     ) -> Result<Answer, ModuleError> {
         let payload = Payload { request, settings, allocation: None, external: Some(held.to_value()) };
-        self.call("validate", &payload, Some(calls))
+        self.ask("validate", &payload, Some(calls))
     }
 
     /// An instance for a series of questions about the blocks of Nodes, which need no look-ups. Creating an instance
@@ -194,7 +184,7 @@ impl Module {
     /// # Errors
     /// [`ModuleError::Call`] if there is no memory for the instance.
     pub fn assigning(&self) -> Result<Instance, ModuleError> {
-        self.instance(&self.instances, None, None)
+        instance(&self.instances, None, None)
     }
 
     /// Checks settings.
@@ -202,46 +192,50 @@ impl Module {
     /// # Errors
     /// As [`Self::validate`]. Invalid settings are an answer, not an error.
     pub fn validate_settings(&self, settings: &Value) -> Result<SettingsAnswer, ModuleError> {
-        self.call("validate_settings", settings, None)
+        self.ask("validate_settings", settings, None)
     }
 
-    fn call<T: DeserializeOwned>(
+    /// Calls an operation of a new instance with the bytes of its payload.
+    ///
+    /// # Errors
+    /// [`ModuleError`] if the policy returns an error, traps or exceeds its limits.
+    pub fn call(
+        &self,
+        operation: &str,
+        payload: &[u8],
+        calls: Option<Arc<dyn HostCalls>>,
+    ) -> Result<Vec<u8>, ModuleError> {
+        let services = calls.as_ref().map_or(0, |calls| calls.services());
+        let (instances, memory) = match &self.shared {
+            None => (&self.instances, None),
+            Some(shared) => shared.take(payload.len(), services)?,
+        };
+        instance(instances, memory, calls)?.call(operation, payload)
+    }
+
+    fn ask<T: DeserializeOwned>(
         &self,
         operation: &str,
         payload: &impl Serialize,
         calls: Option<Arc<dyn HostCalls>>,
     ) -> Result<T, ModuleError> {
         let payload = serde_json::to_vec(payload).map_err(ModuleError::Answer)?;
-        let services = calls.as_ref().map_or(0, |calls| calls.services());
-        let (instances, memory) = match &self.shared {
-            None => (&self.instances, None),
-            Some(shared) => shared.take(payload.len(), services)?,
-        };
-        self.instance(instances, memory, calls)?.answer(operation, &payload)
+        serde_json::from_slice(&self.call(operation, &payload, calls)?).map_err(ModuleError::Answer)
     }
+}
 
-    fn instance(
-        &self,
-        instances: &WasmtimeEngineProviderPre,
-        memory: Option<Part>,
-        calls: Option<Arc<dyn HostCalls>>,
-    ) -> Result<Instance, ModuleError> {
-        let engine = instances.rehydrate(Some(self.deadlines)).map_err(failed)?;
-        let callback = move |_: u64, binding: &str, namespace: &str, operation: &str, payload: &[u8]| {
-            let calls = calls.as_ref().ok_or("no look-ups here")?;
-            let call = HostCall::read(binding, namespace, operation, payload)?;
-            // In the words of policy-server, so that a denial has the same text in every host.
-            calls.answer(&call).map_err(|text| format!("Callback evaluation failure: {text}").into())
-        };
-        let host = WapcHost::new(Box::new(engine), Some(Box::new(callback))).map_err(failed)?;
-        Ok(Instance { host, _memory: memory })
-    }
+fn instance(
+    instances: &InstanceFactory,
+    memory: Option<Part>,
+    calls: Option<Arc<dyn HostCalls>>,
+) -> Result<Instance, ModuleError> {
+    Ok(Instance { guest: instances.instance(calls).map_err(ModuleError::Call)?, _memory: memory })
 }
 
 impl Shared {
     /// Takes the memory for an evaluation with a payload of this many bytes in a cluster with this many Services.
     /// Returns the memory and the factory of the instance.
-    fn take(&self, payload: usize, services: usize) -> Result<(&WasmtimeEngineProviderPre, Option<Part>), ModuleError> {
+    fn take(&self, payload: usize, services: usize) -> Result<(&InstanceFactory, Option<Part>), ModuleError> {
         let needed = needed(payload, services);
         let (size, instances) = self
             .sizes
@@ -266,29 +260,19 @@ impl Instance {
     /// # Errors
     /// As [`Module::validate`].
     pub fn assign(
-        &self,
+        &mut self,
         request: &impl Serialize,
         settings: &Value,
         allocation: &Allocation,
     ) -> Result<Answer, ModuleError> {
-        self.call("validate", &Payload { request, settings, allocation: Some(allocation.to_value()), external: None })
+        let payload = Payload { request, settings, allocation: Some(allocation.to_value()), external: None };
+        let payload = serde_json::to_vec(&payload).map_err(ModuleError::Answer)?;
+        serde_json::from_slice(&self.call("validate", &payload)?).map_err(ModuleError::Answer)
     }
 
-    fn call<T: DeserializeOwned>(&self, operation: &str, payload: &impl Serialize) -> Result<T, ModuleError> {
-        self.answer(operation, &serde_json::to_vec(payload).map_err(ModuleError::Answer)?)
+    fn call(&mut self, operation: &str, payload: &[u8]) -> Result<Vec<u8>, ModuleError> {
+        self.guest.call(operation, payload).map_err(ModuleError::Call)
     }
-
-    fn answer<T: DeserializeOwned>(&self, operation: &str, payload: &[u8]) -> Result<T, ModuleError> {
-        // The provider panics if a guest passes it an address outside of the guest's memory.
-        let answer = catch_unwind(AssertUnwindSafe(|| self.host.call(operation, payload)))
-            .map_err(|_| failed("it misused the waPC interface"))?
-            .map_err(failed)?;
-        serde_json::from_slice(&answer).map_err(ModuleError::Answer)
-    }
-}
-
-fn failed(error: impl Display) -> ModuleError {
-    ModuleError::Call(error.to_string())
 }
 
 impl Drop for Module {
@@ -415,8 +399,8 @@ mod tests {
                 (block $full (loop $more (br_if $full (i32.eq (memory.grow (i32.const 16)) (i32.const -1))) (br $more)))
                 (if (i32.gt_u (memory.size) (i32.const 128)) (then (unreachable)))
                 (i32.const 0)))"#;
-        let module = Module::sharing(wat.as_bytes(), Budget::new(SHARED_MEMORY)).unwrap();
+        let module = Module::sharing(&wat::parse_str(wat).unwrap(), Budget::new(SHARED_MEMORY)).unwrap();
         let error = module.validate(&create(""), &json!({}), cluster(0)).unwrap_err().to_string();
-        assert!(error.contains("No error message set"), "{error}");
+        assert!(error.contains("neither an answer nor an error"), "{error}");
     }
 }
