@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Replays the recorded sessions through kwctl, and runs what the README says to type. README.md says what the
-# files are.
+# Replays the recorded sessions through kwctl, and runs the commands of docs/evaluate.md. README.md describes the
+# files.
 
 # The only kind in the sessions that the policy's metadata does not ask for.
 CUSTOM_KIND='  - apiVersion: argoproj.io/v1alpha1\n    kind: Rollout'
@@ -87,24 +87,24 @@ compare() {
     [[ "$output" == *'services.ordr: unknown key "ordr": did you mean order?'* ]]
 }
 
-# The README's commands that need nothing but this tree, a line each.
-readme_commands() {
+# The commands of docs/evaluate.md that need only this tree, a line each.
+documented_commands() {
     awk '
         /^```/ { inside = /^```console/ }
         inside && /^\$ kwctl (annotate|run) / { wanted = 1; sub(/^\$ /, "") }
         wanted { wanted = sub(/\\$/, ""); printf "%s%s", $0, wanted ? "" : "\n" }
-    ' "$ROOT/README.md"
+    ' "$ROOT/docs/evaluate.md"
 }
 
-@test "the README's commands for kwctl do what they are there for" {
-    # They are run as they stand, in a copy of what they name: nothing is written into the tree.
+@test "the commands of docs/evaluate.md give the responses that are written beside the sessions" {
+    # They are run word for word, in a folder with copies of the files that they name.
     cd "$BATS_TEST_TMPDIR"
     cp "$ROOT/policy.wasm" "$ROOT/policy-metadata.yml" "$ROOT/README.md" .
     cp "$MODULE" annotated-policy.wasm
     ln -s "$ROOT/e2e-tests" e2e-tests
     kwctl() { command "$KWCTL" "$@"; }
     local commands
-    commands="$(readme_commands)"
+    commands="$(documented_commands)"
     echo "$commands"
     [ "$(grep --count '^kwctl run ' <<<"$commands")" -ge 1 ]
     local session line

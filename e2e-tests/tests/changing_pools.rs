@@ -1,4 +1,4 @@
-//! `docs/operations.md`: the pools of a cluster that is in use are changed.
+//! `docs/changing-pools.md`: the pools of a cluster that is in use are changed.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,12 @@ use serde_json::json;
 use crate::support::cluster::Place;
 use crate::support::eventually::eventually;
 use crate::support::node::Installed;
-use crate::support::runbook::{Operator, Step, steps, types};
+use crate::support::runbook::{Operator, Step, steps_of, types};
+
+/// The steps below a heading of `docs/changing-pools.md`.
+fn steps(heading: &str) -> Vec<Step> {
+    steps_of("changing-pools.md", heading)
+}
 
 /// More than twenty, and more than a tenth of all.
 const MANY: usize = 24;

@@ -1,4 +1,4 @@
-//! `docs/operations.md`: from K2s's webhook to ours, on a cluster as K2s leaves it.
+//! `docs/migrate-from-k2s.md`: from K2s's webhook to ours, on a cluster as K2s leaves it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -10,8 +10,13 @@ use crate::support::cluster::Place;
 use crate::support::eventually::eventually;
 use crate::support::moving::stored;
 use crate::support::node::Installed;
-use crate::support::runbook::{Operator, Step, steps, types};
+use crate::support::runbook::{Operator, Step, steps_of, types};
 use crate::support::second_webhook::{Endpoint, Verdict, endpoint};
+
+/// The steps below a heading of `docs/migrate-from-k2s.md`.
+fn steps(heading: &str) -> Vec<Step> {
+    steps_of("migrate-from-k2s.md", heading)
+}
 
 /// What K2s's webhook is known to do: it remembers the `nodeSelector` of workloads that it sees, and gives a
 /// Service without an address the next one of the Windows or Linux subnet, beginning with the fifty-first.

@@ -1,4 +1,5 @@
-//! The documents are a book: each page is in its table of contents, and every link leads somewhere.
+//! The documents are a book: its table of contents lists each page once, each page begins with the question that it
+//! answers, and every link leads somewhere.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,12 +109,25 @@ fn a_broken_link_is_found() {
 }
 
 #[test]
-fn every_page_is_in_the_table_of_contents() {
+fn every_page_is_in_the_table_of_contents_once() {
     let pages = pages();
     let contents = Path::new("docs/SUMMARY.md");
-    let listed: BTreeSet<PathBuf> =
+    let mut listed: Vec<PathBuf> =
         pages[contents].links.iter().map(|link| normal(&Path::new("docs").join(link))).collect();
-    let written: BTreeSet<PathBuf> =
+    listed.sort();
+    let written: Vec<PathBuf> =
         pages.keys().filter(|page| page.starts_with("docs") && *page != contents).cloned().collect();
     assert_eq!(listed, written);
+}
+
+#[test]
+fn every_page_begins_with_the_question_that_it_answers() {
+    let contents = Path::new("docs/SUMMARY.md");
+    for page in pages().into_keys().filter(|page| page.starts_with("docs") && *page != contents) {
+        let text = fs::read_to_string(root().join(&page)).unwrap();
+        let mut lines = text.lines();
+        let (title, question) = (lines.next().unwrap_or_default(), lines.nth(1).unwrap_or_default());
+        let asks = title.starts_with("# ") && question.starts_with("> ") && question.ends_with('?');
+        assert!(asks, "{}: {title:?}, {question:?}", page.display());
+    }
 }

@@ -115,7 +115,7 @@ fn the_rules_agree() {
     let says = |page: &str, phrase: &str| assert!(read(page).contains(phrase), "{page}: {phrase}");
     says("README.md", "gives each new Kubernetes Service a ClusterIP");
     says(
-        "docs/plan.md",
+        "docs/decision.md",
         "An update that changes the type from `ExternalName`, or asks for a second family, is handled like a create.",
     );
 }
@@ -194,10 +194,10 @@ fn metadata_requests_exactly_the_access_that_the_module_uses() {
 }
 
 #[test]
-fn the_page_about_plans_lists_the_kinds_of_evidence_in_their_order() {
+fn the_page_about_decisions_lists_the_kinds_of_evidence_in_their_order() {
     let kinds: Vec<&str> = WorkloadKind::known_names().collect();
     let (last, first) = kinds.split_last().unwrap();
-    let words: Vec<String> = read("docs/plan.md").split_whitespace().map(str::to_owned).collect();
+    let words: Vec<String> = read("docs/decision.md").split_whitespace().map(str::to_owned).collect();
     let list = format!("{}, then {last}s.", first.join(", "));
     assert!(words.join(" ").contains(&list), "{list}");
 }
