@@ -394,8 +394,8 @@ async fn agents_take_over_from_one_that_died() {
             metrics: Arc::new(Metrics::of_agent()),
         };
         let (stop, stopped) = oneshot::channel::<()>();
-        let (signs, _seen) = watch::channel(Health::new());
-        let work = agent.run(signs, async {
+        let (health, _seen) = watch::channel(Health::new());
+        let work = agent.run(health, async {
             let _ = stopped.await;
         });
         running.push((tokio::spawn(work), stop));

@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn a_loop_that_stands_still_is_dead_and_a_lapsed_heartbeat_is_not_ready() {
         let begin = Instant::now();
-        let signs = |alive| Health { alive, beat: begin, ..Health::new() };
+        let health = |alive| Health { alive, beat: begin, ..Health::new() };
         let (still, unready) = (
             Some("the loop of the agent has stood still for 60 s".to_owned()),
             Some("the heartbeat is not renewed: no address may be held".to_owned()),
@@ -64,8 +64,8 @@ mod tests {
             ("it stands still", true, 60, still.clone(), None),
         ];
         for (name, alive, after, dead, not_ready) in rows {
-            let signs = signs(alive);
-            let found = (signs.dead(begin + Duration::from_secs(after)), signs.not_ready());
+            let health = health(alive);
+            let found = (health.dead(begin + Duration::from_secs(after)), health.not_ready());
             assert_eq!(found, (dead, not_ready), "{name}");
         }
     }

@@ -279,7 +279,7 @@ mod tests {
     }
 
     struct Test {
-        heart: HeartbeatState,
+        heartbeat_state: HeartbeatState,
         begin: Instant,
         version: u64,
     }
@@ -287,10 +287,13 @@ mod tests {
     impl Test {
         /// A test with a term that began with a write sent at 0 s.
         fn running() -> Self {
-            let mut test =
-                Self { heart: HeartbeatState::with("node-1", identity(1)), begin: Instant::now(), version: 0 };
+            let mut test = Self {
+                heartbeat_state: HeartbeatState::with("node-1", identity(1)),
+                begin: Instant::now(),
+                version: 0,
+            };
             assert_eq!(test.next(0), NextAction::Read);
-            test.heart.read(None, test.at(0));
+            test.heartbeat_state.read(None, test.at(0));
             test.write(0, 0);
             assert_eq!(test.term(0), Some((identity(1), 17)));
             test
@@ -301,19 +304,19 @@ mod tests {
         }
 
         fn next(&mut self, seconds: u32) -> NextAction {
-            self.heart.next(self.at(seconds), Timestamp::UNIX_EPOCH)
+            self.heartbeat_state.next(self.at(seconds), Timestamp::UNIX_EPOCH)
         }
 
         /// Sends the write that is due, with an answer at `answered`.
         fn write(&mut self, sent: u32, answered: u32) {
             let NextAction::Write(lease) = self.next(sent) else { panic!("nothing to write") };
             self.version += 1;
-            self.heart.forget();
-            self.heart.wrote(stored(*lease, self.version), self.at(sent), self.at(answered));
+            self.heartbeat_state.forget();
+            self.heartbeat_state.wrote(stored(*lease, self.version), self.at(sent), self.at(answered));
         }
 
         fn term(&self, seconds: u32) -> Option<(Identity, u64)> {
-            let term = self.heart.term(self.at(seconds))?;
+            let term = self.heartbeat_state.term(self.at(seconds))?;
             Some((term.identity, term.until.duration_since(self.begin).as_secs()))
         }
     }
@@ -331,10 +334,10 @@ mod tests {
         type Case = fn(&mut Test);
         let rows: [(&str, u32, Case); 5] = [
             ("an answer that comes too late", 18, |test| test.write(16, 18)),
-            ("it was ended", 5, |test| test.heart.read(Some(kept_by("", 9)), test.at(5))),
-            ("another took it", 5, |test| test.heart.read(Some(kept_by("node-1_agent_2", 9)), test.at(5))),
-            ("time", 17, |test| test.heart.lapse_if_over(test.at(17))),
-            ("it is given back", 5, |test| test.heart.lapse()),
+            ("it was ended", 5, |test| test.heartbeat_state.read(Some(kept_by("", 9)), test.at(5))),
+            ("another took it", 5, |test| test.heartbeat_state.read(Some(kept_by("node-1_agent_2", 9)), test.at(5))),
+            ("time", 17, |test| test.heartbeat_state.lapse_if_over(test.at(17))),
+            ("it is given back", 5, |test| test.heartbeat_state.lapse()),
         ];
         for (name, at, case) in rows {
             let mut test = Test::running();
@@ -346,7 +349,7 @@ mod tests {
             assert_eq!(waits, name == "another took it", "{name}");
             if !waits {
                 if test.next(at) == NextAction::Read {
-                    test.heart.read(Some(kept_by(identity(1).as_str(), 9)), test.at(at));
+                    test.heartbeat_state.read(Some(kept_by(identity(1).as_str(), 9)), test.at(at));
                 }
                 test.write(at, at);
                 let (next, until) = test.term(at).unwrap();
@@ -361,18 +364,18 @@ mod tests {
         type Case = fn(&mut Test);
         let rows: [(&str, Case); 4] = [
             ("it was put back by others", |test| {
-                test.heart.read(Some(stored(put_back("node-1", Timestamp::UNIX_EPOCH), 9)), test.at(5))
+                test.heartbeat_state.read(Some(stored(put_back("node-1", Timestamp::UNIX_EPOCH), 9)), test.at(5))
             }),
-            ("a write without an answer", |test| test.heart.forget()),
-            ("it was deleted", |test| test.heart.read(None, test.at(5))),
-            ("it was put back", |test| test.heart.read(Some(kept_by(identity(1).as_str(), 9)), test.at(5))),
+            ("a write without an answer", |test| test.heartbeat_state.forget()),
+            ("it was deleted", |test| test.heartbeat_state.read(None, test.at(5))),
+            ("it was put back", |test| test.heartbeat_state.read(Some(kept_by(identity(1).as_str(), 9)), test.at(5))),
         ];
         for (name, case) in rows {
             let mut test = Test::running();
             case(&mut test);
             assert_eq!(test.term(16), Some((identity(1), 17)), "{name}");
             if test.next(6) == NextAction::Read {
-                test.heart.read(Some(kept_by(identity(1).as_str(), 9)), test.at(6));
+                test.heartbeat_state.read(Some(kept_by(identity(1).as_str(), 9)), test.at(6));
             }
             test.write(6, 6);
             assert_eq!(test.term(16), Some((identity(1), 23)), "{name}");
@@ -381,11 +384,12 @@ mod tests {
 
     #[test]
     fn another_process_of_this_node_is_waited_for_until_it_is_silent() {
-        let mut test = Test { heart: HeartbeatState::with("node-1", identity(1)), begin: Instant::now(), version: 9 };
+        let mut test =
+            Test { heartbeat_state: HeartbeatState::with("node-1", identity(1)), begin: Instant::now(), version: 9 };
         for (seconds, expected) in [(0, true), (19, true), (20, false)] {
-            test.heart.forget();
+            test.heartbeat_state.forget();
             assert_eq!(test.next(seconds), NextAction::Read);
-            test.heart.read(Some(kept_by("node-1_agent_2", 9)), test.at(seconds));
+            test.heartbeat_state.read(Some(kept_by("node-1_agent_2", 9)), test.at(seconds));
             assert_eq!(test.next(seconds) == NextAction::Wait, expected, "{seconds} s");
         }
         test.write(20, 20);
@@ -395,12 +399,12 @@ mod tests {
     #[test]
     fn only_an_own_heartbeat_is_given_back() {
         let mut test = Test::running();
-        let given = test.heart.give_back(Timestamp::UNIX_EPOCH).unwrap();
+        let given = test.heartbeat_state.give_back(Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(holder(&given), None);
         assert_eq!(given.metadata.resource_version.as_deref(), Some("1"));
-        test.heart.read(Some(kept_by("node-1_agent_2", 9)), test.at(1));
-        assert_eq!(test.heart.give_back(Timestamp::UNIX_EPOCH), None);
-        test.heart.read(None, test.at(1));
-        assert_eq!(test.heart.give_back(Timestamp::UNIX_EPOCH), None);
+        test.heartbeat_state.read(Some(kept_by("node-1_agent_2", 9)), test.at(1));
+        assert_eq!(test.heartbeat_state.give_back(Timestamp::UNIX_EPOCH), None);
+        test.heartbeat_state.read(None, test.at(1));
+        assert_eq!(test.heartbeat_state.give_back(Timestamp::UNIX_EPOCH), None);
     }
 }

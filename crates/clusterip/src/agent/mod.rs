@@ -8,7 +8,7 @@
 //! - A *term* is one unbroken period in which an agent is certainly alive. Each term has an identity of its own,
 //!   and a claim names that identity. A term that has lapsed never comes back: the agent must claim its addresses
 //!   again in its next term.
-//! - Every agent computes the same preferred holder for an address ([`rendezvous`], [`shares`]). That only orders
+//! - Every agent computes the same preferred holder for an address ([`rendezvous`], [`balance`]). That only orders
 //!   who tries first; the claim alone says who holds the address.
 //!
 //! # Promises
@@ -38,9 +38,13 @@
 //! In a large cluster, run agents only on the nodes that may hold addresses.
 //!
 //! # Modules
-//! `heart` and `book` decide without a clock and without requests: `heart` about the agent's own heartbeat, `book`
-//! about everything else. `members` is what is known of other agents, and a `plan` is the decision of `book`.
-//! [`run`] is the loop around them, and `wire` applies a plan to the [`network`].
+//! - [`heartbeat_state`] and `state` make all decisions, without a clock and without requests: `heartbeat_state` about
+//!   the agent's own heartbeat, `state` about everything else. A `plan` is a decision of `state`.
+//! - `peers` tracks the heartbeats of the other agents.
+//! - [`run`] is the event loop: it feeds `state` with events and carries out its plans. `heartbeat` is the loop that
+//!   renews the agent's own heartbeat.
+//! - `reconciler` applies a plan to the [`network`].
+//! - [`holdings`] and [`observer`] tell programs other than agents which node holds which address.
 
 pub mod assignments;
 pub mod balance;

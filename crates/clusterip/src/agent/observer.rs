@@ -14,7 +14,7 @@ use crate::cluster::claim_lease::LABEL;
 /// What the Leases of agents have shown over time.
 #[derive(Default)]
 pub struct Observer {
-    members: Peers,
+    peers: Peers,
     claims: BTreeMap<IpAddr, Claim>,
 }
 
@@ -26,7 +26,7 @@ impl Observer {
 
     /// Adds or updates a Lease.
     pub fn see(&mut self, lease: &Lease, now: Instant) {
-        self.members.see(lease, now);
+        self.peers.see(lease, now);
         if let Some(claim) = Claim::of(lease) {
             self.claims.insert(claim.address, claim);
         }
@@ -34,7 +34,7 @@ impl Observer {
 
     /// Records that a Lease was deleted.
     pub fn gone(&mut self, lease: &Lease, now: Instant) {
-        self.members.gone(lease, now);
+        self.peers.gone(lease, now);
         if let Some(claim) = Claim::of(lease) {
             self.claims.remove(&claim.address);
         }
@@ -42,7 +42,7 @@ impl Observer {
 
     /// Replaces what is known by a complete list of Leases.
     pub fn only(&mut self, leases: &[Lease], now: Instant) {
-        self.members.only(leases, now);
+        self.peers.only(leases, now);
         self.claims = leases.iter().filter_map(Claim::of).map(|claim| (claim.address, claim)).collect();
     }
 
@@ -50,7 +50,7 @@ impl Observer {
     pub fn holder(&self, address: IpAddr, now: Instant) -> Option<&str> {
         let claim = self.claims.get(&address)?;
         let (node, identity) = (claim.node()?, claim.holder.as_ref()?);
-        (self.members.standing(node, identity, now) == Standing::Alive).then_some(node)
+        (self.peers.standing(node, identity, now) == Standing::Alive).then_some(node)
     }
 
     /// Every address that is held, with the node that holds it.
@@ -61,6 +61,6 @@ impl Observer {
 
     /// When the state of an agent next changes if nothing is heard of it.
     pub fn next_change(&self, now: Instant) -> Option<Instant> {
-        self.members.next_change(now)
+        self.peers.next_change(now)
     }
 }

@@ -37,7 +37,7 @@ enum Keeper {
 }
 
 #[derive(Clone, Debug)]
-struct Member {
+struct Peer {
     keeper: Keeper,
     /// The Lease, if there is one.
     lease: Option<Box<Lease>>,
@@ -46,7 +46,7 @@ struct Member {
     since: Instant,
 }
 
-impl Member {
+impl Peer {
     fn silent_from(&self) -> Instant {
         self.since + self.duration
     }
@@ -72,7 +72,7 @@ pub(super) struct Missing {
 /// The heartbeats of all nodes, by Node name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Peers {
-    by_node: BTreeMap<String, Member>,
+    by_node: BTreeMap<String, Peer>,
 }
 
 impl Peers {
@@ -80,7 +80,7 @@ impl Peers {
     pub(super) fn see(&mut self, lease: &Lease, now: Instant) {
         let Some(node) = node_of(lease) else { return };
         let version = Version::of(lease);
-        if let Some(known) = self.by_node.get(node).and_then(|member| member.lease.as_ref()) {
+        if let Some(known) = self.by_node.get(node).and_then(|peer| peer.lease.as_ref()) {
             let known = Version::of(known);
             if known == version || version.is_older_than(&known) {
                 return;
@@ -88,7 +88,7 @@ impl Peers {
         }
         let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
         let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        let member = Member {
+        let peer = Peer {
             keeper: match holder(lease) {
                 None => Keeper::Nobody,
                 Some(holder) if holder == unknown(node).as_str() => Keeper::Unknown,
@@ -98,16 +98,16 @@ impl Peers {
             duration: seconds.map_or(HEARTBEAT.lease, Duration::from_secs),
             since: now,
         };
-        self.by_node.insert(node.to_owned(), member);
+        self.by_node.insert(node.to_owned(), peer);
     }
 
     /// Records that a heartbeat was deleted. An agent that stops gives its heartbeat back instead, so the owner may
     /// be alive.
     pub(super) fn gone(&mut self, lease: &Lease, now: Instant) {
-        let Some(member) = node_of(lease).and_then(|node| self.by_node.get_mut(node)) else { return };
+        let Some(peer) = node_of(lease).and_then(|node| self.by_node.get_mut(node)) else { return };
         let same = |known: &Lease| Version::of(known).uid == Version::of(lease).uid;
-        if member.lease.as_ref().is_some_and(|known| same(known)) {
-            member.go(now);
+        if peer.lease.as_ref().is_some_and(|known| same(known)) {
+            peer.go(now);
         }
     }
 
@@ -117,9 +117,9 @@ impl Peers {
             self.see(lease, now);
         }
         let listed: Vec<&str> = leases.iter().filter_map(node_of).collect();
-        for (node, member) in &mut self.by_node {
-            if member.lease.is_some() && !listed.contains(&node.as_str()) {
-                member.go(now);
+        for (node, peer) in &mut self.by_node {
+            if peer.lease.is_some() && !listed.contains(&node.as_str()) {
+                peer.go(now);
             }
         }
     }
@@ -127,78 +127,77 @@ impl Peers {
     /// Waits from now on for the heartbeat of a node that claims an address without having one.
     pub(super) fn expect(&mut self, node: &str, now: Instant) {
         if !self.by_node.contains_key(node) {
-            let member = Member { keeper: Keeper::Absent, lease: None, duration: MISSING, since: now };
-            self.by_node.insert(node.to_owned(), member);
+            let peer = Peer { keeper: Keeper::Absent, lease: None, duration: MISSING, since: now };
+            self.by_node.insert(node.to_owned(), peer);
         }
     }
 
     /// Forgets the nodes without a heartbeat, except for the `wanted` ones.
     pub(super) fn forget_absent_but(&mut self, wanted: impl Fn(&str) -> bool) {
-        self.by_node.retain(|node, member| member.lease.is_some() || wanted(node));
+        self.by_node.retain(|node, peer| peer.lease.is_some() || wanted(node));
     }
 
     /// What is known of the term with this identity on this node.
     pub(super) fn standing(&self, node: &str, identity: &Identity, now: Instant) -> Standing {
-        let Some(member) = self.by_node.get(node) else { return Standing::Silent };
-        match &member.keeper {
+        let Some(peer) = self.by_node.get(node) else { return Standing::Silent };
+        match &peer.keeper {
             Keeper::Kept(keeper) if keeper != identity => Standing::Over,
             Keeper::Nobody => Standing::Over,
-            Keeper::Kept(_) | Keeper::Absent | Keeper::Unknown if now < member.silent_from() => Standing::Alive,
+            Keeper::Kept(_) | Keeper::Absent | Keeper::Unknown if now < peer.silent_from() => Standing::Alive,
             Keeper::Kept(_) | Keeper::Absent | Keeper::Unknown => Standing::Silent,
         }
     }
 
     /// The nodes whose agents are alive.
     pub(super) fn live(&self, now: Instant) -> impl Iterator<Item = &str> {
-        let lives = move |member: &Member| matches!(member.keeper, Keeper::Kept(_)) && now < member.silent_from();
-        self.by_node.iter().filter(move |(_, member)| lives(member)).map(|(node, _)| node.as_str())
+        let lives = move |peer: &Peer| matches!(peer.keeper, Keeper::Kept(_)) && now < peer.silent_from();
+        self.by_node.iter().filter(move |(_, peer)| lives(peer)).map(|(node, _)| node.as_str())
     }
 
     /// The heartbeats that are silent and not yet ended.
     pub(super) fn silent(&self, now: Instant) -> impl Iterator<Item = Observed> {
-        let silent = move |member: &Member| {
-            matches!(member.keeper, Keeper::Kept(_) | Keeper::Unknown) && now >= member.silent_from()
-        };
-        self.observed(silent, Member::silent_from)
+        let silent =
+            move |peer: &Peer| matches!(peer.keeper, Keeper::Kept(_) | Keeper::Unknown) && now >= peer.silent_from();
+        self.observed(silent, Peer::silent_from)
     }
 
     /// The heartbeats that are missing although their owners had time to create them again. Creating one again ends
     /// nothing: a living owner goes on renewing it, and a dead owner is then seen to be silent.
     pub(super) fn missing(&self, now: Instant) -> impl Iterator<Item = Missing> {
-        let missing = move |member: &Member| member.keeper == Keeper::Absent && now >= member.silent_from();
-        let these = self.by_node.iter().filter(move |(_, member)| missing(member));
-        these.map(|(node, member)| Missing { node: node.clone(), since: member.silent_from() })
+        let missing = move |peer: &Peer| peer.keeper == Keeper::Absent && now >= peer.silent_from();
+        let these = self.by_node.iter().filter(move |(_, peer)| missing(peer));
+        these.map(|(node, peer)| Missing { node: node.clone(), since: peer.silent_from() })
     }
 
     /// The heartbeats that have had no holder for so long that they are not likely to get one.
     pub(super) fn forgotten(&self, now: Instant) -> impl Iterator<Item = Observed> {
-        let old = move |member: &Member| now >= member.since + FORGOTTEN;
-        let forgotten = move |member: &Member| member.keeper == Keeper::Nobody && old(member);
-        self.observed(forgotten, |member| member.since + FORGOTTEN)
+        let old = move |peer: &Peer| now >= peer.since + FORGOTTEN;
+        let forgotten = move |peer: &Peer| peer.keeper == Keeper::Nobody && old(peer);
+        self.observed(forgotten, |peer| peer.since + FORGOTTEN)
     }
 
     fn observed(
         &self,
-        which: impl Fn(&Member) -> bool,
-        since: impl Fn(&Member) -> Instant,
+        which: impl Fn(&Peer) -> bool,
+        since: impl Fn(&Peer) -> Instant,
     ) -> impl Iterator<Item = Observed> {
-        let these = self.by_node.iter().filter(move |(_, member)| which(member));
-        these.filter_map(move |(node, member)| {
-            Some(Observed { node: node.clone(), lease: member.lease.clone()?, since: since(member) })
+        let these = self.by_node.iter().filter(move |(_, peer)| which(peer));
+        these.filter_map(move |(node, peer)| {
+            Some(Observed { node: node.clone(), lease: peer.lease.clone()?, since: since(peer) })
         })
     }
 
     /// When the next heartbeat becomes silent if it is not renewed, or becomes old enough to be removed.
     pub(super) fn next_change(&self, now: Instant) -> Option<Instant> {
-        let change = |member: &Member| match member.keeper {
-            Keeper::Nobody => member.since + FORGOTTEN,
-            Keeper::Kept(_) | Keeper::Absent | Keeper::Unknown => member.silent_from(),
+        let change = |peer: &Peer| match peer.keeper {
+            Keeper::Nobody => peer.since + FORGOTTEN,
+            Keeper::Kept(_) | Keeper::Absent | Keeper::Unknown => peer.silent_from(),
         };
         self.by_node.values().map(change).filter(|change| *change > now).min()
     }
 }
 
-impl Member {
+impl Peer {
     fn go(&mut self, now: Instant) {
         self.lease = None;
         // A term that was given back is over, whether its Lease exists or not.
@@ -251,8 +250,8 @@ mod tests {
     fn a_term_is_alive_silent_or_over_by_its_heartbeat() {
         use Standing::{Alive, Over, Silent};
         type Step = (u64, fn(&mut Peers, Instant));
-        let first: Step = (0, |members, now| members.see(&lease(1, 1), now));
-        let gone: Step = (5, |members, now| members.gone(&lease(1, 1), now));
+        let first: Step = (0, |peers, now| peers.see(&lease(1, 1), now));
+        let gone: Step = (5, |peers, now| peers.gone(&lease(1, 1), now));
         // The `Seen` at 19 s and at 20 s: standing of the first term; whether the node is alive; whether the
         // heartbeat is to be ended; whether it is to be put back.
         type Seen = (Standing, bool, bool, bool);
@@ -261,47 +260,47 @@ mod tests {
             ("first seen", vec![first], (Alive, true, false, false), (Silent, false, true, false)),
             (
                 "renewed",
-                vec![first, (5, |members, now| members.see(&lease(1, 2), now))],
+                vec![first, (5, |peers, now| peers.see(&lease(1, 2), now))],
                 (Alive, true, false, false),
                 (Alive, true, false, false),
             ),
             (
                 "seen again as it was",
-                vec![first, (5, |members, now| members.only(&[lease(1, 1)], now))],
+                vec![first, (5, |peers, now| peers.only(&[lease(1, 1)], now))],
                 (Alive, true, false, false),
                 (Silent, false, true, false),
             ),
             (
                 "given back",
-                vec![first, (5, |members, now| members.see(&lease(NOBODY, 2), now))],
+                vec![first, (5, |peers, now| peers.see(&lease(NOBODY, 2), now))],
                 (Over, false, false, false),
                 (Over, false, false, false),
             ),
             (
                 "an old version after a new one",
                 vec![
-                    (0, |members, now| members.see(&lease(NOBODY, 2), now)),
-                    (5, |members, now| members.see(&lease(1, 1), now)),
+                    (0, |peers, now| peers.see(&lease(NOBODY, 2), now)),
+                    (5, |peers, now| peers.see(&lease(1, 1), now)),
                 ],
                 (Over, false, false, false),
                 (Over, false, false, false),
             ),
             (
                 "another term",
-                vec![first, (5, |members, now| members.see(&lease(2, 2), now))],
+                vec![first, (5, |peers, now| peers.see(&lease(2, 2), now))],
                 (Over, true, false, false),
                 (Over, true, false, false),
             ),
             ("deleted", vec![first, gone], (Silent, false, false, true), (Silent, false, false, true)),
             (
                 "put back",
-                vec![first, gone, (15, |members, now| members.see(&lease(UNKNOWN, 3), now))],
+                vec![first, gone, (15, |peers, now| peers.see(&lease(UNKNOWN, 3), now))],
                 (Alive, false, false, false),
                 (Alive, false, false, false),
             ),
             (
                 "put back, and silent",
-                vec![first, (0, |members, now| members.see(&lease(UNKNOWN, 3), now))],
+                vec![first, (0, |peers, now| peers.see(&lease(UNKNOWN, 3), now))],
                 (Alive, false, false, false),
                 (Silent, false, true, false),
             ),
@@ -309,8 +308,8 @@ mod tests {
                 "given back, and removed",
                 vec![
                     first,
-                    (5, |members, now| members.see(&lease(NOBODY, 2), now)),
-                    (6, |members, now| members.only(&[], now)),
+                    (5, |peers, now| peers.see(&lease(NOBODY, 2), now)),
+                    (6, |peers, now| peers.only(&[], now)),
                 ],
                 (Over, false, false, false),
                 (Over, false, false, false),
@@ -319,17 +318,17 @@ mod tests {
         for (name, steps, early, late) in rows {
             let begin = Instant::now();
             let at = |seconds| begin + Duration::from_secs(seconds);
-            let mut members = Peers::default();
+            let mut peers = Peers::default();
             for (seconds, step) in steps {
-                step(&mut members, at(seconds));
+                step(&mut peers, at(seconds));
             }
             for (seconds, expected) in [(19, early), (20, late)] {
                 let now = at(seconds);
                 let found = (
-                    members.standing("a", &identity(1), now),
-                    members.live(now).eq(["a"]),
-                    members.silent(now).count() == 1,
-                    members.missing(now).count() == 1,
+                    peers.standing("a", &identity(1), now),
+                    peers.live(now).eq(["a"]),
+                    peers.silent(now).count() == 1,
+                    peers.missing(now).count() == 1,
                 );
                 assert_eq!(found, expected, "{name}, {seconds} s");
             }
@@ -339,26 +338,26 @@ mod tests {
     #[test]
     fn a_node_without_heartbeat_is_missing_after_a_wait_until_it_is_forgotten() {
         let begin = Instant::now();
-        let mut members = Peers::default();
-        members.expect("a", begin);
+        let mut peers = Peers::default();
+        peers.expect("a", begin);
         let missing = Missing { node: "a".to_owned(), since: begin + MISSING };
-        assert_eq!(members.missing(begin).collect::<Vec<_>>(), vec![]);
-        assert_eq!(members.next_change(begin), Some(begin + MISSING));
-        members.expect("a", begin + MISSING);
-        assert_eq!(members.missing(begin + MISSING).collect::<Vec<_>>(), vec![missing]);
-        members.forget_absent_but(|_| false);
-        assert_eq!(members.missing(begin + MISSING).collect::<Vec<_>>(), vec![]);
+        assert_eq!(peers.missing(begin).collect::<Vec<_>>(), vec![]);
+        assert_eq!(peers.next_change(begin), Some(begin + MISSING));
+        peers.expect("a", begin + MISSING);
+        assert_eq!(peers.missing(begin + MISSING).collect::<Vec<_>>(), vec![missing]);
+        peers.forget_absent_but(|_| false);
+        assert_eq!(peers.missing(begin + MISSING).collect::<Vec<_>>(), vec![]);
     }
 
     #[test]
     fn a_heartbeat_without_holder_is_removed_when_it_is_old() {
         let begin = Instant::now();
-        let mut members = Peers::default();
-        members.see(&lease(NOBODY, 2), begin);
-        assert_eq!(members.next_change(begin), Some(begin + FORGOTTEN));
-        assert_eq!(members.forgotten(begin + FORGOTTEN - Duration::from_secs(1)).count(), 0);
+        let mut peers = Peers::default();
+        peers.see(&lease(NOBODY, 2), begin);
+        assert_eq!(peers.next_change(begin), Some(begin + FORGOTTEN));
+        assert_eq!(peers.forgotten(begin + FORGOTTEN - Duration::from_secs(1)).count(), 0);
         let lease = Box::new(lease(NOBODY, 2));
         let expected = vec![Observed { node: "a".to_owned(), lease, since: begin + FORGOTTEN }];
-        assert_eq!(members.forgotten(begin + FORGOTTEN).collect::<Vec<_>>(), expected);
+        assert_eq!(peers.forgotten(begin + FORGOTTEN).collect::<Vec<_>>(), expected);
     }
 }

@@ -314,8 +314,8 @@ mod tests {
         let (sender, receiver) = watch::channel(Wanted::default());
         let (present, mut seen) = watch::channel(Present::default());
         let metrics = Metrics::of_agent();
-        let mut wire = NetworkReconciler::new(&network, receiver, present, &metrics);
-        wire.pauses = pauses;
+        let mut reconciler = NetworkReconciler::new(&network, receiver, present, &metrics);
+        reconciler.pauses = pauses;
         let work = async {
             for (plan, what, times) in plans {
                 let number = plan.number;
@@ -329,7 +329,7 @@ mod tests {
             seen.wait_for(|present| present.addresses.is_empty()).await.unwrap();
         };
         tokio::select! {
-            () = wire.work() => {}
+            () = reconciler.work() => {}
             () = work => {}
         }
         let measured = metrics.encode();
@@ -458,7 +458,7 @@ mod tests {
         let (sender, receiver) = watch::channel(Wanted::default());
         let (present, mut seen) = watch::channel(Present::default());
         let metrics = Metrics::of_agent();
-        let mut wire = NetworkReconciler::new(&network, receiver, present, &metrics);
+        let mut reconciler = NetworkReconciler::new(&network, receiver, present, &metrics);
         sender.send_replace(wanted(1, 80, Instant::now() + Duration::from_secs(600)));
         let work = async {
             let failing = seen.wait_for(|present| !present.failing.is_empty()).await.unwrap().clone();
@@ -467,7 +467,7 @@ mod tests {
             (failing, tries, well)
         };
         let found = tokio::select! {
-            () = wire.work() => None,
+            () = reconciler.work() => None,
             found = timeout(Duration::from_secs(60), work) => found.ok(),
         };
         let held = Present { number: 1, addresses: [ADDRESS].into(), ..Present::default() };

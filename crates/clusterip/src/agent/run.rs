@@ -1,4 +1,4 @@
-//! The event loop of an agent: it passes what it sees to `book`, and carries out the plans.
+//! The event loop of an agent: it passes events to [`AgentState`] and carries out its plans.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -54,22 +54,22 @@ pub struct Agent<N> {
 impl<N: Network> Agent<N> {
     /// Runs until `shutdown` completes; then releases all addresses, so that other nodes can take them at once.
     ///
-    /// `signs` reports the state of the agent to its probes.
-    pub async fn run(self, signs: watch::Sender<Health>, shutdown: impl Future<Output = ()>) {
+    /// `health` is updated for the probes of the agent.
+    pub async fn run(self, health: watch::Sender<Health>, shutdown: impl Future<Output = ()>) {
         let leases: Api<Lease> = Api::namespaced(self.client, &self.namespace);
         let watched: Api<Lease> = Api::namespaced(self.heartbeat, &self.namespace);
-        let mut heartbeat = Heartbeat::new(watched.clone(), &self.node, signs.clone(), Arc::clone(&self.metrics));
+        let mut heartbeat = Heartbeat::new(watched.clone(), &self.node, health.clone(), Arc::clone(&self.metrics));
         let wanted = watch::Sender::new(Wanted::default());
         let (present, present_here) = watch::channel(Present::default());
-        let mut wire = NetworkReconciler::new(&self.network, wanted.subscribe(), present, &self.metrics);
+        let mut reconciler = NetworkReconciler::new(&self.network, wanted.subscribe(), present, &self.metrics);
         let mut desk = Desk {
             own: heartbeat_name(&self.node),
-            book: AgentState::new(&self.node, Instant::now()),
+            state: AgentState::new(&self.node, Instant::now()),
             term: heartbeat.subscribe(),
             assignments: self.assignments,
             present: present_here,
             wanted,
-            signs,
+            health,
             metrics: Arc::clone(&self.metrics),
             listing: Vec::new(),
             heard: Instant::now(),
@@ -77,7 +77,7 @@ impl<N: Network> Agent<N> {
             watched,
         };
         {
-            let mut work = pin!(wire.work());
+            let mut work = pin!(reconciler.work());
             {
                 let mut keep = pin!(heartbeat.keep());
                 let mut sit = pin!(desk.sit());
@@ -116,12 +116,12 @@ struct Desk {
     own: String,
     leases: Api<Lease>,
     watched: Api<Lease>,
-    book: AgentState,
+    state: AgentState,
     term: watch::Receiver<Option<super::heartbeat_state::Term>>,
     assignments: watch::Receiver<Arc<Assignments>>,
     present: watch::Receiver<Present>,
     wanted: watch::Sender<Wanted>,
-    signs: watch::Sender<Health>,
+    health: watch::Sender<Health>,
     metrics: Arc<Metrics>,
     /// The Leases of a list that is still being received.
     listing: Vec<Lease>,
@@ -151,7 +151,7 @@ impl Desk {
                 Ok(()) = self.present.changed() => {}
                 changed = self.assignments.changed(), if followed => followed = changed.is_ok(),
                 Some((order, outcome)) = writing.next(), if !writing.is_empty() => {
-                    self.book.done(&order, outcome, Instant::now());
+                    self.state.done(&order, outcome, Instant::now());
                 }
                 Some(event) = events.next() => self.hear(event, Instant::now()),
                 () = sleep_until(wake.unwrap_or(now)), if wake.is_some() => {}
@@ -161,14 +161,14 @@ impl Desk {
 
     /// Stops planning, and waits until all held addresses are released.
     async fn leave(&mut self) {
-        self.book.stop();
-        let plan = self.book.plan(Instant::now(), Timestamp::now());
+        self.state.stop();
+        let plan = self.state.plan(Instant::now(), Timestamp::now());
         let number = plan.wanted.number;
         self.wanted.send_replace(plan.wanted);
         // The network also reports the addresses that it has released.
         let left = self.present.wait_for(|present| present.number >= number && present.addresses.is_empty()).await;
         drop(left);
-        self.signs.send_modify(|signs| signs.holding.clear());
+        self.health.send_modify(|health| health.holding.clear());
         self.metrics.agent_holds(0);
     }
 
@@ -178,17 +178,17 @@ impl Desk {
         if term.is_none() {
             self.heard = now;
         }
-        self.book.set_term(term);
-        self.book.assign(Arc::clone(&self.assignments.borrow_and_update()));
+        self.state.set_term(term);
+        self.state.assign(Arc::clone(&self.assignments.borrow_and_update()));
         let present = self.present.borrow_and_update().clone();
         self.metrics.agent_holds(present.addresses.len());
-        self.signs.send_if_modified(|signs| {
-            let other = signs.holding != present.addresses;
-            signs.holding.clone_from(&present.addresses);
+        self.health.send_if_modified(|health| {
+            let other = health.holding != present.addresses;
+            health.holding.clone_from(&present.addresses);
             other
         });
-        self.book.set_present(present);
-        let plan = self.book.plan(now, Timestamp::now());
+        self.state.set_present(present);
+        let plan = self.state.plan(now, Timestamp::now());
         self.wanted.send_if_modified(|known| {
             let other = *known != plan.wanted;
             *known = plan.wanted;
@@ -223,12 +223,12 @@ impl Desk {
                 self.heard_own(&lease, now);
                 self.listing.push(lease);
             }
-            Ok(Event::InitDone) => self.book.only(&std::mem::take(&mut self.listing), now),
+            Ok(Event::InitDone) => self.state.only(&std::mem::take(&mut self.listing), now),
             Ok(Event::Apply(lease)) => {
                 self.heard_own(&lease, now);
-                self.book.see(&lease, now);
+                self.state.see(&lease, now);
             }
-            Ok(Event::Delete(lease)) => self.book.gone(&lease, now),
+            Ok(Event::Delete(lease)) => self.state.gone(&lease, now),
             Err(error) => {
                 tracing::warn!(reason = chain(&error), "the leases of agents can't be followed, trying again");
             }

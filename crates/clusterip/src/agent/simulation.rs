@@ -1,9 +1,9 @@
 //! Several agents and an API server in simulated time. Whatever is late, lost, cut off, paused or killed, no two
 //! agents ever hold the same address.
 //!
-//! `HeartbeatState` and `AgentState` are the product's own. Everything around them is a model: an API server that knows versions,
-//! requests that are slow or are lost before or after they were carried out, watches that lag, networks that
-//! release slowly, kernels in which addresses expire by themselves, and clocks that run at different speeds. The
+//! `HeartbeatState` and `AgentState` are the real ones. Everything around them is a model: an API server that knows
+//! versions, requests that are slow or are lost before or after they were carried out, watches that lag, networks
+//! that release slowly, kernels in which addresses expire by themselves, and clocks that run at different speeds. The
 //! check for violations looks at the kernels alone.
 
 use std::cmp::Reverse;
@@ -184,8 +184,8 @@ struct Agent {
     broken: u32,
     /// How often each address could not be held, and when that is tried again.
     failures: BTreeMap<IpAddr, (u32, u64)>,
-    heart: HeartbeatState,
-    book: AgentState,
+    heartbeat_state: HeartbeatState,
+    state: AgentState,
     /// The length of the part of the store's log that the agent was told.
     told: usize,
     listed: bool,
@@ -253,8 +253,8 @@ impl World {
                 forbidden: 0,
                 broken: 0,
                 failures: BTreeMap::new(),
-                heart: HeartbeatState::new(node),
-                book: AgentState::new(node, base),
+                heartbeat_state: HeartbeatState::new(node),
+                state: AgentState::new(node, base),
                 told: 0,
                 listed: false,
                 requests: 0,
@@ -302,8 +302,8 @@ impl World {
         let it = &mut self.agents[agent];
         it.process += 1;
         it.alive = true;
-        it.heart = HeartbeatState::new(NODES[agent]);
-        it.book = AgentState::new(NODES[agent], now);
+        it.heartbeat_state = HeartbeatState::new(NODES[agent]);
+        it.state = AgentState::new(NODES[agent], now);
         (it.told, it.listed) = (told, false);
         (it.beating, it.working) = (None, false);
         it.writing.clear();
@@ -390,11 +390,11 @@ impl World {
                 }
                 if it.listed {
                     for (lease, deleted) in &self.store.log[it.told..log] {
-                        if *deleted { it.book.gone(lease, now) } else { it.book.see(lease, now) }
+                        if *deleted { it.state.gone(lease, now) } else { it.state.see(lease, now) }
                     }
                 } else {
                     let all: Vec<Lease> = self.store.leases.values().cloned().collect();
-                    it.book.only(&all, now);
+                    it.state.only(&all, now);
                     it.listed = true;
                 }
                 it.told = log;
@@ -406,9 +406,9 @@ impl World {
                     return;
                 }
                 // An answered request no longer times out, and an answer after the timeout is dropped.
-                let is_heart = it.beating.is_some_and(|(number, _)| number == who.request);
+                let is_heartbeat = it.beating.is_some_and(|(number, _)| number == who.request);
                 if matches!(*event, Event::Answered(..) | Event::NoAnswer(_))
-                    && !is_heart
+                    && !is_heartbeat
                     && !it.writing.remove(&who.request)
                 {
                     return;
@@ -452,12 +452,12 @@ impl World {
                 }
                 it.alive = false;
                 self.kernels[agent].clear();
-                self.agents[agent].heart.lapse();
+                self.agents[agent].heartbeat_state.lapse();
                 // If the API server can't be reached, or the heartbeat is not known, the heartbeat is not given
                 // back.
                 let it = &self.agents[agent];
                 if it.cut == 0
-                    && let Some(lease) = it.heart.give_back(Timestamp::UNIX_EPOCH)
+                    && let Some(lease) = it.heartbeat_state.give_back(Timestamp::UNIX_EPOCH)
                 {
                     self.store.carry_out(Request::Write(Box::new(lease)));
                     (0..NODES.len()).for_each(|agent| self.tell(agent));
@@ -528,10 +528,10 @@ impl World {
                 let sent = it.beating.take().map_or(0, |(_, sent)| sent);
                 let sent = self.base + Duration::from_millis(sent);
                 match answer {
-                    Answer::Found(lease) => it.heart.read(lease.map(|lease| *lease), now),
+                    Answer::Found(lease) => it.heartbeat_state.read(lease.map(|lease| *lease), now),
                     Answer::Written(lease) => {
-                        it.heart.wrote(*lease, sent, now);
-                        if it.heart.until().is_some() {
+                        it.heartbeat_state.wrote(*lease, sent, now);
+                        if it.heartbeat_state.until().is_some() {
                             let jitter = self.chance.below(millis(JITTER));
                             return self.beat_after(agent, millis(HEARTBEAT.retry) - jitter);
                         }
@@ -543,7 +543,7 @@ impl World {
             Event::NoAnswer(None) => {
                 let it = &mut self.agents[agent];
                 it.beating = None;
-                it.heart.forget();
+                it.heartbeat_state.forget();
                 self.beat_after(agent, millis(AGAIN));
             }
             Event::Answered(Some(order), answer) => {
@@ -552,9 +552,9 @@ impl World {
                     Answer::Gone => Outcome::Gone,
                     Answer::Found(_) | Answer::Conflict => Outcome::Changed,
                 };
-                self.agents[agent].book.done(&order, outcome, now);
+                self.agents[agent].state.done(&order, outcome, now);
             }
-            Event::NoAnswer(Some(order)) => self.agents[agent].book.done(&order, Outcome::Unclear, now),
+            Event::NoAnswer(Some(order)) => self.agents[agent].state.done(&order, Outcome::Unclear, now),
             Event::Wake => {}
             Event::Work => self.work(agent),
         }
@@ -569,14 +569,14 @@ impl World {
         let now = self.clock(agent);
         let sent = millis(now.saturating_duration_since(self.base));
         let it = &mut self.agents[agent];
-        let request = match it.heart.next(now, clock(now, self.base)) {
+        let request = match it.heartbeat_state.next(now, clock(now, self.base)) {
             NextAction::Wait => {
-                it.heart.forget();
+                it.heartbeat_state.forget();
                 return self.beat_after(agent, millis(AGAIN));
             }
             NextAction::Read => Request::Read(heartbeat_state::name(NODES[agent])),
             NextAction::Write(lease) => {
-                it.heart.forget();
+                it.heartbeat_state.forget();
                 Request::Write(lease)
             }
         };
@@ -591,10 +591,10 @@ impl World {
         if !it.alive || it.paused > 0 {
             return;
         }
-        it.book.assign(assignments);
-        it.book.set_term(it.heart.term(now));
-        it.book.set_present(it.present.clone());
-        let plan = it.book.plan(now, clock(now, base));
+        it.state.assign(assignments);
+        it.state.set_term(it.heartbeat_state.term(now));
+        it.state.set_present(it.present.clone());
+        let plan = it.state.plan(now, clock(now, base));
         let other = plan.wanted != it.wanted;
         it.wanted = plan.wanted;
         let who = self.who(agent, 0);

@@ -74,7 +74,7 @@ pub(super) struct AgentState {
     stopping: bool,
     term: Option<Term>,
     assignments: Arc<Assignments>,
-    members: Peers,
+    peers: Peers,
     claims: BTreeMap<IpAddr, Claimed>,
     /// The addresses that were claimed in this term, with an answer of the API server.
     mine: BTreeSet<IpAddr>,
@@ -97,7 +97,7 @@ impl AgentState {
             stopping: false,
             term: None,
             assignments: Arc::default(),
-            members: Peers::default(),
+            peers: Peers::default(),
             claims: BTreeMap::new(),
             mine: BTreeSet::new(),
             notes: BTreeMap::new(),
@@ -136,7 +136,7 @@ impl AgentState {
     /// Adds or updates a Lease.
     pub(super) fn see(&mut self, lease: &Lease, now: Instant) {
         if node_of(lease).is_some() {
-            return self.members.see(lease, now);
+            return self.peers.see(lease, now);
         }
         let Some(Claim { address, holder }) = Claim::of(lease) else { return };
         if let Some(Claimed::There { lease: known, .. }) = self.claims.get(&address) {
@@ -155,7 +155,7 @@ impl AgentState {
     /// Records that a Lease was deleted.
     pub(super) fn gone(&mut self, lease: &Lease, now: Instant) {
         if node_of(lease).is_some() {
-            return self.members.gone(lease, now);
+            return self.peers.gone(lease, now);
         }
         let Some(Claim { address, .. }) = Claim::of(lease) else { return };
         if let Some(Claimed::There { lease: known, .. }) = self.claims.get(&address)
@@ -169,7 +169,7 @@ impl AgentState {
     pub(super) fn only(&mut self, leases: &[Lease], now: Instant) {
         let (heartbeats, claims): (Vec<Lease>, Vec<Lease>) =
             leases.iter().cloned().partition(|lease| node_of(lease).is_some());
-        self.members.only(&heartbeats, now);
+        self.peers.only(&heartbeats, now);
         let listed: BTreeSet<IpAddr> = claims.iter().filter_map(Claim::of).map(|claim| claim.address).collect();
         let missing: Vec<IpAddr> = self.claims.keys().filter(|address| !listed.contains(address)).copied().collect();
         for address in missing {
@@ -219,7 +219,7 @@ impl AgentState {
             }
             (What::Remove, Outcome::Written(_) | Outcome::Gone) => match &order.subject {
                 Subject::Address(address) => drop(self.claims.remove(address)),
-                Subject::Node(_) => self.members.gone(&order.lease, now),
+                Subject::Node(_) => self.peers.gone(&order.lease, now),
             },
             (_, Outcome::Gone) => self.gone(&order.lease, now),
             (_, Outcome::Changed | Outcome::Unclear) => match &order.subject {
@@ -237,7 +237,7 @@ impl AgentState {
         self.tidy(now);
         let given_up = self.give_up(now);
         self.hold(now);
-        let mut wake = Wake { now, at: self.members.next_change(now) };
+        let mut wake = Wake { now, at: self.peers.next_change(now) };
         let mut orders = Vec::new();
         if let Some(term) = self.term.clone().filter(|term| now < term.until && !self.stopping) {
             wake.at(term.until);
@@ -267,9 +267,9 @@ impl AgentState {
         self.claims.retain(|_, claimed| !matches!(claimed, Claimed::Deleted { since, .. } if ended(*since)));
         let nodes: BTreeSet<&str> = self.claims.values().filter_map(Claimed::node).collect();
         for node in &nodes {
-            self.members.expect(node, now);
+            self.peers.expect(node, now);
         }
-        self.members.forget_absent_but(|node| nodes.contains(node));
+        self.peers.forget_absent_but(|node| nodes.contains(node));
         self.again.retain(|_, again| now < *again);
         self.claiming.retain(|_, last| now < *last + TURN * TURNS);
         let (assignments, claims, wanted, present) = (&self.assignments, &self.claims, &self.wanted, &self.present);
@@ -305,7 +305,7 @@ impl AgentState {
     /// Whether another living node may hold the address.
     fn has_others(&self, address: IpAddr, now: Instant) -> bool {
         let Some(assigned) = self.assignments.get(&address) else { return false };
-        self.members.live(now).any(|node| node != self.node && assigned.nodes.contains(node))
+        self.peers.live(now).any(|node| node != self.node && assigned.nodes.contains(node))
     }
 
     /// Until when the address is left to other nodes; `None` if there are none.
@@ -377,13 +377,13 @@ impl AgentState {
 
     /// Ends silent heartbeats, so that their owners can't renew them any more, and puts missing ones back.
     fn end_silent(&self, clock: Timestamp, wake: &mut Wake, orders: &mut Vec<Order>) {
-        for Observed { node, lease, since } in self.members.silent(wake.now) {
+        for Observed { node, lease, since } in self.peers.silent(wake.now) {
             if self.may_write_heartbeat(&node, since, ENDING_TURN, wake) {
                 let lease = Box::new(given_back(&lease, clock));
                 orders.push(Order { subject: Subject::Node(node), what: What::End, lease });
             }
         }
-        for Missing { node, since } in self.members.missing(wake.now) {
+        for Missing { node, since } in self.peers.missing(wake.now) {
             if self.may_write_heartbeat(&node, since, ENDING_TURN, wake) {
                 let lease = Box::new(put_back(&node, clock));
                 orders.push(Order { subject: Subject::Node(node), what: What::PutBack, lease });
@@ -410,14 +410,14 @@ impl AgentState {
 
     /// The nodes whose agents are alive, including this one.
     fn live(&self, now: Instant) -> BTreeSet<&str> {
-        self.members.live(now).chain([self.node.as_str()]).collect()
+        self.peers.live(now).chain([self.node.as_str()]).collect()
     }
 
     fn state(&self, address: IpAddr, term: &Term, now: Instant) -> State {
         let is_over = |holder: &Identity| match node_of_identity(holder) {
             // The holder is not an agent, or it is this node in a term that is over.
             None => true,
-            Some(node) => node == self.node || self.members.standing(node, holder, now) == Standing::Over,
+            Some(node) => node == self.node || self.peers.standing(node, holder, now) == Standing::Over,
         };
         match self.claims.get(&address) {
             None | Some(Claimed::There { holder: None, .. }) => State::Free,
@@ -506,7 +506,7 @@ impl AgentState {
             }
         }
         let nodes: BTreeSet<&str> = self.claims.values().filter_map(Claimed::node).collect();
-        for Observed { node, lease, since } in self.members.forgotten(wake.now) {
+        for Observed { node, lease, since } in self.peers.forgotten(wake.now) {
             if !nodes.contains(node.as_str()) && self.may_write_heartbeat(&node, since, REMOVING_TURN, wake) {
                 orders.push(Order { subject: Subject::Node(node), what: What::Remove, lease });
             }
@@ -565,7 +565,7 @@ mod tests {
 
     /// An agent and one other living agent; the test decides which of the two is the first choice for the address.
     struct Test {
-        book: AgentState,
+        state: AgentState,
         begin: Instant,
         version: u64,
         me: &'static str,
@@ -578,9 +578,9 @@ mod tests {
             let (one, two) = if order == ["a", "b"] { ("a", "b") } else { ("b", "a") };
             let (me, other) = if first { (one, two) } else { (two, one) };
             let begin = Instant::now();
-            let mut book = AgentState::new(me, begin);
-            book.only(&[heartbeat(me, 1), heartbeat(other, 2)], begin);
-            let mut test = Self { book, begin, version: 10, me, other };
+            let mut state = AgentState::new(me, begin);
+            state.only(&[heartbeat(me, 1), heartbeat(other, 2)], begin);
+            let mut test = Self { state, begin, version: 10, me, other };
             test.assign(&[me, other]);
             test.renew(0);
             test
@@ -593,17 +593,17 @@ mod tests {
         fn assign(&mut self, nodes: &[&str]) {
             let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
             let assignment = Assignment { nodes, ..Assignment::default() };
-            self.book.assign(Arc::new([(ADDRESS, assignment)].into()));
+            self.state.assign(Arc::new([(ADDRESS, assignment)].into()));
         }
 
         /// Both agents renew their heartbeats.
         fn renew(&mut self, at: u64) {
             self.version += 1;
             let until = self.at(at) + HEARTBEAT.deadline;
-            self.book.set_term(Some(Term { identity: identity(self.me), until }));
+            self.state.set_term(Some(Term { identity: identity(self.me), until }));
             let lease =
                 stored(Lease { metadata: heartbeat(self.other, 2).metadata, ..heartbeat(self.other, 2) }, self.version);
-            self.book.see(&lease, self.at(at));
+            self.state.see(&lease, self.at(at));
         }
 
         fn see_claim(&mut self, holder: Option<&str>, at: u64) {
@@ -611,11 +611,11 @@ mod tests {
             let holder = holder.map(identity);
             let mut lease = stored(lease(ADDRESS, holder.as_ref(), None, Timestamp::UNIX_EPOCH), self.version);
             lease.metadata.uid = Some("uid".to_owned());
-            self.book.see(&lease, self.at(at));
+            self.state.see(&lease, self.at(at));
         }
 
         fn plan(&mut self, at: u64) -> Plan {
-            self.book.plan(self.at(at), Timestamp::UNIX_EPOCH)
+            self.state.plan(self.at(at), Timestamp::UNIX_EPOCH)
         }
 
         /// The kinds of the orders, and whether the address is held.
@@ -631,13 +631,13 @@ mod tests {
             let order = &plan.orders[0];
             self.version += 1;
             let written = Box::new(stored((*order.lease).clone(), self.version));
-            self.book.done(order, Outcome::Written(written), self.at(at));
+            self.state.done(order, Outcome::Written(written), self.at(at));
             order.what
         }
 
         fn network_did(&mut self, number: u64, addresses: &[IpAddr]) {
             let addresses = addresses.iter().copied().collect();
-            self.book.set_present(Present { number, addresses, ..Present::default() });
+            self.state.set_present(Present { number, addresses, ..Present::default() });
         }
     }
 
@@ -655,7 +655,7 @@ mod tests {
                 |test| {
                     let busy =
                         lease(IpAddr::from([10, 0, 9, 99]), Some(&identity(test.other)), None, Timestamp::UNIX_EPOCH);
-                    test.book.see(&stored(busy, 50), test.at(4000));
+                    test.state.see(&stored(busy, 50), test.at(4000));
                 },
                 Some(6000),
             ),
@@ -667,7 +667,7 @@ mod tests {
                 |test| {
                     test.see_claim(Some(test.me), 0);
                     let until = test.at(0) + HEARTBEAT.deadline;
-                    test.book.set_term(Some(Term { identity: Identity::with(test.me, Role::Agent, 2), until }));
+                    test.state.set_term(Some(Term { identity: Identity::with(test.me, Role::Agent, 2), until }));
                 },
                 Some(3000),
             ),
@@ -676,7 +676,7 @@ mod tests {
                 true,
                 |test| {
                     let lease = lease(ADDRESS, Some(&Identity::of("somebody")), None, Timestamp::UNIX_EPOCH);
-                    test.book.see(&stored(lease, 50), test.at(0));
+                    test.state.see(&stored(lease, 50), test.at(0));
                 },
                 Some(3000),
             ),
@@ -691,13 +691,13 @@ mod tests {
                         metadata: kube::api::ObjectMeta { uid: Some("uid".to_owned()), ..gone.metadata },
                         ..gone
                     };
-                    test.book.gone(&gone, test.at(0));
+                    test.state.gone(&gone, test.at(0));
                 },
                 never,
             ),
             ("not where it may not hold it", true, |test| test.assign(&[test.other]), never),
-            ("not without a term", true, |test| test.book.set_term(None), never),
-            ("not when it stops", true, |test| test.book.stop(), never),
+            ("not without a term", true, |test| test.state.set_term(None), never),
+            ("not when it stops", true, |test| test.state.stop(), never),
         ];
         for (name, first, case, expected) in rows {
             let mut test = Test::new(first);
@@ -724,7 +724,7 @@ mod tests {
         ] {
             let mut test = Test::new(true);
             test.plan(3000);
-            test.book.done(&order, outcome, test.at(at));
+            test.state.done(&order, outcome, test.at(at));
             assert_eq!(test.ordered(at).1, held, "{name}");
             assert!(!test.ordered(17_000).1, "{name}: the term is over");
         }
@@ -747,7 +747,7 @@ mod tests {
         assert_eq!(test.carried_out(3500), What::GiveBack);
         assert_eq!(test.ordered(3600), (vec![], false), "it is the other's to take");
         // When no node is to hold the address, its claim is removed.
-        test.book.assign(Arc::default());
+        test.state.assign(Arc::default());
         assert_eq!(test.carried_out(3700), What::Remove);
         assert_eq!(test.ordered(3800), (vec![], false));
     }
@@ -761,7 +761,7 @@ mod tests {
             assert_eq!(test.carried_out(at), What::Claim);
             let number = test.plan(at).wanted.number;
             let (addresses, failing) = ([ADDRESS].into(), [ADDRESS].into());
-            test.book.set_present(Present { number, addresses, failing });
+            test.state.set_present(Present { number, addresses, failing });
             let plan = test.plan(at);
             assert_eq!((plan.given_up, plan.wanted.held.len(), plan.orders), (vec![ADDRESS], 0, vec![]));
             test.network_did(plan.wanted.number, &[]);
@@ -775,7 +775,7 @@ mod tests {
         test.renew(at);
         assert_eq!(test.carried_out(at), What::Claim);
         let number = test.plan(at).wanted.number;
-        test.book.set_present(Present { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() });
+        test.state.set_present(Present { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() });
         let number = test.plan(at).wanted.number;
         test.network_did(number, &[]);
         assert_eq!(test.carried_out(at), What::GiveBack);
@@ -793,7 +793,7 @@ mod tests {
                 "the other is silent",
                 |test| {
                     let until = test.at(30_000) + HEARTBEAT.deadline;
-                    test.book.set_term(Some(Term { identity: identity(test.me), until }));
+                    test.state.set_term(Some(Term { identity: identity(test.me), until }));
                 },
                 0,
             ),
@@ -804,7 +804,7 @@ mod tests {
             let number = test.plan(3100).wanted.number;
             case(&mut test);
             let at = if name == "the other is silent" { 30_000 } else { 3200 };
-            test.book.set_present(Present { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() });
+            test.state.set_present(Present { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() });
             let plan = test.plan(at);
             assert_eq!((plan.given_up.len(), plan.wanted.held.len()), (given_up, 1 - given_up), "{name}");
         }
@@ -817,7 +817,7 @@ mod tests {
         for at in [5000, 10_000, 15_000] {
             // Only this agent stays alive.
             let until = test.at(at) + HEARTBEAT.deadline;
-            test.book.set_term(Some(Term { identity: identity(test.me), until }));
+            test.state.set_term(Some(Term { identity: identity(test.me), until }));
             assert_eq!(test.ordered(at), (vec![], false), "{at}");
         }
         assert_eq!(test.ordered(19_999), (vec![], false));
@@ -825,16 +825,16 @@ mod tests {
         let (order, at) = (plan.orders[0].clone(), test.at(20_000));
         assert_eq!((order.what, plan.orders.len()), (What::End, 1));
         let mut renewed = Test::new(true);
-        std::mem::swap(&mut renewed.book, &mut test.book);
+        std::mem::swap(&mut renewed.state, &mut test.state);
         (renewed.begin, renewed.version) = (test.begin, 1000);
         // The heartbeat was renewed meanwhile, and this agent does not know yet: nothing is taken.
-        renewed.book.done(&order, Outcome::Changed, at);
+        renewed.state.done(&order, Outcome::Changed, at);
         assert_eq!(renewed.ordered(20_500), (vec![], false));
         let again = renewed.plan(21_000).orders.remove(0);
         assert_eq!(again.what, What::End);
         // The heartbeat is ended now.
         let ended = Box::new(stored((*again.lease).clone(), 500));
-        renewed.book.done(&again, Outcome::Written(ended), renewed.at(21_100));
+        renewed.state.done(&again, Outcome::Written(ended), renewed.at(21_100));
         assert_eq!(renewed.carried_out(21_200), What::Claim);
         assert!(renewed.ordered(21_300).1);
     }
@@ -845,7 +845,7 @@ mod tests {
         let rows: [(&str, Case); 3] = [
             ("taken", |test| test.see_claim(Some(test.other), 3200)),
             ("given back", |test| test.see_claim(None, 3200)),
-            ("deleted", |test| test.book.only(&[], test.at(3200))),
+            ("deleted", |test| test.state.only(&[], test.at(3200))),
         ];
         for (name, case) in rows {
             let mut test = Test::new(true);

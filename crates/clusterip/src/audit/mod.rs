@@ -8,7 +8,7 @@
 //!
 //! [`build`] turns the input ([`matter`]) into an audit ([`model`]); [`memory`] caches earlier answers of the
 //! policy. [`source`] reads a cluster or a snapshot once, and [`live`] audits the watched stores again and again.
-//! [`why`] explains a single Service.
+//! [`explain`] explains a single Service.
 
 pub mod build;
 pub mod calls;

@@ -109,7 +109,7 @@ impl Agent {
         let (stores, changes) = Stores::new(client.clone(), Arc::clone(&metrics), |_| ());
         stores.watch_kinds(kinds::of_agent());
         let (stop, stopped) = watch::channel(false);
-        let (signs, seen) = watch::channel(Health::new());
+        let (health, seen) = watch::channel(Health::new());
         tracing::info!(listen = %status.local_addr(), namespace, node = self.node, "serving probes and metrics");
         let told = probe_status(&seen, &stores, &metrics);
         let mut served = tokio::spawn(status.run(told, until(stopped.clone())));
@@ -126,9 +126,9 @@ impl Agent {
         let assigned = tokio::spawn(assigned.run(tell, until(stopped.clone())));
         let heartbeat = connect::client(self.kubeconfig.as_deref()).await?;
         let node = self.node.clone();
-        signs.send_modify(|signs| signs.beat = Instant::now());
+        health.send_modify(|health| health.beat = Instant::now());
         let holder = Holder { client, heartbeat, namespace, node, assignments, network, metrics };
-        let mut held = tokio::spawn(holder.run(signs, until(stopped)));
+        let mut held = tokio::spawn(holder.run(health, until(stopped)));
         let failed = tokio::select! {
             () = &mut shutdown_signal => {
                 tracing::info!("stopping: releasing all addresses");
@@ -160,14 +160,14 @@ impl Agent {
 }
 
 /// What the agent's endpoints report.
-fn probe_status(signs: &watch::Receiver<Health>, stores: &Stores, metrics: &Arc<Metrics>) -> Status {
-    let (dead, ready) = (signs.clone(), signs.clone());
+fn probe_status(health: &watch::Receiver<Health>, stores: &Stores, metrics: &Arc<Metrics>) -> Status {
+    let (dead, ready) = (health.clone(), health.clone());
     let (lagging, stores, metrics) = (stores.clone(), stores.clone(), Arc::clone(metrics));
     Status {
         // Until the stores are complete the loop has not begun, which does not count as dead.
         dead: Arc::new(move || {
-            let signs = dead.borrow();
-            signs.dead(Instant::now()).filter(|_| lagging.complete()).into_iter().collect()
+            let health = dead.borrow();
+            health.dead(Instant::now()).filter(|_| lagging.complete()).into_iter().collect()
         }),
         not_ready: Arc::new({
             let stores = stores.clone();

@@ -470,25 +470,29 @@ mod tests {
     }
 
     /// The state of the Nodes, and the steps that change it.
-    struct Desk {
-        book: AllocationState,
+    struct Scenario {
+        allocation_state: AllocationState,
         now: Instant,
         settings: NodeSettings,
     }
 
-    impl Desk {
+    impl Scenario {
         fn new() -> Self {
-            Self { book: AllocationState::default(), now: Instant::now(), settings: NodeSettings::default() }
+            Self {
+                allocation_state: AllocationState::default(),
+                now: Instant::now(),
+                settings: NodeSettings::default(),
+            }
         }
 
         fn sees(&mut self, name: &str) -> &mut Self {
-            self.book.see(node(name, "u", "linux", &[]));
+            self.allocation_state.see(node(name, "u", "linux", &[]));
             self
         }
 
         /// The next task, as text.
         fn turn(&mut self) -> Option<String> {
-            Some(match self.book.next_turn()? {
+            Some(match self.allocation_state.next_turn()? {
                 Turn::Ask(node) => format!("ask {}", node.name),
                 Turn::Write(order) => format!("write {} to {}", order.blocks[0], order.node.name),
             })
@@ -496,12 +500,12 @@ mod tests {
 
         fn is_full(&mut self, name: &str) {
             let decision = Decision::Full { pool: "p".to_owned(), message: "full".to_owned() };
-            assert_eq!(self.book.decided(name, &decision, &self.settings, self.now), None);
+            assert_eq!(self.allocation_state.decided(name, &decision, &self.settings, self.now), None);
         }
 
         fn gives(&mut self, name: &str, blocks: &[&str]) -> Box<Order> {
             let decision = Decision::Blocks(nets(blocks));
-            self.book.decided(name, &decision, &self.settings, self.now).unwrap()
+            self.allocation_state.decided(name, &decision, &self.settings, self.now).unwrap()
         }
 
         fn asks_and_gives(&mut self, name: &str, blocks: &[&str]) -> Box<Order> {
@@ -511,7 +515,10 @@ mod tests {
 
         /// The blocks that are held, and how many Nodes wait.
         fn state(&self) -> (Vec<String>, usize) {
-            (self.book.held.allocation().held.iter().map(ToString::to_string).collect(), self.book.waiting())
+            (
+                self.allocation_state.held.allocation().held.iter().map(ToString::to_string).collect(),
+                self.allocation_state.waiting(),
+            )
         }
     }
 
@@ -540,136 +547,151 @@ mod tests {
             ("unclear, and dead", unclear(None), &[A], 1, None, again),
         ];
         for (name, outcome, held, waiting, at_once, later) in rows {
-            let mut desk = Desk::new();
-            let order = desk.asks_and_gives("x", &[A]);
-            desk.book.written(&order, outcome, desk.now);
+            let mut scenario = Scenario::new();
+            let order = scenario.asks_and_gives("x", &[A]);
+            scenario.allocation_state.written(&order, outcome, scenario.now);
             let held: Vec<String> = held.iter().map(|block| (*block).to_owned()).collect();
-            assert_eq!(desk.state(), (held, waiting), "{name}");
-            assert_eq!(desk.turn(), at_once, "{name}");
-            desk.book.wake(desk.now + LONGEST_PAUSE);
-            assert_eq!(desk.turn(), later, "{name}, later");
+            assert_eq!(scenario.state(), (held, waiting), "{name}");
+            assert_eq!(scenario.turn(), at_once, "{name}");
+            scenario.allocation_state.wake(scenario.now + LONGEST_PAUSE);
+            assert_eq!(scenario.turn(), later, "{name}, later");
         }
     }
 
     #[test]
     fn events_behind_or_ahead_of_the_answer_are_handled() {
         const A: &str = "10.0.0.0/24";
-        let mut desk = Desk::new();
-        let order = desk.asks_and_gives("x", &[A]);
+        let mut scenario = Scenario::new();
+        let order = scenario.asks_and_gives("x", &[A]);
         // The change by the request itself, before its answer.
-        desk.book.see(node("x", "u", "linux", &[A]));
-        assert_eq!(desk.state(), (vec![A.to_owned()], 0));
-        desk.book.written(&order, Outcome::Refused(String::new()), desk.now);
-        assert_eq!(desk.state(), (vec![A.to_owned()], 0), "an answer to what is settled is no news");
-        desk.book.see(node("x", "u", "windows", &[]));
-        assert_eq!((desk.state(), desk.turn()), ((vec![A.to_owned()], 0), None), "older than what is known");
+        scenario.allocation_state.see(node("x", "u", "linux", &[A]));
+        assert_eq!(scenario.state(), (vec![A.to_owned()], 0));
+        scenario.allocation_state.written(&order, Outcome::Refused(String::new()), scenario.now);
+        assert_eq!(scenario.state(), (vec![A.to_owned()], 0), "an answer to what is settled is no news");
+        scenario.allocation_state.see(node("x", "u", "windows", &[]));
+        assert_eq!((scenario.state(), scenario.turn()), ((vec![A.to_owned()], 0), None), "older than what is known");
         // Another Node of the same name.
-        desk.book.see(node("x", "v", "linux", &[]));
-        assert_eq!((desk.state(), desk.turn()), ((vec![], 1), Some("ask x".to_owned())));
-        desk.book.gone("x", "u");
-        assert_eq!(desk.state().1, 1, "the one before is gone, not this one");
-        let order = desk.gives("x", &[A]);
-        desk.book.see(node("x", "w", "linux", &[]));
-        desk.book.written(&order, Outcome::Written, desk.now);
-        assert_eq!((desk.state(), desk.turn()), ((vec![], 1), Some("ask x".to_owned())), "written to one that is gone");
-        desk.book.only(&BTreeSet::new());
-        assert_eq!((desk.state(), desk.book.len()), ((vec![], 0), 0));
+        scenario.allocation_state.see(node("x", "v", "linux", &[]));
+        assert_eq!((scenario.state(), scenario.turn()), ((vec![], 1), Some("ask x".to_owned())));
+        scenario.allocation_state.gone("x", "u");
+        assert_eq!(scenario.state().1, 1, "the one before is gone, not this one");
+        let order = scenario.gives("x", &[A]);
+        scenario.allocation_state.see(node("x", "w", "linux", &[]));
+        scenario.allocation_state.written(&order, Outcome::Written, scenario.now);
+        assert_eq!(
+            (scenario.state(), scenario.turn()),
+            ((vec![], 1), Some("ask x".to_owned())),
+            "written to one that is gone"
+        );
+        scenario.allocation_state.only(&BTreeSet::new());
+        assert_eq!((scenario.state(), scenario.allocation_state.len()), ((vec![], 0), 0));
     }
 
     #[test]
     fn blocks_without_an_answer_stay_given_whatever_changes() {
         const A: &str = "10.0.0.0/24";
-        let mut desk = Desk::new();
-        let order = desk.asks_and_gives("x", &[A]);
-        desk.book.written(&order, Outcome::Unclear { doubt: Some("1".to_owned()), reason: String::new() }, desk.now);
-        desk.book.see(node("x", "u", "windows", &[]));
-        desk.book.settings_changed();
+        let mut scenario = Scenario::new();
+        let order = scenario.asks_and_gives("x", &[A]);
+        scenario.allocation_state.written(
+            &order,
+            Outcome::Unclear { doubt: Some("1".to_owned()), reason: String::new() },
+            scenario.now,
+        );
+        scenario.allocation_state.see(node("x", "u", "windows", &[]));
+        scenario.allocation_state.settings_changed();
         let mut deleting = node("x", "u", "windows", &[]);
         deleting.deleting = true;
-        desk.book.see(deleting);
-        assert_eq!((desk.state(), desk.turn()), ((vec![A.to_owned()], 1), None));
-        desk.book.wake(desk.now + LONGEST_PAUSE);
-        let Some(Turn::Write(order)) = desk.book.next_turn() else { panic!("nothing is written") };
+        scenario.allocation_state.see(deleting);
+        assert_eq!((scenario.state(), scenario.turn()), ((vec![A.to_owned()], 1), None));
+        scenario.allocation_state.wake(scenario.now + LONGEST_PAUSE);
+        let Some(Turn::Write(order)) = scenario.allocation_state.next_turn() else { panic!("nothing is written") };
         assert_eq!((order.doubt.as_deref(), order.blocks), (Some("1"), nets(&[A])));
-        desk.book.gone("x", "u");
-        assert_eq!(desk.state(), (vec![], 0));
+        scenario.allocation_state.gone("x", "u");
+        assert_eq!(scenario.state(), (vec![], 0));
     }
 
     #[test]
     fn room_goes_to_the_longest_waiting_node_one_at_a_time() {
-        let mut desk = Desk::new();
+        let mut scenario = Scenario::new();
         for name in ["c", "a", "b"] {
-            assert_eq!(desk.sees(name).turn(), Some(format!("ask {name}")));
-            desk.is_full(name);
+            assert_eq!(scenario.sees(name).turn(), Some(format!("ask {name}")));
+            scenario.is_full(name);
         }
-        assert_eq!((desk.state().1, desk.turn(), desk.book.has_turn()), (3, None, false), "nobody is asked in vain");
-        desk.book.see(node("held", "u", "linux", &["10.0.0.0/24"]));
-        desk.sees("new");
-        desk.book.gone("held", "u");
-        assert_eq!(desk.turn(), Some("ask c".to_owned()), "before those who came later");
-        desk.gives("c", &["10.0.0.0/24"]);
-        assert_eq!(desk.turn(), Some("ask a".to_owned()), "there may be more room");
-        desk.is_full("a");
-        assert_eq!(desk.turn(), Some("ask new".to_owned()));
-        desk.is_full("new");
-        assert_eq!(desk.turn(), None);
+        assert_eq!(
+            (scenario.state().1, scenario.turn(), scenario.allocation_state.has_turn()),
+            (3, None, false),
+            "nobody is asked in vain"
+        );
+        scenario.allocation_state.see(node("held", "u", "linux", &["10.0.0.0/24"]));
+        scenario.sees("new");
+        scenario.allocation_state.gone("held", "u");
+        assert_eq!(scenario.turn(), Some("ask c".to_owned()), "before those who came later");
+        scenario.gives("c", &["10.0.0.0/24"]);
+        assert_eq!(scenario.turn(), Some("ask a".to_owned()), "there may be more room");
+        scenario.is_full("a");
+        assert_eq!(scenario.turn(), Some("ask new".to_owned()));
+        scenario.is_full("new");
+        assert_eq!(scenario.turn(), None);
         // With new settings all Nodes are asked about again, in the order in which they began to wait.
-        desk.book.settings_changed();
-        let turns: Vec<_> = std::iter::from_fn(|| desk.turn()).collect();
+        scenario.allocation_state.settings_changed();
+        let turns: Vec<_> = std::iter::from_fn(|| scenario.turn()).collect();
         assert_eq!(turns, ["ask a", "ask b", "ask new"]);
     }
 
     #[test]
     fn node_without_pool_is_asked_about_again_when_its_labels_change() {
-        let mut desk = Desk::new();
-        assert_eq!(desk.sees("x").turn(), Some("ask x".to_owned()));
+        let mut scenario = Scenario::new();
+        assert_eq!(scenario.sees("x").turn(), Some("ask x".to_owned()));
         let nobodys = Decision::Nobodys("no pool".to_owned());
-        desk.book.decided("x", &nobodys, &desk.settings, desk.now);
-        assert_eq!((desk.book.is_news("x", "no pool"), desk.book.is_news("x", "no pool")), (true, false));
-        assert_eq!((desk.state().1, desk.sees("x").turn()), (0, None));
-        desk.book.see(node("x", "u", "windows", &[]));
-        assert_eq!((desk.state().1, desk.turn()), (1, Some("ask x".to_owned())));
+        scenario.allocation_state.decided("x", &nobodys, &scenario.settings, scenario.now);
+        assert_eq!(
+            (scenario.allocation_state.is_news("x", "no pool"), scenario.allocation_state.is_news("x", "no pool")),
+            (true, false)
+        );
+        assert_eq!((scenario.state().1, scenario.sees("x").turn()), (0, None));
+        scenario.allocation_state.see(node("x", "u", "windows", &[]));
+        assert_eq!((scenario.state().1, scenario.turn()), (1, Some("ask x".to_owned())));
     }
 
     #[test]
     fn pauses_double_up_to_a_minute() {
-        let mut desk = Desk::new();
+        let mut scenario = Scenario::new();
         let mut pauses = Vec::new();
-        desk.sees("x");
+        scenario.sees("x");
         for _ in 0..9 {
-            assert_eq!(desk.turn(), Some("ask x".to_owned()));
-            desk.book.decided("x", &Decision::Failed(String::new()), &desk.settings, desk.now);
-            let due = desk.book.due().unwrap();
-            pauses.push((due - desk.now).as_millis());
-            desk.book.wake(due - Duration::from_millis(1));
-            assert_eq!(desk.turn(), None);
-            desk.now = due;
-            desk.book.wake(due);
+            assert_eq!(scenario.turn(), Some("ask x".to_owned()));
+            scenario.allocation_state.decided("x", &Decision::Failed(String::new()), &scenario.settings, scenario.now);
+            let due = scenario.allocation_state.due().unwrap();
+            pauses.push((due - scenario.now).as_millis());
+            scenario.allocation_state.wake(due - Duration::from_millis(1));
+            assert_eq!(scenario.turn(), None);
+            scenario.now = due;
+            scenario.allocation_state.wake(due);
         }
         assert_eq!(pauses, [500, 1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000]);
     }
 
     #[test]
     fn nodes_sharing_a_block_are_judged_again_when_one_comes_or_goes() {
-        let mut desk = Desk::new();
-        let judged = |desk: &mut Desk| -> Vec<String> {
-            std::iter::from_fn(|| desk.book.next_to_judge()).map(|seen| seen.name).collect()
+        let mut scenario = Scenario::new();
+        let judged = |scenario: &mut Scenario| -> Vec<String> {
+            std::iter::from_fn(|| scenario.allocation_state.next_to_judge()).map(|seen| seen.name).collect()
         };
-        desk.book.see(node("a", "u", "linux", &["10.0.0.0/24"]));
-        desk.book.see(node("b", "u", "linux", &["10.0.1.0/24"]));
-        assert_eq!(judged(&mut desk), ["a", "b"]);
-        desk.book.see(node("c", "u", "linux", &["10.0.0.0/25"]));
-        assert_eq!(judged(&mut desk), ["a", "c"]);
+        scenario.allocation_state.see(node("a", "u", "linux", &["10.0.0.0/24"]));
+        scenario.allocation_state.see(node("b", "u", "linux", &["10.0.1.0/24"]));
+        assert_eq!(judged(&mut scenario), ["a", "b"]);
+        scenario.allocation_state.see(node("c", "u", "linux", &["10.0.0.0/25"]));
+        assert_eq!(judged(&mut scenario), ["a", "c"]);
         let block = nets(&["10.0.0.0/24"])[0];
         let shared = |with: &str| vec![Standing::Shared(vec![(with.to_owned(), block)])];
-        desk.book.judged("a", &shared("c"));
-        desk.book.judged("c", &shared("a"));
-        assert_eq!(desk.book.misplaced(), [(Misplaced::Shared, 2)].into());
-        desk.book.gone("c", "u");
-        assert_eq!(judged(&mut desk), ["a"]);
-        desk.book.judged("a", &[Standing::InPlace]);
-        assert_eq!(desk.book.misplaced(), [].into());
-        desk.book.see(node("b", "u", "windows", &["10.0.1.0/24"]));
-        assert_eq!(judged(&mut desk), ["b"], "its labels are others now");
+        scenario.allocation_state.judged("a", &shared("c"));
+        scenario.allocation_state.judged("c", &shared("a"));
+        assert_eq!(scenario.allocation_state.misplaced(), [(Misplaced::Shared, 2)].into());
+        scenario.allocation_state.gone("c", "u");
+        assert_eq!(judged(&mut scenario), ["a"]);
+        scenario.allocation_state.judged("a", &[Standing::InPlace]);
+        assert_eq!(scenario.allocation_state.misplaced(), [].into());
+        scenario.allocation_state.see(node("b", "u", "windows", &["10.0.1.0/24"]));
+        assert_eq!(judged(&mut scenario), ["b"], "its labels are others now");
     }
 }

@@ -103,7 +103,7 @@ impl Assigner {
         let mut settings = Arc::clone(&self.settings.borrow_and_update());
         let mut watch = self.listen();
         let mut term = Term {
-            book: AllocationState::default(),
+            allocation_state: AllocationState::default(),
             listed: None,
             complete: false,
             counted: None,
@@ -115,8 +115,8 @@ impl Assigner {
         let mut writes: JoinSet<(Order, Outcome)> = JoinSet::new();
         let stop = loop {
             term.update_metrics();
-            let free = term.complete && writes.len() < AT_ONCE && term.book.has_turn();
-            let due = term.book.due();
+            let free = term.complete && writes.len() < AT_ONCE && term.allocation_state.has_turn();
+            let due = term.allocation_state.due();
             tokio::select! {
                 biased;
                 () = shutdown.as_mut() => break true,
@@ -132,14 +132,14 @@ impl Assigner {
                     if !has_pools(&settings) {
                         break false;
                     }
-                    term.book.settings_changed();
+                    term.allocation_state.settings_changed();
                 }
                 Some(joined) = writes.join_next(), if !writes.is_empty() => match joined {
                     Ok((order, outcome)) => term.written(&order, outcome),
                     Err(error) => tracing::error!(%error, "the task that writes the blocks of a node failed"),
                 },
                 Some(event) = watch.recv() => term.handle_event(event),
-                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => term.book.wake(Instant::now()),
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => term.allocation_state.wake(Instant::now()),
                 () = std::future::ready(()), if free => {
                     if let Some(order) = term.next_order(&settings) {
                         let writer = term.writer.clone();
@@ -149,7 +149,7 @@ impl Assigner {
                         });
                     }
                 }
-                () = std::future::ready(()), if term.complete && term.book.has_unjudged() => {
+                () = std::future::ready(()), if term.complete && term.allocation_state.has_unjudged() => {
                     term.judge_next(&settings);
                 }
             }
@@ -195,7 +195,7 @@ fn has_pools(settings: &LiveSettings) -> bool {
 /// The state of one term, from taking the Lease to losing it.
 struct Term {
     asker: Asker,
-    book: AllocationState,
+    allocation_state: AllocationState,
     /// The Nodes that the list under way has shown so far; `None` between two lists.
     listed: Option<BTreeSet<String>>,
     /// Whether all Nodes are known.
@@ -210,40 +210,44 @@ struct Term {
 impl Term {
     /// Decides about the next Node. Returns what is to be written, if anything.
     fn next_order(&mut self, settings: &LiveSettings) -> Option<Box<Order>> {
-        let node = match self.book.next_turn()? {
+        let node = match self.allocation_state.next_turn()? {
             Turn::Write(order) => return Some(order),
             Turn::Ask(node) => node,
         };
         let decision = self.ask(&node, settings);
         let decision = match decision {
-            Decision::Blocks(blocks) if !blocks.iter().all(|block| self.book.held().is_free(*block)) => {
+            Decision::Blocks(blocks) if !blocks.iter().all(|block| self.allocation_state.held().is_free(*block)) => {
                 Decision::Failed(format!("the policy gives blocks that are held: {blocks:?}"))
             }
             decision => decision,
         };
-        let order = self.book.decided(&node.name, &decision, &settings.settings.nodes, Instant::now());
+        let order = self.allocation_state.decided(&node.name, &decision, &settings.settings.nodes, Instant::now());
         self.report_decision(&node, &decision);
         order
     }
 
     /// Compares the blocks of the next unjudged Node with its pool.
     fn judge_next(&mut self, settings: &LiveSettings) {
-        let Some(seen) = self.book.next_to_judge() else { return };
+        let Some(seen) = self.allocation_state.next_to_judge() else { return };
         let request = NodeRequest::created(&seen.shown);
         let answer = match self.asker.ask(&request, settings, &Allocation::default()) {
             Ok(answer) => answer,
             Err(error) => return tracing::error!(node = seen.name, %error, "the policy did not answer"),
         };
-        let placement =
-            Belonging::of(&answer).held_against(&settings.settings, &seen.name, &seen.blocks, self.book.held());
+        let placement = Belonging::of(&answer).held_against(
+            &settings.settings,
+            &seen.name,
+            &seen.blocks,
+            self.allocation_state.held(),
+        );
         let standings: Vec<_> = placement.blocks.into_iter().map(|(_, standing)| standing).collect();
-        self.book.judged(&seen.name, &standings);
+        self.allocation_state.judged(&seen.name, &standings);
     }
 
     /// Asks the policy about a Node, and turns the answer into a decision.
     fn ask(&mut self, node: &Seen, settings: &LiveSettings) -> Decision {
         let request = NodeRequest::created(&node.shown);
-        let answer = match self.asker.ask(&request, settings, &self.book.held().allocation()) {
+        let answer = match self.asker.ask(&request, settings, &self.allocation_state.held().allocation()) {
             Ok(answer) => answer,
             Err(error) => return Decision::Failed(error.to_string()),
         };
@@ -269,17 +273,17 @@ impl Term {
             Event::Init => self.listed = Some(BTreeSet::new()),
             Event::InitApply(seen) => {
                 self.listed.get_or_insert_default().insert(seen.name.clone());
-                self.book.see(seen);
+                self.allocation_state.see(seen);
             }
             Event::InitDone => {
-                self.book.only(&self.listed.take().unwrap_or_default());
+                self.allocation_state.only(&self.listed.take().unwrap_or_default());
                 if !std::mem::replace(&mut self.complete, true) {
-                    let (nodes, waiting) = (self.book.len(), self.book.waiting());
+                    let (nodes, waiting) = (self.allocation_state.len(), self.allocation_state.waiting());
                     tracing::info!(nodes, waiting, "leading: nodes without pod cidrs get some");
                 }
             }
-            Event::Apply(seen) => self.book.see(seen),
-            Event::Delete(seen) => self.book.gone(&seen.name, &seen.uid),
+            Event::Apply(seen) => self.allocation_state.see(seen),
+            Event::Delete(seen) => self.allocation_state.gone(&seen.name, &seen.uid),
         }
     }
 
@@ -290,14 +294,14 @@ impl Term {
         match decision {
             Decision::Blocks(_) => {}
             Decision::Full { message, .. } => {
-                if self.book.is_news(name, message) {
+                if self.allocation_state.is_news(name, message) {
                     self.metrics.node_assigned(Assignment::Full);
                     tracing::warn!(node = name, reason = message, "no pod cidr");
                     self.teller.tell(node, Reason::NotAvailable, message);
                 }
             }
             Decision::Nobodys(reason) => {
-                if self.book.is_news(name, reason) {
+                if self.allocation_state.is_news(name, reason) {
                     self.metrics.node_assigned(Assignment::NoPool);
                     tracing::info!(node = name, reason, "left without a pod cidr");
                 }
@@ -326,7 +330,7 @@ impl Term {
                 self.metrics.node_assigned(Assignment::Failed);
                 let note = format!("pod CIDRs {} could not be assigned: {reason}; it is tried again", blocks());
                 tracing::warn!(node = name, blocks = blocks(), reason, "refused: trying again");
-                if self.book.is_news(name, reason) {
+                if self.allocation_state.is_news(name, reason) {
                     self.teller.tell(&order.node, Reason::Failed, &note);
                 }
             }
@@ -336,12 +340,12 @@ impl Term {
             }
             Outcome::TooLate => tracing::info!(node = name, "not assigned: this process does not lead any more"),
         }
-        self.book.written(order, outcome, Instant::now());
+        self.allocation_state.written(order, outcome, Instant::now());
     }
 
     /// Updates the metrics of waiting and misplaced Nodes.
     fn update_metrics(&mut self) {
-        let now = (self.book.waiting(), self.book.misplaced());
+        let now = (self.allocation_state.waiting(), self.allocation_state.misplaced());
         if self.counted.as_ref() != Some(&now) {
             self.metrics.nodes_waiting(now.0);
             self.metrics.misplaced_nodes(&now.1);
