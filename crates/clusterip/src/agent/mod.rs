@@ -2,7 +2,7 @@
 //! node holds each address.
 //!
 //! # How agents agree
-//! - Every agent keeps a Lease, its heartbeat ([`heartbeat`]), and renews it. Every address has another Lease, its
+//! - Every agent keeps a Lease, its heartbeat (`heartbeat`), and renews it. Every address has another Lease, its
 //!   claim ([`claims`]), which names the holder. A claim counts as long as the heartbeat of its holder does, so an
 //!   address causes no writes until its holder changes.
 //! - A *term* is one unbroken period in which an agent is certainly alive. Each term has an identity of its own,

@@ -1,4 +1,4 @@
-//! The event loop of an agent: it passes events to [`AgentState`] and carries out its plans.
+//! The event loop of an agent: it passes events to `AgentState` and carries out its plans.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
