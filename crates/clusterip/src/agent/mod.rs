@@ -58,6 +58,7 @@ pub mod holdings;
 #[cfg(target_os = "linux")]
 pub mod linux;
 pub mod network;
+mod next_deadline;
 pub mod observer;
 mod peers;
 mod plan;
@@ -70,4 +71,3 @@ mod state;
 pub mod status;
 mod timing;
 mod version;
-mod wake;

@@ -88,5 +88,5 @@ pub(super) struct Plan {
     /// The addresses that are left to other nodes from now on, because this node can't hold them.
     pub(super) given_up: Vec<IpAddr>,
     /// When to plan again if nothing happens before.
-    pub(super) wake: Option<Instant>,
+    pub(super) replan_at: Option<Instant>,
 }

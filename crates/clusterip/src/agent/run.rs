@@ -137,7 +137,7 @@ impl Desk {
         let mut followed = true;
         loop {
             let now = Instant::now();
-            let wake = self.plan(now, &mut writing);
+            let replan_at = self.plan(now, &mut writing);
             if self.is_deaf(now) {
                 tracing::warn!(
                     "the watch of leases does not deliver the heartbeat of this agent: restarting the watch"
@@ -154,7 +154,7 @@ impl Desk {
                     self.state.done(&order, outcome, Instant::now());
                 }
                 Some(event) = events.next() => self.hear(event, Instant::now()),
-                () = sleep_until(wake.unwrap_or(now)), if wake.is_some() => {}
+                () = sleep_until(replan_at.unwrap_or(now)), if replan_at.is_some() => {}
             }
         }
     }
@@ -201,7 +201,7 @@ impl Desk {
         for order in plan.orders {
             writing.push(carry_out(self.leases.clone(), order).boxed());
         }
-        plan.wake
+        plan.replan_at
     }
 
     /// Whether the watch is broken. A silent watch looks like a cluster in which nothing happens; but this agent

@@ -602,9 +602,9 @@ impl World {
             let delay = self.chance.below(50);
             self.at(self.now + delay, Happening::To(who, Box::new(Event::Work)));
         }
-        if let Some(wake) = plan.wake {
-            let wake = self.true_time(agent, wake);
-            self.at(wake, Happening::To(who, Box::new(Event::Wake)));
+        if let Some(at) = plan.replan_at {
+            let at = self.true_time(agent, at);
+            self.at(at, Happening::To(who, Box::new(Event::Wake)));
         }
         for order in plan.orders {
             let lease = order.lease.clone();

@@ -13,6 +13,7 @@ use super::assignments::Assignments;
 use super::balance::turns;
 use super::claims::{Claim, lease, node_of as node_of_identity};
 use super::heartbeat_state::{Term, given_back, put_back};
+use super::next_deadline::NextDeadline;
 use super::peers::{Missing, Observed, Peers, Standing, node_of};
 use super::plan::{Hold, Order, Outcome, Plan, Present, Subject, Wanted, What};
 use super::rendezvous::order_for;
@@ -20,7 +21,6 @@ use super::timing::{
     AGAIN, AT_ONCE, AWAY, ENDING_TURN, HEARTBEAT, LEFT_BEHIND, LONGEST_AWAY, REMOVING_TURN, SETTLE, TURN, TURNS,
 };
 use super::version::Version;
-use super::wake::Wake;
 use crate::controller::identity::Identity;
 
 #[derive(Clone, Debug)]
@@ -237,15 +237,15 @@ impl AgentState {
         self.tidy(now);
         let given_up = self.give_up(now);
         self.hold(now);
-        let mut wake = Wake { now, at: self.peers.next_change(now) };
+        let mut deadline = NextDeadline { now, earliest: self.peers.next_change(now) };
         let mut orders = Vec::new();
         if let Some(term) = self.term.clone().filter(|term| now < term.until && !self.stopping) {
-            wake.at(term.until);
-            self.give_back(&term, clock, &mut wake, &mut orders);
+            deadline.add(term.until);
+            self.give_back(&term, clock, &mut deadline, &mut orders);
             if self.listed {
-                self.end_silent(clock, &mut wake, &mut orders);
-                self.claim(&term, clock, &mut wake, &mut orders);
-                self.remove(&mut wake, &mut orders);
+                self.end_silent(clock, &mut deadline, &mut orders);
+                self.claim(&term, clock, &mut deadline, &mut orders);
+                self.remove(&mut deadline, &mut orders);
             }
         }
         orders.truncate(AT_ONCE.saturating_sub(self.busy.len()));
@@ -257,7 +257,7 @@ impl AgentState {
                 self.notes.entry(*address).or_default().gave_back = true;
             }
         }
-        Plan { wanted: self.wanted.clone(), orders, given_up, wake: wake.at }
+        Plan { wanted: self.wanted.clone(), orders, given_up, replan_at: deadline.earliest }
     }
 
     /// Forgets state that no longer matters, and waits for the heartbeat of every node that claims an address
@@ -354,20 +354,20 @@ impl AgentState {
     }
 
     /// Whether an order about the address may be given now.
-    fn may_write(&self, address: IpAddr, wake: &mut Wake) -> bool {
+    fn may_write(&self, address: IpAddr, deadline: &mut NextDeadline) -> bool {
         let again = self.notes.get(&address).and_then(|note| note.again);
-        !self.busy.contains(&Subject::Address(address)) && again.is_none_or(|again| wake.is_due(again))
+        !self.busy.contains(&Subject::Address(address)) && again.is_none_or(|again| deadline.is_due(again))
     }
 
     /// Gives back the addresses that were claimed in this term and are no longer wanted, once they are off the
     /// network.
-    fn give_back(&self, term: &Term, clock: Timestamp, wake: &mut Wake, orders: &mut Vec<Order>) {
+    fn give_back(&self, term: &Term, clock: Timestamp, deadline: &mut NextDeadline, orders: &mut Vec<Order>) {
         for (address, claimed) in &self.claims {
             if let Claimed::There { lease: before, holder: Some(holder) } = claimed
                 && *holder == term.identity
-                && !self.is_wanted(*address, wake.now)
+                && !self.is_wanted(*address, deadline.now)
                 && self.is_off(*address)
-                && self.may_write(*address, wake)
+                && self.may_write(*address, deadline)
             {
                 let lease = Box::new(lease(*address, None, Some(before), clock));
                 orders.push(Order { subject: Subject::Address(*address), what: What::GiveBack, lease });
@@ -376,15 +376,15 @@ impl AgentState {
     }
 
     /// Ends silent heartbeats, so that their owners can't renew them any more, and puts missing ones back.
-    fn end_silent(&self, clock: Timestamp, wake: &mut Wake, orders: &mut Vec<Order>) {
-        for Observed { node, lease, since } in self.peers.silent(wake.now) {
-            if self.may_write_heartbeat(&node, since, ENDING_TURN, wake) {
+    fn end_silent(&self, clock: Timestamp, deadline: &mut NextDeadline, orders: &mut Vec<Order>) {
+        for Observed { node, lease, since } in self.peers.silent(deadline.now) {
+            if self.may_write_heartbeat(&node, since, ENDING_TURN, deadline) {
                 let lease = Box::new(given_back(&lease, clock));
                 orders.push(Order { subject: Subject::Node(node), what: What::End, lease });
             }
         }
-        for Missing { node, since } in self.peers.missing(wake.now) {
-            if self.may_write_heartbeat(&node, since, ENDING_TURN, wake) {
+        for Missing { node, since } in self.peers.missing(deadline.now) {
+            if self.may_write_heartbeat(&node, since, ENDING_TURN, deadline) {
                 let lease = Box::new(put_back(&node, clock));
                 orders.push(Order { subject: Subject::Node(node), what: What::PutBack, lease });
             }
@@ -393,12 +393,12 @@ impl AgentState {
 
     /// Whether the heartbeat of another node, which may be written `since` then, may be written now by this agent.
     /// Each agent that comes before this one has a `pause` to write it.
-    fn may_write_heartbeat(&self, node: &str, since: Instant, pause: Duration, wake: &mut Wake) -> bool {
+    fn may_write_heartbeat(&self, node: &str, since: Instant, pause: Duration, deadline: &mut NextDeadline) -> bool {
         if node == self.node || self.busy.contains(&Subject::Node(node.to_owned())) {
             return false;
         }
-        let due = since + pause * self.turn(node, wake.now);
-        wake.is_due(self.again.get(node).map_or(due, |again| due.max(*again)))
+        let due = since + pause * self.turn(node, deadline.now);
+        deadline.is_due(self.again.get(node).map_or(due, |again| due.max(*again)))
     }
 
     /// How many other agents come before this one for a task that any agent may do.
@@ -429,19 +429,19 @@ impl AgentState {
         }
     }
 
-    fn claim(&mut self, term: &Term, clock: Timestamp, wake: &mut Wake, orders: &mut Vec<Order>) {
+    fn claim(&mut self, term: &Term, clock: Timestamp, deadline: &mut NextDeadline, orders: &mut Vec<Order>) {
         let mut free = BTreeSet::new();
         let mut due = Vec::new();
         let assignments = Arc::clone(&self.assignments);
         for address in assignments.keys() {
-            let state = self.state(*address, term, wake.now);
+            let state = self.state(*address, term, deadline.now);
             if let Some(Claimed::Deleted { since, .. }) = self.claims.get(address) {
-                wake.at(*since + HEARTBEAT.lease);
+                deadline.add(*since + HEARTBEAT.lease);
             }
             let note = self.notes.entry(*address).or_default();
             match state {
                 State::Free => {
-                    note.free.get_or_insert(wake.now);
+                    note.free.get_or_insert(deadline.now);
                     free.insert(*address);
                     continue;
                 }
@@ -453,28 +453,28 @@ impl AgentState {
             note.free = None;
         }
         let settled = self.started + SETTLE;
-        if !free.is_empty() && wake.is_due(settled) {
+        if !free.is_empty() && deadline.is_due(settled) {
             let holders =
                 self.claims.iter().filter_map(|(address, claimed)| Some((*address, claimed.node()?))).collect();
-            for (address, order) in turns(&assignments, &self.live(wake.now), &holders, &free) {
+            for (address, order) in turns(&assignments, &self.live(deadline.now), &holders, &free) {
                 let Some(turn) = order.iter().position(|node| *node == self.node) else { continue };
                 // Preferred nodes get their time from when the address was free and they could begin, or from their
                 // last claim.
-                let free = self.notes.get(&address).and_then(|note| note.free).unwrap_or(wake.now).max(settled);
+                let free = self.notes.get(&address).and_then(|note| note.free).unwrap_or(deadline.now).max(settled);
                 let busy = order.iter().take(turn).filter_map(|node| self.claiming.get(*node)).max();
                 let since = busy.map_or(free, |busy| free.max(*busy));
                 let turn = u32::try_from(turn).unwrap_or(u32::MAX).min(TURNS);
-                if wake.is_due(since + TURN * turn) {
+                if deadline.is_due(since + TURN * turn) {
                     due.push(address);
                 }
             }
         }
         for address in due {
-            if let Some(away) = self.left_to_others(address, wake.now) {
-                wake.at(away);
+            if let Some(away) = self.left_to_others(address, deadline.now) {
+                deadline.add(away);
                 continue;
             }
-            if self.is_wanted(address, wake.now) && self.may_write(address, wake) {
+            if self.is_wanted(address, deadline.now) && self.may_write(address, deadline) {
                 let before = self.claims.get(&address).and_then(Claimed::lease);
                 let lease = Box::new(lease(address, Some(&term.identity), before, clock));
                 orders.push(Order { subject: Subject::Address(address), what: What::Claim, lease });
@@ -483,31 +483,31 @@ impl AgentState {
     }
 
     /// Removes Leases that have no holder and are no longer needed.
-    fn remove(&mut self, wake: &mut Wake, orders: &mut Vec<Order>) {
+    fn remove(&mut self, deadline: &mut NextDeadline, orders: &mut Vec<Order>) {
         let Some(term) = self.term.clone() else { return };
         let unassigned: Vec<IpAddr> =
             self.claims.keys().filter(|address| !self.assignments.contains_key(*address)).copied().collect();
         for address in unassigned {
             let note = self.notes.entry(address).or_default();
-            let since = *note.unassigned.get_or_insert(wake.now);
+            let since = *note.unassigned.get_or_insert(deadline.now);
             let gave_back = note.gave_back;
             let Some(Claimed::There { lease, holder }) = self.claims.get(&address) else { continue };
             let due = if gave_back && holder.is_none() {
                 since
-            } else if self.state(address, &term, wake.now) == State::Free {
+            } else if self.state(address, &term, deadline.now) == State::Free {
                 let name = lease.metadata.name.as_deref().unwrap_or_default();
-                since + LEFT_BEHIND + REMOVING_TURN * self.turn(name, wake.now)
+                since + LEFT_BEHIND + REMOVING_TURN * self.turn(name, deadline.now)
             } else {
                 continue;
             };
-            if wake.is_due(due) && self.may_write(address, wake) {
+            if deadline.is_due(due) && self.may_write(address, deadline) {
                 let subject = Subject::Address(address);
                 orders.push(Order { subject, what: What::Remove, lease: lease.clone() });
             }
         }
         let nodes: BTreeSet<&str> = self.claims.values().filter_map(Claimed::node).collect();
-        for Observed { node, lease, since } in self.peers.forgotten(wake.now) {
-            if !nodes.contains(node.as_str()) && self.may_write_heartbeat(&node, since, REMOVING_TURN, wake) {
+        for Observed { node, lease, since } in self.peers.forgotten(deadline.now) {
+            if !nodes.contains(node.as_str()) && self.may_write_heartbeat(&node, since, REMOVING_TURN, deadline) {
                 orders.push(Order { subject: Subject::Node(node), what: What::Remove, lease });
             }
         }
