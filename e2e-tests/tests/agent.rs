@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use clusterip::agent::assignments::{Assignment, Assignments, Protocol};
 use clusterip::agent::claims::{Claim, name};
+use clusterip::agent::event_loop::Agent;
 use clusterip::agent::health::Health;
 use clusterip::agent::heartbeat_state;
-use clusterip::agent::run::Agent;
 use clusterip::cluster::service_key::ServiceKey;
 use clusterip::metrics::Metrics;
 use k8s_openapi::api::coordination::v1::Lease;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip::agent::assignments::{Assignment, Assignments, Protocol};
+use clusterip::agent::event_loop::Agent;
 use clusterip::agent::health::Health;
-use clusterip::agent::run::Agent;
 use clusterip::cluster::service_key::ServiceKey;
 use clusterip::metrics::Metrics;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;

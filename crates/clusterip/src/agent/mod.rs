@@ -41,14 +41,15 @@
 //! - [`heartbeat_state`] and `state` make all decisions, without a clock and without requests: `heartbeat_state` about
 //!   the agent's own heartbeat, `state` about everything else. A `plan` is a decision of `state`.
 //! - `peers` tracks the heartbeats of the other agents.
-//! - [`run`] is the event loop: it feeds `state` with events and carries out its plans. `heartbeat` is the loop that
-//!   renews the agent's own heartbeat.
+//! - [`event_loop`] feeds `state` with events and carries out its plans. `heartbeat` is a loop of its own, which renews
+//!   the agent's heartbeat.
 //! - `reconciler` applies a plan to the [`network`].
 //! - [`holdings`] and [`observer`] tell programs other than agents which node holds which address.
 
 pub mod assignments;
 pub mod balance;
 pub mod claims;
+pub mod event_loop;
 #[cfg(target_os = "linux")]
 mod filter;
 pub mod health;
@@ -64,7 +65,6 @@ mod peers;
 mod plan;
 mod reconciler;
 pub mod rendezvous;
-pub mod run;
 #[cfg(test)]
 mod simulation;
 mod state;

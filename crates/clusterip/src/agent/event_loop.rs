@@ -62,7 +62,7 @@ impl<N: Network> Agent<N> {
         let wanted = watch::Sender::new(Wanted::default());
         let (present, present_here) = watch::channel(Present::default());
         let mut reconciler = NetworkReconciler::new(&self.network, wanted.subscribe(), present, &self.metrics);
-        let mut desk = Desk {
+        let mut event_loop = EventLoop {
             own: heartbeat_name(&self.node),
             state: AgentState::new(&self.node, Instant::now()),
             term: heartbeat.subscribe(),
@@ -80,7 +80,7 @@ impl<N: Network> Agent<N> {
             let mut work = pin!(reconciler.work());
             {
                 let mut keep = pin!(heartbeat.keep());
-                let mut sit = pin!(desk.sit());
+                let mut run = pin!(event_loop.run());
                 let mut shutdown = pin!(shutdown);
                 tokio::select! {
                     biased;
@@ -88,13 +88,13 @@ impl<N: Network> Agent<N> {
                     // The network comes first: an expired hold must be released in time.
                     () = &mut work => {}
                     () = &mut keep => {}
-                    () = &mut sit => {}
+                    () = &mut run => {}
                 }
             }
             let off = timeout(STOP, async {
                 tokio::select! {
                     () = &mut work => {}
-                    () = desk.leave() => {}
+                    () = event_loop.drain() => {}
                 }
             });
             if off.await.is_err() {
@@ -112,7 +112,7 @@ type Writing = Pin<Box<dyn Future<Output = (Order, Outcome)> + Send>>;
 type Events = BoxStream<'static, Result<Event<Lease>, watcher::Error>>;
 
 /// The state of the event loop.
-struct Desk {
+struct EventLoop {
     own: String,
     leases: Api<Lease>,
     watched: Api<Lease>,
@@ -129,8 +129,8 @@ struct Desk {
     heard: Instant,
 }
 
-impl Desk {
-    async fn sit(&mut self) {
+impl EventLoop {
+    async fn run(&mut self) {
         let mut writing: FuturesUnordered<Writing> = FuturesUnordered::new();
         let mut events = self.events();
         // The sender of the assignments may go away; everything else still goes on.
@@ -160,7 +160,7 @@ impl Desk {
     }
 
     /// Stops planning, and waits until all held addresses are released.
-    async fn leave(&mut self) {
+    async fn drain(&mut self) {
         self.state.stop();
         let plan = self.state.plan(Instant::now(), Timestamp::now());
         let number = plan.wanted.number;
