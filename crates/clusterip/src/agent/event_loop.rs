@@ -21,7 +21,7 @@ use super::health::Health;
 use super::heartbeat::Heartbeat;
 use super::heartbeat_state::{AGENT, name as heartbeat_name};
 use super::network::Network;
-use super::plan::{Order, Outcome, Present, Wanted, What};
+use super::plan::{DesiredState, ObservedState, Order, Outcome, What};
 use super::reconciler::NetworkReconciler;
 use super::state::AgentState;
 use super::timing::{DEAF, PATIENCE, STOP};
@@ -59,16 +59,16 @@ impl<N: Network> Agent<N> {
         let leases: Api<Lease> = Api::namespaced(self.client, &self.namespace);
         let watched: Api<Lease> = Api::namespaced(self.heartbeat, &self.namespace);
         let mut heartbeat = Heartbeat::new(watched.clone(), &self.node, health.clone(), Arc::clone(&self.metrics));
-        let wanted = watch::Sender::new(Wanted::default());
-        let (present, present_here) = watch::channel(Present::default());
-        let mut reconciler = NetworkReconciler::new(&self.network, wanted.subscribe(), present, &self.metrics);
+        let desired = watch::Sender::new(DesiredState::default());
+        let (observed, observed_here) = watch::channel(ObservedState::default());
+        let mut reconciler = NetworkReconciler::new(&self.network, desired.subscribe(), observed, &self.metrics);
         let mut event_loop = EventLoop {
             own: heartbeat_name(&self.node),
             state: AgentState::new(&self.node, Instant::now()),
             term: heartbeat.subscribe(),
             assignments: self.assignments,
-            present: present_here,
-            wanted,
+            observed: observed_here,
+            desired,
             health,
             metrics: Arc::clone(&self.metrics),
             listing: Vec::new(),
@@ -119,8 +119,8 @@ struct EventLoop {
     state: AgentState,
     term: watch::Receiver<Option<super::heartbeat_state::Term>>,
     assignments: watch::Receiver<Arc<Assignments>>,
-    present: watch::Receiver<Present>,
-    wanted: watch::Sender<Wanted>,
+    observed: watch::Receiver<ObservedState>,
+    desired: watch::Sender<DesiredState>,
     health: watch::Sender<Health>,
     metrics: Arc<Metrics>,
     /// The Leases of a list that is still being received.
@@ -148,7 +148,7 @@ impl EventLoop {
             tokio::select! {
                 biased;
                 Ok(()) = self.term.changed() => {}
-                Ok(()) = self.present.changed() => {}
+                Ok(()) = self.observed.changed() => {}
                 changed = self.assignments.changed(), if followed => followed = changed.is_ok(),
                 Some((order, outcome)) = writing.next(), if !writing.is_empty() => {
                     self.state.done(&order, outcome, Instant::now());
@@ -163,10 +163,10 @@ impl EventLoop {
     async fn drain(&mut self) {
         self.state.stop();
         let plan = self.state.plan(Instant::now(), Timestamp::now());
-        let number = plan.wanted.number;
-        self.wanted.send_replace(plan.wanted);
+        let number = plan.desired.number;
+        self.desired.send_replace(plan.desired);
         // The network also reports the addresses that it has released.
-        let left = self.present.wait_for(|present| present.number >= number && present.addresses.is_empty()).await;
+        let left = self.observed.wait_for(|observed| observed.number >= number && observed.addresses.is_empty()).await;
         drop(left);
         self.health.send_modify(|health| health.holding.clear());
         self.metrics.agent_holds(0);
@@ -180,18 +180,18 @@ impl EventLoop {
         }
         self.state.set_term(term);
         self.state.assign(Arc::clone(&self.assignments.borrow_and_update()));
-        let present = self.present.borrow_and_update().clone();
-        self.metrics.agent_holds(present.addresses.len());
+        let observed = self.observed.borrow_and_update().clone();
+        self.metrics.agent_holds(observed.addresses.len());
         self.health.send_if_modified(|health| {
-            let other = health.holding != present.addresses;
-            health.holding.clone_from(&present.addresses);
+            let other = health.holding != observed.addresses;
+            health.holding.clone_from(&observed.addresses);
             other
         });
-        self.state.set_present(present);
+        self.state.set_observed(observed);
         let plan = self.state.plan(now, Timestamp::now());
-        self.wanted.send_if_modified(|known| {
-            let other = *known != plan.wanted;
-            *known = plan.wanted;
+        self.desired.send_if_modified(|known| {
+            let other = *known != plan.desired;
+            *known = plan.desired;
             other
         });
         for address in plan.given_up {

@@ -54,7 +54,7 @@ impl Peer {
 
 /// A heartbeat that is to be written or removed, in the version that was seen.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Observed {
+pub(super) struct StaleHeartbeat {
     pub(super) node: String,
     pub(super) lease: Box<Lease>,
     /// Since when the heartbeat may be written or removed.
@@ -63,7 +63,7 @@ pub(super) struct Observed {
 
 /// A heartbeat that is missing.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Missing {
+pub(super) struct MissingHeartbeat {
     pub(super) node: String,
     /// When the owner should have created the heartbeat again.
     pub(super) since: Instant,
@@ -155,35 +155,35 @@ impl Peers {
     }
 
     /// The heartbeats that are silent and not yet ended.
-    pub(super) fn silent(&self, now: Instant) -> impl Iterator<Item = Observed> {
+    pub(super) fn silent(&self, now: Instant) -> impl Iterator<Item = StaleHeartbeat> {
         let silent =
             move |peer: &Peer| matches!(peer.keeper, Keeper::Kept(_) | Keeper::Unknown) && now >= peer.silent_from();
-        self.observed(silent, Peer::silent_from)
+        self.stale(silent, Peer::silent_from)
     }
 
     /// The heartbeats that are missing although their owners had time to create them again. Creating one again ends
     /// nothing: a living owner goes on renewing it, and a dead owner is then seen to be silent.
-    pub(super) fn missing(&self, now: Instant) -> impl Iterator<Item = Missing> {
+    pub(super) fn missing(&self, now: Instant) -> impl Iterator<Item = MissingHeartbeat> {
         let missing = move |peer: &Peer| peer.keeper == Keeper::Absent && now >= peer.silent_from();
         let these = self.by_node.iter().filter(move |(_, peer)| missing(peer));
-        these.map(|(node, peer)| Missing { node: node.clone(), since: peer.silent_from() })
+        these.map(|(node, peer)| MissingHeartbeat { node: node.clone(), since: peer.silent_from() })
     }
 
     /// The heartbeats that have had no holder for so long that they are not likely to get one.
-    pub(super) fn forgotten(&self, now: Instant) -> impl Iterator<Item = Observed> {
+    pub(super) fn forgotten(&self, now: Instant) -> impl Iterator<Item = StaleHeartbeat> {
         let old = move |peer: &Peer| now >= peer.since + FORGOTTEN;
         let forgotten = move |peer: &Peer| peer.keeper == Keeper::Nobody && old(peer);
-        self.observed(forgotten, |peer| peer.since + FORGOTTEN)
+        self.stale(forgotten, |peer| peer.since + FORGOTTEN)
     }
 
-    fn observed(
+    fn stale(
         &self,
         which: impl Fn(&Peer) -> bool,
         since: impl Fn(&Peer) -> Instant,
-    ) -> impl Iterator<Item = Observed> {
+    ) -> impl Iterator<Item = StaleHeartbeat> {
         let these = self.by_node.iter().filter(move |(_, peer)| which(peer));
         these.filter_map(move |(node, peer)| {
-            Some(Observed { node: node.clone(), lease: peer.lease.clone()?, since: since(peer) })
+            Some(StaleHeartbeat { node: node.clone(), lease: peer.lease.clone()?, since: since(peer) })
         })
     }
 
@@ -340,7 +340,7 @@ mod tests {
         let begin = Instant::now();
         let mut peers = Peers::default();
         peers.expect("a", begin);
-        let missing = Missing { node: "a".to_owned(), since: begin + MISSING };
+        let missing = MissingHeartbeat { node: "a".to_owned(), since: begin + MISSING };
         assert_eq!(peers.missing(begin).collect::<Vec<_>>(), vec![]);
         assert_eq!(peers.next_change(begin), Some(begin + MISSING));
         peers.expect("a", begin + MISSING);
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(peers.next_change(begin), Some(begin + FORGOTTEN));
         assert_eq!(peers.forgotten(begin + FORGOTTEN - Duration::from_secs(1)).count(), 0);
         let lease = Box::new(lease(NOBODY, 2));
-        let expected = vec![Observed { node: "a".to_owned(), lease, since: begin + FORGOTTEN }];
+        let expected = vec![StaleHeartbeat { node: "a".to_owned(), lease, since: begin + FORGOTTEN }];
         assert_eq!(peers.forgotten(begin + FORGOTTEN).collect::<Vec<_>>(), expected);
     }
 }

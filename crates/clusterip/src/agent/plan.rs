@@ -17,7 +17,7 @@ pub(super) struct Hold {
 
 /// The desired state of the network: these addresses are held, and no others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct DesiredState {
     /// The number of this desired state: it grows with each change.
     pub(super) number: u64,
     pub(super) held: BTreeMap<IpAddr, Hold>,
@@ -25,7 +25,7 @@ pub(super) struct Wanted {
 
 /// The observed state of the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Present {
+pub(super) struct ObservedState {
     /// The number of the last desired state that the network has begun to carry out. What that state no longer
     /// holds is either released or still in `addresses`.
     pub(super) number: u64,
@@ -83,7 +83,7 @@ pub(super) enum Outcome {
 /// What to do now.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
-    pub(super) wanted: Wanted,
+    pub(super) desired: DesiredState,
     pub(super) orders: Vec<Order>,
     /// The addresses that are left to other nodes from now on, because this node can't hold them.
     pub(super) given_up: Vec<IpAddr>,

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::network::{Held, Network};
-use super::plan::{Hold, Present, Wanted};
+use super::plan::{DesiredState, Hold, ObservedState};
 use super::timing::{AGAIN, ANNOUNCED_AGAIN, STEP, TRIES};
 use crate::metrics::Metrics;
 use crate::metrics::agent::Step;
@@ -60,8 +60,8 @@ impl Done {
 /// Keeps the network in line with the plan.
 pub(super) struct NetworkReconciler<'a, N> {
     network: &'a N,
-    wanted: watch::Receiver<Wanted>,
-    present: watch::Sender<Present>,
+    desired: watch::Receiver<DesiredState>,
+    observed: watch::Sender<ObservedState>,
     metrics: &'a Metrics,
     /// The pauses between repeated announcements.
     pauses: &'a [Duration],
@@ -71,21 +71,21 @@ pub(super) struct NetworkReconciler<'a, N> {
 impl<'a, N: Network> NetworkReconciler<'a, N> {
     pub(super) fn new(
         network: &'a N,
-        wanted: watch::Receiver<Wanted>,
-        present: watch::Sender<Present>,
+        desired: watch::Receiver<DesiredState>,
+        observed: watch::Sender<ObservedState>,
         metrics: &'a Metrics,
     ) -> Self {
-        Self { network, wanted, present, metrics, pauses: &ANNOUNCED_AGAIN, done: BTreeMap::new() }
+        Self { network, desired, observed, metrics, pauses: &ANNOUNCED_AGAIN, done: BTreeMap::new() }
     }
 
     /// Works forever.
     pub(super) async fn work(&mut self) {
         loop {
-            let wanted = self.wanted.borrow_and_update().clone();
-            self.round(&wanted).await;
-            let next = self.next(&wanted, Instant::now());
+            let desired = self.desired.borrow_and_update().clone();
+            self.round(&desired).await;
+            let next = self.next(&desired, Instant::now());
             tokio::select! {
-                changed = self.wanted.changed() => if changed.is_err() {
+                changed = self.desired.changed() => if changed.is_err() {
                     std::future::pending::<()>().await;
                 },
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
@@ -94,9 +94,9 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
     }
 
     /// Does what is due now: removals first.
-    async fn round(&mut self, wanted: &Wanted) {
+    async fn round(&mut self, desired: &DesiredState) {
         let now = Instant::now();
-        let lasts = |address: &IpAddr| wanted.held.get(address).is_some_and(|hold| now < hold.until);
+        let lasts = |address: &IpAddr| desired.held.get(address).is_some_and(|hold| now < hold.until);
         let going: Vec<IpAddr> = self
             .done
             .iter()
@@ -121,13 +121,13 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
         }
         // An address that is about to be added may be there from now on.
         let mut coming = Vec::new();
-        for (address, hold) in wanted.held.iter().filter(|(address, _)| lasts(address)) {
+        for (address, hold) in desired.held.iter().filter(|(address, _)| lasts(address)) {
             let done = self.done.entry(*address).or_insert_with(|| Done::coming(now));
             if done.lacks(hold, now) {
                 coming.push((*address, hold.clone(), done.clone()));
             }
         }
-        self.publish(wanted.number);
+        self.publish(desired.number);
         let mut steps = stream::iter(coming)
             .map(|(address, hold, done)| async move {
                 let done = take(network, metrics, pauses, address, hold, done).await;
@@ -140,26 +140,26 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
             self.done.insert(address, done);
         }
         drop(steps);
-        self.publish(wanted.number);
+        self.publish(desired.number);
     }
 
     /// When there is more to do if the desired state does not change.
-    fn next(&self, wanted: &Wanted, now: Instant) -> Option<Instant> {
+    fn next(&self, desired: &DesiredState, now: Instant) -> Option<Instant> {
         let more = self.done.iter().filter_map(|(address, done)| {
-            let hold = wanted.held.get(address).filter(|hold| now < hold.until);
+            let hold = desired.held.get(address).filter(|hold| now < hold.until);
             // An address that is not in the desired state was left over by this round, or waits for its next try.
             let behind = hold.is_none() || done.held.as_ref() != hold;
             done.again.or(if behind { Some(now) } else { done.next })
         });
-        let ends = self.done.keys().filter_map(|address| wanted.held.get(address)).map(|hold| hold.until);
+        let ends = self.done.keys().filter_map(|address| desired.held.get(address)).map(|hold| hold.until);
         more.chain(ends.filter(|end| *end > now)).min()
     }
 
     fn publish(&self, number: u64) {
         let addresses: BTreeSet<IpAddr> = self.done.keys().copied().collect();
         let failing = self.done.iter().filter(|(_, done)| done.failures >= TRIES).map(|(address, _)| *address);
-        let now = Present { number, addresses, failing: failing.collect() };
-        self.present.send_if_modified(|known| {
+        let now = ObservedState { number, addresses, failing: failing.collect() };
+        self.observed.send_if_modified(|known| {
             let other = *known != now;
             *known = now;
             other
@@ -298,35 +298,35 @@ mod tests {
     const SHORTLY: Duration = Duration::from_millis(10);
 
     /// A desired state that holds the address with this port until `until`.
-    fn wanted(number: u64, port: u16, until: Instant) -> Wanted {
+    fn desired(number: u64, port: u16, until: Instant) -> DesiredState {
         let hold = Hold { ports: [(Protocol::Tcp, port)].into(), until };
-        Wanted { number, held: [(ADDRESS, hold)].into() }
+        DesiredState { number, held: [(ADDRESS, hold)].into() }
     }
 
     /// The calls that these plans cause, the last of which holds nothing, and the metrics. The test sends the next
     /// plan when the network has seen the current one and the named call was made so many times.
     async fn asked(
-        plans: Vec<(Wanted, &str, usize)>,
+        plans: Vec<(DesiredState, &str, usize)>,
         failures: &[&'static str],
         pauses: &[Duration],
     ) -> (Vec<String>, String) {
         let network = Paper { failures: Mutex::new(failures.iter().copied().collect()), ..Paper::default() };
-        let (sender, receiver) = watch::channel(Wanted::default());
-        let (present, mut seen) = watch::channel(Present::default());
+        let (sender, receiver) = watch::channel(DesiredState::default());
+        let (observed, mut seen) = watch::channel(ObservedState::default());
         let metrics = Metrics::of_agent();
-        let mut reconciler = NetworkReconciler::new(&network, receiver, present, &metrics);
+        let mut reconciler = NetworkReconciler::new(&network, receiver, observed, &metrics);
         reconciler.pauses = pauses;
         let work = async {
             for (plan, what, times) in plans {
                 let number = plan.number;
                 sender.send_replace(plan);
-                seen.wait_for(|present| present.number == number).await.unwrap();
+                seen.wait_for(|observed| observed.number == number).await.unwrap();
                 let count = || network.asked.lock().unwrap().iter().filter(|asked| asked.starts_with(what)).count();
                 while count() < times {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             }
-            seen.wait_for(|present| present.addresses.is_empty()).await.unwrap();
+            seen.wait_for(|observed| observed.addresses.is_empty()).await.unwrap();
         };
         tokio::select! {
             () = reconciler.work() => {}
@@ -345,15 +345,15 @@ mod tests {
     #[tokio::test]
     async fn addresses_are_held_announced_retried_and_released() {
         let (long, longer) = (Instant::now() + Duration::from_secs(600), Instant::now() + Duration::from_secs(601));
-        let nothing = |number| (Wanted { number, ..Wanted::default() }, "release", 1);
-        let once = || vec![(wanted(1, 80, long), "announce", 1), nothing(2)];
-        let times = |count| vec![(wanted(1, 80, long), "announce", count), nothing(2)];
+        let nothing = |number| (DesiredState { number, ..DesiredState::default() }, "release", 1);
+        let once = || vec![(desired(1, 80, long), "announce", 1), nothing(2)];
+        let times = |count| vec![(desired(1, 80, long), "announce", count), nothing(2)];
         let failed = |step: &str| format!("network_failures_total{{step=\"{step}\"}} 1");
         // Name; plans; failing calls; pauses between announcements; expected calls; announcements; failures in the
         // metrics.
         type Row<'a> = (
             &'a str,
-            Vec<(Wanted, &'a str, usize)>,
+            Vec<(DesiredState, &'a str, usize)>,
             &'a [&'static str],
             &'a [Duration],
             &'a [&'a str],
@@ -374,9 +374,9 @@ mod tests {
             (
                 "it is renewed, and its ports change",
                 vec![
-                    (wanted(1, 80, long), "announce", 1),
-                    (wanted(2, 80, longer), "hold [80]", 2),
-                    (wanted(3, 81, longer), "hold [81]", 1),
+                    (desired(1, 80, long), "announce", 1),
+                    (desired(2, 80, longer), "hold [80]", 2),
+                    (desired(3, 81, longer), "hold [81]", 1),
                     nothing(4),
                 ],
                 &[],
@@ -387,7 +387,7 @@ mod tests {
             ),
             (
                 "somebody has removed it meanwhile",
-                vec![(wanted(1, 80, long), "announce", 1), (wanted(2, 80, longer), "announce", 2), nothing(3)],
+                vec![(desired(1, 80, long), "announce", 1), (desired(2, 80, longer), "announce", 2), nothing(3)],
                 // The first `hold` adds the address anyway.
                 &["lost", "lost"],
                 &[],
@@ -424,14 +424,14 @@ mod tests {
             ),
             (
                 "it does not come, and is not wanted any more",
-                vec![(wanted(1, 80, long), "hold", 1), nothing(2)],
+                vec![(desired(1, 80, long), "hold", 1), nothing(2)],
                 &["hold"],
                 &[],
                 &["hold [80]", "release"],
                 0,
                 Some(failed("hold")),
             ),
-            ("its time was over before it came", vec![(wanted(1, 80, Instant::now()), "", 0)], &[], &[], &[], 0, None),
+            ("its time was over before it came", vec![(desired(1, 80, Instant::now()), "", 0)], &[], &[], &[], 0, None),
         ];
         for (name, plans, failures, pauses, expected, announced, failed) in rows {
             let found = timeout(Duration::from_secs(60), asked(plans, failures, pauses)).await;
@@ -445,7 +445,7 @@ mod tests {
     #[tokio::test]
     async fn an_expired_hold_is_released_without_a_new_plan_and_no_longer_announced() {
         let soon = Instant::now() + Duration::from_secs(2);
-        let plan = vec![(wanted(1, 80, soon), "announce", 1)];
+        let plan = vec![(desired(1, 80, soon), "announce", 1)];
         let (asked, _) = timeout(Duration::from_secs(60), asked(plan, &[], &[SHORTLY; 1000])).await.unwrap();
         let (first, last) = (&asked[..2], &asked[asked.len() - 1..]);
         assert_eq!((first, last), (&["hold [80]".to_owned(), "announce".to_owned()][..], &["release".to_owned()][..]));
@@ -455,23 +455,23 @@ mod tests {
     #[tokio::test]
     async fn a_failing_address_is_reported_until_it_is_held() {
         let network = Paper { failures: Mutex::new(vec!["hold"; 6].into()), ..Paper::default() };
-        let (sender, receiver) = watch::channel(Wanted::default());
-        let (present, mut seen) = watch::channel(Present::default());
+        let (sender, receiver) = watch::channel(DesiredState::default());
+        let (observed, mut seen) = watch::channel(ObservedState::default());
         let metrics = Metrics::of_agent();
-        let mut reconciler = NetworkReconciler::new(&network, receiver, present, &metrics);
-        sender.send_replace(wanted(1, 80, Instant::now() + Duration::from_secs(600)));
+        let mut reconciler = NetworkReconciler::new(&network, receiver, observed, &metrics);
+        sender.send_replace(desired(1, 80, Instant::now() + Duration::from_secs(600)));
         let work = async {
-            let failing = seen.wait_for(|present| !present.failing.is_empty()).await.unwrap().clone();
+            let failing = seen.wait_for(|observed| !observed.failing.is_empty()).await.unwrap().clone();
             let tries = network.asked.lock().unwrap().len();
-            let well = seen.wait_for(|present| present.failing.is_empty()).await.unwrap().clone();
+            let well = seen.wait_for(|observed| observed.failing.is_empty()).await.unwrap().clone();
             (failing, tries, well)
         };
         let found = tokio::select! {
             () = reconciler.work() => None,
             found = timeout(Duration::from_secs(60), work) => found.ok(),
         };
-        let held = Present { number: 1, addresses: [ADDRESS].into(), ..Present::default() };
-        let failing = Present { failing: [ADDRESS].into(), ..held.clone() };
+        let held = ObservedState { number: 1, addresses: [ADDRESS].into(), ..ObservedState::default() };
+        let failing = ObservedState { failing: [ADDRESS].into(), ..held.clone() };
         assert_eq!(found, Some((failing, 5, held)));
     }
 }

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use super::assignments::{Assignment, Assignments};
 use super::claims::Claim;
 use super::heartbeat_state::{self, HeartbeatState, NextAction};
-use super::plan::{Order, Outcome, Present, Wanted, What};
+use super::plan::{DesiredState, ObservedState, Order, Outcome, What};
 use super::state::AgentState;
 use super::timing::{AGAIN, HEARTBEAT, JITTER, PATIENCE, TRIES};
 
@@ -195,8 +195,8 @@ struct Agent {
     /// The numbers of the requests of orders in flight.
     writing: BTreeSet<u64>,
     waiting: Vec<Event>,
-    wanted: Wanted,
-    present: Present,
+    desired: DesiredState,
+    observed: ObservedState,
     working: bool,
     /// How fast the agent's clock runs, in thousandths above the true time.
     drift: i64,
@@ -261,8 +261,8 @@ impl World {
                 beating: None,
                 writing: BTreeSet::new(),
                 waiting: Vec::new(),
-                wanted: Wanted::default(),
-                present: Present::default(),
+                desired: DesiredState::default(),
+                observed: ObservedState::default(),
                 working: false,
                 drift,
             });
@@ -309,7 +309,7 @@ impl World {
         it.writing.clear();
         it.waiting.clear();
         it.failures.clear();
-        (it.wanted, it.present) = (Wanted::default(), Present::default());
+        (it.desired, it.observed) = (DesiredState::default(), ObservedState::default());
         // An agent removes whatever an earlier process left before it begins.
         self.kernels[agent].clear();
         let who = self.who(agent, 0);
@@ -593,10 +593,10 @@ impl World {
         }
         it.state.assign(assignments);
         it.state.set_term(it.heartbeat_state.term(now));
-        it.state.set_present(it.present.clone());
+        it.state.set_observed(it.observed.clone());
         let plan = it.state.plan(now, clock(now, base));
-        let other = plan.wanted != it.wanted;
-        it.wanted = plan.wanted;
+        let other = plan.desired != it.desired;
+        it.desired = plan.desired;
         let who = self.who(agent, 0);
         if other {
             let delay = self.chance.below(50);
@@ -621,8 +621,8 @@ impl World {
         if it.working {
             return;
         }
-        let wanted = it.wanted.clone();
-        let lasts = |address: &IpAddr| wanted.held.get(address).is_some_and(|hold| now < hold.until);
+        let desired = it.desired.clone();
+        let lasts = |address: &IpAddr| desired.held.get(address).is_some_and(|hold| now < hold.until);
         let going: Vec<IpAddr> = self.kernels[agent].keys().filter(|address| !lasts(address)).copied().collect();
         if !going.is_empty() {
             self.agents[agent].working = true;
@@ -630,7 +630,7 @@ impl World {
             return self.at(self.now + delay, Happening::Off(who, going));
         }
         self.agents[agent].failures.retain(|address, _| lasts(address));
-        for (address, hold) in wanted.held.iter().filter(|(address, _)| lasts(address)) {
+        for (address, hold) in desired.held.iter().filter(|(address, _)| lasts(address)) {
             if self.agents[agent].broken > 0 {
                 self.fail(agent, *address);
                 continue;
@@ -647,13 +647,13 @@ impl World {
             self.kernels[agent].insert(*address, until);
         }
         let failures = &self.agents[agent].failures;
-        let present = Present {
-            number: wanted.number,
+        let observed = ObservedState {
+            number: desired.number,
             addresses: self.kernels[agent].keys().chain(failures.keys()).copied().collect(),
             failing: failures.iter().filter(|(_, (count, _))| *count >= TRIES).map(|(address, _)| *address).collect(),
         };
-        if present != self.agents[agent].present {
-            self.agents[agent].present = present;
+        if observed != self.agents[agent].observed {
+            self.agents[agent].observed = observed;
             let who = self.who(agent, 0);
             self.at(self.now, Happening::To(who, Box::new(Event::Wake)));
         }

@@ -14,8 +14,8 @@ use super::balance::turns;
 use super::claims::{Claim, lease, node_of as node_of_identity};
 use super::heartbeat_state::{Term, given_back, put_back};
 use super::next_deadline::NextDeadline;
-use super::peers::{Missing, Observed, Peers, Standing, node_of};
-use super::plan::{Hold, Order, Outcome, Plan, Present, Subject, Wanted, What};
+use super::peers::{MissingHeartbeat, Peers, StaleHeartbeat, Standing, node_of};
+use super::plan::{DesiredState, Hold, ObservedState, Order, Outcome, Plan, Subject, What};
 use super::rendezvous::order_for;
 use super::timing::{
     AGAIN, AT_ONCE, AWAY, ENDING_TURN, HEARTBEAT, LEFT_BEHIND, LONGEST_AWAY, REMOVING_TURN, SETTLE, TURN, TURNS,
@@ -84,8 +84,8 @@ pub(super) struct AgentState {
     /// Nodes whose heartbeats could not be written, with the time before which that is not tried again.
     again: BTreeMap<String, Instant>,
     busy: BTreeSet<Subject>,
-    present: Present,
-    wanted: Wanted,
+    observed: ObservedState,
+    desired: DesiredState,
 }
 
 impl AgentState {
@@ -104,8 +104,8 @@ impl AgentState {
             claiming: BTreeMap::new(),
             again: BTreeMap::new(),
             busy: BTreeSet::new(),
-            present: Present::default(),
-            wanted: Wanted::default(),
+            observed: ObservedState::default(),
+            desired: DesiredState::default(),
         }
     }
 
@@ -124,8 +124,8 @@ impl AgentState {
     }
 
     /// Sets the observed state of the network.
-    pub(super) fn set_present(&mut self, present: Present) {
-        self.present = present;
+    pub(super) fn set_observed(&mut self, observed: ObservedState) {
+        self.observed = observed;
     }
 
     /// From now on plans hold no address and contain no orders.
@@ -257,7 +257,7 @@ impl AgentState {
                 self.notes.entry(*address).or_default().gave_back = true;
             }
         }
-        Plan { wanted: self.wanted.clone(), orders, given_up, replan_at: deadline.earliest }
+        Plan { desired: self.desired.clone(), orders, given_up, replan_at: deadline.earliest }
     }
 
     /// Forgets state that no longer matters, and waits for the heartbeat of every node that claims an address
@@ -272,14 +272,14 @@ impl AgentState {
         self.peers.forget_absent_but(|node| nodes.contains(node));
         self.again.retain(|_, again| now < *again);
         self.claiming.retain(|_, last| now < *last + TURN * TURNS);
-        let (assignments, claims, wanted, present) = (&self.assignments, &self.claims, &self.wanted, &self.present);
+        let (assignments, claims, desired, observed) = (&self.assignments, &self.claims, &self.desired, &self.observed);
         self.notes.retain(|address, note| {
             note.unassigned = if assignments.contains_key(address) { None } else { note.unassigned };
             assignments.contains_key(address)
                 || claims.contains_key(address)
-                || wanted.held.contains_key(address)
-                || present.number <= note.held_in
-                || present.addresses.contains(address)
+                || desired.held.contains_key(address)
+                || observed.number <= note.held_in
+                || observed.addresses.contains(address)
         });
     }
 
@@ -287,8 +287,9 @@ impl AgentState {
     /// node that may hold an address, this node goes on trying. The time doubles with each failure, so that an
     /// address that no node can hold does not move around all the time.
     fn give_up(&mut self, now: Instant) -> Vec<IpAddr> {
-        let failing = self.present.failing.iter().copied();
-        let failing = failing.filter(|address| self.wanted.held.contains_key(address) && self.is_wanted(*address, now));
+        let failing = self.observed.failing.iter().copied();
+        let failing =
+            failing.filter(|address| self.desired.held.contains_key(address) && self.is_wanted(*address, now));
         let given_up: Vec<IpAddr> = failing.filter(|address| self.has_others(*address, now)).collect();
         for address in &given_up {
             let note = self.notes.entry(*address).or_default();
@@ -339,18 +340,18 @@ impl AgentState {
                 }
             }
         }
-        if held != self.wanted.held {
-            self.wanted = Wanted { number: self.wanted.number + 1, held };
+        if held != self.desired.held {
+            self.desired = DesiredState { number: self.desired.number + 1, held };
         }
-        for address in self.wanted.held.keys() {
-            self.notes.entry(*address).or_default().held_in = self.wanted.number;
+        for address in self.desired.held.keys() {
+            self.notes.entry(*address).or_default().held_in = self.desired.number;
         }
     }
 
     /// Whether the address certainly is off the network: the network has carried out a plan without it.
     fn is_off(&self, address: IpAddr) -> bool {
         let held_in = self.notes.get(&address).map_or(0, |note| note.held_in);
-        held_in == 0 || self.present.number > held_in && !self.present.addresses.contains(&address)
+        held_in == 0 || self.observed.number > held_in && !self.observed.addresses.contains(&address)
     }
 
     /// Whether an order about the address may be given now.
@@ -377,13 +378,13 @@ impl AgentState {
 
     /// Ends silent heartbeats, so that their owners can't renew them any more, and puts missing ones back.
     fn end_silent(&self, clock: Timestamp, deadline: &mut NextDeadline, orders: &mut Vec<Order>) {
-        for Observed { node, lease, since } in self.peers.silent(deadline.now) {
+        for StaleHeartbeat { node, lease, since } in self.peers.silent(deadline.now) {
             if self.may_write_heartbeat(&node, since, ENDING_TURN, deadline) {
                 let lease = Box::new(given_back(&lease, clock));
                 orders.push(Order { subject: Subject::Node(node), what: What::End, lease });
             }
         }
-        for Missing { node, since } in self.peers.missing(deadline.now) {
+        for MissingHeartbeat { node, since } in self.peers.missing(deadline.now) {
             if self.may_write_heartbeat(&node, since, ENDING_TURN, deadline) {
                 let lease = Box::new(put_back(&node, clock));
                 orders.push(Order { subject: Subject::Node(node), what: What::PutBack, lease });
@@ -506,7 +507,7 @@ impl AgentState {
             }
         }
         let nodes: BTreeSet<&str> = self.claims.values().filter_map(Claimed::node).collect();
-        for Observed { node, lease, since } in self.peers.forgotten(deadline.now) {
+        for StaleHeartbeat { node, lease, since } in self.peers.forgotten(deadline.now) {
             if !nodes.contains(node.as_str()) && self.may_write_heartbeat(&node, since, REMOVING_TURN, deadline) {
                 orders.push(Order { subject: Subject::Node(node), what: What::Remove, lease });
             }
@@ -621,7 +622,7 @@ mod tests {
         /// The kinds of the orders, and whether the address is held.
         fn ordered(&mut self, at: u64) -> (Vec<What>, bool) {
             let plan = self.plan(at);
-            (plan.orders.iter().map(|order| order.what).collect(), plan.wanted.held.contains_key(&ADDRESS))
+            (plan.orders.iter().map(|order| order.what).collect(), plan.desired.held.contains_key(&ADDRESS))
         }
 
         /// Expects exactly one order, and carries it out.
@@ -637,7 +638,7 @@ mod tests {
 
         fn network_did(&mut self, number: u64, addresses: &[IpAddr]) {
             let addresses = addresses.iter().copied().collect();
-            self.state.set_present(Present { number, addresses, ..Present::default() });
+            self.state.set_observed(ObservedState { number, addresses, ..ObservedState::default() });
         }
     }
 
@@ -734,10 +735,10 @@ mod tests {
     fn an_address_is_given_back_only_when_it_is_off_the_network() {
         let mut test = Test::new(true);
         assert_eq!(test.carried_out(3000), What::Claim);
-        let held = test.plan(3100).wanted.number;
+        let held = test.plan(3100).desired.number;
         test.network_did(held, &[ADDRESS]);
         test.assign(&[test.other]);
-        let after = test.plan(3200).wanted.number;
+        let after = test.plan(3200).desired.number;
         assert_eq!(test.ordered(3200), (vec![], false), "it may still come");
         test.network_did(held, &[]);
         assert_eq!(test.ordered(3300), (vec![], false), "the network has not heard of it");
@@ -759,12 +760,12 @@ mod tests {
         for away in [60_000, 120_000, 240_000, 480_000, 600_000, 600_000] {
             test.renew(at);
             assert_eq!(test.carried_out(at), What::Claim);
-            let number = test.plan(at).wanted.number;
+            let number = test.plan(at).desired.number;
             let (addresses, failing) = ([ADDRESS].into(), [ADDRESS].into());
-            test.state.set_present(Present { number, addresses, failing });
+            test.state.set_observed(ObservedState { number, addresses, failing });
             let plan = test.plan(at);
-            assert_eq!((plan.given_up, plan.wanted.held.len(), plan.orders), (vec![ADDRESS], 0, vec![]));
-            test.network_did(plan.wanted.number, &[]);
+            assert_eq!((plan.given_up, plan.desired.held.len(), plan.orders), (vec![ADDRESS], 0, vec![]));
+            test.network_did(plan.desired.number, &[]);
             assert_eq!(test.carried_out(at), What::GiveBack);
             test.renew(at + away - 1);
             assert_eq!(test.ordered(at + away - 1), (vec![], false), "{away}");
@@ -774,9 +775,9 @@ mod tests {
         at += 600_000;
         test.renew(at);
         assert_eq!(test.carried_out(at), What::Claim);
-        let number = test.plan(at).wanted.number;
-        test.state.set_present(Present { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() });
-        let number = test.plan(at).wanted.number;
+        let number = test.plan(at).desired.number;
+        test.state.set_observed(ObservedState { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() });
+        let number = test.plan(at).desired.number;
         test.network_did(number, &[]);
         assert_eq!(test.carried_out(at), What::GiveBack);
         test.renew(at + 60_000);
@@ -801,12 +802,12 @@ mod tests {
         for (name, case, given_up) in rows {
             let mut test = Test::new(true);
             assert_eq!(test.carried_out(3000), What::Claim, "{name}");
-            let number = test.plan(3100).wanted.number;
+            let number = test.plan(3100).desired.number;
             case(&mut test);
             let at = if name == "the other is silent" { 30_000 } else { 3200 };
-            test.state.set_present(Present { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() });
+            test.state.set_observed(ObservedState { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() });
             let plan = test.plan(at);
-            assert_eq!((plan.given_up.len(), plan.wanted.held.len()), (given_up, 1 - given_up), "{name}");
+            assert_eq!((plan.given_up.len(), plan.desired.held.len()), (given_up, 1 - given_up), "{name}");
         }
     }
 
