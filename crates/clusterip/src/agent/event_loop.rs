@@ -21,7 +21,7 @@ use super::health::Health;
 use super::heartbeat::Heartbeat;
 use super::heartbeat_state::{AGENT, name as heartbeat_name};
 use super::network::Network;
-use super::plan::{DesiredState, ObservedState, Order, Outcome, What};
+use super::plan::{DesiredState, LeaseWrite, ObservedState, Outcome, WriteKind};
 use super::reconciler::NetworkReconciler;
 use super::state::AgentState;
 use super::timing::{DEAF, PATIENCE, STOP};
@@ -108,7 +108,7 @@ impl<N: Network> Agent<N> {
     }
 }
 
-type Writing = Pin<Box<dyn Future<Output = (Order, Outcome)> + Send>>;
+type Writing = Pin<Box<dyn Future<Output = (LeaseWrite, Outcome)> + Send>>;
 type Events = BoxStream<'static, Result<Event<Lease>, watcher::Error>>;
 
 /// The state of the event loop.
@@ -150,8 +150,8 @@ impl EventLoop {
                 Ok(()) = self.term.changed() => {}
                 Ok(()) = self.observed.changed() => {}
                 changed = self.assignments.changed(), if followed => followed = changed.is_ok(),
-                Some((order, outcome)) = writing.next(), if !writing.is_empty() => {
-                    self.state.done(&order, outcome, Instant::now());
+                Some((write, outcome)) = writing.next(), if !writing.is_empty() => {
+                    self.state.done(&write, outcome, Instant::now());
                 }
                 Some(event) = events.next() => self.hear(event, Instant::now()),
                 () = sleep_until(replan_at.unwrap_or(now)), if replan_at.is_some() => {}
@@ -172,7 +172,7 @@ impl EventLoop {
         self.metrics.agent_holds(0);
     }
 
-    /// Plans, sends the orders, and returns when to plan again.
+    /// Plans, sends the writes, and returns when to plan again.
     fn plan(&mut self, now: Instant, writing: &mut FuturesUnordered<Writing>) -> Option<Instant> {
         let term = self.term.borrow_and_update().clone();
         if term.is_none() {
@@ -198,8 +198,8 @@ impl EventLoop {
             self.metrics.agent_gave_up();
             tracing::error!(%address, "this node can't hold the address: leaving it to other nodes for a while");
         }
-        for order in plan.orders {
-            writing.push(carry_out(self.leases.clone(), order).boxed());
+        for write in plan.writes {
+            writing.push(carry_out(self.leases.clone(), write).boxed());
         }
         plan.replan_at
     }
@@ -243,47 +243,47 @@ impl EventLoop {
 }
 
 /// Writes or removes exactly the version that was seen.
-async fn carry_out(leases: Api<Lease>, order: Order) -> (Order, Outcome) {
-    let name = order.lease.name_any();
+async fn carry_out(leases: Api<Lease>, write: LeaseWrite) -> (LeaseWrite, Outcome) {
+    let name = write.lease.name_any();
     let sent = async {
         let parameters = PostParams::default();
-        if order.what == What::Remove {
-            let only = Some(Version::of(&order.lease).only());
+        if write.kind == WriteKind::Remove {
+            let only = Some(Version::of(&write.lease).only());
             let parameters = DeleteParams { preconditions: only, ..DeleteParams::default() };
-            return leases.delete(&name, &parameters).await.map(|_| order.lease.clone());
+            return leases.delete(&name, &parameters).await.map(|_| write.lease.clone());
         }
-        match order.lease.resource_version() {
-            Some(_) => leases.replace(&name, &parameters, &order.lease).await.map(Box::new),
-            None => leases.create(&parameters, &order.lease).await.map(Box::new),
+        match write.lease.resource_version() {
+            Some(_) => leases.replace(&name, &parameters, &write.lease).await.map(Box::new),
+            None => leases.create(&parameters, &write.lease).await.map(Box::new),
         }
     };
-    let there = order.lease.resource_version().is_some();
+    let there = write.lease.resource_version().is_some();
     let outcome = match timeout(PATIENCE, sent).await {
         Ok(Ok(lease)) => {
-            log_written(&order);
+            log_written(&write);
             Outcome::Written(lease)
         }
         Ok(Err(KubeError::Api(status))) if status.code == 409 => Outcome::Changed,
         Ok(Err(KubeError::Api(status))) if status.code == 404 && there => Outcome::Gone,
         Ok(Err(error)) => {
-            tracing::warn!(lease = name, what = ?order.what, reason = words(&error), "a lease can't be written");
+            tracing::warn!(lease = name, kind = ?write.kind, reason = words(&error), "a lease can't be written");
             Outcome::Unclear
         }
         Err(_) => {
-            tracing::warn!(lease = name, what = ?order.what, "no answer to a lease write within {PATIENCE:?}");
+            tracing::warn!(lease = name, kind = ?write.kind, "no answer to a lease write within {PATIENCE:?}");
             Outcome::Unclear
         }
     };
-    (order, outcome)
+    (write, outcome)
 }
 
-fn log_written(order: &Order) {
-    let lease = order.lease.name_any();
-    match order.what {
-        What::Claim => tracing::info!(lease, "claimed"),
-        What::GiveBack => tracing::info!(lease, "gave back"),
-        What::End => tracing::warn!(lease, "ended the heartbeat of an agent that was silent"),
-        What::PutBack => tracing::warn!(lease, "put back the missing heartbeat of an agent that holds addresses"),
-        What::Remove => tracing::debug!(lease, "removed"),
+fn log_written(write: &LeaseWrite) {
+    let lease = write.lease.name_any();
+    match write.kind {
+        WriteKind::Claim => tracing::info!(lease, "claimed"),
+        WriteKind::GiveBack => tracing::info!(lease, "gave back"),
+        WriteKind::End => tracing::warn!(lease, "ended the heartbeat of an agent that was silent"),
+        WriteKind::PutBack => tracing::warn!(lease, "put back the missing heartbeat of an agent that holds addresses"),
+        WriteKind::Remove => tracing::debug!(lease, "removed"),
     }
 }

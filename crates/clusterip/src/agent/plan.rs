@@ -35,26 +35,26 @@ pub(super) struct ObservedState {
     pub(super) failing: BTreeSet<IpAddr>,
 }
 
-/// The subject of an order. At most one order for each is in flight.
+/// The subject of a write. At most one write for each subject is in flight.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Subject {
     Address(IpAddr),
     Node(String),
 }
 
-/// A Lease to write.
+/// A Lease to write or delete.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Order {
+pub(super) struct LeaseWrite {
     pub(super) subject: Subject,
-    pub(super) what: What,
-    /// The Lease to replace, if it has a resource version, or else to create. For [`What::Remove`], the Lease to
+    pub(super) kind: WriteKind,
+    /// The Lease to replace, if it has a resource version, or else to create. For [`WriteKind::Remove`], the Lease to
     /// delete.
     pub(super) lease: Box<Lease>,
 }
 
-/// The reason of an order.
+/// The purpose of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum WriteKind {
     /// This agent takes an address.
     Claim,
     /// This agent gives an address back.
@@ -67,16 +67,16 @@ pub(super) enum What {
     PutBack,
 }
 
-/// The outcome of an order.
+/// The outcome of a write.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Outcome {
-    /// The order was carried out.
+    /// The write succeeded. Contains the Lease as the API server returned it.
     Written(Box<Lease>),
     /// The Lease no longer exists.
     Gone,
     /// The Lease was changed since it was seen.
     Changed,
-    /// The order may or may not have been carried out.
+    /// It is unknown whether the write succeeded.
     Unclear,
 }
 
@@ -84,7 +84,7 @@ pub(super) enum Outcome {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
     pub(super) desired: DesiredState,
-    pub(super) orders: Vec<Order>,
+    pub(super) writes: Vec<LeaseWrite>,
     /// The addresses that are left to other nodes from now on, because this node can't hold them.
     pub(super) given_up: Vec<IpAddr>,
     /// When to plan again if nothing happens before.

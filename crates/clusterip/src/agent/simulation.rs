@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use super::assignments::{Assignment, Assignments};
 use super::claims::Claim;
 use super::heartbeat_state::{self, HeartbeatState, NextAction};
-use super::plan::{DesiredState, ObservedState, Order, Outcome, What};
+use super::plan::{DesiredState, LeaseWrite, ObservedState, Outcome, WriteKind};
 use super::state::AgentState;
 use super::timing::{AGAIN, HEARTBEAT, JITTER, PATIENCE, TRIES};
 
@@ -147,7 +147,7 @@ enum Happening {
     Begin(usize, Fault),
     End(usize, Fault),
     /// A request arrives at the API server.
-    Arrives(Who, Box<(Option<Order>, Request)>),
+    Arrives(Who, Box<(Option<LeaseWrite>, Request)>),
     /// The API server has told an agent's watch everything that it knew at that time.
     Told(usize),
     /// An event for an agent, which may be paused.
@@ -166,8 +166,8 @@ struct Who {
 
 #[derive(Clone, Debug)]
 enum Event {
-    Answered(Option<Order>, Answer),
-    NoAnswer(Option<Order>),
+    Answered(Option<LeaseWrite>, Answer),
+    NoAnswer(Option<LeaseWrite>),
     NextAction,
     Wake,
     Work,
@@ -192,7 +192,7 @@ struct Agent {
     requests: u64,
     /// The number of the heartbeat request in flight, and when it was sent.
     beating: Option<(u64, u64)>,
-    /// The numbers of the requests of orders in flight.
+    /// The numbers of the requests that write a Lease and are in flight.
     writing: BTreeSet<u64>,
     waiting: Vec<Event>,
     desired: DesiredState,
@@ -330,15 +330,15 @@ impl World {
         self.agents[agent].cut > 0 || !self.calm && self.chance.in_hundred(percent)
     }
 
-    fn send(&mut self, agent: usize, order: Option<Order>, request: Request) -> u64 {
+    fn send(&mut self, agent: usize, write: Option<LeaseWrite>, request: Request) -> u64 {
         self.agents[agent].requests += 1;
         let number = self.agents[agent].requests;
         let who = self.who(agent, number);
         let patience = self.now + millis(PATIENCE);
-        self.at(patience, Happening::To(who, Box::new(Event::NoAnswer(order.clone()))));
+        self.at(patience, Happening::To(who, Box::new(Event::NoAnswer(write.clone()))));
         let delay = self.delay(agent);
         if !self.is_lost(agent) {
-            self.at(self.now + delay, Happening::Arrives(who, Box::new((order, request))));
+            self.at(self.now + delay, Happening::Arrives(who, Box::new((write, request))));
         }
         number
     }
@@ -368,7 +368,7 @@ impl World {
             Happening::Begin(agent, fault) => self.begin(agent, &fault),
             Happening::End(agent, fault) => self.end(agent, &fault),
             Happening::Arrives(who, what) => {
-                let (order, request) = *what;
+                let (write, request) = *what;
                 let before = self.store.log.len();
                 let answer = self.store.carry_out(request);
                 if self.store.log.len() > before {
@@ -378,7 +378,7 @@ impl World {
                 }
                 let delay = self.delay(who.agent);
                 if !self.is_lost(who.agent) {
-                    self.at(self.now + delay, Happening::To(who, Box::new(Event::Answered(order, answer))));
+                    self.at(self.now + delay, Happening::To(who, Box::new(Event::Answered(write, answer))));
                 }
             }
             Happening::Told(agent) => {
@@ -546,15 +546,15 @@ impl World {
                 it.heartbeat_state.forget();
                 self.beat_after(agent, millis(AGAIN));
             }
-            Event::Answered(Some(order), answer) => {
+            Event::Answered(Some(write), answer) => {
                 let outcome = match answer {
                     Answer::Written(lease) => Outcome::Written(lease),
                     Answer::Gone => Outcome::Gone,
                     Answer::Found(_) | Answer::Conflict => Outcome::Changed,
                 };
-                self.agents[agent].state.done(&order, outcome, now);
+                self.agents[agent].state.done(&write, outcome, now);
             }
-            Event::NoAnswer(Some(order)) => self.agents[agent].state.done(&order, Outcome::Unclear, now),
+            Event::NoAnswer(Some(write)) => self.agents[agent].state.done(&write, Outcome::Unclear, now),
             Event::Wake => {}
             Event::Work => self.work(agent),
         }
@@ -606,10 +606,10 @@ impl World {
             let at = self.true_time(agent, at);
             self.at(at, Happening::To(who, Box::new(Event::Wake)));
         }
-        for order in plan.orders {
-            let lease = order.lease.clone();
-            let request = if order.what == What::Remove { Request::Remove(lease) } else { Request::Write(lease) };
-            let number = self.send(agent, Some(order), request);
+        for write in plan.writes {
+            let lease = write.lease.clone();
+            let request = if write.kind == WriteKind::Remove { Request::Remove(lease) } else { Request::Write(lease) };
+            let number = self.send(agent, Some(write), request);
             self.agents[agent].writing.insert(number);
         }
     }

@@ -15,7 +15,7 @@ use super::claims::{Claim, lease, node_of as node_of_identity};
 use super::heartbeat_state::{Term, given_back, put_back};
 use super::next_deadline::NextDeadline;
 use super::peers::{MissingHeartbeat, Peers, StaleHeartbeat, Standing, node_of};
-use super::plan::{DesiredState, Hold, ObservedState, Order, Outcome, Plan, Subject, What};
+use super::plan::{DesiredState, Hold, LeaseWrite, ObservedState, Outcome, Plan, Subject, WriteKind};
 use super::rendezvous::order_for;
 use super::timing::{
     AGAIN, AT_ONCE, AWAY, ENDING_TURN, HEARTBEAT, LEFT_BEHIND, LONGEST_AWAY, REMOVING_TURN, SETTLE, TURN, TURNS,
@@ -128,7 +128,7 @@ impl AgentState {
         self.observed = observed;
     }
 
-    /// From now on plans hold no address and contain no orders.
+    /// From now on plans hold no address and write no Lease.
     pub(super) fn stop(&mut self) {
         self.stopping = true;
     }
@@ -203,13 +203,13 @@ impl AgentState {
             (Some(Claimed::There { holder: Some(holder), .. }), Some(term)) if *holder == term.identity)
     }
 
-    /// Records the outcome of an order.
-    pub(super) fn done(&mut self, order: &Order, outcome: Outcome, now: Instant) {
-        self.busy.remove(&order.subject);
-        match (order.what, outcome) {
-            (What::Claim | What::GiveBack | What::End | What::PutBack, Outcome::Written(lease)) => {
+    /// Records the outcome of a write.
+    pub(super) fn done(&mut self, write: &LeaseWrite, outcome: Outcome, now: Instant) {
+        self.busy.remove(&write.subject);
+        match (write.kind, outcome) {
+            (WriteKind::Claim | WriteKind::GiveBack | WriteKind::End | WriteKind::PutBack, Outcome::Written(lease)) => {
                 self.see(&lease, now);
-                if let (What::Claim, Subject::Address(address)) = (order.what, &order.subject)
+                if let (WriteKind::Claim, Subject::Address(address)) = (write.kind, &write.subject)
                     // The claim may have been written in a term that is over meanwhile.
                     && self.term.as_ref().is_some_and(|term| now < term.until)
                     && self.is_claimed_here(*address)
@@ -217,19 +217,19 @@ impl AgentState {
                     self.mine.insert(*address);
                 }
             }
-            (What::Remove, Outcome::Written(_) | Outcome::Gone) => match &order.subject {
+            (WriteKind::Remove, Outcome::Written(_) | Outcome::Gone) => match &write.subject {
                 Subject::Address(address) => drop(self.claims.remove(address)),
-                Subject::Node(_) => self.peers.gone(&order.lease, now),
+                Subject::Node(_) => self.peers.gone(&write.lease, now),
             },
-            (_, Outcome::Gone) => self.gone(&order.lease, now),
-            (_, Outcome::Changed | Outcome::Unclear) => match &order.subject {
+            (_, Outcome::Gone) => self.gone(&write.lease, now),
+            (_, Outcome::Changed | Outcome::Unclear) => match &write.subject {
                 Subject::Address(address) => self.notes.entry(*address).or_default().again = Some(now + AGAIN),
                 Subject::Node(node) => drop(self.again.insert(node.clone(), now + AGAIN)),
             },
         }
     }
 
-    /// Decides what to do now. Each order counts as in flight until [`Self::done`] is called for it.
+    /// Decides what to do now. Each write counts as in flight until [`Self::done`] is called for it.
     pub(super) fn plan(&mut self, now: Instant, clock: Timestamp) -> Plan {
         if self.term.as_ref().is_none_or(|term| now >= term.until) {
             self.mine.clear();
@@ -238,26 +238,26 @@ impl AgentState {
         let given_up = self.give_up(now);
         self.hold(now);
         let mut deadline = NextDeadline { now, earliest: self.peers.next_change(now) };
-        let mut orders = Vec::new();
+        let mut writes = Vec::new();
         if let Some(term) = self.term.clone().filter(|term| now < term.until && !self.stopping) {
             deadline.add(term.until);
-            self.give_back(&term, clock, &mut deadline, &mut orders);
+            self.give_back(&term, clock, &mut deadline, &mut writes);
             if self.listed {
-                self.end_silent(clock, &mut deadline, &mut orders);
-                self.claim(&term, clock, &mut deadline, &mut orders);
-                self.remove(&mut deadline, &mut orders);
+                self.end_silent(clock, &mut deadline, &mut writes);
+                self.claim(&term, clock, &mut deadline, &mut writes);
+                self.remove(&mut deadline, &mut writes);
             }
         }
-        orders.truncate(AT_ONCE.saturating_sub(self.busy.len()));
-        for order in &orders {
-            self.busy.insert(order.subject.clone());
-            if let (What::GiveBack, Subject::Address(address)) = (order.what, &order.subject) {
+        writes.truncate(AT_ONCE.saturating_sub(self.busy.len()));
+        for write in &writes {
+            self.busy.insert(write.subject.clone());
+            if let (WriteKind::GiveBack, Subject::Address(address)) = (write.kind, &write.subject) {
                 // From now on it is not known whether the claim still belongs to this agent.
                 self.mine.remove(address);
                 self.notes.entry(*address).or_default().gave_back = true;
             }
         }
-        Plan { desired: self.desired.clone(), orders, given_up, replan_at: deadline.earliest }
+        Plan { desired: self.desired.clone(), writes, given_up, replan_at: deadline.earliest }
     }
 
     /// Forgets state that no longer matters, and waits for the heartbeat of every node that claims an address
@@ -354,7 +354,7 @@ impl AgentState {
         held_in == 0 || self.observed.number > held_in && !self.observed.addresses.contains(&address)
     }
 
-    /// Whether an order about the address may be given now.
+    /// Whether the claim of the address may be written now.
     fn may_write(&self, address: IpAddr, deadline: &mut NextDeadline) -> bool {
         let again = self.notes.get(&address).and_then(|note| note.again);
         !self.busy.contains(&Subject::Address(address)) && again.is_none_or(|again| deadline.is_due(again))
@@ -362,7 +362,7 @@ impl AgentState {
 
     /// Gives back the addresses that were claimed in this term and are no longer wanted, once they are off the
     /// network.
-    fn give_back(&self, term: &Term, clock: Timestamp, deadline: &mut NextDeadline, orders: &mut Vec<Order>) {
+    fn give_back(&self, term: &Term, clock: Timestamp, deadline: &mut NextDeadline, writes: &mut Vec<LeaseWrite>) {
         for (address, claimed) in &self.claims {
             if let Claimed::There { lease: before, holder: Some(holder) } = claimed
                 && *holder == term.identity
@@ -371,23 +371,23 @@ impl AgentState {
                 && self.may_write(*address, deadline)
             {
                 let lease = Box::new(lease(*address, None, Some(before), clock));
-                orders.push(Order { subject: Subject::Address(*address), what: What::GiveBack, lease });
+                writes.push(LeaseWrite { subject: Subject::Address(*address), kind: WriteKind::GiveBack, lease });
             }
         }
     }
 
     /// Ends silent heartbeats, so that their owners can't renew them any more, and puts missing ones back.
-    fn end_silent(&self, clock: Timestamp, deadline: &mut NextDeadline, orders: &mut Vec<Order>) {
+    fn end_silent(&self, clock: Timestamp, deadline: &mut NextDeadline, writes: &mut Vec<LeaseWrite>) {
         for StaleHeartbeat { node, lease, since } in self.peers.silent(deadline.now) {
             if self.may_write_heartbeat(&node, since, ENDING_TURN, deadline) {
                 let lease = Box::new(given_back(&lease, clock));
-                orders.push(Order { subject: Subject::Node(node), what: What::End, lease });
+                writes.push(LeaseWrite { subject: Subject::Node(node), kind: WriteKind::End, lease });
             }
         }
         for MissingHeartbeat { node, since } in self.peers.missing(deadline.now) {
             if self.may_write_heartbeat(&node, since, ENDING_TURN, deadline) {
                 let lease = Box::new(put_back(&node, clock));
-                orders.push(Order { subject: Subject::Node(node), what: What::PutBack, lease });
+                writes.push(LeaseWrite { subject: Subject::Node(node), kind: WriteKind::PutBack, lease });
             }
         }
     }
@@ -430,7 +430,7 @@ impl AgentState {
         }
     }
 
-    fn claim(&mut self, term: &Term, clock: Timestamp, deadline: &mut NextDeadline, orders: &mut Vec<Order>) {
+    fn claim(&mut self, term: &Term, clock: Timestamp, deadline: &mut NextDeadline, writes: &mut Vec<LeaseWrite>) {
         let mut free = BTreeSet::new();
         let mut due = Vec::new();
         let assignments = Arc::clone(&self.assignments);
@@ -478,13 +478,13 @@ impl AgentState {
             if self.is_wanted(address, deadline.now) && self.may_write(address, deadline) {
                 let before = self.claims.get(&address).and_then(Claimed::lease);
                 let lease = Box::new(lease(address, Some(&term.identity), before, clock));
-                orders.push(Order { subject: Subject::Address(address), what: What::Claim, lease });
+                writes.push(LeaseWrite { subject: Subject::Address(address), kind: WriteKind::Claim, lease });
             }
         }
     }
 
     /// Removes Leases that have no holder and are no longer needed.
-    fn remove(&mut self, deadline: &mut NextDeadline, orders: &mut Vec<Order>) {
+    fn remove(&mut self, deadline: &mut NextDeadline, writes: &mut Vec<LeaseWrite>) {
         let Some(term) = self.term.clone() else { return };
         let unassigned: Vec<IpAddr> =
             self.claims.keys().filter(|address| !self.assignments.contains_key(*address)).copied().collect();
@@ -503,13 +503,13 @@ impl AgentState {
             };
             if deadline.is_due(due) && self.may_write(address, deadline) {
                 let subject = Subject::Address(address);
-                orders.push(Order { subject, what: What::Remove, lease: lease.clone() });
+                writes.push(LeaseWrite { subject, kind: WriteKind::Remove, lease: lease.clone() });
             }
         }
         let nodes: BTreeSet<&str> = self.claims.values().filter_map(Claimed::node).collect();
         for StaleHeartbeat { node, lease, since } in self.peers.forgotten(deadline.now) {
             if !nodes.contains(node.as_str()) && self.may_write_heartbeat(&node, since, REMOVING_TURN, deadline) {
-                orders.push(Order { subject: Subject::Node(node), what: What::Remove, lease });
+                writes.push(LeaseWrite { subject: Subject::Node(node), kind: WriteKind::Remove, lease });
             }
         }
     }
@@ -619,21 +619,21 @@ mod tests {
             self.state.plan(self.at(at), Timestamp::UNIX_EPOCH)
         }
 
-        /// The kinds of the orders, and whether the address is held.
-        fn ordered(&mut self, at: u64) -> (Vec<What>, bool) {
+        /// The kinds of the writes, and whether the address is held.
+        fn planned(&mut self, at: u64) -> (Vec<WriteKind>, bool) {
             let plan = self.plan(at);
-            (plan.orders.iter().map(|order| order.what).collect(), plan.desired.held.contains_key(&ADDRESS))
+            (plan.writes.iter().map(|write| write.kind).collect(), plan.desired.held.contains_key(&ADDRESS))
         }
 
-        /// Expects exactly one order, and carries it out.
-        fn carried_out(&mut self, at: u64) -> What {
+        /// Expects exactly one write, and carries it out.
+        fn carried_out(&mut self, at: u64) -> WriteKind {
             let plan = self.plan(at);
-            assert_eq!(plan.orders.len(), 1, "{:?}", plan.orders);
-            let order = &plan.orders[0];
+            assert_eq!(plan.writes.len(), 1, "{:?}", plan.writes);
+            let write = &plan.writes[0];
             self.version += 1;
-            let written = Box::new(stored((*order.lease).clone(), self.version));
-            self.state.done(order, Outcome::Written(written), self.at(at));
-            order.what
+            let written = Box::new(stored((*write.lease).clone(), self.version));
+            self.state.done(write, Outcome::Written(written), self.at(at));
+            write.kind
         }
 
         fn network_did(&mut self, number: u64, addresses: &[IpAddr]) {
@@ -703,7 +703,7 @@ mod tests {
         for (name, first, case, expected) in rows {
             let mut test = Test::new(first);
             case(&mut test);
-            let claims = (0..100).map(|step| step * 100).find(|at| test.ordered(*at).0 == [What::Claim]);
+            let claims = (0..100).map(|step| step * 100).find(|at| test.planned(*at).0 == [WriteKind::Claim]);
             assert_eq!(claims, expected, "{name}");
         }
     }
@@ -712,11 +712,11 @@ mod tests {
     fn an_address_is_held_only_after_its_claim_was_answered_in_its_term() {
         let mut test = Test::new(true);
         let plan = test.plan(3000);
-        let order = plan.orders[0].clone();
-        let labels = order.lease.metadata.labels.clone().unwrap();
+        let write = plan.writes[0].clone();
+        let labels = write.lease.metadata.labels.clone().unwrap();
         assert_eq!(labels, [(LABEL.to_owned(), EXTERNAL.to_owned())].into());
-        assert_eq!(test.ordered(3100), (vec![], false), "not before there is an answer");
-        let written = || Outcome::Written(Box::new(stored((*order.lease).clone(), 100)));
+        assert_eq!(test.planned(3100), (vec![], false), "not before there is an answer");
+        let written = || Outcome::Written(Box::new(stored((*write.lease).clone(), 100)));
         for (name, outcome, at, held) in [
             ("carried out", written(), 3200, true),
             ("too late", written(), 17_000, false),
@@ -725,32 +725,32 @@ mod tests {
         ] {
             let mut test = Test::new(true);
             test.plan(3000);
-            test.state.done(&order, outcome, test.at(at));
-            assert_eq!(test.ordered(at).1, held, "{name}");
-            assert!(!test.ordered(17_000).1, "{name}: the term is over");
+            test.state.done(&write, outcome, test.at(at));
+            assert_eq!(test.planned(at).1, held, "{name}");
+            assert!(!test.planned(17_000).1, "{name}: the term is over");
         }
     }
 
     #[test]
     fn an_address_is_given_back_only_when_it_is_off_the_network() {
         let mut test = Test::new(true);
-        assert_eq!(test.carried_out(3000), What::Claim);
+        assert_eq!(test.carried_out(3000), WriteKind::Claim);
         let held = test.plan(3100).desired.number;
         test.network_did(held, &[ADDRESS]);
         test.assign(&[test.other]);
         let after = test.plan(3200).desired.number;
-        assert_eq!(test.ordered(3200), (vec![], false), "it may still come");
+        assert_eq!(test.planned(3200), (vec![], false), "it may still come");
         test.network_did(held, &[]);
-        assert_eq!(test.ordered(3300), (vec![], false), "the network has not heard of it");
+        assert_eq!(test.planned(3300), (vec![], false), "the network has not heard of it");
         test.network_did(after, &[ADDRESS]);
-        assert_eq!(test.ordered(3400), (vec![], false), "it is still there");
+        assert_eq!(test.planned(3400), (vec![], false), "it is still there");
         test.network_did(after, &[]);
-        assert_eq!(test.carried_out(3500), What::GiveBack);
-        assert_eq!(test.ordered(3600), (vec![], false), "it is the other's to take");
+        assert_eq!(test.carried_out(3500), WriteKind::GiveBack);
+        assert_eq!(test.planned(3600), (vec![], false), "it is the other's to take");
         // When no node is to hold the address, its claim is removed.
         test.state.assign(Arc::default());
-        assert_eq!(test.carried_out(3700), What::Remove);
-        assert_eq!(test.ordered(3800), (vec![], false));
+        assert_eq!(test.carried_out(3700), WriteKind::Remove);
+        assert_eq!(test.planned(3800), (vec![], false));
     }
 
     #[test]
@@ -759,29 +759,29 @@ mod tests {
         let mut at = 3000;
         for away in [60_000, 120_000, 240_000, 480_000, 600_000, 600_000] {
             test.renew(at);
-            assert_eq!(test.carried_out(at), What::Claim);
+            assert_eq!(test.carried_out(at), WriteKind::Claim);
             let number = test.plan(at).desired.number;
             let (addresses, failing) = ([ADDRESS].into(), [ADDRESS].into());
             test.state.set_observed(ObservedState { number, addresses, failing });
             let plan = test.plan(at);
-            assert_eq!((plan.given_up, plan.desired.held.len(), plan.orders), (vec![ADDRESS], 0, vec![]));
+            assert_eq!((plan.given_up, plan.desired.held.len(), plan.writes), (vec![ADDRESS], 0, vec![]));
             test.network_did(plan.desired.number, &[]);
-            assert_eq!(test.carried_out(at), What::GiveBack);
+            assert_eq!(test.carried_out(at), WriteKind::GiveBack);
             test.renew(at + away - 1);
-            assert_eq!(test.ordered(at + away - 1), (vec![], false), "{away}");
+            assert_eq!(test.planned(at + away - 1), (vec![], false), "{away}");
             at += away;
         }
         // A long time later, earlier failures no longer count.
         at += 600_000;
         test.renew(at);
-        assert_eq!(test.carried_out(at), What::Claim);
+        assert_eq!(test.carried_out(at), WriteKind::Claim);
         let number = test.plan(at).desired.number;
         test.state.set_observed(ObservedState { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() });
         let number = test.plan(at).desired.number;
         test.network_did(number, &[]);
-        assert_eq!(test.carried_out(at), What::GiveBack);
+        assert_eq!(test.carried_out(at), WriteKind::GiveBack);
         test.renew(at + 60_000);
-        assert_eq!(test.carried_out(at + 60_000), What::Claim);
+        assert_eq!(test.carried_out(at + 60_000), WriteKind::Claim);
     }
 
     #[test]
@@ -801,7 +801,7 @@ mod tests {
         ];
         for (name, case, given_up) in rows {
             let mut test = Test::new(true);
-            assert_eq!(test.carried_out(3000), What::Claim, "{name}");
+            assert_eq!(test.carried_out(3000), WriteKind::Claim, "{name}");
             let number = test.plan(3100).desired.number;
             case(&mut test);
             let at = if name == "the other is silent" { 30_000 } else { 3200 };
@@ -819,24 +819,24 @@ mod tests {
             // Only this agent stays alive.
             let until = test.at(at) + HEARTBEAT.deadline;
             test.state.set_term(Some(Term { identity: identity(test.me), until }));
-            assert_eq!(test.ordered(at), (vec![], false), "{at}");
+            assert_eq!(test.planned(at), (vec![], false), "{at}");
         }
-        assert_eq!(test.ordered(19_999), (vec![], false));
+        assert_eq!(test.planned(19_999), (vec![], false));
         let plan = test.plan(20_000);
-        let (order, at) = (plan.orders[0].clone(), test.at(20_000));
-        assert_eq!((order.what, plan.orders.len()), (What::End, 1));
+        let (write, at) = (plan.writes[0].clone(), test.at(20_000));
+        assert_eq!((write.kind, plan.writes.len()), (WriteKind::End, 1));
         let mut renewed = Test::new(true);
         std::mem::swap(&mut renewed.state, &mut test.state);
         (renewed.begin, renewed.version) = (test.begin, 1000);
         // The heartbeat was renewed meanwhile, and this agent does not know yet: nothing is taken.
-        renewed.state.done(&order, Outcome::Changed, at);
+        renewed.state.done(&write, Outcome::Changed, at);
         assert_eq!(renewed.ordered(20_500), (vec![], false));
-        let again = renewed.plan(21_000).orders.remove(0);
-        assert_eq!(again.what, What::End);
+        let again = renewed.plan(21_000).writes.remove(0);
+        assert_eq!(again.kind, WriteKind::End);
         // The heartbeat is ended now.
         let ended = Box::new(stored((*again.lease).clone(), 500));
         renewed.state.done(&again, Outcome::Written(ended), renewed.at(21_100));
-        assert_eq!(renewed.carried_out(21_200), What::Claim);
+        assert_eq!(renewed.carried_out(21_200), WriteKind::Claim);
         assert!(renewed.ordered(21_300).1);
     }
 
@@ -851,10 +851,10 @@ mod tests {
         for (name, case) in rows {
             let mut test = Test::new(true);
             test.carried_out(3000);
-            assert!(test.ordered(3100).1, "{name}");
+            assert!(test.planned(3100).1, "{name}");
             test.version = 1000;
             case(&mut test);
-            assert!(!test.ordered(3200).1, "{name}");
+            assert!(!test.planned(3200).1, "{name}");
         }
     }
 }
