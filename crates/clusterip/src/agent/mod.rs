@@ -51,7 +51,7 @@ pub mod balance;
 pub mod claims;
 pub mod event_loop;
 #[cfg(target_os = "linux")]
-mod filter;
+mod firewall;
 pub mod health;
 mod heartbeat;
 pub mod heartbeat_state;

@@ -55,6 +55,6 @@ pub(super) const AWAY: Duration = Duration::from_secs(60);
 pub(super) const LONGEST_AWAY: Duration = Duration::from_secs(600);
 /// For how long the loop of an agent may give no sign before the agent counts as dead.
 pub(super) const STILL: Duration = Duration::from_secs(60);
-/// The interval at which the firewall is written again although nothing has changed: another program may have
+/// The interval at which the firewall is written again although nothing has changed, because another program may have
 /// emptied it.
-pub(super) const REFILTERED: Duration = Duration::from_secs(20);
+pub(super) const FIREWALL_REWRITE: Duration = Duration::from_secs(20);
