@@ -19,7 +19,7 @@ use super::rendezvous::order;
 /// The nodes of `live` that may hold each free address, in the order in which they should take it.
 ///
 /// `holders` are the living holders of the addresses that are not free.
-pub fn turns<'a>(
+pub fn preference_order<'a>(
     assignments: &'a Assignments,
     live: &BTreeSet<&'a str>,
     holders: &BTreeMap<IpAddr, &'a str>,
@@ -29,7 +29,7 @@ pub fn turns<'a>(
     for (address, assignment) in assignments {
         groups.entry(&assignment.nodes).or_default().push(*address);
     }
-    let mut turns = BTreeMap::new();
+    let mut preferences = BTreeMap::new();
     for (nodes, addresses) in groups {
         let nodes: Vec<&str> = nodes.iter().map(String::as_str).filter(|node| live.contains(node)).collect();
         if nodes.is_empty() || !addresses.iter().any(|address| free.contains(address)) {
@@ -49,10 +49,10 @@ pub fn turns<'a>(
             if let Some(first) = order.first() {
                 *loads.entry(first).or_default() += 1;
             }
-            turns.insert(*address, order);
+            preferences.insert(*address, order);
         }
     }
-    turns
+    preferences
 }
 
 #[cfg(test)]
@@ -82,8 +82,8 @@ mod tests {
         held: &BTreeMap<IpAddr, &'a str>,
     ) -> BTreeMap<IpAddr, &'a str> {
         let free = all.keys().filter(|address| !held.contains_key(*address)).copied().collect();
-        let turns = turns(all, live, held, &free);
-        let first = turns.iter().filter_map(|(address, order)| Some((*address, *order.first()?)));
+        let preferences = preference_order(all, live, held, &free);
+        let first = preferences.iter().filter_map(|(address, order)| Some((*address, *order.first()?)));
         held.clone().into_iter().chain(first).collect()
     }
 
@@ -154,7 +154,7 @@ mod tests {
             let free = all.keys().filter(|address| !held.contains_key(*address)).copied().collect();
             let expected: BTreeMap<IpAddr, Vec<&str>> =
                 expected.iter().map(|(text, nodes)| (address(text), nodes.to_vec())).collect();
-            assert_eq!(turns(&all, &live, &held, &free), expected, "{name}");
+            assert_eq!(preference_order(&all, &live, &held, &free), expected, "{name}");
         }
     }
 }

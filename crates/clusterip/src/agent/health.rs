@@ -1,20 +1,20 @@
-//! The state that an agent reports to its probes.
+//! The state of an agent that its probes report.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use tokio::time::Instant;
 
-use super::timing::STILL;
+use super::timing::STALLED;
 
-/// What the probes of an agent read.
+/// The state of an agent that its probes report.
 #[derive(Clone, Debug)]
 pub struct Health {
     /// The addresses that may be on the network of its node.
     pub holding: BTreeSet<IpAddr>,
     /// Whether the agent's heartbeat is renewed, so that it may hold addresses.
     pub alive: bool,
-    /// When the loop of the agent last began a round.
+    /// When the loop that renews the heartbeat last began a round.
     pub beat: Instant,
 }
 
@@ -24,15 +24,15 @@ impl Health {
         Self { holding: BTreeSet::new(), alive: false, beat: Instant::now() }
     }
 
-    /// Why the agent counts as dead: its loop has stood still for at least 60 s. `None` if it is alive, even if it
-    /// waits for something.
-    pub fn dead(&self, now: Instant) -> Option<String> {
+    /// Why the liveness probe fails: the renewal loop has not begun a round for at least 60 s. `None` if the agent is
+    /// alive, even if it may hold no address.
+    pub fn liveness_error(&self, now: Instant) -> Option<String> {
         let still = now.saturating_duration_since(self.beat);
-        (still >= STILL).then(|| format!("the loop of the agent has stood still for {} s", still.as_secs()))
+        (still >= STALLED).then(|| format!("the loop of the agent has been stalled for {} s", still.as_secs()))
     }
 
-    /// Why the agent can't do its work; `None` if it can.
-    pub fn not_ready(&self) -> Option<String> {
+    /// Why the readiness probe fails: the agent may hold no address. `None` if it may.
+    pub fn readiness_error(&self) -> Option<String> {
         (!self.alive).then(|| "the heartbeat is not renewed: no address may be held".to_owned())
     }
 }
@@ -54,7 +54,7 @@ mod tests {
         let begin = Instant::now();
         let health = |alive| Health { alive, beat: begin, ..Health::new() };
         let (still, unready) = (
-            Some("the loop of the agent has stood still for 60 s".to_owned()),
+            Some("the loop of the agent has been stalled for 60 s".to_owned()),
             Some("the heartbeat is not renewed: no address may be held".to_owned()),
         );
         let rows = [
@@ -65,7 +65,7 @@ mod tests {
         ];
         for (name, alive, after, dead, not_ready) in rows {
             let health = health(alive);
-            let found = (health.dead(begin + Duration::from_secs(after)), health.not_ready());
+            let found = (health.liveness_error(begin + Duration::from_secs(after)), health.readiness_error());
             assert_eq!(found, (dead, not_ready), "{name}");
         }
     }

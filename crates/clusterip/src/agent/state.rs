@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::assignments::Assignments;
-use super::balance::turns;
+use super::balance::preference_order;
 use super::claims::{Claim, lease, node_of as node_of_identity};
 use super::heartbeat_state::{Term, given_back, put_back};
 use super::next_deadline::NextDeadline;
@@ -457,7 +457,7 @@ impl AgentState {
         if !free.is_empty() && deadline.is_due(settled) {
             let holders =
                 self.claims.iter().filter_map(|(address, claimed)| Some((*address, claimed.node()?))).collect();
-            for (address, order) in turns(&assignments, &self.live(deadline.now), &holders, &free) {
+            for (address, order) in preference_order(&assignments, &self.live(deadline.now), &holders, &free) {
                 let Some(turn) = order.iter().position(|node| *node == self.node) else { continue };
                 // Preferred nodes get their time from when the address was free and they could begin, or from their
                 // last claim.

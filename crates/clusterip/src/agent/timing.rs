@@ -53,8 +53,8 @@ pub(super) const AWAY: Duration = Duration::from_secs(60);
 /// The longest time that an address is left to other nodes, and how long after that time earlier failures no longer
 /// count.
 pub(super) const LONGEST_AWAY: Duration = Duration::from_secs(600);
-/// For how long the loop of an agent may give no sign before the agent counts as dead.
-pub(super) const STILL: Duration = Duration::from_secs(60);
+/// For how long the loop that renews the heartbeat may not begin a round before the liveness probe fails.
+pub(super) const STALLED: Duration = Duration::from_secs(60);
 /// The interval at which the firewall is written again although nothing has changed, because another program may have
 /// emptied it.
 pub(super) const FIREWALL_REWRITE: Duration = Duration::from_secs(20);
