@@ -6,14 +6,14 @@ use std::net::IpAddr;
 use clusterip_core::address::Family;
 use clusterip_core::settings::ExternalSettings;
 
-use super::external_judge::Judged;
+use super::evaluate_external::EvaluatedExternal;
 use super::model::{ExternalPool, ExternalUse, Finding, Kind};
 use crate::agent::assignments::Assignments;
 use crate::agent::claims;
 use crate::agent::holdings::Holdings;
 
 /// Adds the problems of one Service.
-pub fn of_service(settings: &ExternalSettings, one: &Judged, findings: &mut Vec<Finding>) {
+pub fn of_service(settings: &ExternalSettings, one: &EvaluatedExternal, findings: &mut Vec<Finding>) {
     let mut found = |kind, addresses: Vec<IpAddr>, message: String, way_out: &str| {
         findings.push(about(settings, kind, (&one.id.namespace, &one.id.name), addresses, message, way_out));
     };
@@ -155,7 +155,7 @@ fn about(
 }
 
 /// A message of the policy without the name of the Service, which the finding has already.
-fn bare<'r>(one: &Judged, reason: &'r str) -> &'r str {
+fn bare<'r>(one: &EvaluatedExternal, reason: &'r str) -> &'r str {
     let subject = format!("Service {}/{}: ", one.id.namespace, one.id.name);
     reason.strip_prefix(&subject).unwrap_or(reason)
 }

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use super::connect;
 use super::in_force::{followed, say_what_is_missing};
 use super::stop::{shutdown_signal, until};
-use crate::audit::live::LiveAudit;
+use crate::audit::live_audit::LiveAudit;
 use crate::cluster::claims::{self, Claims};
 use crate::cluster::ledger::Ledger;
 use crate::cluster::stores::{State, Stores};

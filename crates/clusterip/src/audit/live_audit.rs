@@ -8,9 +8,9 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use tokio::runtime::Handle;
 
-use super::judge::JudgeError;
-use super::matter::Matter;
-use super::memory::Memory;
+use super::cache::AuditCache;
+use super::evaluate_services::EvaluateError;
+use super::input::AuditInput;
 use super::model::Audit;
 use crate::agent::holdings::Holdings;
 use crate::agent::observer::Observer;
@@ -24,14 +24,14 @@ use crate::evaluator::Evaluator;
 #[derive(Clone)]
 pub struct LiveAudit {
     evaluator: Evaluator,
-    memory: Arc<Mutex<Memory>>,
+    cache: Arc<Mutex<AuditCache>>,
     leases: Option<Api<Lease>>,
 }
 
 impl LiveAudit {
     /// Audits with the policy, settings, stores and ledger of `evaluator`.
     pub fn new(evaluator: Evaluator) -> Self {
-        Self { evaluator, memory: Arc::default(), leases: None }
+        Self { evaluator, cache: Arc::default(), leases: None }
     }
 
     /// Also reports which nodes hold external addresses: if the settings have pools of external addresses, each
@@ -44,12 +44,12 @@ impl LiveAudit {
     /// call it from a thread that a runtime lets block.
     ///
     /// # Errors
-    /// [`JudgeError`] if the policy fails.
-    pub fn audit(&self) -> Result<Audit, JudgeError> {
+    /// [`EvaluateError`] if the policy fails.
+    pub fn audit(&self) -> Result<Audit, EvaluateError> {
         let settings = self.evaluator.settings();
         let stores = self.evaluator.stores();
         let ranges = stores.service_cidrs().borrow().nets();
-        let matter = Matter {
+        let input = AuditInput {
             module: self.evaluator.module(),
             settings: &settings,
             ranges,
@@ -66,7 +66,7 @@ impl LiveAudit {
         };
         // A panic while the cache was locked only loses answers that were not stored yet; the policy is asked
         // again.
-        matter.audit(&mut self.memory.lock().unwrap_or_else(PoisonError::into_inner))
+        input.audit(&mut self.cache.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What the Leases say now, or why they can't be read.

@@ -13,7 +13,7 @@ use crate::live_settings::LiveSettings;
 use crate::policy::module::Module;
 
 /// The input of an audit.
-pub struct Matter<'m> {
+pub struct AuditInput<'m> {
     /// The policy.
     pub module: &'m Module,
     /// The settings in force.
