@@ -9,8 +9,8 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use clusterip::agent::assignments::{Assignment, Assignments, Protocol};
-use clusterip::agent::claims::{Claim, name};
 use clusterip::agent::event_loop::Agent;
+use clusterip::agent::external_claims::{Claim, name};
 use clusterip::agent::health::Health;
 use clusterip::agent::heartbeat_state;
 use clusterip::cluster::service_key::ServiceKey;

@@ -21,7 +21,7 @@ use crate::cluster::object;
 use crate::cluster::snapshot::{Snapshot, SnapshotCalls, addresses};
 use crate::external::placing::concerns;
 use crate::external::plan_state::Planned;
-use crate::nodes::planner::{NodePlan, NodePlanner};
+use crate::nodes::block_planner::{NodePlan, NodePlanner};
 use crate::policy::module::{Module, ModuleError};
 use crate::policy::service_request::ServiceRequest;
 use crate::pool_use::{self, PoolUse};

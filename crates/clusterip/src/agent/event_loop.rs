@@ -15,13 +15,13 @@ use kube::{Api, Client, Error as KubeError, ResourceExt};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::agent_plan::{DesiredState, LeaseWrite, ObservedState, Outcome, WriteKind};
 use super::assignments::Assignments;
-use super::claims::EXTERNAL;
+use super::external_claims::EXTERNAL;
 use super::health::Health;
 use super::heartbeat::Heartbeat;
 use super::heartbeat_state::{AGENT, name as heartbeat_name};
 use super::network::Network;
-use super::plan::{DesiredState, LeaseWrite, ObservedState, Outcome, WriteKind};
 use super::reconciler::NetworkReconciler;
 use super::state::AgentState;
 use super::timing::{DEAF, PATIENCE, STOP};

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
-use super::claims::{Claim, EXTERNAL};
+use super::external_claims::{Claim, EXTERNAL};
 use super::heartbeat_state::AGENT;
 use super::peers::{Peers, Standing};
 use crate::cluster::claim_lease::LABEL;

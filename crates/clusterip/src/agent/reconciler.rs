@@ -14,8 +14,8 @@ use futures::stream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
+use super::agent_plan::{DesiredState, Hold, ObservedState};
 use super::network::{Held, Network};
-use super::plan::{DesiredState, Hold, ObservedState};
 use super::timing::{AGAIN, ANNOUNCED_AGAIN, STEP, TRIES};
 use crate::metrics::Metrics;
 use crate::metrics::agent::Step;

@@ -17,10 +17,10 @@ use k8s_openapi::jiff::Timestamp;
 use proptest::prelude::*;
 use tokio::time::Instant;
 
+use super::agent_plan::{DesiredState, LeaseWrite, ObservedState, Outcome, WriteKind};
 use super::assignments::{Assignment, Assignments};
-use super::claims::Claim;
+use super::external_claims::Claim;
 use super::heartbeat_state::{self, HeartbeatState, NextAction};
-use super::plan::{DesiredState, LeaseWrite, ObservedState, Outcome, WriteKind};
 use super::state::AgentState;
 use super::timing::{AGAIN, HEARTBEAT, JITTER, PATIENCE, TRIES};
 

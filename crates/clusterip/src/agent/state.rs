@@ -9,13 +9,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::agent_plan::{DesiredState, Hold, LeaseWrite, ObservedState, Outcome, Plan, Subject, WriteKind};
 use super::assignments::Assignments;
 use super::balance::preference_order;
-use super::claims::{Claim, lease, node_of as node_of_identity};
+use super::external_claims::{Claim, lease, node_of as node_of_identity};
 use super::heartbeat_state::{Term, given_back, put_back};
 use super::next_deadline::NextDeadline;
 use super::peers::{MissingHeartbeat, Peers, StaleHeartbeat, Standing, node_of};
-use super::plan::{DesiredState, Hold, LeaseWrite, ObservedState, Outcome, Plan, Subject, WriteKind};
 use super::rendezvous::order_for;
 use super::timing::{
     AGAIN, AT_ONCE, AWAY, ENDING_TURN, HEARTBEAT, LEFT_BEHIND, LONGEST_AWAY, REMOVING_TURN, SETTLE, TURN, TURNS,
@@ -537,7 +537,7 @@ impl Claimed {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::super::assignments::Assignment;
-    use super::super::claims::EXTERNAL;
+    use super::super::external_claims::EXTERNAL;
     use super::super::rendezvous::order;
     use super::*;
     use crate::cluster::claim_lease::LABEL;

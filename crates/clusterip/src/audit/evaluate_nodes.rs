@@ -9,8 +9,8 @@ use super::evaluate_services::EvaluateError;
 use crate::cluster::object::Packed;
 use crate::cluster::snapshot::Snapshot;
 use crate::live_settings::LiveSettings;
-use crate::nodes::held::{Held, blocks_of};
-use crate::nodes::placement::{self, Belonging, Placement};
+use crate::nodes::block_placement::{self, Belonging, BlockPlacement};
+use crate::nodes::held_blocks::{HeldBlocks, blocks_of};
 use crate::policy::module::Module;
 
 /// A Node and the placement of its blocks.
@@ -18,7 +18,7 @@ pub struct EvaluatedNode {
     /// Name of the Node.
     pub name: String,
     /// The pool that the Node belongs to, and where its blocks lie.
-    pub placement: Placement,
+    pub placement: BlockPlacement,
 }
 
 /// Earlier answers of the policy by Node name, with the Node that each is about.
@@ -42,7 +42,7 @@ pub(super) fn all(
     };
     let nodes: Vec<(String, Packed, Value)> =
         nodes.into_iter().map(|(name, packed)| (name, packed.clone(), packed.value())).collect();
-    let mut held = Held::default();
+    let mut held = HeldBlocks::default();
     for (name, _, node) in &nodes {
         held.learn(name, blocks_of(node));
     }
@@ -53,7 +53,7 @@ pub(super) fn all(
     for (name, packed, node) in nodes {
         let belonging = match before.remove(&name) {
             Some((same, belonging)) if same == packed => belonging,
-            _ => placement::belonging(&policy, &live.document, &node).map_err(failed(format!("node {name}")))?,
+            _ => block_placement::belonging(&policy, &live.document, &node).map_err(failed(format!("node {name}")))?,
         };
         let placement = belonging.held_against(&live.settings, &name, &blocks_of(&node), &held);
         cache.insert(name.clone(), (packed, belonging));

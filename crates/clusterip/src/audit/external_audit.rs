@@ -14,10 +14,10 @@ use super::external_ranges;
 use super::input::AuditInput;
 use super::model::{External, ExternalAddress, ExternalPool, ExternalUse, Finding, Holder, State};
 use crate::agent::assignments::Assignments;
-use crate::agent::holdings;
+use crate::agent::holder_snapshot::HolderSnapshot;
 use crate::cluster::ledger::Owner;
 use crate::cluster::service_key::ServiceKey;
-use crate::external::assignments::assignments;
+use crate::external::assignment_builder::assignments;
 
 /// Audits the external addresses and adds their problems to `findings`; `None` if the settings have no pools of
 /// external addresses. The policy is not asked again if an answer in `cache` still holds.
@@ -45,12 +45,12 @@ pub fn audit(
         findings::of_service(settings, one, findings);
     }
     findings::of_shared(settings, &uses, findings);
-    match &input.holdings {
-        Ok(holdings) => findings::of_holders(settings, &assigned, holdings, !nodes.is_empty(), findings),
+    match &input.holders {
+        Ok(holders) => findings::of_holders(settings, &assigned, holders, !nodes.is_empty(), findings),
         Err(reason) => notes.push(format!("it is unknown which nodes hold external addresses: {reason}")),
     }
-    let used = used(&evaluated, uses, &input.in_flight, input.holdings.as_ref().ok());
-    let held = input.holdings.as_ref().ok().map(|holdings| held(&assigned, holdings));
+    let used = used(&evaluated, uses, &input.in_flight, input.holders.as_ref().ok());
+    let held = input.holders.as_ref().ok().map(|holders| held(&assigned, holders));
     let range = |pool, range| external_ranges::range(pool, range, &used, held.as_ref());
     let pools = settings.pools.iter().map(|pool| ExternalPool {
         name: pool.name.clone(),
@@ -86,7 +86,7 @@ fn used(
     evaluated: &[EvaluatedExternal],
     uses: BTreeMap<IpAddr, Vec<ExternalUse>>,
     in_flight: &[(IpAddr, Owner)],
-    holdings: Option<&holdings::Holdings>,
+    holders: Option<&HolderSnapshot>,
 ) -> BTreeMap<IpAddr, ExternalAddress> {
     let wrong = evaluated.iter().flat_map(|one| {
         let recorded = one.recorded.iter().filter(|_| one.refused.record.is_some());
@@ -94,7 +94,7 @@ fn used(
     });
     let wrong: BTreeSet<IpAddr> = wrong.copied().collect();
     let holder = |address| {
-        let holder = holdings.and_then(|holdings| holdings.holder(address));
+        let holder = holders.and_then(|holders| holders.holder(address));
         holder.map(|holder| Holder { renewed: holder.renewal.problem().is_none(), node: holder.node })
     };
     let mut used: BTreeMap<IpAddr, ExternalAddress> = BTreeMap::new();
@@ -117,8 +117,8 @@ fn used(
 }
 
 /// The assigned addresses that a living node holds.
-fn held(assigned: &Assignments, holdings: &holdings::Holdings) -> BTreeSet<IpAddr> {
-    let living = holdings.all().filter(|(_, holder)| holder.renewal.problem().is_none());
+fn held(assigned: &Assignments, holders: &HolderSnapshot) -> BTreeSet<IpAddr> {
+    let living = holders.all().filter(|(_, holder)| holder.renewal.problem().is_none());
     living.map(|(address, _)| address).filter(|address| assigned.contains_key(address)).collect()
 }
 
@@ -164,7 +164,7 @@ mod tests {
                 ranges: Vec::new(),
                 snapshot: &snapshot,
                 in_flight: Vec::new(),
-                holdings: Err("nobody looked".to_owned()),
+                holders: Err("nobody looked".to_owned()),
                 called: ControlPlaneServices::default(),
                 ledger: false,
                 notes: Vec::new(),

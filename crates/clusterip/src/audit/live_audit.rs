@@ -12,7 +12,7 @@ use super::cache::AuditCache;
 use super::evaluate_services::EvaluateError;
 use super::input::AuditInput;
 use super::model::Audit;
-use crate::agent::holdings::Holdings;
+use crate::agent::holder_snapshot::HolderSnapshot;
 use crate::agent::observer::Observer;
 use crate::cluster::api_error::words;
 use crate::evaluator::Evaluator;
@@ -55,10 +55,10 @@ impl LiveAudit {
             ranges,
             snapshot: stores.snapshot(),
             in_flight: self.evaluator.ledger().held(),
-            holdings: if settings.settings.external.pools.is_empty() {
-                Ok(Holdings::default())
+            holders: if settings.settings.external.pools.is_empty() {
+                Ok(HolderSnapshot::default())
             } else {
-                self.holdings()
+                self.holders()
             },
             called: stores.control_plane_services().clone(),
             ledger: true,
@@ -70,13 +70,13 @@ impl LiveAudit {
     }
 
     /// What the Leases say now, or why they can't be read.
-    fn holdings(&self) -> Result<Holdings, String> {
+    fn holders(&self) -> Result<HolderSnapshot, String> {
         let Some(leases) = &self.leases else { return Err("Leases are not read here".to_owned()) };
         let runtime = Handle::try_current().map_err(|error| error.to_string())?;
         let of_agents = ListParams::default().labels(&Observer::labels());
         let leases = runtime.block_on(leases.list(&of_agents)).map_err(|error| words(&error))?;
-        let mut holdings = Holdings::new(Some(Timestamp::now()));
-        leases.items.iter().for_each(|lease| holdings.see(lease));
-        Ok(holdings)
+        let mut holders = HolderSnapshot::new(Some(Timestamp::now()));
+        leases.items.iter().for_each(|lease| holders.see(lease));
+        Ok(holders)
     }
 }

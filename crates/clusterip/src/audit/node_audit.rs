@@ -12,8 +12,8 @@ use super::model::{self, Block, BlockRange, Finding, Nodes, State};
 use super::{evaluate_nodes, node_findings};
 use crate::cluster::snapshot::Snapshot;
 use crate::live_settings::LiveSettings;
-use crate::nodes::placement::{Placement, Standing};
-use crate::nodes::usage;
+use crate::nodes::block_placement::{BlockPlacement, BlockStanding};
+use crate::nodes::block_usage;
 use crate::policy::module::Module;
 
 /// Audits the Nodes and adds their problems to `findings`; `None` if the settings have no node pools. The policy is
@@ -46,10 +46,10 @@ pub fn audit(
 
 /// The blocks of a Node, with the Node's pool and evidence.
 fn blocks(evaluated: &EvaluatedNode) -> impl Iterator<Item = Block> {
-    let Placement { pool, evidence, reason, blocks } = &evaluated.placement;
+    let BlockPlacement { pool, evidence, reason, blocks } = &evaluated.placement;
     blocks.iter().map(|(block, standing)| Block {
         block: *block,
-        state: if *standing == Standing::InPlace { State::Used } else { State::Misplaced },
+        state: if *standing == BlockStanding::InPlace { State::Used } else { State::Misplaced },
         node: evaluated.name.clone(),
         pool: pool.clone(),
         evidence: evidence.clone().or_else(|| reason.clone()),
@@ -69,8 +69,8 @@ fn range(settings: &Settings, pool: &NodePool, cidr: IpNet, blocks: &[Block]) ->
     Some(BlockRange {
         cidr,
         block_length: pool.block_size.of(clusterip_core::address::Family::of(cidr.addr())),
-        counts: usage::counts(settings, pool, &cut, inside.iter().map(|block| block.block)),
-        withheld: usage::withheld(settings, pool, &cut),
+        counts: block_usage::counts(settings, pool, &cut, inside.iter().map(|block| block.block)),
+        withheld: block_usage::withheld(settings, pool, &cut),
         blocks: inside,
     })
 }

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::evaluate_nodes::EvaluatedNode;
 use super::model::{self, BlockRange, Finding, Kind};
-use crate::nodes::placement::Standing;
+use crate::nodes::block_placement::BlockStanding;
 
 /// The remedy for a Node with a wrong block: the API server refuses to change the blocks of a Node.
 const ANEW: &str = "the API server refuses to change the blocks of a Node: drain and delete it, and let its kubelet \
@@ -27,19 +27,21 @@ pub fn of_node(settings: &Settings, evaluated: &EvaluatedNode, findings: &mut Ve
             None => placement.reason.clone().unwrap_or_else(|| "no pool is for it".to_owned()),
         };
         let (kind, message) = match standing {
-            Standing::InPlace => continue,
-            Standing::Shared(others) => (Kind::SharedBlock, format!("{block} has addresses of {}", shared(others))),
-            Standing::WrongPool(name) => {
+            BlockStanding::InPlace => continue,
+            BlockStanding::Shared(others) => {
+                (Kind::SharedBlock, format!("{block} has addresses of {}", shared(others)))
+            }
+            BlockStanding::WrongPool(name) => {
                 (Kind::WrongNodePool, format!("{block} {}, and {}", lies(settings, name, *block), belongs()))
             }
-            Standing::Outside => {
+            BlockStanding::Outside => {
                 let where_ = match own.filter(|own| own.cidrs.iter().any(|cidr| block.contains(cidr))) {
                     Some(own) => format!("lies only partly in pool {}", own.name),
                     None => "lies in no pool".to_owned(),
                 };
                 (Kind::OutsideNodePool, format!("{block} {where_}, and {}", belongs()))
             }
-            Standing::Withheld(range) => {
+            BlockStanding::Withheld(range) => {
                 (Kind::WithheldBlock, format!("{block} has addresses of {}", withheld(settings, own, *range)))
             }
         };

@@ -111,7 +111,7 @@ impl Audit {
             ranges,
             snapshot: &source.snapshot,
             in_flight: source.in_flight,
-            holdings: source.holdings,
+            holders: source.holders,
             called: source.called,
             ledger: false,
             notes: source.notes,

@@ -37,7 +37,7 @@ use crate::live_settings::{LiveSettings, Source};
 use crate::logging::Logging;
 use crate::metrics::{FamilyFill, Metrics, PoolFill};
 use crate::nodes::assigner::Assigner;
-use crate::nodes::held::blocks_of;
+use crate::nodes::held_blocks::blocks_of;
 use crate::nodes::pool_blocks;
 use crate::permissions::{self, Duties};
 use crate::policy::budget::Budget;

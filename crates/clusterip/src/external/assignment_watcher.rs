@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use super::assignments::{Refusal, assignments};
+use super::assignment_builder::{Refusal, assignments};
 use super::policy_check::refusal;
 use super::service_fields::recorded;
 use crate::agent::assignments::Assignments;

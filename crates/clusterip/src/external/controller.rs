@@ -28,11 +28,11 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::assignments::assignments;
-use super::holdings::{Assigned, Holdings, News};
+use super::address_usage;
+use super::assignment_builder::assignments;
+use super::holder_reports::{Assigned, HolderReport, HolderReports};
 use super::policy_check::refusal;
 use super::service_fields::{is_served, recorded, shown};
-use super::usage;
 use crate::agent::assignments::Assignments;
 use crate::agent::observer::Observer;
 use crate::background;
@@ -86,7 +86,7 @@ struct Term {
     /// The Services that got no address: when to ask again, and the reason that was reported.
     waiting: BTreeMap<ServiceKey, (Instant, String)>,
     /// What was reported about the holders of addresses.
-    holdings: Holdings,
+    holder_reports: HolderReports,
 }
 
 /// Why a Service gets no address. `uid` is the UID of the Service if the policy refused the address.
@@ -131,7 +131,7 @@ impl Controller {
         loop {
             let now = Instant::now();
             let due = term.waiting.values().map(|(due, _)| *due).chain(term.observer.next_change(now));
-            let due = due.chain(term.holdings.next()).min();
+            let due = due.chain(term.holder_reports.next()).min();
             tokio::select! {
                 () = shutdown.as_mut() => return true,
                 changed = self.leadership.changed() => {
@@ -194,7 +194,7 @@ impl Controller {
         let ids: BTreeSet<ServiceKey> = services.iter().map(ServiceKey::of).collect();
         term.waiting.retain(|id, _| ids.contains(id));
         let held = assigned.keys().map(|address| (*address, term.holders.contains_key(address))).collect();
-        self.metrics.external_pools(&usage::of(external, &held));
+        self.metrics.external_pools(&address_usage::of(external, &held));
         for service in &services {
             let has = recorded(service, external);
             if is_served(service, external) {
@@ -223,9 +223,9 @@ impl Controller {
                 holder: term.holders.get(address).cloned(),
             })
         });
-        for news in term.holdings.look(seen.collect(), Instant::now()) {
+        for news in term.holder_reports.look(seen.collect(), Instant::now()) {
             let Some(assignment) = assigned.get(&news.address()) else { continue };
-            if let News::Held { before: Some(_), .. } = news {
+            if let HolderReport::Held { before: Some(_), .. } = news {
                 self.metrics.external_taken_over();
             }
             let ServiceKey { namespace, name } = &assignment.service;

@@ -13,10 +13,10 @@ use clusterip_core::settings::NodeSettings;
 use ipnet::IpNet;
 use tokio::time::Instant;
 
-use super::held::Held;
+use super::block_placement::BlockStanding;
+use super::held_blocks::HeldBlocks;
 use super::patch::{Order, Outcome};
-use super::placement::Standing;
-use super::seen::Seen;
+use super::watched_node::WatchedNode;
 use crate::metrics::nodes::Misplaced;
 
 /// How soon a Node is tried again after its blocks could not be written. Each further failure doubles the pause.
@@ -28,7 +28,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub struct AllocationState {
     nodes: BTreeMap<String, Entry>,
-    held: Held,
+    held: HeldBlocks,
     queue: VecDeque<String>,
     /// For each full pool by name, the Nodes that wait for room: the turn since which each waits, and its name.
     full: BTreeMap<String, BTreeSet<(u64, String)>>,
@@ -42,7 +42,7 @@ pub struct AllocationState {
 }
 
 struct Entry {
-    node: Seen,
+    node: WatchedNode,
     stage: Stage,
     failures: u32,
     /// The version at which a request without an answer may still be carried out; `None` if there is no such request.
@@ -80,7 +80,7 @@ impl Stage {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Turn {
     /// Ask the policy for blocks for this Node.
-    Ask(Box<Seen>),
+    Ask(Box<WatchedNode>),
     /// Write these blocks, which the Node was given before.
     Write(Box<Order>),
 }
@@ -105,7 +105,7 @@ pub enum Decision {
 
 impl AllocationState {
     /// The blocks that are held, by Node.
-    pub fn held(&self) -> &Held {
+    pub fn held(&self) -> &HeldBlocks {
         &self.held
     }
 
@@ -130,7 +130,7 @@ impl AllocationState {
     }
 
     /// Notes a Node as the watch shows it.
-    pub fn see(&mut self, seen: Seen) {
+    pub fn see(&mut self, seen: WatchedNode) {
         let name = seen.name.clone();
         if self.nodes.get(&name).is_some_and(|entry| entry.node.uid != seen.uid) {
             self.remove(&name);
@@ -324,7 +324,7 @@ impl AllocationState {
 
     /// The next Node whose blocks are to be compared with its pool. The result has to be reported with
     /// [`Self::judged`].
-    pub fn next_to_judge(&mut self) -> Option<Seen> {
+    pub fn next_to_judge(&mut self) -> Option<WatchedNode> {
         loop {
             let name = self.unjudged.pop_first()?;
             if let Some(entry) = self.nodes.get(&name).filter(|entry| !entry.node.blocks.is_empty()) {
@@ -340,15 +340,15 @@ impl AllocationState {
     }
 
     /// Notes how the blocks of a Node lie.
-    pub fn judged(&mut self, name: &str, standings: &[Standing]) {
+    pub fn judged(&mut self, name: &str, standings: &[BlockStanding]) {
         let reasons: BTreeSet<Misplaced> = standings
             .iter()
             .filter_map(|standing| match standing {
-                Standing::InPlace => None,
-                Standing::Shared(_) => Some(Misplaced::Shared),
-                Standing::WrongPool(_) => Some(Misplaced::WrongPool),
-                Standing::Withheld(_) => Some(Misplaced::Withheld),
-                Standing::Outside => Some(Misplaced::Outside),
+                BlockStanding::InPlace => None,
+                BlockStanding::Shared(_) => Some(Misplaced::Shared),
+                BlockStanding::WrongPool(_) => Some(Misplaced::WrongPool),
+                BlockStanding::Withheld(_) => Some(Misplaced::Withheld),
+                BlockStanding::Outside => Some(Misplaced::Outside),
             })
             .collect();
         if reasons.is_empty() {
@@ -458,8 +458,8 @@ mod tests {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     }
 
-    fn node(name: &str, uid: &str, os: &str, blocks: &[&str]) -> Seen {
-        Seen {
+    fn node(name: &str, uid: &str, os: &str, blocks: &[&str]) -> WatchedNode {
+        WatchedNode {
             name: name.to_owned(),
             uid: uid.to_owned(),
             version: "1".to_owned(),
@@ -683,13 +683,13 @@ mod tests {
         scenario.allocation_state.see(node("c", "u", "linux", &["10.0.0.0/25"]));
         assert_eq!(judged(&mut scenario), ["a", "c"]);
         let block = nets(&["10.0.0.0/24"])[0];
-        let shared = |with: &str| vec![Standing::Shared(vec![(with.to_owned(), block)])];
+        let shared = |with: &str| vec![BlockStanding::Shared(vec![(with.to_owned(), block)])];
         scenario.allocation_state.judged("a", &shared("c"));
         scenario.allocation_state.judged("c", &shared("a"));
         assert_eq!(scenario.allocation_state.misplaced(), [(Misplaced::Shared, 2)].into());
         scenario.allocation_state.gone("c", "u");
         assert_eq!(judged(&mut scenario), ["a"]);
-        scenario.allocation_state.judged("a", &[Standing::InPlace]);
+        scenario.allocation_state.judged("a", &[BlockStanding::InPlace]);
         assert_eq!(scenario.allocation_state.misplaced(), [].into());
         scenario.allocation_state.see(node("b", "u", "windows", &["10.0.1.0/24"]));
         assert_eq!(judged(&mut scenario), ["b"], "its labels are others now");

@@ -25,11 +25,11 @@ use tokio::time::{Instant, sleep_until};
 
 use super::allocation_state::{AllocationState, Decision, Turn};
 use super::asker::Asker;
-use super::events::{Reason, Teller};
-use super::held::blocks_of;
+use super::block_placement::Belonging;
+use super::held_blocks::blocks_of;
+use super::node_events::{Reason, Teller};
 use super::patch::{Order, Outcome, Writer};
-use super::placement::Belonging;
-use super::seen::Seen;
+use super::watched_node::WatchedNode;
 use crate::cluster::partial_object::PartialObject;
 use crate::cluster::stores::Stores;
 use crate::controller::called::called;
@@ -166,7 +166,7 @@ impl Assigner {
     }
 
     /// Listens to the Nodes, beginning with a new list of all Nodes.
-    fn listen(&self) -> mpsc::UnboundedReceiver<Event<Seen>> {
+    fn listen(&self) -> mpsc::UnboundedReceiver<Event<WatchedNode>> {
         let (events, receiver) = mpsc::unbounded_channel();
         let listener = move |event: &Event<PartialObject>| match seen(event) {
             Some(event) => events.send(event).is_ok(),
@@ -178,13 +178,13 @@ impl Assigner {
 }
 
 /// What the assigner has to know of an event; `None` for a Node without a name.
-fn seen(event: &Event<PartialObject>) -> Option<Event<Seen>> {
+fn seen(event: &Event<PartialObject>) -> Option<Event<WatchedNode>> {
     Some(match event {
         Event::Init => Event::Init,
-        Event::InitApply(node) => Event::InitApply(Seen::of(node)?),
+        Event::InitApply(node) => Event::InitApply(WatchedNode::of(node)?),
         Event::InitDone => Event::InitDone,
-        Event::Apply(node) => Event::Apply(Seen::of(node)?),
-        Event::Delete(node) => Event::Delete(Seen::of(node)?),
+        Event::Apply(node) => Event::Apply(WatchedNode::of(node)?),
+        Event::Delete(node) => Event::Delete(WatchedNode::of(node)?),
     })
 }
 
@@ -245,7 +245,7 @@ impl Term {
     }
 
     /// Asks the policy about a Node, and turns the answer into a decision.
-    fn ask(&mut self, node: &Seen, settings: &LiveSettings) -> Decision {
+    fn ask(&mut self, node: &WatchedNode, settings: &LiveSettings) -> Decision {
         let request = NodeRequest::created(&node.shown);
         let answer = match self.asker.ask(&request, settings, &self.allocation_state.held().allocation()) {
             Ok(answer) => answer,
@@ -268,7 +268,7 @@ impl Term {
         }
     }
 
-    fn handle_event(&mut self, event: Event<Seen>) {
+    fn handle_event(&mut self, event: Event<WatchedNode>) {
         match event {
             Event::Init => self.listed = Some(BTreeSet::new()),
             Event::InitApply(seen) => {
@@ -289,7 +289,7 @@ impl Term {
 
     /// Reports what was decided about a Node. That its pool is full, or that no pool is for it, is reported only
     /// once.
-    fn report_decision(&mut self, node: &Seen, decision: &Decision) {
+    fn report_decision(&mut self, node: &WatchedNode, decision: &Decision) {
         let name = node.name.as_str();
         match decision {
             Decision::Blocks(_) => {}

@@ -17,8 +17,8 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::held::fields_of;
-use super::seen::Seen;
+use super::held_blocks::fields_of;
+use super::watched_node::WatchedNode;
 use crate::cluster::api_error::words;
 use crate::cluster::partial_object::PartialObject;
 use crate::controller::events::CONTROLLER;
@@ -35,7 +35,7 @@ const TRIES: usize = 5;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Order {
     /// The Node, as it was seen.
-    pub node: Seen,
+    pub node: WatchedNode,
     /// The blocks to write.
     pub blocks: Vec<IpNet>,
     /// The version at which an earlier request without an answer may still be carried out; `None` if there is no such
@@ -50,7 +50,7 @@ pub enum Outcome {
     Written,
     /// The Node has changed: somebody else gave it blocks, or changed what the policy is shown of it. The Node does
     /// not have these blocks, and will not get them.
-    Changed(Box<Seen>),
+    Changed(Box<WatchedNode>),
     /// The Node does not exist any more.
     Gone,
     /// The API server refuses the request. The Node does not have the blocks, and will not get them.
@@ -113,7 +113,7 @@ impl Writer {
                 }
             };
             let found = match timeout(LONGEST, self.nodes.get_opt(&node.name)).await {
-                Ok(Ok(found)) => found.as_ref().and_then(Seen::of),
+                Ok(Ok(found)) => found.as_ref().and_then(WatchedNode::of),
                 Ok(Err(error)) => return Outcome::Unclear { doubt, reason: failure.unwrap_or_else(|| words(&error)) },
                 Err(_) => {
                     let reason = failure.unwrap_or_else(|| format!("no answer within {LONGEST:?}"));
@@ -140,7 +140,7 @@ impl Writer {
         Outcome::Unclear { doubt, reason: "somebody else changed it at every try".to_owned() }
     }
 
-    async fn send(&self, node: &Seen, version: &str, blocks: &[IpNet]) -> Result<(), Failure> {
+    async fn send(&self, node: &WatchedNode, version: &str, blocks: &[IpNet]) -> Result<(), Failure> {
         let left = self.term.borrow().map(|end| end.saturating_duration_since(Instant::now())).unwrap_or_default();
         let limit = left.min(LONGEST);
         if limit < SHORTEST {

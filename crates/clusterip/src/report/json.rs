@@ -4,7 +4,7 @@ use clusterip_core::answer::Outcome;
 use clusterip_core::external;
 use serde::Serialize;
 
-use crate::nodes::planner::NodeRow;
+use crate::nodes::block_planner::NodeRow;
 use crate::planner::{Plan, Row};
 
 #[derive(Serialize)]

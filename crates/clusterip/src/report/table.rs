@@ -12,7 +12,7 @@ use super::columns::{self, paint};
 use super::json::{ExternalSummary, Summary};
 use super::style;
 use super::terminal::harmless;
-use crate::nodes::planner::{NodePlan, NodeRow, RangeUse};
+use crate::nodes::block_planner::{NodePlan, NodeRow, RangeUse};
 use crate::planner::{ExternalRow, Plan, Row, Source};
 use crate::pool_use::PoolUse;
 

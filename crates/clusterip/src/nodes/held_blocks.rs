@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 /// The blocks of Nodes, and where the next blocks are sought. The memory grows with the number of Nodes, not with the
 /// size of the pools.
 #[derive(Clone, Debug, Default)]
-pub struct Held {
+pub struct HeldBlocks {
     nodes: BTreeMap<String, Vec<IpNet>>,
     v4: Occupancy,
     v6: Occupancy,
@@ -22,7 +22,7 @@ pub struct Held {
     last: BTreeMap<IpNet, IpNet>,
 }
 
-impl Held {
+impl HeldBlocks {
     /// Replaces what is known of a Node's blocks. The place where the next block is sought stays the same, because
     /// blocks that others have set are learned this way.
     pub fn learn(&mut self, node: &str, blocks: Vec<IpNet>) {
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn adjacent_blocks_are_merged_and_released_ones_leave_a_gap() {
-        let mut held = Held::default();
+        let mut held = HeldBlocks::default();
         for (index, node) in ["a", "b", "c", "d"].iter().enumerate() {
             held.learn(node, nets(&[&format!("10.0.{index}.0/24"), &format!("fd00:0:0:{index}::/64")]));
         }
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn shared_addresses_stay_held_until_both_nodes_are_gone() {
-        let mut held = Held::default();
+        let mut held = HeldBlocks::default();
         held.learn("a", nets(&["10.0.0.0/23"]));
         held.learn("b", nets(&["10.0.1.0/24"]));
         assert_eq!(held.sharing("a", nets(&["10.0.0.0/23"])[0]), [("b".to_owned(), nets(&["10.0.1.0/24"])[0])]);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ipnet::IpNet;
 use serde::Serialize;
 
-use super::held::blocks_in;
+use super::held_blocks::blocks_in;
 use crate::cluster::object::Packed;
 use crate::cluster::partial_object::PartialObject;
 
@@ -26,7 +26,7 @@ struct ShownMetadata<'n> {
 
 /// A Node as it is watched.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
+pub struct WatchedNode {
     /// The name of the Node.
     pub name: String,
     /// The UID of the Node. A later Node may have the same name.
@@ -41,7 +41,7 @@ pub struct Seen {
     pub shown: Packed,
 }
 
-impl Seen {
+impl WatchedNode {
     /// Reads a Node; `None` if it has no name.
     pub fn of(object: &PartialObject) -> Option<Self> {
         let PartialObject { metadata, data, .. } = object;

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use tokio::sync::mpsc;
 
-use super::seen::Seen;
+use super::watched_node::WatchedNode;
 use crate::controller::events::{Told, tell_about};
 
 /// How many Events may wait to be written. Further Events are dropped; the log has all of them.
@@ -47,7 +47,7 @@ impl Teller {
     }
 
     /// Queues an Event about a Node. If too many wait, the Event is dropped and a warning is logged.
-    pub fn tell(&self, node: &Seen, reason: Reason, note: &str) {
+    pub fn tell(&self, node: &WatchedNode, reason: Reason, note: &str) {
         let about = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Node".to_owned()),

@@ -11,8 +11,8 @@ use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::held::{Held, blocks_of, fields_of};
-use super::usage;
+use super::block_usage;
+use super::held_blocks::{HeldBlocks, blocks_of, fields_of};
 use crate::cluster::manifests::{Manifest, Origin};
 use crate::cluster::object::{self, Packed};
 use crate::cluster::snapshot::{Snapshot, SnapshotCalls};
@@ -48,7 +48,7 @@ pub struct RangeUse {
     /// The range.
     pub cidr: IpNet,
     /// How many blocks are in which state.
-    pub counts: usage::Counts,
+    pub counts: block_usage::Counts,
 }
 
 /// The planned results for all Nodes.
@@ -74,7 +74,7 @@ pub struct NodePlanner<'m> {
     document: &'m Value,
     settings: &'m Settings,
     snapshot: &'m Arc<RwLock<Snapshot>>,
-    held: Held,
+    held: HeldBlocks,
     /// The Nodes that exist already, by name.
     there: BTreeMap<String, There>,
 }
@@ -87,7 +87,8 @@ impl<'m> NodePlanner<'m> {
         settings: &'m Settings,
         snapshot: &'m Arc<RwLock<Snapshot>>,
     ) -> Self {
-        let mut planner = Self { module, document, settings, snapshot, held: Held::default(), there: BTreeMap::new() };
+        let mut planner =
+            Self { module, document, settings, snapshot, held: HeldBlocks::default(), there: BTreeMap::new() };
         let nodes: Vec<Value> = snapshot.read().unwrap_or_else(PoisonError::into_inner).all("v1", "Node").collect();
         for node in nodes {
             let name = object::name(&node).to_owned();
@@ -184,7 +185,7 @@ impl<'m> NodePlanner<'m> {
         let range = |pool: &NodePool, cidr: IpNet| {
             // Checked settings have no range that can't be cut into blocks.
             let blocks = pool.blocks(cidr).ok()?;
-            let counts = usage::counts(self.settings, pool, &blocks, held());
+            let counts = block_usage::counts(self.settings, pool, &blocks, held());
             Some(RangeUse { pool: pool.name.clone(), cidr, counts })
         };
         let pools = self.settings.nodes.pools.iter();

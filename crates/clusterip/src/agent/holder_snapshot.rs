@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::claims::{Claim, EXTERNAL};
+use super::external_claims::{Claim, EXTERNAL};
 use super::heartbeat_state::{AGENT, NODE_ANNOTATION};
 use super::heartbeat_state::{holder, unknown};
 use super::timing::HEARTBEAT as TIMING;
@@ -18,7 +18,7 @@ use crate::cluster::claim_lease::LABEL;
 
 /// The Leases of agents at one moment, as input for one look.
 #[derive(Clone, Debug, Default)]
-pub struct Holdings {
+pub struct HolderSnapshot {
     claims: BTreeMap<IpAddr, Claim>,
     heartbeats: BTreeMap<String, Lease>,
     /// The current time by the clock of the observer.
@@ -64,7 +64,7 @@ impl Renewal {
     }
 }
 
-impl Holdings {
+impl HolderSnapshot {
     /// Starts without Leases at the time `now`; without `now`, the newest time in any Lease is used instead.
     pub fn new(now: Option<Timestamp>) -> Self {
         Self { now, ..Self::default() }
@@ -130,7 +130,7 @@ mod tests {
 
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-    use super::super::claims::lease as claim;
+    use super::super::external_claims::lease as claim;
     use super::super::heartbeat_state::{given_back, put_back};
     use super::*;
     use crate::controller::identity::{Identity, Role};
@@ -164,7 +164,7 @@ mod tests {
             ("by a Lease of another that is newer", own(70), None, Some(Renewal::Silent)),
         ];
         for (name, heartbeat, now, expected) in rows {
-            let mut holdings = Holdings::new(now.map(at));
+            let mut holdings = HolderSnapshot::new(now.map(at));
             holdings.see(&claim(address, Some(&me), None, at(50)));
             let mut of_another = claim(IpAddr::from([10, 0, 9, 11]), None, None, at(100));
             of_another.metadata.labels = Some(BTreeMap::new());
@@ -175,7 +175,7 @@ mod tests {
             assert_eq!(found.as_ref().map(|holder| holder.renewal), expected, "{name}");
             assert_eq!(holdings.all().collect::<Vec<_>>(), [(address, found.unwrap())], "{name}");
         }
-        let mut holdings = Holdings::new(None);
+        let mut holdings = HolderSnapshot::new(None);
         holdings.see(&claim(address, None, None, at(50)));
         assert_eq!(holdings.holder(address), None, "given back");
         assert_eq!(holdings.all().count(), 0);

@@ -26,7 +26,7 @@ pub struct Assigned {
 
 /// A change to report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum HolderReport {
     /// A node holds the address that did not hold it before. It may have taken the address over from another node.
     Held {
         /// The address.
@@ -49,7 +49,7 @@ pub enum News {
 
 /// The holders of all addresses, as far as they were reported.
 #[derive(Debug, Default)]
-pub struct Holdings {
+pub struct HolderReports {
     known: BTreeMap<IpAddr, Known>,
     begun: bool,
 }
@@ -65,16 +65,16 @@ struct Known {
     told_unheld: bool,
 }
 
-impl Holdings {
+impl HolderReports {
     /// The changes to report now, ordered by address. `assigned` are all addresses that there are.
     ///
     /// The first look does not report that an address is held if the Service's status shows it, because the previous
     /// leader has reported that.
-    pub fn look(&mut self, assigned: Vec<Assigned>, now: Instant) -> Vec<News> {
+    pub fn look(&mut self, assigned: Vec<Assigned>, now: Instant) -> Vec<HolderReport> {
         self.known.retain(|address, known| {
             assigned.iter().any(|assigned| assigned.address == *address && assigned.uid == known.uid)
         });
-        let mut news: Vec<News> = Vec::new();
+        let mut news: Vec<HolderReport> = Vec::new();
         for Assigned { address, uid, shown, holder } in assigned {
             let known = self.known.entry(address).or_insert_with(|| Known {
                 uid: uid.clone(),
@@ -88,20 +88,20 @@ impl Holdings {
                     if known.last.as_ref() != Some(&node) || std::mem::take(&mut known.told_unheld) {
                         let before = known.last.replace(node.clone()).filter(|before| *before != node);
                         known.told_unheld = false;
-                        news.push(News::Held { address, uid, node, before });
+                        news.push(HolderReport::Held { address, uid, node, before });
                     }
                 }
                 None => {
                     let since = *known.unheld.get_or_insert(now);
                     if now >= since + GRACE && !known.told_unheld {
                         known.told_unheld = true;
-                        news.push(News::NotHeld { address, uid });
+                        news.push(HolderReport::NotHeld { address, uid });
                     }
                 }
             }
         }
         self.begun = true;
-        news.sort_by_key(News::address);
+        news.sort_by_key(HolderReport::address);
         news
     }
 
@@ -112,7 +112,7 @@ impl Holdings {
     }
 }
 
-impl News {
+impl HolderReport {
     /// The address that the report is about.
     pub fn address(&self) -> IpAddr {
         match self {
@@ -242,10 +242,10 @@ mod tests {
             ),
         ];
         for (name, looks) in rows {
-            let (mut holdings, begin) = (Holdings::default(), Instant::now());
+            let (mut holder_reports, begin) = (HolderReports::default(), Instant::now());
             for (after, seen, expected) in looks {
-                let news = holdings.look(seen, begin + Duration::from_secs(after));
-                let told = |news: &News| {
+                let news = holder_reports.look(seen, begin + Duration::from_secs(after));
+                let told = |news: &HolderReport| {
                     let (reason, warning) = news.reason();
                     format!("{}{} {reason}: {}", if warning { "warning " } else { "" }, news.uid(), news.note())
                 };
@@ -256,13 +256,13 @@ mod tests {
 
     #[test]
     fn the_next_report_is_due_when_the_grace_period_ends() {
-        let (mut holdings, begin) = (Holdings::default(), Instant::now());
+        let (mut holder_reports, begin) = (HolderReports::default(), Instant::now());
         let after = |seconds| begin + Duration::from_secs(seconds);
         for (at, holder, expected) in
             [(0, "", Some(45)), (10, "", Some(45)), (20, "n1", None), (30, "", Some(75)), (75, "", None)]
         {
-            holdings.look(vec![assigned(10, "a", false, holder)], after(at));
-            assert_eq!(holdings.next(), expected.map(after), "after {at} s");
+            holder_reports.look(vec![assigned(10, "a", false, holder)], after(at));
+            assert_eq!(holder_reports.next(), expected.map(after), "after {at} s");
         }
     }
 }
