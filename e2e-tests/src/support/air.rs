@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clusterip::agent::assignments::Protocol;
-use clusterip::agent::network::{Held, Network};
+use clusterip::agent::network::{HoldOutcome, Network};
 use tokio::time::Instant;
 
 /// What happened to an address.
@@ -81,7 +81,7 @@ impl Network for Node {
         address: IpAddr,
         ports: &BTreeSet<(Protocol, u16)>,
         until: Instant,
-    ) -> Result<Held, Infallible> {
+    ) -> Result<HoldOutcome, Infallible> {
         let now = Instant::now();
         let mut inner = self.air.lock();
         let nodes = inner.held.entry(address).or_default();
@@ -89,7 +89,7 @@ impl Network for Node {
         let other = other
             .map(|(node, (until, _))| format!("{address}: {} while {node} has it for {:?}", self.name, *until - now));
         let before = nodes.insert(self.name.clone(), (until, ports.clone())).filter(|(until, _)| now < *until);
-        let held = if before.is_some() { Held::Stayed } else { Held::Came };
+        let held = if before.is_some() { HoldOutcome::Kept } else { HoldOutcome::Added };
         let what = match before {
             Some((_, known)) if known == *ports => None,
             Some(_) => Some(What::Ports(ports.clone())),

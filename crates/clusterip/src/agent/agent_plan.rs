@@ -69,7 +69,7 @@ pub(super) enum WriteKind {
 
 /// The outcome of a write.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Outcome {
+pub(super) enum WriteOutcome {
     /// The write succeeded. Contains the Lease as the API server returned it.
     Written(Box<Lease>),
     /// The Lease no longer exists.

@@ -15,7 +15,7 @@ use kube::{Api, Client, Error as KubeError, ResourceExt};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::agent_plan::{DesiredState, LeaseWrite, ObservedState, Outcome, WriteKind};
+use super::agent_plan::{DesiredState, LeaseWrite, ObservedState, WriteKind, WriteOutcome};
 use super::assignments::Assignments;
 use super::external_claims::EXTERNAL;
 use super::health::Health;
@@ -24,7 +24,7 @@ use super::heartbeat_state::{AGENT, name as heartbeat_name};
 use super::network::Network;
 use super::reconciler::NetworkReconciler;
 use super::state::AgentState;
-use super::timing::{DEAF, PATIENCE, STOP};
+use super::timing::{RELEASE_TIMEOUT, REQUEST_TIMEOUT, WATCH_SILENCE};
 use super::version::Version;
 use crate::cluster::api_error::{chain, words};
 use crate::cluster::backoff::RetryBackoff;
@@ -91,7 +91,7 @@ impl<N: Network> Agent<N> {
                     () = &mut run => {}
                 }
             }
-            let off = timeout(STOP, async {
+            let off = timeout(RELEASE_TIMEOUT, async {
                 tokio::select! {
                     () = &mut work => {}
                     () = event_loop.drain() => {}
@@ -108,7 +108,7 @@ impl<N: Network> Agent<N> {
     }
 }
 
-type Writing = Pin<Box<dyn Future<Output = (LeaseWrite, Outcome)> + Send>>;
+type Writing = Pin<Box<dyn Future<Output = (LeaseWrite, WriteOutcome)> + Send>>;
 type Events = BoxStream<'static, Result<Event<Lease>, watcher::Error>>;
 
 /// The state of the event loop.
@@ -207,7 +207,7 @@ impl EventLoop {
     /// Whether the watch is broken. A silent watch looks like a cluster in which nothing happens; but this agent
     /// renews its own heartbeat, so the watch must deliver that.
     fn is_deaf(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.heard) >= DEAF
+        now.saturating_duration_since(self.heard) >= WATCH_SILENCE
     }
 
     fn events(&self) -> Events {
@@ -243,7 +243,7 @@ impl EventLoop {
 }
 
 /// Writes or removes exactly the version that was seen.
-async fn carry_out(leases: Api<Lease>, write: LeaseWrite) -> (LeaseWrite, Outcome) {
+async fn carry_out(leases: Api<Lease>, write: LeaseWrite) -> (LeaseWrite, WriteOutcome) {
     let name = write.lease.name_any();
     let sent = async {
         let parameters = PostParams::default();
@@ -258,20 +258,20 @@ async fn carry_out(leases: Api<Lease>, write: LeaseWrite) -> (LeaseWrite, Outcom
         }
     };
     let there = write.lease.resource_version().is_some();
-    let outcome = match timeout(PATIENCE, sent).await {
+    let outcome = match timeout(REQUEST_TIMEOUT, sent).await {
         Ok(Ok(lease)) => {
             log_written(&write);
-            Outcome::Written(lease)
+            WriteOutcome::Written(lease)
         }
-        Ok(Err(KubeError::Api(status))) if status.code == 409 => Outcome::Changed,
-        Ok(Err(KubeError::Api(status))) if status.code == 404 && there => Outcome::Gone,
+        Ok(Err(KubeError::Api(status))) if status.code == 409 => WriteOutcome::Changed,
+        Ok(Err(KubeError::Api(status))) if status.code == 404 && there => WriteOutcome::Gone,
         Ok(Err(error)) => {
             tracing::warn!(lease = name, kind = ?write.kind, reason = words(&error), "a lease can't be written");
-            Outcome::Unclear
+            WriteOutcome::Unclear
         }
         Err(_) => {
-            tracing::warn!(lease = name, kind = ?write.kind, "no answer to a lease write within {PATIENCE:?}");
-            Outcome::Unclear
+            tracing::warn!(lease = name, kind = ?write.kind, "no answer to a lease write within {REQUEST_TIMEOUT:?}");
+            WriteOutcome::Unclear
         }
     };
     (write, outcome)

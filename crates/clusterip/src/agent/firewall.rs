@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use node_network::{Error, Firewall, Port};
 use tokio::time::{Instant, sleep};
 
-use super::timing::{AGAIN, FIREWALL_REWRITE};
+use super::timing::{FIREWALL_REWRITE, RETRY_PAUSE};
 
 /// The nftables table that only this program uses.
 const TABLE: &str = "clusterip_external";
@@ -71,7 +71,7 @@ impl NodeFirewall {
         }
         tokio::spawn(async move {
             loop {
-                sleep(AGAIN).await;
+                sleep(RETRY_PAUSE).await;
                 let changes = self.open().changes;
                 if self.apply(changes).await.is_ok() {
                     self.catching_up.store(false, Ordering::Release);

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use super::health::Health;
 pub use super::heartbeat_state::Term;
 use super::heartbeat_state::{HeartbeatState, NextAction, name};
-use super::timing::{AGAIN, HEARTBEAT, JITTER, PATIENCE};
+use super::timing::{HEARTBEAT, JITTER, REQUEST_TIMEOUT, RETRY_PAUSE};
 use crate::cluster::api_error::words;
 use crate::metrics::Metrics;
 use crate::metrics::agent::Renewal;
@@ -64,10 +64,10 @@ impl Heartbeat {
             self.metrics.agent_renewal(result);
             let next = match renewed {
                 Ok(true) => begin + HEARTBEAT.retry.saturating_sub(jitter()),
-                Ok(false) => begin + AGAIN,
+                Ok(false) => begin + RETRY_PAUSE,
                 Err(reason) => {
                     tracing::warn!(lease = self.name, reason, "the heartbeat of this agent can't be renewed");
-                    Instant::now() + AGAIN
+                    Instant::now() + RETRY_PAUSE
                 }
             };
             match self.heartbeat_state.until() {
@@ -89,13 +89,14 @@ impl Heartbeat {
         while tries < TRIES {
             tries += 1;
             if self.heartbeat_state.is_unclear() {
-                match timeout(PATIENCE, self.leases.get_opt(&self.name)).await {
+                match timeout(REQUEST_TIMEOUT, self.leases.get_opt(&self.name)).await {
                     Ok(Ok(lease)) => self.heartbeat_state.read(lease, Instant::now()),
                     Ok(Err(_)) | Err(_) => continue,
                 }
             }
             let Some(lease) = self.heartbeat_state.give_back(Timestamp::now()) else { return };
-            let written = timeout(PATIENCE, self.leases.replace(&self.name, &PostParams::default(), &lease)).await;
+            let written =
+                timeout(REQUEST_TIMEOUT, self.leases.replace(&self.name, &PostParams::default(), &lease)).await;
             if matches!(written, Ok(Ok(_))) {
                 tracing::info!(lease = self.name, "gave the heartbeat of this agent back");
                 return;
@@ -117,7 +118,7 @@ impl Heartbeat {
                     return Ok(false);
                 }
                 NextAction::Read => {
-                    let read = timeout(PATIENCE, self.leases.get_opt(&self.name)).await.map_err(late)?;
+                    let read = timeout(REQUEST_TIMEOUT, self.leases.get_opt(&self.name)).await.map_err(late)?;
                     let lease = read.map_err(|error| words(&error))?;
                     self.heartbeat_state.read(lease, Instant::now());
                     // If other agents have ended the term, it is over at once.
@@ -128,7 +129,7 @@ impl Heartbeat {
                     let parameters = PostParams::default();
                     // Until the write is answered, the state of the Lease is unknown.
                     self.heartbeat_state.forget();
-                    let written = timeout(PATIENCE, async {
+                    let written = timeout(REQUEST_TIMEOUT, async {
                         match lease.resource_version() {
                             Some(_) => self.leases.replace(&self.name, &parameters, &lease).await,
                             None => self.leases.create(&parameters, &lease).await,
@@ -181,7 +182,7 @@ fn gone(status: &kube::core::Status, name: &str) -> bool {
 }
 
 fn late(_: tokio::time::error::Elapsed) -> String {
-    format!("no answer within {PATIENCE:?}")
+    format!("no answer within {REQUEST_TIMEOUT:?}")
 }
 
 /// How much earlier the next renewal is sent.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::assignments::Protocol;
 use super::firewall::NodeFirewall;
-use super::network::{Held, Network};
+use super::network::{HoldOutcome, Network};
 
 /// Implements [`Network`] for the interface of this node.
 pub struct LinuxNetwork {
@@ -81,7 +81,7 @@ impl Network for LinuxNetwork {
         address: IpAddr,
         ports: &BTreeSet<(Protocol, u16)>,
         until: Instant,
-    ) -> Result<Held, Self::Error> {
+    ) -> Result<HoldOutcome, Self::Error> {
         // The firewall goes first, so that a port that is not to be open is never open, not even for a moment.
         self.firewall.set(address, Some(ports.iter().copied().map(port).collect())).await?;
         let interface = self.interface();
@@ -90,8 +90,8 @@ impl Network for LinuxNetwork {
             found => found,
         };
         Ok(match found? {
-            Found::Added => Held::Came,
-            Found::Renewed => Held::Stayed,
+            Found::Added => HoldOutcome::Added,
+            Found::Renewed => HoldOutcome::Kept,
         })
     }
 

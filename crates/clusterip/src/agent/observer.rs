@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::external_claims::{Claim, EXTERNAL};
 use super::heartbeat_state::AGENT;
-use super::peers::{Peers, Standing};
+use super::peers::{Peers, TermState};
 use crate::cluster::claim_lease::LABEL;
 
 /// What the Leases of agents have shown over time.
@@ -50,7 +50,7 @@ impl Observer {
     pub fn holder(&self, address: IpAddr, now: Instant) -> Option<&str> {
         let claim = self.claims.get(&address)?;
         let (node, identity) = (claim.node()?, claim.holder.as_ref()?);
-        (self.peers.standing(node, identity, now) == Standing::Alive).then_some(node)
+        (self.peers.term_state(node, identity, now) == TermState::Alive).then_some(node)
     }
 
     /// Every address that is held, with the node that holds it.

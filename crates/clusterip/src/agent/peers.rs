@@ -8,13 +8,13 @@ use tokio::time::Instant;
 
 use super::heartbeat_state::{NODE_ANNOTATION, name};
 use super::heartbeat_state::{holder, unknown};
-use super::timing::{FORGOTTEN, HEARTBEAT, MISSING};
+use super::timing::{HEARTBEAT, HEARTBEAT_RETENTION, MISSING_GRACE};
 use super::version::Version;
 use crate::controller::identity::Identity;
 
 /// What is known of a term in which an agent claimed addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum TermState {
     /// The term goes on, as far as was observed.
     Alive,
     /// The heartbeat was not renewed for its whole duration: any agent may end it.
@@ -24,21 +24,21 @@ pub(super) enum Standing {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Keeper {
+enum Owner {
     /// The agent with this identity renews the heartbeat.
-    Kept(Identity),
+    Agent(Identity),
     /// The heartbeat was given back, or ended.
-    Nobody,
+    Released,
     /// There is no Lease. It may have been deleted by hand and created again: as long as no agent has seen one
     /// version of it for its whole duration, its owner may be alive.
-    Absent,
+    Missing,
     /// The heartbeat was missing and was put back: it belongs to the living agent of the node, if there is one.
     Unknown,
 }
 
 #[derive(Clone, Debug)]
 struct Peer {
-    keeper: Keeper,
+    owner: Owner,
     /// The Lease, if there is one.
     lease: Option<Box<Lease>>,
     duration: Duration,
@@ -89,10 +89,10 @@ impl Peers {
         let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
         let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let peer = Peer {
-            keeper: match holder(lease) {
-                None => Keeper::Nobody,
-                Some(holder) if holder == unknown(node).as_str() => Keeper::Unknown,
-                Some(holder) => Keeper::Kept(Identity::of(holder)),
+            owner: match holder(lease) {
+                None => Owner::Released,
+                Some(holder) if holder == unknown(node).as_str() => Owner::Unknown,
+                Some(holder) => Owner::Agent(Identity::of(holder)),
             },
             lease: Some(Box::new(lease.clone())),
             duration: seconds.map_or(HEARTBEAT.lease, Duration::from_secs),
@@ -127,7 +127,7 @@ impl Peers {
     /// Waits from now on for the heartbeat of a node that claims an address without having one.
     pub(super) fn expect(&mut self, node: &str, now: Instant) {
         if !self.by_node.contains_key(node) {
-            let peer = Peer { keeper: Keeper::Absent, lease: None, duration: MISSING, since: now };
+            let peer = Peer { owner: Owner::Missing, lease: None, duration: MISSING_GRACE, since: now };
             self.by_node.insert(node.to_owned(), peer);
         }
     }
@@ -138,42 +138,42 @@ impl Peers {
     }
 
     /// What is known of the term with this identity on this node.
-    pub(super) fn standing(&self, node: &str, identity: &Identity, now: Instant) -> Standing {
-        let Some(peer) = self.by_node.get(node) else { return Standing::Silent };
-        match &peer.keeper {
-            Keeper::Kept(keeper) if keeper != identity => Standing::Over,
-            Keeper::Nobody => Standing::Over,
-            Keeper::Kept(_) | Keeper::Absent | Keeper::Unknown if now < peer.silent_from() => Standing::Alive,
-            Keeper::Kept(_) | Keeper::Absent | Keeper::Unknown => Standing::Silent,
+    pub(super) fn term_state(&self, node: &str, identity: &Identity, now: Instant) -> TermState {
+        let Some(peer) = self.by_node.get(node) else { return TermState::Silent };
+        match &peer.owner {
+            Owner::Agent(owner) if owner != identity => TermState::Over,
+            Owner::Released => TermState::Over,
+            Owner::Agent(_) | Owner::Missing | Owner::Unknown if now < peer.silent_from() => TermState::Alive,
+            Owner::Agent(_) | Owner::Missing | Owner::Unknown => TermState::Silent,
         }
     }
 
     /// The nodes whose agents are alive.
     pub(super) fn live(&self, now: Instant) -> impl Iterator<Item = &str> {
-        let lives = move |peer: &Peer| matches!(peer.keeper, Keeper::Kept(_)) && now < peer.silent_from();
+        let lives = move |peer: &Peer| matches!(peer.owner, Owner::Agent(_)) && now < peer.silent_from();
         self.by_node.iter().filter(move |(_, peer)| lives(peer)).map(|(node, _)| node.as_str())
     }
 
     /// The heartbeats that are silent and not yet ended.
     pub(super) fn silent(&self, now: Instant) -> impl Iterator<Item = StaleHeartbeat> {
         let silent =
-            move |peer: &Peer| matches!(peer.keeper, Keeper::Kept(_) | Keeper::Unknown) && now >= peer.silent_from();
+            move |peer: &Peer| matches!(peer.owner, Owner::Agent(_) | Owner::Unknown) && now >= peer.silent_from();
         self.stale(silent, Peer::silent_from)
     }
 
     /// The heartbeats that are missing although their owners had time to create them again. Creating one again ends
     /// nothing: a living owner goes on renewing it, and a dead owner is then seen to be silent.
     pub(super) fn missing(&self, now: Instant) -> impl Iterator<Item = MissingHeartbeat> {
-        let missing = move |peer: &Peer| peer.keeper == Keeper::Absent && now >= peer.silent_from();
+        let missing = move |peer: &Peer| peer.owner == Owner::Missing && now >= peer.silent_from();
         let these = self.by_node.iter().filter(move |(_, peer)| missing(peer));
         these.map(|(node, peer)| MissingHeartbeat { node: node.clone(), since: peer.silent_from() })
     }
 
     /// The heartbeats that have had no holder for so long that they are not likely to get one.
     pub(super) fn forgotten(&self, now: Instant) -> impl Iterator<Item = StaleHeartbeat> {
-        let old = move |peer: &Peer| now >= peer.since + FORGOTTEN;
-        let forgotten = move |peer: &Peer| peer.keeper == Keeper::Nobody && old(peer);
-        self.stale(forgotten, |peer| peer.since + FORGOTTEN)
+        let old = move |peer: &Peer| now >= peer.since + HEARTBEAT_RETENTION;
+        let forgotten = move |peer: &Peer| peer.owner == Owner::Released && old(peer);
+        self.stale(forgotten, |peer| peer.since + HEARTBEAT_RETENTION)
     }
 
     fn stale(
@@ -189,9 +189,9 @@ impl Peers {
 
     /// When the next heartbeat becomes silent if it is not renewed, or becomes old enough to be removed.
     pub(super) fn next_change(&self, now: Instant) -> Option<Instant> {
-        let change = |peer: &Peer| match peer.keeper {
-            Keeper::Nobody => peer.since + FORGOTTEN,
-            Keeper::Kept(_) | Keeper::Absent | Keeper::Unknown => peer.silent_from(),
+        let change = |peer: &Peer| match peer.owner {
+            Owner::Released => peer.since + HEARTBEAT_RETENTION,
+            Owner::Agent(_) | Owner::Missing | Owner::Unknown => peer.silent_from(),
         };
         self.by_node.values().map(change).filter(|change| *change > now).min()
     }
@@ -201,10 +201,10 @@ impl Peer {
     fn go(&mut self, now: Instant) {
         self.lease = None;
         // A term that was given back is over, whether its Lease exists or not.
-        if matches!(self.keeper, Keeper::Kept(_) | Keeper::Unknown) {
-            self.keeper = Keeper::Absent;
+        if matches!(self.owner, Owner::Agent(_) | Owner::Unknown) {
+            self.owner = Owner::Missing;
             self.since = now;
-            self.duration = MISSING;
+            self.duration = MISSING_GRACE;
         }
     }
 }
@@ -233,14 +233,14 @@ mod tests {
     const UNKNOWN: u64 = 99;
 
     /// The heartbeat of node `a`.
-    fn lease(keeper: u64, version: u64) -> Lease {
+    fn lease(owner: u64, version: u64) -> Lease {
         let mut lease = put_back("a", Timestamp::UNIX_EPOCH);
         lease.metadata.uid = Some("uid".to_owned());
         lease.metadata.resource_version = Some(version.to_string());
-        let holder = match keeper {
+        let holder = match owner {
             NOBODY => String::new(),
             UNKNOWN => unknown("a").to_string(),
-            keeper => identity(keeper).to_string(),
+            owner => identity(owner).to_string(),
         };
         lease.spec = lease.spec.map(|spec| LeaseSpec { holder_identity: Some(holder), ..spec });
         lease
@@ -248,13 +248,13 @@ mod tests {
 
     #[test]
     fn a_term_is_alive_silent_or_over_by_its_heartbeat() {
-        use Standing::{Alive, Over, Silent};
+        use TermState::{Alive, Over, Silent};
         type Step = (u64, fn(&mut Peers, Instant));
         let first: Step = (0, |peers, now| peers.see(&lease(1, 1), now));
         let gone: Step = (5, |peers, now| peers.gone(&lease(1, 1), now));
         // The `Seen` at 19 s and at 20 s: standing of the first term; whether the node is alive; whether the
         // heartbeat is to be ended; whether it is to be put back.
-        type Seen = (Standing, bool, bool, bool);
+        type Seen = (TermState, bool, bool, bool);
         let rows: [(&str, Vec<Step>, Seen, Seen); 11] = [
             ("nothing", vec![], (Silent, false, false, false), (Silent, false, false, false)),
             ("first seen", vec![first], (Alive, true, false, false), (Silent, false, true, false)),
@@ -325,7 +325,7 @@ mod tests {
             for (seconds, expected) in [(19, early), (20, late)] {
                 let now = at(seconds);
                 let found = (
-                    peers.standing("a", &identity(1), now),
+                    peers.term_state("a", &identity(1), now),
                     peers.live(now).eq(["a"]),
                     peers.silent(now).count() == 1,
                     peers.missing(now).count() == 1,
@@ -340,13 +340,13 @@ mod tests {
         let begin = Instant::now();
         let mut peers = Peers::default();
         peers.expect("a", begin);
-        let missing = MissingHeartbeat { node: "a".to_owned(), since: begin + MISSING };
+        let missing = MissingHeartbeat { node: "a".to_owned(), since: begin + MISSING_GRACE };
         assert_eq!(peers.missing(begin).collect::<Vec<_>>(), vec![]);
-        assert_eq!(peers.next_change(begin), Some(begin + MISSING));
-        peers.expect("a", begin + MISSING);
-        assert_eq!(peers.missing(begin + MISSING).collect::<Vec<_>>(), vec![missing]);
+        assert_eq!(peers.next_change(begin), Some(begin + MISSING_GRACE));
+        peers.expect("a", begin + MISSING_GRACE);
+        assert_eq!(peers.missing(begin + MISSING_GRACE).collect::<Vec<_>>(), vec![missing]);
         peers.forget_absent_but(|_| false);
-        assert_eq!(peers.missing(begin + MISSING).collect::<Vec<_>>(), vec![]);
+        assert_eq!(peers.missing(begin + MISSING_GRACE).collect::<Vec<_>>(), vec![]);
     }
 
     #[test]
@@ -354,10 +354,10 @@ mod tests {
         let begin = Instant::now();
         let mut peers = Peers::default();
         peers.see(&lease(NOBODY, 2), begin);
-        assert_eq!(peers.next_change(begin), Some(begin + FORGOTTEN));
-        assert_eq!(peers.forgotten(begin + FORGOTTEN - Duration::from_secs(1)).count(), 0);
+        assert_eq!(peers.next_change(begin), Some(begin + HEARTBEAT_RETENTION));
+        assert_eq!(peers.forgotten(begin + HEARTBEAT_RETENTION - Duration::from_secs(1)).count(), 0);
         let lease = Box::new(lease(NOBODY, 2));
-        let expected = vec![StaleHeartbeat { node: "a".to_owned(), lease, since: begin + FORGOTTEN }];
-        assert_eq!(peers.forgotten(begin + FORGOTTEN).collect::<Vec<_>>(), expected);
+        let expected = vec![StaleHeartbeat { node: "a".to_owned(), lease, since: begin + HEARTBEAT_RETENTION }];
+        assert_eq!(peers.forgotten(begin + HEARTBEAT_RETENTION).collect::<Vec<_>>(), expected);
     }
 }

@@ -15,8 +15,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::agent_plan::{DesiredState, Hold, ObservedState};
-use super::network::{Held, Network};
-use super::timing::{AGAIN, ANNOUNCED_AGAIN, STEP, TRIES};
+use super::network::{HoldOutcome, Network};
+use super::timing::{ANNOUNCEMENT_PAUSES, MOST_FAILURES, RETRY_PAUSE, STEP_TIMEOUT};
 use crate::metrics::Metrics;
 use crate::metrics::agent::Step;
 
@@ -28,7 +28,7 @@ const ROUND: Duration = Duration::from_secs(1);
 
 /// The last known state of an address.
 #[derive(Clone, Debug, Default)]
-struct Done {
+struct AddressState {
     /// The hold that was carried out; `None` if none is known to be in effect.
     held: Option<Hold>,
     /// How often the address was announced since it was added.
@@ -41,7 +41,7 @@ struct Done {
     failures: u32,
 }
 
-impl Done {
+impl AddressState {
     /// The state of an address that is about to be added.
     fn coming(now: Instant) -> Self {
         Self { next: Some(now), ..Self::default() }
@@ -65,7 +65,7 @@ pub(super) struct NetworkReconciler<'a, N> {
     metrics: &'a Metrics,
     /// The pauses between repeated announcements.
     pauses: &'a [Duration],
-    done: BTreeMap<IpAddr, Done>,
+    done: BTreeMap<IpAddr, AddressState>,
 }
 
 impl<'a, N: Network> NetworkReconciler<'a, N> {
@@ -75,7 +75,7 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
         observed: watch::Sender<ObservedState>,
         metrics: &'a Metrics,
     ) -> Self {
-        Self { network, desired, observed, metrics, pauses: &ANNOUNCED_AGAIN, done: BTreeMap::new() }
+        Self { network, desired, observed, metrics, pauses: &ANNOUNCEMENT_PAUSES, done: BTreeMap::new() }
     }
 
     /// Works forever.
@@ -116,13 +116,13 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
                 self.done.remove(&address);
             } else if let Some(done) = self.done.get_mut(&address) {
                 // Whatever is asked for next, the address is not known to be there.
-                *done = Done { again: Some(Instant::now() + AGAIN), ..Done::coming(now) };
+                *done = AddressState { again: Some(Instant::now() + RETRY_PAUSE), ..AddressState::coming(now) };
             }
         }
         // An address that is about to be added may be there from now on.
         let mut coming = Vec::new();
         for (address, hold) in desired.held.iter().filter(|(address, _)| lasts(address)) {
-            let done = self.done.entry(*address).or_insert_with(|| Done::coming(now));
+            let done = self.done.entry(*address).or_insert_with(|| AddressState::coming(now));
             if done.lacks(hold, now) {
                 coming.push((*address, hold.clone(), done.clone()));
             }
@@ -157,7 +157,7 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
 
     fn publish(&self, number: u64) {
         let addresses: BTreeSet<IpAddr> = self.done.keys().copied().collect();
-        let failing = self.done.iter().filter(|(_, done)| done.failures >= TRIES).map(|(address, _)| *address);
+        let failing = self.done.iter().filter(|(_, done)| done.failures >= MOST_FAILURES).map(|(address, _)| *address);
         let now = ObservedState { number, addresses, failing: failing.collect() };
         self.observed.send_if_modified(|known| {
             let other = *known != now;
@@ -174,8 +174,8 @@ async fn take<N: Network>(
     pauses: &[Duration],
     address: IpAddr,
     hold: Hold,
-    mut done: Done,
-) -> Done {
+    mut done: AddressState,
+) -> AddressState {
     // Time has passed since the round began: other addresses went first, or the process was paused.
     let lasts = || Instant::now() < hold.until;
     if done.held.as_ref() != Some(&hold) {
@@ -184,9 +184,11 @@ async fn take<N: Network>(
             false => None,
         };
         match held {
-            Some(Held::Stayed) => {}
+            Some(HoldOutcome::Kept) => {}
             // Also when the address was there before: another program has removed it meanwhile.
-            Some(Held::Came) => done = Done { failures: done.failures, ..Done::coming(Instant::now()) },
+            Some(HoldOutcome::Added) => {
+                done = AddressState { failures: done.failures, ..AddressState::coming(Instant::now()) }
+            }
             None => return done.failed(),
         }
         done.held = Some(hold.clone());
@@ -208,11 +210,11 @@ async fn take<N: Network>(
     done
 }
 
-impl Done {
+impl AddressState {
     /// The state after a failure: hold and announcement are repeated after a pause.
     fn failed(self) -> Self {
         let failures = self.failures.saturating_add(1);
-        let again = Some(Instant::now() + AGAIN);
+        let again = Some(Instant::now() + RETRY_PAUSE);
         Self { held: None, again, failures, next: self.next.or(Some(Instant::now())), ..self }
     }
 }
@@ -224,10 +226,10 @@ async fn tried<T, E: fmt::Display>(
     address: IpAddr,
     work: impl Future<Output = Result<T, E>>,
 ) -> Option<T> {
-    let reason = match timeout(STEP, pin!(work)).await {
+    let reason = match timeout(STEP_TIMEOUT, pin!(work)).await {
         Ok(Ok(done)) => return Some(done),
         Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("no result within {STEP:?}"),
+        Err(_) => format!("no result within {STEP_TIMEOUT:?}"),
     };
     metrics.agent_network_failed(step);
     tracing::warn!(%address, step = step.as_str(), reason, "a step on the network failed, and is tried again");
@@ -245,17 +247,17 @@ mod tests {
 
     /// A network that records calls, and fails as it is told.
     #[derive(Default)]
-    struct Paper {
+    struct FakeNetwork {
         asked: Mutex<Vec<String>>,
         failures: Mutex<VecDeque<&'static str>>,
         there: Mutex<bool>,
     }
 
     #[derive(Debug, thiserror::Error)]
-    #[error("on purpose")]
-    struct OnPurpose;
+    #[error("injected failure")]
+    struct InjectedFailure;
 
-    impl Paper {
+    impl FakeNetwork {
         fn is_next(&self, what: &'static str) -> bool {
             let mut failures = self.failures.lock().unwrap();
             let next = failures.front() == Some(&what);
@@ -265,29 +267,34 @@ mod tests {
             next
         }
 
-        async fn note(&self, what: &'static str, more: String) -> Result<(), OnPurpose> {
+        async fn note(&self, what: &'static str, more: String) -> Result<(), InjectedFailure> {
             self.asked.lock().unwrap().push(format!("{what}{more}"));
-            if self.is_next(what) { Err(OnPurpose) } else { Ok(()) }
+            if self.is_next(what) { Err(InjectedFailure) } else { Ok(()) }
         }
     }
 
-    impl Network for Paper {
-        type Error = OnPurpose;
+    impl Network for FakeNetwork {
+        type Error = InjectedFailure;
 
-        async fn hold(&self, _: IpAddr, ports: &BTreeSet<(Protocol, u16)>, _: Instant) -> Result<Held, OnPurpose> {
+        async fn hold(
+            &self,
+            _: IpAddr,
+            ports: &BTreeSet<(Protocol, u16)>,
+            _: Instant,
+        ) -> Result<HoldOutcome, InjectedFailure> {
             self.note("hold", format!(" {:?}", ports.iter().map(|(_, port)| *port).collect::<Vec<_>>())).await?;
             let lost = self.is_next("lost");
             let before = std::mem::replace(&mut *self.there.lock().unwrap(), true);
-            Ok(if before && !lost { Held::Stayed } else { Held::Came })
+            Ok(if before && !lost { HoldOutcome::Kept } else { HoldOutcome::Added })
         }
 
-        async fn release(&self, _: IpAddr) -> Result<(), OnPurpose> {
+        async fn release(&self, _: IpAddr) -> Result<(), InjectedFailure> {
             self.note("release", String::new()).await?;
             *self.there.lock().unwrap() = false;
             Ok(())
         }
 
-        async fn announce(&self, _: IpAddr) -> Result<(), OnPurpose> {
+        async fn announce(&self, _: IpAddr) -> Result<(), InjectedFailure> {
             self.note("announce", String::new()).await
         }
     }
@@ -310,7 +317,8 @@ mod tests {
         failures: &[&'static str],
         pauses: &[Duration],
     ) -> (Vec<String>, String) {
-        let network = Paper { failures: Mutex::new(failures.iter().copied().collect()), ..Paper::default() };
+        let network =
+            FakeNetwork { failures: Mutex::new(failures.iter().copied().collect()), ..FakeNetwork::default() };
         let (sender, receiver) = watch::channel(DesiredState::default());
         let (observed, mut seen) = watch::channel(ObservedState::default());
         let metrics = Metrics::of_agent();
@@ -454,7 +462,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failing_address_is_reported_until_it_is_held() {
-        let network = Paper { failures: Mutex::new(vec!["hold"; 6].into()), ..Paper::default() };
+        let network = FakeNetwork { failures: Mutex::new(vec!["hold"; 6].into()), ..FakeNetwork::default() };
         let (sender, receiver) = watch::channel(DesiredState::default());
         let (observed, mut seen) = watch::channel(ObservedState::default());
         let metrics = Metrics::of_agent();

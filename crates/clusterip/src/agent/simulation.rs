@@ -17,12 +17,12 @@ use k8s_openapi::jiff::Timestamp;
 use proptest::prelude::*;
 use tokio::time::Instant;
 
-use super::agent_plan::{DesiredState, LeaseWrite, ObservedState, Outcome, WriteKind};
+use super::agent_plan::{DesiredState, LeaseWrite, ObservedState, WriteKind, WriteOutcome};
 use super::assignments::{Assignment, Assignments};
 use super::external_claims::Claim;
 use super::heartbeat_state::{self, HeartbeatState, NextAction};
 use super::state::AgentState;
-use super::timing::{AGAIN, HEARTBEAT, JITTER, PATIENCE, TRIES};
+use super::timing::{HEARTBEAT, JITTER, MOST_FAILURES, REQUEST_TIMEOUT, RETRY_PAUSE};
 
 const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
 const ADDRESSES: u32 = 6;
@@ -334,7 +334,7 @@ impl World {
         self.agents[agent].requests += 1;
         let number = self.agents[agent].requests;
         let who = self.who(agent, number);
-        let patience = self.now + millis(PATIENCE);
+        let patience = self.now + millis(REQUEST_TIMEOUT);
         self.at(patience, Happening::To(who, Box::new(Event::NoAnswer(write.clone()))));
         let delay = self.delay(agent);
         if !self.is_lost(agent) {
@@ -544,17 +544,17 @@ impl World {
                 let it = &mut self.agents[agent];
                 it.beating = None;
                 it.heartbeat_state.forget();
-                self.beat_after(agent, millis(AGAIN));
+                self.beat_after(agent, millis(RETRY_PAUSE));
             }
             Event::Answered(Some(write), answer) => {
                 let outcome = match answer {
-                    Answer::Written(lease) => Outcome::Written(lease),
-                    Answer::Gone => Outcome::Gone,
-                    Answer::Found(_) | Answer::Conflict => Outcome::Changed,
+                    Answer::Written(lease) => WriteOutcome::Written(lease),
+                    Answer::Gone => WriteOutcome::Gone,
+                    Answer::Found(_) | Answer::Conflict => WriteOutcome::Changed,
                 };
                 self.agents[agent].state.done(&write, outcome, now);
             }
-            Event::NoAnswer(Some(write)) => self.agents[agent].state.done(&write, Outcome::Unclear, now),
+            Event::NoAnswer(Some(write)) => self.agents[agent].state.done(&write, WriteOutcome::Unclear, now),
             Event::Wake => {}
             Event::Work => self.work(agent),
         }
@@ -572,7 +572,7 @@ impl World {
         let request = match it.heartbeat_state.next(now, clock(now, self.base)) {
             NextAction::Wait => {
                 it.heartbeat_state.forget();
-                return self.beat_after(agent, millis(AGAIN));
+                return self.beat_after(agent, millis(RETRY_PAUSE));
             }
             NextAction::Read => Request::Read(heartbeat_state::name(NODES[agent])),
             NextAction::Write(lease) => {
@@ -650,7 +650,11 @@ impl World {
         let observed = ObservedState {
             number: desired.number,
             addresses: self.kernels[agent].keys().chain(failures.keys()).copied().collect(),
-            failing: failures.iter().filter(|(_, (count, _))| *count >= TRIES).map(|(address, _)| *address).collect(),
+            failing: failures
+                .iter()
+                .filter(|(_, (count, _))| *count >= MOST_FAILURES)
+                .map(|(address, _)| *address)
+                .collect(),
         };
         if observed != self.agents[agent].observed {
             self.agents[agent].observed = observed;
@@ -666,7 +670,7 @@ impl World {
         let (count, again) = self.agents[agent].failures.entry(address).or_insert((0, now));
         if now >= *again {
             *count += 1;
-            *again = now + millis(AGAIN);
+            *again = now + millis(RETRY_PAUSE);
             let again = *again;
             self.at(again, Happening::To(who, Box::new(Event::Work)));
         }

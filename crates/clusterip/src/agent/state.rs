@@ -9,16 +9,17 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::agent_plan::{DesiredState, Hold, LeaseWrite, ObservedState, Outcome, Plan, Subject, WriteKind};
+use super::agent_plan::{DesiredState, Hold, LeaseWrite, ObservedState, Plan, Subject, WriteKind, WriteOutcome};
 use super::assignments::Assignments;
 use super::balance::preference_order;
 use super::external_claims::{Claim, lease, node_of as node_of_identity};
 use super::heartbeat_state::{Term, given_back, put_back};
 use super::next_deadline::NextDeadline;
-use super::peers::{MissingHeartbeat, Peers, StaleHeartbeat, Standing, node_of};
+use super::peers::{MissingHeartbeat, Peers, StaleHeartbeat, TermState, node_of};
 use super::rendezvous::order_for;
 use super::timing::{
-    AGAIN, AT_ONCE, AWAY, ENDING_TURN, HEARTBEAT, LEFT_BEHIND, LONGEST_AWAY, REMOVING_TURN, SETTLE, TURN, TURNS,
+    AWAY, ENDING_TURN, HEARTBEAT, LEFT_BEHIND, LONGEST_AWAY, MOST_WRITES, REMOVING_TURN, RETRY_PAUSE, SETTLE, TURN,
+    TURNS,
 };
 use super::version::Version;
 use crate::controller::identity::Identity;
@@ -204,10 +205,13 @@ impl AgentState {
     }
 
     /// Records the outcome of a write.
-    pub(super) fn done(&mut self, write: &LeaseWrite, outcome: Outcome, now: Instant) {
+    pub(super) fn done(&mut self, write: &LeaseWrite, outcome: WriteOutcome, now: Instant) {
         self.busy.remove(&write.subject);
         match (write.kind, outcome) {
-            (WriteKind::Claim | WriteKind::GiveBack | WriteKind::End | WriteKind::PutBack, Outcome::Written(lease)) => {
+            (
+                WriteKind::Claim | WriteKind::GiveBack | WriteKind::End | WriteKind::PutBack,
+                WriteOutcome::Written(lease),
+            ) => {
                 self.see(&lease, now);
                 if let (WriteKind::Claim, Subject::Address(address)) = (write.kind, &write.subject)
                     // The claim may have been written in a term that is over meanwhile.
@@ -217,14 +221,14 @@ impl AgentState {
                     self.mine.insert(*address);
                 }
             }
-            (WriteKind::Remove, Outcome::Written(_) | Outcome::Gone) => match &write.subject {
+            (WriteKind::Remove, WriteOutcome::Written(_) | WriteOutcome::Gone) => match &write.subject {
                 Subject::Address(address) => drop(self.claims.remove(address)),
                 Subject::Node(_) => self.peers.gone(&write.lease, now),
             },
-            (_, Outcome::Gone) => self.gone(&write.lease, now),
-            (_, Outcome::Changed | Outcome::Unclear) => match &write.subject {
-                Subject::Address(address) => self.notes.entry(*address).or_default().again = Some(now + AGAIN),
-                Subject::Node(node) => drop(self.again.insert(node.clone(), now + AGAIN)),
+            (_, WriteOutcome::Gone) => self.gone(&write.lease, now),
+            (_, WriteOutcome::Changed | WriteOutcome::Unclear) => match &write.subject {
+                Subject::Address(address) => self.notes.entry(*address).or_default().again = Some(now + RETRY_PAUSE),
+                Subject::Node(node) => drop(self.again.insert(node.clone(), now + RETRY_PAUSE)),
             },
         }
     }
@@ -248,7 +252,7 @@ impl AgentState {
                 self.remove(&mut deadline, &mut writes);
             }
         }
-        writes.truncate(AT_ONCE.saturating_sub(self.busy.len()));
+        writes.truncate(MOST_WRITES.saturating_sub(self.busy.len()));
         for write in &writes {
             self.busy.insert(write.subject.clone());
             if let (WriteKind::GiveBack, Subject::Address(address)) = (write.kind, &write.subject) {
@@ -418,7 +422,7 @@ impl AgentState {
         let is_over = |holder: &Identity| match node_of_identity(holder) {
             // The holder is not an agent, or it is this node in a term that is over.
             None => true,
-            Some(node) => node == self.node || self.peers.standing(node, holder, now) == Standing::Over,
+            Some(node) => node == self.node || self.peers.term_state(node, holder, now) == TermState::Over,
         };
         match self.claims.get(&address) {
             None | Some(Claimed::There { holder: None, .. }) => State::Free,
@@ -632,7 +636,7 @@ mod tests {
             let write = &plan.writes[0];
             self.version += 1;
             let written = Box::new(stored((*write.lease).clone(), self.version));
-            self.state.done(write, Outcome::Written(written), self.at(at));
+            self.state.done(write, WriteOutcome::Written(written), self.at(at));
             write.kind
         }
 
@@ -716,12 +720,12 @@ mod tests {
         let labels = write.lease.metadata.labels.clone().unwrap();
         assert_eq!(labels, [(LABEL.to_owned(), EXTERNAL.to_owned())].into());
         assert_eq!(test.planned(3100), (vec![], false), "not before there is an answer");
-        let written = || Outcome::Written(Box::new(stored((*write.lease).clone(), 100)));
+        let written = || WriteOutcome::Written(Box::new(stored((*write.lease).clone(), 100)));
         for (name, outcome, at, held) in [
             ("carried out", written(), 3200, true),
             ("too late", written(), 17_000, false),
-            ("another was faster", Outcome::Changed, 3200, false),
-            ("without an answer", Outcome::Unclear, 3200, false),
+            ("another was faster", WriteOutcome::Changed, 3200, false),
+            ("without an answer", WriteOutcome::Unclear, 3200, false),
         ] {
             let mut test = Test::new(true);
             test.plan(3000);
@@ -829,13 +833,13 @@ mod tests {
         std::mem::swap(&mut renewed.state, &mut test.state);
         (renewed.begin, renewed.version) = (test.begin, 1000);
         // The heartbeat was renewed meanwhile, and this agent does not know yet: nothing is taken.
-        renewed.state.done(&write, Outcome::Changed, at);
+        renewed.state.done(&write, WriteOutcome::Changed, at);
         assert_eq!(renewed.ordered(20_500), (vec![], false));
         let again = renewed.plan(21_000).writes.remove(0);
         assert_eq!(again.kind, WriteKind::End);
         // The heartbeat is ended now.
         let ended = Box::new(stored((*again.lease).clone(), 500));
-        renewed.state.done(&again, Outcome::Written(ended), renewed.at(21_100));
+        renewed.state.done(&again, WriteOutcome::Written(ended), renewed.at(21_100));
         assert_eq!(renewed.carried_out(21_200), WriteKind::Claim);
         assert!(renewed.ordered(21_300).1);
     }

@@ -12,9 +12,9 @@ pub(super) const HEARTBEAT: Timing =
 /// A renewal is sent up to this much earlier, so that agents that were started together do not write together.
 pub(super) const JITTER: Duration = Duration::from_millis(500);
 /// The pause before a failed renewal of the heartbeat is tried again.
-pub(super) const AGAIN: Duration = Duration::from_secs(1);
+pub(super) const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The time limit of a request. Several requests must fit into what is left of a term after a failed renewal.
-pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long an agent that has just started listens before it claims free addresses: other agents may be starting,
 /// too.
 pub(super) const SETTLE: Duration = Duration::from_secs(3);
@@ -24,7 +24,7 @@ pub(super) const TURN: Duration = Duration::from_secs(2);
 pub(super) const TURNS: u32 = 2;
 /// For how long a heartbeat may be missing before other agents put it back: its owner puts it back at its next
 /// renewal.
-pub(super) const MISSING: Duration = Duration::from_secs(10);
+pub(super) const MISSING_GRACE: Duration = Duration::from_secs(10);
 /// For how long ending a silent heartbeat is left to each agent that comes before this one.
 pub(super) const ENDING_TURN: Duration = Duration::from_millis(500);
 /// How long after its address was unassigned a claim is removed that its holder did not give back.
@@ -32,21 +32,21 @@ pub(super) const LEFT_BEHIND: Duration = Duration::from_secs(60);
 /// For how long removing a Lease is left to each agent that comes before this one.
 pub(super) const REMOVING_TURN: Duration = Duration::from_secs(10);
 /// The age at which a heartbeat that was given back or ended is removed.
-pub(super) const FORGOTTEN: Duration = Duration::from_secs(600);
+pub(super) const HEARTBEAT_RETENTION: Duration = Duration::from_secs(600);
 /// The number of write requests that may be in flight at once.
-pub(super) const AT_ONCE: usize = 32;
+pub(super) const MOST_WRITES: usize = 32;
 /// For how long the agent's own heartbeat may be missing from the watch before the watch is restarted.
-pub(super) const DEAF: Duration = Duration::from_secs(12);
+pub(super) const WATCH_SILENCE: Duration = Duration::from_secs(12);
 /// The time limit of one step on the network: several steps fit between the end of a term and the end of its
 /// heartbeat.
-pub(super) const STEP: Duration = Duration::from_millis(800);
+pub(super) const STEP_TIMEOUT: Duration = Duration::from_millis(800);
 /// The time limit for releasing all addresses when the agent is stopped.
-pub(super) const STOP: Duration = Duration::from_millis(1500);
+pub(super) const RELEASE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The pauses between the repeated announcements of an address that was added: a single announcement may be lost.
-pub(super) const ANNOUNCED_AGAIN: [Duration; 3] =
+pub(super) const ANNOUNCEMENT_PAUSES: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 /// The number of consecutive failures after which an address is left to other nodes.
-pub(super) const TRIES: u32 = 5;
+pub(super) const MOST_FAILURES: u32 = 5;
 /// For how long the address is then left to other nodes. The time doubles each time that the address can't be held
 /// again.
 pub(super) const AWAY: Duration = Duration::from_secs(60);

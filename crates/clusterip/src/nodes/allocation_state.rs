@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::block_placement::BlockStanding;
 use super::held_blocks::HeldBlocks;
-use super::patch::{Order, Outcome};
+use super::patch::{BlockWrite, WriteOutcome};
 use super::watched_node::WatchedNode;
 use crate::metrics::nodes::Misplaced;
 
@@ -37,7 +37,7 @@ pub struct AllocationState {
     later: BTreeSet<(Instant, String)>,
     turns: u64,
     waiting: usize,
-    unjudged: BTreeSet<String>,
+    unchecked: BTreeSet<String>,
     misplaced: BTreeMap<String, BTreeSet<Misplaced>>,
 }
 
@@ -67,22 +67,22 @@ enum Stage {
     /// The pool with this name has no room for the Node.
     Full(String),
     /// No pool is for the Node.
-    Nobodys,
+    NoMatchingPool,
 }
 
 impl Stage {
     fn waits(&self) -> bool {
-        !matches!(self, Self::Settled | Self::Nobodys)
+        !matches!(self, Self::Settled | Self::NoMatchingPool)
     }
 }
 
 /// The next task.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Turn {
+pub enum Task {
     /// Ask the policy for blocks for this Node.
     Ask(Box<WatchedNode>),
     /// Write these blocks, which the Node was given before.
-    Write(Box<Order>),
+    Write(Box<BlockWrite>),
 }
 
 /// The policy's answer about a Node.
@@ -98,7 +98,7 @@ pub enum Decision {
         message: String,
     },
     /// No pool is for the Node. Contains the policy's reason.
-    Nobodys(String),
+    NoMatchingPool(String),
     /// The policy gave no answer that can be carried out. Contains the error.
     Failed(String),
 }
@@ -164,7 +164,9 @@ impl AllocationState {
         match stage {
             Stage::Asked | Stage::Patching => {}
             _ if deleting && !given => self.set(&name, Stage::Settled),
-            Stage::Later(_) | Stage::Full(_) | Stage::Nobodys if other && !given => self.set(&name, Stage::Queued),
+            Stage::Later(_) | Stage::Full(_) | Stage::NoMatchingPool if other && !given => {
+                self.set(&name, Stage::Queued)
+            }
             _ => {}
         }
     }
@@ -189,7 +191,7 @@ impl AllocationState {
             let given = !self.held.of(name).is_empty();
             match entry.stage {
                 Stage::Later(_) if given => {}
-                Stage::Later(_) | Stage::Nobodys => again.push((u64::MAX, name.clone())),
+                Stage::Later(_) | Stage::NoMatchingPool => again.push((u64::MAX, name.clone())),
                 Stage::Full(_) => again.push((entry.since, name.clone())),
                 _ => continue,
             }
@@ -198,8 +200,8 @@ impl AllocationState {
         again.sort();
         again.iter().for_each(|(_, name)| self.set(name, Stage::Queued));
         self.open.clear();
-        self.unjudged = self.held.nodes().map(|(name, _)| name.to_owned()).collect();
-        self.misplaced.retain(|name, _| self.unjudged.contains(name));
+        self.unchecked = self.held.nodes().map(|(name, _)| name.to_owned()).collect();
+        self.misplaced.retain(|name, _| self.unchecked.contains(name));
     }
 
     /// When the next pause of a Node ends; `None` if no Node is in a pause.
@@ -214,36 +216,36 @@ impl AllocationState {
         }
     }
 
-    /// Whether [`Self::next_turn`] may return a task.
-    pub fn has_turn(&self) -> bool {
+    /// Whether [`Self::next_task`] may return a task.
+    pub fn has_task(&self) -> bool {
         !self.queue.is_empty() || !self.open.is_empty()
     }
 
     /// The next task. Its result has to be reported with [`Self::decided`] or [`Self::written`].
-    pub fn next_turn(&mut self) -> Option<Turn> {
+    pub fn next_task(&mut self) -> Option<Task> {
         while let Some(pool) = self.open.first().cloned() {
             let Some((_, name)) = self.full.get(&pool).and_then(BTreeSet::first).cloned() else {
                 self.open.remove(&pool);
                 continue;
             };
-            return self.turn_of(&name);
+            return self.task_of(&name);
         }
         loop {
             let name = self.queue.pop_front()?;
             if self.nodes.get(&name).is_some_and(|entry| entry.stage == Stage::Queued) {
-                return self.turn_of(&name);
+                return self.task_of(&name);
             }
         }
     }
 
-    fn turn_of(&mut self, name: &str) -> Option<Turn> {
+    fn task_of(&mut self, name: &str) -> Option<Task> {
         let blocks = self.held.of(name).to_vec();
         self.set(name, if blocks.is_empty() { Stage::Asked } else { Stage::Patching });
         let entry = self.nodes.get(name)?;
         Some(if blocks.is_empty() {
-            Turn::Ask(Box::new(entry.node.clone()))
+            Task::Ask(Box::new(entry.node.clone()))
         } else {
-            Turn::Write(Box::new(Order { node: entry.node.clone(), blocks, doubt: entry.doubt.clone() }))
+            Task::Write(Box::new(BlockWrite { node: entry.node.clone(), blocks, doubt: entry.doubt.clone() }))
         })
     }
 
@@ -254,14 +256,14 @@ impl AllocationState {
         decision: &Decision,
         settings: &NodeSettings,
         now: Instant,
-    ) -> Option<Box<Order>> {
+    ) -> Option<Box<BlockWrite>> {
         let entry = self.nodes.get_mut(name)?;
         match decision {
             Decision::Blocks(blocks) => {
-                let order = Order { node: entry.node.clone(), blocks: blocks.clone(), doubt: None };
+                let write = BlockWrite { node: entry.node.clone(), blocks: blocks.clone(), doubt: None };
                 self.held.hand_out(name, blocks.clone(), settings);
                 self.set(name, Stage::Patching);
-                return Some(Box::new(order));
+                return Some(Box::new(write));
             }
             Decision::Full { pool, .. } => {
                 if entry.since == 0 {
@@ -271,43 +273,43 @@ impl AllocationState {
                 self.open.remove(pool);
                 self.set(name, Stage::Full(pool.clone()));
             }
-            Decision::Nobodys(_) => self.set(name, Stage::Nobodys),
+            Decision::NoMatchingPool(_) => self.set(name, Stage::NoMatchingPool),
             Decision::Failed(_) => self.pause(name, now),
         }
         None
     }
 
     /// Notes the result of writing blocks.
-    pub fn written(&mut self, order: &Order, outcome: Outcome, now: Instant) {
-        let name = order.node.name.as_str();
+    pub fn written(&mut self, write: &BlockWrite, outcome: WriteOutcome, now: Instant) {
+        let name = write.node.name.as_str();
         // The watch may have been faster. Then the result is no news.
         let Some(entry) = self.nodes.get_mut(name) else { return };
-        if entry.node.uid != order.node.uid || entry.stage != Stage::Patching {
+        if entry.node.uid != write.node.uid || entry.stage != Stage::Patching {
             return;
         }
         match outcome {
-            Outcome::Written => {
-                entry.node.blocks.clone_from(&order.blocks);
-                self.has_blocks(name, order.blocks.clone(), false);
+            WriteOutcome::Written => {
+                entry.node.blocks.clone_from(&write.blocks);
+                self.has_blocks(name, write.blocks.clone(), false);
             }
-            Outcome::Changed(seen) if !seen.blocks.is_empty() => {
+            WriteOutcome::Changed(seen) if !seen.blocks.is_empty() => {
                 let blocks = seen.blocks.clone();
                 entry.node = *seen;
                 self.has_blocks(name, blocks, true);
             }
-            Outcome::Changed(seen) => {
+            WriteOutcome::Changed(seen) => {
                 let deleting = seen.deleting;
                 (entry.node, entry.doubt) = (*seen, None);
                 self.release(name);
                 self.set(name, if deleting { Stage::Settled } else { Stage::Queued });
             }
             // If the Node is gone, the watch tells so next.
-            Outcome::Gone | Outcome::Refused(_) | Outcome::TooLate => {
+            WriteOutcome::Gone | WriteOutcome::Refused(_) | WriteOutcome::TooLate => {
                 entry.doubt = None;
                 self.release(name);
                 self.pause(name, now);
             }
-            Outcome::Unclear { doubt, .. } => {
+            WriteOutcome::Unclear { doubt, .. } => {
                 entry.doubt = doubt;
                 self.pause(name, now);
             }
@@ -323,10 +325,10 @@ impl AllocationState {
     }
 
     /// The next Node whose blocks are to be compared with its pool. The result has to be reported with
-    /// [`Self::judged`].
-    pub fn next_to_judge(&mut self) -> Option<WatchedNode> {
+    /// [`Self::set_standings`].
+    pub fn next_to_check(&mut self) -> Option<WatchedNode> {
         loop {
-            let name = self.unjudged.pop_first()?;
+            let name = self.unchecked.pop_first()?;
             if let Some(entry) = self.nodes.get(&name).filter(|entry| !entry.node.blocks.is_empty()) {
                 return Some(entry.node.clone());
             }
@@ -335,12 +337,12 @@ impl AllocationState {
     }
 
     /// Whether there are Nodes whose blocks are to be compared with their pools.
-    pub fn has_unjudged(&self) -> bool {
-        !self.unjudged.is_empty()
+    pub fn has_unchecked(&self) -> bool {
+        !self.unchecked.is_empty()
     }
 
     /// Notes how the blocks of a Node lie.
-    pub fn judged(&mut self, name: &str, standings: &[BlockStanding]) {
+    pub fn set_standings(&mut self, name: &str, standings: &[BlockStanding]) {
         let reasons: BTreeSet<Misplaced> = standings
             .iter()
             .filter_map(|standing| match standing {
@@ -376,17 +378,17 @@ impl AllocationState {
         if self.held.of(name) != blocks {
             self.learn(name, blocks);
         } else if other {
-            self.unjudged.insert(name.to_owned());
+            self.unchecked.insert(name.to_owned());
         }
     }
 
     fn learn(&mut self, name: &str, blocks: Vec<IpNet>) {
         self.release(name);
         for block in blocks.iter().filter(|block| !self.held.is_free(**block)) {
-            self.unjudged.extend(self.held.sharing(name, *block).into_iter().map(|(other, _)| other));
+            self.unchecked.extend(self.held.sharing(name, *block).into_iter().map(|(other, _)| other));
         }
         self.held.learn(name, blocks);
-        self.unjudged.insert(name.to_owned());
+        self.unchecked.insert(name.to_owned());
     }
 
     fn release(&mut self, name: &str) {
@@ -397,7 +399,7 @@ impl AllocationState {
         self.held.forget(name);
         // A block that is still held belongs to another Node, too, which may have it for itself now.
         for block in blocks.into_iter().filter(|block| !self.held.is_free(*block)) {
-            self.unjudged.extend(self.held.sharing(name, block).into_iter().map(|(other, _)| other));
+            self.unchecked.extend(self.held.sharing(name, block).into_iter().map(|(other, _)| other));
         }
         self.open.extend(self.full.keys().cloned());
     }
@@ -491,10 +493,10 @@ mod tests {
         }
 
         /// The next task, as text.
-        fn turn(&mut self) -> Option<String> {
-            Some(match self.allocation_state.next_turn()? {
-                Turn::Ask(node) => format!("ask {}", node.name),
-                Turn::Write(order) => format!("write {} to {}", order.blocks[0], order.node.name),
+        fn task(&mut self) -> Option<String> {
+            Some(match self.allocation_state.next_task()? {
+                Task::Ask(node) => format!("ask {}", node.name),
+                Task::Write(write) => format!("write {} to {}", write.blocks[0], write.node.name),
             })
         }
 
@@ -503,13 +505,13 @@ mod tests {
             assert_eq!(self.allocation_state.decided(name, &decision, &self.settings, self.now), None);
         }
 
-        fn gives(&mut self, name: &str, blocks: &[&str]) -> Box<Order> {
+        fn gives(&mut self, name: &str, blocks: &[&str]) -> Box<BlockWrite> {
             let decision = Decision::Blocks(nets(blocks));
             self.allocation_state.decided(name, &decision, &self.settings, self.now).unwrap()
         }
 
-        fn asks_and_gives(&mut self, name: &str, blocks: &[&str]) -> Box<Order> {
-            assert_eq!(self.sees(name).turn(), Some(format!("ask {name}")));
+        fn asks_and_gives(&mut self, name: &str, blocks: &[&str]) -> Box<BlockWrite> {
+            assert_eq!(self.sees(name).task(), Some(format!("ask {name}")));
             self.gives(name, blocks)
         }
 
@@ -529,32 +531,33 @@ mod tests {
         let windows = || Box::new(node("x", "u", "windows", &[]));
         let mut deleting = *windows();
         deleting.deleting = true;
-        let unclear = |doubt: Option<&str>| Outcome::Unclear { doubt: doubt.map(str::to_owned), reason: String::new() };
+        let unclear =
+            |doubt: Option<&str>| WriteOutcome::Unclear { doubt: doubt.map(str::to_owned), reason: String::new() };
         let again = Some(format!("write {A} to x"));
         let asked = Some("ask x".to_owned());
         // The blocks that are held then, how many Nodes wait, the next task at once, and the next task after all
         // pauses.
-        type Row = (&'static str, Outcome, &'static [&'static str], usize, Option<String>, Option<String>);
+        type Row = (&'static str, WriteOutcome, &'static [&'static str], usize, Option<String>, Option<String>);
         let rows: Vec<Row> = vec![
-            ("written", Outcome::Written, &[A], 0, None, None),
-            ("somebody else's", Outcome::Changed(other()), &["10.0.9.0/24"], 0, None, None),
-            ("another now", Outcome::Changed(windows()), &[], 1, asked.clone(), None),
-            ("being deleted", Outcome::Changed(Box::new(deleting)), &[], 0, None, None),
-            ("gone", Outcome::Gone, &[], 1, None, asked.clone()),
-            ("refused", Outcome::Refused(String::new()), &[], 1, None, asked.clone()),
-            ("too late", Outcome::TooLate, &[], 1, None, asked),
+            ("written", WriteOutcome::Written, &[A], 0, None, None),
+            ("somebody else's", WriteOutcome::Changed(other()), &["10.0.9.0/24"], 0, None, None),
+            ("another now", WriteOutcome::Changed(windows()), &[], 1, asked.clone(), None),
+            ("being deleted", WriteOutcome::Changed(Box::new(deleting)), &[], 0, None, None),
+            ("gone", WriteOutcome::Gone, &[], 1, None, asked.clone()),
+            ("refused", WriteOutcome::Refused(String::new()), &[], 1, None, asked.clone()),
+            ("too late", WriteOutcome::TooLate, &[], 1, None, asked),
             ("unclear", unclear(Some("1")), &[A], 1, None, again.clone()),
             ("unclear, and dead", unclear(None), &[A], 1, None, again),
         ];
         for (name, outcome, held, waiting, at_once, later) in rows {
             let mut scenario = Scenario::new();
-            let order = scenario.asks_and_gives("x", &[A]);
-            scenario.allocation_state.written(&order, outcome, scenario.now);
+            let write = scenario.asks_and_gives("x", &[A]);
+            scenario.allocation_state.written(&write, outcome, scenario.now);
             let held: Vec<String> = held.iter().map(|block| (*block).to_owned()).collect();
             assert_eq!(scenario.state(), (held, waiting), "{name}");
-            assert_eq!(scenario.turn(), at_once, "{name}");
+            assert_eq!(scenario.task(), at_once, "{name}");
             scenario.allocation_state.wake(scenario.now + LONGEST_PAUSE);
-            assert_eq!(scenario.turn(), later, "{name}, later");
+            assert_eq!(scenario.task(), later, "{name}, later");
         }
     }
 
@@ -562,24 +565,24 @@ mod tests {
     fn events_behind_or_ahead_of_the_answer_are_handled() {
         const A: &str = "10.0.0.0/24";
         let mut scenario = Scenario::new();
-        let order = scenario.asks_and_gives("x", &[A]);
+        let write = scenario.asks_and_gives("x", &[A]);
         // The change by the request itself, before its answer.
         scenario.allocation_state.see(node("x", "u", "linux", &[A]));
         assert_eq!(scenario.state(), (vec![A.to_owned()], 0));
-        scenario.allocation_state.written(&order, Outcome::Refused(String::new()), scenario.now);
+        scenario.allocation_state.written(&write, WriteOutcome::Refused(String::new()), scenario.now);
         assert_eq!(scenario.state(), (vec![A.to_owned()], 0), "an answer to what is settled is no news");
         scenario.allocation_state.see(node("x", "u", "windows", &[]));
-        assert_eq!((scenario.state(), scenario.turn()), ((vec![A.to_owned()], 0), None), "older than what is known");
+        assert_eq!((scenario.state(), scenario.task()), ((vec![A.to_owned()], 0), None), "older than what is known");
         // Another Node of the same name.
         scenario.allocation_state.see(node("x", "v", "linux", &[]));
-        assert_eq!((scenario.state(), scenario.turn()), ((vec![], 1), Some("ask x".to_owned())));
+        assert_eq!((scenario.state(), scenario.task()), ((vec![], 1), Some("ask x".to_owned())));
         scenario.allocation_state.gone("x", "u");
         assert_eq!(scenario.state().1, 1, "the one before is gone, not this one");
-        let order = scenario.gives("x", &[A]);
+        let write = scenario.gives("x", &[A]);
         scenario.allocation_state.see(node("x", "w", "linux", &[]));
-        scenario.allocation_state.written(&order, Outcome::Written, scenario.now);
+        scenario.allocation_state.written(&write, WriteOutcome::Written, scenario.now);
         assert_eq!(
-            (scenario.state(), scenario.turn()),
+            (scenario.state(), scenario.task()),
             ((vec![], 1), Some("ask x".to_owned())),
             "written to one that is gone"
         );
@@ -591,10 +594,10 @@ mod tests {
     fn blocks_without_an_answer_stay_given_whatever_changes() {
         const A: &str = "10.0.0.0/24";
         let mut scenario = Scenario::new();
-        let order = scenario.asks_and_gives("x", &[A]);
+        let write = scenario.asks_and_gives("x", &[A]);
         scenario.allocation_state.written(
-            &order,
-            Outcome::Unclear { doubt: Some("1".to_owned()), reason: String::new() },
+            &write,
+            WriteOutcome::Unclear { doubt: Some("1".to_owned()), reason: String::new() },
             scenario.now,
         );
         scenario.allocation_state.see(node("x", "u", "windows", &[]));
@@ -602,10 +605,10 @@ mod tests {
         let mut deleting = node("x", "u", "windows", &[]);
         deleting.deleting = true;
         scenario.allocation_state.see(deleting);
-        assert_eq!((scenario.state(), scenario.turn()), ((vec![A.to_owned()], 1), None));
+        assert_eq!((scenario.state(), scenario.task()), ((vec![A.to_owned()], 1), None));
         scenario.allocation_state.wake(scenario.now + LONGEST_PAUSE);
-        let Some(Turn::Write(order)) = scenario.allocation_state.next_turn() else { panic!("nothing is written") };
-        assert_eq!((order.doubt.as_deref(), order.blocks), (Some("1"), nets(&[A])));
+        let Some(Task::Write(write)) = scenario.allocation_state.next_task() else { panic!("nothing is written") };
+        assert_eq!((write.doubt.as_deref(), write.blocks), (Some("1"), nets(&[A])));
         scenario.allocation_state.gone("x", "u");
         assert_eq!(scenario.state(), (vec![], 0));
     }
@@ -614,43 +617,43 @@ mod tests {
     fn room_goes_to_the_longest_waiting_node_one_at_a_time() {
         let mut scenario = Scenario::new();
         for name in ["c", "a", "b"] {
-            assert_eq!(scenario.sees(name).turn(), Some(format!("ask {name}")));
+            assert_eq!(scenario.sees(name).task(), Some(format!("ask {name}")));
             scenario.is_full(name);
         }
         assert_eq!(
-            (scenario.state().1, scenario.turn(), scenario.allocation_state.has_turn()),
+            (scenario.state().1, scenario.task(), scenario.allocation_state.has_task()),
             (3, None, false),
             "nobody is asked in vain"
         );
         scenario.allocation_state.see(node("held", "u", "linux", &["10.0.0.0/24"]));
         scenario.sees("new");
         scenario.allocation_state.gone("held", "u");
-        assert_eq!(scenario.turn(), Some("ask c".to_owned()), "before those who came later");
+        assert_eq!(scenario.task(), Some("ask c".to_owned()), "before those who came later");
         scenario.gives("c", &["10.0.0.0/24"]);
-        assert_eq!(scenario.turn(), Some("ask a".to_owned()), "there may be more room");
+        assert_eq!(scenario.task(), Some("ask a".to_owned()), "there may be more room");
         scenario.is_full("a");
-        assert_eq!(scenario.turn(), Some("ask new".to_owned()));
+        assert_eq!(scenario.task(), Some("ask new".to_owned()));
         scenario.is_full("new");
-        assert_eq!(scenario.turn(), None);
+        assert_eq!(scenario.task(), None);
         // With new settings all Nodes are asked about again, in the order in which they began to wait.
         scenario.allocation_state.settings_changed();
-        let turns: Vec<_> = std::iter::from_fn(|| scenario.turn()).collect();
+        let turns: Vec<_> = std::iter::from_fn(|| scenario.task()).collect();
         assert_eq!(turns, ["ask a", "ask b", "ask new"]);
     }
 
     #[test]
     fn node_without_pool_is_asked_about_again_when_its_labels_change() {
         let mut scenario = Scenario::new();
-        assert_eq!(scenario.sees("x").turn(), Some("ask x".to_owned()));
-        let nobodys = Decision::Nobodys("no pool".to_owned());
-        scenario.allocation_state.decided("x", &nobodys, &scenario.settings, scenario.now);
+        assert_eq!(scenario.sees("x").task(), Some("ask x".to_owned()));
+        let no_matching_pool = Decision::NoMatchingPool("no pool".to_owned());
+        scenario.allocation_state.decided("x", &no_matching_pool, &scenario.settings, scenario.now);
         assert_eq!(
             (scenario.allocation_state.is_news("x", "no pool"), scenario.allocation_state.is_news("x", "no pool")),
             (true, false)
         );
-        assert_eq!((scenario.state().1, scenario.sees("x").turn()), (0, None));
+        assert_eq!((scenario.state().1, scenario.sees("x").task()), (0, None));
         scenario.allocation_state.see(node("x", "u", "windows", &[]));
-        assert_eq!((scenario.state().1, scenario.turn()), (1, Some("ask x".to_owned())));
+        assert_eq!((scenario.state().1, scenario.task()), (1, Some("ask x".to_owned())));
     }
 
     #[test]
@@ -659,12 +662,12 @@ mod tests {
         let mut pauses = Vec::new();
         scenario.sees("x");
         for _ in 0..9 {
-            assert_eq!(scenario.turn(), Some("ask x".to_owned()));
+            assert_eq!(scenario.task(), Some("ask x".to_owned()));
             scenario.allocation_state.decided("x", &Decision::Failed(String::new()), &scenario.settings, scenario.now);
             let due = scenario.allocation_state.due().unwrap();
             pauses.push((due - scenario.now).as_millis());
             scenario.allocation_state.wake(due - Duration::from_millis(1));
-            assert_eq!(scenario.turn(), None);
+            assert_eq!(scenario.task(), None);
             scenario.now = due;
             scenario.allocation_state.wake(due);
         }
@@ -674,24 +677,24 @@ mod tests {
     #[test]
     fn nodes_sharing_a_block_are_judged_again_when_one_comes_or_goes() {
         let mut scenario = Scenario::new();
-        let judged = |scenario: &mut Scenario| -> Vec<String> {
-            std::iter::from_fn(|| scenario.allocation_state.next_to_judge()).map(|seen| seen.name).collect()
+        let checked = |scenario: &mut Scenario| -> Vec<String> {
+            std::iter::from_fn(|| scenario.allocation_state.next_to_check()).map(|seen| seen.name).collect()
         };
         scenario.allocation_state.see(node("a", "u", "linux", &["10.0.0.0/24"]));
         scenario.allocation_state.see(node("b", "u", "linux", &["10.0.1.0/24"]));
-        assert_eq!(judged(&mut scenario), ["a", "b"]);
+        assert_eq!(checked(&mut scenario), ["a", "b"]);
         scenario.allocation_state.see(node("c", "u", "linux", &["10.0.0.0/25"]));
-        assert_eq!(judged(&mut scenario), ["a", "c"]);
+        assert_eq!(checked(&mut scenario), ["a", "c"]);
         let block = nets(&["10.0.0.0/24"])[0];
         let shared = |with: &str| vec![BlockStanding::Shared(vec![(with.to_owned(), block)])];
-        scenario.allocation_state.judged("a", &shared("c"));
-        scenario.allocation_state.judged("c", &shared("a"));
+        scenario.allocation_state.set_standings("a", &shared("c"));
+        scenario.allocation_state.set_standings("c", &shared("a"));
         assert_eq!(scenario.allocation_state.misplaced(), [(Misplaced::Shared, 2)].into());
         scenario.allocation_state.gone("c", "u");
-        assert_eq!(judged(&mut scenario), ["a"]);
-        scenario.allocation_state.judged("a", &[BlockStanding::InPlace]);
+        assert_eq!(checked(&mut scenario), ["a"]);
+        scenario.allocation_state.set_standings("a", &[BlockStanding::InPlace]);
         assert_eq!(scenario.allocation_state.misplaced(), [].into());
         scenario.allocation_state.see(node("b", "u", "windows", &["10.0.1.0/24"]));
-        assert_eq!(judged(&mut scenario), ["b"], "its labels are others now");
+        assert_eq!(checked(&mut scenario), ["b"], "its labels are others now");
     }
 }

@@ -23,12 +23,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep_until};
 
-use super::allocation_state::{AllocationState, Decision, Turn};
+use super::allocation_state::{AllocationState, Decision, Task};
 use super::asker::Asker;
 use super::block_placement::Belonging;
 use super::held_blocks::blocks_of;
 use super::node_events::{Reason, Teller};
-use super::patch::{Order, Outcome, Writer};
+use super::patch::{BlockWrite, WriteOutcome, Writer};
 use super::watched_node::WatchedNode;
 use crate::cluster::partial_object::PartialObject;
 use crate::cluster::stores::Stores;
@@ -112,10 +112,10 @@ impl Assigner {
             metrics: Arc::clone(&self.metrics),
             asker: Asker::new(Arc::clone(&self.module), Arc::clone(&self.metrics)),
         };
-        let mut writes: JoinSet<(Order, Outcome)> = JoinSet::new();
+        let mut writes: JoinSet<(BlockWrite, WriteOutcome)> = JoinSet::new();
         let stop = loop {
             term.update_metrics();
-            let free = term.complete && writes.len() < AT_ONCE && term.allocation_state.has_turn();
+            let free = term.complete && writes.len() < AT_ONCE && term.allocation_state.has_task();
             let due = term.allocation_state.due();
             tokio::select! {
                 biased;
@@ -135,22 +135,22 @@ impl Assigner {
                     term.allocation_state.settings_changed();
                 }
                 Some(joined) = writes.join_next(), if !writes.is_empty() => match joined {
-                    Ok((order, outcome)) => term.written(&order, outcome),
+                    Ok((write, outcome)) => term.written(&write, outcome),
                     Err(error) => tracing::error!(%error, "the task that writes the blocks of a node failed"),
                 },
                 Some(event) = watch.recv() => term.handle_event(event),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => term.allocation_state.wake(Instant::now()),
                 () = std::future::ready(()), if free => {
-                    if let Some(order) = term.next_order(&settings) {
+                    if let Some(write) = term.next_write(&settings) {
                         let writer = term.writer.clone();
                         writes.spawn(async move {
-                            let outcome = writer.write(&order).await;
-                            (*order, outcome)
+                            let outcome = writer.write(&write).await;
+                            (*write, outcome)
                         });
                     }
                 }
-                () = std::future::ready(()), if term.complete && term.allocation_state.has_unjudged() => {
-                    term.judge_next(&settings);
+                () = std::future::ready(()), if term.complete && term.allocation_state.has_unchecked() => {
+                    term.check_next(&settings);
                 }
             }
             // Tasks that were just started share this thread, and evaluations may follow one another for a long time.
@@ -158,8 +158,8 @@ impl Assigner {
         };
         // Each write ends soon: see `patch`.
         while let Some(joined) = writes.join_next().await {
-            if let Ok((order, outcome)) = joined {
-                term.written(&order, outcome);
+            if let Ok((write, outcome)) = joined {
+                term.written(&write, outcome);
             }
         }
         stop
@@ -209,10 +209,10 @@ struct Term {
 
 impl Term {
     /// Decides about the next Node. Returns what is to be written, if anything.
-    fn next_order(&mut self, settings: &LiveSettings) -> Option<Box<Order>> {
-        let node = match self.allocation_state.next_turn()? {
-            Turn::Write(order) => return Some(order),
-            Turn::Ask(node) => node,
+    fn next_write(&mut self, settings: &LiveSettings) -> Option<Box<BlockWrite>> {
+        let node = match self.allocation_state.next_task()? {
+            Task::Write(write) => return Some(write),
+            Task::Ask(node) => node,
         };
         let decision = self.ask(&node, settings);
         let decision = match decision {
@@ -221,14 +221,14 @@ impl Term {
             }
             decision => decision,
         };
-        let order = self.allocation_state.decided(&node.name, &decision, &settings.settings.nodes, Instant::now());
+        let write = self.allocation_state.decided(&node.name, &decision, &settings.settings.nodes, Instant::now());
         self.report_decision(&node, &decision);
-        order
+        write
     }
 
-    /// Compares the blocks of the next unjudged Node with its pool.
-    fn judge_next(&mut self, settings: &LiveSettings) {
-        let Some(seen) = self.allocation_state.next_to_judge() else { return };
+    /// Compares the blocks of the next unchecked Node with its pool.
+    fn check_next(&mut self, settings: &LiveSettings) {
+        let Some(seen) = self.allocation_state.next_to_check() else { return };
         let request = NodeRequest::created(&seen.shown);
         let answer = match self.asker.ask(&request, settings, &Allocation::default()) {
             Ok(answer) => answer,
@@ -241,7 +241,7 @@ impl Term {
             self.allocation_state.held(),
         );
         let standings: Vec<_> = placement.blocks.into_iter().map(|(_, standing)| standing).collect();
-        self.allocation_state.judged(&seen.name, &standings);
+        self.allocation_state.set_standings(&seen.name, &standings);
     }
 
     /// Asks the policy about a Node, and turns the answer into a decision.
@@ -260,7 +260,7 @@ impl Term {
                 Some(blocks) if !blocks.is_empty() => Decision::Blocks(blocks),
                 _ => Decision::Failed("the policy's answer has no blocks".to_owned()),
             },
-            Answered::Left => Decision::Nobodys(reason()),
+            Answered::Left => Decision::NoMatchingPool(reason()),
             Answered::Denied => match &audit.pool {
                 Some(pool) => Decision::Full { pool: pool.clone(), message: reason() },
                 None => Decision::Failed(reason()),
@@ -300,7 +300,7 @@ impl Term {
                     self.teller.tell(node, Reason::NotAvailable, message);
                 }
             }
-            Decision::Nobodys(reason) => {
+            Decision::NoMatchingPool(reason) => {
                 if self.allocation_state.is_news(name, reason) {
                     self.metrics.node_assigned(Assignment::NoPool);
                     tracing::info!(node = name, reason, "left without a pod cidr");
@@ -313,34 +313,34 @@ impl Term {
         }
     }
 
-    fn written(&mut self, order: &Order, outcome: Outcome) {
-        let name = order.node.name.as_str();
-        let blocks = || order.blocks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    fn written(&mut self, write: &BlockWrite, outcome: WriteOutcome) {
+        let name = write.node.name.as_str();
+        let blocks = || write.blocks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         match &outcome {
-            Outcome::Written => {
+            WriteOutcome::Written => {
                 self.metrics.node_assigned(Assignment::Assigned);
                 tracing::info!(node = name, blocks = blocks(), "assigned");
             }
-            Outcome::Changed(_) => {
+            WriteOutcome::Changed(_) => {
                 self.metrics.node_assigned(Assignment::Conflict);
                 tracing::info!(node = name, blocks = blocks(), "changed by somebody else meanwhile: not assigned");
             }
-            Outcome::Gone => tracing::info!(node = name, blocks = blocks(), "gone meanwhile: not assigned"),
-            Outcome::Refused(reason) => {
+            WriteOutcome::Gone => tracing::info!(node = name, blocks = blocks(), "gone meanwhile: not assigned"),
+            WriteOutcome::Refused(reason) => {
                 self.metrics.node_assigned(Assignment::Failed);
                 let note = format!("pod CIDRs {} could not be assigned: {reason}; it is tried again", blocks());
                 tracing::warn!(node = name, blocks = blocks(), reason, "refused: trying again");
                 if self.allocation_state.is_news(name, reason) {
-                    self.teller.tell(&order.node, Reason::Failed, &note);
+                    self.teller.tell(&write.node, Reason::Failed, &note);
                 }
             }
-            Outcome::Unclear { reason, .. } => {
+            WriteOutcome::Unclear { reason, .. } => {
                 self.metrics.node_assigned(Assignment::Failed);
                 tracing::warn!(node = name, blocks = blocks(), reason, "may not be assigned: trying again");
             }
-            Outcome::TooLate => tracing::info!(node = name, "not assigned: this process does not lead any more"),
+            WriteOutcome::TooLate => tracing::info!(node = name, "not assigned: this process does not lead any more"),
         }
-        self.allocation_state.written(order, outcome, Instant::now());
+        self.allocation_state.written(write, outcome, Instant::now());
     }
 
     /// Updates the metrics of waiting and misplaced Nodes.

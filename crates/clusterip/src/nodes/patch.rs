@@ -33,7 +33,7 @@ const TRIES: usize = 5;
 
 /// The blocks that a Node is to have.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Order {
+pub struct BlockWrite {
     /// The Node, as it was seen.
     pub node: WatchedNode,
     /// The blocks to write.
@@ -45,7 +45,7 @@ pub struct Order {
 
 /// The result of writing blocks.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum WriteOutcome {
     /// The Node has the blocks.
     Written,
     /// The Node has changed: somebody else gave it blocks, or changed what the policy is shown of it. The Node does
@@ -92,19 +92,19 @@ impl Writer {
     }
 
     /// Writes the blocks of one Node, as `order` says.
-    pub async fn write(&self, order: &Order) -> Outcome {
-        let Order { node, blocks, doubt } = order;
+    pub async fn write(&self, write: &BlockWrite) -> WriteOutcome {
+        let BlockWrite { node, blocks, doubt } = write;
         let (mut version, mut doubt) = (node.version.clone(), doubt.clone());
         for _ in 0..TRIES {
             let failure = match self.send(node, &version, blocks).await {
-                Ok(()) => return Outcome::Written,
-                Err(Failure::Gone) => return Outcome::Gone,
+                Ok(()) => return WriteOutcome::Written,
+                Err(Failure::Gone) => return WriteOutcome::Gone,
                 // An earlier request may still be on its way.
                 Err(Failure::Refused(reason)) if doubt.is_some() => Some(reason),
-                Err(Failure::Refused(reason)) => return Outcome::Refused(reason),
-                Err(Failure::TooLate) if doubt.is_none() => return Outcome::TooLate,
+                Err(Failure::Refused(reason)) => return WriteOutcome::Refused(reason),
+                Err(Failure::TooLate) if doubt.is_none() => return WriteOutcome::TooLate,
                 Err(Failure::TooLate) => {
-                    return Outcome::Unclear { doubt, reason: "this process does not lead any more".to_owned() };
+                    return WriteOutcome::Unclear { doubt, reason: "this process does not lead any more".to_owned() };
                 }
                 Err(Failure::Conflict) => None,
                 Err(Failure::NoAnswer(reason)) => {
@@ -114,30 +114,32 @@ impl Writer {
             };
             let found = match timeout(LONGEST, self.nodes.get_opt(&node.name)).await {
                 Ok(Ok(found)) => found.as_ref().and_then(WatchedNode::of),
-                Ok(Err(error)) => return Outcome::Unclear { doubt, reason: failure.unwrap_or_else(|| words(&error)) },
+                Ok(Err(error)) => {
+                    return WriteOutcome::Unclear { doubt, reason: failure.unwrap_or_else(|| words(&error)) };
+                }
                 Err(_) => {
                     let reason = failure.unwrap_or_else(|| format!("no answer within {LONGEST:?}"));
-                    return Outcome::Unclear { doubt, reason };
+                    return WriteOutcome::Unclear { doubt, reason };
                 }
             };
-            let Some(seen) = found.filter(|seen| seen.uid == node.uid) else { return Outcome::Gone };
+            let Some(seen) = found.filter(|seen| seen.uid == node.uid) else { return WriteOutcome::Gone };
             if seen.blocks == *blocks {
-                return Outcome::Written;
+                return WriteOutcome::Written;
             }
             if !seen.blocks.is_empty() {
-                return Outcome::Changed(Box::new(seen));
+                return WriteOutcome::Changed(Box::new(seen));
             }
             // A request that was made for another version is refused.
             doubt = doubt.filter(|doubt| *doubt == seen.version);
             if doubt.is_none() && (seen.deleting || seen.shown != node.shown) {
-                return Outcome::Changed(Box::new(seen));
+                return WriteOutcome::Changed(Box::new(seen));
             }
             if let Some(reason) = failure {
-                return Outcome::Unclear { doubt, reason };
+                return WriteOutcome::Unclear { doubt, reason };
             }
             version = seen.version;
         }
-        Outcome::Unclear { doubt, reason: "somebody else changed it at every try".to_owned() }
+        WriteOutcome::Unclear { doubt, reason: "somebody else changed it at every try".to_owned() }
     }
 
     async fn send(&self, node: &WatchedNode, version: &str, blocks: &[IpNet]) -> Result<(), Failure> {
