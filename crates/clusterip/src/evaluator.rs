@@ -141,16 +141,17 @@ impl Evaluator {
             };
             let answer = self.module.place(request, &settings.document, &held, lookups.clone())?;
             let object = answer.mutated_object.as_ref().or_else(|| request.get("object"));
-            let brought = object.map(|object| placing::brought(external, request, object)).unwrap_or_default();
+            let newly_claimed =
+                object.map(|object| placing::newly_claimed(external, request, object)).unwrap_or_default();
             if !answer.accepted || subject.dry_run {
                 return Ok((answer, Vec::new()));
             }
             let mut all = true;
-            for address in &brought {
+            for address in &newly_claimed {
                 all &= lookups.hold_external(*address, &settings.settings).map_err(ModuleError::Call)?;
             }
             if all {
-                return Ok((answer, brought));
+                return Ok((answer, newly_claimed));
             }
             // Another request was faster.
             lookups.release();

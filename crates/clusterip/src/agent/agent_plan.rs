@@ -26,12 +26,12 @@ pub(super) struct DesiredState {
 /// The observed state of the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ObservedState {
-    /// The number of the last desired state that the network has begun to carry out. What that state no longer
-    /// holds is either released or still in `addresses`.
+    /// The number of the last desired state that the reconciler has begun to apply. Each address that this state no
+    /// longer contains is either released or still in `addresses`.
     pub(super) number: u64,
     /// The addresses that may be on the network.
     pub(super) addresses: BTreeSet<IpAddr>,
-    /// The addresses that could not be held after enough tries.
+    /// The addresses that could not be held after several tries.
     pub(super) failing: BTreeSet<IpAddr>,
 }
 
@@ -74,19 +74,19 @@ pub(super) enum WriteOutcome {
     Written(Box<Lease>),
     /// The Lease no longer exists.
     Gone,
-    /// The Lease was changed since it was seen.
+    /// The Lease has changed since the agent observed it.
     Changed,
     /// It is unknown whether the write succeeded.
     Unclear,
 }
 
-/// What to do now.
+/// The decision of an agent about its network and the Leases.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
     pub(super) desired: DesiredState,
     pub(super) writes: Vec<LeaseWrite>,
     /// The addresses that are left to other nodes from now on, because this node can't hold them.
     pub(super) given_up: Vec<IpAddr>,
-    /// When to plan again if nothing happens before.
+    /// When to plan again if no event arrives before.
     pub(super) replan_at: Option<Instant>,
 }

@@ -1,14 +1,14 @@
 //! The order in which nodes should take free addresses, so that every node gets its share.
 //!
-//! Rendezvous hashing alone spreads as evenly as dice do: of 200 addresses on three nodes one node may get 50 and
-//! another 80. So no node is the first choice for more than its share, counted with the addresses that it holds: an
-//! address above the share goes to its next choice. The addresses that the same set of nodes may hold share those
-//! nodes evenly.
+//! Rendezvous hashing alone distributes addresses only as evenly as chance does: of 200 addresses on three nodes, one
+//! node may get 50 and another 80. Therefore no node is the first choice for more than its share, including the
+//! addresses that it already holds: any further address goes to its next choice. Shares are counted separately for
+//! each set of Nodes that may hold the same addresses.
 //!
 //! Agents that know the same state compute the same order. The result also does not depend on how many of the
 //! addresses the preferred nodes have taken already: the remaining addresses keep their first choice. (A node that
-//! was full at an address's turn is also full for the addresses that follow. A node that was not full is not full
-//! before it has all of its own.)
+//! has its share when an address is considered also has it for the addresses that follow. A node that does not have
+//! its share yet reaches it only after it has taken all the addresses for which it is the first choice.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

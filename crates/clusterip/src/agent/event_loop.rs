@@ -31,19 +31,20 @@ use crate::cluster::backoff::RetryBackoff;
 use crate::cluster::claim_lease::LABEL;
 use crate::metrics::Metrics;
 
-/// An agent, which holds external addresses on one node.
+/// The agent of one node, which holds external addresses.
 pub struct Agent<N> {
     /// The client for reading and writing Leases.
     pub client: Client,
-    /// A second client, with connections of its own, for the heartbeat and for watching other agents. A connection
-    /// that many claims go through may break unnoticed, and it costs the time limit of a request to find out.
+    /// A second client, with connections of its own, for the heartbeat and for watching other agents. If a connection
+    /// that carries many claims breaks, the agent notices only when a request times out; the heartbeat must not wait
+    /// for that.
     pub heartbeat: Client,
     /// Namespace of the Leases.
     pub namespace: String,
     /// Name of this Node.
     pub node: String,
-    /// The desired addresses and the nodes that may hold them. The first value must be complete: the agent takes it
-    /// for all that there is.
+    /// The assigned addresses and the Nodes that may hold them. The first value must be complete, because the agent
+    /// releases every address that it does not contain.
     pub assignments: watch::Receiver<Arc<Assignments>>,
     /// The network of this node. It must hold no address of an earlier process.
     pub network: N,
@@ -72,28 +73,28 @@ impl<N: Network> Agent<N> {
             health,
             metrics: Arc::clone(&self.metrics),
             listing: Vec::new(),
-            heard: Instant::now(),
+            own_heartbeat_seen: Instant::now(),
             leases,
             watched,
         };
         {
-            let mut work = pin!(reconciler.work());
+            let mut reconcile = pin!(reconciler.run());
             {
-                let mut keep = pin!(heartbeat.keep());
+                let mut renew = pin!(heartbeat.run());
                 let mut run = pin!(event_loop.run());
                 let mut shutdown = pin!(shutdown);
                 tokio::select! {
                     biased;
                     () = &mut shutdown => {}
                     // The network comes first: an expired hold must be released in time.
-                    () = &mut work => {}
-                    () = &mut keep => {}
+                    () = &mut reconcile => {}
+                    () = &mut renew => {}
                     () = &mut run => {}
                 }
             }
             let off = timeout(RELEASE_TIMEOUT, async {
                 tokio::select! {
-                    () = &mut work => {}
+                    () = &mut reconcile => {}
                     () = event_loop.drain() => {}
                 }
             });
@@ -125,24 +126,24 @@ struct EventLoop {
     metrics: Arc<Metrics>,
     /// The Leases of a list that is still being received.
     listing: Vec<Lease>,
-    /// When the watch last delivered this agent's own heartbeat, or none was to be expected.
-    heard: Instant,
+    /// When the watch last delivered this agent's own heartbeat, or when it had no heartbeat to deliver.
+    own_heartbeat_seen: Instant,
 }
 
 impl EventLoop {
     async fn run(&mut self) {
         let mut writing: FuturesUnordered<Writing> = FuturesUnordered::new();
         let mut events = self.events();
-        // The sender of the assignments may go away; everything else still goes on.
+        // If the sender of the assignments is dropped, the loop continues with the last assignments.
         let mut followed = true;
         loop {
             let now = Instant::now();
             let replan_at = self.plan(now, &mut writing);
-            if self.is_deaf(now) {
+            if self.watch_is_broken(now) {
                 tracing::warn!(
                     "the watch of leases does not deliver the heartbeat of this agent: restarting the watch"
                 );
-                self.heard = now;
+                self.own_heartbeat_seen = now;
                 events = self.events();
             }
             tokio::select! {
@@ -153,7 +154,7 @@ impl EventLoop {
                 Some((write, outcome)) = writing.next(), if !writing.is_empty() => {
                     self.state.done(&write, outcome, Instant::now());
                 }
-                Some(event) = events.next() => self.hear(event, Instant::now()),
+                Some(event) = events.next() => self.handle_event(event, Instant::now()),
                 () = sleep_until(replan_at.unwrap_or(now)), if replan_at.is_some() => {}
             }
         }
@@ -176,7 +177,7 @@ impl EventLoop {
     fn plan(&mut self, now: Instant, writing: &mut FuturesUnordered<Writing>) -> Option<Instant> {
         let term = self.term.borrow_and_update().clone();
         if term.is_none() {
-            self.heard = now;
+            self.own_heartbeat_seen = now;
         }
         self.state.set_term(term);
         self.state.assign(Arc::clone(&self.assignments.borrow_and_update()));
@@ -204,10 +205,10 @@ impl EventLoop {
         plan.replan_at
     }
 
-    /// Whether the watch is broken. A silent watch looks like a cluster in which nothing happens; but this agent
-    /// renews its own heartbeat, so the watch must deliver that.
-    fn is_deaf(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.heard) >= WATCH_SILENCE
+    /// Whether the watch is broken. A broken watch looks like a cluster without changes, but this agent renews its own
+    /// heartbeat, so a working watch delivers at least that.
+    fn watch_is_broken(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.own_heartbeat_seen) >= WATCH_SILENCE
     }
 
     fn events(&self) -> Events {
@@ -216,40 +217,40 @@ impl EventLoop {
         watcher(self.watched.clone(), config).backoff(RetryBackoff::default()).boxed()
     }
 
-    fn hear(&mut self, event: Result<Event<Lease>, watcher::Error>, now: Instant) {
+    fn handle_event(&mut self, event: Result<Event<Lease>, watcher::Error>, now: Instant) {
         match event {
             Ok(Event::Init) => self.listing.clear(),
             Ok(Event::InitApply(lease)) => {
-                self.heard_own(&lease, now);
+                self.note_own_heartbeat(&lease, now);
                 self.listing.push(lease);
             }
             Ok(Event::InitDone) => self.state.only(&std::mem::take(&mut self.listing), now),
             Ok(Event::Apply(lease)) => {
-                self.heard_own(&lease, now);
+                self.note_own_heartbeat(&lease, now);
                 self.state.see(&lease, now);
             }
             Ok(Event::Delete(lease)) => self.state.gone(&lease, now),
             Err(error) => {
-                tracing::warn!(reason = chain(&error), "the leases of agents can't be followed, trying again");
+                tracing::warn!(reason = chain(&error), "the leases of agents can't be watched, trying again");
             }
         }
     }
 
-    fn heard_own(&mut self, lease: &Lease, now: Instant) {
+    fn note_own_heartbeat(&mut self, lease: &Lease, now: Instant) {
         if lease.metadata.name.as_deref() == Some(self.own.as_str()) {
-            self.heard = now;
+            self.own_heartbeat_seen = now;
         }
     }
 }
 
-/// Writes or removes exactly the version that was seen.
+/// Writes or removes a Lease, if it still has the version that the agent has observed.
 async fn carry_out(leases: Api<Lease>, write: LeaseWrite) -> (LeaseWrite, WriteOutcome) {
     let name = write.lease.name_any();
     let sent = async {
         let parameters = PostParams::default();
         if write.kind == WriteKind::Remove {
-            let only = Some(Version::of(&write.lease).only());
-            let parameters = DeleteParams { preconditions: only, ..DeleteParams::default() };
+            let preconditions = Some(Version::of(&write.lease).preconditions());
+            let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
             return leases.delete(&name, &parameters).await.map(|_| write.lease.clone());
         }
         match write.lease.resource_version() {
@@ -257,14 +258,14 @@ async fn carry_out(leases: Api<Lease>, write: LeaseWrite) -> (LeaseWrite, WriteO
             None => leases.create(&parameters, &write.lease).await.map(Box::new),
         }
     };
-    let there = write.lease.resource_version().is_some();
+    let exists = write.lease.resource_version().is_some();
     let outcome = match timeout(REQUEST_TIMEOUT, sent).await {
         Ok(Ok(lease)) => {
             log_written(&write);
             WriteOutcome::Written(lease)
         }
         Ok(Err(KubeError::Api(status))) if status.code == 409 => WriteOutcome::Changed,
-        Ok(Err(KubeError::Api(status))) if status.code == 404 && there => WriteOutcome::Gone,
+        Ok(Err(KubeError::Api(status))) if status.code == 404 && exists => WriteOutcome::Gone,
         Ok(Err(error)) => {
             tracing::warn!(lease = name, kind = ?write.kind, reason = words(&error), "a lease can't be written");
             WriteOutcome::Unclear

@@ -1,4 +1,4 @@
-//! The loop that renews the heartbeat, the Lease that says that an agent is alive.
+//! The loop that renews the heartbeat, the Lease that shows that an agent is alive.
 //!
 //! [`HeartbeatState`] decides what to write and what an answer means; this loop sends the requests to the API server.
 
@@ -46,13 +46,13 @@ impl Heartbeat {
     }
 
     /// Renews the heartbeat forever.
-    pub(super) async fn keep(&mut self) {
+    pub(super) async fn run(&mut self) {
         loop {
             let begin = Instant::now();
             self.health.send_modify(|health| health.beat = begin);
             self.heartbeat_state.lapse_if_over(begin);
             let renewed = match self.heartbeat_state.until() {
-                // An answer after the end of the term would come too late.
+                // A renewal that is answered after the end of the term is useless.
                 Some(until) => timeout_at(until, self.renew()).await.unwrap_or_else(|_| {
                     self.heartbeat_state.forget();
                     Err("no answer before the term ended".to_owned())
@@ -80,8 +80,8 @@ impl Heartbeat {
         }
     }
 
-    /// Gives the heartbeat back, so that other agents need not wait for its end. Call this only after all addresses
-    /// were released.
+    /// Gives the heartbeat back, so that other agents need not wait until it expires. Call this only after all
+    /// addresses were released.
     pub(super) async fn give_back(&mut self) {
         self.heartbeat_state.lapse();
         self.publish();
@@ -118,7 +118,7 @@ impl Heartbeat {
                     return Ok(false);
                 }
                 NextAction::Read => {
-                    let read = timeout(REQUEST_TIMEOUT, self.leases.get_opt(&self.name)).await.map_err(late)?;
+                    let read = timeout(REQUEST_TIMEOUT, self.leases.get_opt(&self.name)).await.map_err(timed_out)?;
                     let lease = read.map_err(|error| words(&error))?;
                     self.heartbeat_state.read(lease, Instant::now());
                     // If other agents have ended the term, it is over at once.
@@ -135,7 +135,7 @@ impl Heartbeat {
                             None => self.leases.create(&parameters, &lease).await,
                         }
                     });
-                    match written.await.map_err(late)? {
+                    match written.await.map_err(timed_out)? {
                         Ok(lease) => {
                             self.heartbeat_state.wrote(lease, sent, Instant::now());
                             if self.heartbeat_state.until().is_some() {
@@ -144,7 +144,7 @@ impl Heartbeat {
                         }
                         // Another writer was faster, or an earlier request of this agent succeeded although it
                         // seemed to have failed, or the Lease was removed.
-                        Err(KubeError::Api(status)) if status.code == 409 || gone(&status, &self.name) => {}
+                        Err(KubeError::Api(status)) if status.code == 409 || is_missing(&status, &self.name) => {}
                         Err(error) => return Err(words(&error)),
                     }
                 }
@@ -176,16 +176,16 @@ impl Heartbeat {
     }
 }
 
-/// Whether this Lease does not exist: a missing namespace answers 404 as well.
-fn gone(status: &kube::core::Status, name: &str) -> bool {
+/// Whether this Lease does not exist. The API server also answers 404 if the namespace does not exist.
+fn is_missing(status: &kube::core::Status, name: &str) -> bool {
     status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == name)
 }
 
-fn late(_: tokio::time::error::Elapsed) -> String {
+fn timed_out(_: tokio::time::error::Elapsed) -> String {
     format!("no answer within {REQUEST_TIMEOUT:?}")
 }
 
-/// How much earlier the next renewal is sent.
+/// A random duration by which the next renewal is sent earlier.
 fn jitter() -> Duration {
     // The standard library seeds each `RandomState` from the system's randomness.
     let random = RandomState::new().build_hasher().finish();

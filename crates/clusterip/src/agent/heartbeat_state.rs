@@ -1,4 +1,4 @@
-//! The agent's own heartbeat: what is written next, and until when the term lasts. Uses no clock and sends no
+//! The state of the agent's own heartbeat: the next action, and the end of the term. Uses no clock and sends no
 //! requests.
 
 use std::collections::BTreeMap;
@@ -22,8 +22,7 @@ pub const AGENT: &str = "agent";
 pub const NODE_ANNOTATION: &str = "clusterip-policy/node";
 /// The maximum length of a Lease name.
 const LONGEST_NAME: usize = 253;
-/// How many of its former identities a process remembers. It needs those under which a write may still be in
-/// flight.
+/// The number of former identities that a process remembers: a write with one of them may still be in flight.
 const FORMER: usize = 8;
 
 /// The name of the heartbeat of the agent on this node.
@@ -49,7 +48,7 @@ pub struct Term {
     pub until: Instant,
 }
 
-/// What to do next about the heartbeat.
+/// The next action of the renewal loop.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum NextAction {
     /// Read it: its state is unknown.
@@ -73,7 +72,7 @@ pub(super) struct HeartbeatState {
     identity: Identity,
     former: Vec<Identity>,
     known: Known,
-    /// The heartbeat as it was last seen and since when, to wait for another agent of this node.
+    /// The heartbeat of another agent of this node as it was last observed, and when it was first observed so.
     other: Option<Seen>,
     until: Option<Instant>,
 }
@@ -93,13 +92,12 @@ impl HeartbeatState {
         Some(Term { identity: self.identity.clone(), until })
     }
 
-    /// The end of the term: a renewal must be known to have been carried out by then.
+    /// The end of the term, unless the API server confirms a renewal before.
     pub(super) fn until(&self) -> Option<Instant> {
         self.until
     }
 
-    /// What to do next. A term whose time is over ends for good here, even if a renewal in flight is carried out
-    /// later.
+    /// The next action. A term whose time is over ends here for good, even if a renewal in flight succeeds later.
     pub(super) fn next(&mut self, now: Instant, clock: Timestamp) -> NextAction {
         self.lapse_if_over(now);
         match &self.known {
@@ -126,7 +124,7 @@ impl HeartbeatState {
         }
     }
 
-    /// The outcome of a write is unknown, or the known state is outdated.
+    /// Forgets the observed Lease, because the outcome of a write is unknown or the observation is outdated.
     pub(super) fn forget(&mut self) {
         self.known = Known::Nothing;
     }
@@ -134,7 +132,7 @@ impl HeartbeatState {
     /// Records the Lease that was read.
     pub(super) fn read(&mut self, lease: Option<Lease>, now: Instant) {
         self.lapse_if_over(now);
-        // An agent that took or ended the heartbeat has seen this agent silent for the heartbeat's whole duration.
+        // Another agent has taken or ended the heartbeat, because this agent did not renew it in time.
         let ours = |holder: Option<&str>| holder.is_some_and(|holder| self.may_renew(holder));
         if self.until.is_some() && lease.as_ref().is_some_and(|lease| !ours(holder(lease))) {
             self.lapse();

@@ -1,8 +1,8 @@
-//! Which node holds which address, for a program that looks once.
+//! Determines which node holds which address, for a program that reads the Leases once.
 //!
-//! A program that looks once can't watch a heartbeat for its whole duration, as agents do, to tell a silent agent
-//! from a living one. It can only compare the renewal time in the heartbeat with a clock. A clock that differs from
-//! the node's by more than the duration of a heartbeat gives wrong results.
+//! Agents watch a heartbeat for its whole duration to tell a silent agent from a living one. A program that reads the
+//! Leases once can only compare the renewal time in the heartbeat with a clock. If that clock differs from the clock
+//! of the node by more than the duration of a heartbeat, the result is wrong.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,12 +16,12 @@ use super::heartbeat_state::{holder, unknown};
 use super::timing::HEARTBEAT as TIMING;
 use crate::cluster::claim_lease::LABEL;
 
-/// The Leases of agents at one moment, as input for one look.
+/// The heartbeats and claims of agents at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct HolderSnapshot {
     claims: BTreeMap<IpAddr, Claim>,
     heartbeats: BTreeMap<String, Lease>,
-    /// The current time by the clock of the observer.
+    /// The current time by the clock of the program that reads the Leases; `None` if unknown.
     now: Option<Timestamp>,
     /// The newest time in any Lease.
     newest: Option<Timestamp>,
@@ -36,7 +36,7 @@ pub struct Holder {
     pub renewal: Renewal,
 }
 
-/// What a heartbeat says about a claim.
+/// Whether the heartbeat of the holder confirms a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
     /// The agent that wrote the claim has renewed its heartbeat within the heartbeat's duration.
@@ -45,7 +45,7 @@ pub enum Renewal {
     Missing,
     /// The heartbeat was given back, or ended by another agent.
     GivenBack,
-    /// Another term of an agent on that node has begun since; claims from before no longer count.
+    /// An agent on that node has begun another term since; claims of the earlier term are no longer valid.
     Replaced,
     /// The heartbeat was not renewed within its duration.
     Silent,
@@ -70,7 +70,7 @@ impl HolderSnapshot {
         Self { now, ..Self::default() }
     }
 
-    /// Adds a Lease. Leases of other programs count too: their times show how late it is at least.
+    /// Adds a Lease. Leases of other programs are used too: the current time is at least the newest time in any Lease.
     pub fn see(&mut self, lease: &Lease) {
         let times = lease.spec.iter().flat_map(|spec| [&spec.renew_time, &spec.acquire_time]);
         self.newest = times.flatten().map(|time| time.0).chain(self.newest).max();

@@ -82,7 +82,7 @@ impl Network for LinuxNetwork {
         ports: &BTreeSet<(Protocol, u16)>,
         until: Instant,
     ) -> Result<HoldOutcome, Self::Error> {
-        // The firewall goes first, so that a port that is not to be open is never open, not even for a moment.
+        // The firewall is updated first, so that a port that must be closed is never open, not even for a moment.
         self.firewall.set(address, Some(ports.iter().copied().map(port).collect())).await?;
         let interface = self.interface();
         let found = match self.put(&interface, address, until).await {

@@ -18,7 +18,7 @@ pub enum HoldOutcome {
     Kept,
 }
 
-/// The network of a node. A failed call is tried again. No call may take long: one that does is cancelled.
+/// The network of a node. A failed call is retried. A call that takes too long is cancelled.
 pub trait Network: Send + Sync + 'static {
     /// Why a call failed.
     type Error: Error + Send + Sync + 'static;

@@ -1,4 +1,4 @@
-//! Which node holds which address, for a program that watches the Leases without being an agent.
+//! Determines which node holds which address, for a program that watches the Leases but is not an agent.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use super::heartbeat_state::AGENT;
 use super::peers::{Peers, TermState};
 use crate::cluster::claim_lease::LABEL;
 
-/// What the Leases of agents have shown over time.
+/// The heartbeats and claims of agents, as a watch has delivered them.
 #[derive(Default)]
 pub struct Observer {
     peers: Peers,
@@ -40,7 +40,7 @@ impl Observer {
         }
     }
 
-    /// Replaces what is known by a complete list of Leases.
+    /// Replaces the recorded state with a complete list of Leases.
     pub fn only(&mut self, leases: &[Lease], now: Instant) {
         self.peers.only(leases, now);
         self.claims = leases.iter().filter_map(Claim::of).map(|claim| (claim.address, claim)).collect();
@@ -59,7 +59,7 @@ impl Observer {
         self.claims.keys().filter_map(holder).collect()
     }
 
-    /// When the state of an agent next changes if nothing is heard of it.
+    /// When the state of an agent changes next if its heartbeat is not renewed.
     pub fn next_change(&self, now: Instant) -> Option<Instant> {
         self.peers.next_change(now)
     }

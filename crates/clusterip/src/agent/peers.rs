@@ -1,4 +1,4 @@
-//! The heartbeats of the other agents, as this one has observed them.
+//! The heartbeats of all agents, as this agent has observed them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,27 +12,28 @@ use super::timing::{HEARTBEAT, HEARTBEAT_RETENTION, MISSING_GRACE};
 use super::version::Version;
 use crate::controller::identity::Identity;
 
-/// What is known of a term in which an agent claimed addresses.
+/// The state of a term in which an agent claimed addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TermState {
-    /// The term goes on, as far as was observed.
+    /// The heartbeat was renewed in time.
     Alive,
-    /// The heartbeat was not renewed for its whole duration: any agent may end it.
+    /// The heartbeat was not renewed for its whole duration. Any agent may end it.
     Silent,
-    /// The term is over, for good.
+    /// The term is over and can't be resumed.
     Over,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
+/// The owner of a heartbeat.
 enum Owner {
     /// The agent with this identity renews the heartbeat.
     Agent(Identity),
-    /// The heartbeat was given back, or ended.
+    /// The heartbeat has no owner: it was given back, or ended by another agent.
     Released,
-    /// There is no Lease. It may have been deleted by hand and created again: as long as no agent has seen one
-    /// version of it for its whole duration, its owner may be alive.
+    /// The Lease does not exist. Its owner may be alive, and may create it again.
     Missing,
-    /// The heartbeat was missing and was put back: it belongs to the living agent of the node, if there is one.
+    /// The heartbeat was missing, and another agent put it back. It belongs to the living agent of the node, if there
+    /// is one.
     Unknown,
 }
 
@@ -52,12 +53,12 @@ impl Peer {
     }
 }
 
-/// A heartbeat that is to be written or removed, in the version that was seen.
+/// A heartbeat that may be ended or removed, in the version that was observed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StaleHeartbeat {
     pub(super) node: String,
     pub(super) lease: Box<Lease>,
-    /// Since when the heartbeat may be written or removed.
+    /// When the heartbeat became stale.
     pub(super) since: Instant,
 }
 
@@ -65,7 +66,7 @@ pub(super) struct StaleHeartbeat {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MissingHeartbeat {
     pub(super) node: String,
-    /// When the owner should have created the heartbeat again.
+    /// The time by which its owner should have created the heartbeat again.
     pub(super) since: Instant,
 }
 
@@ -111,7 +112,7 @@ impl Peers {
         }
     }
 
-    /// Replaces what is known by a complete list of Leases.
+    /// Replaces the recorded heartbeats with a complete list of Leases.
     pub(super) fn only(&mut self, leases: &[Lease], now: Instant) {
         for lease in leases {
             self.see(lease, now);
@@ -124,7 +125,7 @@ impl Peers {
         }
     }
 
-    /// Waits from now on for the heartbeat of a node that claims an address without having one.
+    /// Records that a node without a heartbeat claims an address: its heartbeat is missing from now on.
     pub(super) fn expect(&mut self, node: &str, now: Instant) {
         if !self.by_node.contains_key(node) {
             let peer = Peer { owner: Owner::Missing, lease: None, duration: MISSING_GRACE, since: now };
@@ -132,12 +133,12 @@ impl Peers {
         }
     }
 
-    /// Forgets the nodes without a heartbeat, except for the `wanted` ones.
-    pub(super) fn forget_absent_but(&mut self, wanted: impl Fn(&str) -> bool) {
-        self.by_node.retain(|node, peer| peer.lease.is_some() || wanted(node));
+    /// Forgets the Nodes without a heartbeat, except for those for which `keep` returns true.
+    pub(super) fn forget_missing(&mut self, keep: impl Fn(&str) -> bool) {
+        self.by_node.retain(|node, peer| peer.lease.is_some() || keep(node));
     }
 
-    /// What is known of the term with this identity on this node.
+    /// The state of the term with this identity on this node.
     pub(super) fn term_state(&self, node: &str, identity: &Identity, now: Instant) -> TermState {
         let Some(peer) = self.by_node.get(node) else { return TermState::Silent };
         match &peer.owner {
@@ -154,22 +155,22 @@ impl Peers {
         self.by_node.iter().filter(move |(_, peer)| lives(peer)).map(|(node, _)| node.as_str())
     }
 
-    /// The heartbeats that are silent and not yet ended.
+    /// The heartbeats that are silent and that no agent has ended yet.
     pub(super) fn silent(&self, now: Instant) -> impl Iterator<Item = StaleHeartbeat> {
         let silent =
             move |peer: &Peer| matches!(peer.owner, Owner::Agent(_) | Owner::Unknown) && now >= peer.silent_from();
         self.stale(silent, Peer::silent_from)
     }
 
-    /// The heartbeats that are missing although their owners had time to create them again. Creating one again ends
-    /// nothing: a living owner goes on renewing it, and a dead owner is then seen to be silent.
+    /// The heartbeats that are missing although their owners had time to create them again. Putting a heartbeat back
+    /// does not end a term: a living owner renews the heartbeat, and that of a dead owner becomes silent.
     pub(super) fn missing(&self, now: Instant) -> impl Iterator<Item = MissingHeartbeat> {
         let missing = move |peer: &Peer| peer.owner == Owner::Missing && now >= peer.silent_from();
         let these = self.by_node.iter().filter(move |(_, peer)| missing(peer));
         these.map(|(node, peer)| MissingHeartbeat { node: node.clone(), since: peer.silent_from() })
     }
 
-    /// The heartbeats that have had no holder for so long that they are not likely to get one.
+    /// The heartbeats that have had no owner for so long that they can be removed.
     pub(super) fn forgotten(&self, now: Instant) -> impl Iterator<Item = StaleHeartbeat> {
         let old = move |peer: &Peer| now >= peer.since + HEARTBEAT_RETENTION;
         let forgotten = move |peer: &Peer| peer.owner == Owner::Released && old(peer);
@@ -248,88 +249,106 @@ mod tests {
 
     #[test]
     fn a_term_is_alive_silent_or_over_by_its_heartbeat() {
-        use TermState::{Alive, Over, Silent};
         type Step = (u64, fn(&mut Peers, Instant));
+        /// What the peers say about node `a` and its first term.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        struct Seen {
+            first_term: TermState,
+            node_is_alive: bool,
+            is_silent: bool,
+            is_missing: bool,
+        }
+        struct Case {
+            name: &'static str,
+            steps: Vec<Step>,
+            after_19_s: Seen,
+            after_20_s: Seen,
+        }
+        const ALIVE: Seen =
+            Seen { first_term: TermState::Alive, node_is_alive: true, is_silent: false, is_missing: false };
+        const ALIVE_WITHOUT_NODE: Seen = Seen { node_is_alive: false, ..ALIVE };
+        const UNKNOWN_NODE: Seen = Seen { first_term: TermState::Silent, ..ALIVE_WITHOUT_NODE };
+        const SILENT: Seen = Seen { is_silent: true, ..UNKNOWN_NODE };
+        const MISSING: Seen = Seen { is_missing: true, ..UNKNOWN_NODE };
+        const OVER: Seen = Seen { first_term: TermState::Over, ..ALIVE_WITHOUT_NODE };
+        const NEXT_TERM: Seen = Seen { node_is_alive: true, ..OVER };
         let first: Step = (0, |peers, now| peers.see(&lease(1, 1), now));
         let gone: Step = (5, |peers, now| peers.gone(&lease(1, 1), now));
-        // The `Seen` at 19 s and at 20 s: standing of the first term; whether the node is alive; whether the
-        // heartbeat is to be ended; whether it is to be put back.
-        type Seen = (TermState, bool, bool, bool);
-        let rows: [(&str, Vec<Step>, Seen, Seen); 11] = [
-            ("nothing", vec![], (Silent, false, false, false), (Silent, false, false, false)),
-            ("first seen", vec![first], (Alive, true, false, false), (Silent, false, true, false)),
-            (
-                "renewed",
-                vec![first, (5, |peers, now| peers.see(&lease(1, 2), now))],
-                (Alive, true, false, false),
-                (Alive, true, false, false),
-            ),
-            (
-                "seen again as it was",
-                vec![first, (5, |peers, now| peers.only(&[lease(1, 1)], now))],
-                (Alive, true, false, false),
-                (Silent, false, true, false),
-            ),
-            (
-                "given back",
-                vec![first, (5, |peers, now| peers.see(&lease(NOBODY, 2), now))],
-                (Over, false, false, false),
-                (Over, false, false, false),
-            ),
-            (
-                "an old version after a new one",
-                vec![
+        let cases = [
+            Case { name: "nothing", steps: vec![], after_19_s: UNKNOWN_NODE, after_20_s: UNKNOWN_NODE },
+            Case { name: "first seen", steps: vec![first], after_19_s: ALIVE, after_20_s: SILENT },
+            Case {
+                name: "renewed",
+                steps: vec![first, (5, |peers, now| peers.see(&lease(1, 2), now))],
+                after_19_s: ALIVE,
+                after_20_s: ALIVE,
+            },
+            Case {
+                name: "seen again as it was",
+                steps: vec![first, (5, |peers, now| peers.only(&[lease(1, 1)], now))],
+                after_19_s: ALIVE,
+                after_20_s: SILENT,
+            },
+            Case {
+                name: "given back",
+                steps: vec![first, (5, |peers, now| peers.see(&lease(NOBODY, 2), now))],
+                after_19_s: OVER,
+                after_20_s: OVER,
+            },
+            Case {
+                name: "an old version after a new one",
+                steps: vec![
                     (0, |peers, now| peers.see(&lease(NOBODY, 2), now)),
                     (5, |peers, now| peers.see(&lease(1, 1), now)),
                 ],
-                (Over, false, false, false),
-                (Over, false, false, false),
-            ),
-            (
-                "another term",
-                vec![first, (5, |peers, now| peers.see(&lease(2, 2), now))],
-                (Over, true, false, false),
-                (Over, true, false, false),
-            ),
-            ("deleted", vec![first, gone], (Silent, false, false, true), (Silent, false, false, true)),
-            (
-                "put back",
-                vec![first, gone, (15, |peers, now| peers.see(&lease(UNKNOWN, 3), now))],
-                (Alive, false, false, false),
-                (Alive, false, false, false),
-            ),
-            (
-                "put back, and silent",
-                vec![first, (0, |peers, now| peers.see(&lease(UNKNOWN, 3), now))],
-                (Alive, false, false, false),
-                (Silent, false, true, false),
-            ),
-            (
-                "given back, and removed",
-                vec![
+                after_19_s: OVER,
+                after_20_s: OVER,
+            },
+            Case {
+                name: "another term",
+                steps: vec![first, (5, |peers, now| peers.see(&lease(2, 2), now))],
+                after_19_s: NEXT_TERM,
+                after_20_s: NEXT_TERM,
+            },
+            Case { name: "deleted", steps: vec![first, gone], after_19_s: MISSING, after_20_s: MISSING },
+            Case {
+                name: "put back",
+                steps: vec![first, gone, (15, |peers, now| peers.see(&lease(UNKNOWN, 3), now))],
+                after_19_s: ALIVE_WITHOUT_NODE,
+                after_20_s: ALIVE_WITHOUT_NODE,
+            },
+            Case {
+                name: "put back, and silent",
+                steps: vec![first, (0, |peers, now| peers.see(&lease(UNKNOWN, 3), now))],
+                after_19_s: ALIVE_WITHOUT_NODE,
+                after_20_s: SILENT,
+            },
+            Case {
+                name: "given back, and removed",
+                steps: vec![
                     first,
                     (5, |peers, now| peers.see(&lease(NOBODY, 2), now)),
                     (6, |peers, now| peers.only(&[], now)),
                 ],
-                (Over, false, false, false),
-                (Over, false, false, false),
-            ),
+                after_19_s: OVER,
+                after_20_s: OVER,
+            },
         ];
-        for (name, steps, early, late) in rows {
+        for Case { name, steps, after_19_s, after_20_s } in cases {
             let begin = Instant::now();
             let at = |seconds| begin + Duration::from_secs(seconds);
             let mut peers = Peers::default();
             for (seconds, step) in steps {
                 step(&mut peers, at(seconds));
             }
-            for (seconds, expected) in [(19, early), (20, late)] {
+            for (seconds, expected) in [(19, after_19_s), (20, after_20_s)] {
                 let now = at(seconds);
-                let found = (
-                    peers.term_state("a", &identity(1), now),
-                    peers.live(now).eq(["a"]),
-                    peers.silent(now).count() == 1,
-                    peers.missing(now).count() == 1,
-                );
+                let found = Seen {
+                    first_term: peers.term_state("a", &identity(1), now),
+                    node_is_alive: peers.live(now).eq(["a"]),
+                    is_silent: peers.silent(now).count() == 1,
+                    is_missing: peers.missing(now).count() == 1,
+                };
                 assert_eq!(found, expected, "{name}, {seconds} s");
             }
         }
@@ -345,7 +364,7 @@ mod tests {
         assert_eq!(peers.next_change(begin), Some(begin + MISSING_GRACE));
         peers.expect("a", begin + MISSING_GRACE);
         assert_eq!(peers.missing(begin + MISSING_GRACE).collect::<Vec<_>>(), vec![missing]);
-        peers.forget_absent_but(|_| false);
+        peers.forget_missing(|_| false);
         assert_eq!(peers.missing(begin + MISSING_GRACE).collect::<Vec<_>>(), vec![]);
     }
 

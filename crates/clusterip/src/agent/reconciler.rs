@@ -1,4 +1,4 @@
-//! Applies the desired state of the plan to the network.
+//! Applies the desired state of a plan to the network.
 //!
 //! Every hold carries a deadline and is released when it expires, even if no new plan arrives.
 
@@ -20,7 +20,7 @@ use super::timing::{ANNOUNCEMENT_PAUSES, MOST_FAILURES, RETRY_PAUSE, STEP_TIMEOU
 use crate::metrics::Metrics;
 use crate::metrics::agent::Step;
 
-/// The number of addresses that are worked on at once.
+/// The number of addresses that are handled at once.
 const AT_ONCE: usize = 16;
 
 /// How long additions may delay the next removals.
@@ -29,13 +29,13 @@ const ROUND: Duration = Duration::from_secs(1);
 /// The last known state of an address.
 #[derive(Clone, Debug, Default)]
 struct AddressState {
-    /// The hold that was carried out; `None` if none is known to be in effect.
+    /// The hold that is in effect; `None` if the address may not be on the network.
     held: Option<Hold>,
-    /// How often the address was announced since it was added.
+    /// The number of announcements since the address was added.
     announced: usize,
     /// When the address is announced next; `None` if it was announced often enough.
     next: Option<Instant>,
-    /// The time before which nothing is tried again.
+    /// The time before which no step is retried.
     again: Option<Instant>,
     /// The number of consecutive failures.
     failures: u32,
@@ -51,13 +51,13 @@ impl AddressState {
         self.again.is_none_or(|again| now >= again)
     }
 
-    /// Whether something is to be done so that the address is held as `hold`.
-    fn lacks(&self, hold: &Hold, now: Instant) -> bool {
+    /// Whether the address has to be held or announced now, given the desired `hold`.
+    fn needs_work(&self, hold: &Hold, now: Instant) -> bool {
         self.is_due(now) && (self.held.as_ref() != Some(hold) || self.next.is_some_and(|next| now >= next))
     }
 }
 
-/// Keeps the network in line with the plan.
+/// Keeps the network in its desired state.
 pub(super) struct NetworkReconciler<'a, N> {
     network: &'a N,
     desired: watch::Receiver<DesiredState>,
@@ -78,11 +78,11 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
         Self { network, desired, observed, metrics, pauses: &ANNOUNCEMENT_PAUSES, done: BTreeMap::new() }
     }
 
-    /// Works forever.
-    pub(super) async fn work(&mut self) {
+    /// Reconciles forever.
+    pub(super) async fn run(&mut self) {
         loop {
             let desired = self.desired.borrow_and_update().clone();
-            self.round(&desired).await;
+            self.reconcile(&desired).await;
             let next = self.next(&desired, Instant::now());
             tokio::select! {
                 changed = self.desired.changed() => if changed.is_err() {
@@ -93,8 +93,8 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
         }
     }
 
-    /// Does what is due now: removals first.
-    async fn round(&mut self, desired: &DesiredState) {
+    /// Releases and holds the addresses that are due now. Releases come first.
+    async fn reconcile(&mut self, desired: &DesiredState) {
         let now = Instant::now();
         let lasts = |address: &IpAddr| desired.held.get(address).is_some_and(|hold| now < hold.until);
         let going: Vec<IpAddr> = self
@@ -106,7 +106,7 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
         let (network, metrics, pauses) = (self.network, self.metrics, self.pauses);
         let released: Vec<(IpAddr, bool)> = stream::iter(going)
             .map(|address| async move {
-                (address, tried(metrics, Step::Release, address, network.release(address)).await.is_some())
+                (address, try_step(metrics, Step::Release, address, network.release(address)).await.is_some())
             })
             .buffer_unordered(AT_ONCE)
             .collect()
@@ -115,26 +115,27 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
             if gone {
                 self.done.remove(&address);
             } else if let Some(done) = self.done.get_mut(&address) {
-                // Whatever is asked for next, the address is not known to be there.
+                // The release may have succeeded nevertheless, so the address may not be on the network.
                 *done = AddressState { again: Some(Instant::now() + RETRY_PAUSE), ..AddressState::coming(now) };
             }
         }
-        // An address that is about to be added may be there from now on.
+        // From now on an address that is about to be added may be on the network.
         let mut coming = Vec::new();
         for (address, hold) in desired.held.iter().filter(|(address, _)| lasts(address)) {
             let done = self.done.entry(*address).or_insert_with(|| AddressState::coming(now));
-            if done.lacks(hold, now) {
+            if done.needs_work(hold, now) {
                 coming.push((*address, hold.clone(), done.clone()));
             }
         }
         self.publish(desired.number);
         let mut steps = stream::iter(coming)
             .map(|(address, hold, done)| async move {
-                let done = take(network, metrics, pauses, address, hold, done).await;
+                let done = hold_and_announce(network, metrics, pauses, address, hold, done).await;
                 (address, done)
             })
             .buffer_unordered(AT_ONCE);
-        // Additions must not delay removals for long. What is not done by then is done in the next round.
+        // Additions must not delay removals for long. Additions that do not complete in time are repeated in the next
+        // round.
         let end = now + ROUND;
         while let Ok(Some((address, done))) = timeout_at(end, steps.next()).await {
             self.done.insert(address, done);
@@ -143,11 +144,11 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
         self.publish(desired.number);
     }
 
-    /// When there is more to do if the desired state does not change.
+    /// When the next step is due if the desired state does not change.
     fn next(&self, desired: &DesiredState, now: Instant) -> Option<Instant> {
         let more = self.done.iter().filter_map(|(address, done)| {
             let hold = desired.held.get(address).filter(|hold| now < hold.until);
-            // An address that is not in the desired state was left over by this round, or waits for its next try.
+            // An address outside of the desired state was not released in this round, or waits for its next try.
             let behind = hold.is_none() || done.held.as_ref() != hold;
             done.again.or(if behind { Some(now) } else { done.next })
         });
@@ -167,8 +168,8 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
     }
 }
 
-/// Holds an address, and announces it when that is due.
-async fn take<N: Network>(
+/// Holds an address, and announces it if an announcement is due.
+async fn hold_and_announce<N: Network>(
     network: &N,
     metrics: &Metrics,
     pauses: &[Duration],
@@ -176,16 +177,16 @@ async fn take<N: Network>(
     hold: Hold,
     mut done: AddressState,
 ) -> AddressState {
-    // Time has passed since the round began: other addresses went first, or the process was paused.
+    // The hold may have expired since the round began: other addresses came first, or the process was paused.
     let lasts = || Instant::now() < hold.until;
     if done.held.as_ref() != Some(&hold) {
         let held = match lasts() {
-            true => tried(metrics, Step::Hold, address, network.hold(address, &hold.ports, hold.until)).await,
+            true => try_step(metrics, Step::Hold, address, network.hold(address, &hold.ports, hold.until)).await,
             false => None,
         };
         match held {
             Some(HoldOutcome::Kept) => {}
-            // Also when the address was there before: another program has removed it meanwhile.
+            // This also happens to an address that was held before, if another program has removed it.
             Some(HoldOutcome::Added) => {
                 done = AddressState { failures: done.failures, ..AddressState::coming(Instant::now()) }
             }
@@ -196,7 +197,7 @@ async fn take<N: Network>(
     done.again = None;
     if done.next.is_some_and(|next| Instant::now() >= next) {
         let announced = match lasts() {
-            true => tried(metrics, Step::Announce, address, network.announce(address)).await,
+            true => try_step(metrics, Step::Announce, address, network.announce(address)).await,
             false => None,
         };
         if announced.is_none() {
@@ -211,7 +212,7 @@ async fn take<N: Network>(
 }
 
 impl AddressState {
-    /// The state after a failure: hold and announcement are repeated after a pause.
+    /// The state after a failure: the address is held and announced again after a pause.
     fn failed(self) -> Self {
         let failures = self.failures.saturating_add(1);
         let again = Some(Instant::now() + RETRY_PAUSE);
@@ -220,7 +221,7 @@ impl AddressState {
 }
 
 /// Runs one step with its time limit; `None` if it failed.
-async fn tried<T, E: fmt::Display>(
+async fn try_step<T, E: fmt::Display>(
     metrics: &Metrics,
     step: Step,
     address: IpAddr,
@@ -245,7 +246,7 @@ mod tests {
     use super::super::assignments::Protocol;
     use super::*;
 
-    /// A network that records calls, and fails as it is told.
+    /// A network that records the calls, and fails those that the test lists.
     #[derive(Default)]
     struct FakeNetwork {
         asked: Mutex<Vec<String>>,
@@ -310,8 +311,8 @@ mod tests {
         DesiredState { number, held: [(ADDRESS, hold)].into() }
     }
 
-    /// The calls that these plans cause, the last of which holds nothing, and the metrics. The test sends the next
-    /// plan when the network has seen the current one and the named call was made so many times.
+    /// Runs these plans, the last of which holds no address, and returns the calls of the network and the metrics. The
+    /// next plan is sent when the reconciler has observed the current one and the named call was made that many times.
     async fn asked(
         plans: Vec<(DesiredState, &str, usize)>,
         failures: &[&'static str],
@@ -337,7 +338,7 @@ mod tests {
             seen.wait_for(|observed| observed.addresses.is_empty()).await.unwrap();
         };
         tokio::select! {
-            () = reconciler.work() => {}
+            () = reconciler.run() => {}
             () = work => {}
         }
         let measured = metrics.encode();
@@ -475,7 +476,7 @@ mod tests {
             (failing, tries, well)
         };
         let found = tokio::select! {
-            () = reconciler.work() => None,
+            () = reconciler.run() => None,
             found = timeout(Duration::from_secs(60), work) => found.ok(),
         };
         let held = ObservedState { number: 1, addresses: [ADDRESS].into(), ..ObservedState::default() };

@@ -128,7 +128,7 @@ enum Fault {
     Pause,
     /// The process is killed, and starts again when the fault ends.
     Kill,
-    /// The process is told to stop, and releases everything; it starts again when the fault ends.
+    /// The process receives SIGTERM, and releases its addresses and its heartbeat; it starts again when the fault ends.
     Stop,
     /// The watch of the agent delivers nothing.
     Deaf,
@@ -138,7 +138,7 @@ enum Fault {
     Slow,
     /// The node of the agent may not hold any address.
     Forbidden,
-    /// The network of the node can't hold any address, but releases what it is told to.
+    /// The network of the node can't hold any address, but can release addresses.
     Broken,
 }
 
@@ -148,8 +148,8 @@ enum Happening {
     End(usize, Fault),
     /// A request arrives at the API server.
     Arrives(Who, Box<(Option<LeaseWrite>, Request)>),
-    /// The API server has told an agent's watch everything that it knew at that time.
-    Told(usize),
+    /// The watch of an agent delivers all events so far.
+    Delivered(usize),
     /// An event for an agent, which may be paused.
     To(Who, Box<Event>),
     /// Addresses were removed from the network of a node.
@@ -186,8 +186,8 @@ struct Agent {
     failures: BTreeMap<IpAddr, (u32, u64)>,
     heartbeat_state: HeartbeatState,
     state: AgentState,
-    /// The length of the part of the store's log that the agent was told.
-    told: usize,
+    /// The number of events of the store's log that the watch has delivered.
+    delivered: usize,
     listed: bool,
     requests: u64,
     /// The number of the heartbeat request in flight, and when it was sent.
@@ -255,7 +255,7 @@ impl World {
                 failures: BTreeMap::new(),
                 heartbeat_state: HeartbeatState::new(node),
                 state: AgentState::new(node, base),
-                told: 0,
+                delivered: 0,
                 listed: false,
                 requests: 0,
                 beating: None,
@@ -298,23 +298,23 @@ impl World {
 
     fn start(&mut self, agent: usize) {
         let now = self.clock(agent);
-        let told = self.store.log.len();
+        let delivered = self.store.log.len();
         let it = &mut self.agents[agent];
         it.process += 1;
         it.alive = true;
         it.heartbeat_state = HeartbeatState::new(NODES[agent]);
         it.state = AgentState::new(NODES[agent], now);
-        (it.told, it.listed) = (told, false);
+        (it.delivered, it.listed) = (delivered, false);
         (it.beating, it.working) = (None, false);
         it.writing.clear();
         it.waiting.clear();
         it.failures.clear();
         (it.desired, it.observed) = (DesiredState::default(), ObservedState::default());
-        // An agent removes whatever an earlier process left before it begins.
+        // An agent that starts removes the addresses that an earlier process has left.
         self.kernels[agent].clear();
         let who = self.who(agent, 0);
         self.at(self.now, Happening::To(who, Box::new(Event::NextAction)));
-        self.tell(agent);
+        self.deliver(agent);
     }
 
     fn delay(&mut self, agent: usize) -> u64 {
@@ -343,10 +343,10 @@ impl World {
         number
     }
 
-    /// Lets the watch of this agent deliver what the store knows, after a delay.
-    fn tell(&mut self, agent: usize) {
+    /// Lets the watch of this agent deliver the events of the store, after a delay.
+    fn deliver(&mut self, agent: usize) {
         let delay = self.delay(agent);
-        self.at(self.now + delay, Happening::Told(agent));
+        self.at(self.now + delay, Happening::Delivered(agent));
     }
 
     fn run(&mut self, until: u64) {
@@ -373,7 +373,7 @@ impl World {
                 let answer = self.store.carry_out(request);
                 if self.store.log.len() > before {
                     for agent in 0..NODES.len() {
-                        self.tell(agent);
+                        self.deliver(agent);
                     }
                 }
                 let delay = self.delay(who.agent);
@@ -381,7 +381,7 @@ impl World {
                     self.at(self.now + delay, Happening::To(who, Box::new(Event::Answered(write, answer))));
                 }
             }
-            Happening::Told(agent) => {
+            Happening::Delivered(agent) => {
                 let log = self.store.log.len();
                 let now = self.clock(agent);
                 let it = &mut self.agents[agent];
@@ -389,7 +389,7 @@ impl World {
                     return;
                 }
                 if it.listed {
-                    for (lease, deleted) in &self.store.log[it.told..log] {
+                    for (lease, deleted) in &self.store.log[it.delivered..log] {
                         if *deleted { it.state.gone(lease, now) } else { it.state.see(lease, now) }
                     }
                 } else {
@@ -397,7 +397,7 @@ impl World {
                     it.state.only(&all, now);
                     it.listed = true;
                 }
-                it.told = log;
+                it.delivered = log;
                 self.plan(agent);
             }
             Happening::To(who, event) => {
@@ -460,12 +460,12 @@ impl World {
                     && let Some(lease) = it.heartbeat_state.give_back(Timestamp::UNIX_EPOCH)
                 {
                     self.store.carry_out(Request::Write(Box::new(lease)));
-                    (0..NODES.len()).for_each(|agent| self.tell(agent));
+                    (0..NODES.len()).for_each(|agent| self.deliver(agent));
                 }
             }
             Fault::DeleteHeartbeat => {
                 self.store.delete(&heartbeat_state::name(NODES[agent]));
-                (0..NODES.len()).for_each(|agent| self.tell(agent));
+                (0..NODES.len()).for_each(|agent| self.deliver(agent));
             }
             Fault::Forbidden => {
                 it.forbidden += 1;
@@ -503,7 +503,7 @@ impl World {
             }
             Fault::Broken => it.broken -= 1,
         }
-        self.tell(agent);
+        self.deliver(agent);
     }
 
     fn assign(&mut self) {

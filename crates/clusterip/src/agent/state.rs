@@ -1,4 +1,5 @@
-//! Decides what this agent holds and writes, from what it has seen. Uses no clock and sends no requests.
+//! Decides which addresses this agent holds and which Leases it writes, from the events that it was given. Uses no
+//! clock and sends no requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -30,24 +31,24 @@ enum Claimed {
         lease: Box<Lease>,
         holder: Option<Identity>,
     },
-    /// The claim was deleted without having been given back: its holder keeps the address as long as it may not
-    /// know.
+    /// The claim was deleted, but not given back. Its holder counts as the holder for the duration of a heartbeat,
+    /// because it may not have noticed the deletion yet.
     Deleted {
         holder: Identity,
         since: Instant,
     },
 }
 
-/// What is remembered of an address between two plans.
+/// The history of an address that later plans need.
 #[derive(Clone, Debug, Default)]
 struct Note {
-    /// Since when any agent may take the address.
+    /// When the address became free for any agent; `None` if it is not free.
     free: Option<Instant>,
-    /// The time before which no write is tried again.
+    /// The time before which no write is retried.
     again: Option<Instant>,
-    /// Since when the address is unassigned.
+    /// When the address became unassigned; `None` if it is assigned.
     unassigned: Option<Instant>,
-    /// Whether this agent gave the address back; it then removes the claim.
+    /// Whether this agent gave the address back and therefore has to remove the claim.
     gave_back: bool,
     /// The number of the last plan that held the address.
     held_in: u64,
@@ -61,13 +62,13 @@ struct Note {
 enum State {
     /// Any agent may take the address.
     Free,
-    /// Another agent holds the address, as far as is known.
+    /// Another agent holds the address, or may hold it.
     Taken,
     /// This agent claimed the address in its current term.
     Ours,
 }
 
-/// Everything that this agent knows.
+/// The state of an agent: its own term, its peers, the claims and the assignments.
 pub(super) struct AgentState {
     node: String,
     started: Instant,
@@ -77,12 +78,12 @@ pub(super) struct AgentState {
     assignments: Arc<Assignments>,
     peers: Peers,
     claims: BTreeMap<IpAddr, Claimed>,
-    /// The addresses that were claimed in this term, with an answer of the API server.
+    /// The addresses that this agent claimed in this term and whose claims the API server has confirmed.
     mine: BTreeSet<IpAddr>,
     notes: BTreeMap<IpAddr, Note>,
-    /// When each node was last seen to claim an address: it may be busy claiming more.
+    /// When each node last claimed an address. Such a node may be about to claim more.
     claiming: BTreeMap<String, Instant>,
-    /// Nodes whose heartbeats could not be written, with the time before which that is not tried again.
+    /// The Nodes whose heartbeats could not be written, with the time before which the write is not retried.
     again: BTreeMap<String, Instant>,
     busy: BTreeSet<Subject>,
     observed: ObservedState,
@@ -166,7 +167,7 @@ impl AgentState {
         }
     }
 
-    /// Replaces what is known by a complete list of Leases.
+    /// Replaces the recorded state with a complete list of Leases.
     pub(super) fn only(&mut self, leases: &[Lease], now: Instant) {
         let (heartbeats, claims): (Vec<Lease>, Vec<Lease>) =
             leases.iter().cloned().partition(|lease| node_of(lease).is_some());
@@ -191,7 +192,7 @@ impl AgentState {
         self.check(address);
     }
 
-    /// Stops holding an address whose claim no longer says what this agent wrote.
+    /// Stops holding an address whose claim no longer names this agent.
     fn check(&mut self, address: IpAddr) {
         if self.mine.contains(&address) && !self.is_claimed_here(address) {
             tracing::error!(%address, "another program changed the claim of this address: releasing it");
@@ -214,7 +215,7 @@ impl AgentState {
             ) => {
                 self.see(&lease, now);
                 if let (WriteKind::Claim, Subject::Address(address)) = (write.kind, &write.subject)
-                    // The claim may have been written in a term that is over meanwhile.
+                    // The term in which the claim was written may have ended.
                     && self.term.as_ref().is_some_and(|term| now < term.until)
                     && self.is_claimed_here(*address)
                 {
@@ -256,7 +257,7 @@ impl AgentState {
         for write in &writes {
             self.busy.insert(write.subject.clone());
             if let (WriteKind::GiveBack, Subject::Address(address)) = (write.kind, &write.subject) {
-                // From now on it is not known whether the claim still belongs to this agent.
+                // Until the write is answered, it is unknown whether the claim still names this agent.
                 self.mine.remove(address);
                 self.notes.entry(*address).or_default().gave_back = true;
             }
@@ -273,7 +274,7 @@ impl AgentState {
         for node in &nodes {
             self.peers.expect(node, now);
         }
-        self.peers.forget_absent_but(|node| nodes.contains(node));
+        self.peers.forget_missing(|node| nodes.contains(node));
         self.again.retain(|_, again| now < *again);
         self.claiming.retain(|_, last| now < *last + TURN * TURNS);
         let (assignments, claims, desired, observed) = (&self.assignments, &self.claims, &self.desired, &self.observed);
@@ -287,9 +288,9 @@ impl AgentState {
         });
     }
 
-    /// Leaves addresses that the network of this node can't hold to other nodes for a while; without another living
-    /// node that may hold an address, this node goes on trying. The time doubles with each failure, so that an
-    /// address that no node can hold does not move around all the time.
+    /// Leaves addresses that the network of this node can't hold to other nodes for a while, and returns them. If no
+    /// other living node may hold an address, this node goes on trying. The time doubles with each failure, so that an
+    /// address that no node can hold moves ever more rarely.
     fn give_up(&mut self, now: Instant) -> Vec<IpAddr> {
         let failing = self.observed.failing.iter().copied();
         let failing =
@@ -313,14 +314,14 @@ impl AgentState {
         self.peers.live(now).any(|node| node != self.node && assigned.nodes.contains(node))
     }
 
-    /// Until when the address is left to other nodes; `None` if there are none.
+    /// Until when the address is left to other nodes; `None` if it is not, or if no other node may hold it.
     fn away(&self, address: IpAddr, now: Instant) -> Option<Instant> {
         let away = self.notes.get(&address).and_then(|note| note.away).filter(|away| now < *away);
         away.filter(|_| self.has_others(address, now))
     }
 
-    /// Until when other nodes should rather claim the address: this node could not hold it, or this node holds no
-    /// address because it could not hold another one.
+    /// Until when this node does not claim the address: either it could not hold this address, or it holds no address
+    /// and could not hold another one. `None` if it may claim the address.
     fn left_to_others(&self, address: IpAddr, now: Instant) -> Option<Instant> {
         let of_node = || {
             let some = self.mine.is_empty() && self.has_others(address, now);
@@ -352,7 +353,7 @@ impl AgentState {
         }
     }
 
-    /// Whether the address certainly is off the network: the network has carried out a plan without it.
+    /// Whether the address is certainly not on the network: the network has applied a desired state without it.
     fn is_off(&self, address: IpAddr) -> bool {
         let held_in = self.notes.get(&address).map_or(0, |note| note.held_in);
         held_in == 0 || self.observed.number > held_in && !self.observed.addresses.contains(&address)
@@ -364,8 +365,8 @@ impl AgentState {
         !self.busy.contains(&Subject::Address(address)) && again.is_none_or(|again| deadline.is_due(again))
     }
 
-    /// Gives back the addresses that were claimed in this term and are no longer wanted, once they are off the
-    /// network.
+    /// Gives back the addresses that were claimed in this term and are no longer assigned to this node, once they
+    /// are off the network.
     fn give_back(&self, term: &Term, clock: Timestamp, deadline: &mut NextDeadline, writes: &mut Vec<LeaseWrite>) {
         for (address, claimed) in &self.claims {
             if let Claimed::There { lease: before, holder: Some(holder) } = claimed
@@ -380,7 +381,7 @@ impl AgentState {
         }
     }
 
-    /// Ends silent heartbeats, so that their owners can't renew them any more, and puts missing ones back.
+    /// Ends silent heartbeats, so that their owners can't renew them any more, and puts missing heartbeats back.
     fn end_silent(&self, clock: Timestamp, deadline: &mut NextDeadline, writes: &mut Vec<LeaseWrite>) {
         for StaleHeartbeat { node, lease, since } in self.peers.silent(deadline.now) {
             if self.may_write_heartbeat(&node, since, ENDING_TURN, deadline) {
@@ -396,8 +397,8 @@ impl AgentState {
         }
     }
 
-    /// Whether the heartbeat of another node, which may be written `since` then, may be written now by this agent.
-    /// Each agent that comes before this one has a `pause` to write it.
+    /// Whether this agent may write the heartbeat of another node now. The first agent in the order of turns may write
+    /// it from `since` on, and each further agent one `pause` later.
     fn may_write_heartbeat(&self, node: &str, since: Instant, pause: Duration, deadline: &mut NextDeadline) -> bool {
         if node == self.node || self.busy.contains(&Subject::Node(node.to_owned())) {
             return false;
@@ -406,7 +407,7 @@ impl AgentState {
         deadline.is_due(self.again.get(node).map_or(due, |again| due.max(*again)))
     }
 
-    /// How many other agents come before this one for a task that any agent may do.
+    /// The number of agents that come before this one for a task that any agent may do.
     fn turn(&self, name: &str, now: Instant) -> u32 {
         let live = self.live(now);
         let turn = order_for(name, live).iter().position(|node| *node == self.node);
@@ -420,7 +421,7 @@ impl AgentState {
 
     fn state(&self, address: IpAddr, term: &Term, now: Instant) -> State {
         let is_over = |holder: &Identity| match node_of_identity(holder) {
-            // The holder is not an agent, or it is this node in a term that is over.
+            // The holder is not an agent, or it is this node in an earlier term.
             None => true,
             Some(node) => node == self.node || self.peers.term_state(node, holder, now) == TermState::Over,
         };
@@ -450,8 +451,8 @@ impl AgentState {
                     free.insert(*address);
                     continue;
                 }
-                // The answer to the write of this claim was lost. Only an answered write counts, so the claim is
-                // written again.
+                // The answer to the write of this claim was lost. Only a confirmed claim counts, so it is written
+                // again.
                 State::Ours if !self.mine.contains(address) => due.push(*address),
                 State::Ours | State::Taken => {}
             }
@@ -463,8 +464,8 @@ impl AgentState {
                 self.claims.iter().filter_map(|(address, claimed)| Some((*address, claimed.node()?))).collect();
             for (address, order) in preference_order(&assignments, &self.live(deadline.now), &holders, &free) {
                 let Some(turn) = order.iter().position(|node| *node == self.node) else { continue };
-                // Preferred nodes get their time from when the address was free and they could begin, or from their
-                // last claim.
+                // The turns of preferred nodes begin when the address became free and they could claim it, or at
+                // their last claim.
                 let free = self.notes.get(&address).and_then(|note| note.free).unwrap_or(deadline.now).max(settled);
                 let busy = order.iter().take(turn).filter_map(|node| self.claiming.get(*node)).max();
                 let since = busy.map_or(free, |busy| free.max(*busy));
@@ -528,7 +529,7 @@ impl Claimed {
         }
     }
 
-    /// The node that holds the address, or did.
+    /// The node that the claim names or, if it was deleted, named.
     fn node(&self) -> Option<&str> {
         match self {
             Self::There { holder, .. } => holder.as_ref().and_then(node_of_identity),
@@ -568,7 +569,7 @@ mod tests {
         stored(lease, version)
     }
 
-    /// An agent and one other living agent; the test decides which of the two is the first choice for the address.
+    /// This agent and one other living agent. The test chooses which of the two is preferred for the address.
     struct Test {
         state: AgentState,
         begin: Instant,

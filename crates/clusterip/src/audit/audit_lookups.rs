@@ -2,7 +2,7 @@
 //!
 //! Which pool a Service belongs to does not depend on which addresses are free. While every Service is evaluated, all
 //! addresses therefore count as free. The cost of one decision then does not grow with the cluster, whatever the
-//! order of the settings, and a full pool does not hide what else the policy has to say.
+//! order of the settings, and a full pool does not hide other problems.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -57,8 +57,8 @@ impl AuditInput<'_> {
         self.snapshot.read().unwrap_or_else(PoisonError::into_inner).all(api_version, kind).collect()
     }
 
-    /// Every address that is used or in flight. A Service takes precedence over a claim in flight, and that over an
-    /// `IPAddress`, because it tells more.
+    /// Every address that is used or in flight. A Service has precedence over an address in flight, and that over an
+    /// `IPAddress` object, because it contains more information.
     fn used(&self, evaluated: &[EvaluatedService]) -> BTreeMap<IpAddr, Address> {
         let mut used = BTreeMap::new();
         for evaluated in evaluated {

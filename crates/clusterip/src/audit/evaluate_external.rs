@@ -1,4 +1,4 @@
-//! The external addresses of Services, and what the policy says about them.
+//! Asks the policy whether Services may have their external addresses.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use crate::external::service_fields::{is_served, shown};
 use crate::live_settings::LiveSettings;
 use crate::policy::module::{Module, ModuleError};
 
-/// Where an address is that only the status of a Service shows.
+/// The field of an address that only the status of a Service contains.
 const STATUS: &str = "status.loadBalancer.ingress";
 
 /// A Service that has external addresses or is to have some.
@@ -87,7 +87,7 @@ pub(super) fn all(
     Ok(evaluated)
 }
 
-/// What a Service says about external addresses; `None` if it has nothing to do with them or is being deleted.
+/// The external addresses of a Service; `None` if it has none and gets none, or if it is being deleted.
 fn concerned(external: &ExternalSettings, id: ServiceKey, service: Value) -> Option<EvaluatedExternal> {
     let served = is_served(&service, external);
     let recorded = recorded_addresses(text(&service, &["metadata", "annotations", RECORD_ANNOTATION]));

@@ -55,7 +55,7 @@ pub(super) fn all(
             Some((same, belonging)) if same == packed => belonging,
             _ => block_placement::belonging(&policy, &live.document, &node).map_err(failed(format!("node {name}")))?,
         };
-        let placement = belonging.held_against(&live.settings, &name, &blocks_of(&node), &held);
+        let placement = belonging.placement(&live.settings, &name, &blocks_of(&node), &held);
         cache.insert(name.clone(), (packed, belonging));
         evaluated.push(EvaluatedNode { name, placement });
     }

@@ -17,7 +17,7 @@ use crate::live_settings::LiveSettings;
 use crate::placement::{Placement, Unasked, as_if_created, unasked};
 use crate::policy::module::{Module, ModuleError};
 
-/// The policy failed for a Service or Node.
+/// The error of the policy for a Service or Node.
 #[derive(Debug, Error)]
 #[error("{subject}: {error}")]
 pub struct EvaluateError {
@@ -34,7 +34,7 @@ impl EvaluateError {
     }
 }
 
-/// What the policy says about a Service.
+/// The policy's answer about a Service.
 #[derive(Clone, Debug)]
 pub enum Evaluation {
     /// The policy is not asked about this Service.
@@ -55,14 +55,14 @@ impl Evaluation {
     }
 }
 
-/// A Service, and what the policy says about it.
+/// A Service, and the policy's answer about it.
 #[derive(Clone, Debug)]
 pub struct EvaluatedService {
     /// Namespace and name of the Service.
     pub id: ServiceKey,
     /// The Service.
     pub service: Packed,
-    /// What the policy says about the Service.
+    /// The policy's answer about the Service.
     pub evaluation: Arc<Evaluation>,
 }
 
@@ -84,8 +84,7 @@ pub(super) struct ListedService {
     pub(super) revision: (u64, u64),
 }
 
-/// All Services, in the order of their namespaces and names. An evaluation that is made afterwards is at least as new
-/// as the revision.
+/// All Services, ordered by namespace and name. A later evaluation is at least as new as the returned revision.
 pub(super) fn listed(snapshot: &RwLock<Snapshot>) -> Vec<ListedService> {
     let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
     let service = |id: ServiceKey| {
@@ -96,7 +95,7 @@ pub(super) fn listed(snapshot: &RwLock<Snapshot>) -> Vec<ListedService> {
     snapshot.services(None).into_iter().filter_map(service).collect()
 }
 
-/// Evaluates every Service, in the order of their namespaces and names. An answer in `cache` is used again if the
+/// Evaluates every Service, ordered by namespace and name. An answer in `cache` is used again if the
 /// Service and its revision have not changed.
 ///
 /// # Errors

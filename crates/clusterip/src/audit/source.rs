@@ -1,5 +1,5 @@
-//! Reads a cluster at one moment, from a snapshot file or from its API server. Only the fields that are needed are
-//! kept of each object, as soon as it arrives, so the rest of a cluster takes no memory.
+//! Reads a cluster at one moment, from a snapshot file or from its API server. Each object is reduced to the needed
+//! fields as soon as it arrives, to save memory.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -69,8 +69,9 @@ impl Collector {
         }
     }
 
-    /// A claim for a Service whose name is yet to be generated has no name.
-    fn lease(&mut self, lease: &Lease) {
+    /// Adds a Lease of an agent, or a claim of a server. A claim for a Service whose name is yet to be generated
+    /// contains no name.
+    fn add_lease(&mut self, lease: &Lease) {
         if let Some(holders) = &mut self.holders {
             holders.see(lease);
         }
@@ -125,7 +126,7 @@ fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::E
         if let Ok(lease) = serde_json::from_value(object) {
             // The newest time in the Leases tells when the snapshot was taken.
             collector.holders.get_or_insert_with(|| HolderSnapshot::new(None));
-            collector.lease(&lease);
+            collector.add_lease(&lease);
         }
         return Ok(());
     }
@@ -179,7 +180,7 @@ pub async fn of_cluster(
     match leases {
         Ok(leases) => {
             collector.holders = Some(HolderSnapshot::new(Some(Timestamp::now())));
-            leases.items.iter().for_each(|lease| collector.lease(lease));
+            leases.items.iter().for_each(|lease| collector.add_lease(lease));
         }
         Err(error) => notes.push(format!(
             "the addresses in flight are unknown: leases can't be listed: {}; name their namespaces with \

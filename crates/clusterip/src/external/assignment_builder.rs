@@ -1,5 +1,5 @@
-//! Puts together what the agents are to hold: the addresses that Services have recorded, each with its ports and with
-//! the Nodes that may hold it.
+//! Computes the assignments for the agents: the addresses that Services have recorded, each with its ports and the
+//! Nodes that may hold it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::agent::assignments::{Assignment, Assignments};
 use crate::cluster::object::text;
 use crate::cluster::service_key::ServiceKey;
 
-/// An address that a Service has recorded, but does not get.
+/// A recorded address that the Service does not get.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refusal {
     /// The namespace and name of the Service.
@@ -25,10 +25,10 @@ pub struct Refusal {
 }
 
 /// The addresses to hold, and the recorded addresses that Services do not get, for these Services and Nodes. `admits`
-/// returns why a Service may not have what it has recorded, and `None` if it may.
+/// returns why a Service may not have its recorded addresses, and `None` if it may.
 ///
-/// Several Services can record the same address only behind the policy's back. Then the address goes to a Service
-/// whose status shows it; among those, and if there is none, to the first Service by namespace and name.
+/// Several Services have the same address only if they bypassed the policy. Then a Service whose status contains the
+/// address has precedence; among several of them, or if there is none, the first by namespace and name.
 pub fn assignments(
     settings: &ExternalSettings,
     services: impl IntoIterator<Item = Value>,

@@ -1,5 +1,5 @@
-//! Decides what to report about the holders of external addresses: whenever a holder changes, and when an address has
-//! no holder for longer than a change takes.
+//! Decides which changes of the holders of external addresses to report: a new holder at once, and a missing holder
+//! when an address has had none for longer than a change takes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long an address may be without a holder before that is reported. Another node takes over from one that has
-/// died within 25 s. A node that could not hold the address gives it back sooner than that.
+/// How long an address may be without a holder before that is reported. If a node fails, another node takes over within
+/// 25 s. A node that could not hold the address gives it back sooner than that.
 pub const GRACE: Duration = Duration::from_secs(45);
 
-/// An address that a Service is to have, as it is seen now.
+/// An assigned address and its current holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assigned {
     /// The address.
     pub address: IpAddr,
     /// The UID of the Service.
     pub uid: String,
-    /// Whether the status of the Service shows the address. Then it was reported that the address is held.
+    /// Whether the status of the Service contains the address. Then its holder was reported already.
     pub shown: bool,
     /// The node that holds the address; `None` if no node does.
     pub holder: Option<String>,
@@ -27,7 +27,7 @@ pub struct Assigned {
 /// A change to report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HolderReport {
-    /// A node holds the address that did not hold it before. It may have taken the address over from another node.
+    /// Another node holds the address than before.
     Held {
         /// The address.
         address: IpAddr,
@@ -35,7 +35,7 @@ pub enum HolderReport {
         uid: String,
         /// The node that holds the address.
         node: String,
-        /// The node that held the address before, if that is known and another one.
+        /// The node that held the address before; `None` if unknown.
         before: Option<String>,
     },
     /// No node has held the address for [`GRACE`].
@@ -47,7 +47,7 @@ pub enum HolderReport {
     },
 }
 
-/// The holders of all addresses, as far as they were reported.
+/// The holders that were reported for all addresses.
 #[derive(Debug, Default)]
 pub struct HolderReports {
     known: BTreeMap<IpAddr, Known>,
@@ -59,55 +59,55 @@ struct Known {
     uid: String,
     /// The node that held the address last.
     last: Option<String>,
-    /// Since when no node holds the address.
+    /// When the address lost its holder; `None` if it has one.
     unheld: Option<Instant>,
     /// Whether the last report said that no node holds the address.
-    told_unheld: bool,
+    reported_unheld: bool,
 }
 
 impl HolderReports {
-    /// The changes to report now, ordered by address. `assigned` are all addresses that there are.
+    /// The changes to report now, ordered by address. `assigned` contains all assigned addresses.
     ///
-    /// The first look does not report that an address is held if the Service's status shows it, because the previous
-    /// leader has reported that.
-    pub fn look(&mut self, assigned: Vec<Assigned>, now: Instant) -> Vec<HolderReport> {
+    /// The first call does not report the holder of an address that the status of the Service contains, because the
+    /// previous leader has reported it.
+    pub fn changes(&mut self, assigned: Vec<Assigned>, now: Instant) -> Vec<HolderReport> {
         self.known.retain(|address, known| {
             assigned.iter().any(|assigned| assigned.address == *address && assigned.uid == known.uid)
         });
-        let mut news: Vec<HolderReport> = Vec::new();
+        let mut changes: Vec<HolderReport> = Vec::new();
         for Assigned { address, uid, shown, holder } in assigned {
             let known = self.known.entry(address).or_insert_with(|| Known {
                 uid: uid.clone(),
                 last: holder.clone().filter(|_| shown && !self.begun),
                 unheld: None,
-                told_unheld: false,
+                reported_unheld: false,
             });
             match holder {
                 Some(node) => {
                     known.unheld = None;
-                    if known.last.as_ref() != Some(&node) || std::mem::take(&mut known.told_unheld) {
+                    if known.last.as_ref() != Some(&node) || std::mem::take(&mut known.reported_unheld) {
                         let before = known.last.replace(node.clone()).filter(|before| *before != node);
-                        known.told_unheld = false;
-                        news.push(HolderReport::Held { address, uid, node, before });
+                        known.reported_unheld = false;
+                        changes.push(HolderReport::Held { address, uid, node, before });
                     }
                 }
                 None => {
                     let since = *known.unheld.get_or_insert(now);
-                    if now >= since + GRACE && !known.told_unheld {
-                        known.told_unheld = true;
-                        news.push(HolderReport::NotHeld { address, uid });
+                    if now >= since + GRACE && !known.reported_unheld {
+                        known.reported_unheld = true;
+                        changes.push(HolderReport::NotHeld { address, uid });
                     }
                 }
             }
         }
         self.begun = true;
-        news.sort_by_key(HolderReport::address);
-        news
+        changes.sort_by_key(HolderReport::address);
+        changes
     }
 
-    /// When there is something to report, if nothing changes; `None` if there is not.
+    /// When the next report is due if no holder changes; `None` if no report is pending.
     pub fn next(&self) -> Option<Instant> {
-        let waiting = self.known.values().filter(|known| !known.told_unheld);
+        let waiting = self.known.values().filter(|known| !known.reported_unheld);
         waiting.filter_map(|known| known.unheld).map(|since| since + GRACE).min()
     }
 }
@@ -244,7 +244,7 @@ mod tests {
         for (name, looks) in rows {
             let (mut holder_reports, begin) = (HolderReports::default(), Instant::now());
             for (after, seen, expected) in looks {
-                let news = holder_reports.look(seen, begin + Duration::from_secs(after));
+                let news = holder_reports.changes(seen, begin + Duration::from_secs(after));
                 let told = |news: &HolderReport| {
                     let (reason, warning) = news.reason();
                     format!("{}{} {reason}: {}", if warning { "warning " } else { "" }, news.uid(), news.note())
@@ -261,7 +261,7 @@ mod tests {
         for (at, holder, expected) in
             [(0, "", Some(45)), (10, "", Some(45)), (20, "n1", None), (30, "", Some(75)), (75, "", None)]
         {
-            holder_reports.look(vec![assigned(10, "a", false, holder)], after(at));
+            holder_reports.changes(vec![assigned(10, "a", false, holder)], after(at));
             assert_eq!(holder_reports.next(), expected.map(after), "after {at} s");
         }
     }

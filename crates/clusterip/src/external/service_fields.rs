@@ -11,7 +11,7 @@ use crate::agent::assignments::Protocol;
 use crate::cluster::bounds::MOST_PORTS;
 use crate::cluster::object::text;
 
-/// The external addresses that a Service has recorded; empty if it is not a Service that gets any.
+/// The external addresses that a Service has recorded; empty if the Service does not get external addresses.
 pub fn recorded(service: &Value, settings: &ExternalSettings) -> Vec<IpAddr> {
     if !is_served(service, settings) {
         return Vec::new();
@@ -19,8 +19,8 @@ pub fn recorded(service: &Value, settings: &ExternalSettings) -> Vec<IpAddr> {
     recorded_addresses(text(service, &["metadata", "annotations", RECORD_ANNOTATION]))
 }
 
-/// Whether a Service gets external addresses: it is of type `LoadBalancer`, its class is that of the settings, or it
-/// has no class and the settings take those, and there are pools.
+/// Whether a Service gets external addresses: the settings have pools, the type is `LoadBalancer`, and the class is
+/// that of the settings. A Service without a class gets external addresses if the settings include such Services.
 pub fn is_served(service: &Value, settings: &ExternalSettings) -> bool {
     let class = service.pointer("/spec/loadBalancerClass").and_then(Value::as_str);
     let ours = class.map_or(settings.default, |class| class == settings.load_balancer_class);

@@ -1,10 +1,11 @@
-//! The state of all Nodes while this process leads: which Nodes have blocks, which wait for some, and why.
+//! The state of all Nodes while this process leads: which Nodes have blocks, which Nodes wait for blocks, and why.
 //!
 //! # Guarantees
-//! - A block that was given to a Node stays with it until it is certain that the Node does not have the block and
-//!   never will: a request without an answer may still be carried out later.
-//! - No Node is asked about twice at the same time, and the Node that waits longest comes first.
-//! - The state depends only on the events: there is neither a clock nor a client in it.
+//! - A block that was assigned to a Node stays reserved for it until it is certain that the Node does not have the
+//!   block and will not get it: the API server may still carry out a request that it has not answered.
+//! - The policy is never asked twice about the same Node at the same time. The Node that has waited longest comes
+//!   first.
+//! - The state depends only on the events. It uses no clock and sends no requests.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -30,9 +31,10 @@ pub struct AllocationState {
     nodes: BTreeMap<String, Entry>,
     held: HeldBlocks,
     queue: VecDeque<String>,
-    /// For each full pool by name, the Nodes that wait for room: the turn since which each waits, and its name.
+    /// The Nodes that wait for a free block, by the name of their full pool. A Node is listed with the turn in which it
+    /// began to wait.
     full: BTreeMap<String, BTreeSet<(u64, String)>>,
-    /// The full pools that may have room again.
+    /// The full pools that may have a free block again.
     open: BTreeSet<String>,
     later: BTreeSet<(Instant, String)>,
     turns: u64,
@@ -47,26 +49,26 @@ struct Entry {
     failures: u32,
     /// The version at which a request without an answer may still be carried out; `None` if there is no such request.
     doubt: Option<String>,
-    /// The turn since which the Node waits for room; 0 if it does not.
+    /// The turn in which the Node began to wait for a free block; 0 if it does not wait.
     since: u64,
-    /// What was reported about the Node last.
-    said: Option<String>,
+    /// The last report about the Node.
+    reported: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The Node has blocks, or is to have none.
+    /// The Node has blocks, or does not need any.
     Settled,
     Queued,
     /// The policy is being asked.
     Asked,
     /// Its blocks are being written.
     Patching,
-    /// Nothing is tried before this time.
+    /// The next try is not before this time.
     Later(Instant),
-    /// The pool with this name has no room for the Node.
+    /// The pool with this name has no free block for the Node.
     Full(String),
-    /// No pool is for the Node.
+    /// No pool matches the Node.
     NoMatchingPool,
 }
 
@@ -81,7 +83,7 @@ impl Stage {
 pub enum Task {
     /// Ask the policy for blocks for this Node.
     Ask(Box<WatchedNode>),
-    /// Write these blocks, which the Node was given before.
+    /// Write these blocks, which were assigned to the Node before.
     Write(Box<BlockWrite>),
 }
 
@@ -97,9 +99,9 @@ pub enum Decision {
         /// The range that is full, and what to do about it.
         message: String,
     },
-    /// No pool is for the Node. Contains the policy's reason.
+    /// No pool matches the Node. Contains the policy's reason.
     NoMatchingPool(String),
-    /// The policy gave no answer that can be carried out. Contains the error.
+    /// The policy failed, or its answer can't be carried out. Contains the error.
     Failed(String),
 }
 
@@ -109,7 +111,7 @@ impl AllocationState {
         &self.held
     }
 
-    /// How many Nodes there are.
+    /// The number of Nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -124,12 +126,12 @@ impl AllocationState {
         self.nodes.keys().map(String::as_str)
     }
 
-    /// How many Nodes wait for blocks.
+    /// The number of Nodes that wait for blocks.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Notes a Node as the watch shows it.
+    /// Adds or updates a Node.
     pub fn see(&mut self, seen: WatchedNode) {
         let name = seen.name.clone();
         if self.nodes.get(&name).is_some_and(|entry| entry.node.uid != seen.uid) {
@@ -137,7 +139,7 @@ impl AllocationState {
         }
         let Some(entry) = self.nodes.get_mut(&name) else {
             let (blocks, deleting) = (seen.blocks.clone(), seen.deleting);
-            let entry = Entry { node: seen, stage: Stage::Settled, failures: 0, doubt: None, since: 0, said: None };
+            let entry = Entry { node: seen, stage: Stage::Settled, failures: 0, doubt: None, since: 0, reported: None };
             self.nodes.insert(name.clone(), entry);
             if !blocks.is_empty() {
                 self.learn(&name, blocks);
@@ -153,13 +155,13 @@ impl AllocationState {
             self.has_blocks(&name, blocks, other);
             return;
         }
-        // Nobody can take blocks away from a Node, so an event without blocks is older than what is known.
+        // The blocks of a Node can't be removed, so an event without blocks is older than the recorded Node.
         if !entry.node.blocks.is_empty() {
             return;
         }
         let (deleting, stage) = (seen.deleting, entry.stage.clone());
         entry.node = seen;
-        // A Node that was given blocks gets those or none, until it is certain that it did not get them.
+        // Retry the assigned blocks until the write is known to have failed.
         let given = !self.held.of(&name).is_empty();
         match stage {
             Stage::Asked | Stage::Patching => {}
@@ -171,20 +173,20 @@ impl AllocationState {
         }
     }
 
-    /// Notes that a Node is gone, unless another one of the same name has come since.
+    /// Removes a deleted Node, unless a new Node has the same name.
     pub fn gone(&mut self, name: &str, uid: &str) {
         if self.nodes.get(name).is_some_and(|entry| entry.node.uid == uid) {
             self.remove(name);
         }
     }
 
-    /// Notes that a complete list shows only these Nodes. All others are gone.
+    /// Removes all Nodes except for those of a complete list.
     pub fn only(&mut self, listed: &BTreeSet<String>) {
         let gone: Vec<String> = self.nodes.keys().filter(|name| !listed.contains(*name)).cloned().collect();
         gone.iter().for_each(|name| self.remove(name));
     }
 
-    /// Notes that the settings have changed. Waiting Nodes are decided about anew, and all blocks are judged anew.
+    /// Handles a change of the settings: queues waiting Nodes again, and lets all blocks be checked again.
     pub fn settings_changed(&mut self) {
         let mut again: Vec<(u64, String)> = Vec::new();
         for (name, entry) in &mut self.nodes {
@@ -195,7 +197,7 @@ impl AllocationState {
                 Stage::Full(_) => again.push((entry.since, name.clone())),
                 _ => continue,
             }
-            (entry.said, entry.failures) = (None, 0);
+            (entry.reported, entry.failures) = (None, 0);
         }
         again.sort();
         again.iter().for_each(|(_, name)| self.set(name, Stage::Queued));
@@ -249,7 +251,7 @@ impl AllocationState {
         })
     }
 
-    /// Notes the policy's answer about a Node. Returns what is to be written, if anything.
+    /// Records the policy's decision about a Node. Returns the blocks to write, if there are any.
     pub fn decided(
         &mut self,
         name: &str,
@@ -279,10 +281,10 @@ impl AllocationState {
         None
     }
 
-    /// Notes the result of writing blocks.
+    /// Records the outcome of a write.
     pub fn written(&mut self, write: &BlockWrite, outcome: WriteOutcome, now: Instant) {
         let name = write.node.name.as_str();
-        // The watch may have been faster. Then the result is no news.
+        // If the watch has already delivered the change, the outcome is outdated.
         let Some(entry) = self.nodes.get_mut(name) else { return };
         if entry.node.uid != write.node.uid || entry.stage != Stage::Patching {
             return;
@@ -303,7 +305,7 @@ impl AllocationState {
                 self.release(name);
                 self.set(name, if deleting { Stage::Settled } else { Stage::Queued });
             }
-            // If the Node is gone, the watch tells so next.
+            // If the Node was deleted, the watch delivers that next.
             WriteOutcome::Gone | WriteOutcome::Refused(_) | WriteOutcome::TooLate => {
                 entry.doubt = None;
                 self.release(name);
@@ -316,15 +318,15 @@ impl AllocationState {
         }
     }
 
-    /// Whether `text` differs from what was reported about the Node last. Notes it as reported.
+    /// Whether `text` differs from the last report about the Node. Records it as the last report.
     pub fn is_news(&mut self, name: &str, text: &str) -> bool {
         let Some(entry) = self.nodes.get_mut(name) else { return false };
-        let news = entry.said.as_deref() != Some(text);
-        entry.said = Some(text.to_owned());
+        let news = entry.reported.as_deref() != Some(text);
+        entry.reported = Some(text.to_owned());
         news
     }
 
-    /// The next Node whose blocks are to be compared with its pool. The result has to be reported with
+    /// The next Node whose blocks have to be compared with its pool. The result has to be reported with
     /// [`Self::set_standings`].
     pub fn next_to_check(&mut self) -> Option<WatchedNode> {
         loop {
@@ -336,12 +338,12 @@ impl AllocationState {
         }
     }
 
-    /// Whether there are Nodes whose blocks are to be compared with their pools.
+    /// Whether there are Nodes whose blocks have to be compared with their pools.
     pub fn has_unchecked(&self) -> bool {
         !self.unchecked.is_empty()
     }
 
-    /// Notes how the blocks of a Node lie.
+    /// Records whether the blocks of a Node are misplaced, and why.
     pub fn set_standings(&mut self, name: &str, standings: &[BlockStanding]) {
         let reasons: BTreeSet<Misplaced> = standings
             .iter()
@@ -360,7 +362,7 @@ impl AllocationState {
         }
     }
 
-    /// How many Nodes have a misplaced block, by the reason.
+    /// The number of Nodes with a misplaced block, by reason.
     pub fn misplaced(&self) -> BTreeMap<Misplaced, u64> {
         let mut counts = BTreeMap::new();
         for reason in self.misplaced.values().flatten() {
@@ -369,10 +371,10 @@ impl AllocationState {
         counts
     }
 
-    /// Notes that a Node has these blocks, whether this process or somebody else has written them.
+    /// Records that a Node has these blocks, whether this process or another program has written them.
     fn has_blocks(&mut self, name: &str, blocks: Vec<IpNet>, other: bool) {
         if let Some(entry) = self.nodes.get_mut(name) {
-            (entry.doubt, entry.said, entry.failures) = (None, None, 0);
+            (entry.doubt, entry.reported, entry.failures) = (None, None, 0);
         }
         self.set(name, Stage::Settled);
         if self.held.of(name) != blocks {
@@ -397,7 +399,8 @@ impl AllocationState {
             return;
         }
         self.held.forget(name);
-        // A block that is still held belongs to another Node, too, which may have it for itself now.
+        // Another Node has a block that is still held. The block may no longer be shared, so that Node is checked
+        // again.
         for block in blocks.into_iter().filter(|block| !self.held.is_free(*block)) {
             self.unchecked.extend(self.held.sharing(name, block).into_iter().map(|(other, _)| other));
         }
@@ -471,7 +474,7 @@ mod tests {
         }
     }
 
-    /// The state of the Nodes, and the steps that change it.
+    /// A state, and the steps that change it.
     struct Scenario {
         allocation_state: AllocationState,
         now: Instant,

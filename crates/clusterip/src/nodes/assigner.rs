@@ -1,11 +1,11 @@
 //! The loop that gives Nodes their blocks, while this process leads and the settings have pools for Nodes.
 //!
 //! # Guarantees
-//! - Each term begins with a complete and consistent list of all Nodes. All blocks in it are known before the first
-//!   block is handed out. Changes of the Nodes are followed from exactly that list on.
-//! - Nodes are decided about one after the other, as the RangeAllocator of Kubernetes does. The decisions are written
-//!   in parallel.
-//! - When a term ends, nothing more is sent, and all that was known is forgotten.
+//! - Each term begins with a complete and consistent list of all Nodes. All blocks in the list are held before the
+//!   first block is assigned. The Nodes are watched from exactly that list on.
+//! - The policy decides about one Node after the other, as the RangeAllocator of Kubernetes does. The decisions are
+//!   written in parallel.
+//! - When a term ends, no further request is sent, and the state is dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -27,7 +27,7 @@ use super::allocation_state::{AllocationState, Decision, Task};
 use super::asker::Asker;
 use super::block_placement::Belonging;
 use super::held_blocks::blocks_of;
-use super::node_events::{Reason, Teller};
+use super::node_events::{EventQueue, Reason};
 use super::patch::{BlockWrite, WriteOutcome, Writer};
 use super::watched_node::WatchedNode;
 use crate::cluster::partial_object::PartialObject;
@@ -40,9 +40,9 @@ use crate::metrics::nodes::{Assignment, Misplaced};
 use crate::policy::module::Module;
 use crate::policy::node_request::NodeRequest;
 
-/// How many Nodes are written at once, each over a connection of its own. With more at once, etcd writes more of them
+/// The number of Nodes that are written at once, each over a connection of its own. etcd commits concurrent writes
 /// together: with only 10 at once, the API server and etcd need a tenth more processor time for each Node. More than
-/// 60 gain nothing.
+/// 60 at once save nothing further.
 const AT_ONCE: usize = 60;
 
 /// Gives Nodes their blocks.
@@ -64,8 +64,8 @@ pub struct Assigner {
 }
 
 impl Assigner {
-    /// Works until `shutdown`, in a thread of its own. So the policy's evaluations for Nodes delay nothing else, and
-    /// no task changes threads for each Node. The returned future completes when the work has ended.
+    /// Runs until `shutdown` completes, in a thread of its own. Thus the evaluations for Nodes do not delay other
+    /// tasks, and no task changes threads for each Node. The returned future completes when the thread has ended.
     ///
     /// # Errors
     /// The error of the system, if it can't start another thread.
@@ -82,7 +82,7 @@ impl Assigner {
         Ok(ended)
     }
 
-    /// Works until `shutdown`, then waits for the writes that are under way.
+    /// Runs until `shutdown` completes, then waits for the writes in flight.
     async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         loop {
@@ -98,7 +98,7 @@ impl Assigner {
         }
     }
 
-    /// Works as long as this process leads and there are pools. Returns whether to stop for good.
+    /// Runs while this process leads and the settings have pools of Nodes. Returns whether to stop for good.
     async fn term(&mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> bool {
         let mut settings = Arc::clone(&self.settings.borrow_and_update());
         let mut watch = self.listen();
@@ -108,7 +108,7 @@ impl Assigner {
             complete: false,
             counted: None,
             writer: Writer::new(self.client.clone(), self.term.clone()),
-            teller: Teller::start(self.client.clone()),
+            events: EventQueue::start(self.client.clone()),
             metrics: Arc::clone(&self.metrics),
             asker: Asker::new(Arc::clone(&self.module), Arc::clone(&self.metrics)),
         };
@@ -122,7 +122,7 @@ impl Assigner {
                 () = shutdown.as_mut() => break true,
                 changed = self.leadership.changed() => {
                     if changed.is_err() || !self.leadership.borrow_and_update().leads() {
-                        // Writes that are under way are given up, because another process may lead soon.
+                        // Writes in flight are aborted, because another process may lead soon.
                         writes.abort_all();
                         break changed.is_err();
                     }
@@ -139,7 +139,9 @@ impl Assigner {
                     Err(error) => tracing::error!(%error, "the task that writes the blocks of a node failed"),
                 },
                 Some(event) = watch.recv() => term.handle_event(event),
-                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => term.allocation_state.wake(Instant::now()),
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    term.allocation_state.wake(Instant::now());
+                }
                 () = std::future::ready(()), if free => {
                     if let Some(write) = term.next_write(&settings) {
                         let writer = term.writer.clone();
@@ -153,10 +155,11 @@ impl Assigner {
                     term.check_next(&settings);
                 }
             }
-            // Tasks that were just started share this thread, and evaluations may follow one another for a long time.
+            // The spawned writes share this thread, which may otherwise evaluate one Node after the other for a long
+            // time.
             yield_now().await;
         };
-        // Each write ends soon: see `patch`.
+        // Each write has a time limit: see `patch`.
         while let Some(joined) = writes.join_next().await {
             if let Ok((write, outcome)) = joined {
                 term.written(&write, outcome);
@@ -165,7 +168,7 @@ impl Assigner {
         stop
     }
 
-    /// Listens to the Nodes, beginning with a new list of all Nodes.
+    /// Subscribes to the events of Nodes, which begin with a new list of all Nodes.
     fn listen(&self) -> mpsc::UnboundedReceiver<Event<WatchedNode>> {
         let (events, receiver) = mpsc::unbounded_channel();
         let listener = move |event: &Event<PartialObject>| match seen(event) {
@@ -177,7 +180,7 @@ impl Assigner {
     }
 }
 
-/// What the assigner has to know of an event; `None` for a Node without a name.
+/// Reduces an event to what the assigner needs; `None` for a Node without a name.
 fn seen(event: &Event<PartialObject>) -> Option<Event<WatchedNode>> {
     Some(match event {
         Event::Init => Event::Init,
@@ -192,23 +195,23 @@ fn has_pools(settings: &LiveSettings) -> bool {
     !settings.settings.nodes.pools.is_empty()
 }
 
-/// The state of one term, from taking the Lease to losing it.
+/// The state of one term of leadership.
 struct Term {
     asker: Asker,
     allocation_state: AllocationState,
-    /// The Nodes that the list under way has shown so far; `None` between two lists.
+    /// The Nodes of a list that is still being received; `None` between two lists.
     listed: Option<BTreeSet<String>>,
-    /// Whether all Nodes are known.
+    /// Whether a complete list of Nodes was received.
     complete: bool,
-    /// The numbers of waiting and of misplaced Nodes that the metrics show.
+    /// The numbers of waiting and misplaced Nodes that were last written to the metrics.
     counted: Option<(usize, BTreeMap<Misplaced, u64>)>,
     writer: Writer,
-    teller: Teller,
+    events: EventQueue,
     metrics: Arc<Metrics>,
 }
 
 impl Term {
-    /// Decides about the next Node. Returns what is to be written, if anything.
+    /// Decides about the next Node. Returns the blocks to write, if there are any.
     fn next_write(&mut self, settings: &LiveSettings) -> Option<Box<BlockWrite>> {
         let node = match self.allocation_state.next_task()? {
             Task::Write(write) => return Some(write),
@@ -234,7 +237,7 @@ impl Term {
             Ok(answer) => answer,
             Err(error) => return tracing::error!(node = seen.name, %error, "the policy did not answer"),
         };
-        let placement = Belonging::of(&answer).held_against(
+        let placement = Belonging::of(&answer).placement(
             &settings.settings,
             &seen.name,
             &seen.blocks,
@@ -287,8 +290,7 @@ impl Term {
         }
     }
 
-    /// Reports what was decided about a Node. That its pool is full, or that no pool is for it, is reported only
-    /// once.
+    /// Reports the decision about a Node. A full pool and a missing pool are reported only once for each Node.
     fn report_decision(&mut self, node: &WatchedNode, decision: &Decision) {
         let name = node.name.as_str();
         match decision {
@@ -297,7 +299,7 @@ impl Term {
                 if self.allocation_state.is_news(name, message) {
                     self.metrics.node_assigned(Assignment::Full);
                     tracing::warn!(node = name, reason = message, "no pod cidr");
-                    self.teller.tell(node, Reason::NotAvailable, message);
+                    self.events.tell(node, Reason::NotAvailable, message);
                 }
             }
             Decision::NoMatchingPool(reason) => {
@@ -331,7 +333,7 @@ impl Term {
                 let note = format!("pod CIDRs {} could not be assigned: {reason}; it is tried again", blocks());
                 tracing::warn!(node = name, blocks = blocks(), reason, "refused: trying again");
                 if self.allocation_state.is_news(name, reason) {
-                    self.teller.tell(&write.node, Reason::Failed, &note);
+                    self.events.tell(&write.node, Reason::Failed, &note);
                 }
             }
             WriteOutcome::Unclear { reason, .. } => {

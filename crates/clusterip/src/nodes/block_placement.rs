@@ -1,4 +1,4 @@
-//! Where the blocks of a Node lie, and where they belong.
+//! Compares the blocks of a Node with the pool that the Node belongs to.
 //!
 //! The policy is asked as if the Node were created now without blocks. Its answer names the pool of the Node.
 
@@ -14,21 +14,21 @@ use super::held_blocks::HeldBlocks;
 use crate::policy::module::{Instance, ModuleError};
 use crate::policy::node_request::NodeRequest;
 
-/// Where the blocks of a Node lie, and where they belong.
+/// The pool of a Node, and whether the blocks of the Node lie in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockPlacement {
-    /// The pool that the Node belongs to; `None` if no pool is for the Node.
+    /// The pool that the Node belongs to; `None` if no pool matches the Node.
     pub pool: Option<String>,
     /// Why the Node belongs there: its labels, as text.
     pub evidence: Option<String>,
-    /// The blocks of the Node, and how each lies.
+    /// The blocks of the Node, and the state of each.
     pub blocks: Vec<(IpNet, BlockStanding)>,
     /// The policy's reason, if it would give no blocks.
     pub reason: Option<String>,
 }
 
-/// Where a Node belongs, regardless of the blocks that it and others have. This changes only with the Node's labels
-/// and the settings.
+/// The pool that a Node belongs to, whatever its blocks are. It changes only with the labels of the Node and the
+/// settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Belonging {
     /// As [`BlockPlacement::pool`].
@@ -39,13 +39,13 @@ pub struct Belonging {
     pub reason: Option<String>,
 }
 
-/// How a block lies. A misplaced block is reported but never changed, because the API server does not let anybody
-/// change the blocks of a Node.
+/// Whether a block is misplaced, and why. A misplaced block is reported but never changed, because the API server
+/// refuses every change of the blocks of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockStanding {
-    /// The block lies in the Node's pool; or no pool is for the Node, and the block lies in no pool.
+    /// The block lies in the Node's pool; or no pool matches the Node, and the block lies in no pool.
     InPlace,
-    /// Other Nodes have the block, too, or overlapping ones.
+    /// Other Nodes have the same block or overlapping blocks.
     Shared(Vec<(String, IpNet)>),
     /// The block lies in this pool, at least partly, which is not the Node's pool.
     WrongPool(String),
@@ -81,7 +81,7 @@ impl Belonging {
     }
 
     /// Compares the blocks of the Node `name` with its pool, and with the blocks of other Nodes.
-    pub fn held_against(&self, settings: &Settings, name: &str, blocks: &[IpNet], held: &HeldBlocks) -> BlockPlacement {
+    pub fn placement(&self, settings: &Settings, name: &str, blocks: &[IpNet], held: &HeldBlocks) -> BlockPlacement {
         let own = settings.nodes.pools.iter().find(|own| Some(&own.name) == self.pool.as_ref());
         let standing = |block: IpNet| {
             let shared = held.sharing(name, block);
@@ -178,7 +178,7 @@ mod tests {
                 held.forget("other");
             }
             held.learn("own", vec![net]);
-            let found = belonging(&policy, &document, &node).unwrap().held_against(&settings, "own", &[net], &held);
+            let found = belonging(&policy, &document, &node).unwrap().placement(&settings, "own", &[net], &held);
             assert_eq!(found.blocks, [(net, expected)], "{name}");
             assert_eq!(found.pool.as_deref(), (os != "darwin").then_some(os), "{name}");
             let evidence = (os != "darwin").then(|| format!("kubernetes.io/os={os} (Node own)"));

@@ -1,4 +1,4 @@
-//! Plans blocks for the Nodes of some manifests, one Node after the other, as a controller that starts now would give
+//! Plans blocks for the Nodes of manifests, one Node after the other, as a controller that starts now would assign
 //! them.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub struct NodeRow {
     pub name: String,
     /// The decision.
     pub decision: Outcome,
-    /// The pool of the Node; `None` if no pool is for it.
+    /// The pool of the Node; `None` if no pool matches it.
     pub pool: Option<String>,
     /// The labels by which the Node belongs to the pool.
     pub evidence: Option<Report>,
@@ -63,7 +63,7 @@ pub struct NodePlan {
 }
 
 /// A Node that exists already, and its origin: a manifest, or `None` for the cluster.
-struct There {
+struct ExistingNode {
     node: Packed,
     origin: Option<Origin>,
 }
@@ -76,7 +76,7 @@ pub struct NodePlanner<'m> {
     snapshot: &'m Arc<RwLock<Snapshot>>,
     held: HeldBlocks,
     /// The Nodes that exist already, by name.
-    there: BTreeMap<String, There>,
+    there: BTreeMap<String, ExistingNode>,
 }
 
 impl<'m> NodePlanner<'m> {
@@ -93,7 +93,7 @@ impl<'m> NodePlanner<'m> {
         for node in nodes {
             let name = object::name(&node).to_owned();
             planner.held.learn(&name, blocks_of(&node));
-            planner.there.insert(name, There { node: Packed::new(&node), origin: None });
+            planner.there.insert(name, ExistingNode { node: Packed::new(&node), origin: None });
         }
         planner
     }
@@ -138,7 +138,7 @@ impl<'m> NodePlanner<'m> {
     fn place(&mut self, index: usize, manifest: &Manifest) -> Result<NodeRow, ModuleError> {
         let mut node = manifest.object.value();
         let name = key(&node, index);
-        // As the snapshot has the Node. Without a name, it would be taken for another Node than itself.
+        // The snapshot contains the Node under this name. Without it, the policy would treat the Node as another one.
         node["metadata"]["name"] = name.as_str().into();
         let (mut old, mut warnings) = (None, Vec::new());
         if let Some(there) = self.there.get(&name) {
@@ -169,7 +169,7 @@ impl<'m> NodePlanner<'m> {
                 Some(there) => there.origin,
                 None => Some(manifest.origin.clone()),
             };
-            self.there.insert(name, There { node: Packed::new(&node), origin });
+            self.there.insert(name, ExistingNode { node: Packed::new(&node), origin });
         }
         Ok(row)
     }

@@ -1,4 +1,4 @@
-//! The blocks that are held, and the Nodes that hold them.
+//! The blocks that Nodes have, or that are reserved for them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,20 +11,20 @@ use clusterip_core::settings::NodeSettings;
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 use serde_json::{Map, Value};
 
-/// The blocks of Nodes, and where the next blocks are sought. The memory grows with the number of Nodes, not with the
-/// size of the pools.
+/// The blocks of Nodes, and the positions at which the search for free blocks begins. The memory grows with the number
+/// of Nodes, not with the size of the pools.
 #[derive(Clone, Debug, Default)]
 pub struct HeldBlocks {
     nodes: BTreeMap<String, Vec<IpNet>>,
     v4: Occupancy,
     v6: Occupancy,
-    /// The block that was handed out last, by the range that it comes from.
+    /// The last assigned block, by its range.
     last: BTreeMap<IpNet, IpNet>,
 }
 
 impl HeldBlocks {
-    /// Replaces what is known of a Node's blocks. The place where the next block is sought stays the same, because
-    /// blocks that others have set are learned this way.
+    /// Replaces the blocks of a Node with blocks that this process did not assign. The positions at which the search
+    /// begins stay the same.
     pub fn learn(&mut self, node: &str, blocks: Vec<IpNet>) {
         self.forget(node);
         for block in &blocks {
@@ -36,7 +36,7 @@ impl HeldBlocks {
         }
     }
 
-    /// Notes that a Node was given blocks. The next blocks are sought behind them.
+    /// Assigns blocks to a Node. The search for the next free blocks begins behind them.
     pub fn hand_out(&mut self, node: &str, blocks: Vec<IpNet>, settings: &NodeSettings) {
         for block in &blocks {
             if let Some(range) = settings.pools.iter().find_map(|pool| pool.cidr_of(*block)) {
@@ -46,7 +46,7 @@ impl HeldBlocks {
         self.learn(node, blocks);
     }
 
-    /// Releases the blocks of a Node, except for addresses that another Node has, too.
+    /// Releases the blocks of a Node, except for addresses that another Node also has.
     pub fn forget(&mut self, node: &str) {
         let Some(gone) = self.nodes.remove(node) else { return };
         for block in gone {
@@ -89,7 +89,7 @@ impl HeldBlocks {
             .collect()
     }
 
-    /// The state that the policy is given, with as few ranges as possible.
+    /// The state that the policy gets, with as few ranges as possible.
     pub fn allocation(&self) -> Allocation {
         let v4 = self.v4.ranges().flat_map(|range| {
             let (first, last) = ((*range.start() as u32).into(), (*range.end() as u32).into());

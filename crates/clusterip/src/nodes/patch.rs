@@ -1,11 +1,11 @@
-//! Writes the blocks of one Node with a patch, and interprets the answer, or its absence.
+//! Writes the blocks of one Node with a patch, and handles the answer or its absence.
 //!
 //! # Guarantees
-//! - Nothing is sent that could be carried out after another process may lead. Each request ends, here and in the API
-//!   server, before the term of this process does, or so soon after it that no other process leads yet.
-//! - A Node's blocks are written only if nobody has written the Node since it was seen.
-//! - If there is no answer, the Node is read again. The outcome tells as long as the request may still be carried
-//!   out.
+//! - No request takes effect when another process may lead already. Each request ends, here and in the API server,
+//!   before the term of this process ends, or so soon after it that no other process leads yet.
+//! - The blocks of a Node are written only if the Node has not changed since it was observed.
+//! - If there is no answer, the Node is read again. The outcome is unclear as long as the API server may still carry
+//!   out the request.
 
 use std::time::Duration;
 
@@ -28,13 +28,13 @@ use crate::controller::events::CONTROLLER;
 const LONGEST: Duration = Duration::from_secs(4);
 /// If less than this is left of a term, no request is begun.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// How many times a write is tried at once if somebody else changes the Node each time.
+/// The number of tries in a row if another program changes the Node each time.
 const TRIES: usize = 5;
 
-/// The blocks that a Node is to have.
+/// The blocks to write to a Node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockWrite {
-    /// The Node, as it was seen.
+    /// The Node as it was observed.
     pub node: WatchedNode,
     /// The blocks to write.
     pub blocks: Vec<IpNet>,
@@ -48,8 +48,8 @@ pub struct BlockWrite {
 pub enum WriteOutcome {
     /// The Node has the blocks.
     Written,
-    /// The Node has changed: somebody else gave it blocks, or changed what the policy is shown of it. The Node does
-    /// not have these blocks, and will not get them.
+    /// The Node has changed: another program gave it blocks, or changed a field that the policy gets. The Node does not
+    /// have these blocks, and will not get them.
     Changed(Box<WatchedNode>),
     /// The Node does not exist any more.
     Gone,
@@ -85,13 +85,13 @@ enum Failure {
 }
 
 impl Writer {
-    /// Writes as long as this process leads. `term` tells until when that is.
+    /// Writes only while this process leads. `term` contains the end of its leadership.
     pub fn new(client: Client, term: watch::Receiver<Option<Instant>>) -> Self {
         let nodes = Api::all_with(client.clone(), &ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&()));
         Self { client, nodes, term }
     }
 
-    /// Writes the blocks of one Node, as `order` says.
+    /// Writes the blocks of one Node.
     pub async fn write(&self, write: &BlockWrite) -> WriteOutcome {
         let BlockWrite { node, blocks, doubt } = write;
         let (mut version, mut doubt) = (node.version.clone(), doubt.clone());
