@@ -140,15 +140,37 @@ mod tests {
             .into();
         let first = order(address("10.0.9.1"), ["a", "b"])[0];
         let second = if first == "a" { "b" } else { "a" };
-        type Row<'a> = (&'a str, &'a [&'a str], &'a [(&'a str, &'a str)], &'a [(&'a str, &'a [&'a str])]);
-        let rows: [Row<'_>; 5] = [
-            ("nobody lives", &[], &[], &[]),
-            ("one of a group", &["c"], &[], &[("10.0.9.2", &["c"])]),
-            ("its first choice", &["a", "b"], &[("10.0.9.0", second)], &[("10.0.9.1", &[first, second])]),
-            ("who has its share is second", &["a", "b"], &[("10.0.9.0", first)], &[("10.0.9.1", &[second, first])]),
-            ("one alone has all", &["b"], &[("10.0.9.0", "b")], &[("10.0.9.1", &["b"])]),
+        struct Case<'a> {
+            name: &'a str,
+            live: &'a [&'a str],
+            /// The addresses that are held, each with its holder.
+            held: &'a [(&'a str, &'a str)],
+            /// The free addresses, each with its order of preference.
+            expected: &'a [(&'a str, &'a [&'a str])],
+        }
+        let cases: [Case<'_>; 5] = [
+            Case { name: "nobody lives", live: &[], held: &[], expected: &[] },
+            Case { name: "one of a group", live: &["c"], held: &[], expected: &[("10.0.9.2", &["c"])] },
+            Case {
+                name: "its first choice",
+                live: &["a", "b"],
+                held: &[("10.0.9.0", second)],
+                expected: &[("10.0.9.1", &[first, second])],
+            },
+            Case {
+                name: "who has its share is second",
+                live: &["a", "b"],
+                held: &[("10.0.9.0", first)],
+                expected: &[("10.0.9.1", &[second, first])],
+            },
+            Case {
+                name: "one alone has all",
+                live: &["b"],
+                held: &[("10.0.9.0", "b")],
+                expected: &[("10.0.9.1", &["b"])],
+            },
         ];
-        for (name, live, held, expected) in rows {
+        for Case { name, live, held, expected } in cases {
             let live = live.iter().copied().collect();
             let held: BTreeMap<IpAddr, &str> = held.iter().map(|(text, node)| (address(text), *node)).collect();
             let free = all.keys().filter(|address| !held.contains_key(*address)).copied().collect();

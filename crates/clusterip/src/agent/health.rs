@@ -57,16 +57,42 @@ mod tests {
             Some("the loop of the agent has been stalled for 60 s".to_owned()),
             Some("the heartbeat is not renewed: no address may be held".to_owned()),
         );
-        let rows = [
-            ("it may hold addresses", true, 0, None, None),
-            ("it may hold none", false, 0, None, unready.clone()),
-            ("it was silent for a while", false, 59, None, unready.clone()),
-            ("it stands still", true, 60, still.clone(), None),
+        struct Case {
+            name: &'static str,
+            alive: bool,
+            /// The seconds since the last round.
+            after: u64,
+            liveness_error: Option<String>,
+            readiness_error: Option<String>,
+        }
+        let cases = [
+            Case { name: "it may hold addresses", alive: true, after: 0, liveness_error: None, readiness_error: None },
+            Case {
+                name: "it may hold none",
+                alive: false,
+                after: 0,
+                liveness_error: None,
+                readiness_error: unready.clone(),
+            },
+            Case {
+                name: "it was silent for a while",
+                alive: false,
+                after: 59,
+                liveness_error: None,
+                readiness_error: unready.clone(),
+            },
+            Case {
+                name: "it stands still",
+                alive: true,
+                after: 60,
+                liveness_error: still.clone(),
+                readiness_error: None,
+            },
         ];
-        for (name, alive, after, dead, not_ready) in rows {
+        for Case { name, alive, after, liveness_error, readiness_error } in cases {
             let health = health(alive);
             let found = (health.liveness_error(begin + Duration::from_secs(after)), health.readiness_error());
-            assert_eq!(found, (dead, not_ready), "{name}");
+            assert_eq!(found, (liveness_error, readiness_error), "{name}");
         }
     }
 }

@@ -329,17 +329,29 @@ mod tests {
 
     #[test]
     fn a_term_ends_by_time_by_others_or_when_given_back() {
-        type Case = fn(&mut Test);
-        let rows: [(&str, u32, Case); 5] = [
-            ("an answer that comes too late", 18, |test| test.write(16, 18)),
-            ("it was ended", 5, |test| test.heartbeat_state.read(Some(kept_by("", 9)), test.at(5))),
-            ("another took it", 5, |test| test.heartbeat_state.read(Some(kept_by("node-1_agent_2", 9)), test.at(5))),
-            ("time", 17, |test| test.heartbeat_state.lapse_if_over(test.at(17))),
-            ("it is given back", 5, |test| test.heartbeat_state.lapse()),
+        struct Case {
+            name: &'static str,
+            at: u32,
+            event: fn(&mut Test),
+        }
+        let cases = [
+            Case { name: "an answer that comes too late", at: 18, event: |test| test.write(16, 18) },
+            Case {
+                name: "it was ended",
+                at: 5,
+                event: |test| test.heartbeat_state.read(Some(kept_by("", 9)), test.at(5)),
+            },
+            Case {
+                name: "another took it",
+                at: 5,
+                event: |test| test.heartbeat_state.read(Some(kept_by("node-1_agent_2", 9)), test.at(5)),
+            },
+            Case { name: "time", at: 17, event: |test| test.heartbeat_state.lapse_if_over(test.at(17)) },
+            Case { name: "it is given back", at: 5, event: |test| test.heartbeat_state.lapse() },
         ];
-        for (name, at, case) in rows {
+        for Case { name, at, event } in cases {
             let mut test = Test::running();
-            case(&mut test);
+            event(&mut test);
             assert_eq!(test.term(at), None, "{name}");
             // A heartbeat that this process recognizes as its own can be written again at once, under a new
             // identity.

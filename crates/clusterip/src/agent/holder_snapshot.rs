@@ -150,20 +150,52 @@ mod tests {
         let (me, other) = (Identity::with("node-1", Role::Agent, 1), Identity::with("node-1", Role::Agent, 2));
         let address = IpAddr::from([10, 0, 9, 10]);
         let own = |second| Some(heartbeat(&me, second));
-        let rows = [
-            ("renewed", own(100), Some(110), Some(Renewal::Renewed)),
-            ("just in time", own(100), Some(120), Some(Renewal::Renewed)),
-            ("too late", own(100), Some(121), Some(Renewal::Silent)),
-            ("of the future", own(200), Some(110), Some(Renewal::Renewed)),
-            ("none", None, Some(110), Some(Renewal::Missing)),
-            ("given back", own(100).map(|lease| given_back(&lease, at(100))), Some(110), Some(Renewal::GivenBack)),
-            ("another", Some(heartbeat(&other, 100)), Some(110), Some(Renewal::Replaced)),
-            ("put back", Some(put_back("node-1", at(100))), Some(110), Some(Renewal::Renewed)),
-            ("put back long ago", Some(put_back("node-1", at(100))), Some(130), Some(Renewal::Silent)),
-            ("by the newest Lease", own(100), None, Some(Renewal::Renewed)),
-            ("by a Lease of another that is newer", own(70), None, Some(Renewal::Silent)),
+        struct Case {
+            name: &'static str,
+            heartbeat: Option<Lease>,
+            /// The current time in seconds, if it is known.
+            now: Option<i64>,
+            expected: Option<Renewal>,
+        }
+        let cases = [
+            Case { name: "renewed", heartbeat: own(100), now: Some(110), expected: Some(Renewal::Renewed) },
+            Case { name: "just in time", heartbeat: own(100), now: Some(120), expected: Some(Renewal::Renewed) },
+            Case { name: "too late", heartbeat: own(100), now: Some(121), expected: Some(Renewal::Silent) },
+            Case { name: "of the future", heartbeat: own(200), now: Some(110), expected: Some(Renewal::Renewed) },
+            Case { name: "none", heartbeat: None, now: Some(110), expected: Some(Renewal::Missing) },
+            Case {
+                name: "given back",
+                heartbeat: own(100).map(|lease| given_back(&lease, at(100))),
+                now: Some(110),
+                expected: Some(Renewal::GivenBack),
+            },
+            Case {
+                name: "another",
+                heartbeat: Some(heartbeat(&other, 100)),
+                now: Some(110),
+                expected: Some(Renewal::Replaced),
+            },
+            Case {
+                name: "put back",
+                heartbeat: Some(put_back("node-1", at(100))),
+                now: Some(110),
+                expected: Some(Renewal::Renewed),
+            },
+            Case {
+                name: "put back long ago",
+                heartbeat: Some(put_back("node-1", at(100))),
+                now: Some(130),
+                expected: Some(Renewal::Silent),
+            },
+            Case { name: "by the newest Lease", heartbeat: own(100), now: None, expected: Some(Renewal::Renewed) },
+            Case {
+                name: "by a Lease of another that is newer",
+                heartbeat: own(70),
+                now: None,
+                expected: Some(Renewal::Silent),
+            },
         ];
-        for (name, heartbeat, now, expected) in rows {
+        for Case { name, heartbeat, now, expected } in cases {
             let mut holdings = HolderSnapshot::new(now.map(at));
             holdings.see(&claim(address, Some(&me), None, at(50)));
             let mut of_another = claim(IpAddr::from([10, 0, 9, 11]), None, None, at(100));

@@ -311,13 +311,16 @@ mod tests {
         DesiredState { number, held: [(ADDRESS, hold)].into() }
     }
 
+    /// A desired state, which is replaced by the next one after `call` was made `times` times.
+    struct PlanStep<'a> {
+        desired: DesiredState,
+        call: &'a str,
+        times: usize,
+    }
+
     /// Runs these plans, the last of which holds no address, and returns the calls of the network and the metrics. The
-    /// next plan is sent when the reconciler has observed the current one and the named call was made that many times.
-    async fn asked(
-        plans: Vec<(DesiredState, &str, usize)>,
-        failures: &[&'static str],
-        pauses: &[Duration],
-    ) -> (Vec<String>, String) {
+    /// next plan is sent when the reconciler has begun to apply the current one and its calls were made.
+    async fn asked(plans: Vec<PlanStep<'_>>, failures: &[&'static str], pauses: &[Duration]) -> (Vec<String>, String) {
         let network =
             FakeNetwork { failures: Mutex::new(failures.iter().copied().collect()), ..FakeNetwork::default() };
         let (sender, receiver) = watch::channel(DesiredState::default());
@@ -326,11 +329,11 @@ mod tests {
         let mut reconciler = NetworkReconciler::new(&network, receiver, observed, &metrics);
         reconciler.pauses = pauses;
         let work = async {
-            for (plan, what, times) in plans {
-                let number = plan.number;
-                sender.send_replace(plan);
+            for PlanStep { desired, call, times } in plans {
+                let number = desired.number;
+                sender.send_replace(desired);
                 seen.wait_for(|observed| observed.number == number).await.unwrap();
-                let count = || network.asked.lock().unwrap().iter().filter(|asked| asked.starts_with(what)).count();
+                let count = || network.asked.lock().unwrap().iter().filter(|asked| asked.starts_with(call)).count();
                 while count() < times {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
@@ -354,99 +357,127 @@ mod tests {
     #[tokio::test]
     async fn addresses_are_held_announced_retried_and_released() {
         let (long, longer) = (Instant::now() + Duration::from_secs(600), Instant::now() + Duration::from_secs(601));
-        let nothing = |number| (DesiredState { number, ..DesiredState::default() }, "release", 1);
-        let once = || vec![(desired(1, 80, long), "announce", 1), nothing(2)];
-        let times = |count| vec![(desired(1, 80, long), "announce", count), nothing(2)];
+        let nothing = |number| PlanStep {
+            desired: DesiredState { number, ..DesiredState::default() },
+            call: "release",
+            times: 1,
+        };
+        let once = || vec![PlanStep { desired: desired(1, 80, long), call: "announce", times: 1 }, nothing(2)];
+        let times =
+            |count| vec![PlanStep { desired: desired(1, 80, long), call: "announce", times: count }, nothing(2)];
         let failed = |step: &str| format!("network_failures_total{{step=\"{step}\"}} 1");
-        // Name; plans; failing calls; pauses between announcements; expected calls; announcements; failures in the
-        // metrics.
-        type Row<'a> = (
-            &'a str,
-            Vec<(DesiredState, &'a str, usize)>,
-            &'a [&'static str],
-            &'a [Duration],
-            &'a [&'a str],
-            usize,
-            Option<String>,
-        );
-        let rows: [Row<'_>; 9] = [
-            ("it comes and goes", once(), &[], &[LATER], &["hold [80]", "announce", "release"], 1, None),
-            (
-                "it is announced again, so many times",
-                times(3),
-                &[],
-                &[SHORTLY, SHORTLY],
-                &["hold [80]", "announce", "announce", "announce", "release"],
-                3,
-                None,
-            ),
-            (
-                "it is renewed, and its ports change",
-                vec![
-                    (desired(1, 80, long), "announce", 1),
-                    (desired(2, 80, longer), "hold [80]", 2),
-                    (desired(3, 81, longer), "hold [81]", 1),
+        struct Case<'a> {
+            name: &'a str,
+            plans: Vec<PlanStep<'a>>,
+            failing_calls: &'a [&'static str],
+            /// The pauses between announcements.
+            pauses: &'a [Duration],
+            expected_calls: &'a [&'a str],
+            expected_announcements: usize,
+            /// The failures in the metrics.
+            expected_failures: Option<String>,
+        }
+        let cases = [
+            Case {
+                name: "it comes and goes",
+                plans: once(),
+                failing_calls: &[],
+                pauses: &[LATER],
+                expected_calls: &["hold [80]", "announce", "release"],
+                expected_announcements: 1,
+                expected_failures: None,
+            },
+            Case {
+                name: "it is announced again, so many times",
+                plans: times(3),
+                failing_calls: &[],
+                pauses: &[SHORTLY, SHORTLY],
+                expected_calls: &["hold [80]", "announce", "announce", "announce", "release"],
+                expected_announcements: 3,
+                expected_failures: None,
+            },
+            Case {
+                name: "it is renewed, and its ports change",
+                plans: vec![
+                    PlanStep { desired: desired(1, 80, long), call: "announce", times: 1 },
+                    PlanStep { desired: desired(2, 80, longer), call: "hold [80]", times: 2 },
+                    PlanStep { desired: desired(3, 81, longer), call: "hold [81]", times: 1 },
                     nothing(4),
                 ],
-                &[],
-                &[],
-                &["hold [80]", "announce", "hold [80]", "hold [81]", "release"],
-                1,
-                None,
-            ),
-            (
-                "somebody has removed it meanwhile",
-                vec![(desired(1, 80, long), "announce", 1), (desired(2, 80, longer), "announce", 2), nothing(3)],
+                failing_calls: &[],
+                pauses: &[],
+                expected_calls: &["hold [80]", "announce", "hold [80]", "hold [81]", "release"],
+                expected_announcements: 1,
+                expected_failures: None,
+            },
+            Case {
+                name: "somebody has removed it meanwhile",
+                plans: vec![
+                    PlanStep { desired: desired(1, 80, long), call: "announce", times: 1 },
+                    PlanStep { desired: desired(2, 80, longer), call: "announce", times: 2 },
+                    nothing(3),
+                ],
                 // The first `hold` adds the address anyway.
-                &["lost", "lost"],
-                &[],
-                &["hold [80]", "announce", "hold [80]", "announce", "release"],
-                2,
-                None,
-            ),
-            (
-                "it does not come",
-                once(),
-                &["hold"],
-                &[],
-                &["hold [80]", "hold [80]", "announce", "release"],
-                1,
-                Some(failed("hold")),
-            ),
-            (
-                "it is not announced",
-                times(2),
-                &["announce"],
-                &[LATER],
-                &["hold [80]", "announce", "hold [80]", "announce", "release"],
-                1,
-                Some(failed("announce")),
-            ),
-            (
-                "it does not go",
-                once(),
-                &["release"],
-                &[],
-                &["hold [80]", "announce", "release", "release"],
-                1,
-                Some(failed("release")),
-            ),
-            (
-                "it does not come, and is not wanted any more",
-                vec![(desired(1, 80, long), "hold", 1), nothing(2)],
-                &["hold"],
-                &[],
-                &["hold [80]", "release"],
-                0,
-                Some(failed("hold")),
-            ),
-            ("its time was over before it came", vec![(desired(1, 80, Instant::now()), "", 0)], &[], &[], &[], 0, None),
+                failing_calls: &["lost", "lost"],
+                pauses: &[],
+                expected_calls: &["hold [80]", "announce", "hold [80]", "announce", "release"],
+                expected_announcements: 2,
+                expected_failures: None,
+            },
+            Case {
+                name: "it does not come",
+                plans: once(),
+                failing_calls: &["hold"],
+                pauses: &[],
+                expected_calls: &["hold [80]", "hold [80]", "announce", "release"],
+                expected_announcements: 1,
+                expected_failures: Some(failed("hold")),
+            },
+            Case {
+                name: "it is not announced",
+                plans: times(2),
+                failing_calls: &["announce"],
+                pauses: &[LATER],
+                expected_calls: &["hold [80]", "announce", "hold [80]", "announce", "release"],
+                expected_announcements: 1,
+                expected_failures: Some(failed("announce")),
+            },
+            Case {
+                name: "it does not go",
+                plans: once(),
+                failing_calls: &["release"],
+                pauses: &[],
+                expected_calls: &["hold [80]", "announce", "release", "release"],
+                expected_announcements: 1,
+                expected_failures: Some(failed("release")),
+            },
+            Case {
+                name: "it does not come, and is not wanted any more",
+                plans: vec![PlanStep { desired: desired(1, 80, long), call: "hold", times: 1 }, nothing(2)],
+                failing_calls: &["hold"],
+                pauses: &[],
+                expected_calls: &["hold [80]", "release"],
+                expected_announcements: 0,
+                expected_failures: Some(failed("hold")),
+            },
+            Case {
+                name: "its time was over before it came",
+                plans: vec![PlanStep { desired: desired(1, 80, Instant::now()), call: "", times: 0 }],
+                failing_calls: &[],
+                pauses: &[],
+                expected_calls: &[],
+                expected_announcements: 0,
+                expected_failures: None,
+            },
         ];
-        for (name, plans, failures, pauses, expected, announced, failed) in rows {
-            let found = timeout(Duration::from_secs(60), asked(plans, failures, pauses)).await;
-            let measured = [format!("announcements_total {announced}")].into_iter().chain(failed);
+        for case in cases {
+            let Case { name, plans, failing_calls, pauses, expected_calls, expected_announcements, expected_failures } =
+                case;
+            let found = timeout(Duration::from_secs(60), asked(plans, failing_calls, pauses)).await;
+            let measured =
+                [format!("announcements_total {expected_announcements}")].into_iter().chain(expected_failures);
             let measured = measured.collect::<Vec<_>>().join(", ");
-            let expected = expected.iter().map(|asked| (*asked).to_owned()).collect();
+            let expected = expected_calls.iter().map(|asked| (*asked).to_owned()).collect();
             assert_eq!(found.ok(), Some((expected, measured)), "{name}");
         }
     }
@@ -454,7 +485,7 @@ mod tests {
     #[tokio::test]
     async fn an_expired_hold_is_released_without_a_new_plan_and_no_longer_announced() {
         let soon = Instant::now() + Duration::from_secs(2);
-        let plan = vec![(desired(1, 80, soon), "announce", 1)];
+        let plan = vec![PlanStep { desired: desired(1, 80, soon), call: "announce", times: 1 }];
         let (asked, _) = timeout(Duration::from_secs(60), asked(plan, &[], &[SHORTLY; 1000])).await.unwrap();
         let (first, last) = (&asked[..2], &asked[asked.len() - 1..]);
         assert_eq!((first, last), (&["hold [80]".to_owned(), "announce".to_owned()][..], &["release".to_owned()][..]));

@@ -649,48 +649,78 @@ mod tests {
 
     #[test]
     fn an_agent_claims_an_address_when_it_is_free_and_its_turn() {
-        type Case = fn(&mut Test);
+        struct Case {
+            name: &'static str,
+            is_first_choice: bool,
+            setup: fn(&mut Test),
+            /// When the agent claims the address, in milliseconds.
+            claims_at: Option<u64>,
+        }
         let never = None;
-        // Name; whether the agent is the first choice; the case; when the agent claims, in milliseconds.
-        let rows: [(&str, bool, Case, Option<u64>); 12] = [
-            ("the first choice, when it has settled", true, |_| {}, Some(3000)),
-            ("the second leaves it some time", false, |_| {}, Some(5000)),
-            (
-                "more, where the first is at work",
-                false,
-                |test| {
+        let cases = [
+            Case {
+                name: "the first choice, when it has settled",
+                is_first_choice: true,
+                setup: |_| {},
+                claims_at: Some(3000),
+            },
+            Case {
+                name: "the second leaves it some time",
+                is_first_choice: false,
+                setup: |_| {},
+                claims_at: Some(5000),
+            },
+            Case {
+                name: "more, where the first is at work",
+                is_first_choice: false,
+                setup: |test| {
                     let busy =
                         lease(IpAddr::from([10, 0, 9, 99]), Some(&identity(test.other)), None, Timestamp::UNIX_EPOCH);
                     test.state.see(&stored(busy, 50), test.at(4000));
                 },
-                Some(6000),
-            ),
-            ("not what another holds", true, |test| test.see_claim(Some(test.other), 0), never),
-            ("what was given back", true, |test| test.see_claim(None, 0), Some(3000)),
-            (
-                "what it held in another term",
-                true,
-                |test| {
+                claims_at: Some(6000),
+            },
+            Case {
+                name: "not what another holds",
+                is_first_choice: true,
+                setup: |test| test.see_claim(Some(test.other), 0),
+                claims_at: never,
+            },
+            Case {
+                name: "what was given back",
+                is_first_choice: true,
+                setup: |test| test.see_claim(None, 0),
+                claims_at: Some(3000),
+            },
+            Case {
+                name: "what it held in another term",
+                is_first_choice: true,
+                setup: |test| {
                     test.see_claim(Some(test.me), 0);
                     let until = test.at(0) + HEARTBEAT.deadline;
                     test.state.set_term(Some(Term { identity: Identity::with(test.me, Role::Agent, 2), until }));
                 },
-                Some(3000),
-            ),
-            (
-                "what none of ours holds",
-                true,
-                |test| {
+                claims_at: Some(3000),
+            },
+            Case {
+                name: "what none of ours holds",
+                is_first_choice: true,
+                setup: |test| {
                     let lease = lease(ADDRESS, Some(&Identity::of("somebody")), None, Timestamp::UNIX_EPOCH);
                     test.state.see(&stored(lease, 50), test.at(0));
                 },
-                Some(3000),
-            ),
-            ("what it claimed without hearing so", false, |test| test.see_claim(Some(test.me), 0), Some(0)),
-            (
-                "not what was deleted by hand",
-                true,
-                |test| {
+                claims_at: Some(3000),
+            },
+            Case {
+                name: "what it claimed without hearing so",
+                is_first_choice: false,
+                setup: |test| test.see_claim(Some(test.me), 0),
+                claims_at: Some(0),
+            },
+            Case {
+                name: "not what was deleted by hand",
+                is_first_choice: true,
+                setup: |test| {
                     test.see_claim(Some(test.other), 0);
                     let gone = stored(lease(ADDRESS, None, None, Timestamp::UNIX_EPOCH), 99);
                     let gone = Lease {
@@ -699,17 +729,32 @@ mod tests {
                     };
                     test.state.gone(&gone, test.at(0));
                 },
-                never,
-            ),
-            ("not where it may not hold it", true, |test| test.assign(&[test.other]), never),
-            ("not without a term", true, |test| test.state.set_term(None), never),
-            ("not when it stops", true, |test| test.state.stop(), never),
+                claims_at: never,
+            },
+            Case {
+                name: "not where it may not hold it",
+                is_first_choice: true,
+                setup: |test| test.assign(&[test.other]),
+                claims_at: never,
+            },
+            Case {
+                name: "not without a term",
+                is_first_choice: true,
+                setup: |test| test.state.set_term(None),
+                claims_at: never,
+            },
+            Case {
+                name: "not when it stops",
+                is_first_choice: true,
+                setup: |test| test.state.stop(),
+                claims_at: never,
+            },
         ];
-        for (name, first, case, expected) in rows {
-            let mut test = Test::new(first);
-            case(&mut test);
+        for Case { name, is_first_choice, setup, claims_at } in cases {
+            let mut test = Test::new(is_first_choice);
+            setup(&mut test);
             let claims = (0..100).map(|step| step * 100).find(|at| test.planned(*at).0 == [WriteKind::Claim]);
-            assert_eq!(claims, expected, "{name}");
+            assert_eq!(claims, claims_at, "{name}");
         }
     }
 
@@ -722,16 +767,23 @@ mod tests {
         assert_eq!(labels, [(LABEL.to_owned(), EXTERNAL.to_owned())].into());
         assert_eq!(test.planned(3100), (vec![], false), "not before there is an answer");
         let written = || WriteOutcome::Written(Box::new(stored((*write.lease).clone(), 100)));
-        for (name, outcome, at, held) in [
-            ("carried out", written(), 3200, true),
-            ("too late", written(), 17_000, false),
-            ("another was faster", WriteOutcome::Changed, 3200, false),
-            ("without an answer", WriteOutcome::Unclear, 3200, false),
-        ] {
+        struct Case {
+            name: &'static str,
+            outcome: WriteOutcome,
+            answered_at: u64,
+            is_held: bool,
+        }
+        let cases = [
+            Case { name: "carried out", outcome: written(), answered_at: 3200, is_held: true },
+            Case { name: "too late", outcome: written(), answered_at: 17_000, is_held: false },
+            Case { name: "another was faster", outcome: WriteOutcome::Changed, answered_at: 3200, is_held: false },
+            Case { name: "without an answer", outcome: WriteOutcome::Unclear, answered_at: 3200, is_held: false },
+        ];
+        for Case { name, outcome, answered_at, is_held } in cases {
             let mut test = Test::new(true);
             test.plan(3000);
-            test.state.done(&write, outcome, test.at(at));
-            assert_eq!(test.planned(at).1, held, "{name}");
+            test.state.done(&write, outcome, test.at(answered_at));
+            assert_eq!(test.planned(answered_at).1, is_held, "{name}");
             assert!(!test.planned(17_000).1, "{name}: the term is over");
         }
     }
@@ -791,25 +843,30 @@ mod tests {
 
     #[test]
     fn a_failing_address_is_retried_if_no_other_node_can_hold_it() {
-        type Case = fn(&mut Test);
-        let rows: [(&str, Case, usize); 3] = [
-            ("another may hold it", |_| {}, 1),
-            ("no other may", |test| test.assign(&[test.me]), 0),
-            (
-                "the other is silent",
-                |test| {
+        struct Case {
+            name: &'static str,
+            setup: fn(&mut Test),
+            at: u64,
+            given_up: usize,
+        }
+        let cases = [
+            Case { name: "another may hold it", setup: |_| {}, at: 3200, given_up: 1 },
+            Case { name: "no other may", setup: |test| test.assign(&[test.me]), at: 3200, given_up: 0 },
+            Case {
+                name: "the other is silent",
+                setup: |test| {
                     let until = test.at(30_000) + HEARTBEAT.deadline;
                     test.state.set_term(Some(Term { identity: identity(test.me), until }));
                 },
-                0,
-            ),
+                at: 30_000,
+                given_up: 0,
+            },
         ];
-        for (name, case, given_up) in rows {
+        for Case { name, setup, at, given_up } in cases {
             let mut test = Test::new(true);
             assert_eq!(test.carried_out(3000), WriteKind::Claim, "{name}");
             let number = test.plan(3100).desired.number;
-            case(&mut test);
-            let at = if name == "the other is silent" { 30_000 } else { 3200 };
+            setup(&mut test);
             test.state.set_observed(ObservedState { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() });
             let plan = test.plan(at);
             assert_eq!((plan.given_up.len(), plan.desired.held.len()), (given_up, 1 - given_up), "{name}");
@@ -835,14 +892,14 @@ mod tests {
         (renewed.begin, renewed.version) = (test.begin, 1000);
         // The heartbeat was renewed meanwhile, and this agent does not know yet: nothing is taken.
         renewed.state.done(&write, WriteOutcome::Changed, at);
-        assert_eq!(renewed.ordered(20_500), (vec![], false));
+        assert_eq!(renewed.planned(20_500), (vec![], false));
         let again = renewed.plan(21_000).writes.remove(0);
         assert_eq!(again.kind, WriteKind::End);
         // The heartbeat is ended now.
         let ended = Box::new(stored((*again.lease).clone(), 500));
         renewed.state.done(&again, WriteOutcome::Written(ended), renewed.at(21_100));
         assert_eq!(renewed.carried_out(21_200), WriteKind::Claim);
-        assert!(renewed.ordered(21_300).1);
+        assert!(renewed.planned(21_300).1);
     }
 
     #[test]

@@ -168,88 +168,109 @@ mod tests {
                               agents";
         let one = |shown: bool, holder: &str| vec![assigned(10, "a", shown, holder)];
         let held = |text: &str| format!("a ExternalAddressHeld: 10.0.9.10 is held by node {text}");
-        // The seconds after the begin, what was seen then, and what was reported then.
-        type Row<'a> = (&'a str, Vec<(u64, Vec<Assigned>, Vec<String>)>);
-        let rows: Vec<Row<'_>> = vec![
+        struct Look {
+            /// The seconds since the begin.
+            after: u64,
+            assigned: Vec<Assigned>,
+            reports: Vec<String>,
+        }
+        let rows = [
             (
                 "it gets a holder, once",
                 vec![
-                    (0, one(false, ""), vec![]),
-                    (3, one(false, "n1"), vec![held("n1")]),
-                    (4, one(true, "n1"), vec![]),
-                    (90, one(true, "n1"), vec![]),
+                    Look { after: 0, assigned: one(false, ""), reports: vec![] },
+                    Look { after: 3, assigned: one(false, "n1"), reports: vec![held("n1")] },
+                    Look { after: 4, assigned: one(true, "n1"), reports: vec![] },
+                    Look { after: 90, assigned: one(true, "n1"), reports: vec![] },
                 ],
             ),
             (
                 "it changes hands, in the time that takes",
                 vec![
-                    (0, one(false, "n1"), vec![held("n1")]),
-                    (10, one(true, ""), vec![]),
-                    (35, one(false, "n2"), vec![held("n2, which took it over from node n1")]),
+                    Look { after: 0, assigned: one(false, "n1"), reports: vec![held("n1")] },
+                    Look { after: 10, assigned: one(true, ""), reports: vec![] },
+                    Look {
+                        after: 35,
+                        assigned: one(false, "n2"),
+                        reports: vec![held("n2, which took it over from node n1")],
+                    },
                 ],
             ),
             (
                 "its holder was away for a moment",
                 vec![
-                    (0, one(false, "n1"), vec![held("n1")]),
-                    (10, one(true, ""), vec![]),
-                    (54, one(false, "n1"), vec![]),
-                    (200, one(true, "n1"), vec![]),
+                    Look { after: 0, assigned: one(false, "n1"), reports: vec![held("n1")] },
+                    Look { after: 10, assigned: one(true, ""), reports: vec![] },
+                    Look { after: 54, assigned: one(false, "n1"), reports: vec![] },
+                    Look { after: 200, assigned: one(true, "n1"), reports: vec![] },
                 ],
             ),
             (
                 "nobody holds it any more, and then somebody does",
                 vec![
-                    (0, one(false, "n1"), vec![held("n1")]),
-                    (10, one(true, ""), vec![]),
-                    (54, one(false, ""), vec![]),
-                    (55, one(false, ""), vec![UNHELD.to_owned()]),
-                    (500, one(false, ""), vec![]),
-                    (510, one(false, "n1"), vec![held("n1")]),
-                    (511, one(true, "n1"), vec![]),
+                    Look { after: 0, assigned: one(false, "n1"), reports: vec![held("n1")] },
+                    Look { after: 10, assigned: one(true, ""), reports: vec![] },
+                    Look { after: 54, assigned: one(false, ""), reports: vec![] },
+                    Look { after: 55, assigned: one(false, ""), reports: vec![UNHELD.to_owned()] },
+                    Look { after: 500, assigned: one(false, ""), reports: vec![] },
+                    Look { after: 510, assigned: one(false, "n1"), reports: vec![held("n1")] },
+                    Look { after: 511, assigned: one(true, "n1"), reports: vec![] },
                 ],
             ),
-            ("nobody ever holds it", vec![(0, one(false, ""), vec![]), (45, one(false, ""), vec![UNHELD.to_owned()])]),
+            (
+                "nobody ever holds it",
+                vec![
+                    Look { after: 0, assigned: one(false, ""), reports: vec![] },
+                    Look { after: 45, assigned: one(false, ""), reports: vec![UNHELD.to_owned()] },
+                ],
+            ),
             (
                 "another led before, and has told",
                 vec![
-                    (0, one(true, "n1"), vec![]),
-                    (9, one(true, "n2"), vec![held("n2, which took it over from node n1")]),
+                    Look { after: 0, assigned: one(true, "n1"), reports: vec![] },
+                    Look {
+                        after: 9,
+                        assigned: one(true, "n2"),
+                        reports: vec![held("n2, which took it over from node n1")],
+                    },
                 ],
             ),
-            ("another led before, and has not told yet", vec![(0, one(false, "n1"), vec![held("n1")])]),
+            (
+                "another led before, and has not told yet",
+                vec![Look { after: 0, assigned: one(false, "n1"), reports: vec![held("n1")] }],
+            ),
             (
                 "another Service has it, whose status shows it still",
                 vec![
-                    (0, one(true, "n1"), vec![]),
-                    (
-                        5,
-                        vec![assigned(10, "b", true, "n1")],
-                        vec!["b ExternalAddressHeld: 10.0.9.10 is held by node n1".to_owned()],
-                    ),
-                    (6, vec![], vec![]),
-                    (7, vec![assigned(10, "b", false, "")], vec![]),
-                    (51, vec![assigned(10, "b", false, "")], vec![]),
+                    Look { after: 0, assigned: one(true, "n1"), reports: vec![] },
+                    Look {
+                        after: 5,
+                        assigned: vec![assigned(10, "b", true, "n1")],
+                        reports: vec!["b ExternalAddressHeld: 10.0.9.10 is held by node n1".to_owned()],
+                    },
+                    Look { after: 6, assigned: vec![], reports: vec![] },
+                    Look { after: 7, assigned: vec![assigned(10, "b", false, "")], reports: vec![] },
+                    Look { after: 51, assigned: vec![assigned(10, "b", false, "")], reports: vec![] },
                 ],
             ),
             (
                 "two at once",
-                vec![(
-                    0,
-                    vec![assigned(11, "b", false, "n2"), assigned(10, "a", false, "n1")],
-                    vec![held("n1"), "b ExternalAddressHeld: 10.0.9.11 is held by node n2".to_owned()],
-                )],
+                vec![Look {
+                    after: 0,
+                    assigned: vec![assigned(11, "b", false, "n2"), assigned(10, "a", false, "n1")],
+                    reports: vec![held("n1"), "b ExternalAddressHeld: 10.0.9.11 is held by node n2".to_owned()],
+                }],
             ),
         ];
         for (name, looks) in rows {
             let (mut holder_reports, begin) = (HolderReports::default(), Instant::now());
-            for (after, seen, expected) in looks {
-                let news = holder_reports.changes(seen, begin + Duration::from_secs(after));
-                let told = |news: &HolderReport| {
-                    let (reason, warning) = news.reason();
-                    format!("{}{} {reason}: {}", if warning { "warning " } else { "" }, news.uid(), news.note())
+            for Look { after, assigned, reports } in looks {
+                let found = holder_reports.changes(assigned, begin + Duration::from_secs(after));
+                let text = |report: &HolderReport| {
+                    let (reason, warning) = report.reason();
+                    format!("{}{} {reason}: {}", if warning { "warning " } else { "" }, report.uid(), report.note())
                 };
-                assert_eq!(news.iter().map(told).collect::<Vec<_>>(), expected, "{name}, after {after} s");
+                assert_eq!(found.iter().map(text).collect::<Vec<_>>(), reports, "{name}, after {after} s");
             }
         }
     }
@@ -258,11 +279,21 @@ mod tests {
     fn the_next_report_is_due_when_the_grace_period_ends() {
         let (mut holder_reports, begin) = (HolderReports::default(), Instant::now());
         let after = |seconds| begin + Duration::from_secs(seconds);
-        for (at, holder, expected) in
-            [(0, "", Some(45)), (10, "", Some(45)), (20, "n1", None), (30, "", Some(75)), (75, "", None)]
-        {
+        struct Case {
+            at: u64,
+            holder: &'static str,
+            next_report: Option<u64>,
+        }
+        let cases = [
+            Case { at: 0, holder: "", next_report: Some(45) },
+            Case { at: 10, holder: "", next_report: Some(45) },
+            Case { at: 20, holder: "n1", next_report: None },
+            Case { at: 30, holder: "", next_report: Some(75) },
+            Case { at: 75, holder: "", next_report: None },
+        ];
+        for Case { at, holder, next_report } in cases {
             holder_reports.changes(vec![assigned(10, "a", false, holder)], after(at));
-            assert_eq!(holder_reports.next(), expected.map(after), "after {at} s");
+            assert_eq!(holder_reports.next(), next_report.map(after), "after {at} s");
         }
     }
 }

@@ -65,27 +65,59 @@ mod tests {
             })
         };
         let ours = || json!("clusterip-policy/external");
-        let rows = [
-            ("of our class", service("LoadBalancer", ours(), "10.0.9.10"), false, vec!["10.0.9.10"]),
-            (
-                "both families",
-                service("LoadBalancer", ours(), "fd00::9, 10.0.9.10"),
-                false,
-                vec!["fd00::9", "10.0.9.10"],
-            ),
-            ("no address", service("LoadBalancer", ours(), "x"), false, vec![]),
-            ("of another class", service("LoadBalancer", json!("other"), "10.0.9.10"), true, vec![]),
-            (
-                "without a class, where that is ours",
-                service("LoadBalancer", Value::Null, "10.0.9.10"),
-                true,
-                vec!["10.0.9.10"],
-            ),
-            ("without a class", service("LoadBalancer", Value::Null, "10.0.9.10"), false, vec![]),
-            ("of another type", service("ClusterIP", ours(), "10.0.9.10"), true, vec![]),
-            ("nothing", json!({}), true, vec![]),
+        struct Case {
+            name: &'static str,
+            service: Value,
+            /// Whether the settings include Services without a class.
+            default: bool,
+            expected: Vec<&'static str>,
+        }
+        let cases = [
+            Case {
+                name: "of our class",
+                service: service("LoadBalancer", ours(), "10.0.9.10"),
+                default: false,
+                expected: vec!["10.0.9.10"],
+            },
+            Case {
+                name: "both families",
+                service: service("LoadBalancer", ours(), "fd00::9, 10.0.9.10"),
+                default: false,
+                expected: vec!["fd00::9", "10.0.9.10"],
+            },
+            Case {
+                name: "no address",
+                service: service("LoadBalancer", ours(), "x"),
+                default: false,
+                expected: vec![],
+            },
+            Case {
+                name: "of another class",
+                service: service("LoadBalancer", json!("other"), "10.0.9.10"),
+                default: true,
+                expected: vec![],
+            },
+            Case {
+                name: "without a class, where that is ours",
+                service: service("LoadBalancer", Value::Null, "10.0.9.10"),
+                default: true,
+                expected: vec!["10.0.9.10"],
+            },
+            Case {
+                name: "without a class",
+                service: service("LoadBalancer", Value::Null, "10.0.9.10"),
+                default: false,
+                expected: vec![],
+            },
+            Case {
+                name: "of another type",
+                service: service("ClusterIP", ours(), "10.0.9.10"),
+                default: true,
+                expected: vec![],
+            },
+            Case { name: "nothing", service: json!({}), default: true, expected: vec![] },
         ];
-        for (name, service, default, expected) in rows {
+        for Case { name, service, default, expected } in cases {
             let expected: Vec<IpAddr> = expected.into_iter().map(|address| address.parse().unwrap()).collect();
             assert_eq!(recorded(&service, &settings(default)), expected, "{name}");
         }

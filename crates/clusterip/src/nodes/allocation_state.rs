@@ -538,29 +538,98 @@ mod tests {
             |doubt: Option<&str>| WriteOutcome::Unclear { doubt: doubt.map(str::to_owned), reason: String::new() };
         let again = Some(format!("write {A} to x"));
         let asked = Some("ask x".to_owned());
-        // The blocks that are held then, how many Nodes wait, the next task at once, and the next task after all
-        // pauses.
-        type Row = (&'static str, WriteOutcome, &'static [&'static str], usize, Option<String>, Option<String>);
-        let rows: Vec<Row> = vec![
-            ("written", WriteOutcome::Written, &[A], 0, None, None),
-            ("somebody else's", WriteOutcome::Changed(other()), &["10.0.9.0/24"], 0, None, None),
-            ("another now", WriteOutcome::Changed(windows()), &[], 1, asked.clone(), None),
-            ("being deleted", WriteOutcome::Changed(Box::new(deleting)), &[], 0, None, None),
-            ("gone", WriteOutcome::Gone, &[], 1, None, asked.clone()),
-            ("refused", WriteOutcome::Refused(String::new()), &[], 1, None, asked.clone()),
-            ("too late", WriteOutcome::TooLate, &[], 1, None, asked),
-            ("unclear", unclear(Some("1")), &[A], 1, None, again.clone()),
-            ("unclear, and dead", unclear(None), &[A], 1, None, again),
+        struct Case {
+            name: &'static str,
+            outcome: WriteOutcome,
+            held: &'static [&'static str],
+            /// The number of Nodes that wait.
+            waiting: usize,
+            next_task: Option<String>,
+            next_task_after_all_pauses: Option<String>,
+        }
+        let cases = [
+            Case {
+                name: "written",
+                outcome: WriteOutcome::Written,
+                held: &[A],
+                waiting: 0,
+                next_task: None,
+                next_task_after_all_pauses: None,
+            },
+            Case {
+                name: "somebody else's",
+                outcome: WriteOutcome::Changed(other()),
+                held: &["10.0.9.0/24"],
+                waiting: 0,
+                next_task: None,
+                next_task_after_all_pauses: None,
+            },
+            Case {
+                name: "another now",
+                outcome: WriteOutcome::Changed(windows()),
+                held: &[],
+                waiting: 1,
+                next_task: asked.clone(),
+                next_task_after_all_pauses: None,
+            },
+            Case {
+                name: "being deleted",
+                outcome: WriteOutcome::Changed(Box::new(deleting)),
+                held: &[],
+                waiting: 0,
+                next_task: None,
+                next_task_after_all_pauses: None,
+            },
+            Case {
+                name: "gone",
+                outcome: WriteOutcome::Gone,
+                held: &[],
+                waiting: 1,
+                next_task: None,
+                next_task_after_all_pauses: asked.clone(),
+            },
+            Case {
+                name: "refused",
+                outcome: WriteOutcome::Refused(String::new()),
+                held: &[],
+                waiting: 1,
+                next_task: None,
+                next_task_after_all_pauses: asked.clone(),
+            },
+            Case {
+                name: "too late",
+                outcome: WriteOutcome::TooLate,
+                held: &[],
+                waiting: 1,
+                next_task: None,
+                next_task_after_all_pauses: asked,
+            },
+            Case {
+                name: "unclear",
+                outcome: unclear(Some("1")),
+                held: &[A],
+                waiting: 1,
+                next_task: None,
+                next_task_after_all_pauses: again.clone(),
+            },
+            Case {
+                name: "unclear, and dead",
+                outcome: unclear(None),
+                held: &[A],
+                waiting: 1,
+                next_task: None,
+                next_task_after_all_pauses: again,
+            },
         ];
-        for (name, outcome, held, waiting, at_once, later) in rows {
+        for Case { name, outcome, held, waiting, next_task, next_task_after_all_pauses } in cases {
             let mut scenario = Scenario::new();
             let write = scenario.asks_and_gives("x", &[A]);
             scenario.allocation_state.written(&write, outcome, scenario.now);
             let held: Vec<String> = held.iter().map(|block| (*block).to_owned()).collect();
             assert_eq!(scenario.state(), (held, waiting), "{name}");
-            assert_eq!(scenario.task(), at_once, "{name}");
+            assert_eq!(scenario.task(), next_task, "{name}");
             scenario.allocation_state.wake(scenario.now + LONGEST_PAUSE);
-            assert_eq!(scenario.task(), later, "{name}, later");
+            assert_eq!(scenario.task(), next_task_after_all_pauses, "{name}, later");
         }
     }
 

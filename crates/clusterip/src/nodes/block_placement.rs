@@ -144,36 +144,77 @@ mod tests {
     fn misplaced_blocks_are_found() {
         let wrong = |pool: &str| BlockStanding::WrongPool(pool.to_owned());
         let net = |text: &str| text.parse::<IpNet>().unwrap();
-        let rows = [
-            ("where it belongs", "linux", "10.0.1.0/24", BlockStanding::InPlace),
-            ("the same of another size", "linux", "10.0.2.0/23", BlockStanding::InPlace),
-            ("IPv6", "linux", "fd00:0:0:5::/64", BlockStanding::InPlace),
-            ("in another pool", "linux", "10.1.1.0/24", wrong("windows")),
-            ("over another pool", "linux", "10.0.0.0/15", wrong("windows")),
-            ("in no pool", "linux", "10.2.1.0/24", BlockStanding::Outside),
-            ("over its own", "linux", "fd00::/47", BlockStanding::Outside),
-            ("in a Service range", "linux", "10.0.9.0/24", BlockStanding::Withheld(net("10.0.8.0/22"))),
-            ("over a Service range", "linux", "10.0.0.0/20", BlockStanding::Withheld(net("10.0.8.0/22"))),
-            ("excluded", "linux", "10.0.255.0/24", BlockStanding::Withheld(net("10.0.255.0/24"))),
-            ("no pool is for the Node, and it lies in none", "darwin", "10.2.1.0/24", BlockStanding::InPlace),
-            ("no pool is for the Node, and it lies in one", "darwin", "10.1.1.0/24", wrong("windows")),
-            ("no pool is for the Node, and it lies over one", "darwin", "10.0.0.0/8", wrong("windows")),
-            (
-                "another one has a part of it",
-                "linux",
-                "10.0.200.0/23",
-                BlockStanding::Shared(vec![("other".to_owned(), net("10.0.201.0/24"))]),
-            ),
+        struct Case {
+            name: &'static str,
+            os: &'static str,
+            block: &'static str,
+            expected: BlockStanding,
+        }
+        let cases = [
+            Case { name: "where it belongs", os: "linux", block: "10.0.1.0/24", expected: BlockStanding::InPlace },
+            Case {
+                name: "the same of another size",
+                os: "linux",
+                block: "10.0.2.0/23",
+                expected: BlockStanding::InPlace,
+            },
+            Case { name: "IPv6", os: "linux", block: "fd00:0:0:5::/64", expected: BlockStanding::InPlace },
+            Case { name: "in another pool", os: "linux", block: "10.1.1.0/24", expected: wrong("windows") },
+            Case { name: "over another pool", os: "linux", block: "10.0.0.0/15", expected: wrong("windows") },
+            Case { name: "in no pool", os: "linux", block: "10.2.1.0/24", expected: BlockStanding::Outside },
+            Case { name: "over its own", os: "linux", block: "fd00::/47", expected: BlockStanding::Outside },
+            Case {
+                name: "in a Service range",
+                os: "linux",
+                block: "10.0.9.0/24",
+                expected: BlockStanding::Withheld(net("10.0.8.0/22")),
+            },
+            Case {
+                name: "over a Service range",
+                os: "linux",
+                block: "10.0.0.0/20",
+                expected: BlockStanding::Withheld(net("10.0.8.0/22")),
+            },
+            Case {
+                name: "excluded",
+                os: "linux",
+                block: "10.0.255.0/24",
+                expected: BlockStanding::Withheld(net("10.0.255.0/24")),
+            },
+            Case {
+                name: "no pool is for the Node, and it lies in none",
+                os: "darwin",
+                block: "10.2.1.0/24",
+                expected: BlockStanding::InPlace,
+            },
+            Case {
+                name: "no pool is for the Node, and it lies in one",
+                os: "darwin",
+                block: "10.1.1.0/24",
+                expected: wrong("windows"),
+            },
+            Case {
+                name: "no pool is for the Node, and it lies over one",
+                os: "darwin",
+                block: "10.0.0.0/8",
+                expected: wrong("windows"),
+            },
+            Case {
+                name: "another one has a part of it",
+                os: "linux",
+                block: "10.0.200.0/23",
+                expected: BlockStanding::Shared(vec![("other".to_owned(), net("10.0.201.0/24"))]),
+            },
         ];
         let document = settings();
         let settings = Settings::from_value(&document).unwrap();
         let policy = MODULE.assigning().unwrap();
         let mut held = HeldBlocks::default();
         held.learn("other", vec![net("10.0.201.0/24")]);
-        for (name, os, block, expected) in rows {
+        for Case { name, os, block, expected } in cases {
             let (net, node) = (net(block), node("own", os, &[block]));
             let mut held = held.clone();
-            // Rows with such a large block are not about the block of the other Node.
+            // Cases with such a large block are not about the block of the other Node.
             if net.prefix_len() < 20 {
                 held.forget("other");
             }
