@@ -58,7 +58,7 @@ impl Renewal {
             Self::Renewed => None,
             Self::Missing => Some("its agent has no heartbeat"),
             Self::GivenBack => Some("its agent has given its heartbeat back"),
-            Self::Replaced => Some("its agent has begun anew since"),
+            Self::Replaced => Some("its agent has begun a new term since"),
             Self::Silent => Some("its agent has not renewed its heartbeat in time"),
         }
     }

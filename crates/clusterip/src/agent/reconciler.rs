@@ -233,7 +233,7 @@ async fn try_step<T, E: fmt::Display>(
         Err(_) => format!("no result within {STEP_TIMEOUT:?}"),
     };
     metrics.agent_network_failed(step);
-    tracing::warn!(%address, step = step.as_str(), reason, "a step on the network failed, and is tried again");
+    tracing::warn!(%address, step = step.as_str(), reason, "a step on the network failed: it is retried");
     None
 }
 

@@ -325,9 +325,13 @@ impl Term {
             }
             WriteOutcome::Changed(_) => {
                 self.metrics.node_assigned(Assignment::Conflict);
-                tracing::info!(node = name, blocks = blocks(), "changed by somebody else meanwhile: not assigned");
+                tracing::info!(
+                    node = name,
+                    blocks = blocks(),
+                    "another program changed the node meanwhile: not assigned"
+                );
             }
-            WriteOutcome::Gone => tracing::info!(node = name, blocks = blocks(), "gone meanwhile: not assigned"),
+            WriteOutcome::Gone => tracing::info!(node = name, blocks = blocks(), "deleted meanwhile: not assigned"),
             WriteOutcome::Refused(reason) => {
                 self.metrics.node_assigned(Assignment::Failed);
                 let note = format!("pod CIDRs {} could not be assigned: {reason}; it is tried again", blocks());
