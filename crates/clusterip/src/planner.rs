@@ -19,7 +19,7 @@ use thiserror::Error;
 use crate::cluster::manifests::{Manifest, Origin};
 use crate::cluster::object;
 use crate::cluster::snapshot::{Snapshot, SnapshotCalls, addresses};
-use crate::external::placing::concerns;
+use crate::external::admission_state::concerns;
 use crate::external::plan_state::PlanState;
 use crate::nodes::block_planner::{NodePlan, NodePlanner};
 use crate::policy::module::{Module, ModuleError};
