@@ -168,9 +168,9 @@ struct Who {
 enum Event {
     Answered(Option<LeaseWrite>, Answer),
     NoAnswer(Option<LeaseWrite>),
-    NextAction,
-    Wake,
-    Work,
+    Renew,
+    Replan,
+    Reconcile,
 }
 
 struct Agent {
@@ -191,13 +191,13 @@ struct Agent {
     listed: bool,
     requests: u64,
     /// The number of the heartbeat request in flight, and when it was sent.
-    beating: Option<(u64, u64)>,
+    renewal: Option<(u64, u64)>,
     /// The numbers of the requests that write a Lease and are in flight.
     writing: BTreeSet<u64>,
     waiting: Vec<Event>,
     desired: DesiredState,
     observed: ObservedState,
-    working: bool,
+    reconciling: bool,
     /// How fast the agent's clock runs, in thousandths above the true time.
     drift: i64,
 }
@@ -258,12 +258,12 @@ impl World {
                 delivered: 0,
                 listed: false,
                 requests: 0,
-                beating: None,
+                renewal: None,
                 writing: BTreeSet::new(),
                 waiting: Vec::new(),
                 desired: DesiredState::default(),
                 observed: ObservedState::default(),
-                working: false,
+                reconciling: false,
                 drift,
             });
         }
@@ -305,7 +305,7 @@ impl World {
         it.heartbeat_state = HeartbeatState::new(NODES[agent]);
         it.state = AgentState::new(NODES[agent], now);
         (it.delivered, it.listed) = (delivered, false);
-        (it.beating, it.working) = (None, false);
+        (it.renewal, it.reconciling) = (None, false);
         it.writing.clear();
         it.waiting.clear();
         it.failures.clear();
@@ -313,7 +313,7 @@ impl World {
         // An agent that starts removes the addresses that an earlier process has left.
         self.kernels[agent].clear();
         let who = self.who(agent, 0);
-        self.at(self.now, Happening::To(who, Box::new(Event::NextAction)));
+        self.at(self.now, Happening::To(who, Box::new(Event::Renew)));
         self.deliver(agent);
     }
 
@@ -406,7 +406,7 @@ impl World {
                     return;
                 }
                 // An answered request no longer times out, and an answer after the timeout is dropped.
-                let is_heartbeat = it.beating.is_some_and(|(number, _)| number == who.request);
+                let is_heartbeat = it.renewal.is_some_and(|(number, _)| number == who.request);
                 if matches!(*event, Event::Answered(..) | Event::NoAnswer(_))
                     && !is_heartbeat
                     && !it.writing.remove(&who.request)
@@ -432,8 +432,8 @@ impl World {
                     self.kernels[who.agent].remove(address);
                 }
                 let it = &mut self.agents[who.agent];
-                it.working = false;
-                self.at(self.now, Happening::To(who, Box::new(Event::Work)));
+                it.reconciling = false;
+                self.at(self.now, Happening::To(who, Box::new(Event::Reconcile)));
             }
         }
     }
@@ -515,17 +515,17 @@ impl World {
         for agent in 0..NODES.len() {
             // Each agent learns of the new assignments after a delay of its own.
             let (who, delay) = (self.who(agent, 0), self.delay(agent));
-            self.at(self.now + delay, Happening::To(who, Box::new(Event::Wake)));
+            self.at(self.now + delay, Happening::To(who, Box::new(Event::Replan)));
         }
     }
 
     fn take(&mut self, agent: usize, event: Event) {
         let now = self.clock(agent);
         match event {
-            Event::NextAction => self.beat(agent),
+            Event::Renew => self.renew(agent),
             Event::Answered(None, answer) => {
                 let it = &mut self.agents[agent];
-                let sent = it.beating.take().map_or(0, |(_, sent)| sent);
+                let sent = it.renewal.take().map_or(0, |(_, sent)| sent);
                 let sent = self.base + Duration::from_millis(sent);
                 match answer {
                     Answer::Found(lease) => it.heartbeat_state.read(lease.map(|lease| *lease), now),
@@ -533,18 +533,18 @@ impl World {
                         it.heartbeat_state.wrote(*lease, sent, now);
                         if it.heartbeat_state.until().is_some() {
                             let jitter = self.chance.below(millis(JITTER));
-                            return self.beat_after(agent, millis(HEARTBEAT.retry) - jitter);
+                            return self.renew_after(agent, millis(HEARTBEAT.retry) - jitter);
                         }
                     }
                     Answer::Gone | Answer::Conflict => {}
                 }
-                self.beat(agent);
+                self.renew(agent);
             }
             Event::NoAnswer(None) => {
                 let it = &mut self.agents[agent];
-                it.beating = None;
+                it.renewal = None;
                 it.heartbeat_state.forget();
-                self.beat_after(agent, millis(RETRY_PAUSE));
+                self.renew_after(agent, millis(RETRY_PAUSE));
             }
             Event::Answered(Some(write), answer) => {
                 let outcome = match answer {
@@ -555,24 +555,24 @@ impl World {
                 self.agents[agent].state.done(&write, outcome, now);
             }
             Event::NoAnswer(Some(write)) => self.agents[agent].state.done(&write, WriteOutcome::Unclear, now),
-            Event::Wake => {}
-            Event::Work => self.work(agent),
+            Event::Replan => {}
+            Event::Reconcile => self.reconcile(agent),
         }
     }
 
-    fn beat_after(&mut self, agent: usize, after: u64) {
+    fn renew_after(&mut self, agent: usize, after: u64) {
         let who = self.who(agent, 0);
-        self.at(self.now + after, Happening::To(who, Box::new(Event::NextAction)));
+        self.at(self.now + after, Happening::To(who, Box::new(Event::Renew)));
     }
 
-    fn beat(&mut self, agent: usize) {
+    fn renew(&mut self, agent: usize) {
         let now = self.clock(agent);
         let sent = millis(now.saturating_duration_since(self.base));
         let it = &mut self.agents[agent];
         let request = match it.heartbeat_state.next(now, clock(now, self.base)) {
             NextAction::Wait => {
                 it.heartbeat_state.forget();
-                return self.beat_after(agent, millis(RETRY_PAUSE));
+                return self.renew_after(agent, millis(RETRY_PAUSE));
             }
             NextAction::Read => Request::Read(heartbeat_state::name(NODES[agent])),
             NextAction::Write(lease) => {
@@ -581,7 +581,7 @@ impl World {
             }
         };
         let number = self.send(agent, None, request);
-        self.agents[agent].beating = Some((number, sent));
+        self.agents[agent].renewal = Some((number, sent));
     }
 
     fn plan(&mut self, agent: usize) {
@@ -600,11 +600,11 @@ impl World {
         let who = self.who(agent, 0);
         if other {
             let delay = self.chance.below(50);
-            self.at(self.now + delay, Happening::To(who, Box::new(Event::Work)));
+            self.at(self.now + delay, Happening::To(who, Box::new(Event::Reconcile)));
         }
         if let Some(at) = plan.replan_at {
             let at = self.true_time(agent, at);
-            self.at(at, Happening::To(who, Box::new(Event::Wake)));
+            self.at(at, Happening::To(who, Box::new(Event::Replan)));
         }
         for write in plan.writes {
             let lease = write.lease.clone();
@@ -615,17 +615,17 @@ impl World {
     }
 
     /// Applies the plan to the network: a removal takes time, an addition does not.
-    fn work(&mut self, agent: usize) {
+    fn reconcile(&mut self, agent: usize) {
         let now = self.clock(agent);
         let it = &self.agents[agent];
-        if it.working {
+        if it.reconciling {
             return;
         }
         let desired = it.desired.clone();
         let lasts = |address: &IpAddr| desired.held.get(address).is_some_and(|hold| now < hold.until);
         let going: Vec<IpAddr> = self.kernels[agent].keys().filter(|address| !lasts(address)).copied().collect();
         if !going.is_empty() {
-            self.agents[agent].working = true;
+            self.agents[agent].reconciling = true;
             let (who, delay) = (self.who(agent, 0), self.chance.below(300));
             return self.at(self.now + delay, Happening::Off(who, going));
         }
@@ -659,7 +659,7 @@ impl World {
         if observed != self.agents[agent].observed {
             self.agents[agent].observed = observed;
             let who = self.who(agent, 0);
-            self.at(self.now, Happening::To(who, Box::new(Event::Wake)));
+            self.at(self.now, Happening::To(who, Box::new(Event::Replan)));
         }
     }
 
@@ -672,7 +672,7 @@ impl World {
             *count += 1;
             *again = now + millis(RETRY_PAUSE);
             let again = *again;
-            self.at(again, Happening::To(who, Box::new(Event::Work)));
+            self.at(again, Happening::To(who, Box::new(Event::Reconcile)));
         }
     }
 
