@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
-use clusterip::agent::claims::name;
+use clusterip::agent::external_claims::name;
 use serde_json::{Value, json};
 
 use super::field::{BEGIN, Field, RUNTIME, Way, within};

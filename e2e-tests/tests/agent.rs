@@ -9,10 +9,10 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use clusterip::agent::assignments::{Assignment, Assignments, Protocol};
-use clusterip::agent::claims::{Claim, name};
+use clusterip::agent::event_loop::Agent;
+use clusterip::agent::external_claims::{Claim, name};
 use clusterip::agent::health::Health;
 use clusterip::agent::heartbeat_state;
-use clusterip::agent::run::Agent;
 use clusterip::cluster::service_key::ServiceKey;
 use clusterip::metrics::Metrics;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -80,7 +80,7 @@ struct Running {
     task: JoinHandle<()>,
     stop: oneshot::Sender<()>,
     pause: Pause,
-    signs: watch::Receiver<Health>,
+    health: watch::Receiver<Health>,
 }
 
 impl Running {
@@ -128,11 +128,11 @@ impl Agents {
             metrics: Arc::new(Metrics::of_agent()),
         };
         let (stop, stopped) = oneshot::channel();
-        let (signs, seen) = watch::channel(Health::new());
+        let (health, seen) = watch::channel(Health::new());
         let pause = Pause::default();
-        let work = agent.run(signs, async { stopped.await.unwrap() });
+        let work = agent.run(health, async { stopped.await.unwrap() });
         let task = tokio::spawn(pause.clone().of(work));
-        self.running.insert(node.to_owned(), Running { task, stop, pause, signs: seen });
+        self.running.insert(node.to_owned(), Running { task, stop, pause, health: seen });
     }
 
     fn take(&mut self, node: &str) -> Running {
@@ -159,8 +159,8 @@ impl Agents {
         for (node, running) in &self.running {
             let mine = held.iter().filter(|(_, holder)| *holder == node).map(|(address, _)| *address);
             let mine: BTreeSet<IpAddr> = mine.collect();
-            let mut signs = running.signs.clone();
-            let told = tokio::time::timeout(PATIENCE, signs.wait_for(|signs| signs.holding == mine)).await;
+            let mut health = running.health.clone();
+            let told = tokio::time::timeout(PATIENCE, health.wait_for(|health| health.holding == mine)).await;
             told.unwrap_or_else(|_| panic!("{node} does not tell what it holds")).unwrap();
         }
         held

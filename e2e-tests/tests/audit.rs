@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use axum::http::Method;
-use clusterip::audit::live::LiveAudit;
+use clusterip::audit::live_audit::LiveAudit;
 use clusterip::audit::model::{Audit, Kind};
 use clusterip::cluster::claim_lease::Claim;
 use clusterip::cluster::ledger::{Ledger, Owner};

@@ -108,7 +108,7 @@ async fn each_operating_system_has_its_pool() {
     expected.insert("bare".to_owned(), texts(&["10.42.2.0/24"]));
     nodes.given("bare").await;
     assert_eq!(nodes.all().await, expected);
-    assert_eq!(nodes.told("bare").await, Vec::<String>::new());
+    assert_eq!(nodes.events("bare").await, Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn whoever_waits_longest_gets_what_is_free_again_and_all_are_told_once() {
     }
     for name in ["z", "y", "x"] {
         nodes.create(name, json!({}), &[]).await;
-        nodes.is_told(name, "CIDRNotAvailable").await;
+        nodes.wait_for_event(name, "CIDRNotAvailable").await;
     }
     let waiting = [
         r#"clusterip_node_assignments_total{result="assigned"} 2"#,
@@ -136,7 +136,7 @@ async fn whoever_waits_longest_gets_what_is_free_again_and_all_are_told_once() {
     measures(&host, &[WAITING], &["clusterip_nodes_waiting 1"]).await;
     let full = "CIDRNotAvailable: Node x: pool \"all\" (10.42.0.0/23) is full: no block of /24 is free; chosen by default; \
                 add a range to the pool, or delete Nodes that are gone";
-    assert_eq!(nodes.told("x").await, [full]);
+    assert_eq!(nodes.events("x").await, [full]);
 
     // A range more, and what is held stays.
     std::fs::write(host.folder().join("settings.yaml"), settings(&one(&["10.42.0.0/23", "10.43.0.0/24"]))).unwrap();
@@ -160,7 +160,7 @@ async fn nothing_is_done_about_nodes_until_the_settings_have_pools_for_them() {
     assert_eq!(nodes_written(), 1);
     // Not any more.
     nodes.create("waits", json!({}), &[]).await;
-    nodes.is_told("waits", "CIDRNotAvailable").await;
+    nodes.wait_for_event("waits", "CIDRNotAvailable").await;
     measures(&host, &[WAITING], &["clusterip_nodes_waiting 1"]).await;
     std::fs::write(host.folder().join("settings.yaml"), settings(&Value::Null)).unwrap();
     measures(&host, &[WAITING, BLOCKS], &[]).await;
@@ -182,52 +182,125 @@ enum Between {
     Goes,
 }
 
-/// In words, what happens to the request and meanwhile, what `x` and the next Node have at last, and what was
-/// told of `x`.
-type Fate = (&'static str, Fault, Between, &'static [&'static str], &'static str, &'static [&'static str]);
+struct Case {
+    name: &'static str,
+    /// What happens to the request that writes the blocks of `x`.
+    fault: Fault,
+    /// What happens to `x` before the answer.
+    between: Between,
+    /// The blocks of `x` in the end.
+    blocks: &'static [&'static str],
+    /// The block of the next Node.
+    next_block: &'static str,
+    /// The Events about `x`.
+    events: &'static [&'static str],
+}
 
-fn fates() -> Vec<Fate> {
+fn cases() -> Vec<Case> {
     use Between::{Changes, Goes, GoesAndComes, Nothing};
     let first: &[&str] = &["10.42.0.0/24"];
     let label = json!({"metadata": {"labels": {"kubernetes.io/os": "windows"}}});
     let elsewhere = json!({"spec": {"podCIDR": "10.42.3.0/24", "podCIDRs": ["10.42.3.0/24"]}});
     let refused = Fault::Answer(403, "Forbidden", "not by you".to_owned());
-    let told: &[&str] =
+    let failed: &[&str] =
         &["CIDRAssignmentFailed: pod CIDRs 10.42.0.0/24 could not be assigned: not by you; it is tried again"];
     vec![
-        ("nothing", Fault::PauseBefore, Nothing, first, "10.42.1.0/24", &[]),
-        (
-            "a conflict that is none",
-            Fault::Answer(409, "Conflict", "so".to_owned()),
-            Nothing,
-            first,
-            "10.42.1.0/24",
-            &[],
-        ),
+        Case {
+            name: "nothing",
+            fault: Fault::PauseBefore,
+            between: Nothing,
+            blocks: first,
+            next_block: "10.42.1.0/24",
+            events: &[],
+        },
+        Case {
+            name: "a conflict that is none",
+            fault: Fault::Answer(409, "Conflict", "so".to_owned()),
+            between: Nothing,
+            blocks: first,
+            next_block: "10.42.1.0/24",
+            events: &[],
+        },
         // As the RangeAllocator: the next attempt goes on behind.
-        ("refused", refused, Nothing, &["10.42.1.0/24"], "10.42.2.0/24", told),
-        ("failing", Fault::Answer(500, "InternalError", "etcd".to_owned()), Nothing, first, "10.42.1.0/24", &[]),
-        ("cut before", Fault::CutBefore, Nothing, first, "10.42.1.0/24", &[]),
-        ("cut after", Fault::CutAfter, Nothing, first, "10.42.1.0/24", &[]),
-        (
-            "changed by somebody else",
-            Fault::PauseBefore,
-            Changes(json!({"metadata": {"annotations": {"a": "b"}}})),
-            first,
-            "10.42.1.0/24",
-            &[],
-        ),
-        ("given others", Fault::PauseBefore, Changes(elsewhere), &["10.42.3.0/24"], "10.42.1.0/24", &[]),
-        ("of another pool now", Fault::PauseBefore, Changes(label), &["10.42.8.0/24"], "10.42.1.0/24", &[]),
-        ("gone", Fault::PauseBefore, Goes, &[], "10.42.1.0/24", &[]),
-        ("gone and back", Fault::PauseBefore, GoesAndComes, &["10.42.1.0/24"], "10.42.2.0/24", &[]),
+        Case {
+            name: "refused",
+            fault: refused,
+            between: Nothing,
+            blocks: &["10.42.1.0/24"],
+            next_block: "10.42.2.0/24",
+            events: failed,
+        },
+        Case {
+            name: "failing",
+            fault: Fault::Answer(500, "InternalError", "etcd".to_owned()),
+            between: Nothing,
+            blocks: first,
+            next_block: "10.42.1.0/24",
+            events: &[],
+        },
+        Case {
+            name: "cut before",
+            fault: Fault::CutBefore,
+            between: Nothing,
+            blocks: first,
+            next_block: "10.42.1.0/24",
+            events: &[],
+        },
+        Case {
+            name: "cut after",
+            fault: Fault::CutAfter,
+            between: Nothing,
+            blocks: first,
+            next_block: "10.42.1.0/24",
+            events: &[],
+        },
+        Case {
+            name: "another program changed the node",
+            fault: Fault::PauseBefore,
+            between: Changes(json!({"metadata": {"annotations": {"a": "b"}}})),
+            blocks: first,
+            next_block: "10.42.1.0/24",
+            events: &[],
+        },
+        Case {
+            name: "given others",
+            fault: Fault::PauseBefore,
+            between: Changes(elsewhere),
+            blocks: &["10.42.3.0/24"],
+            next_block: "10.42.1.0/24",
+            events: &[],
+        },
+        Case {
+            name: "of another pool now",
+            fault: Fault::PauseBefore,
+            between: Changes(label),
+            blocks: &["10.42.8.0/24"],
+            next_block: "10.42.1.0/24",
+            events: &[],
+        },
+        Case {
+            name: "gone",
+            fault: Fault::PauseBefore,
+            between: Goes,
+            blocks: &[],
+            next_block: "10.42.1.0/24",
+            events: &[],
+        },
+        Case {
+            name: "gone and back",
+            fault: Fault::PauseBefore,
+            between: GoesAndComes,
+            blocks: &["10.42.1.0/24"],
+            next_block: "10.42.2.0/24",
+            events: &[],
+        },
     ]
 }
 
 #[tokio::test]
 async fn a_block_is_neither_lost_nor_given_twice_whatever_becomes_of_the_request() {
     let nodes = Nodes::alone().await;
-    for (name, fault, between, block, next, told) in fates() {
+    for Case { name, fault, between, blocks, next_block, events } in cases() {
         nodes.clear().await;
         let proxy = Proxy::start(nodes.plane).await;
         let mut host = nodes.serve_through(&proxy, &by_os()).await;
@@ -245,16 +318,16 @@ async fn a_block_is_neither_lost_nor_given_twice_whatever_becomes_of_the_request
             }
         }
         gate.release();
-        let has = if block.is_empty() { Vec::new() } else { nodes.given("x").await };
-        if let Some(last) = block.last() {
+        let has = if blocks.is_empty() { Vec::new() } else { nodes.given("x").await };
+        if let Some(last) = blocks.last() {
             eventually("x to keep what it gets", async || (nodes.blocks("x").await == [*last]).then_some(())).await;
         }
-        assert_eq!(has, block, "{name}");
-        if block.is_empty() {
-            host.logged("gone meanwhile").await;
+        assert_eq!(has, blocks, "{name}");
+        if blocks.is_empty() {
+            host.logged("deleted meanwhile").await;
         }
         nodes.create("y", os("linux"), &[]).await;
-        assert_eq!(nodes.given("y").await, [next], "{name}");
+        assert_eq!(nodes.given("y").await, [next_block], "{name}");
         // All that was let go can be had again, once.
         let mut free = 4;
         for blocks in nodes.all().await.into_values() {
@@ -268,9 +341,9 @@ async fn a_block_is_neither_lost_nor_given_twice_whatever_becomes_of_the_request
             nodes.given(&format!("rest{index}")).await;
         }
         nodes.create("over", os("linux"), &[]).await;
-        nodes.is_told("over", "CIDRNotAvailable").await;
+        nodes.wait_for_event("over", "CIDRNotAvailable").await;
         assert_eq!(twice(&nodes.all().await), [], "{name}");
-        assert_eq!(nodes.told("x").await, told, "{name}");
+        assert_eq!(nodes.events("x").await, events, "{name}");
         assert_eq!(host.terminate().await, 0, "{name}");
     }
 }
@@ -293,7 +366,7 @@ async fn a_block_whose_request_may_still_be_carried_out_is_kept() {
         assert_eq!(nodes.given(name).await, [block]);
     }
     nodes.create("d", json!({}), &[]).await;
-    nodes.is_told("d", "CIDRNotAvailable").await;
+    nodes.wait_for_event("d", "CIDRNotAvailable").await;
     assert_eq!(nodes.blocks("x").await, Vec::<String>::new());
     late.release();
     assert_eq!(nodes.given("x").await, ["10.42.0.0/24"]);
@@ -347,7 +420,7 @@ async fn a_leader_that_loses_its_lease_writes_no_node_any_more() {
         nodes.create(name, json!({}), if name == "b" { &["10.42.1.0/24"] } else { &[] }).await;
     }
     nodes.create("outside", json!({}), &["10.99.0.0/24"]).await;
-    nodes.is_told("waits", "CIDRNotAvailable").await;
+    nodes.wait_for_event("waits", "CIDRNotAvailable").await;
     measures(
         &first,
         &[WAITING, MISPLACED],

@@ -192,7 +192,7 @@ async fn taken(nodes: &Nodes, steps: &[Step]) -> Vec<String> {
             }
             GetsNone(name) => {
                 nodes.create(name, json!({}), &[]).await;
-                nodes.is_told(name, "CIDRNotAvailable").await;
+                nodes.wait_for_event(name, "CIDRNotAvailable").await;
                 got.push(format!("{name}: {}", nodes.blocks(name).await.join(", ")));
             }
             AtLast(name, _) => got.push(format!("{name}: {}", nodes.given(name).await.join(", "))),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip::agent::assignments::{Assignment, Assignments, Protocol};
+use clusterip::agent::event_loop::Agent;
 use clusterip::agent::health::Health;
-use clusterip::agent::run::Agent;
 use clusterip::cluster::service_key::ServiceKey;
 use clusterip::metrics::Metrics;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
@@ -394,8 +394,8 @@ async fn agents_take_over_from_one_that_died() {
             metrics: Arc::new(Metrics::of_agent()),
         };
         let (stop, stopped) = oneshot::channel::<()>();
-        let (signs, _seen) = watch::channel(Health::new());
-        let work = agent.run(signs, async {
+        let (health, _seen) = watch::channel(Health::new());
+        let work = agent.run(health, async {
             let _ = stopped.await;
         });
         running.push((tokio::spawn(work), stop));

@@ -5,8 +5,8 @@
 
 use std::net::IpAddr;
 
-use clusterip::agent::claims::{self, Claim};
-use clusterip::agent::holdings::Holdings;
+use clusterip::agent::external_claims::{self, Claim};
+use clusterip::agent::holder_snapshot::HolderSnapshot;
 use clusterip::agent::observer::Observer;
 use clusterip::cluster::claim_lease;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -15,13 +15,13 @@ use tokio::time::Instant;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(leases) = serde_json::from_slice::<Vec<Lease>>(bytes) else { return };
-    let (now, mut observer, mut holdings) = (Instant::now(), Observer::default(), Holdings::new(None));
+    let (now, mut observer, mut holdings) = (Instant::now(), Observer::default(), HolderSnapshot::new(None));
     for lease in &leases {
         let name = lease.metadata.name.as_deref();
         observer.see(lease, now);
         holdings.see(lease);
         if let Some(claim) = Claim::of(lease) {
-            assert_eq!(name, Some(claims::name(claim.address).as_str()));
+            assert_eq!(name, Some(external_claims::name(claim.address).as_str()));
         }
         if let Some(claim) = claim_lease::Claim::of(lease) {
             assert_eq!(name, Some(claim_lease::name(claim.address).as_str()));

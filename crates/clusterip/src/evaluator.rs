@@ -14,7 +14,7 @@ use crate::cluster::replica_claims::Claims;
 use crate::cluster::share;
 use crate::cluster::snapshot::map;
 use crate::cluster::stores::Stores;
-use crate::external::placing;
+use crate::external::admission_state;
 use crate::live_settings::LiveSettings;
 use crate::metrics::Metrics;
 use crate::policy::module::{Module, ModuleError};
@@ -114,7 +114,7 @@ impl Evaluator {
         let selector = request.get("object").map(|object| map(object, &["spec", "selector"])).unwrap_or_default();
         let lookups = Arc::new(Lookups::new(&self.stores, &self.ledger, self.claims.as_ref(), subject, selector));
         let begin = Instant::now();
-        let answered = if placing::concerns(&settings.settings.external, request) {
+        let answered = if admission_state::concerns(&settings.settings.external, request) {
             self.place(request, subject, &settings, &lookups)
         } else {
             self.module.validate(request, &settings.document, lookups.clone()).map(|answer| (answer, Vec::new()))
@@ -137,20 +137,21 @@ impl Evaluator {
         for _ in 0..TRIES {
             let held = {
                 let snapshot = self.stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
-                placing::held(external, &snapshot, &self.ledger)
+                admission_state::held(external, &snapshot, &self.ledger)
             };
             let answer = self.module.place(request, &settings.document, &held, lookups.clone())?;
             let object = answer.mutated_object.as_ref().or_else(|| request.get("object"));
-            let brought = object.map(|object| placing::brought(external, request, object)).unwrap_or_default();
+            let newly_claimed =
+                object.map(|object| admission_state::newly_claimed(external, request, object)).unwrap_or_default();
             if !answer.accepted || subject.dry_run {
                 return Ok((answer, Vec::new()));
             }
             let mut all = true;
-            for address in &brought {
+            for address in &newly_claimed {
                 all &= lookups.hold_external(*address, &settings.settings).map_err(ModuleError::Call)?;
             }
             if all {
-                return Ok((answer, brought));
+                return Ok((answer, newly_claimed));
             }
             // Another request was faster.
             lookups.release();

@@ -19,9 +19,9 @@ use thiserror::Error;
 use crate::cluster::manifests::{Manifest, Origin};
 use crate::cluster::object;
 use crate::cluster::snapshot::{Snapshot, SnapshotCalls, addresses};
-use crate::external::placing::concerns;
-use crate::external::plan_state::Planned;
-use crate::nodes::planner::{NodePlan, NodePlanner};
+use crate::external::admission_state::concerns;
+use crate::external::plan_state::PlanState;
+use crate::nodes::block_planner::{NodePlan, NodePlanner};
 use crate::policy::module::{Module, ModuleError};
 use crate::policy::service_request::ServiceRequest;
 use crate::pool_use::{self, PoolUse};
@@ -151,7 +151,7 @@ pub struct Planner<'m> {
     /// The Services that exist already, by namespace and name, with their origin; `None` for the cluster.
     there: BTreeMap<(String, String), Option<Origin>>,
     /// The external addresses of the plan; `None` if the settings have no such pools.
-    external: Option<Planned>,
+    external: Option<PlanState>,
     /// Whether look-ups may leave out workloads that the Service at hand does not select.
     narrow: bool,
 }
@@ -169,10 +169,10 @@ impl<'m> Planner<'m> {
             snapshot.insert(object);
         }
         let has_external = !settings.external.pools.is_empty();
-        let mut external = has_external.then(|| Planned::new(&settings.external));
+        let mut external = has_external.then(|| PlanState::new(&settings.external));
         if let Some(external) = &mut external {
             for service in snapshot.all("v1", "Service") {
-                external.is_there(&owner(&id(&service)), &service);
+                external.add_existing(&owner(&id(&service)), &service);
             }
         }
         Self { module, document, settings, snapshot: Arc::new(RwLock::new(snapshot)), there, external, narrow }
@@ -204,7 +204,7 @@ impl<'m> Planner<'m> {
         if let Some(external) = &mut self.external {
             for (index, manifest) in services() {
                 let object = manifest.object.value();
-                external.is_wanted(index, &owner(&key(&id(&object), &object, index)), &object);
+                external.add_pending(index, &owner(&key(&id(&object), &object, index)), &object);
             }
         }
         let mut plan = Plan { rows: Vec::new(), manifests: Vec::new(), pools: Vec::new(), external: None, nodes: None };
@@ -266,7 +266,7 @@ impl<'m> Planner<'m> {
         let key = key(&id, &object, index);
         let placed = answer.accepted.then(|| answer.mutated_object.unwrap_or(object));
         if let Some(external) = &mut self.external {
-            external.is_planned(index, &owner(&key), placed.as_ref(), old.as_ref());
+            external.set_planned(index, &owner(&key), placed.as_ref(), old.as_ref());
         }
         if let Some(mut placed) = placed {
             if generated {

@@ -278,7 +278,7 @@ fn external_findings() {
             "a heartbeat of another term",
             held_by(vec![heartbeat("a", "a_agent_00000000000000a2", 0)]),
             vec![
-                "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by node a, and its agent has begun anew since",
+                "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by node a, and its agent has begun a new term since",
             ],
         ),
         (

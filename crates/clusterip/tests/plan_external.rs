@@ -1,5 +1,5 @@
-//! Runs `clusterip plan` of external addresses as a user does. The whole outputs for the example are tested in
-//! `plan.rs`, and what is filled into manifests in `fill.rs`.
+//! Runs `clusterip plan` with external addresses as a user does. `plan.rs` tests the whole output for the example, and
+//! `fill.rs` tests how addresses are written into manifests.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod command;

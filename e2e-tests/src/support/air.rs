@@ -1,4 +1,5 @@
-//! The networks of all nodes of a test, as a switch between them would see them.
+//! Simulated networks of all nodes of a test. They record which node holds which address, and report every address that
+//! two nodes hold at the same time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -6,23 +7,23 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clusterip::agent::assignments::Protocol;
-use clusterip::agent::network::{Held, Network};
+use clusterip::agent::network::{HoldOutcome, Network};
 use tokio::time::Instant;
 
 /// What happened to an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// It came to this node, with these ports.
+    /// It was added to this node, with these open ports.
     Came(BTreeSet<(Protocol, u16)>),
-    /// Its ports are others now.
+    /// Its open ports have changed.
     Ports(BTreeSet<(Protocol, u16)>),
     /// It was announced.
     Announced,
-    /// It was taken away by the agent, when it was still there or not any more.
+    /// The agent released it, before its hold expired or after that.
     Released { in_time: bool },
 }
 
-/// Until when a node has an address, and with which ports.
+/// The end of a hold, and the open ports.
 type Hold = (Instant, BTreeSet<(Protocol, u16)>);
 
 #[derive(Default)]
@@ -32,7 +33,7 @@ struct Inner {
     twice: Vec<String>,
 }
 
-/// What all nodes have. An address goes by itself when its time is over, as the kernel does it.
+/// The addresses of all nodes. An address disappears when its hold expires, as in the kernel.
 #[derive(Clone, Default)]
 pub struct Air(Arc<Mutex<Inner>>);
 
@@ -42,7 +43,7 @@ impl Air {
         Node { air: self.clone(), name: name.to_owned() }
     }
 
-    /// Who has what now.
+    /// The current holder of each address.
     pub fn holders(&self) -> BTreeMap<IpAddr, String> {
         let (now, inner) = (Instant::now(), self.lock());
         let holder = |nodes: &BTreeMap<String, (Instant, BTreeSet<_>)>| {
@@ -51,12 +52,12 @@ impl Air {
         inner.held.iter().filter_map(|(address, nodes)| Some((*address, holder(nodes)?))).collect()
     }
 
-    /// What has happened, in order.
+    /// All changes, in order.
     pub fn log(&self) -> Vec<(IpAddr, String, What)> {
         self.lock().log.clone()
     }
 
-    /// No address was ever on two nodes at once.
+    /// Fails if an address was ever on two nodes at once.
     #[track_caller]
     pub fn never_twice(&self) {
         assert_eq!(self.lock().twice, Vec::<String>::new());
@@ -81,7 +82,7 @@ impl Network for Node {
         address: IpAddr,
         ports: &BTreeSet<(Protocol, u16)>,
         until: Instant,
-    ) -> Result<Held, Infallible> {
+    ) -> Result<HoldOutcome, Infallible> {
         let now = Instant::now();
         let mut inner = self.air.lock();
         let nodes = inner.held.entry(address).or_default();
@@ -89,7 +90,7 @@ impl Network for Node {
         let other = other
             .map(|(node, (until, _))| format!("{address}: {} while {node} has it for {:?}", self.name, *until - now));
         let before = nodes.insert(self.name.clone(), (until, ports.clone())).filter(|(until, _)| now < *until);
-        let held = if before.is_some() { Held::Stayed } else { Held::Came };
+        let held = if before.is_some() { HoldOutcome::Kept } else { HoldOutcome::Added };
         let what = match before {
             Some((_, known)) if known == *ports => None,
             Some(_) => Some(What::Ports(ports.clone())),

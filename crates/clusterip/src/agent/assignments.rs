@@ -1,11 +1,11 @@
-//! Desired state: the addresses that nodes are to hold, and which nodes may hold each.
+//! The assignments: the external addresses to hold, and the Nodes that may hold each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::cluster::service_key::ServiceKey;
 
-/// All addresses that a node is to hold, by address.
+/// The assignments of all external addresses, by address.
 pub type Assignments = BTreeMap<IpAddr, Assignment>;
 
 /// The Service, the ports and the allowed nodes of one address.
@@ -13,7 +13,7 @@ pub type Assignments = BTreeMap<IpAddr, Assignment>;
 pub struct Assignment {
     /// The Service that has the address.
     pub service: ServiceKey,
-    /// The ports of the Service; all other ports of the address are closed.
+    /// The open ports of the address: those of the Service.
     pub ports: BTreeSet<(Protocol, u16)>,
     /// Names of the Nodes that may hold the address.
     pub nodes: BTreeSet<String>,

@@ -1,14 +1,14 @@
 //! The order in which nodes should take free addresses, so that every node gets its share.
 //!
-//! Rendezvous hashing alone spreads as evenly as dice do: of 200 addresses on three nodes one node may get 50 and
-//! another 80. So no node is the first choice for more than its share, counted with the addresses that it holds: an
-//! address above the share goes to its next choice. The addresses that the same set of nodes may hold share those
-//! nodes evenly.
+//! Rendezvous hashing alone distributes addresses only as evenly as chance does: of 200 addresses on three nodes, one
+//! node may get 50 and another 80. Therefore no node is the first choice for more than its share, including the
+//! addresses that it already holds: any further address goes to its next choice. Shares are counted separately for
+//! each set of Nodes that may hold the same addresses.
 //!
 //! Agents that know the same state compute the same order. The result also does not depend on how many of the
 //! addresses the preferred nodes have taken already: the remaining addresses keep their first choice. (A node that
-//! was full at an address's turn is also full for the addresses that follow. A node that was not full is not full
-//! before it has all of its own.)
+//! has its share when an address is considered also has it for the addresses that follow. A node that does not have
+//! its share yet reaches it only after it has taken all the addresses for which it is the first choice.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use super::rendezvous::order;
 /// The nodes of `live` that may hold each free address, in the order in which they should take it.
 ///
 /// `holders` are the living holders of the addresses that are not free.
-pub fn turns<'a>(
+pub fn preference_order<'a>(
     assignments: &'a Assignments,
     live: &BTreeSet<&'a str>,
     holders: &BTreeMap<IpAddr, &'a str>,
@@ -29,7 +29,7 @@ pub fn turns<'a>(
     for (address, assignment) in assignments {
         groups.entry(&assignment.nodes).or_default().push(*address);
     }
-    let mut turns = BTreeMap::new();
+    let mut preferences = BTreeMap::new();
     for (nodes, addresses) in groups {
         let nodes: Vec<&str> = nodes.iter().map(String::as_str).filter(|node| live.contains(node)).collect();
         if nodes.is_empty() || !addresses.iter().any(|address| free.contains(address)) {
@@ -49,10 +49,10 @@ pub fn turns<'a>(
             if let Some(first) = order.first() {
                 *loads.entry(first).or_default() += 1;
             }
-            turns.insert(*address, order);
+            preferences.insert(*address, order);
         }
     }
-    turns
+    preferences
 }
 
 #[cfg(test)]
@@ -82,8 +82,8 @@ mod tests {
         held: &BTreeMap<IpAddr, &'a str>,
     ) -> BTreeMap<IpAddr, &'a str> {
         let free = all.keys().filter(|address| !held.contains_key(*address)).copied().collect();
-        let turns = turns(all, live, held, &free);
-        let first = turns.iter().filter_map(|(address, order)| Some((*address, *order.first()?)));
+        let preferences = preference_order(all, live, held, &free);
+        let first = preferences.iter().filter_map(|(address, order)| Some((*address, *order.first()?)));
         held.clone().into_iter().chain(first).collect()
     }
 
@@ -140,21 +140,43 @@ mod tests {
             .into();
         let first = order(address("10.0.9.1"), ["a", "b"])[0];
         let second = if first == "a" { "b" } else { "a" };
-        type Row<'a> = (&'a str, &'a [&'a str], &'a [(&'a str, &'a str)], &'a [(&'a str, &'a [&'a str])]);
-        let rows: [Row<'_>; 5] = [
-            ("nobody lives", &[], &[], &[]),
-            ("one of a group", &["c"], &[], &[("10.0.9.2", &["c"])]),
-            ("its first choice", &["a", "b"], &[("10.0.9.0", second)], &[("10.0.9.1", &[first, second])]),
-            ("who has its share is second", &["a", "b"], &[("10.0.9.0", first)], &[("10.0.9.1", &[second, first])]),
-            ("one alone has all", &["b"], &[("10.0.9.0", "b")], &[("10.0.9.1", &["b"])]),
+        struct Case<'a> {
+            name: &'a str,
+            live: &'a [&'a str],
+            /// The addresses that are held, each with its holder.
+            held: &'a [(&'a str, &'a str)],
+            /// The free addresses, each with its order of preference.
+            expected: &'a [(&'a str, &'a [&'a str])],
+        }
+        let cases: [Case<'_>; 5] = [
+            Case { name: "nobody lives", live: &[], held: &[], expected: &[] },
+            Case { name: "one of a group", live: &["c"], held: &[], expected: &[("10.0.9.2", &["c"])] },
+            Case {
+                name: "its first choice",
+                live: &["a", "b"],
+                held: &[("10.0.9.0", second)],
+                expected: &[("10.0.9.1", &[first, second])],
+            },
+            Case {
+                name: "who has its share is second",
+                live: &["a", "b"],
+                held: &[("10.0.9.0", first)],
+                expected: &[("10.0.9.1", &[second, first])],
+            },
+            Case {
+                name: "one alone has all",
+                live: &["b"],
+                held: &[("10.0.9.0", "b")],
+                expected: &[("10.0.9.1", &["b"])],
+            },
         ];
-        for (name, live, held, expected) in rows {
+        for Case { name, live, held, expected } in cases {
             let live = live.iter().copied().collect();
             let held: BTreeMap<IpAddr, &str> = held.iter().map(|(text, node)| (address(text), *node)).collect();
             let free = all.keys().filter(|address| !held.contains_key(*address)).copied().collect();
             let expected: BTreeMap<IpAddr, Vec<&str>> =
                 expected.iter().map(|(text, nodes)| (address(text), nodes.to_vec())).collect();
-            assert_eq!(turns(&all, &live, &held, &free), expected, "{name}");
+            assert_eq!(preference_order(&all, &live, &held, &free), expected, "{name}");
         }
     }
 }

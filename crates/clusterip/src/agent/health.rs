@@ -1,20 +1,20 @@
-//! The state that an agent reports to its probes.
+//! The state of an agent that its probes report.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use tokio::time::Instant;
 
-use super::timing::STILL;
+use super::timing::STALLED;
 
-/// What the probes of an agent read.
+/// The state of an agent that its probes report.
 #[derive(Clone, Debug)]
 pub struct Health {
     /// The addresses that may be on the network of its node.
     pub holding: BTreeSet<IpAddr>,
     /// Whether the agent's heartbeat is renewed, so that it may hold addresses.
     pub alive: bool,
-    /// When the loop of the agent last began a round.
+    /// When the loop that renews the heartbeat last began a round.
     pub beat: Instant,
 }
 
@@ -24,15 +24,15 @@ impl Health {
         Self { holding: BTreeSet::new(), alive: false, beat: Instant::now() }
     }
 
-    /// Why the agent counts as dead: its loop has stood still for at least 60 s. `None` if it is alive, even if it
-    /// waits for something.
-    pub fn dead(&self, now: Instant) -> Option<String> {
+    /// Why the liveness probe fails: the renewal loop has not begun a round for at least 60 s. `None` if the agent is
+    /// alive, even if it may hold no address.
+    pub fn liveness_error(&self, now: Instant) -> Option<String> {
         let still = now.saturating_duration_since(self.beat);
-        (still >= STILL).then(|| format!("the loop of the agent has stood still for {} s", still.as_secs()))
+        (still >= STALLED).then(|| format!("the loop of the agent has been stalled for {} s", still.as_secs()))
     }
 
-    /// Why the agent can't do its work; `None` if it can.
-    pub fn not_ready(&self) -> Option<String> {
+    /// Why the readiness probe fails: the agent may hold no address. `None` if it may.
+    pub fn readiness_error(&self) -> Option<String> {
         (!self.alive).then(|| "the heartbeat is not renewed: no address may be held".to_owned())
     }
 }
@@ -52,21 +52,47 @@ mod tests {
     #[test]
     fn a_loop_that_stands_still_is_dead_and_a_lapsed_heartbeat_is_not_ready() {
         let begin = Instant::now();
-        let signs = |alive| Health { alive, beat: begin, ..Health::new() };
+        let health = |alive| Health { alive, beat: begin, ..Health::new() };
         let (still, unready) = (
-            Some("the loop of the agent has stood still for 60 s".to_owned()),
+            Some("the loop of the agent has been stalled for 60 s".to_owned()),
             Some("the heartbeat is not renewed: no address may be held".to_owned()),
         );
-        let rows = [
-            ("it may hold addresses", true, 0, None, None),
-            ("it may hold none", false, 0, None, unready.clone()),
-            ("it was silent for a while", false, 59, None, unready.clone()),
-            ("it stands still", true, 60, still.clone(), None),
+        struct Case {
+            name: &'static str,
+            alive: bool,
+            /// The seconds since the last round.
+            after: u64,
+            liveness_error: Option<String>,
+            readiness_error: Option<String>,
+        }
+        let cases = [
+            Case { name: "it may hold addresses", alive: true, after: 0, liveness_error: None, readiness_error: None },
+            Case {
+                name: "it may hold none",
+                alive: false,
+                after: 0,
+                liveness_error: None,
+                readiness_error: unready.clone(),
+            },
+            Case {
+                name: "it was silent for a while",
+                alive: false,
+                after: 59,
+                liveness_error: None,
+                readiness_error: unready.clone(),
+            },
+            Case {
+                name: "it stands still",
+                alive: true,
+                after: 60,
+                liveness_error: still.clone(),
+                readiness_error: None,
+            },
         ];
-        for (name, alive, after, dead, not_ready) in rows {
-            let signs = signs(alive);
-            let found = (signs.dead(begin + Duration::from_secs(after)), signs.not_ready());
-            assert_eq!(found, (dead, not_ready), "{name}");
+        for Case { name, alive, after, liveness_error, readiness_error } in cases {
+            let health = health(alive);
+            let found = (health.liveness_error(begin + Duration::from_secs(after)), health.readiness_error());
+            assert_eq!(found, (liveness_error, readiness_error), "{name}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The loop that renews the heartbeat, the Lease that says that an agent is alive.
+//! The loop that renews the heartbeat, the Lease that shows that an agent is alive.
 //!
-//! `heart` decides what is written and what an answer means; this loop sends the requests to the API server.
+//! [`HeartbeatState`] decides what to write and what an answer means; this loop sends the requests to the API server.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use super::health::Health;
 pub use super::heartbeat_state::Term;
 use super::heartbeat_state::{HeartbeatState, NextAction, name};
-use super::timing::{AGAIN, HEARTBEAT, JITTER, PATIENCE};
+use super::timing::{HEARTBEAT, JITTER, REQUEST_TIMEOUT, RETRY_PAUSE};
 use crate::cluster::api_error::words;
 use crate::metrics::Metrics;
 use crate::metrics::agent_metrics::Renewal;
@@ -28,16 +28,16 @@ const TRIES: usize = 4;
 pub(super) struct Heartbeat {
     leases: Api<Lease>,
     name: String,
-    heart: HeartbeatState,
+    heartbeat_state: HeartbeatState,
     term: watch::Sender<Option<Term>>,
-    signs: watch::Sender<Health>,
+    health: watch::Sender<Health>,
     metrics: Arc<Metrics>,
 }
 
 impl Heartbeat {
-    pub(super) fn new(leases: Api<Lease>, node: &str, signs: watch::Sender<Health>, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(leases: Api<Lease>, node: &str, health: watch::Sender<Health>, metrics: Arc<Metrics>) -> Self {
         let term = watch::Sender::new(None);
-        Self { leases, name: name(node), heart: HeartbeatState::new(node), term, signs, metrics }
+        Self { leases, name: name(node), heartbeat_state: HeartbeatState::new(node), term, health, metrics }
     }
 
     /// Notifies whenever the term is renewed or ends.
@@ -46,15 +46,15 @@ impl Heartbeat {
     }
 
     /// Renews the heartbeat forever.
-    pub(super) async fn keep(&mut self) {
+    pub(super) async fn run(&mut self) {
         loop {
             let begin = Instant::now();
-            self.signs.send_modify(|signs| signs.beat = begin);
-            self.heart.lapse_if_over(begin);
-            let renewed = match self.heart.until() {
-                // An answer after the end of the term would come too late.
+            self.health.send_modify(|health| health.beat = begin);
+            self.heartbeat_state.lapse_if_over(begin);
+            let renewed = match self.heartbeat_state.until() {
+                // A renewal that is answered after the end of the term is useless.
                 Some(until) => timeout_at(until, self.renew()).await.unwrap_or_else(|_| {
-                    self.heart.forget();
+                    self.heartbeat_state.forget();
                     Err("no answer before the term ended".to_owned())
                 }),
                 None => self.renew().await,
@@ -64,13 +64,13 @@ impl Heartbeat {
             self.metrics.agent_renewal(result);
             let next = match renewed {
                 Ok(true) => begin + HEARTBEAT.retry.saturating_sub(jitter()),
-                Ok(false) => begin + AGAIN,
+                Ok(false) => begin + RETRY_PAUSE,
                 Err(reason) => {
                     tracing::warn!(lease = self.name, reason, "the heartbeat of this agent can't be renewed");
-                    Instant::now() + AGAIN
+                    Instant::now() + RETRY_PAUSE
                 }
             };
-            match self.heart.until() {
+            match self.heartbeat_state.until() {
                 Some(until) if until < next => {
                     sleep_until(until).await;
                     self.publish();
@@ -80,27 +80,28 @@ impl Heartbeat {
         }
     }
 
-    /// Gives the heartbeat back, so that other agents need not wait for its end. Call this only after all addresses
-    /// were released.
+    /// Gives the heartbeat back, so that other agents need not wait until it expires. Call this only after all
+    /// addresses were released.
     pub(super) async fn give_back(&mut self) {
-        self.heart.lapse();
+        self.heartbeat_state.lapse();
         self.publish();
         let mut tries = 0;
         while tries < TRIES {
             tries += 1;
-            if self.heart.is_unclear() {
-                match timeout(PATIENCE, self.leases.get_opt(&self.name)).await {
-                    Ok(Ok(lease)) => self.heart.read(lease, Instant::now()),
+            if self.heartbeat_state.is_unclear() {
+                match timeout(REQUEST_TIMEOUT, self.leases.get_opt(&self.name)).await {
+                    Ok(Ok(lease)) => self.heartbeat_state.read(lease, Instant::now()),
                     Ok(Err(_)) | Err(_) => continue,
                 }
             }
-            let Some(lease) = self.heart.give_back(Timestamp::now()) else { return };
-            let written = timeout(PATIENCE, self.leases.replace(&self.name, &PostParams::default(), &lease)).await;
+            let Some(lease) = self.heartbeat_state.give_back(Timestamp::now()) else { return };
+            let written =
+                timeout(REQUEST_TIMEOUT, self.leases.replace(&self.name, &PostParams::default(), &lease)).await;
             if matches!(written, Ok(Ok(_))) {
                 tracing::info!(lease = self.name, "gave the heartbeat of this agent back");
                 return;
             }
-            self.heart.forget();
+            self.heartbeat_state.forget();
         }
         tracing::warn!(
             lease = self.name,
@@ -111,15 +112,15 @@ impl Heartbeat {
     /// Whether the heartbeat was renewed; `false` if another agent of this node may be alive.
     async fn renew(&mut self) -> Result<bool, String> {
         for _ in 0..TRIES {
-            match self.heart.next(Instant::now(), Timestamp::now()) {
+            match self.heartbeat_state.next(Instant::now(), Timestamp::now()) {
                 NextAction::Wait => {
-                    self.heart.forget();
+                    self.heartbeat_state.forget();
                     return Ok(false);
                 }
                 NextAction::Read => {
-                    let read = timeout(PATIENCE, self.leases.get_opt(&self.name)).await.map_err(late)?;
+                    let read = timeout(REQUEST_TIMEOUT, self.leases.get_opt(&self.name)).await.map_err(timed_out)?;
                     let lease = read.map_err(|error| words(&error))?;
-                    self.heart.read(lease, Instant::now());
+                    self.heartbeat_state.read(lease, Instant::now());
                     // If other agents have ended the term, it is over at once.
                     self.publish();
                 }
@@ -127,23 +128,23 @@ impl Heartbeat {
                     let sent = Instant::now();
                     let parameters = PostParams::default();
                     // Until the write is answered, the state of the Lease is unknown.
-                    self.heart.forget();
-                    let written = timeout(PATIENCE, async {
+                    self.heartbeat_state.forget();
+                    let written = timeout(REQUEST_TIMEOUT, async {
                         match lease.resource_version() {
                             Some(_) => self.leases.replace(&self.name, &parameters, &lease).await,
                             None => self.leases.create(&parameters, &lease).await,
                         }
                     });
-                    match written.await.map_err(late)? {
+                    match written.await.map_err(timed_out)? {
                         Ok(lease) => {
-                            self.heart.wrote(lease, sent, Instant::now());
-                            if self.heart.until().is_some() {
+                            self.heartbeat_state.wrote(lease, sent, Instant::now());
+                            if self.heartbeat_state.until().is_some() {
                                 return Ok(true);
                             }
                         }
                         // Another writer was faster, or an earlier request of this agent succeeded although it
                         // seemed to have failed, or the Lease was removed.
-                        Err(KubeError::Api(status)) if status.code == 409 || gone(&status, &self.name) => {}
+                        Err(KubeError::Api(status)) if status.code == 409 || is_missing(&status, &self.name) => {}
                         Err(error) => return Err(words(&error)),
                     }
                 }
@@ -153,7 +154,7 @@ impl Heartbeat {
     }
 
     fn publish(&self) {
-        let term = self.heart.term(Instant::now());
+        let term = self.heartbeat_state.term(Instant::now());
         self.term.send_if_modified(|known| {
             if *known == term {
                 return false;
@@ -167,24 +168,24 @@ impl Heartbeat {
             true
         });
         self.metrics.agent_alive(term.is_some());
-        self.signs.send_if_modified(|signs| {
-            let other = signs.alive != term.is_some();
-            signs.alive = term.is_some();
+        self.health.send_if_modified(|health| {
+            let other = health.alive != term.is_some();
+            health.alive = term.is_some();
             other
         });
     }
 }
 
-/// Whether this Lease does not exist: a missing namespace answers 404 as well.
-fn gone(status: &kube::core::Status, name: &str) -> bool {
+/// Whether this Lease does not exist. The API server also answers 404 if the namespace does not exist.
+fn is_missing(status: &kube::core::Status, name: &str) -> bool {
     status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == name)
 }
 
-fn late(_: tokio::time::error::Elapsed) -> String {
-    format!("no answer within {PATIENCE:?}")
+fn timed_out(_: tokio::time::error::Elapsed) -> String {
+    format!("no answer within {REQUEST_TIMEOUT:?}")
 }
 
-/// How much earlier the next renewal is sent.
+/// A random duration by which the next renewal is sent earlier.
 fn jitter() -> Duration {
     // The standard library seeds each `RandomState` from the system's randomness.
     let random = RandomState::new().build_hasher().finish();

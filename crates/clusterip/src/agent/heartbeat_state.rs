@@ -1,4 +1,4 @@
-//! The agent's own heartbeat: what is written next, and until when the term lasts. Uses no clock and sends no
+//! The state of the agent's own heartbeat: the next action, and the end of the term. Uses no clock and sends no
 //! requests.
 
 use std::collections::BTreeMap;
@@ -22,8 +22,7 @@ pub const AGENT: &str = "agent";
 pub const NODE_ANNOTATION: &str = "clusterip-policy/node";
 /// The maximum length of a Lease name.
 const LONGEST_NAME: usize = 253;
-/// How many of its former identities a process remembers. It needs those under which a write may still be in
-/// flight.
+/// The number of former identities that a process remembers: a write with one of them may still be in flight.
 const FORMER: usize = 8;
 
 /// The name of the heartbeat of the agent on this node.
@@ -49,7 +48,7 @@ pub struct Term {
     pub until: Instant,
 }
 
-/// What to do next about the heartbeat.
+/// The next action of the renewal loop.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum NextAction {
     /// Read it: its state is unknown.
@@ -73,7 +72,7 @@ pub(super) struct HeartbeatState {
     identity: Identity,
     former: Vec<Identity>,
     known: Known,
-    /// The heartbeat as it was last seen and since when, to wait for another agent of this node.
+    /// The heartbeat of another agent of this node as it was last observed, and when it was first observed so.
     other: Option<Seen>,
     until: Option<Instant>,
 }
@@ -93,13 +92,12 @@ impl HeartbeatState {
         Some(Term { identity: self.identity.clone(), until })
     }
 
-    /// The end of the term: a renewal must be known to have been carried out by then.
+    /// The end of the term, unless the API server confirms a renewal before.
     pub(super) fn until(&self) -> Option<Instant> {
         self.until
     }
 
-    /// What to do next. A term whose time is over ends for good here, even if a renewal in flight is carried out
-    /// later.
+    /// The next action. A term whose time is over ends here for good, even if a renewal in flight succeeds later.
     pub(super) fn next(&mut self, now: Instant, clock: Timestamp) -> NextAction {
         self.lapse_if_over(now);
         match &self.known {
@@ -126,7 +124,7 @@ impl HeartbeatState {
         }
     }
 
-    /// The outcome of a write is unknown, or the known state is outdated.
+    /// Forgets the observed Lease, because the outcome of a write is unknown or the observation is outdated.
     pub(super) fn forget(&mut self) {
         self.known = Known::Nothing;
     }
@@ -134,7 +132,7 @@ impl HeartbeatState {
     /// Records the Lease that was read.
     pub(super) fn read(&mut self, lease: Option<Lease>, now: Instant) {
         self.lapse_if_over(now);
-        // An agent that took or ended the heartbeat has seen this agent silent for the heartbeat's whole duration.
+        // Another agent has taken or ended the heartbeat, because this agent did not renew it in time.
         let ours = |holder: Option<&str>| holder.is_some_and(|holder| self.may_renew(holder));
         if self.until.is_some() && lease.as_ref().is_some_and(|lease| !ours(holder(lease))) {
             self.lapse();
@@ -279,7 +277,7 @@ mod tests {
     }
 
     struct Test {
-        heart: HeartbeatState,
+        heartbeat_state: HeartbeatState,
         begin: Instant,
         version: u64,
     }
@@ -287,10 +285,13 @@ mod tests {
     impl Test {
         /// A test with a term that began with a write sent at 0 s.
         fn running() -> Self {
-            let mut test =
-                Self { heart: HeartbeatState::with("node-1", identity(1)), begin: Instant::now(), version: 0 };
+            let mut test = Self {
+                heartbeat_state: HeartbeatState::with("node-1", identity(1)),
+                begin: Instant::now(),
+                version: 0,
+            };
             assert_eq!(test.next(0), NextAction::Read);
-            test.heart.read(None, test.at(0));
+            test.heartbeat_state.read(None, test.at(0));
             test.write(0, 0);
             assert_eq!(test.term(0), Some((identity(1), 17)));
             test
@@ -301,19 +302,19 @@ mod tests {
         }
 
         fn next(&mut self, seconds: u32) -> NextAction {
-            self.heart.next(self.at(seconds), Timestamp::UNIX_EPOCH)
+            self.heartbeat_state.next(self.at(seconds), Timestamp::UNIX_EPOCH)
         }
 
         /// Sends the write that is due, with an answer at `answered`.
         fn write(&mut self, sent: u32, answered: u32) {
             let NextAction::Write(lease) = self.next(sent) else { panic!("nothing to write") };
             self.version += 1;
-            self.heart.forget();
-            self.heart.wrote(stored(*lease, self.version), self.at(sent), self.at(answered));
+            self.heartbeat_state.forget();
+            self.heartbeat_state.wrote(stored(*lease, self.version), self.at(sent), self.at(answered));
         }
 
         fn term(&self, seconds: u32) -> Option<(Identity, u64)> {
-            let term = self.heart.term(self.at(seconds))?;
+            let term = self.heartbeat_state.term(self.at(seconds))?;
             Some((term.identity, term.until.duration_since(self.begin).as_secs()))
         }
     }
@@ -328,17 +329,29 @@ mod tests {
 
     #[test]
     fn a_term_ends_by_time_by_others_or_when_given_back() {
-        type Case = fn(&mut Test);
-        let rows: [(&str, u32, Case); 5] = [
-            ("an answer that comes too late", 18, |test| test.write(16, 18)),
-            ("it was ended", 5, |test| test.heart.read(Some(kept_by("", 9)), test.at(5))),
-            ("another took it", 5, |test| test.heart.read(Some(kept_by("node-1_agent_2", 9)), test.at(5))),
-            ("time", 17, |test| test.heart.lapse_if_over(test.at(17))),
-            ("it is given back", 5, |test| test.heart.lapse()),
+        struct Case {
+            name: &'static str,
+            at: u32,
+            event: fn(&mut Test),
+        }
+        let cases = [
+            Case { name: "an answer that comes too late", at: 18, event: |test| test.write(16, 18) },
+            Case {
+                name: "it was ended",
+                at: 5,
+                event: |test| test.heartbeat_state.read(Some(kept_by("", 9)), test.at(5)),
+            },
+            Case {
+                name: "another took it",
+                at: 5,
+                event: |test| test.heartbeat_state.read(Some(kept_by("node-1_agent_2", 9)), test.at(5)),
+            },
+            Case { name: "time", at: 17, event: |test| test.heartbeat_state.lapse_if_over(test.at(17)) },
+            Case { name: "it is given back", at: 5, event: |test| test.heartbeat_state.lapse() },
         ];
-        for (name, at, case) in rows {
+        for Case { name, at, event } in cases {
             let mut test = Test::running();
-            case(&mut test);
+            event(&mut test);
             assert_eq!(test.term(at), None, "{name}");
             // A heartbeat that this process recognizes as its own can be written again at once, under a new
             // identity.
@@ -346,7 +359,7 @@ mod tests {
             assert_eq!(waits, name == "another took it", "{name}");
             if !waits {
                 if test.next(at) == NextAction::Read {
-                    test.heart.read(Some(kept_by(identity(1).as_str(), 9)), test.at(at));
+                    test.heartbeat_state.read(Some(kept_by(identity(1).as_str(), 9)), test.at(at));
                 }
                 test.write(at, at);
                 let (next, until) = test.term(at).unwrap();
@@ -361,18 +374,18 @@ mod tests {
         type Case = fn(&mut Test);
         let rows: [(&str, Case); 4] = [
             ("it was put back by others", |test| {
-                test.heart.read(Some(stored(put_back("node-1", Timestamp::UNIX_EPOCH), 9)), test.at(5))
+                test.heartbeat_state.read(Some(stored(put_back("node-1", Timestamp::UNIX_EPOCH), 9)), test.at(5))
             }),
-            ("a write without an answer", |test| test.heart.forget()),
-            ("it was deleted", |test| test.heart.read(None, test.at(5))),
-            ("it was put back", |test| test.heart.read(Some(kept_by(identity(1).as_str(), 9)), test.at(5))),
+            ("a write without an answer", |test| test.heartbeat_state.forget()),
+            ("it was deleted", |test| test.heartbeat_state.read(None, test.at(5))),
+            ("it was put back", |test| test.heartbeat_state.read(Some(kept_by(identity(1).as_str(), 9)), test.at(5))),
         ];
         for (name, case) in rows {
             let mut test = Test::running();
             case(&mut test);
             assert_eq!(test.term(16), Some((identity(1), 17)), "{name}");
             if test.next(6) == NextAction::Read {
-                test.heart.read(Some(kept_by(identity(1).as_str(), 9)), test.at(6));
+                test.heartbeat_state.read(Some(kept_by(identity(1).as_str(), 9)), test.at(6));
             }
             test.write(6, 6);
             assert_eq!(test.term(16), Some((identity(1), 23)), "{name}");
@@ -381,11 +394,12 @@ mod tests {
 
     #[test]
     fn another_process_of_this_node_is_waited_for_until_it_is_silent() {
-        let mut test = Test { heart: HeartbeatState::with("node-1", identity(1)), begin: Instant::now(), version: 9 };
+        let mut test =
+            Test { heartbeat_state: HeartbeatState::with("node-1", identity(1)), begin: Instant::now(), version: 9 };
         for (seconds, expected) in [(0, true), (19, true), (20, false)] {
-            test.heart.forget();
+            test.heartbeat_state.forget();
             assert_eq!(test.next(seconds), NextAction::Read);
-            test.heart.read(Some(kept_by("node-1_agent_2", 9)), test.at(seconds));
+            test.heartbeat_state.read(Some(kept_by("node-1_agent_2", 9)), test.at(seconds));
             assert_eq!(test.next(seconds) == NextAction::Wait, expected, "{seconds} s");
         }
         test.write(20, 20);
@@ -395,12 +409,12 @@ mod tests {
     #[test]
     fn only_an_own_heartbeat_is_given_back() {
         let mut test = Test::running();
-        let given = test.heart.give_back(Timestamp::UNIX_EPOCH).unwrap();
+        let given = test.heartbeat_state.give_back(Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(holder(&given), None);
         assert_eq!(given.metadata.resource_version.as_deref(), Some("1"));
-        test.heart.read(Some(kept_by("node-1_agent_2", 9)), test.at(1));
-        assert_eq!(test.heart.give_back(Timestamp::UNIX_EPOCH), None);
-        test.heart.read(None, test.at(1));
-        assert_eq!(test.heart.give_back(Timestamp::UNIX_EPOCH), None);
+        test.heartbeat_state.read(Some(kept_by("node-1_agent_2", 9)), test.at(1));
+        assert_eq!(test.heartbeat_state.give_back(Timestamp::UNIX_EPOCH), None);
+        test.heartbeat_state.read(None, test.at(1));
+        assert_eq!(test.heartbeat_state.give_back(Timestamp::UNIX_EPOCH), None);
     }
 }

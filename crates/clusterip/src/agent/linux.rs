@@ -9,8 +9,8 @@ use node_network::{Announcer, Error, Held as Found, Interface, Port, lenient_arp
 use tokio::time::Instant;
 
 use super::assignments::Protocol;
-use super::filter::Filter;
-use super::network::{Held, Network};
+use super::firewall::NodeFirewall;
+use super::network::{HoldOutcome, Network};
 
 /// Implements [`Network`] for the interface of this node.
 pub struct LinuxNetwork {
@@ -19,7 +19,7 @@ pub struct LinuxNetwork {
     /// The interface as it was last found: it may be removed and created again with another index.
     interface: Mutex<Interface>,
     announcer: Announcer,
-    filter: Arc<Filter>,
+    firewall: Arc<NodeFirewall>,
 }
 
 impl LinuxNetwork {
@@ -34,7 +34,7 @@ impl LinuxNetwork {
         for address in &left {
             interface.release(*address).await?;
         }
-        let filter = Filter::begin().await?;
+        let firewall = NodeFirewall::begin().await?;
         tracing::info!(
             interface = interface.name(),
             removed = left.len(),
@@ -48,7 +48,7 @@ impl LinuxNetwork {
             Err(error) => tracing::warn!(%error, "can't determine whether kube-proxy needs strictARP"),
         }
         let (announcer, interface) = (Announcer::open()?, Mutex::new(interface));
-        Ok(Self { named: named.map(str::to_owned), interface, announcer, filter: Arc::new(filter) })
+        Ok(Self { named: named.map(str::to_owned), interface, announcer, firewall: Arc::new(firewall) })
     }
 
     fn interface(&self) -> Interface {
@@ -81,17 +81,17 @@ impl Network for LinuxNetwork {
         address: IpAddr,
         ports: &BTreeSet<(Protocol, u16)>,
         until: Instant,
-    ) -> Result<Held, Self::Error> {
-        // The firewall goes first, so that a port that is not to be open is never open, not even for a moment.
-        self.filter.set(address, Some(ports.iter().copied().map(port).collect())).await?;
+    ) -> Result<HoldOutcome, Self::Error> {
+        // The firewall is updated first, so that a port that must be closed is never open, not even for a moment.
+        self.firewall.set(address, Some(ports.iter().copied().map(port).collect())).await?;
         let interface = self.interface();
         let found = match self.put(&interface, address, until).await {
             Err(Error::NoInterface(_)) => self.put(&self.found_again(&interface).await?, address, until).await,
             found => found,
         };
         Ok(match found? {
-            Found::Added => Held::Came,
-            Found::Renewed => Held::Stayed,
+            Found::Added => HoldOutcome::Added,
+            Found::Renewed => HoldOutcome::Kept,
         })
     }
 
@@ -103,9 +103,9 @@ impl Network for LinuxNetwork {
         }
         // The address is no longer on this node, whether or not the firewall was updated: other nodes must not wait
         // for that.
-        if let Err(error) = self.filter.set(address, None).await {
+        if let Err(error) = self.firewall.set(address, None).await {
             tracing::warn!(%address, %error, "the firewall still has the ports of an address that was released");
-            Arc::clone(&self.filter).catch_up();
+            Arc::clone(&self.firewall).catch_up();
         }
         Ok(())
     }

@@ -2,14 +2,14 @@
 //! node holds each address.
 //!
 //! # How agents agree
-//! - Every agent keeps a Lease, its heartbeat ([`heartbeat`]), and renews it. Every address has another Lease, its
-//!   claim ([`claims`]), which names the holder. A claim counts as long as the heartbeat of its holder does, so an
-//!   address causes no writes until its holder changes.
+//! - Every agent has a Lease, its heartbeat ([`heartbeat_state`]), and renews it. Every address has another Lease, its
+//!   claim ([`external_claims`]), which names the holder. A claim is valid as long as the heartbeat of its holder is, so
+//!   an address causes no writes until its holder changes.
 //! - A *term* is one unbroken period in which an agent is certainly alive. Each term has an identity of its own,
 //!   and a claim names that identity. A term that has lapsed never comes back: the agent must claim its addresses
 //!   again in its next term.
-//! - Every agent computes the same preferred holder for an address ([`rendezvous`], [`shares`]). That only orders
-//!   who tries first; the claim alone says who holds the address.
+//! - Every agent computes the same preferred holder for an address ([`rendezvous`], [`balance`]). The preference only
+//!   decides which agent tries first; the claim alone says which agent holds the address.
 //!
 //! # Promises
 //! - Two agents never hold the same address at the same time. An agent holds an address only after the API server
@@ -24,46 +24,52 @@
 //!   addresses go to the node with the fewest.
 //! - An address that the network of a node can't hold is left to other nodes for a while, if there are any. If no
 //!   node can hold the address, it changes hands ever more rarely.
-//! - A Lease that was deleted by hand is created again by the holder of the address, and no agent takes the
-//!   deletion for a death. If a deleted heartbeat does not come back, another agent puts it back, and ends it if it
-//!   stays silent.
+//! - If a Lease is deleted by hand, its owner creates it again, and no agent treats the deletion as the end of a term.
+//!   If the owner does not create its heartbeat again, another agent puts the heartbeat back, and ends it if it is not
+//!   renewed.
 //!
-//! What this can't promise: suspending a machine stops this process and its clock together. After it wakes up, the
-//! agent holds what it held until its next renewal, which is refused. And if a claim is deleted by hand, an agent
-//! that starts before the holder has created the claim again considers the address free.
+//! # Limits
+//! - If a machine is suspended, the process and its clock stop together. After the machine resumes, the agent still
+//!   holds its addresses until its next renewal, which the API server refuses.
+//! - If a claim is deleted by hand, an agent that starts before the holder has created the claim again considers the
+//!   address free.
 //!
-//! # What it costs
-//! At rest an agent sends one renewal every 5 s and nothing else, however many addresses there are. Every agent
-//! watches the heartbeats of all agents, so the traffic from the API server grows with the square of their number.
-//! In a large cluster, run agents only on the nodes that may hold addresses.
+//! # Cost
+//! An idle agent sends one renewal every 5 s and nothing else, however many addresses there are. Every agent watches
+//! the heartbeats of all agents, so the traffic from the API server grows with the square of the number of agents. In
+//! a large cluster, run agents only on the nodes that may hold addresses.
 //!
 //! # Modules
-//! `heart` and `book` decide without a clock and without requests: `heart` about the agent's own heartbeat, `book`
-//! about everything else. `members` is what is known of other agents, and a `plan` is the decision of `book`.
-//! [`run`] is the loop around them, and `wire` applies a plan to the [`network`].
+//! - [`heartbeat_state`] and `state` make all decisions, without a clock and without requests: `heartbeat_state` about
+//!   the agent's own heartbeat, `state` about everything else. An `agent_plan` is a decision of `state`.
+//! - `peers` tracks the heartbeats of the other agents.
+//! - [`event_loop`] feeds `state` with events and carries out its plans. `heartbeat` is a loop of its own, which renews
+//!   the agent's heartbeat.
+//! - `reconciler` applies a plan to the [`network`].
+//! - [`holder_snapshot`] and [`observer`] tell other programs which node holds which address.
 
+mod agent_plan;
 pub mod assignments;
 pub mod balance;
-pub mod claims;
+pub mod event_loop;
+pub mod external_claims;
 #[cfg(target_os = "linux")]
-mod filter;
+mod firewall;
 pub mod health;
 mod heartbeat;
 pub mod heartbeat_state;
-pub mod holdings;
+pub mod holder_snapshot;
 #[cfg(target_os = "linux")]
 pub mod linux;
 pub mod network;
+mod next_deadline;
 pub mod observer;
 mod peers;
-mod plan;
 mod reconciler;
 pub mod rendezvous;
-pub mod run;
 #[cfg(test)]
 mod simulation;
 mod state;
 pub mod status;
 mod timing;
 mod version;
-mod wake;

@@ -9,16 +9,16 @@ use tokio::time::Instant;
 
 use super::assignments::Protocol;
 
-/// Whether holding an address added it.
+/// The outcome of [`Network::hold`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
-    /// The address was missing and has been added: the neighbours do not know yet.
-    Came,
-    /// The address was there and stays.
-    Stayed,
+pub enum HoldOutcome {
+    /// The address was added: neighbours do not know yet that it is at this node.
+    Added,
+    /// The address was on the node already.
+    Kept,
 }
 
-/// The network of a node. A failed call is tried again. No call may take long: one that does is cancelled.
+/// The network of a node. A failed call is retried. A call that takes too long is cancelled.
 pub trait Network: Send + Sync + 'static {
     /// Why a call failed.
     type Error: Error + Send + Sync + 'static;
@@ -31,7 +31,7 @@ pub trait Network: Send + Sync + 'static {
         address: IpAddr,
         ports: &BTreeSet<(Protocol, u16)>,
         until: Instant,
-    ) -> impl Future<Output = Result<Held, Self::Error>> + Send;
+    ) -> impl Future<Output = Result<HoldOutcome, Self::Error>> + Send;
 
     /// Removes the address from this node. If the address is not there, the call does nothing.
     fn release(&self, address: IpAddr) -> impl Future<Output = Result<(), Self::Error>> + Send;

@@ -1,4 +1,4 @@
-//! Which node holds which address, for a program that watches the Leases without being an agent.
+//! Determines which node holds which address, for a program that watches the Leases but is not an agent.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,15 +6,15 @@ use std::net::IpAddr;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
-use super::claims::{Claim, EXTERNAL};
+use super::external_claims::{Claim, EXTERNAL};
 use super::heartbeat_state::AGENT;
-use super::peers::{Peers, Standing};
+use super::peers::{Peers, TermState};
 use crate::cluster::claim_lease::LABEL;
 
-/// What the Leases of agents have shown over time.
+/// The heartbeats and claims of agents, as a watch has delivered them.
 #[derive(Default)]
 pub struct Observer {
-    members: Peers,
+    peers: Peers,
     claims: BTreeMap<IpAddr, Claim>,
 }
 
@@ -26,7 +26,7 @@ impl Observer {
 
     /// Adds or updates a Lease.
     pub fn see(&mut self, lease: &Lease, now: Instant) {
-        self.members.see(lease, now);
+        self.peers.see(lease, now);
         if let Some(claim) = Claim::of(lease) {
             self.claims.insert(claim.address, claim);
         }
@@ -34,15 +34,15 @@ impl Observer {
 
     /// Records that a Lease was deleted.
     pub fn gone(&mut self, lease: &Lease, now: Instant) {
-        self.members.gone(lease, now);
+        self.peers.gone(lease, now);
         if let Some(claim) = Claim::of(lease) {
             self.claims.remove(&claim.address);
         }
     }
 
-    /// Replaces what is known by a complete list of Leases.
+    /// Replaces the recorded state with a complete list of Leases.
     pub fn only(&mut self, leases: &[Lease], now: Instant) {
-        self.members.only(leases, now);
+        self.peers.only(leases, now);
         self.claims = leases.iter().filter_map(Claim::of).map(|claim| (claim.address, claim)).collect();
     }
 
@@ -50,7 +50,7 @@ impl Observer {
     pub fn holder(&self, address: IpAddr, now: Instant) -> Option<&str> {
         let claim = self.claims.get(&address)?;
         let (node, identity) = (claim.node()?, claim.holder.as_ref()?);
-        (self.members.standing(node, identity, now) == Standing::Alive).then_some(node)
+        (self.peers.term_state(node, identity, now) == TermState::Alive).then_some(node)
     }
 
     /// Every address that is held, with the node that holds it.
@@ -59,8 +59,8 @@ impl Observer {
         self.claims.keys().filter_map(holder).collect()
     }
 
-    /// When the state of an agent next changes if nothing is heard of it.
+    /// When the state of an agent changes next if its heartbeat is not renewed.
     pub fn next_change(&self, now: Instant) -> Option<Instant> {
-        self.members.next_change(now)
+        self.peers.next_change(now)
     }
 }

@@ -1,4 +1,4 @@
-//! Applies the desired state of the plan to the network.
+//! Applies the desired state of a plan to the network.
 //!
 //! Every hold carries a deadline and is released when it expires, even if no new plan arrives.
 
@@ -14,13 +14,13 @@ use futures::stream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::network::{Held, Network};
-use super::plan::{Hold, Present, Wanted};
-use super::timing::{AGAIN, ANNOUNCED_AGAIN, STEP, TRIES};
+use super::agent_plan::{DesiredState, Hold, ObservedState};
+use super::network::{HoldOutcome, Network};
+use super::timing::{ANNOUNCEMENT_PAUSES, MOST_FAILURES, RETRY_PAUSE, STEP_TIMEOUT};
 use crate::metrics::Metrics;
 use crate::metrics::agent_metrics::Step;
 
-/// The number of addresses that are worked on at once.
+/// The number of addresses that are handled at once.
 const AT_ONCE: usize = 16;
 
 /// How long additions may delay the next removals.
@@ -28,20 +28,20 @@ const ROUND: Duration = Duration::from_secs(1);
 
 /// The last known state of an address.
 #[derive(Clone, Debug, Default)]
-struct Done {
-    /// The hold that was carried out; `None` if none is known to be in effect.
+struct AddressState {
+    /// The hold that is in effect; `None` if the address may not be on the network.
     held: Option<Hold>,
-    /// How often the address was announced since it was added.
+    /// The number of announcements since the address was added.
     announced: usize,
     /// When the address is announced next; `None` if it was announced often enough.
     next: Option<Instant>,
-    /// The time before which nothing is tried again.
+    /// The time before which no step is retried.
     again: Option<Instant>,
     /// The number of consecutive failures.
     failures: u32,
 }
 
-impl Done {
+impl AddressState {
     /// The state of an address that is about to be added.
     fn coming(now: Instant) -> Self {
         Self { next: Some(now), ..Self::default() }
@@ -51,41 +51,41 @@ impl Done {
         self.again.is_none_or(|again| now >= again)
     }
 
-    /// Whether something is to be done so that the address is held as `hold`.
-    fn lacks(&self, hold: &Hold, now: Instant) -> bool {
+    /// Whether the address has to be held or announced now, given the desired `hold`.
+    fn needs_work(&self, hold: &Hold, now: Instant) -> bool {
         self.is_due(now) && (self.held.as_ref() != Some(hold) || self.next.is_some_and(|next| now >= next))
     }
 }
 
-/// Keeps the network in line with the plan.
+/// Keeps the network in its desired state.
 pub(super) struct NetworkReconciler<'a, N> {
     network: &'a N,
-    wanted: watch::Receiver<Wanted>,
-    present: watch::Sender<Present>,
+    desired: watch::Receiver<DesiredState>,
+    observed: watch::Sender<ObservedState>,
     metrics: &'a Metrics,
     /// The pauses between repeated announcements.
     pauses: &'a [Duration],
-    done: BTreeMap<IpAddr, Done>,
+    done: BTreeMap<IpAddr, AddressState>,
 }
 
 impl<'a, N: Network> NetworkReconciler<'a, N> {
     pub(super) fn new(
         network: &'a N,
-        wanted: watch::Receiver<Wanted>,
-        present: watch::Sender<Present>,
+        desired: watch::Receiver<DesiredState>,
+        observed: watch::Sender<ObservedState>,
         metrics: &'a Metrics,
     ) -> Self {
-        Self { network, wanted, present, metrics, pauses: &ANNOUNCED_AGAIN, done: BTreeMap::new() }
+        Self { network, desired, observed, metrics, pauses: &ANNOUNCEMENT_PAUSES, done: BTreeMap::new() }
     }
 
-    /// Works forever.
-    pub(super) async fn work(&mut self) {
+    /// Reconciles forever.
+    pub(super) async fn run(&mut self) {
         loop {
-            let wanted = self.wanted.borrow_and_update().clone();
-            self.round(&wanted).await;
-            let next = self.next(&wanted, Instant::now());
+            let desired = self.desired.borrow_and_update().clone();
+            self.reconcile(&desired).await;
+            let next = self.next(&desired, Instant::now());
             tokio::select! {
-                changed = self.wanted.changed() => if changed.is_err() {
+                changed = self.desired.changed() => if changed.is_err() {
                     std::future::pending::<()>().await;
                 },
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
@@ -93,10 +93,10 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
         }
     }
 
-    /// Does what is due now: removals first.
-    async fn round(&mut self, wanted: &Wanted) {
+    /// Releases and holds the addresses that are due now. Releases come first.
+    async fn reconcile(&mut self, desired: &DesiredState) {
         let now = Instant::now();
-        let lasts = |address: &IpAddr| wanted.held.get(address).is_some_and(|hold| now < hold.until);
+        let lasts = |address: &IpAddr| desired.held.get(address).is_some_and(|hold| now < hold.until);
         let going: Vec<IpAddr> = self
             .done
             .iter()
@@ -106,7 +106,7 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
         let (network, metrics, pauses) = (self.network, self.metrics, self.pauses);
         let released: Vec<(IpAddr, bool)> = stream::iter(going)
             .map(|address| async move {
-                (address, tried(metrics, Step::Release, address, network.release(address)).await.is_some())
+                (address, try_step(metrics, Step::Release, address, network.release(address)).await.is_some())
             })
             .buffer_unordered(AT_ONCE)
             .collect()
@@ -115,51 +115,52 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
             if gone {
                 self.done.remove(&address);
             } else if let Some(done) = self.done.get_mut(&address) {
-                // Whatever is asked for next, the address is not known to be there.
-                *done = Done { again: Some(Instant::now() + AGAIN), ..Done::coming(now) };
+                // The release may have succeeded nevertheless, so the address may not be on the network.
+                *done = AddressState { again: Some(Instant::now() + RETRY_PAUSE), ..AddressState::coming(now) };
             }
         }
-        // An address that is about to be added may be there from now on.
+        // From now on an address that is about to be added may be on the network.
         let mut coming = Vec::new();
-        for (address, hold) in wanted.held.iter().filter(|(address, _)| lasts(address)) {
-            let done = self.done.entry(*address).or_insert_with(|| Done::coming(now));
-            if done.lacks(hold, now) {
+        for (address, hold) in desired.held.iter().filter(|(address, _)| lasts(address)) {
+            let done = self.done.entry(*address).or_insert_with(|| AddressState::coming(now));
+            if done.needs_work(hold, now) {
                 coming.push((*address, hold.clone(), done.clone()));
             }
         }
-        self.publish(wanted.number);
+        self.publish(desired.number);
         let mut steps = stream::iter(coming)
             .map(|(address, hold, done)| async move {
-                let done = take(network, metrics, pauses, address, hold, done).await;
+                let done = hold_and_announce(network, metrics, pauses, address, hold, done).await;
                 (address, done)
             })
             .buffer_unordered(AT_ONCE);
-        // Additions must not delay removals for long. What is not done by then is done in the next round.
+        // Additions must not delay removals for long. Additions that do not complete in time are repeated in the next
+        // round.
         let end = now + ROUND;
         while let Ok(Some((address, done))) = timeout_at(end, steps.next()).await {
             self.done.insert(address, done);
         }
         drop(steps);
-        self.publish(wanted.number);
+        self.publish(desired.number);
     }
 
-    /// When there is more to do if the desired state does not change.
-    fn next(&self, wanted: &Wanted, now: Instant) -> Option<Instant> {
+    /// When the next step is due if the desired state does not change.
+    fn next(&self, desired: &DesiredState, now: Instant) -> Option<Instant> {
         let more = self.done.iter().filter_map(|(address, done)| {
-            let hold = wanted.held.get(address).filter(|hold| now < hold.until);
-            // An address that is not in the desired state was left over by this round, or waits for its next try.
+            let hold = desired.held.get(address).filter(|hold| now < hold.until);
+            // An address outside of the desired state was not released in this round, or waits for its next try.
             let behind = hold.is_none() || done.held.as_ref() != hold;
             done.again.or(if behind { Some(now) } else { done.next })
         });
-        let ends = self.done.keys().filter_map(|address| wanted.held.get(address)).map(|hold| hold.until);
+        let ends = self.done.keys().filter_map(|address| desired.held.get(address)).map(|hold| hold.until);
         more.chain(ends.filter(|end| *end > now)).min()
     }
 
     fn publish(&self, number: u64) {
         let addresses: BTreeSet<IpAddr> = self.done.keys().copied().collect();
-        let failing = self.done.iter().filter(|(_, done)| done.failures >= TRIES).map(|(address, _)| *address);
-        let now = Present { number, addresses, failing: failing.collect() };
-        self.present.send_if_modified(|known| {
+        let failing = self.done.iter().filter(|(_, done)| done.failures >= MOST_FAILURES).map(|(address, _)| *address);
+        let now = ObservedState { number, addresses, failing: failing.collect() };
+        self.observed.send_if_modified(|known| {
             let other = *known != now;
             *known = now;
             other
@@ -167,26 +168,28 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
     }
 }
 
-/// Holds an address, and announces it when that is due.
-async fn take<N: Network>(
+/// Holds an address, and announces it if an announcement is due.
+async fn hold_and_announce<N: Network>(
     network: &N,
     metrics: &Metrics,
     pauses: &[Duration],
     address: IpAddr,
     hold: Hold,
-    mut done: Done,
-) -> Done {
-    // Time has passed since the round began: other addresses went first, or the process was paused.
+    mut done: AddressState,
+) -> AddressState {
+    // The hold may have expired since the round began: other addresses came first, or the process was paused.
     let lasts = || Instant::now() < hold.until;
     if done.held.as_ref() != Some(&hold) {
         let held = match lasts() {
-            true => tried(metrics, Step::Hold, address, network.hold(address, &hold.ports, hold.until)).await,
+            true => try_step(metrics, Step::Hold, address, network.hold(address, &hold.ports, hold.until)).await,
             false => None,
         };
         match held {
-            Some(Held::Stayed) => {}
-            // Also when the address was there before: another program has removed it meanwhile.
-            Some(Held::Came) => done = Done { failures: done.failures, ..Done::coming(Instant::now()) },
+            Some(HoldOutcome::Kept) => {}
+            // This also happens to an address that was held before, if another program has removed it.
+            Some(HoldOutcome::Added) => {
+                done = AddressState { failures: done.failures, ..AddressState::coming(Instant::now()) }
+            }
             None => return done.failed(),
         }
         done.held = Some(hold.clone());
@@ -194,7 +197,7 @@ async fn take<N: Network>(
     done.again = None;
     if done.next.is_some_and(|next| Instant::now() >= next) {
         let announced = match lasts() {
-            true => tried(metrics, Step::Announce, address, network.announce(address)).await,
+            true => try_step(metrics, Step::Announce, address, network.announce(address)).await,
             false => None,
         };
         if announced.is_none() {
@@ -208,29 +211,29 @@ async fn take<N: Network>(
     done
 }
 
-impl Done {
-    /// The state after a failure: hold and announcement are repeated after a pause.
+impl AddressState {
+    /// The state after a failure: the address is held and announced again after a pause.
     fn failed(self) -> Self {
         let failures = self.failures.saturating_add(1);
-        let again = Some(Instant::now() + AGAIN);
+        let again = Some(Instant::now() + RETRY_PAUSE);
         Self { held: None, again, failures, next: self.next.or(Some(Instant::now())), ..self }
     }
 }
 
 /// Runs one step with its time limit; `None` if it failed.
-async fn tried<T, E: fmt::Display>(
+async fn try_step<T, E: fmt::Display>(
     metrics: &Metrics,
     step: Step,
     address: IpAddr,
     work: impl Future<Output = Result<T, E>>,
 ) -> Option<T> {
-    let reason = match timeout(STEP, pin!(work)).await {
+    let reason = match timeout(STEP_TIMEOUT, pin!(work)).await {
         Ok(Ok(done)) => return Some(done),
         Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("no result within {STEP:?}"),
+        Err(_) => format!("no result within {STEP_TIMEOUT:?}"),
     };
     metrics.agent_network_failed(step);
-    tracing::warn!(%address, step = step.as_str(), reason, "a step on the network failed, and is tried again");
+    tracing::warn!(%address, step = step.as_str(), reason, "a step on the network failed: it is retried");
     None
 }
 
@@ -243,19 +246,19 @@ mod tests {
     use super::super::assignments::Protocol;
     use super::*;
 
-    /// A network that records calls, and fails as it is told.
+    /// A network that records the calls, and fails those that the test lists.
     #[derive(Default)]
-    struct Paper {
+    struct FakeNetwork {
         asked: Mutex<Vec<String>>,
         failures: Mutex<VecDeque<&'static str>>,
         there: Mutex<bool>,
     }
 
     #[derive(Debug, thiserror::Error)]
-    #[error("on purpose")]
-    struct OnPurpose;
+    #[error("injected failure")]
+    struct InjectedFailure;
 
-    impl Paper {
+    impl FakeNetwork {
         fn is_next(&self, what: &'static str) -> bool {
             let mut failures = self.failures.lock().unwrap();
             let next = failures.front() == Some(&what);
@@ -265,29 +268,34 @@ mod tests {
             next
         }
 
-        async fn note(&self, what: &'static str, more: String) -> Result<(), OnPurpose> {
+        async fn note(&self, what: &'static str, more: String) -> Result<(), InjectedFailure> {
             self.asked.lock().unwrap().push(format!("{what}{more}"));
-            if self.is_next(what) { Err(OnPurpose) } else { Ok(()) }
+            if self.is_next(what) { Err(InjectedFailure) } else { Ok(()) }
         }
     }
 
-    impl Network for Paper {
-        type Error = OnPurpose;
+    impl Network for FakeNetwork {
+        type Error = InjectedFailure;
 
-        async fn hold(&self, _: IpAddr, ports: &BTreeSet<(Protocol, u16)>, _: Instant) -> Result<Held, OnPurpose> {
+        async fn hold(
+            &self,
+            _: IpAddr,
+            ports: &BTreeSet<(Protocol, u16)>,
+            _: Instant,
+        ) -> Result<HoldOutcome, InjectedFailure> {
             self.note("hold", format!(" {:?}", ports.iter().map(|(_, port)| *port).collect::<Vec<_>>())).await?;
             let lost = self.is_next("lost");
             let before = std::mem::replace(&mut *self.there.lock().unwrap(), true);
-            Ok(if before && !lost { Held::Stayed } else { Held::Came })
+            Ok(if before && !lost { HoldOutcome::Kept } else { HoldOutcome::Added })
         }
 
-        async fn release(&self, _: IpAddr) -> Result<(), OnPurpose> {
+        async fn release(&self, _: IpAddr) -> Result<(), InjectedFailure> {
             self.note("release", String::new()).await?;
             *self.there.lock().unwrap() = false;
             Ok(())
         }
 
-        async fn announce(&self, _: IpAddr) -> Result<(), OnPurpose> {
+        async fn announce(&self, _: IpAddr) -> Result<(), InjectedFailure> {
             self.note("announce", String::new()).await
         }
     }
@@ -298,38 +306,42 @@ mod tests {
     const SHORTLY: Duration = Duration::from_millis(10);
 
     /// A desired state that holds the address with this port until `until`.
-    fn wanted(number: u64, port: u16, until: Instant) -> Wanted {
+    fn desired(number: u64, port: u16, until: Instant) -> DesiredState {
         let hold = Hold { ports: [(Protocol::Tcp, port)].into(), until };
-        Wanted { number, held: [(ADDRESS, hold)].into() }
+        DesiredState { number, held: [(ADDRESS, hold)].into() }
     }
 
-    /// The calls that these plans cause, the last of which holds nothing, and the metrics. The test sends the next
-    /// plan when the network has seen the current one and the named call was made so many times.
-    async fn asked(
-        plans: Vec<(Wanted, &str, usize)>,
-        failures: &[&'static str],
-        pauses: &[Duration],
-    ) -> (Vec<String>, String) {
-        let network = Paper { failures: Mutex::new(failures.iter().copied().collect()), ..Paper::default() };
-        let (sender, receiver) = watch::channel(Wanted::default());
-        let (present, mut seen) = watch::channel(Present::default());
+    /// A desired state, which is replaced by the next one after `call` was made `times` times.
+    struct PlanStep<'a> {
+        desired: DesiredState,
+        call: &'a str,
+        times: usize,
+    }
+
+    /// Runs these plans, the last of which holds no address, and returns the calls of the network and the metrics. The
+    /// next plan is sent when the reconciler has begun to apply the current one and its calls were made.
+    async fn asked(plans: Vec<PlanStep<'_>>, failures: &[&'static str], pauses: &[Duration]) -> (Vec<String>, String) {
+        let network =
+            FakeNetwork { failures: Mutex::new(failures.iter().copied().collect()), ..FakeNetwork::default() };
+        let (sender, receiver) = watch::channel(DesiredState::default());
+        let (observed, mut seen) = watch::channel(ObservedState::default());
         let metrics = Metrics::of_agent();
-        let mut wire = NetworkReconciler::new(&network, receiver, present, &metrics);
-        wire.pauses = pauses;
+        let mut reconciler = NetworkReconciler::new(&network, receiver, observed, &metrics);
+        reconciler.pauses = pauses;
         let work = async {
-            for (plan, what, times) in plans {
-                let number = plan.number;
-                sender.send_replace(plan);
-                seen.wait_for(|present| present.number == number).await.unwrap();
-                let count = || network.asked.lock().unwrap().iter().filter(|asked| asked.starts_with(what)).count();
+            for PlanStep { desired, call, times } in plans {
+                let number = desired.number;
+                sender.send_replace(desired);
+                seen.wait_for(|observed| observed.number == number).await.unwrap();
+                let count = || network.asked.lock().unwrap().iter().filter(|asked| asked.starts_with(call)).count();
                 while count() < times {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             }
-            seen.wait_for(|present| present.addresses.is_empty()).await.unwrap();
+            seen.wait_for(|observed| observed.addresses.is_empty()).await.unwrap();
         };
         tokio::select! {
-            () = wire.work() => {}
+            () = reconciler.run() => {}
             () = work => {}
         }
         let measured = metrics.encode();
@@ -345,99 +357,127 @@ mod tests {
     #[tokio::test]
     async fn addresses_are_held_announced_retried_and_released() {
         let (long, longer) = (Instant::now() + Duration::from_secs(600), Instant::now() + Duration::from_secs(601));
-        let nothing = |number| (Wanted { number, ..Wanted::default() }, "release", 1);
-        let once = || vec![(wanted(1, 80, long), "announce", 1), nothing(2)];
-        let times = |count| vec![(wanted(1, 80, long), "announce", count), nothing(2)];
+        let nothing = |number| PlanStep {
+            desired: DesiredState { number, ..DesiredState::default() },
+            call: "release",
+            times: 1,
+        };
+        let once = || vec![PlanStep { desired: desired(1, 80, long), call: "announce", times: 1 }, nothing(2)];
+        let times =
+            |count| vec![PlanStep { desired: desired(1, 80, long), call: "announce", times: count }, nothing(2)];
         let failed = |step: &str| format!("network_failures_total{{step=\"{step}\"}} 1");
-        // Name; plans; failing calls; pauses between announcements; expected calls; announcements; failures in the
-        // metrics.
-        type Row<'a> = (
-            &'a str,
-            Vec<(Wanted, &'a str, usize)>,
-            &'a [&'static str],
-            &'a [Duration],
-            &'a [&'a str],
-            usize,
-            Option<String>,
-        );
-        let rows: [Row<'_>; 9] = [
-            ("it comes and goes", once(), &[], &[LATER], &["hold [80]", "announce", "release"], 1, None),
-            (
-                "it is announced again, so many times",
-                times(3),
-                &[],
-                &[SHORTLY, SHORTLY],
-                &["hold [80]", "announce", "announce", "announce", "release"],
-                3,
-                None,
-            ),
-            (
-                "it is renewed, and its ports change",
-                vec![
-                    (wanted(1, 80, long), "announce", 1),
-                    (wanted(2, 80, longer), "hold [80]", 2),
-                    (wanted(3, 81, longer), "hold [81]", 1),
+        struct Case<'a> {
+            name: &'a str,
+            plans: Vec<PlanStep<'a>>,
+            failing_calls: &'a [&'static str],
+            /// The pauses between announcements.
+            pauses: &'a [Duration],
+            expected_calls: &'a [&'a str],
+            expected_announcements: usize,
+            /// The failures in the metrics.
+            expected_failures: Option<String>,
+        }
+        let cases = [
+            Case {
+                name: "it comes and goes",
+                plans: once(),
+                failing_calls: &[],
+                pauses: &[LATER],
+                expected_calls: &["hold [80]", "announce", "release"],
+                expected_announcements: 1,
+                expected_failures: None,
+            },
+            Case {
+                name: "it is announced again, so many times",
+                plans: times(3),
+                failing_calls: &[],
+                pauses: &[SHORTLY, SHORTLY],
+                expected_calls: &["hold [80]", "announce", "announce", "announce", "release"],
+                expected_announcements: 3,
+                expected_failures: None,
+            },
+            Case {
+                name: "it is renewed, and its ports change",
+                plans: vec![
+                    PlanStep { desired: desired(1, 80, long), call: "announce", times: 1 },
+                    PlanStep { desired: desired(2, 80, longer), call: "hold [80]", times: 2 },
+                    PlanStep { desired: desired(3, 81, longer), call: "hold [81]", times: 1 },
                     nothing(4),
                 ],
-                &[],
-                &[],
-                &["hold [80]", "announce", "hold [80]", "hold [81]", "release"],
-                1,
-                None,
-            ),
-            (
-                "somebody has removed it meanwhile",
-                vec![(wanted(1, 80, long), "announce", 1), (wanted(2, 80, longer), "announce", 2), nothing(3)],
+                failing_calls: &[],
+                pauses: &[],
+                expected_calls: &["hold [80]", "announce", "hold [80]", "hold [81]", "release"],
+                expected_announcements: 1,
+                expected_failures: None,
+            },
+            Case {
+                name: "somebody has removed it meanwhile",
+                plans: vec![
+                    PlanStep { desired: desired(1, 80, long), call: "announce", times: 1 },
+                    PlanStep { desired: desired(2, 80, longer), call: "announce", times: 2 },
+                    nothing(3),
+                ],
                 // The first `hold` adds the address anyway.
-                &["lost", "lost"],
-                &[],
-                &["hold [80]", "announce", "hold [80]", "announce", "release"],
-                2,
-                None,
-            ),
-            (
-                "it does not come",
-                once(),
-                &["hold"],
-                &[],
-                &["hold [80]", "hold [80]", "announce", "release"],
-                1,
-                Some(failed("hold")),
-            ),
-            (
-                "it is not announced",
-                times(2),
-                &["announce"],
-                &[LATER],
-                &["hold [80]", "announce", "hold [80]", "announce", "release"],
-                1,
-                Some(failed("announce")),
-            ),
-            (
-                "it does not go",
-                once(),
-                &["release"],
-                &[],
-                &["hold [80]", "announce", "release", "release"],
-                1,
-                Some(failed("release")),
-            ),
-            (
-                "it does not come, and is not wanted any more",
-                vec![(wanted(1, 80, long), "hold", 1), nothing(2)],
-                &["hold"],
-                &[],
-                &["hold [80]", "release"],
-                0,
-                Some(failed("hold")),
-            ),
-            ("its time was over before it came", vec![(wanted(1, 80, Instant::now()), "", 0)], &[], &[], &[], 0, None),
+                failing_calls: &["lost", "lost"],
+                pauses: &[],
+                expected_calls: &["hold [80]", "announce", "hold [80]", "announce", "release"],
+                expected_announcements: 2,
+                expected_failures: None,
+            },
+            Case {
+                name: "it does not come",
+                plans: once(),
+                failing_calls: &["hold"],
+                pauses: &[],
+                expected_calls: &["hold [80]", "hold [80]", "announce", "release"],
+                expected_announcements: 1,
+                expected_failures: Some(failed("hold")),
+            },
+            Case {
+                name: "it is not announced",
+                plans: times(2),
+                failing_calls: &["announce"],
+                pauses: &[LATER],
+                expected_calls: &["hold [80]", "announce", "hold [80]", "announce", "release"],
+                expected_announcements: 1,
+                expected_failures: Some(failed("announce")),
+            },
+            Case {
+                name: "it does not go",
+                plans: once(),
+                failing_calls: &["release"],
+                pauses: &[],
+                expected_calls: &["hold [80]", "announce", "release", "release"],
+                expected_announcements: 1,
+                expected_failures: Some(failed("release")),
+            },
+            Case {
+                name: "it does not come, and is not wanted any more",
+                plans: vec![PlanStep { desired: desired(1, 80, long), call: "hold", times: 1 }, nothing(2)],
+                failing_calls: &["hold"],
+                pauses: &[],
+                expected_calls: &["hold [80]", "release"],
+                expected_announcements: 0,
+                expected_failures: Some(failed("hold")),
+            },
+            Case {
+                name: "its time was over before it came",
+                plans: vec![PlanStep { desired: desired(1, 80, Instant::now()), call: "", times: 0 }],
+                failing_calls: &[],
+                pauses: &[],
+                expected_calls: &[],
+                expected_announcements: 0,
+                expected_failures: None,
+            },
         ];
-        for (name, plans, failures, pauses, expected, announced, failed) in rows {
-            let found = timeout(Duration::from_secs(60), asked(plans, failures, pauses)).await;
-            let measured = [format!("announcements_total {announced}")].into_iter().chain(failed);
+        for case in cases {
+            let Case { name, plans, failing_calls, pauses, expected_calls, expected_announcements, expected_failures } =
+                case;
+            let found = timeout(Duration::from_secs(60), asked(plans, failing_calls, pauses)).await;
+            let measured =
+                [format!("announcements_total {expected_announcements}")].into_iter().chain(expected_failures);
             let measured = measured.collect::<Vec<_>>().join(", ");
-            let expected = expected.iter().map(|asked| (*asked).to_owned()).collect();
+            let expected = expected_calls.iter().map(|asked| (*asked).to_owned()).collect();
             assert_eq!(found.ok(), Some((expected, measured)), "{name}");
         }
     }
@@ -445,7 +485,7 @@ mod tests {
     #[tokio::test]
     async fn an_expired_hold_is_released_without_a_new_plan_and_no_longer_announced() {
         let soon = Instant::now() + Duration::from_secs(2);
-        let plan = vec![(wanted(1, 80, soon), "announce", 1)];
+        let plan = vec![PlanStep { desired: desired(1, 80, soon), call: "announce", times: 1 }];
         let (asked, _) = timeout(Duration::from_secs(60), asked(plan, &[], &[SHORTLY; 1000])).await.unwrap();
         let (first, last) = (&asked[..2], &asked[asked.len() - 1..]);
         assert_eq!((first, last), (&["hold [80]".to_owned(), "announce".to_owned()][..], &["release".to_owned()][..]));
@@ -454,24 +494,24 @@ mod tests {
 
     #[tokio::test]
     async fn a_failing_address_is_reported_until_it_is_held() {
-        let network = Paper { failures: Mutex::new(vec!["hold"; 6].into()), ..Paper::default() };
-        let (sender, receiver) = watch::channel(Wanted::default());
-        let (present, mut seen) = watch::channel(Present::default());
+        let network = FakeNetwork { failures: Mutex::new(vec!["hold"; 6].into()), ..FakeNetwork::default() };
+        let (sender, receiver) = watch::channel(DesiredState::default());
+        let (observed, mut seen) = watch::channel(ObservedState::default());
         let metrics = Metrics::of_agent();
-        let mut wire = NetworkReconciler::new(&network, receiver, present, &metrics);
-        sender.send_replace(wanted(1, 80, Instant::now() + Duration::from_secs(600)));
+        let mut reconciler = NetworkReconciler::new(&network, receiver, observed, &metrics);
+        sender.send_replace(desired(1, 80, Instant::now() + Duration::from_secs(600)));
         let work = async {
-            let failing = seen.wait_for(|present| !present.failing.is_empty()).await.unwrap().clone();
+            let failing = seen.wait_for(|observed| !observed.failing.is_empty()).await.unwrap().clone();
             let tries = network.asked.lock().unwrap().len();
-            let well = seen.wait_for(|present| present.failing.is_empty()).await.unwrap().clone();
+            let well = seen.wait_for(|observed| observed.failing.is_empty()).await.unwrap().clone();
             (failing, tries, well)
         };
         let found = tokio::select! {
-            () = wire.work() => None,
+            () = reconciler.run() => None,
             found = timeout(Duration::from_secs(60), work) => found.ok(),
         };
-        let held = Present { number: 1, addresses: [ADDRESS].into(), ..Present::default() };
-        let failing = Present { failing: [ADDRESS].into(), ..held.clone() };
+        let held = ObservedState { number: 1, addresses: [ADDRESS].into(), ..ObservedState::default() };
+        let failing = ObservedState { failing: [ADDRESS].into(), ..held.clone() };
         assert_eq!(found, Some((failing, 5, held)));
     }
 }

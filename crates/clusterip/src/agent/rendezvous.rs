@@ -1,4 +1,4 @@
-//! Rendezvous hashing: the order in which nodes are preferred for an address.
+//! Rendezvous hashing: the order of preference of the nodes for an address.
 //!
 //! The weight of a node for an address is a hash of the two alone. Agents that know the same nodes therefore
 //! compute the same order, whatever they knew before, and a node that leaves does not change the order of the
@@ -28,7 +28,7 @@ fn by_weight<'a>(key: &[u8], nodes: impl IntoIterator<Item = &'a str>) -> Vec<&'
     weighed.into_iter().map(|(_, node)| node).collect()
 }
 
-/// The nodes in the order in which they are preferred for this address.
+/// The nodes in their order of preference for this address.
 pub fn order<'a>(address: IpAddr, nodes: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     match address {
         IpAddr::V4(address) => by_weight(&address.octets(), nodes),
@@ -36,7 +36,7 @@ pub fn order<'a>(address: IpAddr, nodes: impl IntoIterator<Item = &'a str>) -> V
     }
 }
 
-/// The nodes in the order in which they look after the Lease with this name.
+/// The nodes in the order of their turns to write or remove the Lease with this name.
 pub(super) fn order_for<'a>(name: &str, nodes: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     by_weight(name.as_bytes(), nodes)
 }

@@ -1,9 +1,9 @@
 //! Several agents and an API server in simulated time. Whatever is late, lost, cut off, paused or killed, no two
 //! agents ever hold the same address.
 //!
-//! `HeartbeatState` and `AgentState` are the product's own. Everything around them is a model: an API server that knows versions,
-//! requests that are slow or are lost before or after they were carried out, watches that lag, networks that
-//! release slowly, kernels in which addresses expire by themselves, and clocks that run at different speeds. The
+//! `HeartbeatState` and `AgentState` are the real ones. Everything around them is a model: an API server that knows
+//! versions, requests that are slow or are lost before or after they were carried out, watches that lag, networks
+//! that release slowly, kernels in which addresses expire by themselves, and clocks that run at different speeds. The
 //! check for violations looks at the kernels alone.
 
 use std::cmp::Reverse;
@@ -17,12 +17,12 @@ use k8s_openapi::jiff::Timestamp;
 use proptest::prelude::*;
 use tokio::time::Instant;
 
+use super::agent_plan::{DesiredState, LeaseWrite, ObservedState, WriteKind, WriteOutcome};
 use super::assignments::{Assignment, Assignments};
-use super::claims::Claim;
+use super::external_claims::Claim;
 use super::heartbeat_state::{self, HeartbeatState, NextAction};
-use super::plan::{Order, Outcome, Present, Wanted, What};
 use super::state::AgentState;
-use super::timing::{AGAIN, HEARTBEAT, JITTER, PATIENCE, TRIES};
+use super::timing::{HEARTBEAT, JITTER, MOST_FAILURES, REQUEST_TIMEOUT, RETRY_PAUSE};
 
 const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
 const ADDRESSES: u32 = 6;
@@ -128,7 +128,7 @@ enum Fault {
     Pause,
     /// The process is killed, and starts again when the fault ends.
     Kill,
-    /// The process is told to stop, and releases everything; it starts again when the fault ends.
+    /// The process receives SIGTERM, and releases its addresses and its heartbeat; it starts again when the fault ends.
     Stop,
     /// The watch of the agent delivers nothing.
     Deaf,
@@ -138,7 +138,7 @@ enum Fault {
     Slow,
     /// The node of the agent may not hold any address.
     Forbidden,
-    /// The network of the node can't hold any address, but releases what it is told to.
+    /// The network of the node can't hold any address, but can release addresses.
     Broken,
 }
 
@@ -147,9 +147,9 @@ enum Happening {
     Begin(usize, Fault),
     End(usize, Fault),
     /// A request arrives at the API server.
-    Arrives(Who, Box<(Option<Order>, Request)>),
-    /// The API server has told an agent's watch everything that it knew at that time.
-    Told(usize),
+    Arrives(Who, Box<(Option<LeaseWrite>, Request)>),
+    /// The watch of an agent delivers all events so far.
+    Delivered(usize),
     /// An event for an agent, which may be paused.
     To(Who, Box<Event>),
     /// Addresses were removed from the network of a node.
@@ -166,11 +166,11 @@ struct Who {
 
 #[derive(Clone, Debug)]
 enum Event {
-    Answered(Option<Order>, Answer),
-    NoAnswer(Option<Order>),
-    NextAction,
-    Wake,
-    Work,
+    Answered(Option<LeaseWrite>, Answer),
+    NoAnswer(Option<LeaseWrite>),
+    Renew,
+    Replan,
+    Reconcile,
 }
 
 struct Agent {
@@ -184,20 +184,20 @@ struct Agent {
     broken: u32,
     /// How often each address could not be held, and when that is tried again.
     failures: BTreeMap<IpAddr, (u32, u64)>,
-    heart: HeartbeatState,
-    book: AgentState,
-    /// The length of the part of the store's log that the agent was told.
-    told: usize,
+    heartbeat_state: HeartbeatState,
+    state: AgentState,
+    /// The number of events of the store's log that the watch has delivered.
+    delivered: usize,
     listed: bool,
     requests: u64,
     /// The number of the heartbeat request in flight, and when it was sent.
-    beating: Option<(u64, u64)>,
-    /// The numbers of the requests of orders in flight.
+    renewal: Option<(u64, u64)>,
+    /// The numbers of the requests that write a Lease and are in flight.
     writing: BTreeSet<u64>,
     waiting: Vec<Event>,
-    wanted: Wanted,
-    present: Present,
-    working: bool,
+    desired: DesiredState,
+    observed: ObservedState,
+    reconciling: bool,
     /// How fast the agent's clock runs, in thousandths above the true time.
     drift: i64,
 }
@@ -253,17 +253,17 @@ impl World {
                 forbidden: 0,
                 broken: 0,
                 failures: BTreeMap::new(),
-                heart: HeartbeatState::new(node),
-                book: AgentState::new(node, base),
-                told: 0,
+                heartbeat_state: HeartbeatState::new(node),
+                state: AgentState::new(node, base),
+                delivered: 0,
                 listed: false,
                 requests: 0,
-                beating: None,
+                renewal: None,
                 writing: BTreeSet::new(),
                 waiting: Vec::new(),
-                wanted: Wanted::default(),
-                present: Present::default(),
-                working: false,
+                desired: DesiredState::default(),
+                observed: ObservedState::default(),
+                reconciling: false,
                 drift,
             });
         }
@@ -298,23 +298,23 @@ impl World {
 
     fn start(&mut self, agent: usize) {
         let now = self.clock(agent);
-        let told = self.store.log.len();
+        let delivered = self.store.log.len();
         let it = &mut self.agents[agent];
         it.process += 1;
         it.alive = true;
-        it.heart = HeartbeatState::new(NODES[agent]);
-        it.book = AgentState::new(NODES[agent], now);
-        (it.told, it.listed) = (told, false);
-        (it.beating, it.working) = (None, false);
+        it.heartbeat_state = HeartbeatState::new(NODES[agent]);
+        it.state = AgentState::new(NODES[agent], now);
+        (it.delivered, it.listed) = (delivered, false);
+        (it.renewal, it.reconciling) = (None, false);
         it.writing.clear();
         it.waiting.clear();
         it.failures.clear();
-        (it.wanted, it.present) = (Wanted::default(), Present::default());
-        // An agent removes whatever an earlier process left before it begins.
+        (it.desired, it.observed) = (DesiredState::default(), ObservedState::default());
+        // An agent that starts removes the addresses that an earlier process has left.
         self.kernels[agent].clear();
         let who = self.who(agent, 0);
-        self.at(self.now, Happening::To(who, Box::new(Event::NextAction)));
-        self.tell(agent);
+        self.at(self.now, Happening::To(who, Box::new(Event::Renew)));
+        self.deliver(agent);
     }
 
     fn delay(&mut self, agent: usize) -> u64 {
@@ -330,23 +330,23 @@ impl World {
         self.agents[agent].cut > 0 || !self.calm && self.chance.in_hundred(percent)
     }
 
-    fn send(&mut self, agent: usize, order: Option<Order>, request: Request) -> u64 {
+    fn send(&mut self, agent: usize, write: Option<LeaseWrite>, request: Request) -> u64 {
         self.agents[agent].requests += 1;
         let number = self.agents[agent].requests;
         let who = self.who(agent, number);
-        let patience = self.now + millis(PATIENCE);
-        self.at(patience, Happening::To(who, Box::new(Event::NoAnswer(order.clone()))));
+        let patience = self.now + millis(REQUEST_TIMEOUT);
+        self.at(patience, Happening::To(who, Box::new(Event::NoAnswer(write.clone()))));
         let delay = self.delay(agent);
         if !self.is_lost(agent) {
-            self.at(self.now + delay, Happening::Arrives(who, Box::new((order, request))));
+            self.at(self.now + delay, Happening::Arrives(who, Box::new((write, request))));
         }
         number
     }
 
-    /// Lets the watch of this agent deliver what the store knows, after a delay.
-    fn tell(&mut self, agent: usize) {
+    /// Lets the watch of this agent deliver the events of the store, after a delay.
+    fn deliver(&mut self, agent: usize) {
         let delay = self.delay(agent);
-        self.at(self.now + delay, Happening::Told(agent));
+        self.at(self.now + delay, Happening::Delivered(agent));
     }
 
     fn run(&mut self, until: u64) {
@@ -368,20 +368,20 @@ impl World {
             Happening::Begin(agent, fault) => self.begin(agent, &fault),
             Happening::End(agent, fault) => self.end(agent, &fault),
             Happening::Arrives(who, what) => {
-                let (order, request) = *what;
+                let (write, request) = *what;
                 let before = self.store.log.len();
                 let answer = self.store.carry_out(request);
                 if self.store.log.len() > before {
                     for agent in 0..NODES.len() {
-                        self.tell(agent);
+                        self.deliver(agent);
                     }
                 }
                 let delay = self.delay(who.agent);
                 if !self.is_lost(who.agent) {
-                    self.at(self.now + delay, Happening::To(who, Box::new(Event::Answered(order, answer))));
+                    self.at(self.now + delay, Happening::To(who, Box::new(Event::Answered(write, answer))));
                 }
             }
-            Happening::Told(agent) => {
+            Happening::Delivered(agent) => {
                 let log = self.store.log.len();
                 let now = self.clock(agent);
                 let it = &mut self.agents[agent];
@@ -389,15 +389,15 @@ impl World {
                     return;
                 }
                 if it.listed {
-                    for (lease, deleted) in &self.store.log[it.told..log] {
-                        if *deleted { it.book.gone(lease, now) } else { it.book.see(lease, now) }
+                    for (lease, deleted) in &self.store.log[it.delivered..log] {
+                        if *deleted { it.state.gone(lease, now) } else { it.state.see(lease, now) }
                     }
                 } else {
                     let all: Vec<Lease> = self.store.leases.values().cloned().collect();
-                    it.book.only(&all, now);
+                    it.state.only(&all, now);
                     it.listed = true;
                 }
-                it.told = log;
+                it.delivered = log;
                 self.plan(agent);
             }
             Happening::To(who, event) => {
@@ -406,9 +406,9 @@ impl World {
                     return;
                 }
                 // An answered request no longer times out, and an answer after the timeout is dropped.
-                let is_heart = it.beating.is_some_and(|(number, _)| number == who.request);
+                let is_heartbeat = it.renewal.is_some_and(|(number, _)| number == who.request);
                 if matches!(*event, Event::Answered(..) | Event::NoAnswer(_))
-                    && !is_heart
+                    && !is_heartbeat
                     && !it.writing.remove(&who.request)
                 {
                     return;
@@ -432,8 +432,8 @@ impl World {
                     self.kernels[who.agent].remove(address);
                 }
                 let it = &mut self.agents[who.agent];
-                it.working = false;
-                self.at(self.now, Happening::To(who, Box::new(Event::Work)));
+                it.reconciling = false;
+                self.at(self.now, Happening::To(who, Box::new(Event::Reconcile)));
             }
         }
     }
@@ -452,20 +452,20 @@ impl World {
                 }
                 it.alive = false;
                 self.kernels[agent].clear();
-                self.agents[agent].heart.lapse();
+                self.agents[agent].heartbeat_state.lapse();
                 // If the API server can't be reached, or the heartbeat is not known, the heartbeat is not given
                 // back.
                 let it = &self.agents[agent];
                 if it.cut == 0
-                    && let Some(lease) = it.heart.give_back(Timestamp::UNIX_EPOCH)
+                    && let Some(lease) = it.heartbeat_state.give_back(Timestamp::UNIX_EPOCH)
                 {
                     self.store.carry_out(Request::Write(Box::new(lease)));
-                    (0..NODES.len()).for_each(|agent| self.tell(agent));
+                    (0..NODES.len()).for_each(|agent| self.deliver(agent));
                 }
             }
             Fault::DeleteHeartbeat => {
                 self.store.delete(&heartbeat_state::name(NODES[agent]));
-                (0..NODES.len()).for_each(|agent| self.tell(agent));
+                (0..NODES.len()).for_each(|agent| self.deliver(agent));
             }
             Fault::Forbidden => {
                 it.forbidden += 1;
@@ -503,7 +503,7 @@ impl World {
             }
             Fault::Broken => it.broken -= 1,
         }
-        self.tell(agent);
+        self.deliver(agent);
     }
 
     fn assign(&mut self) {
@@ -515,73 +515,73 @@ impl World {
         for agent in 0..NODES.len() {
             // Each agent learns of the new assignments after a delay of its own.
             let (who, delay) = (self.who(agent, 0), self.delay(agent));
-            self.at(self.now + delay, Happening::To(who, Box::new(Event::Wake)));
+            self.at(self.now + delay, Happening::To(who, Box::new(Event::Replan)));
         }
     }
 
     fn take(&mut self, agent: usize, event: Event) {
         let now = self.clock(agent);
         match event {
-            Event::NextAction => self.beat(agent),
+            Event::Renew => self.renew(agent),
             Event::Answered(None, answer) => {
                 let it = &mut self.agents[agent];
-                let sent = it.beating.take().map_or(0, |(_, sent)| sent);
+                let sent = it.renewal.take().map_or(0, |(_, sent)| sent);
                 let sent = self.base + Duration::from_millis(sent);
                 match answer {
-                    Answer::Found(lease) => it.heart.read(lease.map(|lease| *lease), now),
+                    Answer::Found(lease) => it.heartbeat_state.read(lease.map(|lease| *lease), now),
                     Answer::Written(lease) => {
-                        it.heart.wrote(*lease, sent, now);
-                        if it.heart.until().is_some() {
+                        it.heartbeat_state.wrote(*lease, sent, now);
+                        if it.heartbeat_state.until().is_some() {
                             let jitter = self.chance.below(millis(JITTER));
-                            return self.beat_after(agent, millis(HEARTBEAT.retry) - jitter);
+                            return self.renew_after(agent, millis(HEARTBEAT.retry) - jitter);
                         }
                     }
                     Answer::Gone | Answer::Conflict => {}
                 }
-                self.beat(agent);
+                self.renew(agent);
             }
             Event::NoAnswer(None) => {
                 let it = &mut self.agents[agent];
-                it.beating = None;
-                it.heart.forget();
-                self.beat_after(agent, millis(AGAIN));
+                it.renewal = None;
+                it.heartbeat_state.forget();
+                self.renew_after(agent, millis(RETRY_PAUSE));
             }
-            Event::Answered(Some(order), answer) => {
+            Event::Answered(Some(write), answer) => {
                 let outcome = match answer {
-                    Answer::Written(lease) => Outcome::Written(lease),
-                    Answer::Gone => Outcome::Gone,
-                    Answer::Found(_) | Answer::Conflict => Outcome::Changed,
+                    Answer::Written(lease) => WriteOutcome::Written(lease),
+                    Answer::Gone => WriteOutcome::Gone,
+                    Answer::Found(_) | Answer::Conflict => WriteOutcome::Changed,
                 };
-                self.agents[agent].book.done(&order, outcome, now);
+                self.agents[agent].state.done(&write, outcome, now);
             }
-            Event::NoAnswer(Some(order)) => self.agents[agent].book.done(&order, Outcome::Unclear, now),
-            Event::Wake => {}
-            Event::Work => self.work(agent),
+            Event::NoAnswer(Some(write)) => self.agents[agent].state.done(&write, WriteOutcome::Unclear, now),
+            Event::Replan => {}
+            Event::Reconcile => self.reconcile(agent),
         }
     }
 
-    fn beat_after(&mut self, agent: usize, after: u64) {
+    fn renew_after(&mut self, agent: usize, after: u64) {
         let who = self.who(agent, 0);
-        self.at(self.now + after, Happening::To(who, Box::new(Event::NextAction)));
+        self.at(self.now + after, Happening::To(who, Box::new(Event::Renew)));
     }
 
-    fn beat(&mut self, agent: usize) {
+    fn renew(&mut self, agent: usize) {
         let now = self.clock(agent);
         let sent = millis(now.saturating_duration_since(self.base));
         let it = &mut self.agents[agent];
-        let request = match it.heart.next(now, clock(now, self.base)) {
+        let request = match it.heartbeat_state.next(now, clock(now, self.base)) {
             NextAction::Wait => {
-                it.heart.forget();
-                return self.beat_after(agent, millis(AGAIN));
+                it.heartbeat_state.forget();
+                return self.renew_after(agent, millis(RETRY_PAUSE));
             }
             NextAction::Read => Request::Read(heartbeat_state::name(NODES[agent])),
             NextAction::Write(lease) => {
-                it.heart.forget();
+                it.heartbeat_state.forget();
                 Request::Write(lease)
             }
         };
         let number = self.send(agent, None, request);
-        self.agents[agent].beating = Some((number, sent));
+        self.agents[agent].renewal = Some((number, sent));
     }
 
     fn plan(&mut self, agent: usize) {
@@ -591,46 +591,46 @@ impl World {
         if !it.alive || it.paused > 0 {
             return;
         }
-        it.book.assign(assignments);
-        it.book.set_term(it.heart.term(now));
-        it.book.set_present(it.present.clone());
-        let plan = it.book.plan(now, clock(now, base));
-        let other = plan.wanted != it.wanted;
-        it.wanted = plan.wanted;
+        it.state.assign(assignments);
+        it.state.set_term(it.heartbeat_state.term(now));
+        it.state.set_observed(it.observed.clone());
+        let plan = it.state.plan(now, clock(now, base));
+        let other = plan.desired != it.desired;
+        it.desired = plan.desired;
         let who = self.who(agent, 0);
         if other {
             let delay = self.chance.below(50);
-            self.at(self.now + delay, Happening::To(who, Box::new(Event::Work)));
+            self.at(self.now + delay, Happening::To(who, Box::new(Event::Reconcile)));
         }
-        if let Some(wake) = plan.wake {
-            let wake = self.true_time(agent, wake);
-            self.at(wake, Happening::To(who, Box::new(Event::Wake)));
+        if let Some(at) = plan.replan_at {
+            let at = self.true_time(agent, at);
+            self.at(at, Happening::To(who, Box::new(Event::Replan)));
         }
-        for order in plan.orders {
-            let lease = order.lease.clone();
-            let request = if order.what == What::Remove { Request::Remove(lease) } else { Request::Write(lease) };
-            let number = self.send(agent, Some(order), request);
+        for write in plan.writes {
+            let lease = write.lease.clone();
+            let request = if write.kind == WriteKind::Remove { Request::Remove(lease) } else { Request::Write(lease) };
+            let number = self.send(agent, Some(write), request);
             self.agents[agent].writing.insert(number);
         }
     }
 
     /// Applies the plan to the network: a removal takes time, an addition does not.
-    fn work(&mut self, agent: usize) {
+    fn reconcile(&mut self, agent: usize) {
         let now = self.clock(agent);
         let it = &self.agents[agent];
-        if it.working {
+        if it.reconciling {
             return;
         }
-        let wanted = it.wanted.clone();
-        let lasts = |address: &IpAddr| wanted.held.get(address).is_some_and(|hold| now < hold.until);
+        let desired = it.desired.clone();
+        let lasts = |address: &IpAddr| desired.held.get(address).is_some_and(|hold| now < hold.until);
         let going: Vec<IpAddr> = self.kernels[agent].keys().filter(|address| !lasts(address)).copied().collect();
         if !going.is_empty() {
-            self.agents[agent].working = true;
+            self.agents[agent].reconciling = true;
             let (who, delay) = (self.who(agent, 0), self.chance.below(300));
             return self.at(self.now + delay, Happening::Off(who, going));
         }
         self.agents[agent].failures.retain(|address, _| lasts(address));
-        for (address, hold) in wanted.held.iter().filter(|(address, _)| lasts(address)) {
+        for (address, hold) in desired.held.iter().filter(|(address, _)| lasts(address)) {
             if self.agents[agent].broken > 0 {
                 self.fail(agent, *address);
                 continue;
@@ -647,15 +647,19 @@ impl World {
             self.kernels[agent].insert(*address, until);
         }
         let failures = &self.agents[agent].failures;
-        let present = Present {
-            number: wanted.number,
+        let observed = ObservedState {
+            number: desired.number,
             addresses: self.kernels[agent].keys().chain(failures.keys()).copied().collect(),
-            failing: failures.iter().filter(|(_, (count, _))| *count >= TRIES).map(|(address, _)| *address).collect(),
+            failing: failures
+                .iter()
+                .filter(|(_, (count, _))| *count >= MOST_FAILURES)
+                .map(|(address, _)| *address)
+                .collect(),
         };
-        if present != self.agents[agent].present {
-            self.agents[agent].present = present;
+        if observed != self.agents[agent].observed {
+            self.agents[agent].observed = observed;
             let who = self.who(agent, 0);
-            self.at(self.now, Happening::To(who, Box::new(Event::Wake)));
+            self.at(self.now, Happening::To(who, Box::new(Event::Replan)));
         }
     }
 
@@ -666,9 +670,9 @@ impl World {
         let (count, again) = self.agents[agent].failures.entry(address).or_insert((0, now));
         if now >= *again {
             *count += 1;
-            *again = now + millis(AGAIN);
+            *again = now + millis(RETRY_PAUSE);
             let again = *again;
-            self.at(again, Happening::To(who, Box::new(Event::Work)));
+            self.at(again, Happening::To(who, Box::new(Event::Reconcile)));
         }
     }
 

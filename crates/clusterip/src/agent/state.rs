@@ -1,4 +1,5 @@
-//! Decides what this agent holds and writes, from what it has seen. Uses no clock and sends no requests.
+//! Decides which addresses this agent holds and which Leases it writes, from the events that it was given. Uses no
+//! clock and sends no requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,18 +10,19 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::agent_plan::{DesiredState, Hold, LeaseWrite, ObservedState, Plan, Subject, WriteKind, WriteOutcome};
 use super::assignments::Assignments;
-use super::balance::turns;
-use super::claims::{Claim, lease, node_of as node_of_identity};
+use super::balance::preference_order;
+use super::external_claims::{Claim, lease, node_of as node_of_identity};
 use super::heartbeat_state::{Term, given_back, put_back};
-use super::peers::{Missing, Observed, Peers, Standing, node_of};
-use super::plan::{Hold, Order, Outcome, Plan, Present, Subject, Wanted, What};
+use super::next_deadline::NextDeadline;
+use super::peers::{MissingHeartbeat, Peers, StaleHeartbeat, TermState, node_of};
 use super::rendezvous::order_for;
 use super::timing::{
-    AGAIN, AT_ONCE, AWAY, ENDING_TURN, HEARTBEAT, LEFT_BEHIND, LONGEST_AWAY, REMOVING_TURN, SETTLE, TURN, TURNS,
+    AWAY, ENDING_TURN, HEARTBEAT, LEFT_BEHIND, LONGEST_AWAY, MOST_WRITES, REMOVING_TURN, RETRY_PAUSE, SETTLE, TURN,
+    TURNS,
 };
 use super::version::Version;
-use super::wake::Wake;
 use crate::controller::identity::Identity;
 
 #[derive(Clone, Debug)]
@@ -29,24 +31,24 @@ enum Claimed {
         lease: Box<Lease>,
         holder: Option<Identity>,
     },
-    /// The claim was deleted without having been given back: its holder keeps the address as long as it may not
-    /// know.
+    /// The claim was deleted, but not given back. Its holder counts as the holder for the duration of a heartbeat,
+    /// because it may not have noticed the deletion yet.
     Deleted {
         holder: Identity,
         since: Instant,
     },
 }
 
-/// What is remembered of an address between two plans.
+/// The history of an address that later plans need.
 #[derive(Clone, Debug, Default)]
 struct Note {
-    /// Since when any agent may take the address.
+    /// When the address became free for any agent; `None` if it is not free.
     free: Option<Instant>,
-    /// The time before which no write is tried again.
+    /// The time before which no write is retried.
     again: Option<Instant>,
-    /// Since when the address is unassigned.
+    /// When the address became unassigned; `None` if it is assigned.
     unassigned: Option<Instant>,
-    /// Whether this agent gave the address back; it then removes the claim.
+    /// Whether this agent gave the address back and therefore has to remove the claim.
     gave_back: bool,
     /// The number of the last plan that held the address.
     held_in: u64,
@@ -60,13 +62,13 @@ struct Note {
 enum State {
     /// Any agent may take the address.
     Free,
-    /// Another agent holds the address, as far as is known.
+    /// Another agent holds the address, or may hold it.
     Taken,
     /// This agent claimed the address in its current term.
     Ours,
 }
 
-/// Everything that this agent knows.
+/// The state of an agent: its own term, its peers, the claims and the assignments.
 pub(super) struct AgentState {
     node: String,
     started: Instant,
@@ -74,18 +76,18 @@ pub(super) struct AgentState {
     stopping: bool,
     term: Option<Term>,
     assignments: Arc<Assignments>,
-    members: Peers,
+    peers: Peers,
     claims: BTreeMap<IpAddr, Claimed>,
-    /// The addresses that were claimed in this term, with an answer of the API server.
+    /// The addresses that this agent claimed in this term and whose claims the API server has confirmed.
     mine: BTreeSet<IpAddr>,
     notes: BTreeMap<IpAddr, Note>,
-    /// When each node was last seen to claim an address: it may be busy claiming more.
+    /// When each node last claimed an address. Such a node may be about to claim more.
     claiming: BTreeMap<String, Instant>,
-    /// Nodes whose heartbeats could not be written, with the time before which that is not tried again.
+    /// The Nodes whose heartbeats could not be written, with the time before which the write is not retried.
     again: BTreeMap<String, Instant>,
     busy: BTreeSet<Subject>,
-    present: Present,
-    wanted: Wanted,
+    observed: ObservedState,
+    desired: DesiredState,
 }
 
 impl AgentState {
@@ -97,15 +99,15 @@ impl AgentState {
             stopping: false,
             term: None,
             assignments: Arc::default(),
-            members: Peers::default(),
+            peers: Peers::default(),
             claims: BTreeMap::new(),
             mine: BTreeSet::new(),
             notes: BTreeMap::new(),
             claiming: BTreeMap::new(),
             again: BTreeMap::new(),
             busy: BTreeSet::new(),
-            present: Present::default(),
-            wanted: Wanted::default(),
+            observed: ObservedState::default(),
+            desired: DesiredState::default(),
         }
     }
 
@@ -124,11 +126,11 @@ impl AgentState {
     }
 
     /// Sets the observed state of the network.
-    pub(super) fn set_present(&mut self, present: Present) {
-        self.present = present;
+    pub(super) fn set_observed(&mut self, observed: ObservedState) {
+        self.observed = observed;
     }
 
-    /// From now on plans hold no address and contain no orders.
+    /// From now on plans hold no address and write no Lease.
     pub(super) fn stop(&mut self) {
         self.stopping = true;
     }
@@ -136,7 +138,7 @@ impl AgentState {
     /// Adds or updates a Lease.
     pub(super) fn see(&mut self, lease: &Lease, now: Instant) {
         if node_of(lease).is_some() {
-            return self.members.see(lease, now);
+            return self.peers.see(lease, now);
         }
         let Some(Claim { address, holder }) = Claim::of(lease) else { return };
         if let Some(Claimed::There { lease: known, .. }) = self.claims.get(&address) {
@@ -155,7 +157,7 @@ impl AgentState {
     /// Records that a Lease was deleted.
     pub(super) fn gone(&mut self, lease: &Lease, now: Instant) {
         if node_of(lease).is_some() {
-            return self.members.gone(lease, now);
+            return self.peers.gone(lease, now);
         }
         let Some(Claim { address, .. }) = Claim::of(lease) else { return };
         if let Some(Claimed::There { lease: known, .. }) = self.claims.get(&address)
@@ -165,11 +167,11 @@ impl AgentState {
         }
     }
 
-    /// Replaces what is known by a complete list of Leases.
+    /// Replaces the recorded state with a complete list of Leases.
     pub(super) fn only(&mut self, leases: &[Lease], now: Instant) {
         let (heartbeats, claims): (Vec<Lease>, Vec<Lease>) =
             leases.iter().cloned().partition(|lease| node_of(lease).is_some());
-        self.members.only(&heartbeats, now);
+        self.peers.only(&heartbeats, now);
         let listed: BTreeSet<IpAddr> = claims.iter().filter_map(Claim::of).map(|claim| claim.address).collect();
         let missing: Vec<IpAddr> = self.claims.keys().filter(|address| !listed.contains(address)).copied().collect();
         for address in missing {
@@ -190,7 +192,7 @@ impl AgentState {
         self.check(address);
     }
 
-    /// Stops holding an address whose claim no longer says what this agent wrote.
+    /// Stops holding an address whose claim no longer names this agent.
     fn check(&mut self, address: IpAddr) {
         if self.mine.contains(&address) && !self.is_claimed_here(address) {
             tracing::error!(%address, "another program changed the claim of this address: releasing it");
@@ -203,33 +205,36 @@ impl AgentState {
             (Some(Claimed::There { holder: Some(holder), .. }), Some(term)) if *holder == term.identity)
     }
 
-    /// Records the outcome of an order.
-    pub(super) fn done(&mut self, order: &Order, outcome: Outcome, now: Instant) {
-        self.busy.remove(&order.subject);
-        match (order.what, outcome) {
-            (What::Claim | What::GiveBack | What::End | What::PutBack, Outcome::Written(lease)) => {
+    /// Records the outcome of a write.
+    pub(super) fn done(&mut self, write: &LeaseWrite, outcome: WriteOutcome, now: Instant) {
+        self.busy.remove(&write.subject);
+        match (write.kind, outcome) {
+            (
+                WriteKind::Claim | WriteKind::GiveBack | WriteKind::End | WriteKind::PutBack,
+                WriteOutcome::Written(lease),
+            ) => {
                 self.see(&lease, now);
-                if let (What::Claim, Subject::Address(address)) = (order.what, &order.subject)
-                    // The claim may have been written in a term that is over meanwhile.
+                if let (WriteKind::Claim, Subject::Address(address)) = (write.kind, &write.subject)
+                    // The term in which the claim was written may have ended.
                     && self.term.as_ref().is_some_and(|term| now < term.until)
                     && self.is_claimed_here(*address)
                 {
                     self.mine.insert(*address);
                 }
             }
-            (What::Remove, Outcome::Written(_) | Outcome::Gone) => match &order.subject {
+            (WriteKind::Remove, WriteOutcome::Written(_) | WriteOutcome::Gone) => match &write.subject {
                 Subject::Address(address) => drop(self.claims.remove(address)),
-                Subject::Node(_) => self.members.gone(&order.lease, now),
+                Subject::Node(_) => self.peers.gone(&write.lease, now),
             },
-            (_, Outcome::Gone) => self.gone(&order.lease, now),
-            (_, Outcome::Changed | Outcome::Unclear) => match &order.subject {
-                Subject::Address(address) => self.notes.entry(*address).or_default().again = Some(now + AGAIN),
-                Subject::Node(node) => drop(self.again.insert(node.clone(), now + AGAIN)),
+            (_, WriteOutcome::Gone) => self.gone(&write.lease, now),
+            (_, WriteOutcome::Changed | WriteOutcome::Unclear) => match &write.subject {
+                Subject::Address(address) => self.notes.entry(*address).or_default().again = Some(now + RETRY_PAUSE),
+                Subject::Node(node) => drop(self.again.insert(node.clone(), now + RETRY_PAUSE)),
             },
         }
     }
 
-    /// Decides what to do now. Each order counts as in flight until [`Self::done`] is called for it.
+    /// Decides what to do now. Each write counts as in flight until [`Self::done`] is called for it.
     pub(super) fn plan(&mut self, now: Instant, clock: Timestamp) -> Plan {
         if self.term.as_ref().is_none_or(|term| now >= term.until) {
             self.mine.clear();
@@ -237,27 +242,27 @@ impl AgentState {
         self.tidy(now);
         let given_up = self.give_up(now);
         self.hold(now);
-        let mut wake = Wake { now, at: self.members.next_change(now) };
-        let mut orders = Vec::new();
+        let mut deadline = NextDeadline { now, earliest: self.peers.next_change(now) };
+        let mut writes = Vec::new();
         if let Some(term) = self.term.clone().filter(|term| now < term.until && !self.stopping) {
-            wake.at(term.until);
-            self.give_back(&term, clock, &mut wake, &mut orders);
+            deadline.add(term.until);
+            self.give_back(&term, clock, &mut deadline, &mut writes);
             if self.listed {
-                self.end_silent(clock, &mut wake, &mut orders);
-                self.claim(&term, clock, &mut wake, &mut orders);
-                self.remove(&mut wake, &mut orders);
+                self.end_silent(clock, &mut deadline, &mut writes);
+                self.claim(&term, clock, &mut deadline, &mut writes);
+                self.remove(&mut deadline, &mut writes);
             }
         }
-        orders.truncate(AT_ONCE.saturating_sub(self.busy.len()));
-        for order in &orders {
-            self.busy.insert(order.subject.clone());
-            if let (What::GiveBack, Subject::Address(address)) = (order.what, &order.subject) {
-                // From now on it is not known whether the claim still belongs to this agent.
+        writes.truncate(MOST_WRITES.saturating_sub(self.busy.len()));
+        for write in &writes {
+            self.busy.insert(write.subject.clone());
+            if let (WriteKind::GiveBack, Subject::Address(address)) = (write.kind, &write.subject) {
+                // Until the write is answered, it is unknown whether the claim still names this agent.
                 self.mine.remove(address);
                 self.notes.entry(*address).or_default().gave_back = true;
             }
         }
-        Plan { wanted: self.wanted.clone(), orders, given_up, wake: wake.at }
+        Plan { desired: self.desired.clone(), writes, given_up, replan_at: deadline.earliest }
     }
 
     /// Forgets state that no longer matters, and waits for the heartbeat of every node that claims an address
@@ -267,28 +272,29 @@ impl AgentState {
         self.claims.retain(|_, claimed| !matches!(claimed, Claimed::Deleted { since, .. } if ended(*since)));
         let nodes: BTreeSet<&str> = self.claims.values().filter_map(Claimed::node).collect();
         for node in &nodes {
-            self.members.expect(node, now);
+            self.peers.expect(node, now);
         }
-        self.members.forget_absent_but(|node| nodes.contains(node));
+        self.peers.forget_missing(|node| nodes.contains(node));
         self.again.retain(|_, again| now < *again);
         self.claiming.retain(|_, last| now < *last + TURN * TURNS);
-        let (assignments, claims, wanted, present) = (&self.assignments, &self.claims, &self.wanted, &self.present);
+        let (assignments, claims, desired, observed) = (&self.assignments, &self.claims, &self.desired, &self.observed);
         self.notes.retain(|address, note| {
             note.unassigned = if assignments.contains_key(address) { None } else { note.unassigned };
             assignments.contains_key(address)
                 || claims.contains_key(address)
-                || wanted.held.contains_key(address)
-                || present.number <= note.held_in
-                || present.addresses.contains(address)
+                || desired.held.contains_key(address)
+                || observed.number <= note.held_in
+                || observed.addresses.contains(address)
         });
     }
 
-    /// Leaves addresses that the network of this node can't hold to other nodes for a while; without another living
-    /// node that may hold an address, this node goes on trying. The time doubles with each failure, so that an
-    /// address that no node can hold does not move around all the time.
+    /// Leaves addresses that the network of this node can't hold to other nodes for a while, and returns them. If no
+    /// other living node may hold an address, this node goes on trying. The time doubles with each failure, so that an
+    /// address that no node can hold moves ever more rarely.
     fn give_up(&mut self, now: Instant) -> Vec<IpAddr> {
-        let failing = self.present.failing.iter().copied();
-        let failing = failing.filter(|address| self.wanted.held.contains_key(address) && self.is_wanted(*address, now));
+        let failing = self.observed.failing.iter().copied();
+        let failing =
+            failing.filter(|address| self.desired.held.contains_key(address) && self.is_wanted(*address, now));
         let given_up: Vec<IpAddr> = failing.filter(|address| self.has_others(*address, now)).collect();
         for address in &given_up {
             let note = self.notes.entry(*address).or_default();
@@ -305,17 +311,17 @@ impl AgentState {
     /// Whether another living node may hold the address.
     fn has_others(&self, address: IpAddr, now: Instant) -> bool {
         let Some(assigned) = self.assignments.get(&address) else { return false };
-        self.members.live(now).any(|node| node != self.node && assigned.nodes.contains(node))
+        self.peers.live(now).any(|node| node != self.node && assigned.nodes.contains(node))
     }
 
-    /// Until when the address is left to other nodes; `None` if there are none.
+    /// Until when the address is left to other nodes; `None` if it is not, or if no other node may hold it.
     fn away(&self, address: IpAddr, now: Instant) -> Option<Instant> {
         let away = self.notes.get(&address).and_then(|note| note.away).filter(|away| now < *away);
         away.filter(|_| self.has_others(address, now))
     }
 
-    /// Until when other nodes should rather claim the address: this node could not hold it, or this node holds no
-    /// address because it could not hold another one.
+    /// Until when this node does not claim the address: either it could not hold this address, or it holds no address
+    /// and could not hold another one. `None` if it may claim the address.
     fn left_to_others(&self, address: IpAddr, now: Instant) -> Option<Instant> {
         let of_node = || {
             let some = self.mine.is_empty() && self.has_others(address, now);
@@ -339,69 +345,69 @@ impl AgentState {
                 }
             }
         }
-        if held != self.wanted.held {
-            self.wanted = Wanted { number: self.wanted.number + 1, held };
+        if held != self.desired.held {
+            self.desired = DesiredState { number: self.desired.number + 1, held };
         }
-        for address in self.wanted.held.keys() {
-            self.notes.entry(*address).or_default().held_in = self.wanted.number;
+        for address in self.desired.held.keys() {
+            self.notes.entry(*address).or_default().held_in = self.desired.number;
         }
     }
 
-    /// Whether the address certainly is off the network: the network has carried out a plan without it.
+    /// Whether the address is certainly not on the network: the network has applied a desired state without it.
     fn is_off(&self, address: IpAddr) -> bool {
         let held_in = self.notes.get(&address).map_or(0, |note| note.held_in);
-        held_in == 0 || self.present.number > held_in && !self.present.addresses.contains(&address)
+        held_in == 0 || self.observed.number > held_in && !self.observed.addresses.contains(&address)
     }
 
-    /// Whether an order about the address may be given now.
-    fn may_write(&self, address: IpAddr, wake: &mut Wake) -> bool {
+    /// Whether the claim of the address may be written now.
+    fn may_write(&self, address: IpAddr, deadline: &mut NextDeadline) -> bool {
         let again = self.notes.get(&address).and_then(|note| note.again);
-        !self.busy.contains(&Subject::Address(address)) && again.is_none_or(|again| wake.is_due(again))
+        !self.busy.contains(&Subject::Address(address)) && again.is_none_or(|again| deadline.is_due(again))
     }
 
-    /// Gives back the addresses that were claimed in this term and are no longer wanted, once they are off the
-    /// network.
-    fn give_back(&self, term: &Term, clock: Timestamp, wake: &mut Wake, orders: &mut Vec<Order>) {
+    /// Gives back the addresses that were claimed in this term and are no longer assigned to this node, once they
+    /// are off the network.
+    fn give_back(&self, term: &Term, clock: Timestamp, deadline: &mut NextDeadline, writes: &mut Vec<LeaseWrite>) {
         for (address, claimed) in &self.claims {
             if let Claimed::There { lease: before, holder: Some(holder) } = claimed
                 && *holder == term.identity
-                && !self.is_wanted(*address, wake.now)
+                && !self.is_wanted(*address, deadline.now)
                 && self.is_off(*address)
-                && self.may_write(*address, wake)
+                && self.may_write(*address, deadline)
             {
                 let lease = Box::new(lease(*address, None, Some(before), clock));
-                orders.push(Order { subject: Subject::Address(*address), what: What::GiveBack, lease });
+                writes.push(LeaseWrite { subject: Subject::Address(*address), kind: WriteKind::GiveBack, lease });
             }
         }
     }
 
-    /// Ends silent heartbeats, so that their owners can't renew them any more, and puts missing ones back.
-    fn end_silent(&self, clock: Timestamp, wake: &mut Wake, orders: &mut Vec<Order>) {
-        for Observed { node, lease, since } in self.members.silent(wake.now) {
-            if self.may_write_heartbeat(&node, since, ENDING_TURN, wake) {
+    /// Ends silent heartbeats, so that their owners can't renew them any more, and puts missing heartbeats back.
+    fn end_silent(&self, clock: Timestamp, deadline: &mut NextDeadline, writes: &mut Vec<LeaseWrite>) {
+        for StaleHeartbeat { node, lease, since } in self.peers.silent(deadline.now) {
+            if self.may_write_heartbeat(&node, since, ENDING_TURN, deadline) {
                 let lease = Box::new(given_back(&lease, clock));
-                orders.push(Order { subject: Subject::Node(node), what: What::End, lease });
+                writes.push(LeaseWrite { subject: Subject::Node(node), kind: WriteKind::End, lease });
             }
         }
-        for Missing { node, since } in self.members.missing(wake.now) {
-            if self.may_write_heartbeat(&node, since, ENDING_TURN, wake) {
+        for MissingHeartbeat { node, since } in self.peers.missing(deadline.now) {
+            if self.may_write_heartbeat(&node, since, ENDING_TURN, deadline) {
                 let lease = Box::new(put_back(&node, clock));
-                orders.push(Order { subject: Subject::Node(node), what: What::PutBack, lease });
+                writes.push(LeaseWrite { subject: Subject::Node(node), kind: WriteKind::PutBack, lease });
             }
         }
     }
 
-    /// Whether the heartbeat of another node, which may be written `since` then, may be written now by this agent.
-    /// Each agent that comes before this one has a `pause` to write it.
-    fn may_write_heartbeat(&self, node: &str, since: Instant, pause: Duration, wake: &mut Wake) -> bool {
+    /// Whether this agent may write the heartbeat of another node now. The first agent in the order of turns may write
+    /// it from `since` on, and each further agent one `pause` later.
+    fn may_write_heartbeat(&self, node: &str, since: Instant, pause: Duration, deadline: &mut NextDeadline) -> bool {
         if node == self.node || self.busy.contains(&Subject::Node(node.to_owned())) {
             return false;
         }
-        let due = since + pause * self.turn(node, wake.now);
-        wake.is_due(self.again.get(node).map_or(due, |again| due.max(*again)))
+        let due = since + pause * self.turn(node, deadline.now);
+        deadline.is_due(self.again.get(node).map_or(due, |again| due.max(*again)))
     }
 
-    /// How many other agents come before this one for a task that any agent may do.
+    /// The number of agents that come before this one for a task that any agent may do.
     fn turn(&self, name: &str, now: Instant) -> u32 {
         let live = self.live(now);
         let turn = order_for(name, live).iter().position(|node| *node == self.node);
@@ -410,14 +416,14 @@ impl AgentState {
 
     /// The nodes whose agents are alive, including this one.
     fn live(&self, now: Instant) -> BTreeSet<&str> {
-        self.members.live(now).chain([self.node.as_str()]).collect()
+        self.peers.live(now).chain([self.node.as_str()]).collect()
     }
 
     fn state(&self, address: IpAddr, term: &Term, now: Instant) -> State {
         let is_over = |holder: &Identity| match node_of_identity(holder) {
-            // The holder is not an agent, or it is this node in a term that is over.
+            // The holder is not an agent, or it is this node in an earlier term.
             None => true,
-            Some(node) => node == self.node || self.members.standing(node, holder, now) == Standing::Over,
+            Some(node) => node == self.node || self.peers.term_state(node, holder, now) == TermState::Over,
         };
         match self.claims.get(&address) {
             None | Some(Claimed::There { holder: None, .. }) => State::Free,
@@ -429,86 +435,86 @@ impl AgentState {
         }
     }
 
-    fn claim(&mut self, term: &Term, clock: Timestamp, wake: &mut Wake, orders: &mut Vec<Order>) {
+    fn claim(&mut self, term: &Term, clock: Timestamp, deadline: &mut NextDeadline, writes: &mut Vec<LeaseWrite>) {
         let mut free = BTreeSet::new();
         let mut due = Vec::new();
         let assignments = Arc::clone(&self.assignments);
         for address in assignments.keys() {
-            let state = self.state(*address, term, wake.now);
+            let state = self.state(*address, term, deadline.now);
             if let Some(Claimed::Deleted { since, .. }) = self.claims.get(address) {
-                wake.at(*since + HEARTBEAT.lease);
+                deadline.add(*since + HEARTBEAT.lease);
             }
             let note = self.notes.entry(*address).or_default();
             match state {
                 State::Free => {
-                    note.free.get_or_insert(wake.now);
+                    note.free.get_or_insert(deadline.now);
                     free.insert(*address);
                     continue;
                 }
-                // The answer to the write of this claim was lost. Only an answered write counts, so the claim is
-                // written again.
+                // The answer to the write of this claim was lost. Only a confirmed claim counts, so it is written
+                // again.
                 State::Ours if !self.mine.contains(address) => due.push(*address),
                 State::Ours | State::Taken => {}
             }
             note.free = None;
         }
         let settled = self.started + SETTLE;
-        if !free.is_empty() && wake.is_due(settled) {
+        if !free.is_empty() && deadline.is_due(settled) {
             let holders =
                 self.claims.iter().filter_map(|(address, claimed)| Some((*address, claimed.node()?))).collect();
-            for (address, order) in turns(&assignments, &self.live(wake.now), &holders, &free) {
+            for (address, order) in preference_order(&assignments, &self.live(deadline.now), &holders, &free) {
                 let Some(turn) = order.iter().position(|node| *node == self.node) else { continue };
-                // Preferred nodes get their time from when the address was free and they could begin, or from their
-                // last claim.
-                let free = self.notes.get(&address).and_then(|note| note.free).unwrap_or(wake.now).max(settled);
+                // The turns of preferred nodes begin when the address became free and they could claim it, or at
+                // their last claim.
+                let free = self.notes.get(&address).and_then(|note| note.free).unwrap_or(deadline.now).max(settled);
                 let busy = order.iter().take(turn).filter_map(|node| self.claiming.get(*node)).max();
                 let since = busy.map_or(free, |busy| free.max(*busy));
                 let turn = u32::try_from(turn).unwrap_or(u32::MAX).min(TURNS);
-                if wake.is_due(since + TURN * turn) {
+                if deadline.is_due(since + TURN * turn) {
                     due.push(address);
                 }
             }
         }
         for address in due {
-            if let Some(away) = self.left_to_others(address, wake.now) {
-                wake.at(away);
+            if let Some(away) = self.left_to_others(address, deadline.now) {
+                deadline.add(away);
                 continue;
             }
-            if self.is_wanted(address, wake.now) && self.may_write(address, wake) {
+            if self.is_wanted(address, deadline.now) && self.may_write(address, deadline) {
                 let before = self.claims.get(&address).and_then(Claimed::lease);
                 let lease = Box::new(lease(address, Some(&term.identity), before, clock));
-                orders.push(Order { subject: Subject::Address(address), what: What::Claim, lease });
+                writes.push(LeaseWrite { subject: Subject::Address(address), kind: WriteKind::Claim, lease });
             }
         }
     }
 
     /// Removes Leases that have no holder and are no longer needed.
-    fn remove(&mut self, wake: &mut Wake, orders: &mut Vec<Order>) {
+    fn remove(&mut self, deadline: &mut NextDeadline, writes: &mut Vec<LeaseWrite>) {
         let Some(term) = self.term.clone() else { return };
         let unassigned: Vec<IpAddr> =
             self.claims.keys().filter(|address| !self.assignments.contains_key(*address)).copied().collect();
         for address in unassigned {
             let note = self.notes.entry(address).or_default();
-            let since = *note.unassigned.get_or_insert(wake.now);
+            let since = *note.unassigned.get_or_insert(deadline.now);
             let gave_back = note.gave_back;
             let Some(Claimed::There { lease, holder }) = self.claims.get(&address) else { continue };
             let due = if gave_back && holder.is_none() {
                 since
-            } else if self.state(address, &term, wake.now) == State::Free {
+            } else if self.state(address, &term, deadline.now) == State::Free {
                 let name = lease.metadata.name.as_deref().unwrap_or_default();
-                since + LEFT_BEHIND + REMOVING_TURN * self.turn(name, wake.now)
+                since + LEFT_BEHIND + REMOVING_TURN * self.turn(name, deadline.now)
             } else {
                 continue;
             };
-            if wake.is_due(due) && self.may_write(address, wake) {
+            if deadline.is_due(due) && self.may_write(address, deadline) {
                 let subject = Subject::Address(address);
-                orders.push(Order { subject, what: What::Remove, lease: lease.clone() });
+                writes.push(LeaseWrite { subject, kind: WriteKind::Remove, lease: lease.clone() });
             }
         }
         let nodes: BTreeSet<&str> = self.claims.values().filter_map(Claimed::node).collect();
-        for Observed { node, lease, since } in self.members.forgotten(wake.now) {
-            if !nodes.contains(node.as_str()) && self.may_write_heartbeat(&node, since, REMOVING_TURN, wake) {
-                orders.push(Order { subject: Subject::Node(node), what: What::Remove, lease });
+        for StaleHeartbeat { node, lease, since } in self.peers.forgotten(deadline.now) {
+            if !nodes.contains(node.as_str()) && self.may_write_heartbeat(&node, since, REMOVING_TURN, deadline) {
+                writes.push(LeaseWrite { subject: Subject::Node(node), kind: WriteKind::Remove, lease });
             }
         }
     }
@@ -523,7 +529,7 @@ impl Claimed {
         }
     }
 
-    /// The node that holds the address, or did.
+    /// The node that the claim names or, if it was deleted, named.
     fn node(&self) -> Option<&str> {
         match self {
             Self::There { holder, .. } => holder.as_ref().and_then(node_of_identity),
@@ -534,326 +540,4 @@ impl Claimed {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
-    use super::super::assignments::Assignment;
-    use super::super::claims::EXTERNAL;
-    use super::super::rendezvous::order;
-    use super::*;
-    use crate::cluster::claim_lease::LABEL;
-    use crate::controller::identity::Role;
-
-    const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 9, 10));
-
-    fn identity(node: &str) -> Identity {
-        Identity::with(node, Role::Agent, 1)
-    }
-
-    /// The Lease as the API server returns it.
-    fn stored(mut lease: Lease, version: u64) -> Lease {
-        lease.metadata.uid.get_or_insert_with(|| format!("uid-{version}"));
-        lease.metadata.resource_version = Some(version.to_string());
-        lease
-    }
-
-    fn heartbeat(node: &str, version: u64) -> Lease {
-        let mut lease = put_back(node, Timestamp::UNIX_EPOCH);
-        if let Some(spec) = &mut lease.spec {
-            spec.holder_identity = Some(identity(node).to_string());
-        }
-        stored(lease, version)
-    }
-
-    /// An agent and one other living agent; the test decides which of the two is the first choice for the address.
-    struct Test {
-        book: AgentState,
-        begin: Instant,
-        version: u64,
-        me: &'static str,
-        other: &'static str,
-    }
-
-    impl Test {
-        fn new(first: bool) -> Self {
-            let order = order(ADDRESS, ["a", "b"]);
-            let (one, two) = if order == ["a", "b"] { ("a", "b") } else { ("b", "a") };
-            let (me, other) = if first { (one, two) } else { (two, one) };
-            let begin = Instant::now();
-            let mut book = AgentState::new(me, begin);
-            book.only(&[heartbeat(me, 1), heartbeat(other, 2)], begin);
-            let mut test = Self { book, begin, version: 10, me, other };
-            test.assign(&[me, other]);
-            test.renew(0);
-            test
-        }
-
-        fn at(&self, millis: u64) -> Instant {
-            self.begin + Duration::from_millis(millis)
-        }
-
-        fn assign(&mut self, nodes: &[&str]) {
-            let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
-            let assignment = Assignment { nodes, ..Assignment::default() };
-            self.book.assign(Arc::new([(ADDRESS, assignment)].into()));
-        }
-
-        /// Both agents renew their heartbeats.
-        fn renew(&mut self, at: u64) {
-            self.version += 1;
-            let until = self.at(at) + HEARTBEAT.deadline;
-            self.book.set_term(Some(Term { identity: identity(self.me), until }));
-            let lease =
-                stored(Lease { metadata: heartbeat(self.other, 2).metadata, ..heartbeat(self.other, 2) }, self.version);
-            self.book.see(&lease, self.at(at));
-        }
-
-        fn see_claim(&mut self, holder: Option<&str>, at: u64) {
-            self.version += 1;
-            let holder = holder.map(identity);
-            let mut lease = stored(lease(ADDRESS, holder.as_ref(), None, Timestamp::UNIX_EPOCH), self.version);
-            lease.metadata.uid = Some("uid".to_owned());
-            self.book.see(&lease, self.at(at));
-        }
-
-        fn plan(&mut self, at: u64) -> Plan {
-            self.book.plan(self.at(at), Timestamp::UNIX_EPOCH)
-        }
-
-        /// The kinds of the orders, and whether the address is held.
-        fn ordered(&mut self, at: u64) -> (Vec<What>, bool) {
-            let plan = self.plan(at);
-            (plan.orders.iter().map(|order| order.what).collect(), plan.wanted.held.contains_key(&ADDRESS))
-        }
-
-        /// Expects exactly one order, and carries it out.
-        fn carried_out(&mut self, at: u64) -> What {
-            let plan = self.plan(at);
-            assert_eq!(plan.orders.len(), 1, "{:?}", plan.orders);
-            let order = &plan.orders[0];
-            self.version += 1;
-            let written = Box::new(stored((*order.lease).clone(), self.version));
-            self.book.done(order, Outcome::Written(written), self.at(at));
-            order.what
-        }
-
-        fn network_did(&mut self, number: u64, addresses: &[IpAddr]) {
-            let addresses = addresses.iter().copied().collect();
-            self.book.set_present(Present { number, addresses, ..Present::default() });
-        }
-    }
-
-    #[test]
-    fn an_agent_claims_an_address_when_it_is_free_and_its_turn() {
-        type Case = fn(&mut Test);
-        let never = None;
-        // Name; whether the agent is the first choice; the case; when the agent claims, in milliseconds.
-        let rows: [(&str, bool, Case, Option<u64>); 12] = [
-            ("the first choice, when it has settled", true, |_| {}, Some(3000)),
-            ("the second leaves it some time", false, |_| {}, Some(5000)),
-            (
-                "more, where the first is at work",
-                false,
-                |test| {
-                    let busy =
-                        lease(IpAddr::from([10, 0, 9, 99]), Some(&identity(test.other)), None, Timestamp::UNIX_EPOCH);
-                    test.book.see(&stored(busy, 50), test.at(4000));
-                },
-                Some(6000),
-            ),
-            ("not what another holds", true, |test| test.see_claim(Some(test.other), 0), never),
-            ("what was given back", true, |test| test.see_claim(None, 0), Some(3000)),
-            (
-                "what it held in another term",
-                true,
-                |test| {
-                    test.see_claim(Some(test.me), 0);
-                    let until = test.at(0) + HEARTBEAT.deadline;
-                    test.book.set_term(Some(Term { identity: Identity::with(test.me, Role::Agent, 2), until }));
-                },
-                Some(3000),
-            ),
-            (
-                "what none of ours holds",
-                true,
-                |test| {
-                    let lease = lease(ADDRESS, Some(&Identity::of("somebody")), None, Timestamp::UNIX_EPOCH);
-                    test.book.see(&stored(lease, 50), test.at(0));
-                },
-                Some(3000),
-            ),
-            ("what it claimed without hearing so", false, |test| test.see_claim(Some(test.me), 0), Some(0)),
-            (
-                "not what was deleted by hand",
-                true,
-                |test| {
-                    test.see_claim(Some(test.other), 0);
-                    let gone = stored(lease(ADDRESS, None, None, Timestamp::UNIX_EPOCH), 99);
-                    let gone = Lease {
-                        metadata: kube::api::ObjectMeta { uid: Some("uid".to_owned()), ..gone.metadata },
-                        ..gone
-                    };
-                    test.book.gone(&gone, test.at(0));
-                },
-                never,
-            ),
-            ("not where it may not hold it", true, |test| test.assign(&[test.other]), never),
-            ("not without a term", true, |test| test.book.set_term(None), never),
-            ("not when it stops", true, |test| test.book.stop(), never),
-        ];
-        for (name, first, case, expected) in rows {
-            let mut test = Test::new(first);
-            case(&mut test);
-            let claims = (0..100).map(|step| step * 100).find(|at| test.ordered(*at).0 == [What::Claim]);
-            assert_eq!(claims, expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn an_address_is_held_only_after_its_claim_was_answered_in_its_term() {
-        let mut test = Test::new(true);
-        let plan = test.plan(3000);
-        let order = plan.orders[0].clone();
-        let labels = order.lease.metadata.labels.clone().unwrap();
-        assert_eq!(labels, [(LABEL.to_owned(), EXTERNAL.to_owned())].into());
-        assert_eq!(test.ordered(3100), (vec![], false), "not before there is an answer");
-        let written = || Outcome::Written(Box::new(stored((*order.lease).clone(), 100)));
-        for (name, outcome, at, held) in [
-            ("carried out", written(), 3200, true),
-            ("too late", written(), 17_000, false),
-            ("another was faster", Outcome::Changed, 3200, false),
-            ("without an answer", Outcome::Unclear, 3200, false),
-        ] {
-            let mut test = Test::new(true);
-            test.plan(3000);
-            test.book.done(&order, outcome, test.at(at));
-            assert_eq!(test.ordered(at).1, held, "{name}");
-            assert!(!test.ordered(17_000).1, "{name}: the term is over");
-        }
-    }
-
-    #[test]
-    fn an_address_is_given_back_only_when_it_is_off_the_network() {
-        let mut test = Test::new(true);
-        assert_eq!(test.carried_out(3000), What::Claim);
-        let held = test.plan(3100).wanted.number;
-        test.network_did(held, &[ADDRESS]);
-        test.assign(&[test.other]);
-        let after = test.plan(3200).wanted.number;
-        assert_eq!(test.ordered(3200), (vec![], false), "it may still come");
-        test.network_did(held, &[]);
-        assert_eq!(test.ordered(3300), (vec![], false), "the network has not heard of it");
-        test.network_did(after, &[ADDRESS]);
-        assert_eq!(test.ordered(3400), (vec![], false), "it is still there");
-        test.network_did(after, &[]);
-        assert_eq!(test.carried_out(3500), What::GiveBack);
-        assert_eq!(test.ordered(3600), (vec![], false), "it is the other's to take");
-        // When no node is to hold the address, its claim is removed.
-        test.book.assign(Arc::default());
-        assert_eq!(test.carried_out(3700), What::Remove);
-        assert_eq!(test.ordered(3800), (vec![], false));
-    }
-
-    #[test]
-    fn a_failing_address_is_left_to_other_nodes_for_longer_each_time() {
-        let mut test = Test::new(true);
-        let mut at = 3000;
-        for away in [60_000, 120_000, 240_000, 480_000, 600_000, 600_000] {
-            test.renew(at);
-            assert_eq!(test.carried_out(at), What::Claim);
-            let number = test.plan(at).wanted.number;
-            let (addresses, failing) = ([ADDRESS].into(), [ADDRESS].into());
-            test.book.set_present(Present { number, addresses, failing });
-            let plan = test.plan(at);
-            assert_eq!((plan.given_up, plan.wanted.held.len(), plan.orders), (vec![ADDRESS], 0, vec![]));
-            test.network_did(plan.wanted.number, &[]);
-            assert_eq!(test.carried_out(at), What::GiveBack);
-            test.renew(at + away - 1);
-            assert_eq!(test.ordered(at + away - 1), (vec![], false), "{away}");
-            at += away;
-        }
-        // A long time later, earlier failures no longer count.
-        at += 600_000;
-        test.renew(at);
-        assert_eq!(test.carried_out(at), What::Claim);
-        let number = test.plan(at).wanted.number;
-        test.book.set_present(Present { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() });
-        let number = test.plan(at).wanted.number;
-        test.network_did(number, &[]);
-        assert_eq!(test.carried_out(at), What::GiveBack);
-        test.renew(at + 60_000);
-        assert_eq!(test.carried_out(at + 60_000), What::Claim);
-    }
-
-    #[test]
-    fn a_failing_address_is_retried_if_no_other_node_can_hold_it() {
-        type Case = fn(&mut Test);
-        let rows: [(&str, Case, usize); 3] = [
-            ("another may hold it", |_| {}, 1),
-            ("no other may", |test| test.assign(&[test.me]), 0),
-            (
-                "the other is silent",
-                |test| {
-                    let until = test.at(30_000) + HEARTBEAT.deadline;
-                    test.book.set_term(Some(Term { identity: identity(test.me), until }));
-                },
-                0,
-            ),
-        ];
-        for (name, case, given_up) in rows {
-            let mut test = Test::new(true);
-            assert_eq!(test.carried_out(3000), What::Claim, "{name}");
-            let number = test.plan(3100).wanted.number;
-            case(&mut test);
-            let at = if name == "the other is silent" { 30_000 } else { 3200 };
-            test.book.set_present(Present { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() });
-            let plan = test.plan(at);
-            assert_eq!((plan.given_up.len(), plan.wanted.held.len()), (given_up, 1 - given_up), "{name}");
-        }
-    }
-
-    #[test]
-    fn addresses_of_a_silent_agent_are_taken_after_its_heartbeat_was_ended() {
-        let mut test = Test::new(true);
-        test.see_claim(Some(test.other), 0);
-        for at in [5000, 10_000, 15_000] {
-            // Only this agent stays alive.
-            let until = test.at(at) + HEARTBEAT.deadline;
-            test.book.set_term(Some(Term { identity: identity(test.me), until }));
-            assert_eq!(test.ordered(at), (vec![], false), "{at}");
-        }
-        assert_eq!(test.ordered(19_999), (vec![], false));
-        let plan = test.plan(20_000);
-        let (order, at) = (plan.orders[0].clone(), test.at(20_000));
-        assert_eq!((order.what, plan.orders.len()), (What::End, 1));
-        let mut renewed = Test::new(true);
-        std::mem::swap(&mut renewed.book, &mut test.book);
-        (renewed.begin, renewed.version) = (test.begin, 1000);
-        // The heartbeat was renewed meanwhile, and this agent does not know yet: nothing is taken.
-        renewed.book.done(&order, Outcome::Changed, at);
-        assert_eq!(renewed.ordered(20_500), (vec![], false));
-        let again = renewed.plan(21_000).orders.remove(0);
-        assert_eq!(again.what, What::End);
-        // The heartbeat is ended now.
-        let ended = Box::new(stored((*again.lease).clone(), 500));
-        renewed.book.done(&again, Outcome::Written(ended), renewed.at(21_100));
-        assert_eq!(renewed.carried_out(21_200), What::Claim);
-        assert!(renewed.ordered(21_300).1);
-    }
-
-    #[test]
-    fn a_held_address_is_released_if_its_claim_was_changed_by_others() {
-        type Case = fn(&mut Test);
-        let rows: [(&str, Case); 3] = [
-            ("taken", |test| test.see_claim(Some(test.other), 3200)),
-            ("given back", |test| test.see_claim(None, 3200)),
-            ("deleted", |test| test.book.only(&[], test.at(3200))),
-        ];
-        for (name, case) in rows {
-            let mut test = Test::new(true);
-            test.carried_out(3000);
-            assert!(test.ordered(3100).1, "{name}");
-            test.version = 1000;
-            case(&mut test);
-            assert!(!test.ordered(3200).1, "{name}");
-        }
-    }
-}
+mod tests;

@@ -25,13 +25,13 @@ const CONNECTIONS: ConnectionLimits =
 /// The time limit for the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
 
-/// What the endpoints report.
+/// The answers of the endpoints.
 #[derive(Clone)]
 pub struct Status {
-    /// Reasons why the agent counts as dead, one per line; empty if it is alive.
-    pub dead: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// Reasons why the agent can't do its work, one per line; empty if it can.
-    pub not_ready: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
+    /// Why the liveness probe fails, one reason per line; empty if the agent is alive.
+    pub liveness_errors: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
+    /// Why the readiness probe fails, one reason per line; empty if the agent is ready.
+    pub readiness_errors: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
     /// The metrics in the Prometheus text format.
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
 }
@@ -57,7 +57,7 @@ pub enum StatusError {
     },
 }
 
-/// A server that listens and does not answer yet.
+/// The server for probes and metrics. It listens, but answers only in [`Self::run`].
 #[derive(Debug)]
 pub struct StatusServer {
     listener: TcpListener,
@@ -104,8 +104,11 @@ impl StatusServer {
 
 fn router(status: Status) -> Router {
     Router::new()
-        .route("/healthz", get(async |State(status): State<Status>| probe_response("ok", (status.dead)())))
-        .route("/readyz", get(async |State(status): State<Status>| probe_response("ready", (status.not_ready)())))
+        .route("/healthz", get(async |State(status): State<Status>| probe_response("ok", (status.liveness_errors)())))
+        .route(
+            "/readyz",
+            get(async |State(status): State<Status>| probe_response("ready", (status.readiness_errors)())),
+        )
         .route("/metrics", get(metrics_response))
         .fallback(unknown)
         .method_not_allowed_fallback(other_method)
@@ -147,17 +150,32 @@ mod tests {
         let url = format!("http://{}", server.local_addr());
         let nothing = || Arc::new(Vec::new) as Arc<dyn Fn() -> Vec<String> + Send + Sync>;
         let reasons = Arc::new(|| vec!["this".to_owned(), "and that".to_owned()]);
-        let status = Status { dead: nothing(), not_ready: reasons, metrics: Arc::new(|| "measured\n".to_owned()) };
+        let status = Status {
+            liveness_errors: nothing(),
+            readiness_errors: reasons,
+            metrics: Arc::new(|| "measured\n".to_owned()),
+        };
         let running = tokio::spawn(server.run(status, pending()));
         let client = reqwest::Client::builder().build().unwrap();
-        let rows = [
-            ("GET", "/healthz", 200, "ok\n"),
-            ("GET", "/readyz", 503, "this\nand that\n"),
-            ("GET", "/metrics", 200, "measured\n"),
-            ("GET", "/mutate", 404, "not found: /mutate (try /healthz, /readyz or /metrics)\n"),
-            ("POST", "/metrics", 405, "/metrics accepts only GET, not POST\n"),
+        struct Case {
+            method: &'static str,
+            path: &'static str,
+            code: u16,
+            body: &'static str,
+        }
+        let cases = [
+            Case { method: "GET", path: "/healthz", code: 200, body: "ok\n" },
+            Case { method: "GET", path: "/readyz", code: 503, body: "this\nand that\n" },
+            Case { method: "GET", path: "/metrics", code: 200, body: "measured\n" },
+            Case {
+                method: "GET",
+                path: "/mutate",
+                code: 404,
+                body: "not found: /mutate (try /healthz, /readyz or /metrics)\n",
+            },
+            Case { method: "POST", path: "/metrics", code: 405, body: "/metrics accepts only GET, not POST\n" },
         ];
-        for (method, path, code, body) in rows {
+        for Case { method, path, code, body } in cases {
             let request = client.request(method.parse().unwrap(), format!("{url}{path}"));
             let answer = request.send().await.unwrap();
             let found = (answer.status().as_u16(), answer.text().await.unwrap());

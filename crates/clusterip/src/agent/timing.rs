@@ -5,56 +5,55 @@ use std::time::Duration;
 
 use crate::controller::lease::Timing;
 
-/// A heartbeat counts for 20 s and is renewed about every 5 s. Its owner relies on it for only 17 s: the remaining
+/// A heartbeat is valid for 20 s and is renewed about every 5 s. Its owner relies on it for only 17 s: the remaining
 /// 3 s are for releasing addresses, and for clocks that run at different speeds.
 pub(super) const HEARTBEAT: Timing =
     Timing { lease: Duration::from_secs(20), deadline: Duration::from_secs(17), retry: Duration::from_secs(5) };
 /// A renewal is sent up to this much earlier, so that agents that were started together do not write together.
 pub(super) const JITTER: Duration = Duration::from_millis(500);
-/// The pause before a failed renewal of the heartbeat is tried again.
-pub(super) const AGAIN: Duration = Duration::from_secs(1);
+/// The pause before a failed request or a failed step on the network is retried.
+pub(super) const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The time limit of a request. Several requests must fit into what is left of a term after a failed renewal.
-pub(super) const PATIENCE: Duration = Duration::from_secs(3);
-/// How long an agent that has just started listens before it claims free addresses: other agents may be starting,
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long an agent that has just started waits before it claims free addresses, because other agents may be starting,
 /// too.
 pub(super) const SETTLE: Duration = Duration::from_secs(3);
 /// For how long a free address is left to each node that is preferred for it.
 pub(super) const TURN: Duration = Duration::from_secs(2);
-/// The number of turns that an agent waits at most: the preferred nodes may have died together.
+/// The maximum number of turns that an agent waits: the preferred nodes may have failed together.
 pub(super) const TURNS: u32 = 2;
 /// For how long a heartbeat may be missing before other agents put it back: its owner puts it back at its next
 /// renewal.
-pub(super) const MISSING: Duration = Duration::from_secs(10);
+pub(super) const MISSING_GRACE: Duration = Duration::from_secs(10);
 /// For how long ending a silent heartbeat is left to each agent that comes before this one.
 pub(super) const ENDING_TURN: Duration = Duration::from_millis(500);
-/// How long after its address was unassigned a claim is removed that its holder did not give back.
+/// How long after its address became unassigned a claim is removed if its holder did not give it back.
 pub(super) const LEFT_BEHIND: Duration = Duration::from_secs(60);
 /// For how long removing a Lease is left to each agent that comes before this one.
 pub(super) const REMOVING_TURN: Duration = Duration::from_secs(10);
 /// The age at which a heartbeat that was given back or ended is removed.
-pub(super) const FORGOTTEN: Duration = Duration::from_secs(600);
+pub(super) const HEARTBEAT_RETENTION: Duration = Duration::from_secs(600);
 /// The number of write requests that may be in flight at once.
-pub(super) const AT_ONCE: usize = 32;
+pub(super) const MOST_WRITES: usize = 32;
 /// For how long the agent's own heartbeat may be missing from the watch before the watch is restarted.
-pub(super) const DEAF: Duration = Duration::from_secs(12);
+pub(super) const WATCH_SILENCE: Duration = Duration::from_secs(12);
 /// The time limit of one step on the network: several steps fit between the end of a term and the end of its
 /// heartbeat.
-pub(super) const STEP: Duration = Duration::from_millis(800);
+pub(super) const STEP_TIMEOUT: Duration = Duration::from_millis(800);
 /// The time limit for releasing all addresses when the agent is stopped.
-pub(super) const STOP: Duration = Duration::from_millis(1500);
+pub(super) const RELEASE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The pauses between the repeated announcements of an address that was added: a single announcement may be lost.
-pub(super) const ANNOUNCED_AGAIN: [Duration; 3] =
+pub(super) const ANNOUNCEMENT_PAUSES: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 /// The number of consecutive failures after which an address is left to other nodes.
-pub(super) const TRIES: u32 = 5;
-/// For how long the address is then left to other nodes. The time doubles each time that the address can't be held
-/// again.
+pub(super) const MOST_FAILURES: u32 = 5;
+/// For how long the address is then left to other nodes. The time doubles with each further failure.
 pub(super) const AWAY: Duration = Duration::from_secs(60);
-/// The longest time that an address is left to other nodes, and how long after that time earlier failures no longer
-/// count.
+/// The longest time that an address is left to other nodes. Earlier failures no longer count when this much time has
+/// passed after the address was left to other nodes.
 pub(super) const LONGEST_AWAY: Duration = Duration::from_secs(600);
-/// For how long the loop of an agent may give no sign before the agent counts as dead.
-pub(super) const STILL: Duration = Duration::from_secs(60);
-/// The interval at which the firewall is written again although nothing has changed: another program may have
+/// For how long the loop that renews the heartbeat may not begin a round before the liveness probe fails.
+pub(super) const STALLED: Duration = Duration::from_secs(60);
+/// The interval at which the firewall is written again although nothing has changed, because another program may have
 /// emptied it.
-pub(super) const REFILTERED: Duration = Duration::from_secs(20);
+pub(super) const FIREWALL_REWRITE: Duration = Duration::from_secs(20);

@@ -16,15 +16,15 @@ impl Version {
         Self { uid: text(&lease.metadata.uid), resource_version: text(&lease.metadata.resource_version) }
     }
 
-    /// Whether this version is certainly older. A watch may deliver a version that an answer has outdated already:
-    /// using the old version would be wrong for a moment, though never unsafe.
+    /// Whether this version is certainly older than another one. A watch may deliver a version that is older than the
+    /// answer to a write. An agent that used the older version would be wrong for a moment, though never unsafe.
     pub(super) fn is_older_than(&self, other: &Self) -> bool {
         let number = |version: &Self| version.resource_version.parse::<u64>().ok();
         matches!((number(self), number(other)), (Some(mine), Some(other)) if mine < other)
     }
 
     /// Preconditions that limit a request to this version.
-    pub(super) fn only(&self) -> Preconditions {
+    pub(super) fn preconditions(&self) -> Preconditions {
         Preconditions { uid: Some(self.uid.clone()), resource_version: Some(self.resource_version.clone()) }
     }
 }

@@ -7,26 +7,26 @@ use std::sync::PoisonError;
 use clusterip_core::settings::Settings;
 use serde_json::Value;
 
-use super::judge::{self, JudgeError, Judged, Judgement};
-use super::matter::Matter;
-use super::memory::Memory;
+use super::cache::AuditCache;
+use super::evaluate_services::{self, EvaluateError, EvaluatedService, Evaluation};
+use super::input::AuditInput;
 use super::model::{Address, Audit, Finding, Kind, Pool, State};
-use super::{external, findings, nodes, ranges};
+use super::{external_audit, findings, node_audit, ranges};
 use crate::cluster::object::name;
 use crate::cluster::snapshot::addresses;
 use crate::controller::ownership::chosen_by_hand;
 use crate::service_placement::{Placement, Standing, Unasked};
 
-impl Matter<'_> {
-    /// Audits the cluster. The policy is not asked again if an answer in `memory` still holds.
+impl AuditInput<'_> {
+    /// Audits the cluster. The policy is not asked again if an answer in `cache` still holds.
     ///
     /// # Errors
-    /// [`JudgeError`] if the policy fails.
-    pub fn audit(&self, memory: &mut Memory) -> Result<Audit, JudgeError> {
-        memory.renew(&self.settings.hash);
-        let judged = judge::all(self.module, self.settings, self.snapshot, &mut memory.services)?;
+    /// [`EvaluateError`] if the policy fails.
+    pub fn audit(&self, cache: &mut AuditCache) -> Result<Audit, EvaluateError> {
+        cache.renew(&self.settings.hash);
+        let evaluated = evaluate_services::all(self.module, self.settings, self.snapshot, &mut cache.services)?;
         let settings = &self.settings.settings;
-        let used = self.used(&judged);
+        let used = self.used(&evaluated);
         let pools: Vec<Pool> = settings
             .pools
             .iter()
@@ -36,19 +36,19 @@ impl Matter<'_> {
             })
             .collect();
         let mut findings = Vec::new();
-        for judged in &judged {
-            findings::of_service(settings, judged, &self.called, &mut findings);
+        for evaluated in &evaluated {
+            findings::of_service(settings, evaluated, &self.called, &mut findings);
         }
         let kubernetes = self.kubernetes();
         findings::of_pools(settings, &pools, &self.ranges, &kubernetes, self.ledger, &mut findings);
         findings.extend(findings::over_dns(settings, |address| used.contains_key(&address)));
-        let nodes = nodes::audit(self.module, self.settings, self.snapshot, memory, &mut findings)?;
+        let nodes = node_audit::audit(self.module, self.settings, self.snapshot, cache, &mut findings)?;
         let mut notes = self.notes.clone();
-        let external = external::audit(self, memory, &mut findings, &mut notes)?;
+        let external = external_audit::audit(self, cache, &mut findings, &mut notes)?;
         sort(settings, &mut findings);
-        notes.extend(unknown_owners(&judged));
+        notes.extend(unknown_owners(&evaluated));
         notes.extend(self.unknown_callers(&findings));
-        let services = judged.iter().filter(|judged| has_address(judged)).count();
+        let services = evaluated.iter().filter(|evaluated| has_address(evaluated)).count();
         Ok(Audit { pools, nodes, external, findings, services, notes })
     }
 
@@ -57,12 +57,12 @@ impl Matter<'_> {
         self.snapshot.read().unwrap_or_else(PoisonError::into_inner).all(api_version, kind).collect()
     }
 
-    /// Every address that is used or in flight. A Service takes precedence over a claim in flight, and that over an
-    /// `IPAddress`, because it tells more.
-    fn used(&self, judged: &[Judged]) -> BTreeMap<IpAddr, Address> {
+    /// Every address that is used or in flight. A Service has precedence over an address in flight, and that over an
+    /// `IPAddress` object, because it contains more information.
+    fn used(&self, evaluated: &[EvaluatedService]) -> BTreeMap<IpAddr, Address> {
         let mut used = BTreeMap::new();
-        for judged in judged {
-            for address in of_service(judged) {
+        for evaluated in evaluated {
+            for address in of_service(evaluated) {
                 used.entry(address.address).or_insert(address);
             }
         }
@@ -101,22 +101,22 @@ impl Matter<'_> {
 }
 
 /// The addresses of a Service, with their state.
-fn of_service(judged: &Judged) -> Vec<Address> {
-    let service = judged.service.value();
-    let (namespace, name) = (&judged.id.namespace, &judged.id.name);
+fn of_service(evaluated: &EvaluatedService) -> Vec<Address> {
+    let service = evaluated.service.value();
+    let (namespace, name) = (&evaluated.id.namespace, &evaluated.id.name);
     let by_hand = chosen_by_hand(&service);
     let own = addresses(&service).into_iter();
-    match judged.judgement.as_ref() {
-        Judgement::Unasked(Unasked::Foreign) => {
+    match evaluated.evaluation.as_ref() {
+        Evaluation::Unasked(Unasked::Foreign) => {
             own.map(|address| Address { by_hand, ..bare(address, State::Used, namespace, name) }).collect()
         }
-        Judgement::Unasked(Unasked::HalfMoved) => own
+        Evaluation::Unasked(Unasked::HalfMoved) => own
             .map(|address| Address {
                 evidence: Some("it looks as if a move of it has begun, and has not ended".to_owned()),
                 ..bare(address, State::InFlight, namespace, name)
             })
             .collect(),
-        Judgement::Placed(placement) => own
+        Evaluation::Placed(placement) => own
             .map(|address| Address {
                 state: state(placement),
                 pool: placement.pool.clone(),
@@ -140,10 +140,10 @@ fn bare(address: IpAddr, state: State, namespace: &str, name: &str) -> Address {
     Address { address, state, namespace, name, pool: None, evidence: None, by_hand: None }
 }
 
-fn has_address(judged: &Judged) -> bool {
-    match judged.judgement.as_ref() {
-        Judgement::Placed(_) => true,
-        Judgement::Unasked(_) => !addresses(&judged.service.value()).is_empty(),
+fn has_address(evaluated: &EvaluatedService) -> bool {
+    match evaluated.evaluation.as_ref() {
+        Evaluation::Placed(_) => true,
+        Evaluation::Unasked(_) => !addresses(&evaluated.service.value()).is_empty(),
     }
 }
 
@@ -168,11 +168,12 @@ fn sort(settings: &Settings, findings: &mut [Finding]) {
 }
 
 /// One note for all Services whose addresses may have been set by hand.
-fn unknown_owners(judged: &[Judged]) -> Option<String> {
-    let unknown = |judged: &&Judged| {
-        matches!(judged.judgement.as_ref(), Judgement::Placed(_)) && chosen_by_hand(&judged.service.value()).is_none()
+fn unknown_owners(evaluated: &[EvaluatedService]) -> Option<String> {
+    let unknown = |evaluated: &&EvaluatedService| {
+        matches!(evaluated.evaluation.as_ref(), Evaluation::Placed(_))
+            && chosen_by_hand(&evaluated.service.value()).is_none()
     };
-    let count = judged.iter().filter(unknown).count();
+    let count = evaluated.iter().filter(unknown).count();
     (count > 0).then(|| {
         let services = if count == 1 { "1 Service comes".to_owned() } else { format!("{count} Services come") };
         format!(

@@ -11,12 +11,12 @@ use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::calls::{Calls, Free};
-use super::judge::{self, JudgeError, Judged};
-use super::matter::Matter;
-use super::memory::Memory;
+use super::audit_lookups::{AuditLookups, Free};
+use super::cache::AuditCache;
+use super::evaluate_services::{self, EvaluateError, EvaluatedService};
+use super::input::AuditInput;
 use super::model::{ExternalAddress, ExternalUse, Finding, Kept};
-use super::{external, findings, ranges};
+use super::{external_audit, findings, ranges};
 use crate::cluster::object::Packed;
 use crate::cluster::object::{name, namespace, text};
 use crate::cluster::service_key::ServiceKey;
@@ -33,7 +33,7 @@ use crate::service_placement::{Placement, Standing, Unasked, as_if_created, unas
 /// The explanation of one Service. `-o json` prints this.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Why {
+pub struct Explanation {
     /// Namespace of the Service.
     pub namespace: String,
     /// Name of the Service.
@@ -92,18 +92,18 @@ pub struct Asked {
 /// Explains the Service with this namespace and name; `None` if there is none.
 ///
 /// # Errors
-/// [`JudgeError`] if the policy fails.
-pub fn of(matter: &Matter<'_>, of: (&str, &str)) -> Result<Option<Why>, JudgeError> {
+/// [`EvaluateError`] if the policy fails.
+pub fn of(input: &AuditInput<'_>, of: (&str, &str)) -> Result<Option<Explanation>, EvaluateError> {
     let service = {
-        let snapshot = matter.snapshot.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let snapshot = input.snapshot.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         snapshot.get("v1", "Service", of.0, of.1)
     };
     let Some(service) = service else { return Ok(None) };
-    let failed = |error| JudgeError::of_service(of.0, of.1, error);
-    let mut why = why(matter, &service).map_err(failed)?;
+    let failed = |error| EvaluateError::of_service(of.0, of.1, error);
+    let mut why = why(input, &service).map_err(failed)?;
     // The problems of its external addresses depend on the addresses of other Services.
     let mut found = Vec::new();
-    let all = external::audit(matter, &mut Memory::default(), &mut found, &mut Vec::new())?;
+    let all = external_audit::audit(input, &mut AuditCache::default(), &mut found, &mut Vec::new())?;
     let ranges = all.into_iter().flat_map(|all| all.pools).flat_map(|pool| pool.ranges);
     let own = |one: &ExternalUse| (one.namespace.as_str(), one.name.as_str()) == of;
     let addresses = ranges.flat_map(|range| range.addresses);
@@ -114,8 +114,8 @@ pub fn of(matter: &Matter<'_>, of: (&str, &str)) -> Result<Option<Why>, JudgeErr
     Ok(Some(why))
 }
 
-fn why(matter: &Matter<'_>, service: &Value) -> Result<Why, ModuleError> {
-    let settings = &matter.settings.settings;
+fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleError> {
+    let settings = &input.settings.settings;
     let own = addresses(service);
     let by_hand = chosen_by_hand(service);
     let unasked = unasked(settings, service);
@@ -126,17 +126,17 @@ fn why(matter: &Matter<'_>, service: &Value) -> Result<Why, ModuleError> {
         }
         _ => as_if_created(service),
     };
-    let in_flight = matter.in_flight.iter().map(|(address, _)| *address).collect();
-    let calls = Calls::new(matter.snapshot, service, Free::But { own: own.clone(), in_flight });
-    let recorder = Arc::new(Recorder::new(Arc::new(calls)));
-    let answer = matter.module.validate(&request, &matter.settings.document, recorder.clone())?;
+    let in_flight = input.in_flight.iter().map(|(address, _)| *address).collect();
+    let lookups = AuditLookups::new(input.snapshot, service, Free::But { own: own.clone(), in_flight });
+    let recorder = Arc::new(Recorder::new(Arc::new(lookups)));
+    let answer = input.module.validate(&request, &input.settings.document, recorder.clone())?;
     let placement = Placement::of(settings, service, &answer);
-    // `judge::one` counts all addresses as free: a full pool is not a problem of the Service.
-    let judgement = judge::one(matter.module, matter.settings, matter.snapshot, service)?;
+    // `evaluate_services::one` counts all addresses as free: a full pool is not a problem of the Service.
+    let evaluation = evaluate_services::one(input.module, input.settings, input.snapshot, service)?;
     let id = ServiceKey::of(service);
-    let judged = Judged { id, service: Packed::new(service), judgement: Arc::new(judgement) };
+    let evaluated = EvaluatedService { id, service: Packed::new(service), evaluation: Arc::new(evaluation) };
     let mut found = Vec::new();
-    findings::of_service(settings, &judged, &matter.called, &mut found);
+    findings::of_service(settings, &evaluated, &input.called, &mut found);
     let audit = answer.audit();
     let said = placement.reason.is_some().then(|| reason(service, &placement, "").to_owned());
     let moves = match unasked {
@@ -147,12 +147,12 @@ fn why(matter: &Matter<'_>, service: &Value) -> Result<Why, ModuleError> {
             service,
             &answer,
             &placement,
-            (by_hand, &matter.called.known_callers(&judged.id.namespace, &judged.id.name)),
+            (by_hand, &input.called.known_callers(&evaluated.id.namespace, &evaluated.id.name)),
         ),
     };
-    Ok(Why {
-        namespace: judged.id.namespace,
-        name: judged.id.name,
+    Ok(Explanation {
+        namespace: evaluated.id.namespace,
+        name: evaluated.id.name,
         addresses: own.iter().map(|address| place(settings, *address)).collect(),
         by_hand,
         decision: audit.as_ref().map(|audit| audit.outcome),

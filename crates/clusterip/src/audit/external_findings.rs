@@ -6,14 +6,14 @@ use std::net::IpAddr;
 use clusterip_core::address::Family;
 use clusterip_core::settings::ExternalSettings;
 
-use super::external_judge::Judged;
+use super::evaluate_external::EvaluatedExternal;
 use super::model::{ExternalPool, ExternalUse, Finding, Kind};
 use crate::agent::assignments::Assignments;
-use crate::agent::claims;
-use crate::agent::holdings::Holdings;
+use crate::agent::external_claims;
+use crate::agent::holder_snapshot::HolderSnapshot;
 
 /// Adds the problems of one Service.
-pub fn of_service(settings: &ExternalSettings, one: &Judged, findings: &mut Vec<Finding>) {
+pub fn of_service(settings: &ExternalSettings, one: &EvaluatedExternal, findings: &mut Vec<Finding>) {
     let mut found = |kind, addresses: Vec<IpAddr>, message: String, way_out: &str| {
         findings.push(about(settings, kind, (&one.id.namespace, &one.id.name), addresses, message, way_out));
     };
@@ -82,12 +82,12 @@ pub fn of_shared(settings: &ExternalSettings, uses: &BTreeMap<IpAddr, Vec<Extern
 pub fn of_holders(
     settings: &ExternalSettings,
     assigned: &Assignments,
-    holdings: &Holdings,
+    holders: &HolderSnapshot,
     nodes: bool,
     findings: &mut Vec<Finding>,
 ) {
     for (address, assignment) in assigned {
-        let message = match holdings.holder(*address) {
+        let message = match holders.holder(*address) {
             Some(holder) => match holder.renewal.problem() {
                 None => continue,
                 Some(problem) => format!("{address} is held by node {}, and {problem}", holder.node),
@@ -106,8 +106,8 @@ pub fn of_holders(
         let subject = (&assignment.service.namespace, &assignment.service.name);
         findings.push(about(settings, Kind::NotHeld, subject, vec![*address], message, way_out));
     }
-    for (address, holder) in holdings.all().filter(|(address, _)| !assigned.contains_key(address)) {
-        let lease = claims::name(address);
+    for (address, holder) in holders.all().filter(|(address, _)| !assigned.contains_key(address)) {
+        let lease = external_claims::name(address);
         let message = format!("Node {}: {address} is held by it (Lease {lease}), but no Service has it", holder.node);
         let way_out = "agents give it back within a minute; where none runs any more, delete the Lease";
         findings.push(Finding {
@@ -155,7 +155,7 @@ fn about(
 }
 
 /// A message of the policy without the name of the Service, which the finding has already.
-fn bare<'r>(one: &Judged, reason: &'r str) -> &'r str {
+fn bare<'r>(one: &EvaluatedExternal, reason: &'r str) -> &'r str {
     let subject = format!("Service {}/{}: ", one.id.namespace, one.id.name);
     reason.strip_prefix(&subject).unwrap_or(reason)
 }

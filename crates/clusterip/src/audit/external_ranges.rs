@@ -95,50 +95,138 @@ mod tests {
 
     #[test]
     fn addresses_of_a_range_are_counted_by_state() {
-        // Name; range; `exclude`; addresses used, in flight and held; expected `kept` spans; expected smallest
-        // CIDR; expected counts (usable, used, claimed, free, excluded, beside).
-        type Row<'r> = (&'r str, &'r str, &'r [&'r str], [&'r [&'r str]; 3], &'r str, &'r str, [u128; 6]);
-        let rows: [Row<'_>; 6] = [
-            (
-                "a CIDR",
-                "10.0.9.0/29",
-                &[],
-                [&[]; 3],
-                "10.0.9.0-10.0.9.0, 10.0.9.7-10.0.9.7",
-                "10.0.9.0/29",
-                [6, 0, 0, 6, 2, 0],
-            ),
-            (
-                "a range, and what is excluded of it, and reaches beyond it",
-                "10.0.9.10-10.0.9.40",
-                &["10.0.9.20", "10.0.9.36-10.0.9.60"],
-                [&["10.0.9.10", "10.0.9.20"], &["10.0.9.11"], &["10.0.9.10"]],
-                "10.0.9.20-10.0.9.20, 10.0.9.36-10.0.9.40",
-                "10.0.9.0/26",
-                [25, 1, 1, 23, 6, 1],
-            ),
-            (
-                "one address",
-                "10.0.9.10-10.0.9.10",
-                &[],
-                [&["10.0.9.10", "10.0.9.9"], &[], &["10.0.9.9"]],
-                "",
-                "10.0.9.10/32",
-                [1, 1, 0, 0, 0, 0],
-            ),
-            ("over a boundary", "10.0.9.250-10.0.10.5", &[], [&[]; 3], "", "10.0.8.0/22", [12, 0, 0, 12, 0, 0]),
-            ("IPv6", "fd00::/126", &[], [&[]; 3], "fd00::-fd00::", "fd00::/126", [3, 0, 0, 3, 1, 0]),
-            (
-                "all of a family but the first half",
-                "fd00::/8",
-                &["fd00::/9"],
-                [&[]; 3],
-                "fd00::-fd7f:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
-                "fd00::/8",
-                [1 << 119, 0, 0, 1 << 119, 1 << 119, 0],
-            ),
+        struct Case<'r> {
+            name: &'r str,
+            cidr: &'r str,
+            exclude: &'r [&'r str],
+            used: &'r [&'r str],
+            in_flight: &'r [&'r str],
+            held: &'r [&'r str],
+            expected_kept: &'r str,
+            /// The smallest CIDR that contains the range.
+            expected_around: &'r str,
+            /// Without the held addresses.
+            expected_counts: ExternalCounts,
+        }
+        let cases: [Case<'_>; 6] = [
+            Case {
+                name: "a CIDR",
+                cidr: "10.0.9.0/29",
+                exclude: &[],
+                used: &[],
+                in_flight: &[],
+                held: &[],
+                expected_kept: "10.0.9.0-10.0.9.0, 10.0.9.7-10.0.9.7",
+                expected_around: "10.0.9.0/29",
+                expected_counts: ExternalCounts {
+                    usable: 6,
+                    used: 0,
+                    claimed: 0,
+                    free: 6,
+                    excluded: 2,
+                    beside: 0,
+                    held: None,
+                },
+            },
+            Case {
+                name: "a range, and what is excluded of it, and reaches beyond it",
+                cidr: "10.0.9.10-10.0.9.40",
+                exclude: &["10.0.9.20", "10.0.9.36-10.0.9.60"],
+                used: &["10.0.9.10", "10.0.9.20"],
+                in_flight: &["10.0.9.11"],
+                held: &["10.0.9.10"],
+                expected_kept: "10.0.9.20-10.0.9.20, 10.0.9.36-10.0.9.40",
+                expected_around: "10.0.9.0/26",
+                expected_counts: ExternalCounts {
+                    usable: 25,
+                    used: 1,
+                    claimed: 1,
+                    free: 23,
+                    excluded: 6,
+                    beside: 1,
+                    held: None,
+                },
+            },
+            Case {
+                name: "one address",
+                cidr: "10.0.9.10-10.0.9.10",
+                exclude: &[],
+                used: &["10.0.9.10", "10.0.9.9"],
+                in_flight: &[],
+                held: &["10.0.9.9"],
+                expected_kept: "",
+                expected_around: "10.0.9.10/32",
+                expected_counts: ExternalCounts {
+                    usable: 1,
+                    used: 1,
+                    claimed: 0,
+                    free: 0,
+                    excluded: 0,
+                    beside: 0,
+                    held: None,
+                },
+            },
+            Case {
+                name: "over a boundary",
+                cidr: "10.0.9.250-10.0.10.5",
+                exclude: &[],
+                used: &[],
+                in_flight: &[],
+                held: &[],
+                expected_kept: "",
+                expected_around: "10.0.8.0/22",
+                expected_counts: ExternalCounts {
+                    usable: 12,
+                    used: 0,
+                    claimed: 0,
+                    free: 12,
+                    excluded: 0,
+                    beside: 0,
+                    held: None,
+                },
+            },
+            Case {
+                name: "IPv6",
+                cidr: "fd00::/126",
+                exclude: &[],
+                used: &[],
+                in_flight: &[],
+                held: &[],
+                expected_kept: "fd00::-fd00::",
+                expected_around: "fd00::/126",
+                expected_counts: ExternalCounts {
+                    usable: 3,
+                    used: 0,
+                    claimed: 0,
+                    free: 3,
+                    excluded: 1,
+                    beside: 0,
+                    held: None,
+                },
+            },
+            Case {
+                name: "all of a family but the first half",
+                cidr: "fd00::/8",
+                exclude: &["fd00::/9"],
+                used: &[],
+                in_flight: &[],
+                held: &[],
+                expected_kept: "fd00::-fd7f:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+                expected_around: "fd00::/8",
+                expected_counts: ExternalCounts {
+                    usable: 1 << 119,
+                    used: 0,
+                    claimed: 0,
+                    free: 1 << 119,
+                    excluded: 1 << 119,
+                    beside: 0,
+                    held: None,
+                },
+            },
         ];
-        for (name, cidr, exclude, [used, claimed, held], kept, around, expected) in rows {
+        for case in cases {
+            let Case { name, cidr, exclude, used, in_flight, held, expected_kept, expected_around, expected_counts } =
+                case;
             let pool = json!({"name": "p", "cidrs": [cidr], "exclude": exclude});
             let settings = Settings::from_value(&json!({"external": {"pools": [pool]}})).unwrap();
             let pool = &settings.external.pools[0];
@@ -147,16 +235,14 @@ mod tests {
                 (address, ExternalAddress { address, state, services: Vec::new(), holder: None })
             };
             let used = used.iter().map(|text| address(text, State::Used));
-            let used = used.chain(claimed.iter().map(|text| address(text, State::InFlight))).collect();
+            let used = used.chain(in_flight.iter().map(|text| address(text, State::InFlight))).collect();
             let held: BTreeSet<IpAddr> = held.iter().map(|text| text.parse().unwrap()).collect();
             let inside = held.iter().filter(|address| pool.contains(**address)).count() as u128;
             let found = range(pool, &pool.ranges[0], &used, Some(&held));
             let spans: Vec<String> = found.kept.iter().map(|span| format!("{}-{}", span.first, span.last)).collect();
-            assert_eq!(spans.join(", "), kept, "{name}");
-            assert_eq!(found.around.to_string(), around, "{name}");
-            let ExternalCounts { usable, used, claimed, free, excluded, beside, held } = found.counts;
-            assert_eq!([usable, used, claimed, free, excluded, beside], expected, "{name}");
-            assert_eq!(held, Some(inside), "{name}");
+            assert_eq!(spans.join(", "), expected_kept, "{name}");
+            assert_eq!(found.around.to_string(), expected_around, "{name}");
+            assert_eq!(found.counts, ExternalCounts { held: Some(inside), ..expected_counts }, "{name}");
         }
     }
 }

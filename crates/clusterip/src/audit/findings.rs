@@ -7,7 +7,7 @@ use clusterip_core::settings::{DnsAddress, Pool, Settings, UnusableRange};
 use ipnet::IpNet;
 use serde_json::Value;
 
-use super::judge::{Judged, Judgement};
+use super::evaluate_services::{EvaluatedService, Evaluation};
 use super::model::{Finding, Kind, Pool as Used};
 use crate::cluster::object::text;
 use crate::cluster::snapshot::addresses;
@@ -17,17 +17,22 @@ use crate::controller::ownership::chosen_by_hand;
 use crate::service_placement::{Placement, Standing, Unasked, fits};
 
 /// Adds the problems of one Service.
-pub fn of_service(settings: &Settings, judged: &Judged, called: &ControlPlaneServices, findings: &mut Vec<Finding>) {
-    match judged.judgement.as_ref() {
-        Judgement::Unasked(Unasked::Foreign) => {}
-        Judgement::Unasked(Unasked::HalfMoved) => findings.push(half_moved(judged)),
-        Judgement::Placed(placement) => {
-            let service = judged.service.value();
-            if let Some(found) = misplaced(settings, judged, called, placement, &service) {
+pub fn of_service(
+    settings: &Settings,
+    evaluated: &EvaluatedService,
+    called: &ControlPlaneServices,
+    findings: &mut Vec<Finding>,
+) {
+    match evaluated.evaluation.as_ref() {
+        Evaluation::Unasked(Unasked::Foreign) => {}
+        Evaluation::Unasked(Unasked::HalfMoved) => findings.push(half_moved(evaluated)),
+        Evaluation::Placed(placement) => {
+            let service = evaluated.service.value();
+            if let Some(found) = misplaced(settings, evaluated, called, placement, &service) {
                 findings.push(found);
             }
-            if let Some(reason) = judged.judgement.denial() {
-                let subject = subject(judged);
+            if let Some(reason) = evaluated.evaluation.denial() {
+                let subject = subject(evaluated);
                 // The policy's message names the Service itself.
                 let reason = reason.strip_prefix(&format!("{subject}: ")).unwrap_or(reason);
                 findings.push(Finding {
@@ -36,7 +41,7 @@ pub fn of_service(settings: &Settings, judged: &Judged, called: &ControlPlaneSer
                     evidence: placement.evidence.clone(),
                     ..about(
                         Kind::Denied,
-                        judged,
+                        evaluated,
                         format!("it would be denied if it were created now: {reason}"),
                         "change what the policy refuses, before the Service is created anew",
                     )
@@ -49,7 +54,7 @@ pub fn of_service(settings: &Settings, judged: &Judged, called: &ControlPlaneSer
                     evidence: placement.evidence.clone(),
                     ..about(
                         Kind::MixedNodes,
-                        judged,
+                        evaluated,
                         placement.mixed.join("; "),
                         "give each kind of nodes a Service of its own, or say which one is meant with the annotation \
                          clusterip-policy/os",
@@ -119,7 +124,7 @@ pub fn of_pools(
 
 fn misplaced(
     settings: &Settings,
-    judged: &Judged,
+    evaluated: &EvaluatedService,
     called: &ControlPlaneServices,
     placement: &Placement,
     service: &Value,
@@ -140,7 +145,7 @@ fn misplaced(
                 pool: wrong.first().and_then(|address| settings.pool_of(*address)).map(|pool| pool.name.clone()),
                 addresses: wrong,
                 evidence: placement.evidence.clone(),
-                ..about(Kind::Squatter, judged, message, way_out)
+                ..about(Kind::Squatter, evaluated, message, way_out)
             })
         }
         (Standing::Misplaced, Some(pool)) => {
@@ -157,7 +162,7 @@ fn misplaced(
             // Whether the control plane calls the Service matters only for a Service that could move.
             let callers = match by_hand {
                 Some(true) => Vec::new(),
-                _ => called.known_callers(&judged.id.namespace, &judged.id.name),
+                _ => called.known_callers(&evaluated.id.namespace, &evaluated.id.name),
             };
             let called = if callers.is_empty() { String::new() } else { format!("; it is {}", called_by(&callers)) };
             let message = format!(
@@ -171,7 +176,7 @@ fn misplaced(
                 addresses: wrong,
                 pool: Some(pool.name.clone()),
                 evidence,
-                ..about(kind, judged, message, &way_out(service, by_hand, !callers.is_empty()))
+                ..about(kind, evaluated, message, &way_out(service, by_hand, !callers.is_empty()))
             })
         }
     }
@@ -193,12 +198,12 @@ pub fn way_out(service: &Value, by_hand: Option<bool>, called: bool) -> String {
     format!("`clusterip move{load_balancer}{called}` moves it{meanwhile}")
 }
 
-fn half_moved(judged: &Judged) -> Finding {
-    let service = judged.service.value();
+fn half_moved(evaluated: &EvaluatedService) -> Finding {
+    let service = evaluated.service.value();
     let message = "it looks as if a move of it has begun, and has not ended".to_owned();
     let remedy = "`clusterip serve` and `clusterip move` finish a move that is recorded; else remove the annotation \
                   clusterip-policy/moving, and set spec.type back where it is ExternalName";
-    Finding { addresses: addresses(&service), ..about(Kind::HalfMoved, judged, message, remedy) }
+    Finding { addresses: addresses(&service), ..about(Kind::HalfMoved, evaluated, message, remedy) }
 }
 
 /// The finding for a range whose addresses the API server refuses.
@@ -258,11 +263,11 @@ fn full(settings: &Settings, pool: &Pool, family: Family, used: &Used) -> Option
     Some(about_pool(Kind::Full, pool, message, "add a range to the pool, or delete Services that are not needed"))
 }
 
-fn about(kind: Kind, judged: &Judged, message: String, way_out: &str) -> Finding {
+fn about(kind: Kind, evaluated: &EvaluatedService, message: String, way_out: &str) -> Finding {
     Finding {
-        namespace: Some(judged.id.namespace.clone()),
-        name: Some(judged.id.name.clone()),
-        ..Finding::new(kind, format!("{}: {message}", subject(judged)), way_out)
+        namespace: Some(evaluated.id.namespace.clone()),
+        name: Some(evaluated.id.name.clone()),
+        ..Finding::new(kind, format!("{}: {message}", subject(evaluated)), way_out)
     }
 }
 
@@ -271,8 +276,8 @@ fn about_pool(kind: Kind, pool: &Pool, message: String, way_out: &str) -> Findin
 }
 
 /// The name of the Service as the policy writes it in messages.
-fn subject(judged: &Judged) -> String {
-    format!("Service {}/{}", judged.id.namespace, judged.id.name)
+fn subject(evaluated: &EvaluatedService) -> String {
+    format!("Service {}/{}", evaluated.id.namespace, evaluated.id.name)
 }
 
 /// For each address, such as `172.21.0.5 lies in pool linux (172.21.0.0/24)`.

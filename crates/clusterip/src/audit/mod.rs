@@ -1,31 +1,32 @@
 //! Auditing a cluster: how its addresses and blocks are used, and which problems there are.
 //!
-//! - Services: [`judge`] asks the policy about every Service, [`ranges`] counts addresses, and [`findings`]
-//!   describes problems.
-//! - Nodes and their blocks: [`node_judge`], [`nodes`] and [`node_findings`] do the same.
-//! - External addresses: [`external_judge`], [`external_ranges`], [`external`] and [`external_findings`] do the
-//!   same.
+//! - Services: [`evaluate_services`] asks the policy about every Service, [`ranges`] counts addresses, and
+//!   [`findings`] describes problems.
+//! - Nodes and their blocks: [`evaluate_nodes`], [`node_audit`] and [`node_findings`] do the same.
+//! - External addresses: [`evaluate_external`], [`external_ranges`], [`external_audit`] and [`external_findings`] do
+//!   the same.
 //!
-//! [`build`] turns the input ([`matter`]) into an audit ([`model`]); [`memory`] caches earlier answers of the
-//! policy. [`source`] reads a cluster or a snapshot once, and [`live`] audits the watched stores again and again.
-//! [`why`] explains a single Service.
+//! [`build`] turns the input ([`input`]) into an audit ([`model`]); [`cache`] keeps earlier answers of the policy, and
+//! [`audit_lookups`] answers its look-ups. [`source`] reads a cluster or a snapshot once, and [`live_audit`] audits the
+//! watched stores again and again. [`explain`] explains the address of a single Service, and [`fail_on`] selects the
+//! findings that make the command fail.
 
+pub mod audit_lookups;
 pub mod build;
-pub mod calls;
+pub mod cache;
+pub mod evaluate_external;
+pub mod evaluate_nodes;
+pub mod evaluate_services;
 pub mod explain;
-pub mod external;
+pub mod external_audit;
 pub mod external_findings;
-pub mod external_judge;
 pub mod external_ranges;
 pub mod fail_on;
 pub mod findings;
-pub mod judge;
-pub mod live;
-pub mod matter;
-pub mod memory;
+pub mod input;
+pub mod live_audit;
 pub mod model;
+pub mod node_audit;
 pub mod node_findings;
-pub mod node_judge;
-pub mod nodes;
 pub mod ranges;
 pub mod source;

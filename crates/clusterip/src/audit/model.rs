@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use ipnet::IpNet;
 use serde::Serialize;
 
-use crate::nodes::usage;
+use crate::nodes::block_usage;
 
 /// The audit of a cluster at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -154,9 +154,9 @@ pub struct BlockRange {
     /// Prefix length of a block.
     pub block_length: u8,
     /// How many of the range's blocks are in each state.
-    pub counts: usage::Counts,
+    pub counts: block_usage::Counts,
     /// The blocks that are never assigned, in order, as few spans as possible.
-    pub withheld: Vec<usage::Span>,
+    pub withheld: Vec<block_usage::Span>,
     /// Every block of a Node that has addresses of the range, in order, whatever its size. A block that several
     /// Nodes have is listed once for each Node.
     pub blocks: Vec<Block>,

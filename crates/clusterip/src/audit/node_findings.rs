@@ -4,46 +4,48 @@ use clusterip_core::address::Family;
 use clusterip_core::settings::{NodePool, Settings, Withheld};
 use ipnet::IpNet;
 
+use super::evaluate_nodes::EvaluatedNode;
 use super::model::{self, BlockRange, Finding, Kind};
-use super::node_judge::Judged;
-use crate::nodes::placement::Standing;
+use crate::nodes::block_placement::BlockStanding;
 
 /// The remedy for a Node with a wrong block: the API server refuses to change the blocks of a Node.
 const ANEW: &str = "the API server refuses to change the blocks of a Node: drain and delete it, and let its kubelet \
                     register it again";
 
 /// Adds the problems of one Node.
-pub fn of_node(settings: &Settings, judged: &Judged, findings: &mut Vec<Finding>) {
-    let placement = &judged.placement;
+pub fn of_node(settings: &Settings, evaluated: &EvaluatedNode, findings: &mut Vec<Finding>) {
+    let placement = &evaluated.placement;
     let own = placement.pool.as_deref().and_then(|name| pool(settings, name));
     if let Some(own) = own.filter(|_| placement.blocks.is_empty()) {
-        let message = format!("it has no block, and it belongs to {}", belongs(judged, own));
+        let message = format!("it has no block, and it belongs to {}", belongs(evaluated, own));
         let way_out = "`clusterip serve` assigns one; where it can't, its log and the Events of the Node say why";
-        findings.push(about(Kind::NoBlock, judged, Vec::new(), message, way_out));
+        findings.push(about(Kind::NoBlock, evaluated, Vec::new(), message, way_out));
     }
     for (block, standing) in &placement.blocks {
         let belongs = || match own {
-            Some(own) => format!("it belongs to {}", belongs(judged, own)),
+            Some(own) => format!("it belongs to {}", belongs(evaluated, own)),
             None => placement.reason.clone().unwrap_or_else(|| "no pool is for it".to_owned()),
         };
         let (kind, message) = match standing {
-            Standing::InPlace => continue,
-            Standing::Shared(others) => (Kind::SharedBlock, format!("{block} has addresses of {}", shared(others))),
-            Standing::WrongPool(name) => {
+            BlockStanding::InPlace => continue,
+            BlockStanding::Shared(others) => {
+                (Kind::SharedBlock, format!("{block} has addresses of {}", shared(others)))
+            }
+            BlockStanding::WrongPool(name) => {
                 (Kind::WrongNodePool, format!("{block} {}, and {}", lies(settings, name, *block), belongs()))
             }
-            Standing::Outside => {
+            BlockStanding::Outside => {
                 let where_ = match own.filter(|own| own.cidrs.iter().any(|cidr| block.contains(cidr))) {
                     Some(own) => format!("lies only partly in pool {}", own.name),
                     None => "lies in no pool".to_owned(),
                 };
                 (Kind::OutsideNodePool, format!("{block} {where_}, and {}", belongs()))
             }
-            Standing::Withheld(range) => {
+            BlockStanding::Withheld(range) => {
                 (Kind::WithheldBlock, format!("{block} has addresses of {}", withheld(settings, own, *range)))
             }
         };
-        findings.push(about(kind, judged, vec![*block], message, ANEW));
+        findings.push(about(kind, evaluated, vec![*block], message, ANEW));
     }
 }
 
@@ -77,13 +79,13 @@ pub fn of_pools(settings: &Settings, pools: &[model::NodePool], findings: &mut V
     }
 }
 
-fn about(kind: Kind, judged: &Judged, blocks: Vec<IpNet>, message: String, way_out: &str) -> Finding {
+fn about(kind: Kind, evaluated: &EvaluatedNode, blocks: Vec<IpNet>, message: String, way_out: &str) -> Finding {
     Finding {
-        node: Some(judged.name.clone()),
+        node: Some(evaluated.name.clone()),
         blocks,
-        pool: judged.placement.pool.clone(),
-        evidence: judged.placement.evidence.clone(),
-        ..Finding::new(kind, format!("Node {}: {message}", judged.name), way_out)
+        pool: evaluated.placement.pool.clone(),
+        evidence: evaluated.placement.evidence.clone(),
+        ..Finding::new(kind, format!("Node {}: {message}", evaluated.name), way_out)
     }
 }
 
@@ -92,8 +94,8 @@ fn pool<'s>(settings: &'s Settings, name: &str) -> Option<&'s NodePool> {
 }
 
 /// Such as `pool linux (172.20.0.0/18): kubernetes.io/os=linux (Node linux-1)`.
-fn belongs(judged: &Judged, own: &NodePool) -> String {
-    let evidence = judged.placement.evidence.as_deref().unwrap_or("it takes all");
+fn belongs(evaluated: &EvaluatedNode, own: &NodePool) -> String {
+    let evidence = evaluated.placement.evidence.as_deref().unwrap_or("it takes all");
     format!("pool {} ({}): {evidence}", own.name, listed(own.cidrs.iter().copied()))
 }
 

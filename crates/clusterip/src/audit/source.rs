@@ -1,5 +1,5 @@
-//! Reads a cluster at one moment, from a snapshot file or from its API server. Only the fields that are needed are
-//! kept of each object, as soon as it arrives, so the rest of a cluster takes no memory.
+//! Reads a cluster at one moment, from a snapshot file or from its API server. Each object is reduced to the needed
+//! fields as soon as it arrives, to save memory.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,9 +14,9 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::Value;
 
-use crate::agent::claims::EXTERNAL;
+use crate::agent::external_claims::EXTERNAL;
 use crate::agent::heartbeat_state::AGENT;
-use crate::agent::holdings::Holdings;
+use crate::agent::holder_snapshot::HolderSnapshot;
 use crate::cluster::api_error::words;
 use crate::cluster::claim_lease::{CLAIM, Claim, LABEL};
 use crate::cluster::json_list;
@@ -40,7 +40,7 @@ pub struct Source {
     /// The addresses in flight that replicas of a server claim.
     pub in_flight: Vec<(IpAddr, Owner)>,
     /// Which node holds which external address, or why that is unknown.
-    pub holdings: Result<Holdings, String>,
+    pub holders: Result<HolderSnapshot, String>,
     /// Which Services the control plane calls.
     pub called: ControlPlaneServices,
     /// What could not be determined, as sentences.
@@ -52,7 +52,7 @@ struct Collector {
     keepers: BTreeMap<Kind, Projection>,
     snapshot: Snapshot,
     in_flight: Vec<(IpAddr, Owner)>,
-    holdings: Option<Holdings>,
+    holders: Option<HolderSnapshot>,
     called: ControlPlaneServices,
 }
 
@@ -60,7 +60,7 @@ impl Collector {
     fn new(settings: &Settings) -> Self {
         let keepers = kinds::asked(settings).map(|kind| (kind.clone(), Projection::new(&kind))).collect();
         let called = ControlPlaneServices::default();
-        Self { keepers, snapshot: Snapshot::default(), in_flight: Vec::new(), holdings: None, called }
+        Self { keepers, snapshot: Snapshot::default(), in_flight: Vec::new(), holders: None, called }
     }
 
     fn take(&mut self, kind: &Kind, object: PartialObject) {
@@ -69,10 +69,11 @@ impl Collector {
         }
     }
 
-    /// A claim for a Service whose name is yet to be generated has no name.
-    fn lease(&mut self, lease: &Lease) {
-        if let Some(holdings) = &mut self.holdings {
-            holdings.see(lease);
+    /// Adds a Lease of an agent, or a claim of a server. A claim for a Service whose name is yet to be generated
+    /// contains no name.
+    fn add_lease(&mut self, lease: &Lease) {
+        if let Some(holders) = &mut self.holders {
+            holders.see(lease);
         }
         let label = lease.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL));
         if let Some(claim) = Claim::of(lease).filter(|_| label.is_some_and(|label| label == CLAIM)) {
@@ -81,11 +82,11 @@ impl Collector {
     }
 
     fn end(mut self, notes: Vec<String>) -> Source {
-        let holdings = self.holdings.ok_or_else(|| "no Leases were read".to_owned());
+        let holders = self.holders.ok_or_else(|| "no Leases were read".to_owned());
         self.in_flight.sort_by_key(|(address, _)| *address);
         let ranges = ServiceRanges::of(self.snapshot.all("networking.k8s.io/v1", "ServiceCIDR"));
         let snapshot = Arc::new(RwLock::new(self.snapshot));
-        Source { snapshot, ranges, in_flight: self.in_flight, holdings, called: self.called, notes }
+        Source { snapshot, ranges, in_flight: self.in_flight, holders, called: self.called, notes }
     }
 }
 
@@ -124,8 +125,8 @@ fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::E
         // Leases of other programs need not be readable.
         if let Ok(lease) = serde_json::from_value(object) {
             // The newest time in the Leases tells when the snapshot was taken.
-            collector.holdings.get_or_insert_with(|| Holdings::new(None));
-            collector.lease(&lease);
+            collector.holders.get_or_insert_with(|| HolderSnapshot::new(None));
+            collector.add_lease(&lease);
         }
         return Ok(());
     }
@@ -178,8 +179,8 @@ pub async fn of_cluster(
     let mut notes = Vec::new();
     match leases {
         Ok(leases) => {
-            collector.holdings = Some(Holdings::new(Some(Timestamp::now())));
-            leases.items.iter().for_each(|lease| collector.lease(lease));
+            collector.holders = Some(HolderSnapshot::new(Some(Timestamp::now())));
+            leases.items.iter().for_each(|lease| collector.add_lease(lease));
         }
         Err(error) => notes.push(format!(
             "the addresses in flight are unknown: leases can't be listed: {}; name their namespaces with \

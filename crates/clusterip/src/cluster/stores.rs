@@ -28,7 +28,7 @@ use super::service_ranges::ServiceRanges;
 use super::snapshot::{Shared, Snapshot, addresses};
 use super::subscriptions::{Listener, Subscriptions};
 use crate::controller::control_plane_services::ControlPlaneServices;
-use crate::external::addresses_in_use::mentioned;
+use crate::external::addresses_in_use::in_use;
 use crate::metrics::Metrics;
 
 /// How many objects are listed at a time. Their text takes memory until it is parsed, and tenants can write objects of
@@ -376,9 +376,7 @@ impl Inner {
         let shared = self.snapshot.write().unwrap_or_else(PoisonError::into_inner).share(&object, after);
         let Shared::Changed(before) = shared else { return Some(id) };
         match own_name(kind) {
-            "Service" => {
-                addresses(&object).into_iter().chain(mentioned(&object)).for_each(|address| (self.seen)(address))
-            }
+            "Service" => addresses(&object).into_iter().chain(in_use(&object)).for_each(|address| (self.seen)(address)),
             "IPAddress" => {
                 if let Ok(address) = id.1.parse() {
                     (self.seen)(address);

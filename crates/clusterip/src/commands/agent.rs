@@ -15,14 +15,14 @@ use tokio::time::Instant;
 use super::connect;
 use super::in_force::followed;
 use super::stop::{shutdown_signal, until};
+use crate::agent::event_loop::Agent as AddressAgent;
 use crate::agent::health::Health;
 use crate::agent::linux::LinuxNetwork;
-use crate::agent::run::Agent as Holder;
 use crate::agent::status::{Status, StatusServer};
 use crate::cluster::kinds;
 use crate::cluster::service_ranges::ServiceRanges;
 use crate::cluster::stores::{State, Stores};
-use crate::external::assignment_watcher::Follower as Assigned;
+use crate::external::assignment_watcher::AssignmentWatcher;
 use crate::live_settings::Source;
 use crate::logging::Logging;
 use crate::metrics::Metrics;
@@ -76,7 +76,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Holds the external addresses of this node until it is told to stop.
+    /// Holds the external addresses of this node until SIGTERM or SIGINT arrives.
     ///
     /// # Errors
     /// If the agent can't start or can't go on.
@@ -109,10 +109,10 @@ impl Agent {
         let (stores, changes) = Stores::new(client.clone(), Arc::clone(&metrics), |_| ());
         stores.watch_kinds(kinds::of_agent());
         let (stop, stopped) = watch::channel(false);
-        let (signs, seen) = watch::channel(Health::new());
+        let (health, seen) = watch::channel(Health::new());
         tracing::info!(listen = %status.local_addr(), namespace, node = self.node, "serving probes and metrics");
-        let told = probe_status(&seen, &stores, &metrics);
-        let mut served = tokio::spawn(status.run(told, until(stopped.clone())));
+        let report = probe_status(&seen, &stores, &metrics);
+        let mut served = tokio::spawn(status.run(report, until(stopped.clone())));
         let followed = tokio::spawn(follower.run(until(stopped.clone())));
         let mut shutdown_signal = std::pin::pin!(shutdown_signal());
         tokio::select! {
@@ -120,15 +120,15 @@ impl Agent {
             // No address is held yet.
             () = &mut shutdown_signal => return Ok(()),
         }
-        let mut assigned = Assigned { module, settings, stores, changes, refused: BTreeSet::new() };
+        let mut watcher = AssignmentWatcher { module, settings, stores, changes, refused: BTreeSet::new() };
         let (tell, assignments) =
-            watch::channel(Arc::new(assigned.look().await.context("the addresses to hold can't be found")?));
-        let assigned = tokio::spawn(assigned.run(tell, until(stopped.clone())));
+            watch::channel(Arc::new(watcher.look().await.context("the addresses to hold can't be found")?));
+        let assigned = tokio::spawn(watcher.run(tell, until(stopped.clone())));
         let heartbeat = connect::client(self.kubeconfig.as_deref()).await?;
         let node = self.node.clone();
-        signs.send_modify(|signs| signs.beat = Instant::now());
-        let holder = Holder { client, heartbeat, namespace, node, assignments, network, metrics };
-        let mut held = tokio::spawn(holder.run(signs, until(stopped)));
+        health.send_modify(|health| health.beat = Instant::now());
+        let agent = AddressAgent { client, heartbeat, namespace, node, assignments, network, metrics };
+        let mut held = tokio::spawn(agent.run(health, until(stopped)));
         let failed = tokio::select! {
             () = &mut shutdown_signal => {
                 tracing::info!("stopping: releasing all addresses");
@@ -159,19 +159,19 @@ impl Agent {
     }
 }
 
-/// What the agent's endpoints report.
-fn probe_status(signs: &watch::Receiver<Health>, stores: &Stores, metrics: &Arc<Metrics>) -> Status {
-    let (dead, ready) = (signs.clone(), signs.clone());
+/// The answers of the agent's endpoints.
+fn probe_status(health: &watch::Receiver<Health>, stores: &Stores, metrics: &Arc<Metrics>) -> Status {
+    let (liveness, readiness) = (health.clone(), health.clone());
     let (lagging, stores, metrics) = (stores.clone(), stores.clone(), Arc::clone(metrics));
     Status {
-        // Until the stores are complete the loop has not begun, which does not count as dead.
-        dead: Arc::new(move || {
-            let signs = dead.borrow();
-            signs.dead(Instant::now()).filter(|_| lagging.complete()).into_iter().collect()
+        // The loop begins only when the stores are complete. Until then the agent counts as alive.
+        liveness_errors: Arc::new(move || {
+            let health = liveness.borrow();
+            health.liveness_error(Instant::now()).filter(|_| lagging.complete()).into_iter().collect()
         }),
-        not_ready: Arc::new({
+        readiness_errors: Arc::new({
             let stores = stores.clone();
-            move || stores.lagging().into_iter().chain(ready.borrow().not_ready()).collect()
+            move || stores.lagging().into_iter().chain(readiness.borrow().readiness_error()).collect()
         }),
         metrics: Arc::new(move || {
             for ((_, kind), state) in stores.states().iter() {

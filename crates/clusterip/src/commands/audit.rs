@@ -8,10 +8,10 @@ use clusterip_core::settings::Settings;
 use serde_json::Value;
 
 use super::{connect, deployed};
+use crate::audit::cache::AuditCache;
 use crate::audit::explain;
 use crate::audit::fail_on::FailOn;
-use crate::audit::matter::Matter;
-use crate::audit::memory::Memory;
+use crate::audit::input::AuditInput;
 use crate::audit::source::{self, Source};
 use crate::cluster::service_key::ServiceKey;
 use crate::cluster::service_ranges::ServiceRanges;
@@ -105,20 +105,20 @@ impl Audit {
         };
         let live = self.settings_in_force(&module, &settings, &source)?;
         let ranges = source.ranges.nets();
-        let matter = Matter {
+        let input = AuditInput {
             module: &module,
             settings: &live,
             ranges,
             snapshot: &source.snapshot,
             in_flight: source.in_flight,
-            holdings: source.holdings,
+            holders: source.holders,
             called: source.called,
             ledger: false,
             notes: source.notes,
         };
         match &self.service {
             Some(ServiceKey { namespace, name }) => {
-                let why = explain::of(&matter, (namespace, name))?;
+                let why = explain::of(&input, (namespace, name))?;
                 let why = why.ok_or_else(|| anyhow::anyhow!("there is no service {namespace}/{name}"))?;
                 let text = match self.output {
                     Output::Table => why_table::why(&why)?,
@@ -129,7 +129,7 @@ impl Audit {
                 Ok(ExitCode::SUCCESS)
             }
             None => {
-                let audit = matter.audit(&mut Memory::default())?;
+                let audit = input.audit(&mut AuditCache::default())?;
                 let text = match self.output {
                     Output::Table => audit_table::audit(&audit)?,
                     Output::Json => serde_json::to_string_pretty(&audit)? + "\n",

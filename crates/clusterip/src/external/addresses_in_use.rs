@@ -22,8 +22,8 @@ pub fn claimed(service: &Value) -> Vec<IpAddr> {
     found
 }
 
-/// As [`claimed`], with the addresses that the status of the Service shows.
-pub fn mentioned(service: &Value) -> Vec<IpAddr> {
+/// The addresses of [`claimed`] and those that the status of the Service contains.
+pub fn in_use(service: &Value) -> Vec<IpAddr> {
     let mut found = claimed(service);
     found.extend(shown(service));
     found.sort_unstable();

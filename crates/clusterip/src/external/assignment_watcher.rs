@@ -1,4 +1,4 @@
-//! Keeps the addresses that the agents are to hold up to date with the cluster and the settings.
+//! Keeps the list of addresses that agents are to hold up to date with the cluster and the settings.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use super::assignments::{Refusal, assignments};
+use super::assignment_builder::{Refusal, assignments};
 use super::policy_check::refusal;
 use super::service_fields::recorded;
 use crate::agent::assignments::Assignments;
@@ -22,16 +22,16 @@ use crate::cluster::stores::{Change, Stores};
 use crate::live_settings::LiveSettings;
 use crate::policy::module::Module;
 
-/// How long changes are gathered before they are looked at, because many Services may change at once.
+/// How long changes are collected before they are handled, because many Services may change at once.
 const GATHERED: Duration = Duration::from_millis(100);
 
-/// Follows which addresses are to be held.
-pub struct Follower {
+/// Watches which addresses agents are to hold.
+pub struct AssignmentWatcher {
     /// The module that is asked which Services may have the addresses that they have recorded.
     pub module: Arc<Module>,
     /// The settings in force.
     pub settings: watch::Receiver<Arc<LiveSettings>>,
-    /// The stores of Services, Nodes and Namespaces, listed completely.
+    /// The stores of Services, Nodes and Namespaces. They must have synced.
     pub stores: Stores,
     /// The changes of the stores.
     pub changes: mpsc::UnboundedReceiver<Change>,
@@ -39,13 +39,13 @@ pub struct Follower {
     pub refused: BTreeSet<Refusal>,
 }
 
-impl Follower {
-    /// Finds the addresses to hold now, and logs each refusal that is new. If that fails, nothing is known: the agent must
-    /// not release what it holds.
+impl AssignmentWatcher {
+    /// Computes the addresses to hold now, and logs each new refusal. `None` if the computation fails: then the agent
+    /// must keep the addresses that it holds.
     pub async fn look(&mut self) -> Option<Assignments> {
         let (module, stores) = (Arc::clone(&self.module), self.stores.clone());
         let settings = Arc::clone(&self.settings.borrow_and_update());
-        let looked = tokio::task::spawn_blocking(move || {
+        let computed = tokio::task::spawn_blocking(move || {
             let external = &settings.settings.external;
             let (services, nodes): (Vec<Value>, Vec<Value>) = {
                 let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
@@ -57,8 +57,8 @@ impl Follower {
                 refusal.unwrap_or_else(|error| Some(error.to_string()))
             })
         });
-        let (assigned, refused) = match looked.await {
-            Ok(looked) => looked,
+        let (assigned, refused) = match computed.await {
+            Ok(result) => result,
             Err(error) => {
                 tracing::error!(%error, "the addresses to hold can't be found, those from before stay");
                 return None;
@@ -73,7 +73,7 @@ impl Follower {
     }
 
     /// Sends the addresses to hold whenever they change, until `shutdown`.
-    pub async fn run(mut self, tell: watch::Sender<Arc<Assignments>>, shutdown: impl Future<Output = ()>) {
+    pub async fn run(mut self, sender: watch::Sender<Arc<Assignments>>, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         loop {
             let matters = tokio::select! {
@@ -90,9 +90,9 @@ impl Follower {
             }
             while self.changes.try_recv().is_ok() {}
             let Some(assigned) = self.look().await.map(Arc::new) else { continue };
-            tell.send_if_modified(|told| {
-                let differs = *told != assigned;
-                *told = assigned;
+            sender.send_if_modified(|sent| {
+                let differs = *sent != assigned;
+                *sent = assigned;
                 differs
             });
         }

@@ -1,13 +1,13 @@
-//! The loop that looks after external addresses, while this process leads. It gives Services the addresses that
-//! admission did not give them, and shows in their status which addresses are held.
+//! The control loop for external addresses, which runs while this process leads. It assigns the addresses that
+//! admission did not assign, and writes the status of Services.
 //!
 //! # Guarantees
-//! - A Service that gets external addresses from this product has them recorded, even if no webhook saw it.
-//! - The status of such a Service shows exactly those of its addresses that a living agent holds. The status of any
-//!   other Service is left alone.
-//! - The controller asks the policy, as admission does, and writes for the version that it asked about.
-//! - Events on the Service tell which node holds its addresses whenever that changes, and that no node does if that
-//!   lasts. Changes while no process led are not told.
+//! - Every Service that gets external addresses from this product has them recorded, even if no webhook saw it.
+//! - The status of such a Service contains exactly those of its addresses that a living agent holds. The status of any
+//!   other Service is not changed.
+//! - The controller asks the policy, as admission does, and writes the answer only to the version that it asked about.
+//! - An Event on the Service reports when another node holds one of its addresses, and when no node has held the
+//!   address for a while. Changes that happen while no process leads are not reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -28,11 +28,11 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::assignments::assignments;
-use super::holdings::{Assigned, Holdings, News};
+use super::address_usage;
+use super::assignment_builder::assignments;
+use super::holder_reports::{Assigned, HolderReport, HolderReports};
 use super::policy_check::refusal;
 use super::service_fields::{is_served, recorded, shown};
-use super::usage;
 use crate::agent::assignments::Assignments;
 use crate::agent::observer::Observer;
 use crate::background;
@@ -52,12 +52,13 @@ use crate::metrics::Metrics;
 use crate::metrics::external_metrics::Given;
 use crate::policy::service_request::ServiceRequest;
 
-/// How long changes are gathered before they are looked at, because many Services may change at once.
+/// How long changes are collected before they are handled, because many Services may change at once.
 const GATHERED: Duration = Duration::from_millis(300);
-/// How long after a refusal a Service without an address is asked about again, if it does not change.
+/// How long after a refusal the policy is asked again about a Service without an address, if the Service does not
+/// change.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// Looks after external addresses.
+/// The control loop for external addresses.
 pub struct Controller {
     /// Asks the policy about Services.
     pub evaluator: Evaluator,
@@ -67,26 +68,26 @@ pub struct Controller {
     pub namespace: String,
     /// The settings in force.
     pub settings: watch::Receiver<Arc<LiveSettings>>,
-    /// Whether this process leads. Only the leader looks after external addresses.
+    /// Whether this process leads. Only the leader handles external addresses.
     pub leadership: watch::Receiver<Leadership>,
     /// The metrics of external addresses.
     pub metrics: Arc<Metrics>,
 }
 
-/// What is known in one term, from beginning to lead until the end of that.
+/// The state of one term of leadership.
 #[derive(Default)]
 struct Term {
     observer: Observer,
-    /// The Leases that the list under way has shown so far.
+    /// The Leases of a list that is still being received.
     listing: Vec<Lease>,
-    /// Whether all Leases are known.
+    /// Whether a complete list of Leases was received.
     complete: bool,
-    /// The node that holds each address, as of the last look.
+    /// The node that holds each address, when the Services were last reconciled.
     holders: BTreeMap<IpAddr, String>,
-    /// The Services that got no address: when to ask again, and the reason that was reported.
+    /// The Services without an address: when to ask the policy again, and the reported reason.
     waiting: BTreeMap<ServiceKey, (Instant, String)>,
-    /// What was reported about the holders of addresses.
-    holdings: Holdings,
+    /// The holders that were reported.
+    holder_reports: HolderReports,
 }
 
 /// Why a Service gets no address. `uid` is the UID of the Service if the policy refused the address.
@@ -97,7 +98,7 @@ struct Without {
 }
 
 impl Controller {
-    /// Works until `shutdown`.
+    /// Runs until `shutdown` completes.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         loop {
@@ -106,7 +107,7 @@ impl Controller {
                 called = called(&mut self.settings, &mut self.leadership, has_pools) => if !called { return },
             }
             let ended = self.term(shutdown.as_mut()).await;
-            // The metrics of these are the leader's to report.
+            // Only the leader reports these metrics.
             self.metrics.external_pools(&[]);
             self.metrics.external_waiting(0);
             if ended {
@@ -115,7 +116,7 @@ impl Controller {
         }
     }
 
-    /// Works as long as this process leads and there are pools. Returns whether to stop for good.
+    /// Runs while this process leads and the settings have pools. Returns whether to stop for good.
     async fn term(&mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> bool {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
         let labels = watcher::Config::default().labels(&Observer::labels());
@@ -123,7 +124,7 @@ impl Controller {
         let changed = Arc::new(Notify::new());
         self.listen(&changed);
         let mut term = Term::default();
-        // Services that the first look does not show would be reported as news at the second.
+        // Without all Services, the first round would miss addresses, which the second would report as new holders.
         tokio::select! {
             () = shutdown.as_mut() => return true,
             () = self.evaluator.stores().completed() => {}
@@ -131,7 +132,7 @@ impl Controller {
         loop {
             let now = Instant::now();
             let due = term.waiting.values().map(|(due, _)| *due).chain(term.observer.next_change(now));
-            let due = due.chain(term.holdings.next()).min();
+            let due = due.chain(term.holder_reports.next()).min();
             tokio::select! {
                 () = shutdown.as_mut() => return true,
                 changed = self.leadership.changed() => {
@@ -146,7 +147,7 @@ impl Controller {
                     term.waiting.clear();
                 }
                 Some(event) = leases.next() => {
-                    if !term.note_lease_event(event) {
+                    if !term.handle_lease_event(event) {
                         continue;
                     }
                 }
@@ -156,12 +157,12 @@ impl Controller {
             sleep(GATHERED).await;
             if term.complete {
                 term.holders = term.observer.holders(Instant::now());
-                self.look(&mut term).await;
+                self.reconcile(&mut term).await;
             }
         }
     }
 
-    /// Notifies `changed` whenever a Service changes that may have to do with external addresses.
+    /// Notifies `changed` whenever a Service changes that may have external addresses.
     fn listen(&self, changed: &Arc<Notify>) {
         let changed = Arc::downgrade(changed);
         let matters = |service: &PartialObject| {
@@ -186,19 +187,19 @@ impl Controller {
         self.evaluator.stores().listen(&("v1".to_owned(), "Service".to_owned()), Box::new(listener));
     }
 
-    /// Looks at all Services. Shows in their status what is held, and gives them the addresses that they lack.
-    async fn look(&self, term: &mut Term) {
+    /// Writes the status of all Services, and assigns the addresses that they lack.
+    async fn reconcile(&self, term: &mut Term) {
         let settings = Arc::clone(&self.settings.borrow());
         let external = &settings.settings.external;
         let Some((services, assigned)) = self.assigned_addresses(&settings).await else { return };
         let ids: BTreeSet<ServiceKey> = services.iter().map(ServiceKey::of).collect();
         term.waiting.retain(|id, _| ids.contains(id));
         let held = assigned.keys().map(|address| (*address, term.holders.contains_key(address))).collect();
-        self.metrics.external_pools(&usage::of(external, &held));
+        self.metrics.external_pools(&address_usage::of(external, &held));
         for service in &services {
             let has = recorded(service, external);
             if is_served(service, external) {
-                self.show_in_status(service, &has, &assigned, term).await;
+                self.update_status(service, &has, &assigned, term).await;
             }
             let unserved = !is_served(service, external) && !record(service).is_empty();
             let due = term.waiting.get(&ServiceKey::of(service)).is_none_or(|(due, _)| *due <= Instant::now());
@@ -206,12 +207,12 @@ impl Controller {
                 self.assign(service, term).await;
             }
         }
-        self.tell(&services, &assigned, term).await;
+        self.report_holders(&services, &assigned, term).await;
         self.metrics.external_waiting(term.waiting.len());
     }
 
-    /// Reports the node that holds an address of a Service, if it is not the one that was reported last.
-    async fn tell(&self, services: &[Value], assigned: &Assignments, term: &mut Term) {
+    /// Reports the changes of holders.
+    async fn report_holders(&self, services: &[Value], assigned: &Assignments, term: &mut Term) {
         let by_id: BTreeMap<ServiceKey, &Value> =
             services.iter().map(|service| (ServiceKey::of(service), service)).collect();
         let seen = assigned.iter().filter_map(|(address, assignment)| {
@@ -223,23 +224,23 @@ impl Controller {
                 holder: term.holders.get(address).cloned(),
             })
         });
-        for news in term.holdings.look(seen.collect(), Instant::now()) {
-            let Some(assignment) = assigned.get(&news.address()) else { continue };
-            if let News::Held { before: Some(_), .. } = news {
+        for report in term.holder_reports.changes(seen.collect(), Instant::now()) {
+            let Some(assignment) = assigned.get(&report.address()) else { continue };
+            if let HolderReport::Held { before: Some(_), .. } = report {
                 self.metrics.external_taken_over();
             }
             let ServiceKey { namespace, name } = &assignment.service;
-            let ((reason, warning), note) = (news.reason(), news.note());
+            let ((reason, warning), note) = (report.reason(), report.note());
             match warning {
                 true => tracing::warn!(namespace, name, note, "an external address is not held"),
                 false => tracing::info!(namespace, name, note, "an external address is held"),
             }
-            let about = about(&assignment.service, news.uid());
-            tell_about(&self.client, about, "Hold", Told { uid: news.uid(), warning, reason, note }).await;
+            let about = about(&assignment.service, report.uid());
+            tell_about(&self.client, about, "Hold", Told { uid: report.uid(), warning, reason, note }).await;
         }
     }
 
-    /// The Services that have to do with external addresses, and the addresses to hold for them.
+    /// The Services that may have external addresses, and the addresses to hold for them.
     async fn assigned_addresses(&self, settings: &Arc<LiveSettings>) -> Option<(Vec<Value>, Assignments)> {
         let (evaluator, settings) = (self.evaluator.clone(), Arc::clone(settings));
         let known = background::run_long(move || {
@@ -260,8 +261,8 @@ impl Controller {
         known.await.inspect_err(|error| tracing::error!(%error, "external addresses could not be looked up")).ok()
     }
 
-    /// Makes the status of a Service show which of its addresses are held.
-    async fn show_in_status(&self, service: &Value, has: &[IpAddr], assigned: &Assignments, term: &Term) {
+    /// Writes the held addresses of a Service to its status.
+    async fn update_status(&self, service: &Value, has: &[IpAddr], assigned: &Assignments, term: &Term) {
         let id = ServiceKey::of(service);
         let own = |address: &IpAddr| assigned.get(address).is_some_and(|assigned| assigned.service == id);
         let held: Vec<IpAddr> =
@@ -288,7 +289,7 @@ impl Controller {
         }
     }
 
-    /// Gives a Service the record that it should have.
+    /// Asks the policy for the addresses of a Service, and records them.
     async fn assign(&self, service: &Value, term: &mut Term) {
         let id = ServiceKey::of(service);
         let Without { uid, reason, result } = match self.decide(&id).await {
@@ -311,16 +312,16 @@ impl Controller {
         }
         tracing::warn!(namespace = id.namespace, name = id.name, reason, "no external address");
         if let Some(uid) = uid {
-            self.unavailable(&id, &uid, reason).await;
+            self.report_unavailable(&id, &uid, reason).await;
         }
     }
 
-    async fn unavailable(&self, id: &ServiceKey, uid: &str, note: String) {
+    async fn report_unavailable(&self, id: &ServiceKey, uid: &str, note: String) {
         let told = Told { uid, warning: true, reason: "ExternalAddressNotAvailable", note };
         tell_about(&self.client, about(id, uid), "Assign", told).await;
     }
 
-    /// Asks the policy, and writes the record that it decides on. Returns what was done, or `None` if there was
+    /// Asks the policy, and writes the record according to its answer. Returns the result, or `None` if there was
     /// nothing to do.
     async fn decide(&self, id: &ServiceKey) -> Result<Option<Given>, Without> {
         let failed = |reason: String| Without { uid: None, reason, result: Given::Failed };
@@ -362,9 +363,9 @@ impl Controller {
         let value = if after.is_empty() { Value::Null } else { after.clone().into() };
         let annotations = json!({RECORD_ANNOTATION: value});
         let patch = json!({"metadata": {"uid": uid, "resourceVersion": version, "annotations": annotations}});
-        // Settled before the Service can be seen with these addresses. While an evaluation is at work, its addresses
-        // stay held even if a Service is seen with them, and if that Service were deleted soon, they would stay held
-        // for long without an owner.
+        // Settle before the watch can deliver the Service with these addresses. Until an evaluation is settled, its
+        // addresses stay reserved even if the watch delivers a Service that has them. If that Service were deleted
+        // soon, they would stay reserved for a long time without an owner.
         evaluation.settle(&[]);
         match self.patch(&path, &patch).await {
             Ok(_) => {
@@ -375,20 +376,20 @@ impl Controller {
                     "external addresses recorded"
                 );
                 if !warnings.is_empty() {
-                    // This is not all that the Service asks for. In admission, its author would have read these
-                    // warnings.
+                    // The Service does not get all that it asks for. Admission would have shown these warnings to its
+                    // author.
                     tracing::warn!(
                         namespace = id.namespace,
                         name = id.name,
                         warnings,
                         "the service does not get all that it asks for"
                     );
-                    self.unavailable(id, &uid, warnings).await;
+                    self.report_unavailable(id, &uid, warnings).await;
                 }
                 // A record that was removed is not counted as given.
                 Ok((!after.is_empty()).then_some(Given::Assigned))
             }
-            // Somebody else was faster. What they wrote is seen next.
+            // Another program changed the Service meanwhile. The watch delivers that change next.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(Some(Given::Conflict)),
             Err(error) => Err(failed(words(&error))),
         }
@@ -404,8 +405,8 @@ impl Controller {
 }
 
 impl Term {
-    /// Notes an event. Returns whether the holder of any address has changed.
-    fn note_lease_event(&mut self, event: Result<Event<Lease>, watcher::Error>) -> bool {
+    /// Handles an event. Returns whether the holder of any address has changed.
+    fn handle_lease_event(&mut self, event: Result<Event<Lease>, watcher::Error>) -> bool {
         let now = Instant::now();
         match event {
             Ok(Event::Init) => self.listing.clear(),
@@ -417,7 +418,7 @@ impl Term {
             Ok(Event::Apply(lease)) => self.observer.see(&lease, now),
             Ok(Event::Delete(lease)) => self.observer.gone(&lease, now),
             Err(error) => {
-                tracing::warn!(reason = chain(&error), "the leases of agents can't be followed, trying again");
+                tracing::warn!(reason = chain(&error), "the leases of agents can't be watched, trying again");
                 return false;
             }
         }

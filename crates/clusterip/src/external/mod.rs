@@ -1,21 +1,22 @@
-//! External addresses of Services, as far as the cluster's objects tell: which Services have recorded which
-//! addresses, and which nodes may hold them.
+//! External addresses of Services, as the cluster's objects show them: which Services have recorded which addresses,
+//! and which nodes may hold them.
 //!
-//! [`recorded`] reads a Service, [`admitted`] asks the policy about it, and [`eligible`] reads the Nodes.
-//! [`assignments`] puts together what the agents are to hold, and [`follow`] keeps that up to date.
-//!
-//! [`mentioned`] reads what any Service has or claims. [`placing`] is what admission needs of all Services, and
-//! [`planned`] what a plan needs. [`controller`] looks after the Services that admission did not see, and after the
-//! status of all.
+//! - [`service_fields`] reads the fields of a Service, [`policy_check`] asks the policy whether the Service may have
+//!   its addresses, and [`eligible`] selects the Nodes that may hold them.
+//! - [`assignment_builder`] computes the addresses that agents are to hold, and [`assignment_watcher`] keeps them up to date.
+//! - [`addresses_in_use`] lists the addresses that a Service has or claims. [`admission_state`] collects those of all
+//!   Services for admission, and [`plan_state`] does so for a plan.
+//! - [`controller`] assigns addresses to Services that admission did not see, and writes the status of all Services.
+//!   `holder_reports` decides which changes of holders it reports, and `address_usage` counts how full the pools are.
 
+mod address_usage;
 pub mod addresses_in_use;
+pub mod admission_state;
+pub mod assignment_builder;
 pub mod assignment_watcher;
-pub mod assignments;
 pub mod controller;
 pub mod eligible;
-mod holdings;
-pub mod placing;
+mod holder_reports;
 pub mod plan_state;
 pub mod policy_check;
 pub mod service_fields;
-mod usage;

@@ -1,4 +1,4 @@
-//! The external addresses that Services have, or are going to ask for, while a plan is made.
+//! The external addresses that Services have or will request, during a plan.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,16 +8,16 @@ use clusterip_core::external::Held;
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
-use super::addresses_in_use::{claimed, mentioned};
+use super::addresses_in_use::{claimed, in_use};
 use super::service_fields::{is_served, shown};
 use crate::cluster::object::text;
 
-/// The external addresses of the pools, as a plan goes on.
+/// The external addresses of the pools during a plan.
 ///
-/// Services that are planned first get what they ask for, as if they were created first. But an address that a later
-/// manifest names is given only to Services that name it, too. So addresses that were set by hand stay available for
-/// the manifests that name them.
-pub struct Planned {
+/// The manifests are planned in order, as if the Services were created in this order. An address that a later manifest
+/// names is given only to Services that name it as well, so addresses that were set by hand stay available for the
+/// manifests that name them.
+pub struct PlanState {
     settings: ExternalSettings,
     /// The Services that have each address: first those of the cluster, then those that were planned.
     has: BTreeMap<IpAddr, Vec<String>>,
@@ -25,19 +25,19 @@ pub struct Planned {
     wants: BTreeMap<IpAddr, BTreeMap<usize, String>>,
 }
 
-impl Planned {
-    /// A plan in which no Service has an address.
+impl PlanState {
+    /// The state before the first manifest, without any Service.
     pub fn new(settings: &ExternalSettings) -> Self {
         Self { settings: settings.clone(), has: BTreeMap::new(), wants: BTreeMap::new() }
     }
 
-    /// Notes that a Service of the cluster has the addresses that it mentions.
-    pub fn is_there(&mut self, owner: &str, service: &Value) {
-        self.add(owner, mentioned(service));
+    /// Adds a Service of the cluster with the addresses that it has or claims.
+    pub fn add_existing(&mut self, owner: &str, service: &Value) {
+        self.add(owner, in_use(service));
     }
 
-    /// Notes that the manifest with this index is yet to be planned, and wants the addresses that it names.
-    pub fn is_wanted(&mut self, index: usize, owner: &str, manifest: &Value) {
+    /// Adds a manifest that is yet to be planned, with the addresses that it names.
+    pub fn add_pending(&mut self, index: usize, owner: &str, manifest: &Value) {
         for address in self.named(manifest) {
             self.wants.entry(address).or_default().insert(index, owner.to_owned());
         }
@@ -60,9 +60,9 @@ impl Planned {
         held
     }
 
-    /// Notes that the manifest with this index was planned. Its Service becomes `placed`, or was refused if that is
-    /// `None`. It keeps the addresses that the status of `before` shows.
-    pub fn is_planned(&mut self, index: usize, owner: &str, placed: Option<&Value>, before: Option<&Value>) {
+    /// Records the result of a manifest. Its Service becomes `placed`; `None` means that the policy denied it. The
+    /// Service keeps the addresses that the status of `before` contains.
+    pub fn set_planned(&mut self, index: usize, owner: &str, placed: Option<&Value>, before: Option<&Value>) {
         for owners in self.wants.values_mut() {
             owners.remove(&index);
         }
@@ -70,7 +70,7 @@ impl Planned {
             for owners in self.has.values_mut() {
                 owners.retain(|other| other != owner);
             }
-            self.add(owner, mentioned(placed));
+            self.add(owner, in_use(placed));
             self.add(owner, before.map(shown).into_iter().flatten());
         }
     }
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn named_addresses_are_kept_for_the_services_that_name_them() {
         let document = json!({"external": {"pools": [{"name": "lan", "cidrs": ["10.0.9.0/24"]}]}});
-        let mut planned = Planned::new(&Settings::from_value(&document).unwrap().external);
+        let mut planned = PlanState::new(&Settings::from_value(&document).unwrap().external);
         let claiming = |address: &str| {
             json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x", "namespace": "shop"},
                    "spec": {"externalIPs": [address]}})
@@ -122,17 +122,17 @@ mod tests {
             "spec": {"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external"},
         });
         let plain = json!({"spec": {}});
-        let held = |planned: &Planned, object: &Value| -> Vec<String> {
+        let held = |planned: &PlanState, object: &Value| -> Vec<String> {
             let held = planned.held(object).to_value();
             let text = |item: &Value, key: &str| item[key].as_str().unwrap().to_owned();
             let line = |item: &Value| format!("{} {}", text(item, "address"), text(item, "by"));
             held["held"].as_array().unwrap().iter().map(line).collect()
         };
-        planned.is_there("shop/old", &claiming("10.0.9.1"));
-        planned.is_there("shop/far", &claiming("10.1.0.1"));
-        planned.is_wanted(0, "shop/a", &claiming("10.0.9.2"));
-        planned.is_wanted(1, "shop/b", &claiming("10.0.9.2"));
-        planned.is_wanted(2, "shop/asks", &asking);
+        planned.add_existing("shop/old", &claiming("10.0.9.1"));
+        planned.add_existing("shop/far", &claiming("10.1.0.1"));
+        planned.add_pending(0, "shop/a", &claiming("10.0.9.2"));
+        planned.add_pending(1, "shop/b", &claiming("10.0.9.2"));
+        planned.add_pending(2, "shop/asks", &asking);
         assert_eq!(
             held(&planned, &plain),
             ["10.0.9.1 shop/old", "10.0.9.2 shop/a", "10.0.9.3 shop/asks"],
@@ -144,12 +144,12 @@ mod tests {
             "but for who names it, too"
         );
         assert_eq!(planned.used(), ["10.0.9.1".parse::<IpAddr>().unwrap()]);
-        planned.is_planned(0, "shop/a", None, None);
-        planned.is_planned(1, "shop/b", Some(&claiming("10.0.9.2")), None);
+        planned.set_planned(0, "shop/a", None, None);
+        planned.set_planned(1, "shop/b", Some(&claiming("10.0.9.2")), None);
         let expected = ["10.0.9.1 shop/old", "10.0.9.2 shop/b", "10.0.9.3 shop/asks"];
         assert_eq!(held(&planned, &claiming("10.0.9.2")), expected, "who was refused has none");
         let shown = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.4"}]}}});
-        planned.is_planned(3, "shop/old", Some(&plain), Some(&shown));
+        planned.set_planned(3, "shop/old", Some(&plain), Some(&shown));
         let expected = ["10.0.9.2 shop/b", "10.0.9.3 shop/asks", "10.0.9.4 shop/old"];
         assert_eq!(held(&planned, &plain), expected, "what it had is free, but for what its status shows");
     }

@@ -1,7 +1,7 @@
 //! Asks the policy whether a Service may have the external addresses that it has recorded.
 //!
-//! If no webhook saw the Service, or somebody recorded an address by hand while there was no webhook, nobody has
-//! checked that yet.
+//! If the Service was created, or an address was recorded by hand, while no webhook was registered, the policy has not
+//! checked the addresses yet.
 
 use std::sync::{Arc, RwLock};
 
@@ -69,7 +69,7 @@ fn asked(
     module.place(&request, &document, &Held::default(), calls)
 }
 
-/// Reduces a Service to what tells which addresses it may have, plus these fields of its `spec` and these
+/// Reduces a Service to the fields on which the policy's decision depends, plus these fields of its `spec` and these
 /// annotations.
 fn bare(service: &Value, fields: &[&str], annotations: &[&str]) -> Value {
     let of = |path: &str, keys: &[&str]| -> Map<String, Value> {

@@ -11,7 +11,7 @@ use crate::agent::assignments::Protocol;
 use crate::cluster::bounds::MOST_PORTS;
 use crate::cluster::object::text;
 
-/// The external addresses that a Service has recorded; empty if it is not a Service that gets any.
+/// The external addresses that a Service has recorded; empty if the Service does not get external addresses.
 pub fn recorded(service: &Value, settings: &ExternalSettings) -> Vec<IpAddr> {
     if !is_served(service, settings) {
         return Vec::new();
@@ -19,8 +19,8 @@ pub fn recorded(service: &Value, settings: &ExternalSettings) -> Vec<IpAddr> {
     recorded_addresses(text(service, &["metadata", "annotations", RECORD_ANNOTATION]))
 }
 
-/// Whether a Service gets external addresses: it is of type `LoadBalancer`, its class is that of the settings, or it
-/// has no class and the settings take those, and there are pools.
+/// Whether a Service gets external addresses: the settings have pools, the type is `LoadBalancer`, and the class is
+/// that of the settings. A Service without a class gets external addresses if the settings include such Services.
 pub fn is_served(service: &Value, settings: &ExternalSettings) -> bool {
     let class = service.pointer("/spec/loadBalancerClass").and_then(Value::as_str);
     let ours = class.map_or(settings.default, |class| class == settings.load_balancer_class);
@@ -65,27 +65,59 @@ mod tests {
             })
         };
         let ours = || json!("clusterip-policy/external");
-        let rows = [
-            ("of our class", service("LoadBalancer", ours(), "10.0.9.10"), false, vec!["10.0.9.10"]),
-            (
-                "both families",
-                service("LoadBalancer", ours(), "fd00::9, 10.0.9.10"),
-                false,
-                vec!["fd00::9", "10.0.9.10"],
-            ),
-            ("no address", service("LoadBalancer", ours(), "x"), false, vec![]),
-            ("of another class", service("LoadBalancer", json!("other"), "10.0.9.10"), true, vec![]),
-            (
-                "without a class, where that is ours",
-                service("LoadBalancer", Value::Null, "10.0.9.10"),
-                true,
-                vec!["10.0.9.10"],
-            ),
-            ("without a class", service("LoadBalancer", Value::Null, "10.0.9.10"), false, vec![]),
-            ("of another type", service("ClusterIP", ours(), "10.0.9.10"), true, vec![]),
-            ("nothing", json!({}), true, vec![]),
+        struct Case {
+            name: &'static str,
+            service: Value,
+            /// Whether the settings include Services without a class.
+            default: bool,
+            expected: Vec<&'static str>,
+        }
+        let cases = [
+            Case {
+                name: "of our class",
+                service: service("LoadBalancer", ours(), "10.0.9.10"),
+                default: false,
+                expected: vec!["10.0.9.10"],
+            },
+            Case {
+                name: "both families",
+                service: service("LoadBalancer", ours(), "fd00::9, 10.0.9.10"),
+                default: false,
+                expected: vec!["fd00::9", "10.0.9.10"],
+            },
+            Case {
+                name: "no address",
+                service: service("LoadBalancer", ours(), "x"),
+                default: false,
+                expected: vec![],
+            },
+            Case {
+                name: "of another class",
+                service: service("LoadBalancer", json!("other"), "10.0.9.10"),
+                default: true,
+                expected: vec![],
+            },
+            Case {
+                name: "without a class, where that is ours",
+                service: service("LoadBalancer", Value::Null, "10.0.9.10"),
+                default: true,
+                expected: vec!["10.0.9.10"],
+            },
+            Case {
+                name: "without a class",
+                service: service("LoadBalancer", Value::Null, "10.0.9.10"),
+                default: false,
+                expected: vec![],
+            },
+            Case {
+                name: "of another type",
+                service: service("ClusterIP", ours(), "10.0.9.10"),
+                default: true,
+                expected: vec![],
+            },
+            Case { name: "nothing", service: json!({}), default: true, expected: vec![] },
         ];
-        for (name, service, default, expected) in rows {
+        for Case { name, service, default, expected } in cases {
             let expected: Vec<IpAddr> = expected.into_iter().map(|address| address.parse().unwrap()).collect();
             assert_eq!(recorded(&service, &settings(default)), expected, "{name}");
         }

@@ -1,10 +1,11 @@
-//! The state of all Nodes while this process leads: which Nodes have blocks, which wait for some, and why.
+//! The state of all Nodes while this process leads: which Nodes have blocks, which Nodes wait for blocks, and why.
 //!
 //! # Guarantees
-//! - A block that was given to a Node stays with it until it is certain that the Node does not have the block and
-//!   never will: a request without an answer may still be carried out later.
-//! - No Node is asked about twice at the same time, and the Node that waits longest comes first.
-//! - The state depends only on the events: there is neither a clock nor a client in it.
+//! - A block that was assigned to a Node stays reserved for it until it is certain that the Node does not have the
+//!   block and will not get it: the API server may still carry out a request that it has not answered.
+//! - The policy is never asked twice about the same Node at the same time. The Node that has waited longest comes
+//!   first.
+//! - The state depends only on the events. It uses no clock and sends no requests.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -13,10 +14,10 @@ use clusterip_core::settings::NodeSettings;
 use ipnet::IpNet;
 use tokio::time::Instant;
 
-use super::held::Held;
-use super::patch::{Order, Outcome};
-use super::placement::Standing;
-use super::seen::Seen;
+use super::block_placement::BlockStanding;
+use super::held_blocks::HeldBlocks;
+use super::patch::{BlockWrite, WriteOutcome};
+use super::watched_node::WatchedNode;
 use crate::metrics::node_metrics::Misplaced;
 
 /// How soon a Node is tried again after its blocks could not be written. Each further failure doubles the pause.
@@ -28,61 +29,62 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub struct AllocationState {
     nodes: BTreeMap<String, Entry>,
-    held: Held,
+    held: HeldBlocks,
     queue: VecDeque<String>,
-    /// For each full pool by name, the Nodes that wait for room: the turn since which each waits, and its name.
+    /// The Nodes that wait for a free block, by the name of their full pool. A Node is listed with the turn in which it
+    /// began to wait.
     full: BTreeMap<String, BTreeSet<(u64, String)>>,
-    /// The full pools that may have room again.
+    /// The full pools that may have a free block again.
     open: BTreeSet<String>,
     later: BTreeSet<(Instant, String)>,
     turns: u64,
     waiting: usize,
-    unjudged: BTreeSet<String>,
+    unchecked: BTreeSet<String>,
     misplaced: BTreeMap<String, BTreeSet<Misplaced>>,
 }
 
 struct Entry {
-    node: Seen,
+    node: WatchedNode,
     stage: Stage,
     failures: u32,
     /// The version at which a request without an answer may still be carried out; `None` if there is no such request.
     doubt: Option<String>,
-    /// The turn since which the Node waits for room; 0 if it does not.
+    /// The turn in which the Node began to wait for a free block; 0 if it does not wait.
     since: u64,
-    /// What was reported about the Node last.
-    said: Option<String>,
+    /// The last report about the Node.
+    reported: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The Node has blocks, or is to have none.
+    /// The Node has blocks, or does not need any.
     Settled,
     Queued,
     /// The policy is being asked.
     Asked,
     /// Its blocks are being written.
     Patching,
-    /// Nothing is tried before this time.
+    /// The next try is not before this time.
     Later(Instant),
-    /// The pool with this name has no room for the Node.
+    /// The pool with this name has no free block for the Node.
     Full(String),
-    /// No pool is for the Node.
-    Nobodys,
+    /// No pool matches the Node.
+    NoMatchingPool,
 }
 
 impl Stage {
     fn waits(&self) -> bool {
-        !matches!(self, Self::Settled | Self::Nobodys)
+        !matches!(self, Self::Settled | Self::NoMatchingPool)
     }
 }
 
 /// The next task.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Turn {
+pub enum Task {
     /// Ask the policy for blocks for this Node.
-    Ask(Box<Seen>),
-    /// Write these blocks, which the Node was given before.
-    Write(Box<Order>),
+    Ask(Box<WatchedNode>),
+    /// Write these blocks, which were assigned to the Node before.
+    Write(Box<BlockWrite>),
 }
 
 /// The policy's answer about a Node.
@@ -97,19 +99,19 @@ pub enum Decision {
         /// The range that is full, and what to do about it.
         message: String,
     },
-    /// No pool is for the Node. Contains the policy's reason.
-    Nobodys(String),
-    /// The policy gave no answer that can be carried out. Contains the error.
+    /// No pool matches the Node. Contains the policy's reason.
+    NoMatchingPool(String),
+    /// The policy failed, or its answer can't be carried out. Contains the error.
     Failed(String),
 }
 
 impl AllocationState {
     /// The blocks that are held, by Node.
-    pub fn held(&self) -> &Held {
+    pub fn held(&self) -> &HeldBlocks {
         &self.held
     }
 
-    /// How many Nodes there are.
+    /// The number of Nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -124,20 +126,20 @@ impl AllocationState {
         self.nodes.keys().map(String::as_str)
     }
 
-    /// How many Nodes wait for blocks.
+    /// The number of Nodes that wait for blocks.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Notes a Node as the watch shows it.
-    pub fn see(&mut self, seen: Seen) {
+    /// Adds or updates a Node.
+    pub fn see(&mut self, seen: WatchedNode) {
         let name = seen.name.clone();
         if self.nodes.get(&name).is_some_and(|entry| entry.node.uid != seen.uid) {
             self.remove(&name);
         }
         let Some(entry) = self.nodes.get_mut(&name) else {
             let (blocks, deleting) = (seen.blocks.clone(), seen.deleting);
-            let entry = Entry { node: seen, stage: Stage::Settled, failures: 0, doubt: None, since: 0, said: None };
+            let entry = Entry { node: seen, stage: Stage::Settled, failures: 0, doubt: None, since: 0, reported: None };
             self.nodes.insert(name.clone(), entry);
             if !blocks.is_empty() {
                 self.learn(&name, blocks);
@@ -153,53 +155,55 @@ impl AllocationState {
             self.has_blocks(&name, blocks, other);
             return;
         }
-        // Nobody can take blocks away from a Node, so an event without blocks is older than what is known.
+        // The blocks of a Node can't be removed, so an event without blocks is older than the recorded Node.
         if !entry.node.blocks.is_empty() {
             return;
         }
         let (deleting, stage) = (seen.deleting, entry.stage.clone());
         entry.node = seen;
-        // A Node that was given blocks gets those or none, until it is certain that it did not get them.
+        // Retry the assigned blocks until the write is known to have failed.
         let given = !self.held.of(&name).is_empty();
         match stage {
             Stage::Asked | Stage::Patching => {}
             _ if deleting && !given => self.set(&name, Stage::Settled),
-            Stage::Later(_) | Stage::Full(_) | Stage::Nobodys if other && !given => self.set(&name, Stage::Queued),
+            Stage::Later(_) | Stage::Full(_) | Stage::NoMatchingPool if other && !given => {
+                self.set(&name, Stage::Queued)
+            }
             _ => {}
         }
     }
 
-    /// Notes that a Node is gone, unless another one of the same name has come since.
+    /// Removes a deleted Node, unless a new Node has the same name.
     pub fn gone(&mut self, name: &str, uid: &str) {
         if self.nodes.get(name).is_some_and(|entry| entry.node.uid == uid) {
             self.remove(name);
         }
     }
 
-    /// Notes that a complete list shows only these Nodes. All others are gone.
+    /// Removes all Nodes except for those of a complete list.
     pub fn only(&mut self, listed: &BTreeSet<String>) {
         let gone: Vec<String> = self.nodes.keys().filter(|name| !listed.contains(*name)).cloned().collect();
         gone.iter().for_each(|name| self.remove(name));
     }
 
-    /// Notes that the settings have changed. Waiting Nodes are decided about anew, and all blocks are judged anew.
+    /// Handles a change of the settings: queues waiting Nodes again, and lets all blocks be checked again.
     pub fn settings_changed(&mut self) {
         let mut again: Vec<(u64, String)> = Vec::new();
         for (name, entry) in &mut self.nodes {
             let given = !self.held.of(name).is_empty();
             match entry.stage {
                 Stage::Later(_) if given => {}
-                Stage::Later(_) | Stage::Nobodys => again.push((u64::MAX, name.clone())),
+                Stage::Later(_) | Stage::NoMatchingPool => again.push((u64::MAX, name.clone())),
                 Stage::Full(_) => again.push((entry.since, name.clone())),
                 _ => continue,
             }
-            (entry.said, entry.failures) = (None, 0);
+            (entry.reported, entry.failures) = (None, 0);
         }
         again.sort();
         again.iter().for_each(|(_, name)| self.set(name, Stage::Queued));
         self.open.clear();
-        self.unjudged = self.held.nodes().map(|(name, _)| name.to_owned()).collect();
-        self.misplaced.retain(|name, _| self.unjudged.contains(name));
+        self.unchecked = self.held.nodes().map(|(name, _)| name.to_owned()).collect();
+        self.misplaced.retain(|name, _| self.unchecked.contains(name));
     }
 
     /// When the next pause of a Node ends; `None` if no Node is in a pause.
@@ -214,54 +218,54 @@ impl AllocationState {
         }
     }
 
-    /// Whether [`Self::next_turn`] may return a task.
-    pub fn has_turn(&self) -> bool {
+    /// Whether [`Self::next_task`] may return a task.
+    pub fn has_task(&self) -> bool {
         !self.queue.is_empty() || !self.open.is_empty()
     }
 
     /// The next task. Its result has to be reported with [`Self::decided`] or [`Self::written`].
-    pub fn next_turn(&mut self) -> Option<Turn> {
+    pub fn next_task(&mut self) -> Option<Task> {
         while let Some(pool) = self.open.first().cloned() {
             let Some((_, name)) = self.full.get(&pool).and_then(BTreeSet::first).cloned() else {
                 self.open.remove(&pool);
                 continue;
             };
-            return self.turn_of(&name);
+            return self.task_of(&name);
         }
         loop {
             let name = self.queue.pop_front()?;
             if self.nodes.get(&name).is_some_and(|entry| entry.stage == Stage::Queued) {
-                return self.turn_of(&name);
+                return self.task_of(&name);
             }
         }
     }
 
-    fn turn_of(&mut self, name: &str) -> Option<Turn> {
+    fn task_of(&mut self, name: &str) -> Option<Task> {
         let blocks = self.held.of(name).to_vec();
         self.set(name, if blocks.is_empty() { Stage::Asked } else { Stage::Patching });
         let entry = self.nodes.get(name)?;
         Some(if blocks.is_empty() {
-            Turn::Ask(Box::new(entry.node.clone()))
+            Task::Ask(Box::new(entry.node.clone()))
         } else {
-            Turn::Write(Box::new(Order { node: entry.node.clone(), blocks, doubt: entry.doubt.clone() }))
+            Task::Write(Box::new(BlockWrite { node: entry.node.clone(), blocks, doubt: entry.doubt.clone() }))
         })
     }
 
-    /// Notes the policy's answer about a Node. Returns what is to be written, if anything.
+    /// Records the policy's decision about a Node. Returns the blocks to write, if there are any.
     pub fn decided(
         &mut self,
         name: &str,
         decision: &Decision,
         settings: &NodeSettings,
         now: Instant,
-    ) -> Option<Box<Order>> {
+    ) -> Option<Box<BlockWrite>> {
         let entry = self.nodes.get_mut(name)?;
         match decision {
             Decision::Blocks(blocks) => {
-                let order = Order { node: entry.node.clone(), blocks: blocks.clone(), doubt: None };
+                let write = BlockWrite { node: entry.node.clone(), blocks: blocks.clone(), doubt: None };
                 self.held.hand_out(name, blocks.clone(), settings);
                 self.set(name, Stage::Patching);
-                return Some(Box::new(order));
+                return Some(Box::new(write));
             }
             Decision::Full { pool, .. } => {
                 if entry.since == 0 {
@@ -271,62 +275,62 @@ impl AllocationState {
                 self.open.remove(pool);
                 self.set(name, Stage::Full(pool.clone()));
             }
-            Decision::Nobodys(_) => self.set(name, Stage::Nobodys),
+            Decision::NoMatchingPool(_) => self.set(name, Stage::NoMatchingPool),
             Decision::Failed(_) => self.pause(name, now),
         }
         None
     }
 
-    /// Notes the result of writing blocks.
-    pub fn written(&mut self, order: &Order, outcome: Outcome, now: Instant) {
-        let name = order.node.name.as_str();
-        // The watch may have been faster. Then the result is no news.
+    /// Records the outcome of a write.
+    pub fn written(&mut self, write: &BlockWrite, outcome: WriteOutcome, now: Instant) {
+        let name = write.node.name.as_str();
+        // If the watch has already delivered the change, the outcome is outdated.
         let Some(entry) = self.nodes.get_mut(name) else { return };
-        if entry.node.uid != order.node.uid || entry.stage != Stage::Patching {
+        if entry.node.uid != write.node.uid || entry.stage != Stage::Patching {
             return;
         }
         match outcome {
-            Outcome::Written => {
-                entry.node.blocks.clone_from(&order.blocks);
-                self.has_blocks(name, order.blocks.clone(), false);
+            WriteOutcome::Written => {
+                entry.node.blocks.clone_from(&write.blocks);
+                self.has_blocks(name, write.blocks.clone(), false);
             }
-            Outcome::Changed(seen) if !seen.blocks.is_empty() => {
+            WriteOutcome::Changed(seen) if !seen.blocks.is_empty() => {
                 let blocks = seen.blocks.clone();
                 entry.node = *seen;
                 self.has_blocks(name, blocks, true);
             }
-            Outcome::Changed(seen) => {
+            WriteOutcome::Changed(seen) => {
                 let deleting = seen.deleting;
                 (entry.node, entry.doubt) = (*seen, None);
                 self.release(name);
                 self.set(name, if deleting { Stage::Settled } else { Stage::Queued });
             }
-            // If the Node is gone, the watch tells so next.
-            Outcome::Gone | Outcome::Refused(_) | Outcome::TooLate => {
+            // If the Node was deleted, the watch delivers that next.
+            WriteOutcome::Gone | WriteOutcome::Refused(_) | WriteOutcome::TooLate => {
                 entry.doubt = None;
                 self.release(name);
                 self.pause(name, now);
             }
-            Outcome::Unclear { doubt, .. } => {
+            WriteOutcome::Unclear { doubt, .. } => {
                 entry.doubt = doubt;
                 self.pause(name, now);
             }
         }
     }
 
-    /// Whether `text` differs from what was reported about the Node last. Notes it as reported.
+    /// Whether `text` differs from the last report about the Node. Records it as the last report.
     pub fn is_news(&mut self, name: &str, text: &str) -> bool {
         let Some(entry) = self.nodes.get_mut(name) else { return false };
-        let news = entry.said.as_deref() != Some(text);
-        entry.said = Some(text.to_owned());
+        let news = entry.reported.as_deref() != Some(text);
+        entry.reported = Some(text.to_owned());
         news
     }
 
-    /// The next Node whose blocks are to be compared with its pool. The result has to be reported with
-    /// [`Self::judged`].
-    pub fn next_to_judge(&mut self) -> Option<Seen> {
+    /// The next Node whose blocks have to be compared with its pool. The result has to be reported with
+    /// [`Self::set_standings`].
+    pub fn next_to_check(&mut self) -> Option<WatchedNode> {
         loop {
-            let name = self.unjudged.pop_first()?;
+            let name = self.unchecked.pop_first()?;
             if let Some(entry) = self.nodes.get(&name).filter(|entry| !entry.node.blocks.is_empty()) {
                 return Some(entry.node.clone());
             }
@@ -334,21 +338,21 @@ impl AllocationState {
         }
     }
 
-    /// Whether there are Nodes whose blocks are to be compared with their pools.
-    pub fn has_unjudged(&self) -> bool {
-        !self.unjudged.is_empty()
+    /// Whether there are Nodes whose blocks have to be compared with their pools.
+    pub fn has_unchecked(&self) -> bool {
+        !self.unchecked.is_empty()
     }
 
-    /// Notes how the blocks of a Node lie.
-    pub fn judged(&mut self, name: &str, standings: &[Standing]) {
+    /// Records whether the blocks of a Node are misplaced, and why.
+    pub fn set_standings(&mut self, name: &str, standings: &[BlockStanding]) {
         let reasons: BTreeSet<Misplaced> = standings
             .iter()
             .filter_map(|standing| match standing {
-                Standing::InPlace => None,
-                Standing::Shared(_) => Some(Misplaced::Shared),
-                Standing::WrongPool(_) => Some(Misplaced::WrongPool),
-                Standing::Withheld(_) => Some(Misplaced::Withheld),
-                Standing::Outside => Some(Misplaced::Outside),
+                BlockStanding::InPlace => None,
+                BlockStanding::Shared(_) => Some(Misplaced::Shared),
+                BlockStanding::WrongPool(_) => Some(Misplaced::WrongPool),
+                BlockStanding::Withheld(_) => Some(Misplaced::Withheld),
+                BlockStanding::Outside => Some(Misplaced::Outside),
             })
             .collect();
         if reasons.is_empty() {
@@ -358,7 +362,7 @@ impl AllocationState {
         }
     }
 
-    /// How many Nodes have a misplaced block, by the reason.
+    /// The number of Nodes with a misplaced block, by reason.
     pub fn misplaced(&self) -> BTreeMap<Misplaced, u64> {
         let mut counts = BTreeMap::new();
         for reason in self.misplaced.values().flatten() {
@@ -367,26 +371,26 @@ impl AllocationState {
         counts
     }
 
-    /// Notes that a Node has these blocks, whether this process or somebody else has written them.
+    /// Records that a Node has these blocks, whether this process or another program has written them.
     fn has_blocks(&mut self, name: &str, blocks: Vec<IpNet>, other: bool) {
         if let Some(entry) = self.nodes.get_mut(name) {
-            (entry.doubt, entry.said, entry.failures) = (None, None, 0);
+            (entry.doubt, entry.reported, entry.failures) = (None, None, 0);
         }
         self.set(name, Stage::Settled);
         if self.held.of(name) != blocks {
             self.learn(name, blocks);
         } else if other {
-            self.unjudged.insert(name.to_owned());
+            self.unchecked.insert(name.to_owned());
         }
     }
 
     fn learn(&mut self, name: &str, blocks: Vec<IpNet>) {
         self.release(name);
         for block in blocks.iter().filter(|block| !self.held.is_free(**block)) {
-            self.unjudged.extend(self.held.sharing(name, *block).into_iter().map(|(other, _)| other));
+            self.unchecked.extend(self.held.sharing(name, *block).into_iter().map(|(other, _)| other));
         }
         self.held.learn(name, blocks);
-        self.unjudged.insert(name.to_owned());
+        self.unchecked.insert(name.to_owned());
     }
 
     fn release(&mut self, name: &str) {
@@ -395,9 +399,10 @@ impl AllocationState {
             return;
         }
         self.held.forget(name);
-        // A block that is still held belongs to another Node, too, which may have it for itself now.
+        // Another Node has a block that is still held. The block may no longer be shared, so that Node is checked
+        // again.
         for block in blocks.into_iter().filter(|block| !self.held.is_free(*block)) {
-            self.unjudged.extend(self.held.sharing(name, block).into_iter().map(|(other, _)| other));
+            self.unchecked.extend(self.held.sharing(name, block).into_iter().map(|(other, _)| other));
         }
         self.open.extend(self.full.keys().cloned());
     }
@@ -448,228 +453,4 @@ impl AllocationState {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::cluster::object::Packed;
-
-    fn nets(texts: &[&str]) -> Vec<IpNet> {
-        texts.iter().map(|text| text.parse().unwrap()).collect()
-    }
-
-    fn node(name: &str, uid: &str, os: &str, blocks: &[&str]) -> Seen {
-        Seen {
-            name: name.to_owned(),
-            uid: uid.to_owned(),
-            version: "1".to_owned(),
-            deleting: false,
-            blocks: nets(blocks),
-            shown: Packed::new(&json!({"metadata": {"name": name, "labels": {"os": os}}})),
-        }
-    }
-
-    /// The state of the Nodes, and the steps that change it.
-    struct Desk {
-        book: AllocationState,
-        now: Instant,
-        settings: NodeSettings,
-    }
-
-    impl Desk {
-        fn new() -> Self {
-            Self { book: AllocationState::default(), now: Instant::now(), settings: NodeSettings::default() }
-        }
-
-        fn sees(&mut self, name: &str) -> &mut Self {
-            self.book.see(node(name, "u", "linux", &[]));
-            self
-        }
-
-        /// The next task, as text.
-        fn turn(&mut self) -> Option<String> {
-            Some(match self.book.next_turn()? {
-                Turn::Ask(node) => format!("ask {}", node.name),
-                Turn::Write(order) => format!("write {} to {}", order.blocks[0], order.node.name),
-            })
-        }
-
-        fn is_full(&mut self, name: &str) {
-            let decision = Decision::Full { pool: "p".to_owned(), message: "full".to_owned() };
-            assert_eq!(self.book.decided(name, &decision, &self.settings, self.now), None);
-        }
-
-        fn gives(&mut self, name: &str, blocks: &[&str]) -> Box<Order> {
-            let decision = Decision::Blocks(nets(blocks));
-            self.book.decided(name, &decision, &self.settings, self.now).unwrap()
-        }
-
-        fn asks_and_gives(&mut self, name: &str, blocks: &[&str]) -> Box<Order> {
-            assert_eq!(self.sees(name).turn(), Some(format!("ask {name}")));
-            self.gives(name, blocks)
-        }
-
-        /// The blocks that are held, and how many Nodes wait.
-        fn state(&self) -> (Vec<String>, usize) {
-            (self.book.held.allocation().held.iter().map(ToString::to_string).collect(), self.book.waiting())
-        }
-    }
-
-    #[test]
-    fn results_of_writing_blocks_change_the_state() {
-        const A: &str = "10.0.0.0/24";
-        let other = || Box::new(node("x", "u", "linux", &["10.0.9.0/24"]));
-        let windows = || Box::new(node("x", "u", "windows", &[]));
-        let mut deleting = *windows();
-        deleting.deleting = true;
-        let unclear = |doubt: Option<&str>| Outcome::Unclear { doubt: doubt.map(str::to_owned), reason: String::new() };
-        let again = Some(format!("write {A} to x"));
-        let asked = Some("ask x".to_owned());
-        // The blocks that are held then, how many Nodes wait, the next task at once, and the next task after all
-        // pauses.
-        type Row = (&'static str, Outcome, &'static [&'static str], usize, Option<String>, Option<String>);
-        let rows: Vec<Row> = vec![
-            ("written", Outcome::Written, &[A], 0, None, None),
-            ("somebody else's", Outcome::Changed(other()), &["10.0.9.0/24"], 0, None, None),
-            ("another now", Outcome::Changed(windows()), &[], 1, asked.clone(), None),
-            ("being deleted", Outcome::Changed(Box::new(deleting)), &[], 0, None, None),
-            ("gone", Outcome::Gone, &[], 1, None, asked.clone()),
-            ("refused", Outcome::Refused(String::new()), &[], 1, None, asked.clone()),
-            ("too late", Outcome::TooLate, &[], 1, None, asked),
-            ("unclear", unclear(Some("1")), &[A], 1, None, again.clone()),
-            ("unclear, and dead", unclear(None), &[A], 1, None, again),
-        ];
-        for (name, outcome, held, waiting, at_once, later) in rows {
-            let mut desk = Desk::new();
-            let order = desk.asks_and_gives("x", &[A]);
-            desk.book.written(&order, outcome, desk.now);
-            let held: Vec<String> = held.iter().map(|block| (*block).to_owned()).collect();
-            assert_eq!(desk.state(), (held, waiting), "{name}");
-            assert_eq!(desk.turn(), at_once, "{name}");
-            desk.book.wake(desk.now + LONGEST_PAUSE);
-            assert_eq!(desk.turn(), later, "{name}, later");
-        }
-    }
-
-    #[test]
-    fn events_behind_or_ahead_of_the_answer_are_handled() {
-        const A: &str = "10.0.0.0/24";
-        let mut desk = Desk::new();
-        let order = desk.asks_and_gives("x", &[A]);
-        // The change by the request itself, before its answer.
-        desk.book.see(node("x", "u", "linux", &[A]));
-        assert_eq!(desk.state(), (vec![A.to_owned()], 0));
-        desk.book.written(&order, Outcome::Refused(String::new()), desk.now);
-        assert_eq!(desk.state(), (vec![A.to_owned()], 0), "an answer to what is settled is no news");
-        desk.book.see(node("x", "u", "windows", &[]));
-        assert_eq!((desk.state(), desk.turn()), ((vec![A.to_owned()], 0), None), "older than what is known");
-        // Another Node of the same name.
-        desk.book.see(node("x", "v", "linux", &[]));
-        assert_eq!((desk.state(), desk.turn()), ((vec![], 1), Some("ask x".to_owned())));
-        desk.book.gone("x", "u");
-        assert_eq!(desk.state().1, 1, "the one before is gone, not this one");
-        let order = desk.gives("x", &[A]);
-        desk.book.see(node("x", "w", "linux", &[]));
-        desk.book.written(&order, Outcome::Written, desk.now);
-        assert_eq!((desk.state(), desk.turn()), ((vec![], 1), Some("ask x".to_owned())), "written to one that is gone");
-        desk.book.only(&BTreeSet::new());
-        assert_eq!((desk.state(), desk.book.len()), ((vec![], 0), 0));
-    }
-
-    #[test]
-    fn blocks_without_an_answer_stay_given_whatever_changes() {
-        const A: &str = "10.0.0.0/24";
-        let mut desk = Desk::new();
-        let order = desk.asks_and_gives("x", &[A]);
-        desk.book.written(&order, Outcome::Unclear { doubt: Some("1".to_owned()), reason: String::new() }, desk.now);
-        desk.book.see(node("x", "u", "windows", &[]));
-        desk.book.settings_changed();
-        let mut deleting = node("x", "u", "windows", &[]);
-        deleting.deleting = true;
-        desk.book.see(deleting);
-        assert_eq!((desk.state(), desk.turn()), ((vec![A.to_owned()], 1), None));
-        desk.book.wake(desk.now + LONGEST_PAUSE);
-        let Some(Turn::Write(order)) = desk.book.next_turn() else { panic!("nothing is written") };
-        assert_eq!((order.doubt.as_deref(), order.blocks), (Some("1"), nets(&[A])));
-        desk.book.gone("x", "u");
-        assert_eq!(desk.state(), (vec![], 0));
-    }
-
-    #[test]
-    fn room_goes_to_the_longest_waiting_node_one_at_a_time() {
-        let mut desk = Desk::new();
-        for name in ["c", "a", "b"] {
-            assert_eq!(desk.sees(name).turn(), Some(format!("ask {name}")));
-            desk.is_full(name);
-        }
-        assert_eq!((desk.state().1, desk.turn(), desk.book.has_turn()), (3, None, false), "nobody is asked in vain");
-        desk.book.see(node("held", "u", "linux", &["10.0.0.0/24"]));
-        desk.sees("new");
-        desk.book.gone("held", "u");
-        assert_eq!(desk.turn(), Some("ask c".to_owned()), "before those who came later");
-        desk.gives("c", &["10.0.0.0/24"]);
-        assert_eq!(desk.turn(), Some("ask a".to_owned()), "there may be more room");
-        desk.is_full("a");
-        assert_eq!(desk.turn(), Some("ask new".to_owned()));
-        desk.is_full("new");
-        assert_eq!(desk.turn(), None);
-        // With new settings all Nodes are asked about again, in the order in which they began to wait.
-        desk.book.settings_changed();
-        let turns: Vec<_> = std::iter::from_fn(|| desk.turn()).collect();
-        assert_eq!(turns, ["ask a", "ask b", "ask new"]);
-    }
-
-    #[test]
-    fn node_without_pool_is_asked_about_again_when_its_labels_change() {
-        let mut desk = Desk::new();
-        assert_eq!(desk.sees("x").turn(), Some("ask x".to_owned()));
-        let nobodys = Decision::Nobodys("no pool".to_owned());
-        desk.book.decided("x", &nobodys, &desk.settings, desk.now);
-        assert_eq!((desk.book.is_news("x", "no pool"), desk.book.is_news("x", "no pool")), (true, false));
-        assert_eq!((desk.state().1, desk.sees("x").turn()), (0, None));
-        desk.book.see(node("x", "u", "windows", &[]));
-        assert_eq!((desk.state().1, desk.turn()), (1, Some("ask x".to_owned())));
-    }
-
-    #[test]
-    fn pauses_double_up_to_a_minute() {
-        let mut desk = Desk::new();
-        let mut pauses = Vec::new();
-        desk.sees("x");
-        for _ in 0..9 {
-            assert_eq!(desk.turn(), Some("ask x".to_owned()));
-            desk.book.decided("x", &Decision::Failed(String::new()), &desk.settings, desk.now);
-            let due = desk.book.due().unwrap();
-            pauses.push((due - desk.now).as_millis());
-            desk.book.wake(due - Duration::from_millis(1));
-            assert_eq!(desk.turn(), None);
-            desk.now = due;
-            desk.book.wake(due);
-        }
-        assert_eq!(pauses, [500, 1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000]);
-    }
-
-    #[test]
-    fn nodes_sharing_a_block_are_judged_again_when_one_comes_or_goes() {
-        let mut desk = Desk::new();
-        let judged = |desk: &mut Desk| -> Vec<String> {
-            std::iter::from_fn(|| desk.book.next_to_judge()).map(|seen| seen.name).collect()
-        };
-        desk.book.see(node("a", "u", "linux", &["10.0.0.0/24"]));
-        desk.book.see(node("b", "u", "linux", &["10.0.1.0/24"]));
-        assert_eq!(judged(&mut desk), ["a", "b"]);
-        desk.book.see(node("c", "u", "linux", &["10.0.0.0/25"]));
-        assert_eq!(judged(&mut desk), ["a", "c"]);
-        let block = nets(&["10.0.0.0/24"])[0];
-        let shared = |with: &str| vec![Standing::Shared(vec![(with.to_owned(), block)])];
-        desk.book.judged("a", &shared("c"));
-        desk.book.judged("c", &shared("a"));
-        assert_eq!(desk.book.misplaced(), [(Misplaced::Shared, 2)].into());
-        desk.book.gone("c", "u");
-        assert_eq!(judged(&mut desk), ["a"]);
-        desk.book.judged("a", &[Standing::InPlace]);
-        assert_eq!(desk.book.misplaced(), [].into());
-        desk.book.see(node("b", "u", "windows", &["10.0.1.0/24"]));
-        assert_eq!(judged(&mut desk), ["b"], "its labels are others now");
-    }
-}
+mod tests;

@@ -1,7 +1,7 @@
 //! Asks the policy for the blocks of Nodes, one Node after the other.
 //!
-//! One instance of the module answers many questions in a row. With a new instance for each question, thousands of
-//! Nodes at once take half as much processor time again.
+//! One instance of the module answers all requests. With a new instance for each request, thousands of Nodes need one
+//! and a half times as much processor time.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::live_settings::LiveSettings;
 use crate::metrics::Metrics;
 use crate::policy::module::{Instance, Module, ModuleError};
 
-/// Asks the policy, and keeps an instance of its module. It stays in its thread, as the instance has to.
+/// Asks the policy, and keeps an instance of its module. The instance can't move to another thread.
 pub struct Asker {
     module: Arc<Module>,
     metrics: Arc<Metrics>,
@@ -21,13 +21,12 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// Asks this module, and counts errors in `metrics`.
+    /// Asks the policy in `module`, and counts errors in `metrics`.
     pub fn new(module: Arc<Module>, metrics: Arc<Metrics>) -> Self {
         Self { module, metrics, kept: None }
     }
 
-    /// Asks for the blocks of a Node, by these settings and with these blocks held. Blocks the thread until the
-    /// policy answers.
+    /// Asks for the blocks of a Node with these settings and held blocks. Blocks the thread until the policy answers.
     ///
     /// # Errors
     /// [`ModuleError`] if the policy does not answer.

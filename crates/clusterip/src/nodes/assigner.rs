@@ -1,11 +1,11 @@
 //! The loop that gives Nodes their blocks, while this process leads and the settings have pools for Nodes.
 //!
 //! # Guarantees
-//! - Each term begins with a complete and consistent list of all Nodes. All blocks in it are known before the first
-//!   block is handed out. Changes of the Nodes are followed from exactly that list on.
-//! - Nodes are decided about one after the other, as the RangeAllocator of Kubernetes does. The decisions are written
-//!   in parallel.
-//! - When a term ends, nothing more is sent, and all that was known is forgotten.
+//! - Each term begins with a complete and consistent list of all Nodes. All blocks in the list are held before the
+//!   first block is assigned. The Nodes are watched from exactly that list on.
+//! - The policy decides about one Node after the other, as the RangeAllocator of Kubernetes does. The decisions are
+//!   written in parallel.
+//! - When a term ends, no further request is sent, and the state is dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -23,13 +23,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep_until};
 
-use super::allocation_state::{AllocationState, Decision, Turn};
+use super::allocation_state::{AllocationState, Decision, Task};
 use super::asker::Asker;
-use super::events::{Reason, Teller};
-use super::held::blocks_of;
-use super::patch::{Order, Outcome, Writer};
-use super::placement::Belonging;
-use super::seen::Seen;
+use super::block_placement::Belonging;
+use super::held_blocks::blocks_of;
+use super::node_events::{EventQueue, Reason};
+use super::patch::{BlockWrite, WriteOutcome, Writer};
+use super::watched_node::WatchedNode;
 use crate::cluster::partial_object::PartialObject;
 use crate::cluster::stores::Stores;
 use crate::controller::called::called;
@@ -40,9 +40,9 @@ use crate::metrics::node_metrics::{Assignment, Misplaced};
 use crate::policy::module::Module;
 use crate::policy::node_request::NodeRequest;
 
-/// How many Nodes are written at once, each over a connection of its own. With more at once, etcd writes more of them
+/// The number of Nodes that are written at once, each over a connection of its own. etcd commits concurrent writes
 /// together: with only 10 at once, the API server and etcd need a tenth more processor time for each Node. More than
-/// 60 gain nothing.
+/// 60 at once save nothing further.
 const AT_ONCE: usize = 60;
 
 /// Gives Nodes their blocks.
@@ -64,8 +64,8 @@ pub struct Assigner {
 }
 
 impl Assigner {
-    /// Works until `shutdown`, in a thread of its own. So the policy's evaluations for Nodes delay nothing else, and
-    /// no task changes threads for each Node. The returned future completes when the work has ended.
+    /// Runs until `shutdown` completes, in a thread of its own. Thus the evaluations for Nodes do not delay other
+    /// tasks, and no task changes threads for each Node. The returned future completes when the thread has ended.
     ///
     /// # Errors
     /// The error of the system, if it can't start another thread.
@@ -82,7 +82,7 @@ impl Assigner {
         Ok(ended)
     }
 
-    /// Works until `shutdown`, then waits for the writes that are under way.
+    /// Runs until `shutdown` completes, then waits for the writes in flight.
     async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         loop {
@@ -98,31 +98,31 @@ impl Assigner {
         }
     }
 
-    /// Works as long as this process leads and there are pools. Returns whether to stop for good.
+    /// Runs while this process leads and the settings have pools of Nodes. Returns whether to stop for good.
     async fn term(&mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> bool {
         let mut settings = Arc::clone(&self.settings.borrow_and_update());
         let mut watch = self.listen();
         let mut term = Term {
-            book: AllocationState::default(),
+            allocation_state: AllocationState::default(),
             listed: None,
             complete: false,
             counted: None,
             writer: Writer::new(self.client.clone(), self.term.clone()),
-            teller: Teller::start(self.client.clone()),
+            events: EventQueue::start(self.client.clone()),
             metrics: Arc::clone(&self.metrics),
             asker: Asker::new(Arc::clone(&self.module), Arc::clone(&self.metrics)),
         };
-        let mut writes: JoinSet<(Order, Outcome)> = JoinSet::new();
+        let mut writes: JoinSet<(BlockWrite, WriteOutcome)> = JoinSet::new();
         let stop = loop {
             term.update_metrics();
-            let free = term.complete && writes.len() < AT_ONCE && term.book.has_turn();
-            let due = term.book.due();
+            let free = term.complete && writes.len() < AT_ONCE && term.allocation_state.has_task();
+            let due = term.allocation_state.due();
             tokio::select! {
                 biased;
                 () = shutdown.as_mut() => break true,
                 changed = self.leadership.changed() => {
                     if changed.is_err() || !self.leadership.borrow_and_update().leads() {
-                        // Writes that are under way are given up, because another process may lead soon.
+                        // Writes in flight are aborted, because another process may lead soon.
                         writes.abort_all();
                         break changed.is_err();
                     }
@@ -132,41 +132,44 @@ impl Assigner {
                     if !has_pools(&settings) {
                         break false;
                     }
-                    term.book.settings_changed();
+                    term.allocation_state.settings_changed();
                 }
                 Some(joined) = writes.join_next(), if !writes.is_empty() => match joined {
-                    Ok((order, outcome)) => term.written(&order, outcome),
+                    Ok((write, outcome)) => term.written(&write, outcome),
                     Err(error) => tracing::error!(%error, "the task that writes the blocks of a node failed"),
                 },
                 Some(event) = watch.recv() => term.handle_event(event),
-                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => term.book.wake(Instant::now()),
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    term.allocation_state.wake(Instant::now());
+                }
                 () = std::future::ready(()), if free => {
-                    if let Some(order) = term.next_order(&settings) {
+                    if let Some(write) = term.next_write(&settings) {
                         let writer = term.writer.clone();
                         writes.spawn(async move {
-                            let outcome = writer.write(&order).await;
-                            (*order, outcome)
+                            let outcome = writer.write(&write).await;
+                            (*write, outcome)
                         });
                     }
                 }
-                () = std::future::ready(()), if term.complete && term.book.has_unjudged() => {
-                    term.judge_next(&settings);
+                () = std::future::ready(()), if term.complete && term.allocation_state.has_unchecked() => {
+                    term.check_next(&settings);
                 }
             }
-            // Tasks that were just started share this thread, and evaluations may follow one another for a long time.
+            // The spawned writes share this thread, which may otherwise evaluate one Node after the other for a long
+            // time.
             yield_now().await;
         };
-        // Each write ends soon: see `patch`.
+        // Each write has a time limit: see `patch`.
         while let Some(joined) = writes.join_next().await {
-            if let Ok((order, outcome)) = joined {
-                term.written(&order, outcome);
+            if let Ok((write, outcome)) = joined {
+                term.written(&write, outcome);
             }
         }
         stop
     }
 
-    /// Listens to the Nodes, beginning with a new list of all Nodes.
-    fn listen(&self) -> mpsc::UnboundedReceiver<Event<Seen>> {
+    /// Subscribes to the events of Nodes, which begin with a new list of all Nodes.
+    fn listen(&self) -> mpsc::UnboundedReceiver<Event<WatchedNode>> {
         let (events, receiver) = mpsc::unbounded_channel();
         let listener = move |event: &Event<PartialObject>| match seen(event) {
             Some(event) => events.send(event).is_ok(),
@@ -177,14 +180,14 @@ impl Assigner {
     }
 }
 
-/// What the assigner has to know of an event; `None` for a Node without a name.
-fn seen(event: &Event<PartialObject>) -> Option<Event<Seen>> {
+/// Reduces an event to what the assigner needs; `None` for a Node without a name.
+fn seen(event: &Event<PartialObject>) -> Option<Event<WatchedNode>> {
     Some(match event {
         Event::Init => Event::Init,
-        Event::InitApply(node) => Event::InitApply(Seen::of(node)?),
+        Event::InitApply(node) => Event::InitApply(WatchedNode::of(node)?),
         Event::InitDone => Event::InitDone,
-        Event::Apply(node) => Event::Apply(Seen::of(node)?),
-        Event::Delete(node) => Event::Delete(Seen::of(node)?),
+        Event::Apply(node) => Event::Apply(WatchedNode::of(node)?),
+        Event::Delete(node) => Event::Delete(WatchedNode::of(node)?),
     })
 }
 
@@ -192,58 +195,62 @@ fn has_pools(settings: &LiveSettings) -> bool {
     !settings.settings.nodes.pools.is_empty()
 }
 
-/// The state of one term, from taking the Lease to losing it.
+/// The state of one term of leadership.
 struct Term {
     asker: Asker,
-    book: AllocationState,
-    /// The Nodes that the list under way has shown so far; `None` between two lists.
+    allocation_state: AllocationState,
+    /// The Nodes of a list that is still being received; `None` between two lists.
     listed: Option<BTreeSet<String>>,
-    /// Whether all Nodes are known.
+    /// Whether a complete list of Nodes was received.
     complete: bool,
-    /// The numbers of waiting and of misplaced Nodes that the metrics show.
+    /// The numbers of waiting and misplaced Nodes that were last written to the metrics.
     counted: Option<(usize, BTreeMap<Misplaced, u64>)>,
     writer: Writer,
-    teller: Teller,
+    events: EventQueue,
     metrics: Arc<Metrics>,
 }
 
 impl Term {
-    /// Decides about the next Node. Returns what is to be written, if anything.
-    fn next_order(&mut self, settings: &LiveSettings) -> Option<Box<Order>> {
-        let node = match self.book.next_turn()? {
-            Turn::Write(order) => return Some(order),
-            Turn::Ask(node) => node,
+    /// Decides about the next Node. Returns the blocks to write, if there are any.
+    fn next_write(&mut self, settings: &LiveSettings) -> Option<Box<BlockWrite>> {
+        let node = match self.allocation_state.next_task()? {
+            Task::Write(write) => return Some(write),
+            Task::Ask(node) => node,
         };
         let decision = self.ask(&node, settings);
         let decision = match decision {
-            Decision::Blocks(blocks) if !blocks.iter().all(|block| self.book.held().is_free(*block)) => {
+            Decision::Blocks(blocks) if !blocks.iter().all(|block| self.allocation_state.held().is_free(*block)) => {
                 Decision::Failed(format!("the policy gives blocks that are held: {blocks:?}"))
             }
             decision => decision,
         };
-        let order = self.book.decided(&node.name, &decision, &settings.settings.nodes, Instant::now());
+        let write = self.allocation_state.decided(&node.name, &decision, &settings.settings.nodes, Instant::now());
         self.report_decision(&node, &decision);
-        order
+        write
     }
 
-    /// Compares the blocks of the next unjudged Node with its pool.
-    fn judge_next(&mut self, settings: &LiveSettings) {
-        let Some(seen) = self.book.next_to_judge() else { return };
+    /// Compares the blocks of the next unchecked Node with its pool.
+    fn check_next(&mut self, settings: &LiveSettings) {
+        let Some(seen) = self.allocation_state.next_to_check() else { return };
         let request = NodeRequest::created(&seen.shown);
         let answer = match self.asker.ask(&request, settings, &Allocation::default()) {
             Ok(answer) => answer,
             Err(error) => return tracing::error!(node = seen.name, %error, "the policy did not answer"),
         };
-        let placement =
-            Belonging::of(&answer).held_against(&settings.settings, &seen.name, &seen.blocks, self.book.held());
+        let placement = Belonging::of(&answer).placement(
+            &settings.settings,
+            &seen.name,
+            &seen.blocks,
+            self.allocation_state.held(),
+        );
         let standings: Vec<_> = placement.blocks.into_iter().map(|(_, standing)| standing).collect();
-        self.book.judged(&seen.name, &standings);
+        self.allocation_state.set_standings(&seen.name, &standings);
     }
 
     /// Asks the policy about a Node, and turns the answer into a decision.
-    fn ask(&mut self, node: &Seen, settings: &LiveSettings) -> Decision {
+    fn ask(&mut self, node: &WatchedNode, settings: &LiveSettings) -> Decision {
         let request = NodeRequest::created(&node.shown);
-        let answer = match self.asker.ask(&request, settings, &self.book.held().allocation()) {
+        let answer = match self.asker.ask(&request, settings, &self.allocation_state.held().allocation()) {
             Ok(answer) => answer,
             Err(error) => return Decision::Failed(error.to_string()),
         };
@@ -256,7 +263,7 @@ impl Term {
                 Some(blocks) if !blocks.is_empty() => Decision::Blocks(blocks),
                 _ => Decision::Failed("the policy's answer has no blocks".to_owned()),
             },
-            Answered::Left => Decision::Nobodys(reason()),
+            Answered::Left => Decision::NoMatchingPool(reason()),
             Answered::Denied => match &audit.pool {
                 Some(pool) => Decision::Full { pool: pool.clone(), message: reason() },
                 None => Decision::Failed(reason()),
@@ -264,40 +271,39 @@ impl Term {
         }
     }
 
-    fn handle_event(&mut self, event: Event<Seen>) {
+    fn handle_event(&mut self, event: Event<WatchedNode>) {
         match event {
             Event::Init => self.listed = Some(BTreeSet::new()),
             Event::InitApply(seen) => {
                 self.listed.get_or_insert_default().insert(seen.name.clone());
-                self.book.see(seen);
+                self.allocation_state.see(seen);
             }
             Event::InitDone => {
-                self.book.only(&self.listed.take().unwrap_or_default());
+                self.allocation_state.only(&self.listed.take().unwrap_or_default());
                 if !std::mem::replace(&mut self.complete, true) {
-                    let (nodes, waiting) = (self.book.len(), self.book.waiting());
+                    let (nodes, waiting) = (self.allocation_state.len(), self.allocation_state.waiting());
                     tracing::info!(nodes, waiting, "leading: nodes without pod cidrs get some");
                 }
             }
-            Event::Apply(seen) => self.book.see(seen),
-            Event::Delete(seen) => self.book.gone(&seen.name, &seen.uid),
+            Event::Apply(seen) => self.allocation_state.see(seen),
+            Event::Delete(seen) => self.allocation_state.gone(&seen.name, &seen.uid),
         }
     }
 
-    /// Reports what was decided about a Node. That its pool is full, or that no pool is for it, is reported only
-    /// once.
-    fn report_decision(&mut self, node: &Seen, decision: &Decision) {
+    /// Reports the decision about a Node. A full pool and a missing pool are reported only once for each Node.
+    fn report_decision(&mut self, node: &WatchedNode, decision: &Decision) {
         let name = node.name.as_str();
         match decision {
             Decision::Blocks(_) => {}
             Decision::Full { message, .. } => {
-                if self.book.is_news(name, message) {
+                if self.allocation_state.is_news(name, message) {
                     self.metrics.node_assigned(Assignment::Full);
                     tracing::warn!(node = name, reason = message, "no pod cidr");
-                    self.teller.tell(node, Reason::NotAvailable, message);
+                    self.events.tell(node, Reason::NotAvailable, message);
                 }
             }
-            Decision::Nobodys(reason) => {
-                if self.book.is_news(name, reason) {
+            Decision::NoMatchingPool(reason) => {
+                if self.allocation_state.is_news(name, reason) {
                     self.metrics.node_assigned(Assignment::NoPool);
                     tracing::info!(node = name, reason, "left without a pod cidr");
                 }
@@ -309,39 +315,43 @@ impl Term {
         }
     }
 
-    fn written(&mut self, order: &Order, outcome: Outcome) {
-        let name = order.node.name.as_str();
-        let blocks = || order.blocks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    fn written(&mut self, write: &BlockWrite, outcome: WriteOutcome) {
+        let name = write.node.name.as_str();
+        let blocks = || write.blocks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         match &outcome {
-            Outcome::Written => {
+            WriteOutcome::Written => {
                 self.metrics.node_assigned(Assignment::Assigned);
                 tracing::info!(node = name, blocks = blocks(), "assigned");
             }
-            Outcome::Changed(_) => {
+            WriteOutcome::Changed(_) => {
                 self.metrics.node_assigned(Assignment::Conflict);
-                tracing::info!(node = name, blocks = blocks(), "changed by somebody else meanwhile: not assigned");
+                tracing::info!(
+                    node = name,
+                    blocks = blocks(),
+                    "another program changed the node meanwhile: not assigned"
+                );
             }
-            Outcome::Gone => tracing::info!(node = name, blocks = blocks(), "gone meanwhile: not assigned"),
-            Outcome::Refused(reason) => {
+            WriteOutcome::Gone => tracing::info!(node = name, blocks = blocks(), "deleted meanwhile: not assigned"),
+            WriteOutcome::Refused(reason) => {
                 self.metrics.node_assigned(Assignment::Failed);
                 let note = format!("pod CIDRs {} could not be assigned: {reason}; it is tried again", blocks());
                 tracing::warn!(node = name, blocks = blocks(), reason, "refused: trying again");
-                if self.book.is_news(name, reason) {
-                    self.teller.tell(&order.node, Reason::Failed, &note);
+                if self.allocation_state.is_news(name, reason) {
+                    self.events.tell(&write.node, Reason::Failed, &note);
                 }
             }
-            Outcome::Unclear { reason, .. } => {
+            WriteOutcome::Unclear { reason, .. } => {
                 self.metrics.node_assigned(Assignment::Failed);
                 tracing::warn!(node = name, blocks = blocks(), reason, "may not be assigned: trying again");
             }
-            Outcome::TooLate => tracing::info!(node = name, "not assigned: this process does not lead any more"),
+            WriteOutcome::TooLate => tracing::info!(node = name, "not assigned: this process does not lead any more"),
         }
-        self.book.written(order, outcome, Instant::now());
+        self.allocation_state.written(write, outcome, Instant::now());
     }
 
     /// Updates the metrics of waiting and misplaced Nodes.
     fn update_metrics(&mut self) {
-        let now = (self.book.waiting(), self.book.misplaced());
+        let now = (self.allocation_state.waiting(), self.allocation_state.misplaced());
         if self.counted.as_ref() != Some(&now) {
             self.metrics.nodes_waiting(now.0);
             self.metrics.misplaced_nodes(&now.1);

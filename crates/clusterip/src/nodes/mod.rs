@@ -1,21 +1,22 @@
 //! The pod CIDRs of Nodes: gives Nodes their blocks, and finds misplaced blocks.
 //!
-//! [`held`] is the state of the cluster, as the policy is given it; [`placement`] compares a Node's blocks with the
-//! pool that the policy names; [`fill`] counts the blocks of a range; [`planner`] gives blocks to the Nodes of
-//! manifests.
+//! - [`held_blocks`] records which Node has which block, as the policy needs it.
+//! - [`block_placement`] compares the blocks of a Node with the pool that the policy names.
+//! - [`block_usage`] counts the blocks of a range, and [`pool_blocks`] those of a pool.
+//! - [`block_planner`] plans blocks for the Nodes of manifests.
 //!
-//! [`assigner`] is the loop that gives Nodes their blocks: [`seen`] is a Node as it is watched, [`book`] is the state
-//! of all Nodes and decides which is next, [`asker`] asks the policy, [`patch`] writes blocks, and [`events`] reports
-//! Nodes that get no blocks.
+//! [`assigner`] is the loop that gives Nodes their blocks. [`watched_node`] is a watched Node, [`allocation_state`] is the
+//! state of all Nodes and decides which Node is next, [`asker`] asks the policy, [`patch`] writes blocks, and
+//! [`node_events`] reports Nodes that get no blocks.
 
 pub mod allocation_state;
 pub mod asker;
 pub mod assigner;
-pub mod events;
-pub mod held;
+pub mod block_placement;
+pub mod block_planner;
+pub mod block_usage;
+pub mod held_blocks;
+pub mod node_events;
 pub mod patch;
-pub mod placement;
-pub mod planner;
 pub mod pool_blocks;
-pub mod seen;
-pub mod usage;
+pub mod watched_node;

@@ -1,11 +1,11 @@
-//! Writes the blocks of one Node with a patch, and interprets the answer, or its absence.
+//! Writes the blocks of one Node with a patch, and handles the answer or its absence.
 //!
 //! # Guarantees
-//! - Nothing is sent that could be carried out after another process may lead. Each request ends, here and in the API
-//!   server, before the term of this process does, or so soon after it that no other process leads yet.
-//! - A Node's blocks are written only if nobody has written the Node since it was seen.
-//! - If there is no answer, the Node is read again. The outcome tells as long as the request may still be carried
-//!   out.
+//! - No request takes effect when another process may lead already. Each request ends, here and in the API server,
+//!   before the term of this process ends, or so soon after it that no other process leads yet.
+//! - The blocks of a Node are written only if the Node has not changed since it was observed.
+//! - If there is no answer, the Node is read again. The outcome is unclear as long as the API server may still carry
+//!   out the request.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::held::fields_of;
-use super::seen::Seen;
+use super::held_blocks::fields_of;
+use super::watched_node::WatchedNode;
 use crate::cluster::api_error::words;
 use crate::cluster::partial_object::PartialObject;
 use crate::controller::event_recorder::CONTROLLER;
@@ -28,14 +28,14 @@ use crate::controller::event_recorder::CONTROLLER;
 const LONGEST: Duration = Duration::from_secs(4);
 /// If less than this is left of a term, no request is begun.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// How many times a write is tried at once if somebody else changes the Node each time.
+/// The number of tries in a row if another program changes the Node each time.
 const TRIES: usize = 5;
 
-/// The blocks that a Node is to have.
+/// The blocks to write to a Node.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Order {
-    /// The Node, as it was seen.
-    pub node: Seen,
+pub struct BlockWrite {
+    /// The Node as it was observed.
+    pub node: WatchedNode,
     /// The blocks to write.
     pub blocks: Vec<IpNet>,
     /// The version at which an earlier request without an answer may still be carried out; `None` if there is no such
@@ -45,12 +45,12 @@ pub struct Order {
 
 /// The result of writing blocks.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum WriteOutcome {
     /// The Node has the blocks.
     Written,
-    /// The Node has changed: somebody else gave it blocks, or changed what the policy is shown of it. The Node does
-    /// not have these blocks, and will not get them.
-    Changed(Box<Seen>),
+    /// The Node has changed: another program gave it blocks, or changed a field that the policy gets. The Node does not
+    /// have these blocks, and will not get them.
+    Changed(Box<WatchedNode>),
     /// The Node does not exist any more.
     Gone,
     /// The API server refuses the request. The Node does not have the blocks, and will not get them.
@@ -85,26 +85,26 @@ enum Failure {
 }
 
 impl Writer {
-    /// Writes as long as this process leads. `term` tells until when that is.
+    /// Writes only while this process leads. `term` contains the end of its leadership.
     pub fn new(client: Client, term: watch::Receiver<Option<Instant>>) -> Self {
         let nodes = Api::all_with(client.clone(), &ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&()));
         Self { client, nodes, term }
     }
 
-    /// Writes the blocks of one Node, as `order` says.
-    pub async fn write(&self, order: &Order) -> Outcome {
-        let Order { node, blocks, doubt } = order;
+    /// Writes the blocks of one Node.
+    pub async fn write(&self, write: &BlockWrite) -> WriteOutcome {
+        let BlockWrite { node, blocks, doubt } = write;
         let (mut version, mut doubt) = (node.version.clone(), doubt.clone());
         for _ in 0..TRIES {
             let failure = match self.send(node, &version, blocks).await {
-                Ok(()) => return Outcome::Written,
-                Err(Failure::Gone) => return Outcome::Gone,
+                Ok(()) => return WriteOutcome::Written,
+                Err(Failure::Gone) => return WriteOutcome::Gone,
                 // An earlier request may still be on its way.
                 Err(Failure::Refused(reason)) if doubt.is_some() => Some(reason),
-                Err(Failure::Refused(reason)) => return Outcome::Refused(reason),
-                Err(Failure::TooLate) if doubt.is_none() => return Outcome::TooLate,
+                Err(Failure::Refused(reason)) => return WriteOutcome::Refused(reason),
+                Err(Failure::TooLate) if doubt.is_none() => return WriteOutcome::TooLate,
                 Err(Failure::TooLate) => {
-                    return Outcome::Unclear { doubt, reason: "this process does not lead any more".to_owned() };
+                    return WriteOutcome::Unclear { doubt, reason: "this process does not lead any more".to_owned() };
                 }
                 Err(Failure::Conflict) => None,
                 Err(Failure::NoAnswer(reason)) => {
@@ -113,34 +113,36 @@ impl Writer {
                 }
             };
             let found = match timeout(LONGEST, self.nodes.get_opt(&node.name)).await {
-                Ok(Ok(found)) => found.as_ref().and_then(Seen::of),
-                Ok(Err(error)) => return Outcome::Unclear { doubt, reason: failure.unwrap_or_else(|| words(&error)) },
+                Ok(Ok(found)) => found.as_ref().and_then(WatchedNode::of),
+                Ok(Err(error)) => {
+                    return WriteOutcome::Unclear { doubt, reason: failure.unwrap_or_else(|| words(&error)) };
+                }
                 Err(_) => {
                     let reason = failure.unwrap_or_else(|| format!("no answer within {LONGEST:?}"));
-                    return Outcome::Unclear { doubt, reason };
+                    return WriteOutcome::Unclear { doubt, reason };
                 }
             };
-            let Some(seen) = found.filter(|seen| seen.uid == node.uid) else { return Outcome::Gone };
+            let Some(seen) = found.filter(|seen| seen.uid == node.uid) else { return WriteOutcome::Gone };
             if seen.blocks == *blocks {
-                return Outcome::Written;
+                return WriteOutcome::Written;
             }
             if !seen.blocks.is_empty() {
-                return Outcome::Changed(Box::new(seen));
+                return WriteOutcome::Changed(Box::new(seen));
             }
             // A request that was made for another version is refused.
             doubt = doubt.filter(|doubt| *doubt == seen.version);
             if doubt.is_none() && (seen.deleting || seen.shown != node.shown) {
-                return Outcome::Changed(Box::new(seen));
+                return WriteOutcome::Changed(Box::new(seen));
             }
             if let Some(reason) = failure {
-                return Outcome::Unclear { doubt, reason };
+                return WriteOutcome::Unclear { doubt, reason };
             }
             version = seen.version;
         }
-        Outcome::Unclear { doubt, reason: "somebody else changed it at every try".to_owned() }
+        WriteOutcome::Unclear { doubt, reason: "another program changed the node at every try".to_owned() }
     }
 
-    async fn send(&self, node: &Seen, version: &str, blocks: &[IpNet]) -> Result<(), Failure> {
+    async fn send(&self, node: &WatchedNode, version: &str, blocks: &[IpNet]) -> Result<(), Failure> {
         let left = self.term.borrow().map(|end| end.saturating_duration_since(Instant::now())).unwrap_or_default();
         let limit = left.min(LONGEST);
         if limit < SHORTEST {

@@ -3,7 +3,7 @@
 use clusterip_core::settings::Settings;
 use ipnet::IpNet;
 
-use super::usage::counts;
+use super::block_usage::counts;
 use crate::metrics::node_metrics::BlockFill;
 
 /// How full each pool of Nodes is, for each of its families, in the order of the settings. `used` returns the blocks

@@ -12,7 +12,7 @@ use super::terminal::harmless;
 use crate::audit::model::{
     Audit, BlockRange, Counts, ExternalCounts, ExternalPool, ExternalRange, Finding, Kind, NodePool, Pool, Range,
 };
-use crate::nodes::usage;
+use crate::nodes::block_usage;
 
 /// The length of a fill bar, in characters.
 const BAR: u128 = 20;
@@ -78,7 +78,7 @@ fn put(table: &mut String, titles: &[&str], rows: impl Iterator<Item = Vec<Strin
 }
 
 fn node_cells(pool: &NodePool, range: &BlockRange) -> Vec<String> {
-    let usage::Counts { usable, used, free, withheld, beside } = range.counts;
+    let block_usage::Counts { usable, used, free, withheld, beside } = range.counts;
     let left = if free == 0 { paint(style::ERROR, "0") } else { count(free) };
     vec![
         harmless(&pool.name),

@@ -5,7 +5,7 @@ use clusterip_core::external;
 use serde::Serialize;
 
 use crate::manifest_planner::{Plan, Row};
-use crate::nodes::planner::NodeRow;
+use crate::nodes::block_planner::NodeRow;
 
 #[derive(Serialize)]
 struct Document<'p> {

@@ -13,7 +13,7 @@ use super::json::{ExternalSummary, Summary};
 use super::style;
 use super::terminal::harmless;
 use crate::manifest_planner::{ExternalRow, Plan, Row, Source};
-use crate::nodes::planner::{NodePlan, NodeRow, RangeUse};
+use crate::nodes::block_planner::{NodePlan, NodeRow, RangeUse};
 use crate::pool_use::PoolUse;
 
 /// A row for each Service, then one for each Service that gets external addresses, then one for each Node, with

@@ -6,14 +6,14 @@ use clusterip_core::evidence::Report;
 use super::columns::{self, paint};
 use super::style;
 use super::terminal::harmless;
-use crate::audit::explain::{Place, Why};
+use crate::audit::explain::{Explanation, Place};
 use crate::audit::model::{ExternalAddress, Holder, Kept};
 
 /// Lines of a key and a value. The text has colours; the printer strips them where they don't belong.
 ///
 /// # Errors
 /// If the columns can't be aligned.
-pub fn why(why: &Why) -> Result<String, std::io::Error> {
+pub fn why(why: &Explanation) -> Result<String, std::io::Error> {
     let mut rows: Vec<(&str, String)> = vec![("service", harmless(&format!("{}/{}", why.namespace, why.name)))];
     if why.addresses.is_empty() {
         rows.push(("address", paint(style::FAINT, "none")));

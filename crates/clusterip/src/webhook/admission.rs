@@ -17,7 +17,7 @@ use crate::cluster::object::text;
 use crate::cluster::snapshot::addresses;
 use crate::evaluator::Evaluator;
 use crate::metrics::{About, Decision, Metrics};
-use crate::nodes::held::blocks_of;
+use crate::nodes::held_blocks::blocks_of;
 use crate::policy::response::AdmissionResponse;
 
 /// How old the cached state of the cluster may be. After this long without contact to the API server, requests are

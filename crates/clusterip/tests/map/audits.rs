@@ -8,7 +8,7 @@ use clusterip::audit::model::{
     Address, Audit, Block, BlockRange, Counts, External, ExternalAddress, ExternalPool, ExternalUse, Finding, Holder,
     Kept, Kind, NodePool, Nodes, Pool, Range, Span, State,
 };
-use clusterip::nodes::usage;
+use clusterip::nodes::block_usage;
 use clusterip_core::settings::Settings;
 use ipnet::IpNet;
 
@@ -304,10 +304,10 @@ fn held(block: &str, node: &str, pool: Option<&str>, state: State) -> Block {
 }
 
 /// A range of a pool of Nodes with its counted blocks: each Node has whole blocks, and none of them is withheld.
-fn blocks(cidr: &str, length: u8, withheld: Vec<usage::Span>, blocks: Vec<Block>) -> BlockRange {
+fn blocks(cidr: &str, length: u8, withheld: Vec<block_usage::Span>, blocks: Vec<Block>) -> BlockRange {
     let cidr = net(cidr);
     let size = 1_u128 << (cidr.max_prefix_len() - length);
-    let count = |span: &usage::Span| (number(span.last.network()) - number(span.first.network())) / size + 1;
+    let count = |span: &block_usage::Span| (number(span.last.network()) - number(span.first.network())) / size + 1;
     let withheld_count: u128 = withheld.iter().map(count).sum();
     let usable = (1_u128 << (length - cidr.prefix_len())) - withheld_count;
     let indices = |block: &Block| number(block.block.network()) / size..=number(block.block.broadcast()) / size;
@@ -315,14 +315,14 @@ fn blocks(cidr: &str, length: u8, withheld: Vec<usage::Span>, blocks: Vec<Block>
     used.sort_unstable();
     used.dedup();
     let used = used.len() as u128;
-    let counts = usage::Counts { usable, used, free: usable - used, withheld: withheld_count, beside: 0 };
+    let counts = block_usage::Counts { usable, used, free: usable - used, withheld: withheld_count, beside: 0 };
     BlockRange { cidr, block_length: length, counts, withheld, blocks }
 }
 
 /// Linux and Windows Nodes, of which some are misplaced, a range too large to be shown at once, and one that is too
 /// large to enumerate.
 pub fn nodes() -> Audit {
-    let withheld = |first: &str, last: &str, why| usage::Span { first: net(first), last: net(last), why };
+    let withheld = |first: &str, last: &str, why| block_usage::Span { first: net(first), last: net(last), why };
     let mut linux: Vec<Block> = (0..12)
         .map(|third| held(&format!("172.20.{third}.0/24"), &format!("linux-{third}"), Some("linux"), State::Used))
         .collect();
@@ -361,9 +361,9 @@ pub fn nodes() -> Audit {
                             "172.20.0.0/18",
                             24,
                             vec![
-                                withheld("172.20.16.0/24", "172.20.19.0/24", usage::Why::ServiceRange),
-                                withheld("172.20.62.0/24", "172.20.62.0/24", usage::Why::ServicePool),
-                                withheld("172.20.63.0/24", "172.20.63.0/24", usage::Why::Excluded),
+                                withheld("172.20.16.0/24", "172.20.19.0/24", block_usage::Why::ServiceRange),
+                                withheld("172.20.62.0/24", "172.20.62.0/24", block_usage::Why::ServicePool),
+                                withheld("172.20.63.0/24", "172.20.63.0/24", block_usage::Why::Excluded),
                             ],
                             linux,
                         ),

@@ -5,36 +5,36 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use serde_json::Value;
 
-use super::judge::JudgeError;
+use super::evaluate_services::EvaluateError;
 use crate::cluster::object::Packed;
 use crate::cluster::snapshot::Snapshot;
 use crate::live_settings::LiveSettings;
-use crate::nodes::held::{Held, blocks_of};
-use crate::nodes::placement::{self, Belonging, Placement};
+use crate::nodes::block_placement::{self, Belonging, BlockPlacement};
+use crate::nodes::held_blocks::{HeldBlocks, blocks_of};
 use crate::policy::module::Module;
 
 /// A Node and the placement of its blocks.
-pub struct Judged {
+pub struct EvaluatedNode {
     /// Name of the Node.
     pub name: String,
     /// The pool that the Node belongs to, and where its blocks lie.
-    pub placement: Placement,
+    pub placement: BlockPlacement,
 }
 
 /// Earlier answers of the policy by Node name, with the Node that each is about.
-pub(super) type Known = HashMap<String, (Packed, Belonging)>;
+pub(super) type NodeCache = HashMap<String, (Packed, Belonging)>;
 
-/// Asks the policy about every Node, in the order of their names. An answer in `known` is used again if its Node
+/// Asks the policy about every Node, in the order of their names. An answer in `cache` is used again if its Node
 /// has not changed.
 ///
 /// # Errors
-/// [`JudgeError`] for the first Node that the policy can't judge.
+/// [`EvaluateError`] for the first Node that the policy can't evaluate.
 pub(super) fn all(
     module: &Module,
     live: &LiveSettings,
     snapshot: &Arc<RwLock<Snapshot>>,
-    known: &mut Known,
-) -> Result<Vec<Judged>, JudgeError> {
+    cache: &mut NodeCache,
+) -> Result<Vec<EvaluatedNode>, EvaluateError> {
     let nodes: Vec<(String, Packed)> = {
         let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
         let names = snapshot.names("v1", "Node", None).into_iter();
@@ -42,22 +42,22 @@ pub(super) fn all(
     };
     let nodes: Vec<(String, Packed, Value)> =
         nodes.into_iter().map(|(name, packed)| (name, packed.clone(), packed.value())).collect();
-    let mut held = Held::default();
+    let mut held = HeldBlocks::default();
     for (name, _, node) in &nodes {
         held.learn(name, blocks_of(node));
     }
-    let failed = |subject: String| move |error| JudgeError { subject, error };
+    let failed = |subject: String| move |error| EvaluateError { subject, error };
     let mut policy = module.assigning().map_err(failed("nodes".to_owned()))?;
-    let mut before = std::mem::take(known);
-    let mut judged = Vec::with_capacity(nodes.len());
+    let mut before = std::mem::take(cache);
+    let mut evaluated = Vec::with_capacity(nodes.len());
     for (name, packed, node) in nodes {
         let belonging = match before.remove(&name) {
             Some((same, belonging)) if same == packed => belonging,
-            _ => placement::belonging(&mut policy, &live.document, &node).map_err(failed(format!("node {name}")))?,
+            _ => block_placement::belonging(&mut policy, &live.document, &node).map_err(failed(format!("node {name}")))?,
         };
-        let placement = belonging.held_against(&live.settings, &name, &blocks_of(&node), &held);
-        known.insert(name.clone(), (packed, belonging));
-        judged.push(Judged { name, placement });
+        let placement = belonging.placement(&live.settings, &name, &blocks_of(&node), &held);
+        cache.insert(name.clone(), (packed, belonging));
+        evaluated.push(EvaluatedNode { name, placement });
     }
-    Ok(judged)
+    Ok(evaluated)
 }

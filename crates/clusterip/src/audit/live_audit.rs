@@ -8,11 +8,11 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use tokio::runtime::Handle;
 
-use super::judge::JudgeError;
-use super::matter::Matter;
-use super::memory::Memory;
+use super::cache::AuditCache;
+use super::evaluate_services::EvaluateError;
+use super::input::AuditInput;
 use super::model::Audit;
-use crate::agent::holdings::Holdings;
+use crate::agent::holder_snapshot::HolderSnapshot;
 use crate::agent::observer::Observer;
 use crate::cluster::api_error::words;
 use crate::evaluator::Evaluator;
@@ -24,14 +24,14 @@ use crate::evaluator::Evaluator;
 #[derive(Clone)]
 pub struct LiveAudit {
     evaluator: Evaluator,
-    memory: Arc<Mutex<Memory>>,
+    cache: Arc<Mutex<AuditCache>>,
     leases: Option<Api<Lease>>,
 }
 
 impl LiveAudit {
     /// Audits with the policy, settings, stores and ledger of `evaluator`.
     pub fn new(evaluator: Evaluator) -> Self {
-        Self { evaluator, memory: Arc::default(), leases: None }
+        Self { evaluator, cache: Arc::default(), leases: None }
     }
 
     /// Also reports which nodes hold external addresses: if the settings have pools of external addresses, each
@@ -44,21 +44,21 @@ impl LiveAudit {
     /// call it from a thread that a runtime lets block.
     ///
     /// # Errors
-    /// [`JudgeError`] if the policy fails.
-    pub fn audit(&self) -> Result<Audit, JudgeError> {
+    /// [`EvaluateError`] if the policy fails.
+    pub fn audit(&self) -> Result<Audit, EvaluateError> {
         let settings = self.evaluator.settings();
         let stores = self.evaluator.stores();
         let ranges = stores.service_cidrs().borrow().nets();
-        let matter = Matter {
+        let input = AuditInput {
             module: self.evaluator.module(),
             settings: &settings,
             ranges,
             snapshot: stores.snapshot(),
             in_flight: self.evaluator.ledger().held(),
-            holdings: if settings.settings.external.pools.is_empty() {
-                Ok(Holdings::default())
+            holders: if settings.settings.external.pools.is_empty() {
+                Ok(HolderSnapshot::default())
             } else {
-                self.holdings()
+                self.holders()
             },
             called: stores.control_plane_services().clone(),
             ledger: true,
@@ -66,17 +66,17 @@ impl LiveAudit {
         };
         // A panic while the cache was locked only loses answers that were not stored yet; the policy is asked
         // again.
-        matter.audit(&mut self.memory.lock().unwrap_or_else(PoisonError::into_inner))
+        input.audit(&mut self.cache.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What the Leases say now, or why they can't be read.
-    fn holdings(&self) -> Result<Holdings, String> {
+    fn holders(&self) -> Result<HolderSnapshot, String> {
         let Some(leases) = &self.leases else { return Err("Leases are not read here".to_owned()) };
         let runtime = Handle::try_current().map_err(|error| error.to_string())?;
         let of_agents = ListParams::default().labels(&Observer::labels());
         let leases = runtime.block_on(leases.list(&of_agents)).map_err(|error| words(&error))?;
-        let mut holdings = Holdings::new(Some(Timestamp::now()));
-        leases.items.iter().for_each(|lease| holdings.see(lease));
-        Ok(holdings)
+        let mut holders = HolderSnapshot::new(Some(Timestamp::now()));
+        leases.items.iter().for_each(|lease| holders.see(lease));
+        Ok(holders)
     }
 }

@@ -1,4 +1,4 @@
-//! Plans blocks for the Nodes of some manifests, one Node after the other, as a controller that starts now would give
+//! Plans blocks for the Nodes of manifests, one Node after the other, as a controller that starts now would assign
 //! them.
 
 use std::collections::BTreeMap;
@@ -11,8 +11,8 @@ use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::held::{Held, blocks_of, fields_of};
-use super::usage;
+use super::block_usage;
+use super::held_blocks::{HeldBlocks, blocks_of, fields_of};
 use crate::cluster::manifests::{Manifest, Origin};
 use crate::cluster::object::{self, Packed};
 use crate::cluster::snapshot::{Snapshot, SnapshotCalls};
@@ -27,7 +27,7 @@ pub struct NodeRow {
     pub name: String,
     /// The decision.
     pub decision: Outcome,
-    /// The pool of the Node; `None` if no pool is for it.
+    /// The pool of the Node; `None` if no pool matches it.
     pub pool: Option<String>,
     /// The labels by which the Node belongs to the pool.
     pub evidence: Option<Report>,
@@ -48,7 +48,7 @@ pub struct RangeUse {
     /// The range.
     pub cidr: IpNet,
     /// How many blocks are in which state.
-    pub counts: usage::Counts,
+    pub counts: block_usage::Counts,
 }
 
 /// The planned results for all Nodes.
@@ -63,7 +63,7 @@ pub struct NodePlan {
 }
 
 /// A Node that exists already, and its origin: a manifest, or `None` for the cluster.
-struct There {
+struct ExistingNode {
     node: Packed,
     origin: Option<Origin>,
 }
@@ -74,9 +74,9 @@ pub struct NodePlanner<'m> {
     document: &'m Value,
     settings: &'m Settings,
     snapshot: &'m Arc<RwLock<Snapshot>>,
-    held: Held,
+    held: HeldBlocks,
     /// The Nodes that exist already, by name.
-    there: BTreeMap<String, There>,
+    there: BTreeMap<String, ExistingNode>,
 }
 
 impl<'m> NodePlanner<'m> {
@@ -87,12 +87,13 @@ impl<'m> NodePlanner<'m> {
         settings: &'m Settings,
         snapshot: &'m Arc<RwLock<Snapshot>>,
     ) -> Self {
-        let mut planner = Self { module, document, settings, snapshot, held: Held::default(), there: BTreeMap::new() };
+        let mut planner =
+            Self { module, document, settings, snapshot, held: HeldBlocks::default(), there: BTreeMap::new() };
         let nodes: Vec<Value> = snapshot.read().unwrap_or_else(PoisonError::into_inner).all("v1", "Node").collect();
         for node in nodes {
             let name = object::name(&node).to_owned();
             planner.held.learn(&name, blocks_of(&node));
-            planner.there.insert(name, There { node: Packed::new(&node), origin: None });
+            planner.there.insert(name, ExistingNode { node: Packed::new(&node), origin: None });
         }
         planner
     }
@@ -137,7 +138,7 @@ impl<'m> NodePlanner<'m> {
     fn place(&mut self, index: usize, manifest: &Manifest) -> Result<NodeRow, ModuleError> {
         let mut node = manifest.object.value();
         let name = key(&node, index);
-        // As the snapshot has the Node. Without a name, it would be taken for another Node than itself.
+        // The snapshot contains the Node under this name. Without it, the policy would treat the Node as another one.
         node["metadata"]["name"] = name.as_str().into();
         let (mut old, mut warnings) = (None, Vec::new());
         if let Some(there) = self.there.get(&name) {
@@ -168,7 +169,7 @@ impl<'m> NodePlanner<'m> {
                 Some(there) => there.origin,
                 None => Some(manifest.origin.clone()),
             };
-            self.there.insert(name, There { node: Packed::new(&node), origin });
+            self.there.insert(name, ExistingNode { node: Packed::new(&node), origin });
         }
         Ok(row)
     }
@@ -184,7 +185,7 @@ impl<'m> NodePlanner<'m> {
         let range = |pool: &NodePool, cidr: IpNet| {
             // Checked settings have no range that can't be cut into blocks.
             let blocks = pool.blocks(cidr).ok()?;
-            let counts = usage::counts(self.settings, pool, &blocks, held());
+            let counts = block_usage::counts(self.settings, pool, &blocks, held());
             Some(RangeUse { pool: pool.name.clone(), cidr, counts })
         };
         let pools = self.settings.nodes.pools.iter();

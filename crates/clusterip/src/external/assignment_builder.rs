@@ -1,5 +1,5 @@
-//! Puts together what the agents are to hold: the addresses that Services have recorded, each with its ports and with
-//! the Nodes that may hold it.
+//! Computes the assignments for the agents: the addresses that Services have recorded, each with its ports and the
+//! Nodes that may hold it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::agent::assignments::{Assignment, Assignments};
 use crate::cluster::object::text;
 use crate::cluster::service_key::ServiceKey;
 
-/// An address that a Service has recorded, but does not get.
+/// A recorded address that the Service does not get.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refusal {
     /// The namespace and name of the Service.
@@ -25,10 +25,10 @@ pub struct Refusal {
 }
 
 /// The addresses to hold, and the recorded addresses that Services do not get, for these Services and Nodes. `admits`
-/// returns why a Service may not have what it has recorded, and `None` if it may.
+/// returns why a Service may not have its recorded addresses, and `None` if it may.
 ///
-/// Several Services can record the same address only behind the policy's back. Then the address goes to a Service
-/// whose status shows it; among those, and if there is none, to the first Service by namespace and name.
+/// Several Services have the same address only if they bypassed the policy. Then a Service whose status contains the
+/// address has precedence; among several of them, or if there is none, the first by namespace and name.
 pub fn assignments(
     settings: &ExternalSettings,
     services: impl IntoIterator<Item = Value>,
@@ -89,9 +89,24 @@ mod tests {
     use super::*;
     use crate::agent::assignments::Protocol;
 
-    /// The name, the Services, the assigned addresses (address, Service, Nodes), and the refused ones (Service,
-    /// address, reason).
-    type Row<'r> = (&'r str, Vec<Value>, Vec<(&'r str, &'r str, &'r [&'r str])>, Vec<(&'r str, &'r str, &'r str)>);
+    struct Case<'r> {
+        name: &'r str,
+        services: Vec<Value>,
+        assigned: Vec<ExpectedAssignment<'r>>,
+        refused: Vec<ExpectedRefusal<'r>>,
+    }
+
+    struct ExpectedAssignment<'r> {
+        address: &'r str,
+        service: &'r str,
+        nodes: &'r [&'r str],
+    }
+
+    struct ExpectedRefusal<'r> {
+        service: &'r str,
+        address: &'r str,
+        reason: &'r str,
+    }
 
     fn settings() -> ExternalSettings {
         let document = json!({"external": {"pools": [
@@ -127,48 +142,69 @@ mod tests {
             node("d", "True", json!({"node.kubernetes.io/exclude-from-external-load-balancers": ""})),
         ];
         let ingress = |address: &str| json!({"status": {"loadBalancer": {"ingress": [{"ip": address}]}}});
-        let rows: [Row; 7] = [
-            ("one", vec![service("web", "10.0.9.10", json!({}))], vec![("10.0.9.10", "web", &["a", "b"])], vec![]),
-            (
-                "of nodes with a label",
-                vec![service("web", "10.0.10.10", json!({}))],
-                vec![("10.0.10.10", "web", &["a"])],
-                vec![],
-            ),
-            ("in no pool", vec![service("web", "10.0.8.10", json!({}))], vec![], vec![]),
-            (
-                "being deleted",
-                vec![service("web", "10.0.9.10", json!({"metadata": {"deletionTimestamp": true}}))],
-                vec![],
-                vec![],
-            ),
-            (
-                "not admitted",
-                vec![service("bad", "10.0.9.10", json!({})), service("web", "10.0.9.10", json!({}))],
-                vec![("10.0.9.10", "web", &["a", "b"])],
-                vec![("bad", "10.0.9.10", "not for you")],
-            ),
-            (
-                "two, the first by name",
-                vec![service("web", "10.0.9.10", json!({})), service("api", "10.0.9.10", json!({}))],
-                vec![("10.0.9.10", "api", &["a", "b"])],
-                vec![("web", "10.0.9.10", "Service shop/api has recorded it, too")],
-            ),
-            (
-                "two, one of them shows it",
-                vec![service("web", "10.0.9.10", ingress("10.0.9.10")), service("api", "10.0.9.10", json!({}))],
-                vec![("10.0.9.10", "web", &["a", "b"])],
-                vec![("api", "10.0.9.10", "Service shop/web has recorded it, too")],
-            ),
+        let cases: [Case<'_>; 7] = [
+            Case {
+                name: "one",
+                services: vec![service("web", "10.0.9.10", json!({}))],
+                assigned: vec![ExpectedAssignment { address: "10.0.9.10", service: "web", nodes: &["a", "b"] }],
+                refused: vec![],
+            },
+            Case {
+                name: "of nodes with a label",
+                services: vec![service("web", "10.0.10.10", json!({}))],
+                assigned: vec![ExpectedAssignment { address: "10.0.10.10", service: "web", nodes: &["a"] }],
+                refused: vec![],
+            },
+            Case {
+                name: "in no pool",
+                services: vec![service("web", "10.0.8.10", json!({}))],
+                assigned: vec![],
+                refused: vec![],
+            },
+            Case {
+                name: "being deleted",
+                services: vec![service("web", "10.0.9.10", json!({"metadata": {"deletionTimestamp": true}}))],
+                assigned: vec![],
+                refused: vec![],
+            },
+            Case {
+                name: "not admitted",
+                services: vec![service("bad", "10.0.9.10", json!({})), service("web", "10.0.9.10", json!({}))],
+                assigned: vec![ExpectedAssignment { address: "10.0.9.10", service: "web", nodes: &["a", "b"] }],
+                refused: vec![ExpectedRefusal { service: "bad", address: "10.0.9.10", reason: "not for you" }],
+            },
+            Case {
+                name: "two, the first by name",
+                services: vec![service("web", "10.0.9.10", json!({})), service("api", "10.0.9.10", json!({}))],
+                assigned: vec![ExpectedAssignment { address: "10.0.9.10", service: "api", nodes: &["a", "b"] }],
+                refused: vec![ExpectedRefusal {
+                    service: "web",
+                    address: "10.0.9.10",
+                    reason: "Service shop/api has recorded it, too",
+                }],
+            },
+            Case {
+                name: "two, one of them shows it",
+                services: vec![
+                    service("web", "10.0.9.10", ingress("10.0.9.10")),
+                    service("api", "10.0.9.10", json!({})),
+                ],
+                assigned: vec![ExpectedAssignment { address: "10.0.9.10", service: "web", nodes: &["a", "b"] }],
+                refused: vec![ExpectedRefusal {
+                    service: "api",
+                    address: "10.0.9.10",
+                    reason: "Service shop/web has recorded it, too",
+                }],
+            },
         ];
-        for (name, services, expected, refused) in rows {
+        for Case { name, services, assigned, refused } in cases {
             let found = assignments(&settings(), services, &nodes, &mut |service| {
                 (text(service, &["metadata", "name"]) == "bad").then(|| "not for you".to_owned())
             });
             let owned = |name: &str| ServiceKey::new("shop", name);
-            let expected: Assignments = expected
+            let expected: Assignments = assigned
                 .into_iter()
-                .map(|(address, service, nodes)| {
+                .map(|ExpectedAssignment { address, service, nodes }| {
                     let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
                     let ports = BTreeSet::from([(Protocol::Tcp, 80)]);
                     (address.parse().unwrap(), Assignment { service: owned(service), ports, nodes })
@@ -176,7 +212,7 @@ mod tests {
                 .collect();
             let refused: Vec<Refusal> = refused
                 .into_iter()
-                .map(|(service, address, reason)| Refusal {
+                .map(|ExpectedRefusal { service, address, reason }| Refusal {
                     service: owned(service),
                     address: address.parse().unwrap(),
                     reason: reason.to_owned(),

@@ -106,63 +106,90 @@ mod tests {
 
     #[test]
     fn blocks_are_counted_and_withheld() {
-        // The settings of the Services, the pool, the blocks of Nodes, the withheld blocks, and the counts: usable,
-        // used, free, withheld, beside.
-        type Row = (&'static str, Value, Value, &'static [&'static str], &'static str, [u128; 5]);
+        struct Case {
+            name: &'static str,
+            /// The settings of the Services.
+            services: Value,
+            pool: Value,
+            /// The blocks of Nodes.
+            held: &'static [&'static str],
+            expected_withheld: &'static str,
+            expected_counts: Counts,
+        }
         let none = || json!({"pools": []});
-        let rows: [Row; 8] = [
-            ("nothing is used", none(), json!({"cidrs": ["10.0.0.0/16"]}), &[], "", [256, 0, 256, 0, 0]),
-            (
-                "blocks, a part of one, a larger range, one twice, and one elsewhere",
-                none(),
-                json!({"cidrs": ["10.0.0.0/16"]}),
-                &["10.0.0.0/24", "10.0.0.0/24", "10.0.1.0/26", "10.0.4.0/22", "10.1.0.0/24", "fd00::/64"],
-                "",
-                [256, 6, 250, 0, 0],
-            ),
-            (
-                "a Service range, and what is excluded, partly of it",
-                json!({"serviceCIDRs": ["10.0.8.0/22"]}),
-                json!({"cidrs": ["10.0.0.0/16"], "exclude": ["10.0.11.0/24", "10.0.12.128/25"]}),
-                &["10.0.9.0/24", "10.0.12.0/24", "10.0.13.0/24"],
-                "10.0.8.0/24-10.0.11.0/24 ServiceRange, 10.0.12.0/24-10.0.12.0/24 Excluded",
-                [251, 1, 250, 5, 2],
-            ),
-            (
-                "a pool of Services, which has to be excluded",
-                json!({"pools": [{"name": "s", "cidrs": ["10.0.255.0/24"]}]}),
-                json!({"cidrs": ["10.0.0.0/16"], "exclude": ["10.0.254.0/23"]}),
-                &[],
-                "10.0.254.0/24-10.0.254.0/24 Excluded, 10.0.255.0/24-10.0.255.0/24 ServicePool",
-                [254, 0, 254, 2, 0],
-            ),
-            ("full", none(), json!({"cidrs": ["10.0.0.0/23"]}), &["10.0.0.0/16"], "", [2, 2, 0, 0, 0]),
-            (
-                "a range of one block",
-                none(),
-                json!({"cidrs": ["10.0.0.0/30"], "blockSize": {"ipv4": 30}}),
-                &[],
-                "",
-                [1, 0, 1, 0, 0],
-            ),
-            (
-                "IPv6, larger than any Node needs",
-                json!({"serviceCIDRs": ["fd00::/108"]}),
-                json!({"cidrs": ["fd00::/16"], "blockSize": {"ipv6": 128}}),
-                &["fd00:1::/64"],
-                "fd00::/128-fd00::f:ffff/128 ServiceRange",
-                [(1 << 112) - (1 << 20), 1 << 64, (1 << 112) - (1 << 20) - (1 << 64), 1 << 20, 0],
-            ),
-            (
-                "all addresses that there are",
-                none(),
-                json!({"cidrs": ["::/0"], "blockSize": {"ipv6": 128}}),
-                &["::/0"],
-                "",
-                [u128::MAX, u128::MAX, 0, 0, 0],
-            ),
+        let cases = [
+            Case {
+                name: "nothing is used",
+                services: none(),
+                pool: json!({"cidrs": ["10.0.0.0/16"]}),
+                held: &[],
+                expected_withheld: "",
+                expected_counts: Counts { usable: 256, used: 0, free: 256, withheld: 0, beside: 0 },
+            },
+            Case {
+                name: "blocks, a part of one, a larger range, one twice, and one elsewhere",
+                services: none(),
+                pool: json!({"cidrs": ["10.0.0.0/16"]}),
+                held: &["10.0.0.0/24", "10.0.0.0/24", "10.0.1.0/26", "10.0.4.0/22", "10.1.0.0/24", "fd00::/64"],
+                expected_withheld: "",
+                expected_counts: Counts { usable: 256, used: 6, free: 250, withheld: 0, beside: 0 },
+            },
+            Case {
+                name: "a Service range, and what is excluded, partly of it",
+                services: json!({"serviceCIDRs": ["10.0.8.0/22"]}),
+                pool: json!({"cidrs": ["10.0.0.0/16"], "exclude": ["10.0.11.0/24", "10.0.12.128/25"]}),
+                held: &["10.0.9.0/24", "10.0.12.0/24", "10.0.13.0/24"],
+                expected_withheld: "10.0.8.0/24-10.0.11.0/24 ServiceRange, 10.0.12.0/24-10.0.12.0/24 Excluded",
+                expected_counts: Counts { usable: 251, used: 1, free: 250, withheld: 5, beside: 2 },
+            },
+            Case {
+                name: "a pool of Services, which has to be excluded",
+                services: json!({"pools": [{"name": "s", "cidrs": ["10.0.255.0/24"]}]}),
+                pool: json!({"cidrs": ["10.0.0.0/16"], "exclude": ["10.0.254.0/23"]}),
+                held: &[],
+                expected_withheld: "10.0.254.0/24-10.0.254.0/24 Excluded, 10.0.255.0/24-10.0.255.0/24 ServicePool",
+                expected_counts: Counts { usable: 254, used: 0, free: 254, withheld: 2, beside: 0 },
+            },
+            Case {
+                name: "full",
+                services: none(),
+                pool: json!({"cidrs": ["10.0.0.0/23"]}),
+                held: &["10.0.0.0/16"],
+                expected_withheld: "",
+                expected_counts: Counts { usable: 2, used: 2, free: 0, withheld: 0, beside: 0 },
+            },
+            Case {
+                name: "a range of one block",
+                services: none(),
+                pool: json!({"cidrs": ["10.0.0.0/30"], "blockSize": {"ipv4": 30}}),
+                held: &[],
+                expected_withheld: "",
+                expected_counts: Counts { usable: 1, used: 0, free: 1, withheld: 0, beside: 0 },
+            },
+            Case {
+                name: "IPv6, larger than any Node needs",
+                services: json!({"serviceCIDRs": ["fd00::/108"]}),
+                pool: json!({"cidrs": ["fd00::/16"], "blockSize": {"ipv6": 128}}),
+                held: &["fd00:1::/64"],
+                expected_withheld: "fd00::/128-fd00::f:ffff/128 ServiceRange",
+                expected_counts: Counts {
+                    usable: (1 << 112) - (1 << 20),
+                    used: 1 << 64,
+                    free: (1 << 112) - (1 << 20) - (1 << 64),
+                    withheld: 1 << 20,
+                    beside: 0,
+                },
+            },
+            Case {
+                name: "all addresses that there are",
+                services: none(),
+                pool: json!({"cidrs": ["::/0"], "blockSize": {"ipv6": 128}}),
+                held: &["::/0"],
+                expected_withheld: "",
+                expected_counts: Counts { usable: u128::MAX, used: u128::MAX, free: 0, withheld: 0, beside: 0 },
+            },
         ];
-        for (name, services, mut pool, held, expected, counted) in rows {
+        for Case { name, services, mut pool, held, expected_withheld, expected_counts } in cases {
             pool["name"] = json!("p");
             let mut document = json!({"services": services, "nodes": {"pools": [pool]}});
             if document["services"]["pools"] == json!([]) {
@@ -174,10 +201,9 @@ mod tests {
             let spans = withheld(&settings, pool, &blocks);
             let spans: Vec<String> =
                 spans.iter().map(|span| format!("{}-{} {:?}", span.first, span.last, span.why)).collect();
-            assert_eq!(spans.join(", "), expected, "{name}");
+            assert_eq!(spans.join(", "), expected_withheld, "{name}");
             let found = counts(&settings, pool, &blocks, held.iter().map(|block| block.parse().unwrap()));
-            let Counts { usable, used, free, withheld, beside } = found;
-            assert_eq!([usable, used, free, withheld, beside], counted, "{name}");
+            assert_eq!(found, expected_counts, "{name}");
         }
     }
 }

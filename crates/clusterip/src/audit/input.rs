@@ -5,7 +5,7 @@ use std::sync::{Arc, RwLock};
 
 use ipnet::IpNet;
 
-use crate::agent::holdings::Holdings;
+use crate::agent::holder_snapshot::HolderSnapshot;
 use crate::cluster::ledger::Owner;
 use crate::cluster::snapshot::Snapshot;
 use crate::controller::control_plane_services::ControlPlaneServices;
@@ -13,7 +13,7 @@ use crate::live_settings::LiveSettings;
 use crate::policy::module::Module;
 
 /// The input of an audit.
-pub struct Matter<'m> {
+pub struct AuditInput<'m> {
     /// The policy.
     pub module: &'m Module,
     /// The settings in force.
@@ -25,7 +25,7 @@ pub struct Matter<'m> {
     /// The addresses in flight, with the Services that they are for.
     pub in_flight: Vec<(IpAddr, Owner)>,
     /// Which node holds which external address, or why that is unknown.
-    pub holdings: Result<Holdings, String>,
+    pub holders: Result<HolderSnapshot, String>,
     /// Which Services the control plane calls.
     pub called: ControlPlaneServices,
     /// Whether `in_flight` is complete.

@@ -5,52 +5,52 @@ use std::sync::{Arc, RwLock};
 use clusterip_core::settings::{NodePool, Settings};
 use ipnet::IpNet;
 
-use super::judge::JudgeError;
-use super::memory::Memory;
+use super::cache::AuditCache;
+use super::evaluate_nodes::EvaluatedNode;
+use super::evaluate_services::EvaluateError;
 use super::model::{self, Block, BlockRange, Finding, Nodes, State};
-use super::node_judge::Judged;
-use super::{node_findings, node_judge};
+use super::{evaluate_nodes, node_findings};
 use crate::cluster::snapshot::Snapshot;
 use crate::live_settings::LiveSettings;
-use crate::nodes::placement::{Placement, Standing};
-use crate::nodes::usage;
+use crate::nodes::block_placement::{BlockPlacement, BlockStanding};
+use crate::nodes::block_usage;
 use crate::policy::module::Module;
 
 /// Audits the Nodes and adds their problems to `findings`; `None` if the settings have no node pools. The policy is
-/// not asked again if an answer in `memory` still holds.
+/// not asked again if an answer in `cache` still holds.
 ///
 /// # Errors
-/// [`JudgeError`] for the first Node that the policy can't judge.
+/// [`EvaluateError`] for the first Node that the policy can't evaluate.
 pub fn audit(
     module: &Module,
     live: &LiveSettings,
     snapshot: &Arc<RwLock<Snapshot>>,
-    memory: &mut Memory,
+    cache: &mut AuditCache,
     findings: &mut Vec<Finding>,
-) -> Result<Option<Nodes>, JudgeError> {
+) -> Result<Option<Nodes>, EvaluateError> {
     let settings = &live.settings;
     if settings.nodes.pools.is_empty() {
         return Ok(None);
     }
-    let judged = node_judge::all(module, live, snapshot, &mut memory.nodes)?;
-    let blocks: Vec<Block> = judged.iter().flat_map(blocks).collect();
+    let evaluated = evaluate_nodes::all(module, live, snapshot, &mut cache.nodes)?;
+    let blocks: Vec<Block> = evaluated.iter().flat_map(blocks).collect();
     let pools = settings.nodes.pools.iter();
     let pools: Vec<model::NodePool> = pools.map(|pool| self::pool(settings, pool, &blocks)).collect();
-    for node in &judged {
+    for node in &evaluated {
         node_findings::of_node(settings, node, findings);
     }
     node_findings::of_pools(settings, &pools, findings);
-    let count = judged.iter().filter(|node| !node.placement.blocks.is_empty()).count();
+    let count = evaluated.iter().filter(|node| !node.placement.blocks.is_empty()).count();
     Ok(Some(Nodes { pools, count }))
 }
 
 /// The blocks of a Node, with the Node's pool and evidence.
-fn blocks(judged: &Judged) -> impl Iterator<Item = Block> {
-    let Placement { pool, evidence, reason, blocks } = &judged.placement;
+fn blocks(evaluated: &EvaluatedNode) -> impl Iterator<Item = Block> {
+    let BlockPlacement { pool, evidence, reason, blocks } = &evaluated.placement;
     blocks.iter().map(|(block, standing)| Block {
         block: *block,
-        state: if *standing == Standing::InPlace { State::Used } else { State::Misplaced },
-        node: judged.name.clone(),
+        state: if *standing == BlockStanding::InPlace { State::Used } else { State::Misplaced },
+        node: evaluated.name.clone(),
         pool: pool.clone(),
         evidence: evidence.clone().or_else(|| reason.clone()),
     })
@@ -69,8 +69,8 @@ fn range(settings: &Settings, pool: &NodePool, cidr: IpNet, blocks: &[Block]) ->
     Some(BlockRange {
         cidr,
         block_length: pool.block_size.of(clusterip_core::address::Family::of(cidr.addr())),
-        counts: usage::counts(settings, pool, &cut, inside.iter().map(|block| block.block)),
-        withheld: usage::withheld(settings, pool, &cut),
+        counts: block_usage::counts(settings, pool, &cut, inside.iter().map(|block| block.block)),
+        withheld: block_usage::withheld(settings, pool, &cut),
         blocks: inside,
     })
 }
@@ -102,13 +102,13 @@ mod tests {
     fn cached_answers_are_dropped_when_their_object_or_settings_change() {
         let module = Module::new(EMBEDDED).unwrap();
         let snapshot = Arc::new(RwLock::new(Snapshot::default()));
-        let mut memory = Memory::default();
+        let mut cache = AuditCache::default();
         let mut found = |live: &LiveSettings, change: &dyn Fn(&mut Snapshot)| {
             change(&mut snapshot.write().unwrap());
             let mut findings = Vec::new();
-            memory.renew(&live.hash);
-            audit(&module, live, &snapshot, &mut memory, &mut findings).unwrap();
-            assert_eq!(memory.nodes.len(), snapshot.read().unwrap().names("v1", "Node", None).len());
+            cache.renew(&live.hash);
+            audit(&module, live, &snapshot, &mut cache, &mut findings).unwrap();
+            assert_eq!(cache.nodes.len(), snapshot.read().unwrap().names("v1", "Node", None).len());
             findings.into_iter().map(|finding| (finding.kind, finding.node.unwrap_or_default())).collect::<Vec<_>>()
         };
         let (wrong, shared) = (Kind::WrongNodePool, Kind::SharedBlock);

@@ -8,17 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use node_network::{Error, Firewall, Port};
 use tokio::time::{Instant, sleep};
 
-use super::timing::{AGAIN, REFILTERED};
+use super::timing::{FIREWALL_REWRITE, RETRY_PAUSE};
 
 /// The nftables table that only this program uses.
 const TABLE: &str = "clusterip_external";
 
-/// The ports that are to be open, and the firewall that enforces them.
-pub(super) struct Filter {
-    firewall: Firewall,
+/// The open ports of all held addresses, and the nftables table that enforces them.
+pub(super) struct NodeFirewall {
+    table: Firewall,
     open: Mutex<Open>,
-    /// What the firewall enforces. Changes that were made while waiting for this lock are applied together.
-    shown: tokio::sync::Mutex<Shown>,
+    /// The state that the table enforces. Changes that were made while waiting for this lock are applied together.
+    applied: tokio::sync::Mutex<Applied>,
     catching_up: AtomicBool,
 }
 
@@ -31,18 +31,18 @@ struct Open {
 }
 
 /// The last change that the firewall enforces, and when it was written.
-struct Shown {
+struct Applied {
     changes: u64,
     at: Instant,
 }
 
-impl Filter {
+impl NodeFirewall {
     /// Opens no port, and removes what an earlier process has left.
     pub(super) async fn begin() -> Result<Self, Error> {
-        let firewall = Firewall::new(TABLE);
-        firewall.remove().await?;
-        let shown = tokio::sync::Mutex::new(Shown { changes: 0, at: Instant::now() });
-        Ok(Self { firewall, open: Mutex::default(), shown, catching_up: AtomicBool::new(false) })
+        let table = Firewall::new(TABLE);
+        table.remove().await?;
+        let applied = tokio::sync::Mutex::new(Applied { changes: 0, at: Instant::now() });
+        Ok(Self { table, open: Mutex::default(), applied, catching_up: AtomicBool::new(false) })
     }
 
     /// Opens exactly these ports of an address; `None` means that this node no longer holds the address.
@@ -61,7 +61,7 @@ impl Filter {
             }
             open.changes
         };
-        self.show(own).await
+        self.apply(own).await
     }
 
     /// Retries in the background until the firewall enforces the current ports.
@@ -71,9 +71,9 @@ impl Filter {
         }
         tokio::spawn(async move {
             loop {
-                sleep(AGAIN).await;
+                sleep(RETRY_PAUSE).await;
                 let changes = self.open().changes;
-                if self.show(changes).await.is_ok() {
+                if self.apply(changes).await.is_ok() {
                     self.catching_up.store(false, Ordering::Release);
                     return;
                 }
@@ -81,18 +81,18 @@ impl Filter {
         });
     }
 
-    async fn show(&self, changes: u64) -> Result<(), Error> {
-        let mut shown = self.shown.lock().await;
-        if shown.changes >= changes && shown.at.elapsed() < REFILTERED {
+    async fn apply(&self, changes: u64) -> Result<(), Error> {
+        let mut applied = self.applied.lock().await;
+        if applied.changes >= changes && applied.at.elapsed() < FIREWALL_REWRITE {
             return Ok(());
         }
         let Open { ports, changes } = self.open().clone();
         if ports.is_empty() {
-            self.firewall.remove().await?
+            self.table.remove().await?
         } else {
-            self.firewall.replace(&ports).await?
+            self.table.replace(&ports).await?
         }
-        *shown = Shown { changes, at: Instant::now() };
+        *applied = Applied { changes, at: Instant::now() };
         Ok(())
     }
 

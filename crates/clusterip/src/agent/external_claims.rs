@@ -1,6 +1,6 @@
 //! The claim: the Lease that says which agent holds an address.
 //!
-//! A claim is written when the holder changes, and never renewed: it counts as long as the heartbeat that it names.
+//! A claim is written when the holder changes, and is never renewed: it is valid as long as the term that it names.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! The blocks that are held, and the Nodes that hold them.
+//! The blocks that Nodes have, or that are reserved for them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,20 +11,20 @@ use clusterip_core::settings::NodeSettings;
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 use serde_json::{Map, Value};
 
-/// The blocks of Nodes, and where the next blocks are sought. The memory grows with the number of Nodes, not with the
-/// size of the pools.
+/// The blocks of Nodes, and the positions at which the search for free blocks begins. The memory grows with the number
+/// of Nodes, not with the size of the pools.
 #[derive(Clone, Debug, Default)]
-pub struct Held {
+pub struct HeldBlocks {
     nodes: BTreeMap<String, Vec<IpNet>>,
     v4: Occupancy,
     v6: Occupancy,
-    /// The block that was handed out last, by the range that it comes from.
+    /// The last assigned block, by its range.
     last: BTreeMap<IpNet, IpNet>,
 }
 
-impl Held {
-    /// Replaces what is known of a Node's blocks. The place where the next block is sought stays the same, because
-    /// blocks that others have set are learned this way.
+impl HeldBlocks {
+    /// Replaces the blocks of a Node with blocks that this process did not assign. The positions at which the search
+    /// begins stay the same.
     pub fn learn(&mut self, node: &str, blocks: Vec<IpNet>) {
         self.forget(node);
         for block in &blocks {
@@ -36,7 +36,7 @@ impl Held {
         }
     }
 
-    /// Notes that a Node was given blocks. The next blocks are sought behind them.
+    /// Assigns blocks to a Node. The search for the next free blocks begins behind them.
     pub fn hand_out(&mut self, node: &str, blocks: Vec<IpNet>, settings: &NodeSettings) {
         for block in &blocks {
             if let Some(range) = settings.pools.iter().find_map(|pool| pool.cidr_of(*block)) {
@@ -46,7 +46,7 @@ impl Held {
         self.learn(node, blocks);
     }
 
-    /// Releases the blocks of a Node, except for addresses that another Node has, too.
+    /// Releases the blocks of a Node, except for addresses that another Node also has.
     pub fn forget(&mut self, node: &str) {
         let Some(gone) = self.nodes.remove(node) else { return };
         for block in gone {
@@ -89,7 +89,7 @@ impl Held {
             .collect()
     }
 
-    /// The state that the policy is given, with as few ranges as possible.
+    /// The state that the policy gets, with as few ranges as possible.
     pub fn allocation(&self) -> Allocation {
         let v4 = self.v4.ranges().flat_map(|range| {
             let (first, last) = ((*range.start() as u32).into(), (*range.end() as u32).into());
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn adjacent_blocks_are_merged_and_released_ones_leave_a_gap() {
-        let mut held = Held::default();
+        let mut held = HeldBlocks::default();
         for (index, node) in ["a", "b", "c", "d"].iter().enumerate() {
             held.learn(node, nets(&[&format!("10.0.{index}.0/24"), &format!("fd00:0:0:{index}::/64")]));
         }
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn shared_addresses_stay_held_until_both_nodes_are_gone() {
-        let mut held = Held::default();
+        let mut held = HeldBlocks::default();
         held.learn("a", nets(&["10.0.0.0/23"]));
         held.learn("b", nets(&["10.0.1.0/24"]));
         assert_eq!(held.sharing("a", nets(&["10.0.0.0/23"])[0]), [("b".to_owned(), nets(&["10.0.1.0/24"])[0])]);

@@ -17,7 +17,7 @@ pub(super) struct Hold {
 
 /// The desired state of the network: these addresses are held, and no others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct DesiredState {
     /// The number of this desired state: it grows with each change.
     pub(super) number: u64,
     pub(super) held: BTreeMap<IpAddr, Hold>,
@@ -25,36 +25,36 @@ pub(super) struct Wanted {
 
 /// The observed state of the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Present {
-    /// The number of the last desired state that the network has begun to carry out. What that state no longer
-    /// holds is either released or still in `addresses`.
+pub(super) struct ObservedState {
+    /// The number of the last desired state that the reconciler has begun to apply. Each address that this state no
+    /// longer contains is either released or still in `addresses`.
     pub(super) number: u64,
     /// The addresses that may be on the network.
     pub(super) addresses: BTreeSet<IpAddr>,
-    /// The addresses that could not be held after enough tries.
+    /// The addresses that could not be held after several tries.
     pub(super) failing: BTreeSet<IpAddr>,
 }
 
-/// The subject of an order. At most one order for each is in flight.
+/// The subject of a write. At most one write for each subject is in flight.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Subject {
     Address(IpAddr),
     Node(String),
 }
 
-/// A Lease to write.
+/// A Lease to write or delete.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Order {
+pub(super) struct LeaseWrite {
     pub(super) subject: Subject,
-    pub(super) what: What,
-    /// The Lease to replace, if it has a resource version, or else to create. For [`What::Remove`], the Lease to
+    pub(super) kind: WriteKind,
+    /// The Lease to replace, if it has a resource version, or else to create. For [`WriteKind::Remove`], the Lease to
     /// delete.
     pub(super) lease: Box<Lease>,
 }
 
-/// The reason of an order.
+/// The purpose of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum WriteKind {
     /// This agent takes an address.
     Claim,
     /// This agent gives an address back.
@@ -67,26 +67,26 @@ pub(super) enum What {
     PutBack,
 }
 
-/// The outcome of an order.
+/// The outcome of a write.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Outcome {
-    /// The order was carried out.
+pub(super) enum WriteOutcome {
+    /// The write succeeded. Contains the Lease as the API server returned it.
     Written(Box<Lease>),
     /// The Lease no longer exists.
     Gone,
-    /// The Lease was changed since it was seen.
+    /// The Lease has changed since the agent observed it.
     Changed,
-    /// The order may or may not have been carried out.
+    /// It is unknown whether the write succeeded.
     Unclear,
 }
 
-/// What to do now.
+/// The decision of an agent about its network and the Leases.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
-    pub(super) wanted: Wanted,
-    pub(super) orders: Vec<Order>,
+    pub(super) desired: DesiredState,
+    pub(super) writes: Vec<LeaseWrite>,
     /// The addresses that are left to other nodes from now on, because this node can't hold them.
     pub(super) given_up: Vec<IpAddr>,
-    /// When to plan again if nothing happens before.
-    pub(super) wake: Option<Instant>,
+    /// When to plan again if no event arrives before.
+    pub(super) replan_at: Option<Instant>,
 }

@@ -1,8 +1,8 @@
 //! Answers the policy's look-ups during an audit.
 //!
-//! Which pool a Service belongs to does not depend on which addresses are free. While every Service is judged, all
+//! Which pool a Service belongs to does not depend on which addresses are free. While every Service is evaluated, all
 //! addresses therefore count as free. The cost of one decision then does not grow with the cluster, whatever the
-//! order of the settings, and a full pool does not hide what else the policy has to say.
+//! order of the settings, and a full pool does not hide other problems.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -26,13 +26,13 @@ pub enum Free {
 }
 
 /// Look-ups while the policy decides about one Service.
-pub struct Calls {
+pub struct AuditLookups {
     snapshot: Arc<RwLock<Snapshot>>,
     calls: SnapshotCalls,
     free: Free,
 }
 
-impl Calls {
+impl AuditLookups {
     /// Answers look-ups about `service` from a snapshot.
     pub fn new(snapshot: &Arc<RwLock<Snapshot>>, service: &serde_json::Value, free: Free) -> Self {
         let selector = map(service, &["spec", "selector"]);
@@ -52,7 +52,7 @@ impl Calls {
     }
 }
 
-impl HostCalls for Calls {
+impl HostCalls for AuditLookups {
     fn services(&self) -> usize {
         self.calls.services()
     }

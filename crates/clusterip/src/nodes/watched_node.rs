@@ -1,15 +1,15 @@
-//! A Node as the API server shows it, reduced to what the assigner has to know.
+//! A watched Node, reduced to the fields that the assigner needs.
 
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use serde::Serialize;
 
-use super::held::blocks_in;
+use super::held_blocks::blocks_in;
 use crate::cluster::object::Packed;
 use crate::cluster::partial_object::PartialObject;
 
-/// A Node as the policy is shown it. It is serialised at once, because thousands of Nodes may come together.
+/// The part of a Node that the policy gets. It is serialised at once, because thousands of Nodes may arrive together.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Shown<'n> {
@@ -24,24 +24,24 @@ struct ShownMetadata<'n> {
     name: &'n str,
 }
 
-/// A Node as it is watched.
+/// A watched Node.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
+pub struct WatchedNode {
     /// The name of the Node.
     pub name: String,
     /// The UID of the Node. A later Node may have the same name.
     pub uid: String,
-    /// The `resourceVersion`, which every change of the Node changes.
+    /// The `resourceVersion`, which changes with every change of the Node.
     pub version: String,
     /// Whether the Node is being deleted.
     pub deleting: bool,
     /// The blocks of the Node; empty if it has none yet.
     pub blocks: Vec<IpNet>,
-    /// What the policy is shown of the Node, without blocks.
+    /// The part of the Node that the policy gets, without blocks.
     pub shown: Packed,
 }
 
-impl Seen {
+impl WatchedNode {
     /// Reads a Node; `None` if it has no name.
     pub fn of(object: &PartialObject) -> Option<Self> {
         let PartialObject { metadata, data, .. } = object;

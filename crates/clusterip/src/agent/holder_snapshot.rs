@@ -1,8 +1,8 @@
-//! Which node holds which address, for a program that looks once.
+//! Determines which node holds which address, for a program that reads the Leases once.
 //!
-//! A program that looks once can't watch a heartbeat for its whole duration, as agents do, to tell a silent agent
-//! from a living one. It can only compare the renewal time in the heartbeat with a clock. A clock that differs from
-//! the node's by more than the duration of a heartbeat gives wrong results.
+//! Agents watch a heartbeat for its whole duration to tell a silent agent from a living one. A program that reads the
+//! Leases once can only compare the renewal time in the heartbeat with a clock. If that clock differs from the clock
+//! of the node by more than the duration of a heartbeat, the result is wrong.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,18 +10,18 @@ use std::net::IpAddr;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::claims::{Claim, EXTERNAL};
+use super::external_claims::{Claim, EXTERNAL};
 use super::heartbeat_state::{AGENT, NODE_ANNOTATION};
 use super::heartbeat_state::{holder, unknown};
 use super::timing::HEARTBEAT as TIMING;
 use crate::cluster::claim_lease::LABEL;
 
-/// The Leases of agents at one moment, as input for one look.
+/// The heartbeats and claims of agents at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Holdings {
+pub struct HolderSnapshot {
     claims: BTreeMap<IpAddr, Claim>,
     heartbeats: BTreeMap<String, Lease>,
-    /// The current time by the clock of the observer.
+    /// The current time by the clock of the program that reads the Leases; `None` if unknown.
     now: Option<Timestamp>,
     /// The newest time in any Lease.
     newest: Option<Timestamp>,
@@ -36,7 +36,7 @@ pub struct Holder {
     pub renewal: Renewal,
 }
 
-/// What a heartbeat says about a claim.
+/// Whether the heartbeat of the holder confirms a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
     /// The agent that wrote the claim has renewed its heartbeat within the heartbeat's duration.
@@ -45,7 +45,7 @@ pub enum Renewal {
     Missing,
     /// The heartbeat was given back, or ended by another agent.
     GivenBack,
-    /// Another term of an agent on that node has begun since; claims from before no longer count.
+    /// An agent on that node has begun another term since; claims of the earlier term are no longer valid.
     Replaced,
     /// The heartbeat was not renewed within its duration.
     Silent,
@@ -58,19 +58,19 @@ impl Renewal {
             Self::Renewed => None,
             Self::Missing => Some("its agent has no heartbeat"),
             Self::GivenBack => Some("its agent has given its heartbeat back"),
-            Self::Replaced => Some("its agent has begun anew since"),
+            Self::Replaced => Some("its agent has begun a new term since"),
             Self::Silent => Some("its agent has not renewed its heartbeat in time"),
         }
     }
 }
 
-impl Holdings {
+impl HolderSnapshot {
     /// Starts without Leases at the time `now`; without `now`, the newest time in any Lease is used instead.
     pub fn new(now: Option<Timestamp>) -> Self {
         Self { now, ..Self::default() }
     }
 
-    /// Adds a Lease. Leases of other programs count too: their times show how late it is at least.
+    /// Adds a Lease. Leases of other programs are used too: the current time is at least the newest time in any Lease.
     pub fn see(&mut self, lease: &Lease) {
         let times = lease.spec.iter().flat_map(|spec| [&spec.renew_time, &spec.acquire_time]);
         self.newest = times.flatten().map(|time| time.0).chain(self.newest).max();
@@ -130,7 +130,7 @@ mod tests {
 
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-    use super::super::claims::lease as claim;
+    use super::super::external_claims::lease as claim;
     use super::super::heartbeat_state::{given_back, put_back};
     use super::*;
     use crate::controller::identity::{Identity, Role};
@@ -150,21 +150,53 @@ mod tests {
         let (me, other) = (Identity::with("node-1", Role::Agent, 1), Identity::with("node-1", Role::Agent, 2));
         let address = IpAddr::from([10, 0, 9, 10]);
         let own = |second| Some(heartbeat(&me, second));
-        let rows = [
-            ("renewed", own(100), Some(110), Some(Renewal::Renewed)),
-            ("just in time", own(100), Some(120), Some(Renewal::Renewed)),
-            ("too late", own(100), Some(121), Some(Renewal::Silent)),
-            ("of the future", own(200), Some(110), Some(Renewal::Renewed)),
-            ("none", None, Some(110), Some(Renewal::Missing)),
-            ("given back", own(100).map(|lease| given_back(&lease, at(100))), Some(110), Some(Renewal::GivenBack)),
-            ("another", Some(heartbeat(&other, 100)), Some(110), Some(Renewal::Replaced)),
-            ("put back", Some(put_back("node-1", at(100))), Some(110), Some(Renewal::Renewed)),
-            ("put back long ago", Some(put_back("node-1", at(100))), Some(130), Some(Renewal::Silent)),
-            ("by the newest Lease", own(100), None, Some(Renewal::Renewed)),
-            ("by a Lease of another that is newer", own(70), None, Some(Renewal::Silent)),
+        struct Case {
+            name: &'static str,
+            heartbeat: Option<Lease>,
+            /// The current time in seconds, if it is known.
+            now: Option<i64>,
+            expected: Option<Renewal>,
+        }
+        let cases = [
+            Case { name: "renewed", heartbeat: own(100), now: Some(110), expected: Some(Renewal::Renewed) },
+            Case { name: "just in time", heartbeat: own(100), now: Some(120), expected: Some(Renewal::Renewed) },
+            Case { name: "too late", heartbeat: own(100), now: Some(121), expected: Some(Renewal::Silent) },
+            Case { name: "of the future", heartbeat: own(200), now: Some(110), expected: Some(Renewal::Renewed) },
+            Case { name: "none", heartbeat: None, now: Some(110), expected: Some(Renewal::Missing) },
+            Case {
+                name: "given back",
+                heartbeat: own(100).map(|lease| given_back(&lease, at(100))),
+                now: Some(110),
+                expected: Some(Renewal::GivenBack),
+            },
+            Case {
+                name: "another",
+                heartbeat: Some(heartbeat(&other, 100)),
+                now: Some(110),
+                expected: Some(Renewal::Replaced),
+            },
+            Case {
+                name: "put back",
+                heartbeat: Some(put_back("node-1", at(100))),
+                now: Some(110),
+                expected: Some(Renewal::Renewed),
+            },
+            Case {
+                name: "put back long ago",
+                heartbeat: Some(put_back("node-1", at(100))),
+                now: Some(130),
+                expected: Some(Renewal::Silent),
+            },
+            Case { name: "by the newest Lease", heartbeat: own(100), now: None, expected: Some(Renewal::Renewed) },
+            Case {
+                name: "by a Lease of another that is newer",
+                heartbeat: own(70),
+                now: None,
+                expected: Some(Renewal::Silent),
+            },
         ];
-        for (name, heartbeat, now, expected) in rows {
-            let mut holdings = Holdings::new(now.map(at));
+        for Case { name, heartbeat, now, expected } in cases {
+            let mut holdings = HolderSnapshot::new(now.map(at));
             holdings.see(&claim(address, Some(&me), None, at(50)));
             let mut of_another = claim(IpAddr::from([10, 0, 9, 11]), None, None, at(100));
             of_another.metadata.labels = Some(BTreeMap::new());
@@ -175,7 +207,7 @@ mod tests {
             assert_eq!(found.as_ref().map(|holder| holder.renewal), expected, "{name}");
             assert_eq!(holdings.all().collect::<Vec<_>>(), [(address, found.unwrap())], "{name}");
         }
-        let mut holdings = Holdings::new(None);
+        let mut holdings = HolderSnapshot::new(None);
         holdings.see(&claim(address, None, None, at(50)));
         assert_eq!(holdings.holder(address), None, "given back");
         assert_eq!(holdings.all().count(), 0);

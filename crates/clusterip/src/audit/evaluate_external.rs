@@ -1,4 +1,4 @@
-//! The external addresses of Services, and what the policy says about them.
+//! Asks the policy whether Services may have their external addresses.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use clusterip_core::service::Service;
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
-use super::judge::{JudgeError, Seen, seen};
+use super::evaluate_services::{EvaluateError, ListedService, listed};
 use crate::cluster::object::{Packed, text};
 use crate::cluster::service_key::ServiceKey;
 use crate::cluster::snapshot::Snapshot;
@@ -19,11 +19,11 @@ use crate::external::service_fields::{is_served, shown};
 use crate::live_settings::LiveSettings;
 use crate::policy::module::{Module, ModuleError};
 
-/// Where an address is that only the status of a Service shows.
+/// The field of an address that only the status of a Service contains.
 const STATUS: &str = "status.loadBalancer.ingress";
 
 /// A Service that has external addresses or is to have some.
-pub struct Judged {
+pub struct EvaluatedExternal {
     /// Namespace and name of the Service.
     pub id: ServiceKey,
     /// The Service.
@@ -50,9 +50,9 @@ pub struct Refused {
 }
 
 /// Earlier answers of the policy, by namespace and name of the Service.
-pub(super) type Known = HashMap<ServiceKey, Said>;
+pub(super) type ExternalCache = HashMap<ServiceKey, CachedRefusal>;
 
-pub(super) struct Said {
+pub(super) struct CachedRefusal {
     service: Packed,
     revision: (u64, u64),
     refused: Refused,
@@ -60,36 +60,35 @@ pub(super) struct Said {
 
 /// Asks the policy about every Service that has recorded external addresses or claims addresses of the pools, in
 /// the order of their namespaces and names. The result also contains the Services that are to have external
-/// addresses. An answer in `known` is used again if the Service and its revision have not changed.
+/// addresses. An answer in `cache` is used again if the Service and its revision have not changed.
 ///
 /// # Errors
-/// [`JudgeError`] for the first Service that the policy can't judge.
-/// [`JudgeError`] for the first Service that the policy has no answer for.
+/// [`EvaluateError`] for the first Service that the policy can't evaluate.
 pub(super) fn all(
     module: &Module,
     live: &LiveSettings,
     snapshot: &Arc<RwLock<Snapshot>>,
-    known: &mut Known,
-) -> Result<Vec<Judged>, JudgeError> {
+    cache: &mut ExternalCache,
+) -> Result<Vec<EvaluatedExternal>, EvaluateError> {
     let external = &live.settings.external;
-    let mut before = std::mem::take(known);
-    let mut judged = Vec::new();
-    for Seen { id, service: packed, revision } in seen(snapshot) {
+    let mut before = std::mem::take(cache);
+    let mut evaluated = Vec::new();
+    for ListedService { id, service: packed, revision } in listed(snapshot) {
         let Some(mut one) = concerned(external, id, packed.value()) else { continue };
         one.refused = match before.remove(&one.id) {
-            Some(said) if said.service == packed && said.revision == revision => said.refused,
+            Some(cached) if cached.service == packed && cached.revision == revision => cached.refused,
             _ => refused(module, live, snapshot, &one)
-                .map_err(|error| JudgeError::of_service(&one.id.namespace, &one.id.name, error))?,
+                .map_err(|error| EvaluateError::of_service(&one.id.namespace, &one.id.name, error))?,
         };
         let refused = one.refused.clone();
-        known.insert(one.id.clone(), Said { service: packed, revision, refused });
-        judged.push(one);
+        cache.insert(one.id.clone(), CachedRefusal { service: packed, revision, refused });
+        evaluated.push(one);
     }
-    Ok(judged)
+    Ok(evaluated)
 }
 
-/// What a Service says about external addresses; `None` if it has nothing to do with them or is being deleted.
-fn concerned(external: &ExternalSettings, id: ServiceKey, service: Value) -> Option<Judged> {
+/// The external addresses of a Service; `None` if it has none and gets none, or if it is being deleted.
+fn concerned(external: &ExternalSettings, id: ServiceKey, service: Value) -> Option<EvaluatedExternal> {
     let served = is_served(&service, external);
     let recorded = recorded_addresses(text(&service, &["metadata", "annotations", RECORD_ANNOTATION]));
     let shown = shown(&service);
@@ -105,14 +104,14 @@ fn concerned(external: &ExternalSettings, id: ServiceKey, service: Value) -> Opt
     let going = service.pointer("/metadata/deletionTimestamp").is_some_and(|going| !going.is_null());
     let concerned = served || !recorded.is_empty() || !claims.is_empty();
     let refused = Refused::default();
-    (concerned && !going).then_some(Judged { id, service, served, recorded, claims, shown, refused })
+    (concerned && !going).then_some(EvaluatedExternal { id, service, served, recorded, claims, shown, refused })
 }
 
 fn refused(
     module: &Module,
     live: &LiveSettings,
     snapshot: &Arc<RwLock<Snapshot>>,
-    one: &Judged,
+    one: &EvaluatedExternal,
 ) -> Result<Refused, ModuleError> {
     let mut refused = Refused::default();
     if !one.recorded.is_empty() {

@@ -1,4 +1,4 @@
-//! Where the blocks of a Node lie, and where they belong.
+//! Compares the blocks of a Node with the pool that the Node belongs to.
 //!
 //! The policy is asked as if the Node were created now without blocks. Its answer names the pool of the Node.
 
@@ -10,42 +10,42 @@ use clusterip_core::settings::{NodePool, Settings};
 use ipnet::IpNet;
 use serde_json::Value;
 
-use super::held::Held;
+use super::held_blocks::HeldBlocks;
 use crate::policy::module::{Instance, ModuleError};
 use crate::policy::node_request::NodeRequest;
 
-/// Where the blocks of a Node lie, and where they belong.
+/// The pool of a Node, and whether the blocks of the Node lie in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placement {
-    /// The pool that the Node belongs to; `None` if no pool is for the Node.
+pub struct BlockPlacement {
+    /// The pool that the Node belongs to; `None` if no pool matches the Node.
     pub pool: Option<String>,
     /// Why the Node belongs there: its labels, as text.
     pub evidence: Option<String>,
-    /// The blocks of the Node, and how each lies.
-    pub blocks: Vec<(IpNet, Standing)>,
+    /// The blocks of the Node, and the state of each.
+    pub blocks: Vec<(IpNet, BlockStanding)>,
     /// The policy's reason, if it would give no blocks.
     pub reason: Option<String>,
 }
 
-/// Where a Node belongs, regardless of the blocks that it and others have. This changes only with the Node's labels
-/// and the settings.
+/// The pool that a Node belongs to, whatever its blocks are. It changes only with the labels of the Node and the
+/// settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Belonging {
-    /// As [`Placement::pool`].
+    /// As [`BlockPlacement::pool`].
     pub pool: Option<String>,
-    /// As [`Placement::evidence`].
+    /// As [`BlockPlacement::evidence`].
     pub evidence: Option<String>,
-    /// As [`Placement::reason`].
+    /// As [`BlockPlacement::reason`].
     pub reason: Option<String>,
 }
 
-/// How a block lies. A misplaced block is reported but never changed, because the API server does not let anybody
-/// change the blocks of a Node.
+/// Whether a block is misplaced, and why. A misplaced block is reported but never changed, because the API server
+/// refuses every change of the blocks of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// The block lies in the Node's pool; or no pool is for the Node, and the block lies in no pool.
+pub enum BlockStanding {
+    /// The block lies in the Node's pool; or no pool matches the Node, and the block lies in no pool.
     InPlace,
-    /// Other Nodes have the block, too, or overlapping ones.
+    /// Other Nodes have the same block or overlapping blocks.
     Shared(Vec<(String, IpNet)>),
     /// The block lies in this pool, at least partly, which is not the Node's pool.
     WrongPool(String),
@@ -81,13 +81,13 @@ impl Belonging {
     }
 
     /// Compares the blocks of the Node `name` with its pool, and with the blocks of other Nodes.
-    pub fn held_against(&self, settings: &Settings, name: &str, blocks: &[IpNet], held: &Held) -> Placement {
+    pub fn placement(&self, settings: &Settings, name: &str, blocks: &[IpNet], held: &HeldBlocks) -> BlockPlacement {
         let own = settings.nodes.pools.iter().find(|own| Some(&own.name) == self.pool.as_ref());
         let standing = |block: IpNet| {
             let shared = held.sharing(name, block);
-            if shared.is_empty() { lies(block, own, settings) } else { Standing::Shared(shared) }
+            if shared.is_empty() { lies(block, own, settings) } else { BlockStanding::Shared(shared) }
         };
-        Placement {
+        BlockPlacement {
             pool: self.pool.clone(),
             evidence: self.evidence.clone(),
             blocks: blocks.iter().map(|block| (*block, standing(*block))).collect(),
@@ -96,19 +96,19 @@ impl Belonging {
     }
 }
 
-fn lies(block: IpNet, own: Option<&NodePool>, settings: &Settings) -> Standing {
+fn lies(block: IpNet, own: Option<&NodePool>, settings: &Settings) -> BlockStanding {
     let pools = &settings.nodes.pools;
     match pools.iter().find(|pool| pool.cidr_of(block).is_some()) {
         Some(pool) if own == Some(pool) => {
             let withheld = settings.withheld_from(pool).find(|(range, _)| overlap(*range, block));
-            withheld.map_or(Standing::InPlace, |(range, _)| Standing::Withheld(range))
+            withheld.map_or(BlockStanding::InPlace, |(range, _)| BlockStanding::Withheld(range))
         }
-        Some(pool) => Standing::WrongPool(pool.name.clone()),
+        Some(pool) => BlockStanding::WrongPool(pool.name.clone()),
         // The block is larger than a range of which it has addresses.
         None => match pools.iter().find(|pool| own != Some(*pool) && pool.meets(block)) {
-            Some(pool) => Standing::WrongPool(pool.name.clone()),
-            None if own.is_some() => Standing::Outside,
-            None => Standing::InPlace,
+            Some(pool) => BlockStanding::WrongPool(pool.name.clone()),
+            None if own.is_some() => BlockStanding::Outside,
+            None => BlockStanding::InPlace,
         },
     }
 }
@@ -142,43 +142,84 @@ mod tests {
 
     #[test]
     fn misplaced_blocks_are_found() {
-        let wrong = |pool: &str| Standing::WrongPool(pool.to_owned());
+        let wrong = |pool: &str| BlockStanding::WrongPool(pool.to_owned());
         let net = |text: &str| text.parse::<IpNet>().unwrap();
-        let rows = [
-            ("where it belongs", "linux", "10.0.1.0/24", Standing::InPlace),
-            ("the same of another size", "linux", "10.0.2.0/23", Standing::InPlace),
-            ("IPv6", "linux", "fd00:0:0:5::/64", Standing::InPlace),
-            ("in another pool", "linux", "10.1.1.0/24", wrong("windows")),
-            ("over another pool", "linux", "10.0.0.0/15", wrong("windows")),
-            ("in no pool", "linux", "10.2.1.0/24", Standing::Outside),
-            ("over its own", "linux", "fd00::/47", Standing::Outside),
-            ("in a Service range", "linux", "10.0.9.0/24", Standing::Withheld(net("10.0.8.0/22"))),
-            ("over a Service range", "linux", "10.0.0.0/20", Standing::Withheld(net("10.0.8.0/22"))),
-            ("excluded", "linux", "10.0.255.0/24", Standing::Withheld(net("10.0.255.0/24"))),
-            ("no pool is for the Node, and it lies in none", "darwin", "10.2.1.0/24", Standing::InPlace),
-            ("no pool is for the Node, and it lies in one", "darwin", "10.1.1.0/24", wrong("windows")),
-            ("no pool is for the Node, and it lies over one", "darwin", "10.0.0.0/8", wrong("windows")),
-            (
-                "another one has a part of it",
-                "linux",
-                "10.0.200.0/23",
-                Standing::Shared(vec![("other".to_owned(), net("10.0.201.0/24"))]),
-            ),
+        struct Case {
+            name: &'static str,
+            os: &'static str,
+            block: &'static str,
+            expected: BlockStanding,
+        }
+        let cases = [
+            Case { name: "where it belongs", os: "linux", block: "10.0.1.0/24", expected: BlockStanding::InPlace },
+            Case {
+                name: "the same of another size",
+                os: "linux",
+                block: "10.0.2.0/23",
+                expected: BlockStanding::InPlace,
+            },
+            Case { name: "IPv6", os: "linux", block: "fd00:0:0:5::/64", expected: BlockStanding::InPlace },
+            Case { name: "in another pool", os: "linux", block: "10.1.1.0/24", expected: wrong("windows") },
+            Case { name: "over another pool", os: "linux", block: "10.0.0.0/15", expected: wrong("windows") },
+            Case { name: "in no pool", os: "linux", block: "10.2.1.0/24", expected: BlockStanding::Outside },
+            Case { name: "over its own", os: "linux", block: "fd00::/47", expected: BlockStanding::Outside },
+            Case {
+                name: "in a Service range",
+                os: "linux",
+                block: "10.0.9.0/24",
+                expected: BlockStanding::Withheld(net("10.0.8.0/22")),
+            },
+            Case {
+                name: "over a Service range",
+                os: "linux",
+                block: "10.0.0.0/20",
+                expected: BlockStanding::Withheld(net("10.0.8.0/22")),
+            },
+            Case {
+                name: "excluded",
+                os: "linux",
+                block: "10.0.255.0/24",
+                expected: BlockStanding::Withheld(net("10.0.255.0/24")),
+            },
+            Case {
+                name: "no pool is for the Node, and it lies in none",
+                os: "darwin",
+                block: "10.2.1.0/24",
+                expected: BlockStanding::InPlace,
+            },
+            Case {
+                name: "no pool is for the Node, and it lies in one",
+                os: "darwin",
+                block: "10.1.1.0/24",
+                expected: wrong("windows"),
+            },
+            Case {
+                name: "no pool is for the Node, and it lies over one",
+                os: "darwin",
+                block: "10.0.0.0/8",
+                expected: wrong("windows"),
+            },
+            Case {
+                name: "another one has a part of it",
+                os: "linux",
+                block: "10.0.200.0/23",
+                expected: BlockStanding::Shared(vec![("other".to_owned(), net("10.0.201.0/24"))]),
+            },
         ];
         let document = settings();
         let settings = Settings::from_value(&document).unwrap();
         let mut policy = MODULE.assigning().unwrap();
-        let mut held = Held::default();
+        let mut held = HeldBlocks::default();
         held.learn("other", vec![net("10.0.201.0/24")]);
-        for (name, os, block, expected) in rows {
+        for Case { name, os, block, expected } in cases {
             let (net, node) = (net(block), node("own", os, &[block]));
             let mut held = held.clone();
-            // Rows with such a large block are not about the block of the other Node.
+            // Cases with such a large block are not about the block of the other Node.
             if net.prefix_len() < 20 {
                 held.forget("other");
             }
             held.learn("own", vec![net]);
-            let found = belonging(&mut policy, &document, &node).unwrap().held_against(&settings, "own", &[net], &held);
+            let found = belonging(&mut policy, &document, &node).unwrap().placement(&settings, "own", &[net], &held);
             assert_eq!(found.blocks, [(net, expected)], "{name}");
             assert_eq!(found.pool.as_deref(), (os != "darwin").then_some(os), "{name}");
             let evidence = (os != "darwin").then(|| format!("kubernetes.io/os={os} (Node own)"));

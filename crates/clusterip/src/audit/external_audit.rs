@@ -6,51 +6,51 @@ use std::net::IpAddr;
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
+use super::cache::AuditCache;
+use super::evaluate_external::{self, EvaluatedExternal};
+use super::evaluate_services::EvaluateError;
 use super::external_findings as findings;
-use super::external_judge::{self, Judged};
 use super::external_ranges;
-use super::judge::JudgeError;
-use super::matter::Matter;
-use super::memory::Memory;
+use super::input::AuditInput;
 use super::model::{External, ExternalAddress, ExternalPool, ExternalUse, Finding, Holder, State};
 use crate::agent::assignments::Assignments;
-use crate::agent::holdings;
+use crate::agent::holder_snapshot::HolderSnapshot;
 use crate::cluster::ledger::Owner;
 use crate::cluster::service_key::ServiceKey;
-use crate::external::assignments::assignments;
+use crate::external::assignment_builder::assignments;
 
 /// Audits the external addresses and adds their problems to `findings`; `None` if the settings have no pools of
-/// external addresses. The policy is not asked again if an answer in `memory` still holds.
+/// external addresses. The policy is not asked again if an answer in `cache` still holds.
 ///
 /// # Errors
-/// [`JudgeError`] for the first Service that the policy can't judge.
+/// [`EvaluateError`] for the first Service that the policy can't evaluate.
 pub fn audit(
-    matter: &Matter<'_>,
-    memory: &mut Memory,
+    input: &AuditInput<'_>,
+    cache: &mut AuditCache,
     findings: &mut Vec<Finding>,
     notes: &mut Vec<String>,
-) -> Result<Option<External>, JudgeError> {
-    let settings = &matter.settings.settings.external;
+) -> Result<Option<External>, EvaluateError> {
+    let settings = &input.settings.settings.external;
     if settings.pools.is_empty() {
         return Ok(None);
     }
-    let judged = external_judge::all(matter.module, matter.settings, matter.snapshot, &mut memory.external)?;
-    let nodes = matter.objects("v1", "Node");
-    let by_id: BTreeMap<&ServiceKey, &Judged> = judged.iter().map(|one| (&one.id, one)).collect();
+    let evaluated = evaluate_external::all(input.module, input.settings, input.snapshot, &mut cache.external)?;
+    let nodes = input.objects("v1", "Node");
+    let by_id: BTreeMap<&ServiceKey, &EvaluatedExternal> = evaluated.iter().map(|one| (&one.id, one)).collect();
     let refusal = &mut |service: &Value| by_id.get(&ServiceKey::of(service)).and_then(|one| one.refused.record.clone());
-    let services = judged.iter().map(|one| one.service.clone());
+    let services = evaluated.iter().map(|one| one.service.clone());
     let (assigned, _) = assignments(settings, services, &nodes, refusal);
-    let uses = uses(settings, &judged);
-    for one in &judged {
+    let uses = uses(settings, &evaluated);
+    for one in &evaluated {
         findings::of_service(settings, one, findings);
     }
     findings::of_shared(settings, &uses, findings);
-    match &matter.holdings {
-        Ok(holdings) => findings::of_holders(settings, &assigned, holdings, !nodes.is_empty(), findings),
+    match &input.holders {
+        Ok(holders) => findings::of_holders(settings, &assigned, holders, !nodes.is_empty(), findings),
         Err(reason) => notes.push(format!("it is unknown which nodes hold external addresses: {reason}")),
     }
-    let used = used(&judged, uses, &matter.in_flight, matter.holdings.as_ref().ok());
-    let held = matter.holdings.as_ref().ok().map(|holdings| held(&assigned, holdings));
+    let used = used(&evaluated, uses, &input.in_flight, input.holders.as_ref().ok());
+    let held = input.holders.as_ref().ok().map(|holders| held(&assigned, holders));
     let range = |pool, range| external_ranges::range(pool, range, &used, held.as_ref());
     let pools = settings.pools.iter().map(|pool| ExternalPool {
         name: pool.name.clone(),
@@ -58,15 +58,15 @@ pub fn audit(
     });
     let pools: Vec<ExternalPool> = pools.collect();
     findings::of_pools(settings, &pools, findings);
-    let count = judged.iter().filter(|one| !one.recorded.is_empty()).count();
+    let count = evaluated.iter().filter(|one| !one.recorded.is_empty()).count();
     Ok(Some(External { pools, count }))
 }
 
 /// The Services that have each address of the pools, in their order, and the field or annotation that gives each of
 /// them the address.
-fn uses(settings: &ExternalSettings, judged: &[Judged]) -> BTreeMap<IpAddr, Vec<ExternalUse>> {
+fn uses(settings: &ExternalSettings, evaluated: &[EvaluatedExternal]) -> BTreeMap<IpAddr, Vec<ExternalUse>> {
     let mut uses: BTreeMap<IpAddr, Vec<ExternalUse>> = BTreeMap::new();
-    for one in judged {
+    for one in evaluated {
         let recorded = one.recorded.iter().map(|address| ("record", *address));
         for (by, address) in recorded.chain(one.claims.iter().copied()) {
             let uses = uses.entry(address).or_default();
@@ -83,18 +83,18 @@ fn uses(settings: &ExternalSettings, judged: &[Judged]) -> BTreeMap<IpAddr, Vec<
 
 /// Every address that is used or in flight.
 fn used(
-    judged: &[Judged],
+    evaluated: &[EvaluatedExternal],
     uses: BTreeMap<IpAddr, Vec<ExternalUse>>,
     in_flight: &[(IpAddr, Owner)],
-    holdings: Option<&holdings::Holdings>,
+    holders: Option<&HolderSnapshot>,
 ) -> BTreeMap<IpAddr, ExternalAddress> {
-    let wrong = judged.iter().flat_map(|one| {
+    let wrong = evaluated.iter().flat_map(|one| {
         let recorded = one.recorded.iter().filter(|_| one.refused.record.is_some());
         recorded.chain(one.claims.iter().map(|(_, address)| address))
     });
     let wrong: BTreeSet<IpAddr> = wrong.copied().collect();
     let holder = |address| {
-        let holder = holdings.and_then(|holdings| holdings.holder(address));
+        let holder = holders.and_then(|holders| holders.holder(address));
         holder.map(|holder| Holder { renewed: holder.renewal.problem().is_none(), node: holder.node })
     };
     let mut used: BTreeMap<IpAddr, ExternalAddress> = BTreeMap::new();
@@ -117,8 +117,8 @@ fn used(
 }
 
 /// The assigned addresses that a living node holds.
-fn held(assigned: &Assignments, holdings: &holdings::Holdings) -> BTreeSet<IpAddr> {
-    let living = holdings.all().filter(|(_, holder)| holder.renewal.problem().is_none());
+fn held(assigned: &Assignments, holders: &HolderSnapshot) -> BTreeSet<IpAddr> {
+    let living = holders.all().filter(|(_, holder)| holder.renewal.problem().is_none());
     living.map(|(address, _)| address).filter(|address| assigned.contains_key(address)).collect()
 }
 
@@ -155,21 +155,21 @@ mod tests {
     fn cached_answers_are_dropped_when_their_object_or_settings_change() {
         let module = Module::new(EMBEDDED).unwrap();
         let snapshot = Arc::new(RwLock::new(Snapshot::default()));
-        let mut memory = Memory::default();
+        let mut cache = AuditCache::default();
         let mut found = |live: &LiveSettings, change: &dyn Fn(&mut Snapshot)| {
             change(&mut snapshot.write().unwrap());
-            let matter = Matter {
+            let input = AuditInput {
                 module: &module,
                 settings: live,
                 ranges: Vec::new(),
                 snapshot: &snapshot,
                 in_flight: Vec::new(),
-                holdings: Err("nobody looked".to_owned()),
+                holders: Err("nobody looked".to_owned()),
                 called: ControlPlaneServices::default(),
                 ledger: false,
                 notes: Vec::new(),
             };
-            let audit = matter.audit(&mut memory).unwrap();
+            let audit = input.audit(&mut cache).unwrap();
             audit.findings.iter().map(|finding| finding.kind).collect::<Vec<_>>()
         };
         let team = |team: &'static str| {
@@ -191,6 +191,6 @@ mod tests {
         assert_eq!(found(&other, &|_| ()), refused, "other settings");
         let gone = |all: &mut Snapshot| assert!(all.remove("v1", "Service", "shop", "web").is_some());
         assert_eq!(found(&first, &gone), [], "it is gone");
-        assert!(memory.external.is_empty());
+        assert!(cache.external.is_empty());
     }
 }

@@ -4,10 +4,10 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use tokio::sync::mpsc;
 
-use super::seen::Seen;
+use super::watched_node::WatchedNode;
 use crate::controller::event_recorder::{Told, tell_about};
 
-/// How many Events may wait to be written. Further Events are dropped; the log has all of them.
+/// The number of Events that may wait to be written. Further Events are dropped; the log contains all of them.
 const WAITING: usize = 1000;
 
 /// Why a Node has no blocks.
@@ -20,7 +20,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The reason as Kubernetes' controller manager calls it.
+    /// The reason of the Event, as the controller manager of Kubernetes names it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotAvailable => "CIDRNotAvailable",
@@ -30,14 +30,14 @@ impl Reason {
 }
 
 /// Writes Events one after the other, without delaying its callers.
-pub struct Teller(mpsc::Sender<(ObjectReference, Reason, String)>);
+pub struct EventQueue(mpsc::Sender<(ObjectReference, Reason, String)>);
 
-impl Teller {
-    /// Starts a task that writes through `client`, until this object is gone and everything is written.
+impl EventQueue {
+    /// Starts a task that writes Events with `client`. It ends when the queue is dropped and all Events are written.
     pub fn start(client: Client) -> Self {
-        let (sender, mut told) = mpsc::channel::<(ObjectReference, Reason, String)>(WAITING);
+        let (sender, mut queue) = mpsc::channel::<(ObjectReference, Reason, String)>(WAITING);
         tokio::spawn(async move {
-            while let Some((about, reason, note)) = told.recv().await {
+            while let Some((about, reason, note)) = queue.recv().await {
                 let uid = about.uid.clone().unwrap_or_default();
                 let told = Told { uid: &uid, warning: true, reason: reason.as_str(), note };
                 tell_about(&client, about, "Assign", told).await;
@@ -47,7 +47,7 @@ impl Teller {
     }
 
     /// Queues an Event about a Node. If too many wait, the Event is dropped and a warning is logged.
-    pub fn tell(&self, node: &Seen, reason: Reason, note: &str) {
+    pub fn tell(&self, node: &WatchedNode, reason: Reason, note: &str) {
         let about = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Node".to_owned()),

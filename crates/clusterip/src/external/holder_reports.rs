@@ -1,0 +1,299 @@
+//! Decides which changes of the holders of external addresses to report: a new holder at once, and a missing holder
+//! when an address has had none for longer than a change takes.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long an address may be without a holder before that is reported. If a node fails, another node takes over within
+/// 25 s. A node that could not hold the address gives it back sooner than that.
+pub const GRACE: Duration = Duration::from_secs(45);
+
+/// An assigned address and its current holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assigned {
+    /// The address.
+    pub address: IpAddr,
+    /// The UID of the Service.
+    pub uid: String,
+    /// Whether the status of the Service contains the address. Then its holder was reported already.
+    pub shown: bool,
+    /// The node that holds the address; `None` if no node does.
+    pub holder: Option<String>,
+}
+
+/// A change to report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HolderReport {
+    /// Another node holds the address than before.
+    Held {
+        /// The address.
+        address: IpAddr,
+        /// The UID of the Service.
+        uid: String,
+        /// The node that holds the address.
+        node: String,
+        /// The node that held the address before; `None` if unknown.
+        before: Option<String>,
+    },
+    /// No node has held the address for [`GRACE`].
+    NotHeld {
+        /// The address.
+        address: IpAddr,
+        /// The UID of the Service.
+        uid: String,
+    },
+}
+
+/// The holders that were reported for all addresses.
+#[derive(Debug, Default)]
+pub struct HolderReports {
+    known: BTreeMap<IpAddr, Known>,
+    begun: bool,
+}
+
+#[derive(Debug)]
+struct Known {
+    uid: String,
+    /// The node that held the address last.
+    last: Option<String>,
+    /// When the address lost its holder; `None` if it has one.
+    unheld: Option<Instant>,
+    /// Whether the last report said that no node holds the address.
+    reported_unheld: bool,
+}
+
+impl HolderReports {
+    /// The changes to report now, ordered by address. `assigned` contains all assigned addresses.
+    ///
+    /// The first call does not report the holder of an address that the status of the Service contains, because the
+    /// previous leader has reported it.
+    pub fn changes(&mut self, assigned: Vec<Assigned>, now: Instant) -> Vec<HolderReport> {
+        self.known.retain(|address, known| {
+            assigned.iter().any(|assigned| assigned.address == *address && assigned.uid == known.uid)
+        });
+        let mut changes: Vec<HolderReport> = Vec::new();
+        for Assigned { address, uid, shown, holder } in assigned {
+            let known = self.known.entry(address).or_insert_with(|| Known {
+                uid: uid.clone(),
+                last: holder.clone().filter(|_| shown && !self.begun),
+                unheld: None,
+                reported_unheld: false,
+            });
+            match holder {
+                Some(node) => {
+                    known.unheld = None;
+                    if known.last.as_ref() != Some(&node) || std::mem::take(&mut known.reported_unheld) {
+                        let before = known.last.replace(node.clone()).filter(|before| *before != node);
+                        known.reported_unheld = false;
+                        changes.push(HolderReport::Held { address, uid, node, before });
+                    }
+                }
+                None => {
+                    let since = *known.unheld.get_or_insert(now);
+                    if now >= since + GRACE && !known.reported_unheld {
+                        known.reported_unheld = true;
+                        changes.push(HolderReport::NotHeld { address, uid });
+                    }
+                }
+            }
+        }
+        self.begun = true;
+        changes.sort_by_key(HolderReport::address);
+        changes
+    }
+
+    /// When the next report is due if no holder changes; `None` if no report is pending.
+    pub fn next(&self) -> Option<Instant> {
+        let waiting = self.known.values().filter(|known| !known.reported_unheld);
+        waiting.filter_map(|known| known.unheld).map(|since| since + GRACE).min()
+    }
+}
+
+impl HolderReport {
+    /// The address that the report is about.
+    pub fn address(&self) -> IpAddr {
+        match self {
+            Self::Held { address, .. } | Self::NotHeld { address, .. } => *address,
+        }
+    }
+
+    /// The UID of the Service that the report is about.
+    pub fn uid(&self) -> &str {
+        match self {
+            Self::Held { uid, .. } | Self::NotHeld { uid, .. } => uid,
+        }
+    }
+
+    /// The reason of the Event, and whether the Event is a warning.
+    pub fn reason(&self) -> (&'static str, bool) {
+        match self {
+            Self::Held { .. } => ("ExternalAddressHeld", false),
+            Self::NotHeld { .. } => ("ExternalAddressNotHeld", true),
+        }
+    }
+
+    /// The full message.
+    pub fn note(&self) -> String {
+        match self {
+            Self::Held { address, node, before: None, .. } => format!("{address} is held by node {node}"),
+            Self::Held { address, node, before: Some(before), .. } => {
+                format!("{address} is held by node {node}, which took it over from node {before}")
+            }
+            Self::NotHeld { address, .. } => format!(
+                "{address} has been held by no node for {} s: check that a ready node matches `nodes` of its pool and \
+                 runs an agent, and read the logs of the agents",
+                GRACE.as_secs()
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn assigned(last: u8, uid: &str, shown: bool, holder: &str) -> Assigned {
+        let holder = (!holder.is_empty()).then(|| holder.to_owned());
+        Assigned { address: IpAddr::from([10, 0, 9, last]), uid: uid.to_owned(), shown, holder }
+    }
+
+    #[test]
+    fn changes_of_holders_are_reported_once() {
+        const UNHELD: &str = "warning a ExternalAddressNotHeld: 10.0.9.10 has been held by no node for 45 s: check that \
+                              a ready node matches `nodes` of its pool and runs an agent, and read the logs of the \
+                              agents";
+        let one = |shown: bool, holder: &str| vec![assigned(10, "a", shown, holder)];
+        let held = |text: &str| format!("a ExternalAddressHeld: 10.0.9.10 is held by node {text}");
+        struct Look {
+            /// The seconds since the begin.
+            after: u64,
+            assigned: Vec<Assigned>,
+            reports: Vec<String>,
+        }
+        let rows = [
+            (
+                "it gets a holder, once",
+                vec![
+                    Look { after: 0, assigned: one(false, ""), reports: vec![] },
+                    Look { after: 3, assigned: one(false, "n1"), reports: vec![held("n1")] },
+                    Look { after: 4, assigned: one(true, "n1"), reports: vec![] },
+                    Look { after: 90, assigned: one(true, "n1"), reports: vec![] },
+                ],
+            ),
+            (
+                "it changes hands, in the time that takes",
+                vec![
+                    Look { after: 0, assigned: one(false, "n1"), reports: vec![held("n1")] },
+                    Look { after: 10, assigned: one(true, ""), reports: vec![] },
+                    Look {
+                        after: 35,
+                        assigned: one(false, "n2"),
+                        reports: vec![held("n2, which took it over from node n1")],
+                    },
+                ],
+            ),
+            (
+                "its holder was away for a moment",
+                vec![
+                    Look { after: 0, assigned: one(false, "n1"), reports: vec![held("n1")] },
+                    Look { after: 10, assigned: one(true, ""), reports: vec![] },
+                    Look { after: 54, assigned: one(false, "n1"), reports: vec![] },
+                    Look { after: 200, assigned: one(true, "n1"), reports: vec![] },
+                ],
+            ),
+            (
+                "nobody holds it any more, and then somebody does",
+                vec![
+                    Look { after: 0, assigned: one(false, "n1"), reports: vec![held("n1")] },
+                    Look { after: 10, assigned: one(true, ""), reports: vec![] },
+                    Look { after: 54, assigned: one(false, ""), reports: vec![] },
+                    Look { after: 55, assigned: one(false, ""), reports: vec![UNHELD.to_owned()] },
+                    Look { after: 500, assigned: one(false, ""), reports: vec![] },
+                    Look { after: 510, assigned: one(false, "n1"), reports: vec![held("n1")] },
+                    Look { after: 511, assigned: one(true, "n1"), reports: vec![] },
+                ],
+            ),
+            (
+                "nobody ever holds it",
+                vec![
+                    Look { after: 0, assigned: one(false, ""), reports: vec![] },
+                    Look { after: 45, assigned: one(false, ""), reports: vec![UNHELD.to_owned()] },
+                ],
+            ),
+            (
+                "another led before, and has told",
+                vec![
+                    Look { after: 0, assigned: one(true, "n1"), reports: vec![] },
+                    Look {
+                        after: 9,
+                        assigned: one(true, "n2"),
+                        reports: vec![held("n2, which took it over from node n1")],
+                    },
+                ],
+            ),
+            (
+                "another led before, and has not told yet",
+                vec![Look { after: 0, assigned: one(false, "n1"), reports: vec![held("n1")] }],
+            ),
+            (
+                "another Service has it, whose status shows it still",
+                vec![
+                    Look { after: 0, assigned: one(true, "n1"), reports: vec![] },
+                    Look {
+                        after: 5,
+                        assigned: vec![assigned(10, "b", true, "n1")],
+                        reports: vec!["b ExternalAddressHeld: 10.0.9.10 is held by node n1".to_owned()],
+                    },
+                    Look { after: 6, assigned: vec![], reports: vec![] },
+                    Look { after: 7, assigned: vec![assigned(10, "b", false, "")], reports: vec![] },
+                    Look { after: 51, assigned: vec![assigned(10, "b", false, "")], reports: vec![] },
+                ],
+            ),
+            (
+                "two at once",
+                vec![Look {
+                    after: 0,
+                    assigned: vec![assigned(11, "b", false, "n2"), assigned(10, "a", false, "n1")],
+                    reports: vec![held("n1"), "b ExternalAddressHeld: 10.0.9.11 is held by node n2".to_owned()],
+                }],
+            ),
+        ];
+        for (name, looks) in rows {
+            let (mut holder_reports, begin) = (HolderReports::default(), Instant::now());
+            for Look { after, assigned, reports } in looks {
+                let found = holder_reports.changes(assigned, begin + Duration::from_secs(after));
+                let text = |report: &HolderReport| {
+                    let (reason, warning) = report.reason();
+                    format!("{}{} {reason}: {}", if warning { "warning " } else { "" }, report.uid(), report.note())
+                };
+                assert_eq!(found.iter().map(text).collect::<Vec<_>>(), reports, "{name}, after {after} s");
+            }
+        }
+    }
+
+    #[test]
+    fn the_next_report_is_due_when_the_grace_period_ends() {
+        let (mut holder_reports, begin) = (HolderReports::default(), Instant::now());
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        struct Case {
+            at: u64,
+            holder: &'static str,
+            next_report: Option<u64>,
+        }
+        let cases = [
+            Case { at: 0, holder: "", next_report: Some(45) },
+            Case { at: 10, holder: "", next_report: Some(45) },
+            Case { at: 20, holder: "n1", next_report: None },
+            Case { at: 30, holder: "", next_report: Some(75) },
+            Case { at: 75, holder: "", next_report: None },
+        ];
+        for Case { at, holder, next_report } in cases {
+            holder_reports.changes(vec![assigned(10, "a", false, holder)], after(at));
+            assert_eq!(holder_reports.next(), next_report.map(after), "after {at} s");
+        }
+    }
+}
