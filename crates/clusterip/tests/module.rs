@@ -117,7 +117,7 @@ fn misbehaving_policy_fails_within_its_limits() {
         ("it loops for ever as it begins", wat("", "(loop $again (br $again))", "(i32.const 0)"), "deadline"),
         ("it traps", wat("", "", "(unreachable)"), "unreachable"),
         ("it recurses for ever", wat("", "", "(call $deeper) (i32.const 0)"), "call stack exhausted"),
-        ("it reads outside its memory", wat("", "", "(i32.load (i32.const -4))"), "memory fault"),
+        ("it reads outside its memory", wat("", "", "(i32.load (i32.const -4))"), "out of bounds memory access"),
         (
             "it answers from outside its memory",
             wat("", "", "(call $respond (i32.const -9) (i32.const 8)) (i32.const 1)"),

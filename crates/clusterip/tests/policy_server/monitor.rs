@@ -67,8 +67,8 @@ fn warnings_are_short() {
     }
     let expected = [
         ("64-full-is-unmanaged", 123),
-        ("85-by-hand-and-a-look-up-fails-warns", 126),
-        ("node-and-a-look-up-fails-warns", 186),
+        ("85-by-hand-and-a-look-up-fails-warns", 132),
+        ("node-and-a-look-up-fails-warns", 190),
     ];
     assert_eq!(long.iter().map(|(name, length)| (name.as_str(), *length)).collect::<Vec<_>>(), expected);
 }
