@@ -1,0 +1,256 @@
+//! The block allocator: golden sequences of the Kubernetes RangeAllocator, and random sequences against an oracle.
+
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+use crate::support::{cases, net};
+use clusterip_core::address::{BlockAllocator, BlockError, Blocks, Full};
+use ipnet::IpNet;
+use proptest::prelude::*;
+
+#[track_caller]
+fn allocator(cidr: &str, block_len: u8) -> BlockAllocator {
+    BlockAllocator::new(Blocks::new(net(cidr), block_len).unwrap())
+}
+
+/// Allocates until no block is free.
+#[track_caller]
+fn drain(allocator: &mut BlockAllocator) -> (Vec<IpNet>, Full) {
+    let mut blocks = Vec::new();
+    loop {
+        match allocator.allocate_next() {
+            Ok(block) => blocks.push(block),
+            Err(full) => return (blocks, full),
+        }
+        assert!(blocks.len() <= 1 << 16, "allocates for ever");
+    }
+}
+
+/// The blocks `10.x.y.0/24` for each third octet `y`.
+fn slash_24_blocks(prefix: &str, third_octets: impl Iterator<Item = u16>) -> Vec<IpNet> {
+    third_octets.map(|third| net(&format!("{prefix}.{third}.0/24"))).collect()
+}
+
+#[test]
+fn cidr_of_one_block_is_full_until_released() {
+    let mut allocator = allocator("127.123.234.0/30", 30);
+    let whole = net("127.123.234.0/30");
+    let full = Full { cidr: whole, held: 1 };
+    assert_eq!(allocator.allocate_next(), Ok(whole));
+    assert_eq!(allocator.allocate_next(), Err(full.clone()));
+    assert_eq!(allocator.release(whole), Ok(()));
+    assert_eq!(allocator.allocate_next(), Ok(whole));
+    assert_eq!(allocator.allocate_next(), Err(full.clone()));
+    assert_eq!(full.to_string(), "no block is free in 127.123.234.0/30: all 1 are held");
+}
+
+#[test]
+fn all_256_blocks_of_a_slash_16_come_in_order_again_after_release() {
+    let mut allocator = allocator("127.123.234.0/16", 24);
+    let all = slash_24_blocks("127.123", 0..=255);
+    let full = Full { cidr: net("127.123.0.0/16"), held: 256 };
+    assert_eq!(drain(&mut allocator), (all.clone(), full.clone()));
+    for block in &all {
+        allocator.release(*block).unwrap();
+    }
+    assert_eq!(allocator.held(), 0);
+    assert_eq!(drain(&mut allocator), (all, full));
+}
+
+#[test]
+fn with_the_last_128_blocks_occupied_the_first_128_are_allocated() {
+    let mut allocator = allocator("127.123.234.0/16", 24);
+    for block in slash_24_blocks("127.123", 128..=255) {
+        allocator.occupy(block).unwrap();
+    }
+    allocator.occupy(net("127.123.200.0/24")).unwrap();
+    assert_eq!(allocator.held(), 128);
+    let (blocks, full) = drain(&mut allocator);
+    assert_eq!(blocks, slash_24_blocks("127.123", 0..=127));
+    assert_eq!(full.held, 256);
+}
+
+#[test]
+fn occupy_and_release_are_counted_and_idempotent() {
+    type Step = fn(&mut BlockAllocator, IpNet) -> Result<(), BlockError>;
+    let (occupy, release): (Step, Step) = (BlockAllocator::occupy, BlockAllocator::release);
+    let rows = [
+        ("occupy a block", occupy, "10.42.5.0/24", 1),
+        ("occupy another", occupy, "10.42.9.0/24", 2),
+        ("occupy a range with it", occupy, "10.42.8.0/22", 5),
+        ("occupy it again", occupy, "10.42.9.0/24", 5),
+        ("release it", release, "10.42.9.0/24", 4),
+        ("release it again", release, "10.42.9.0/24", 4),
+        ("release a range with one held", release, "10.42.4.0/22", 3),
+    ];
+    let mut allocator = allocator("10.42.0.0/16", 24);
+    for (name, step, range, held) in rows {
+        step(&mut allocator, net(range)).unwrap();
+        assert_eq!(allocator.held(), held, "{name}");
+    }
+    let (blocks, full) = drain(&mut allocator);
+    let free = slash_24_blocks("10.42", (0..=255).filter(|third| ![8, 10, 11].contains(third)));
+    assert_eq!(free.len(), 253);
+    assert_eq!((blocks, full.held), (free, 256));
+}
+
+#[test]
+fn occupied_half_is_skipped() {
+    let mut allocator = allocator("10.0.0.0/16", 24);
+    allocator.occupy(net("10.0.0.0/17")).unwrap();
+    assert_eq!(allocator.allocate_next(), Ok(net("10.0.128.0/24")));
+}
+
+#[test]
+fn occupying_a_range_holds_every_overlapping_block() {
+    let rows = [
+        ("the whole /8 in /16", "127.0.0.0/8", 16, "127.0.0.0/8", 256),
+        ("one /16 of it", "127.0.0.0/8", 16, "127.0.0.0/16", 1),
+        ("a part of a /16", "127.0.0.0/8", 16, "127.5.7.0/24", 1),
+        ("a /16 in single addresses", "127.0.0.0/8", 32, "127.0.0.0/16", 65_536),
+        ("more than the CIDR", "127.0.0.0/8", 16, "0.0.0.0/0", 256),
+        ("a whole IPv6 /40 in /48", "2001:beef:1200::/40", 48, "2001:beef:1200::/40", 256),
+        ("every IPv6 address, as many as fit a number", "::/0", 128, "::/0", u128::MAX),
+    ];
+    for (name, cidr, block_len, range, held) in rows {
+        let mut allocator = allocator(cidr, block_len);
+        allocator.occupy(net(range)).unwrap();
+        assert_eq!(allocator.held(), held, "{name}: occupied");
+        allocator.release(net(range)).unwrap();
+        assert_eq!(allocator.held(), 0, "{name}: released");
+    }
+}
+
+#[test]
+fn range_outside_the_cidr_is_refused_without_effect() {
+    for (name, range) in [("outside", "10.43.0.0/24"), ("of the other family", "fd00::/64")] {
+        let mut allocator = allocator("10.42.0.0/16", 24);
+        let refused = Err(BlockError::NotInRange { range: net(range), cidr: net("10.42.0.0/16") });
+        assert_eq!(allocator.occupy(net(range)), refused, "{name}: occupy");
+        assert_eq!(allocator.release(net(range)), refused, "{name}: release");
+        assert_eq!(allocator.held(), 0, "{name}");
+    }
+    let error = allocator("10.42.0.0/16", 24).occupy(net("10.43.0.0/24")).unwrap_err();
+    assert_eq!(error.to_string(), "10.43.0.0/24 is not in 10.42.0.0/16");
+}
+
+#[test]
+fn search_continues_behind_the_last_block_and_wraps_around() {
+    let mut allocator = allocator("10.0.0.0/22", 24);
+    let mut next = |step: &str| {
+        if let Some(range) = step.strip_prefix("release ") {
+            allocator.release(net(range)).unwrap();
+        } else if let Some(range) = step.strip_prefix("occupy ") {
+            allocator.occupy(net(range)).unwrap();
+        }
+        allocator.allocate_next().map(|block| block.to_string()).unwrap_or_else(|full| full.to_string())
+    };
+    let rows = [
+        ("", "10.0.0.0/24"),
+        ("", "10.0.1.0/24"),
+        ("release 10.0.0.0/24", "10.0.2.0/24"),
+        ("occupy 10.0.3.0/24", "10.0.0.0/24"),
+        ("", "no block is free in 10.0.0.0/22: all 4 are held"),
+        ("release 10.0.0.0/23", "10.0.1.0/24"),
+        ("", "10.0.0.0/24"),
+        ("release 10.0.3.0/24", "10.0.3.0/24"),
+        ("release 10.0.0.0/22", "10.0.0.0/24"),
+    ];
+    for (index, (step, expected)) in rows.into_iter().enumerate() {
+        assert_eq!(next(step), expected, "step {index}: {step}");
+    }
+}
+
+/// The same allocator in its simplest form: a flag for each block.
+struct Oracle {
+    held: Vec<bool>,
+    next: usize,
+}
+
+impl Oracle {
+    fn allocate_next(&mut self) -> Option<usize> {
+        let count = self.held.len();
+        let index = (0..count).map(|step| (self.next + step) % count).find(|&index| !self.held[index])?;
+        self.held[index] = true;
+        self.next = (index + 1) % count;
+        Some(index)
+    }
+
+    fn set(&mut self, first: usize, len: usize, held: bool) {
+        self.held.iter_mut().skip(first).take(len).for_each(|block| *block = held);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Allocate,
+    /// A range of 2^size blocks around this block; a size of -1 is half a block.
+    Occupy(usize, i8),
+    Release(usize, i8),
+}
+
+fn steps(blocks: usize) -> impl Strategy<Value = Vec<Step>> {
+    let range = || (0..blocks, -1_i8..=2);
+    let step = prop_oneof![
+        3 => Just(Step::Allocate),
+        1 => range().prop_map(|(block, size)| Step::Occupy(block, size)),
+        1 => range().prop_map(|(block, size)| Step::Release(block, size)),
+    ];
+    prop::collection::vec(step, 1..80)
+}
+
+const BLOCKS: usize = 16;
+
+fn behaves_like_the_oracle(cidr: &str, block_len: u8, steps: &[Step]) -> Result<(), TestCaseError> {
+    let blocks = Blocks::new(net(cidr), block_len).unwrap();
+    prop_assert_eq!(blocks.last_index(), BLOCKS as u128 - 1);
+    let mut allocator = BlockAllocator::new(blocks);
+    let mut oracle = Oracle { held: vec![false; BLOCKS], next: 0 };
+    // The range around a block, and the indices of the blocks in it.
+    let range = |block: usize, size: i8| {
+        let around = IpNet::new(blocks.address(block as u128).unwrap(), block_len.saturating_add_signed(-size));
+        let len = 1_usize << size.max(0);
+        (around.unwrap(), block / len * len, len)
+    };
+    for (index, step) in steps.iter().enumerate() {
+        match *step {
+            Step::Allocate => {
+                let expected = oracle.allocate_next().map(|block| blocks.block(block as u128).unwrap());
+                let expected = expected.ok_or(Full { cidr: net(cidr), held: BLOCKS as u128 });
+                prop_assert_eq!(allocator.allocate_next(), expected, "step {}", index);
+            }
+            Step::Occupy(block, size) => {
+                let (range, first, len) = range(block, size);
+                oracle.set(first, len, true);
+                prop_assert_eq!(allocator.occupy(range), Ok(()), "step {}", index);
+            }
+            Step::Release(block, size) => {
+                let (range, first, len) = range(block, size);
+                oracle.set(first, len, false);
+                prop_assert_eq!(allocator.release(range), Ok(()), "step {}", index);
+            }
+        }
+        let held = oracle.held.iter().filter(|held| **held).count();
+        prop_assert_eq!(allocator.held(), held as u128, "step {}", index);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(cases(512))]
+
+    #[test]
+    fn any_sequence_over_ipv4_blocks_matches_the_oracle(steps in steps(BLOCKS)) {
+        behaves_like_the_oracle("10.200.0.0/20", 24, &steps)?;
+    }
+
+    #[test]
+    fn any_sequence_over_ipv6_blocks_matches_the_oracle(steps in steps(BLOCKS)) {
+        behaves_like_the_oracle("ffff:ffff:ffff:fff0::/60", 64, &steps)?;
+    }
+
+    #[test]
+    fn any_sequence_at_the_end_of_the_address_space_matches_the_oracle(steps in steps(BLOCKS)) {
+        behaves_like_the_oracle("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffe0/123", 127, &steps)?;
+    }
+}

@@ -1,0 +1,136 @@
+//! The order in which positions are tried.
+
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+use std::collections::BTreeSet;
+
+use crate::support::cases;
+use clusterip_core::address::Order;
+use proptest::prelude::*;
+
+const LARGEST: u128 = u128::MAX;
+
+#[track_caller]
+fn is_a_permutation(key: &str, count: u128) {
+    let positions: Vec<u128> = Order::Spread.walk(key, count).collect();
+    let sorted: BTreeSet<u128> = positions.iter().copied().collect();
+    assert_eq!(positions.len() as u128, count, "{key:?} {count}: as many positions as there are");
+    assert!(sorted.into_iter().eq(0..count), "{key:?} {count}: each of them");
+}
+
+/// The contract that Services get the same addresses in every release.
+///
+/// The literals were computed without this crate: the hash by OpenSSL 3 as
+/// `printf %s KEY | openssl mac -macopt hexkey:00000000000000000000000000000000 -macopt size:16 -in - SIPHASH`
+/// (read as two little-endian numbers, for example shop/web: c7a848a9c56e25de and 724f6af6f1815907), the walk by
+/// Python's integers.
+#[test]
+fn the_spread_walk_never_changes() {
+    let rows: [(&str, u128, &[u128]); 21] = [
+        ("shop/web", 1, &[0]),
+        ("shop/web", 2, &[0, 1]),
+        ("shop/web", 3, &[1, 0, 2]),
+        ("shop/web", 7, &[2, 6, 3, 0, 4]),
+        ("shop/web", 205, &[9, 0, 196, 187, 178]),
+        ("shop/web", 254, &[110, 121, 132, 143, 154]),
+        ("shop/web", 65_278, &[60_816, 23_059, 50_580, 12_823, 40_344]),
+        ("shop/web", 1 << 32, &[3_312_330_206, 691_988_957, 2_366_615_004, 4_041_241_051, 1_420_899_802]),
+        (
+            "shop/web",
+            1 << 64,
+            &[
+                14_386_828_903_634_052_574,
+                4_177_004_682_254_712_551,
+                12_413_924_534_584_924_144,
+                2_204_100_313_205_584_121,
+                10_441_020_165_535_795_714,
+            ],
+        ),
+        (
+            "shop/web",
+            LARGEST,
+            &[
+                14_386_828_903_634_052_574,
+                22_623_748_755_964_264_166,
+                30_860_668_608_294_475_758,
+                39_097_588_460_624_687_350,
+                47_334_508_312_954_898_942,
+            ],
+        ),
+        ("default/web", 2, &[1, 0]),
+        ("default/web", 5, &[3, 1, 4, 2, 0]),
+        ("default/web", 205, &[123, 154, 185, 11, 42]),
+        ("default/web", 254, &[193, 224, 1, 32, 63]),
+        ("default/web", 65_278, &[32_451, 40_978, 49_505, 58_032, 1281]),
+        (
+            "default/web",
+            (1 << 64) + 13,
+            &[
+                11_964_381_312_602_307_563,
+                16_405_977_897_239_729_682,
+                2_400_830_408_167_600_172,
+                6_842_426_992_805_022_291,
+                11_284_023_577_442_444_410,
+            ],
+        ),
+        ("shop/7f3c0e1a-uid", 205, &[23, 155, 82, 9, 141]),
+        ("shop/7f3c0e1a-uid", 254, &[216, 49, 136, 223, 56]),
+        ("shop/", 205, &[11, 189, 162, 135, 108]),
+        ("größe/ü", 205, &[107, 44, 186, 123, 60]),
+        ("größe/ü", 65_278, &[45_032, 6639, 33_524, 60_409, 22_016]),
+    ];
+    for (key, count, expected) in rows {
+        let positions: Vec<u128> = Order::Spread.walk(key, count).take(5).collect();
+        assert_eq!(positions, expected, "{key:?}, {count} positions");
+    }
+}
+
+#[test]
+fn the_spread_walk_visits_each_position_once_for_every_small_count() {
+    for count in 0..=300 {
+        for key in ["shop/web", "default/kubernetes-dashboard", ""] {
+            is_a_permutation(key, count);
+        }
+    }
+}
+
+#[test]
+fn the_spread_walk_visits_each_position_once_for_primes_and_numbers_with_many_divisors() {
+    for count in [509, 512, 997, 1009, 2310, 4093, 4096, 8191, 30_030] {
+        is_a_permutation("shop/web", count);
+    }
+}
+
+#[test]
+fn the_lowest_walk_ascends() {
+    for count in [0, 1, 2, 205, 4096] {
+        assert!(Order::Lowest.walk("shop/web", count).eq(0..count), "{count}");
+    }
+    let first: Vec<u128> = Order::Lowest.walk("shop/web", LARGEST).take(3).collect();
+    assert_eq!(first, [0, 1, 2]);
+}
+
+proptest! {
+    #![proptest_config(cases(256))]
+
+    #[test]
+    fn the_spread_walk_visits_each_position_once_for_any_key(key in any::<String>(), count in 0_u128..2000) {
+        is_a_permutation(&key, count);
+    }
+
+    #[test]
+    fn the_spread_walk_stays_in_bounds_without_repeats_for_large_counts(
+        key in any::<String>(),
+        count in any::<u128>().prop_map(|count| count | 1 << 70),
+    ) {
+        let positions: Vec<u128> = Order::Spread.walk(&key, count).take(100).collect();
+        prop_assert!(positions.iter().all(|position| *position < count));
+        prop_assert_eq!(positions.iter().collect::<BTreeSet<_>>().len(), 100);
+    }
+
+    #[test]
+    fn the_same_key_gives_the_same_walk(key in any::<String>(), count in 0_u128..500) {
+        prop_assert!(Order::Spread.walk(&key, count).eq(Order::Spread.walk(&key, count)));
+    }
+}

@@ -1,0 +1,282 @@
+//! Which address of its pool a Service gets, and which look-ups this needs.
+
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+use crate::support::{ASSUMED, FakeCluster, allocated, answer, by, denied, left, selecting};
+use clusterip_core::cluster::LookupError;
+use serde_json::{Value, json};
+
+fn cluster() -> FakeCluster {
+    FakeCluster::default()
+}
+
+/// One pool for all Services with these fields besides its name.
+fn pool(fields: Value, order: &str) -> Value {
+    let mut pool = json!({"name": "all"});
+    pool.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    json!({"services": {"pools": [pool], "order": order}})
+}
+
+#[track_caller]
+fn gets(name: &str, settings: &Value, cluster: &FakeCluster, address: &str, questions: &[&str]) {
+    let object = selecting();
+    let expected = allocated(&object, &[address], by("all", "default"), &[]);
+    assert_eq!(answer(&object, settings, cluster), expected, "{name}");
+    assert_eq!(cluster.questions(), questions, "{name}: questions");
+}
+
+/// The walk of shop/web through the 205 addresses from 10.0.0.50 on, derived as in order.rs.
+const WALK: [u8; 20] =
+    [59, 50, 246, 237, 228, 219, 210, 201, 192, 183, 174, 165, 156, 147, 138, 129, 120, 111, 102, 93];
+
+fn k2s_like(order: &str) -> Value {
+    pool(json!({"cidrs": ["10.0.0.0/24"], "reserved": 50}), order)
+}
+
+fn get(last: u8) -> String {
+    format!("get IPAddress 10.0.0.{last}")
+}
+
+/// A cluster in which the first `count` addresses of the walk are taken, by Services and `IPAddress` objects.
+fn taken(count: usize) -> FakeCluster {
+    WALK[..count].iter().fold(cluster(), |cluster, last| cluster.service("x/y", &format!("10.0.0.{last}")))
+}
+
+#[test]
+fn spread_lists_services_only_after_sixteen_taken_addresses() {
+    for count in 0..WALK.len() {
+        let cluster = taken(count);
+        let mut questions: Vec<String> = WALK[..=count.min(15)].iter().map(|&last| get(last)).collect();
+        if count >= 16 {
+            // The list tells which addresses are taken; the free one is looked up all the same.
+            questions.extend(["list Service".to_owned(), get(WALK[count])]);
+        }
+        let questions: Vec<&str> = questions.iter().map(String::as_str).collect();
+        gets(&format!("{count} taken"), &k2s_like("spread"), &cluster, &format!("10.0.0.{}", WALK[count]), &questions);
+    }
+}
+
+#[test]
+fn lowest_lists_once_and_then_looks_up_the_first_unused_address() {
+    let services = || cluster().service("x/y", "10.0.0.50").service("x/z", "10.0.0.51").service("x/z", "10.0.0.53");
+    gets("none taken", &k2s_like("lowest"), &cluster(), "10.0.0.50", &["list Service", &get(50)]);
+    gets("some taken", &k2s_like("lowest"), &services(), "10.0.0.52", &["list Service", &get(52)]);
+    gets(
+        "an IPAddress that no Service has yet",
+        &k2s_like("lowest"),
+        &services().ip_address("10.0.0.52"),
+        "10.0.0.54",
+        &["list Service", &get(52), &get(54)],
+    );
+    gets(
+        "a Service whose address the look-up does not know, such as one that moves",
+        &k2s_like("lowest"),
+        &cluster().service_without_ip_address("x/y", "10.0.0.50"),
+        "10.0.0.51",
+        &["list Service", &get(51)],
+    );
+    gets(
+        "what the Service itself has does not count as used",
+        &k2s_like("lowest"),
+        &cluster().service_without_ip_address("shop/web", "10.0.0.50").service("other/web", "10.0.0.51"),
+        "10.0.0.50",
+        &["list Service", &get(50)],
+    );
+}
+
+#[test]
+fn without_ip_address_objects_the_list_of_services_decides() {
+    let old = |cluster: FakeCluster| cluster.without_ip_address_api();
+    gets("spread, free", &k2s_like("spread"), &old(cluster()), "10.0.0.59", &[&get(59), "list Service"]);
+    gets("spread, three taken", &k2s_like("spread"), &old(taken(3)), "10.0.0.237", &[&get(59), "list Service"]);
+    gets(
+        "lowest",
+        &k2s_like("lowest"),
+        &old(cluster().service("x/y", "10.0.0.50")),
+        "10.0.0.51",
+        &["list Service", &get(51)],
+    );
+}
+
+#[test]
+fn static_band_is_used_when_the_dynamic_band_is_full() {
+    let banded = |order| pool(json!({"cidrs": ["10.0.0.0/27"], "bands": true}), order);
+    let fill = |lasts: std::ops::RangeInclusive<u8>| {
+        lasts.fold(cluster(), |cluster, last| cluster.service("x/y", &format!("10.0.0.{last}")))
+    };
+    let lowest = |name: &str, cluster: FakeCluster, last: u8| {
+        gets(name, &banded("lowest"), &cluster, &format!("10.0.0.{last}"), &["list Service", &get(last)]);
+    };
+    lowest("nothing taken", cluster(), 17);
+    lowest("the static band taken", fill(1..=16), 17);
+    lowest("the dynamic band all but full", fill(17..=29), 30);
+    lowest("the dynamic band full", fill(17..=30), 1);
+    // Each band has its own walk: that of shop/web through 16 positions starts at 14.
+    let answer = answer(&selecting(), &banded("spread"), &fill(17..=30));
+    assert_eq!(answer, allocated(&selecting(), &["10.0.0.15"], by("all", "default"), &[]));
+}
+
+#[test]
+fn withheld_addresses_are_never_assigned() {
+    let rows = [
+        ("network and broadcast address", json!({"cidrs": ["10.0.0.0/30"]}), vec!["10.0.0.1", "10.0.0.2"]),
+        ("reserved", json!({"cidrs": ["10.0.0.0/29"], "reserved": 5}), vec!["10.0.0.5", "10.0.0.6"]),
+        (
+            "excluded",
+            json!({"cidrs": ["10.0.0.0/29"], "exclude": ["10.0.0.0/30", "10.0.0.5"]}),
+            vec!["10.0.0.4", "10.0.0.6"],
+        ),
+        (
+            "the all-ones address of IPv6 is handed out",
+            json!({"cidrs": ["fd00::/126"], "reserved": 2}),
+            vec!["fd00::2", "fd00::3"],
+        ),
+        (
+            "several ranges",
+            json!({"cidrs": ["10.0.0.0/30", "10.9.0.0/30"], "exclude": ["10.0.0.2"]}),
+            vec!["10.0.0.1", "10.9.0.1", "10.9.0.2"],
+        ),
+    ];
+    for (name, fields, addresses) in rows {
+        for order in ["lowest", "spread"] {
+            let mut cluster = cluster();
+            let mut given: Vec<String> = Vec::new();
+            while let Some(address) =
+                answer(&selecting(), &pool(fields.clone(), order), &cluster)["mutated_object"]["spec"]["clusterIP"]
+                    .as_str()
+            {
+                given.push(address.to_owned());
+                cluster = cluster.service("x/y", address);
+            }
+            if order == "spread" {
+                given.sort();
+            }
+            assert_eq!(given, addresses, "{name}, {order}");
+        }
+    }
+}
+
+#[test]
+fn address_of_the_kubernetes_service_is_never_assigned() {
+    let mut settings = pool(json!({"cidrs": ["10.0.0.0/29"]}), "lowest");
+    settings["services"]["serviceCIDRs"] = json!(["10.0.0.0/16"]);
+    gets("first of the primary range", &settings, &cluster(), "10.0.0.2", &["list Service", &get(2)]);
+    settings["services"]["serviceCIDRs"] = json!(["10.1.0.0/16", "10.0.0.0/16"]);
+    gets("first of another range", &settings, &cluster(), "10.0.0.1", &["list Service", &get(1)]);
+}
+
+#[test]
+fn full_pool_is_denied_or_left_to_kubernetes_as_when_full_says() {
+    let full = || (50..=254).fold(cluster(), |cluster, last| cluster.service("x/y", &format!("172.21.0.{last}")));
+    let why = "pool \"linux\" (172.21.0.0/24) is full: 205 of 205 addresses used, the first 50 of each range reserved";
+    let denial = format!(
+        "Service shop/web: {why}; chosen by kubernetes.io/os=linux (assumption); add a range to the pool, delete Services that are not needed, or set services.whenFull: unmanaged"
+    );
+    for order in ["lowest", "spread"] {
+        let settings = |when_full: &str| json!({"services": {"order": order, "whenFull": when_full}});
+        assert_eq!(answer(&selecting(), &settings("deny"), &full()), denied(500, &denial, ASSUMED, &[]), "{order}");
+        let reason = format!("{why}: Kubernetes picks the address");
+        assert_eq!(
+            answer(&selecting(), &settings("unmanaged"), &full()),
+            left(&reason, ASSUMED, &[&reason]),
+            "{order}"
+        );
+    }
+}
+
+#[test]
+fn pool_is_full_even_if_only_ip_address_objects_exist() {
+    let orphans = (50..=254).fold(cluster(), |cluster, last| cluster.ip_address(&format!("10.0.0.{last}")));
+    let message = "Service shop/web: pool \"all\" (10.0.0.0/24) is full: 205 of 205 addresses used, the first 50 of each range reserved; chosen by default; add a range to the pool, delete Services that are not needed, or set services.whenFull: unmanaged";
+    for order in ["lowest", "spread"] {
+        let expected = denied(500, message, by("all", "default"), &[]);
+        assert_eq!(answer(&selecting(), &k2s_like(order), &orphans), expected, "{order}");
+    }
+}
+
+#[test]
+fn address_is_not_free_if_its_look_up_fails() {
+    let resource = || "networking.k8s.io/v1 IPAddress".to_owned();
+    let detail = || "oh".to_owned();
+    let errors = [
+        (
+            LookupError::NotGranted { resource: resource(), detail: detail() },
+            "no permission to read networking.k8s.io/v1 IPAddress: oh; grant the policy and its host read access",
+        ),
+        (
+            LookupError::NoSuchApi { resource: resource(), detail: detail() },
+            "the cluster has no networking.k8s.io/v1 IPAddress: oh; install the API",
+        ),
+        (
+            LookupError::Malformed { resource: resource(), detail: detail() },
+            "the host's answer about networking.k8s.io/v1 IPAddress can't be read: oh; report it with the host's version",
+        ),
+        (
+            LookupError::Failed { resource: resource(), detail: detail() },
+            "looking up networking.k8s.io/v1 IPAddress failed: oh; try again; if it still fails, see the log of the host",
+        ),
+    ];
+    for (error, reason) in errors {
+        let expected = denied(500, &format!("Service shop/web: {reason}"), by("all", "default"), &[]);
+        for (question, order) in [("get IPAddress", "spread"), ("get IPAddress", "lowest"), ("list Service", "lowest")]
+        {
+            let cluster = cluster().failing(question, error.clone());
+            assert_eq!(answer(&selecting(), &k2s_like(order), &cluster), expected, "{question}, {order}");
+        }
+        let cluster = taken(16).failing("list Service", error.clone());
+        assert_eq!(answer(&selecting(), &k2s_like("spread"), &cluster), expected, "the list in the middle of spread");
+    }
+}
+
+#[test]
+fn addresses_of_unusable_service_cidrs_are_not_assigned() {
+    struct Row {
+        name: &'static str,
+        cidrs: Value,
+        unusable: Value,
+        expected: Result<&'static str, &'static str>,
+    }
+    let deleted = || json!({"10.2.0.0/16": "ServiceCIDR team-a (10.2.0.0/16) is being deleted"});
+    let rows = [
+        Row { name: "all usable", cidrs: json!(["10.2.0.0/29"]), unusable: json!({}), expected: Ok("10.2.0.1") },
+        Row {
+            name: "the other range of the pool",
+            cidrs: json!(["10.2.0.0/29", "10.0.0.0/29"]),
+            unusable: deleted(),
+            expected: Ok("10.0.0.2"),
+        },
+        Row {
+            name: "no other range",
+            cidrs: json!(["10.2.0.0/29"]),
+            unusable: deleted(),
+            expected: Err(
+                "pool \"all\" (10.2.0.0/29) has no usable address: ServiceCIDR team-a (10.2.0.0/16) is being \
+                           deleted; chosen by default; add a range to the \
+                           pool that the API server accepts, or set services.whenFull: unmanaged",
+            ),
+        },
+        Row {
+            name: "the other range is full",
+            cidrs: json!(["10.2.0.0/29", "10.1.0.0/30"]),
+            unusable: deleted(),
+            expected: Err(
+                "pool \"all\" (10.2.0.0/29, 10.1.0.0/30) is full: 2 of 2 addresses used, the first 0 of each range \
+                           reserved; ServiceCIDR team-a (10.2.0.0/16) is being deleted; chosen by default; add a range to the pool, delete Services that are not needed, or \
+                           set services.whenFull: unmanaged",
+            ),
+        },
+    ];
+    for row in rows {
+        let mut settings = pool(json!({"cidrs": row.cidrs}), "lowest");
+        settings["services"]["serviceCIDRs"] = json!(["10.0.0.0/16", "10.1.0.0/16", "10.2.0.0/16"]);
+        settings["services"]["unusableServiceCIDRs"] = row.unusable;
+        let used = cluster().service("x/a", "10.1.0.1").service("x/b", "10.1.0.2");
+        let object = selecting();
+        let expected = match row.expected {
+            Ok(address) => allocated(&object, &[address], by("all", "default"), &[]),
+            Err(message) => denied(500, &format!("Service shop/web: {message}"), by("all", "default"), &[]),
+        };
+        assert_eq!(answer(&object, &settings, &used), expected, "{}", row.name);
+    }
+}

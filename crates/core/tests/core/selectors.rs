@@ -1,0 +1,140 @@
+//! Kubernetes label selectors.
+
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+use crate::support::cases;
+use clusterip_core::label_selector::{LabelSelector, Labels, MOST_LABELS, Operator, Requirement, includes, selects};
+use proptest::prelude::*;
+
+fn labels(pairs: &[(&str, &str)]) -> Labels {
+    pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+fn requirement(key: &str, operator: Operator, values: &[&str]) -> Requirement {
+    Requirement { key: key.into(), operator, values: values.iter().map(|&value| value.to_owned()).collect() }
+}
+
+#[test]
+fn operators_treat_present_and_absent_labels_like_kubernetes() {
+    use Operator::{DoesNotExist, Exists, In, NotIn};
+    let rows = [
+        // Operator, values; team=a, team=b, team= (empty), no team.
+        (In, &["a", "c"][..], [true, false, false, false]),
+        (In, &[""], [false, false, true, false]),
+        (NotIn, &["a", "c"], [false, true, true, true]),
+        (NotIn, &[""], [true, true, false, true]),
+        (Exists, &[], [true, true, true, false]),
+        (DoesNotExist, &[], [false, false, false, true]),
+    ];
+    let objects = [labels(&[("team", "a")]), labels(&[("team", "b")]), labels(&[("team", "")]), labels(&[("x", "a")])];
+    for (operator, values, expected) in rows {
+        let selector = LabelSelector {
+            match_labels: Labels::new(),
+            match_expressions: vec![requirement("team", operator, values)],
+        };
+        for (object, expected) in objects.iter().zip(expected) {
+            assert_eq!(selector.matches(object), expected, "{operator:?} {values:?} of {object:?}");
+        }
+    }
+}
+
+#[test]
+fn every_requirement_must_match_and_an_empty_selector_matches_everything() {
+    let selector = LabelSelector {
+        match_labels: labels(&[("team", "a")]),
+        match_expressions: vec![
+            requirement("tier", Operator::In, &["web", "db"]),
+            requirement("old", Operator::DoesNotExist, &[]),
+        ],
+    };
+    let rows = [
+        ("all hold", labels(&[("team", "a"), ("tier", "db"), ("more", "x")]), true),
+        ("matchLabels differ", labels(&[("team", "b"), ("tier", "db")]), false),
+        ("matchLabels are missing", labels(&[("tier", "db")]), false),
+        ("the first expression fails", labels(&[("team", "a"), ("tier", "x")]), false),
+        ("the last expression fails", labels(&[("team", "a"), ("tier", "db"), ("old", "")]), false),
+        ("no labels", Labels::new(), false),
+    ];
+    for (name, object, expected) in rows {
+        assert_eq!(selector.matches(&object), expected, "{name}");
+        assert!(LabelSelector::default().matches(&object), "{name}: the empty selector");
+    }
+    assert!(LabelSelector::default().is_empty());
+    assert!(!selector.is_empty());
+    assert!(!LabelSelector { match_labels: Labels::new(), ..selector }.is_empty());
+}
+
+#[test]
+fn operator_names_are_those_of_kubernetes() {
+    for name in Operator::NAMES {
+        let operator = Operator::parse(name).unwrap();
+        assert_eq!(format!("{operator:?}"), name);
+        assert_eq!(operator.takes_values(), name.ends_with("In"), "{name}");
+    }
+    assert_eq!(["in", "Equals", "Gt", ""].map(Operator::parse), [None; 4]);
+}
+
+/// The definition of the API reference: is there a label with this key, and what is its value?
+fn holds(requirement: &Requirement, object: &Labels) -> bool {
+    let present = object.iter().any(|(key, _)| *key == requirement.key);
+    let listed = object
+        .iter()
+        .any(|(key, value)| *key == requirement.key && requirement.values.iter().any(|wanted| wanted == value));
+    match requirement.operator {
+        Operator::In => listed,
+        // "NotIn" also selects objects without the key.
+        Operator::NotIn => !listed,
+        Operator::Exists => present,
+        Operator::DoesNotExist => !present,
+    }
+}
+
+// Few keys and values, so that they often match.
+fn some_labels() -> impl Strategy<Value = Labels> {
+    prop::collection::btree_map("[abc]", "[xyz]?", 0..4)
+}
+
+fn some_selector() -> impl Strategy<Value = LabelSelector> {
+    let operator = prop::sample::select(Operator::NAMES.map(|name| Operator::parse(name).unwrap()).to_vec());
+    let requirement = ("[abcd]", operator, prop::collection::vec("[xyz]?", 0..3))
+        .prop_map(|(key, operator, values)| Requirement { key, operator, values });
+    (prop::collection::btree_map("[abc]", "[xyz]?", 0..2), prop::collection::vec(requirement, 0..3))
+        .prop_map(|(match_labels, match_expressions)| LabelSelector { match_labels, match_expressions })
+}
+
+proptest! {
+    #![proptest_config(cases(2000))]
+
+    #[test]
+    fn selector_matches_if_each_requirement_matches(selector in some_selector(), object in some_labels()) {
+        let equalities = selector.match_labels.iter().map(|(key, value)| requirement(key, Operator::In, &[value]));
+        let all: Vec<Requirement> = equalities.chain(selector.match_expressions.clone()).collect();
+        prop_assert_eq!(selector.matches(&object), all.iter().all(|requirement| holds(requirement, &object)));
+    }
+
+    #[test]
+    fn service_selects_pods_that_have_all_of_its_labels(wanted in some_labels(), object in some_labels()) {
+        let missing = wanted.iter().any(|(key, value)| !object.iter().any(|label| label == (key, value)));
+        prop_assert_eq!(includes(&object, &wanted), !missing);
+    }
+}
+
+/// Only the first labels of a Pod by key count, so a cache need not keep more. A selector with more labels selects no
+/// Pod.
+#[test]
+fn service_selects_by_the_first_labels_of_a_pod() {
+    let many =
+        |count: usize| -> Labels { (0..count).map(|number| (format!("k{number:03}"), "v".to_owned())).collect() };
+    let rows = [
+        ("a label", labels(&[("k000", "v")]), many(1), true),
+        ("another value", labels(&[("k000", "w")]), many(1), false),
+        ("the last of those that count", labels(&[("k063", "v")]), many(MOST_LABELS + 1), true),
+        ("the first that does not", labels(&[("k064", "v")]), many(MOST_LABELS + 1), false),
+        ("all that count", many(MOST_LABELS), many(MOST_LABELS + 1), true),
+        ("more than count", many(MOST_LABELS + 1), many(MOST_LABELS + 1), false),
+    ];
+    for (name, selector, pod, expected) in rows {
+        assert_eq!(selects(&selector, &pod), expected, "{name}");
+    }
+}

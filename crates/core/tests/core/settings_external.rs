@@ -1,0 +1,300 @@
+//! The settings of external addresses: their meaning and their mistakes.
+
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+use crate::support::{check_mistakes, external_pool, external_pools, ip, net, settings};
+use clusterip_core::address::{Family, Span};
+use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement};
+use clusterip_core::settings::{AdmissionScope, ExternalPool, ExternalSettings, Settings};
+use serde_json::{Value, json};
+
+fn labels(pairs: &[(&str, &str)]) -> Labels {
+    pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+fn labelled(key: &str, value: &str) -> LabelSelector {
+    LabelSelector { match_labels: labels(&[(key, value)]), match_expressions: vec![] }
+}
+
+fn span(first: &str, last: &str) -> Span {
+    Span::new(ip(first), ip(last)).unwrap()
+}
+
+#[test]
+fn every_field_is_read() {
+    let document = json!({"external": {
+        "pools": [
+            {
+                "name": "edge",
+                "cidrs": ["10.0.9.0/28", "10.0.9.20-10.0.9.40", "fd00::9:0 - fd00::9:ff"],
+                "exclude": ["10.0.9.30", "10.0.9.32/30", "10.0.9.38-10.0.9.39"],
+                "match": {
+                    "namespaces": ["shop"],
+                    "namespaceSelector": {"matchLabels": {"team": "a"}},
+                    "serviceSelector": {"matchExpressions": [{"key": "tier", "operator": "Exists"}]},
+                },
+                "nodes": {"matchLabels": {"edge": "true"}},
+            },
+            {"name": "rest", "cidrs": ["192.0.2.7/32"]},
+        ],
+        "loadBalancerClass": "example.com/lan",
+        "default": true,
+    }});
+    let expected = Settings {
+        pools: vec![],
+        external: ExternalSettings {
+            pools: vec![
+                ExternalPool {
+                    name: "edge".into(),
+                    ranges: vec![
+                        net("10.0.9.0/28").into(),
+                        span("10.0.9.20", "10.0.9.40"),
+                        span("fd00::9:0", "fd00::9:ff"),
+                    ],
+                    exclude: vec![ip("10.0.9.30").into(), net("10.0.9.32/30").into(), span("10.0.9.38", "10.0.9.39")],
+                    scope: AdmissionScope {
+                        namespaces: vec!["shop".into()],
+                        namespace_selector: labelled("team", "a"),
+                        service_selector: LabelSelector {
+                            match_labels: Labels::new(),
+                            match_expressions: vec![Requirement {
+                                key: "tier".into(),
+                                operator: Operator::Exists,
+                                values: vec![],
+                            }],
+                        },
+                    },
+                    nodes: labelled("edge", "true"),
+                },
+                ExternalPool {
+                    name: "rest".into(),
+                    ranges: vec![net("192.0.2.7/32").into()],
+                    ..ExternalPool::default()
+                },
+            ],
+            load_balancer_class: "example.com/lan".into(),
+            default: true,
+        },
+        ..Settings::default()
+    };
+    let settings = settings(&document);
+    assert_eq!(settings, expected);
+    let pool_of = |address: &str| settings.external.pool_of(ip(address)).map(|pool| pool.name.as_str());
+    assert_eq!(pool_of("10.0.9.39"), Some("edge"), "excluded, but its own");
+    assert_eq!(pool_of("10.0.9.17"), None, "between its ranges");
+    assert_eq!(pool_of("192.0.2.7"), Some("rest"));
+    assert!(settings.external.pools[0].has(Family::V6) && !settings.external.pools[1].has(Family::V6));
+}
+
+#[test]
+fn absent_fields_have_defaults() {
+    let defaults = settings(&external_pool(json!({}))).external;
+    assert_eq!((defaults.load_balancer_class.as_str(), defaults.default), ("clusterip-policy/external", false));
+    assert_eq!(settings(&json!({"external": null})), Settings::default());
+}
+
+#[test]
+fn candidates_are_host_addresses_that_are_not_excluded() {
+    let rows = [
+        ("a CIDR has no network and broadcast address", json!(["10.0.9.8/30"]), json!([]), "10.0.9.9 10.0.9.10"),
+        ("but a small one", json!(["10.0.9.8/31", "10.0.9.10/32"]), json!([]), "10.0.9.8 10.0.9.9 10.0.9.10"),
+        ("a range has all", json!(["10.0.9.254-10.0.10.1"]), json!([]), "10.0.9.254 10.0.9.255 10.0.10.0 10.0.10.1"),
+        ("a range of one", json!(["10.0.9.0-10.0.9.0"]), json!([]), "10.0.9.0"),
+        (
+            "excluded: an address, a range, a CIDR",
+            json!(["10.0.9.0-10.0.9.9"]),
+            json!(["10.0.9.0", "10.0.9.2-10.0.9.3", "10.0.9.6/31"]),
+            "10.0.9.1 10.0.9.4 10.0.9.5 10.0.9.8 10.0.9.9",
+        ),
+        ("range after range", json!(["10.0.9.9/32", "10.0.8.1/32"]), json!([]), "10.0.9.9 10.0.8.1"),
+        ("the other family is not its", json!(["fd00::/126", "10.0.8.1/32"]), json!([]), "10.0.8.1"),
+    ];
+    for (name, cidrs, exclude, expected) in rows {
+        let pool = &settings(&external_pool(json!({"cidrs": cidrs, "exclude": exclude}))).external.pools[0];
+        let band = &pool.candidates(Family::V4).bands[0];
+        let found: Vec<String> = (0..band.count()).map(|at| band.address(at).unwrap().to_string()).collect();
+        assert_eq!(found.join(" "), expected, "{name}");
+        assert_eq!(band.address(band.count()), None, "{name}");
+    }
+    let six = &settings(&external_pool(json!({"cidrs": ["fd00::/126", "fd01::/64"]}))).external.pools[0];
+    let candidates = six.candidates(Family::V6);
+    assert_eq!(candidates.bands[0].address(0), Some(ip("fd00::1")), "the first one is that of routers");
+    assert_eq!(candidates.bands[0].address(2), Some(ip("fd00::3")), "the last one is like any other");
+    assert_eq!(candidates.count(), 3 + (1 << 64) - 1);
+    assert!(!candidates.contains(ip("fd01::")) && candidates.contains(ip("fd01::1")));
+}
+
+#[test]
+fn unreadable_values_are_mistakes_with_their_paths() {
+    let cidr = |cidr: Value| external_pool(json!({"cidrs": [cidr]}));
+    let external = |fields: Value| {
+        let mut document = external_pool(json!({}));
+        document["external"].as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        document
+    };
+    check_mistakes(&[
+        ("external", json!({"external": 1}), &["external: expected an object, found the number 1"]),
+        (
+            "no pools",
+            json!({"external": {}}),
+            &["external.pools: missing: give at least one pool, or leave `external` out"],
+        ),
+        ("empty", external_pools(json!([])), &["external.pools: no pool: give at least one, or leave `external` out"]),
+        (
+            "unknown keys",
+            external(json!({"defualt": true})),
+            &["external.defualt: unknown key \"defualt\": did you mean default?"],
+        ),
+        (
+            "unknown keys of a pool and its match",
+            external_pool(json!({"blockSize": 1, "match": {"os": "linux"}})),
+            &[
+                "external.pools[0].blockSize: unknown key \"blockSize\": known are name, cidrs, exclude, match, nodes",
+                "external.pools[0].match.os: unknown key \"os\": known are namespaces, namespaceSelector, serviceSelector",
+            ],
+        ),
+        (
+            "no name, no ranges",
+            external_pools(json!([{}])),
+            &[
+                "external.pools[0].name: missing: every pool needs a name",
+                "external.pools[0].cidrs: missing: a pool needs at least one range",
+            ],
+        ),
+        (
+            "empty ranges",
+            external_pool(json!({"cidrs": []})),
+            &["external.pools[0].cidrs: no range: a pool needs at least one"],
+        ),
+        (
+            "no CIDR",
+            cidr(json!("10.0.9.9")),
+            &["external.pools[0].cidrs[0]: \"10.0.9.9\" is not a CIDR: add a prefix length such as /24"],
+        ),
+        (
+            "host bits",
+            cidr(json!("10.0.9.9/24")),
+            &["external.pools[0].cidrs[0]: 10.0.9.9/24 has host bits set: did you mean 10.0.9.0/24?"],
+        ),
+        (
+            "half a range",
+            cidr(json!("10.0.9.1-")),
+            &["external.pools[0].cidrs[0]: \"10.0.9.1-\" is not a range such as 10.0.9.10-10.0.9.40"],
+        ),
+        (
+            "a short range",
+            cidr(json!("10.0.9.1-40")),
+            &["external.pools[0].cidrs[0]: \"10.0.9.1-40\" is not a range such as 10.0.9.10-10.0.9.40"],
+        ),
+        (
+            "backwards",
+            cidr(json!("10.0.9.40-10.0.9.10")),
+            &[
+                "external.pools[0].cidrs[0]: 10.0.9.40-10.0.9.10 ends before it begins: did you mean 10.0.9.10-10.0.9.40?",
+            ],
+        ),
+        (
+            "two families",
+            cidr(json!("10.0.9.1-fd00::1")),
+            &["external.pools[0].cidrs[0]: 10.0.9.1-fd00::1 mixes IPv4 and IPv6"],
+        ),
+        (
+            "excluded",
+            external_pool(json!({"exclude": ["10.0.9.9-10.0.9.1", "router", 1]})),
+            &[
+                "external.pools[0].exclude[0]: 10.0.9.9-10.0.9.1 ends before it begins: did you mean 10.0.9.1-10.0.9.9?",
+                "external.pools[0].exclude[1]: \"router\" is not a CIDR",
+                "external.pools[0].exclude[2]: expected a string, found the number 1",
+            ],
+        ),
+        (
+            "a class that is none",
+            external(json!({"loadBalancerClass": "my class"})),
+            &["external.loadBalancerClass: \"my class\" is not a class: expected a label key such as example.com/lan"],
+        ),
+        (
+            "a flag that is none",
+            external(json!({"default": "yes"})),
+            &["external.default: expected true or false, found the string \"yes\""],
+        ),
+        (
+            "selectors",
+            external_pool(json!({
+                "match": {"namespaces": ["Shop"], "serviceSelector": {"matchLabels": {"-": "x"}}},
+                "nodes": {"matchExpressions": [{"key": "a", "operator": "Is"}]},
+            })),
+            &[
+                "external.pools[0].match.namespaces[0]: \"Shop\" is not a DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end",
+                "external.pools[0].match.serviceSelector.matchLabels.-: \"-\" is not a label key",
+                "external.pools[0].nodes.matchExpressions[0].operator: unknown operator \"Is\": did you mean In?",
+            ],
+        ),
+    ]);
+}
+
+#[test]
+fn pools_must_not_overlap() {
+    let two = |first: Value, second: Value| {
+        external_pools(json!([{"name": "a", "cidrs": first}, {"name": "b", "cidrs": second}]))
+    };
+    let beside = |mut document: Value, cidrs: Value| {
+        document["external"] = json!({"pools": [{"name": "edge", "cidrs": cidrs}]});
+        document
+    };
+    let services = || json!({"services": {"pools": [{"name": "linux", "cidrs": ["10.0.9.0/24"]}]}});
+    check_mistakes(&[
+        ("side by side", two(json!(["10.0.9.0-10.0.9.9"]), json!(["10.0.9.10-10.0.9.19", "fd00::/64"])), &[]),
+        (
+            "names",
+            external_pools(json!([{"name": "a", "cidrs": ["10.0.8.0/24"]}, {"name": "a", "cidrs": ["10.0.9.0/24"]}])),
+            &["external.pools[1].name: \"a\" is already the name of external.pools[0]"],
+        ),
+        ("the same match: the second is for those that ask", two(json!(["10.0.8.0/24"]), json!(["10.0.9.0/24"])), &[]),
+        (
+            "in one address",
+            two(json!(["10.0.9.0-10.0.9.10"]), json!(["10.0.9.10-10.0.9.19"])),
+            &["external.pools[1].cidrs[0]: 10.0.9.10-10.0.9.19 overlaps 10.0.9.0-10.0.9.10 of pool \"a\""],
+        ),
+        (
+            "a range around a CIDR",
+            two(json!(["10.0.9.16/28"]), json!(["10.0.9.1-10.0.9.100"])),
+            &["external.pools[1].cidrs[0]: 10.0.9.1-10.0.9.100 overlaps 10.0.9.16/28 of pool \"a\""],
+        ),
+        (
+            "in one pool",
+            external_pool(json!({"cidrs": ["10.0.9.0/24", "10.0.9.7-10.0.9.9"]})),
+            &["external.pools[0].cidrs[1]: 10.0.9.7-10.0.9.9 overlaps 10.0.9.0/24 of the same pool"],
+        ),
+        (
+            "excluded elsewhere, and all excluded",
+            external_pool(json!({"cidrs": ["10.0.9.8/30"], "exclude": ["10.0.8.1", "10.0.9.9-10.0.9.10"]})),
+            &[
+                "external.pools[0].cidrs[0]: 10.0.9.8/30 has no usable address: all are excluded",
+                "external.pools[0].exclude[0]: 10.0.8.1 is in no range of the pool",
+            ],
+        ),
+        (
+            "a pool of Services",
+            beside(services(), json!(["10.0.9.255-10.0.10.3"])),
+            &[
+                "external.pools[0].cidrs[0]: 10.0.9.255-10.0.10.3 overlaps 10.0.9.0/24 of the pool \"linux\" of Services: \
+               an address is either inside of the cluster or external",
+            ],
+        ),
+        (
+            "a Service range",
+            beside(json!({"services": {"serviceCIDRs": ["10.96.0.0/16"]}}), json!(["10.96.7.0/24"])),
+            &["external.pools[0].cidrs[0]: 10.96.7.0/24 overlaps the Service range 10.96.0.0/16: \
+               an address is either inside of the cluster or external"],
+        ),
+        (
+            "a pool of Nodes",
+            beside(json!({"nodes": {"pools": [{"name": "w", "cidrs": ["10.0.0.0/16"]}]}}), json!(["10.0.9.0/24"])),
+            &["external.pools[0].cidrs[0]: 10.0.9.0/24 overlaps 10.0.0.0/16 of the pool \"w\" of Nodes: \
+               an address is either inside of the cluster or external"],
+        ),
+        ("beside a pool of Services", beside(services(), json!(["10.0.10.0/24"])), &[]),
+        ("where those of K2s would be", external_pool(json!({"cidrs": ["172.21.0.0/24"]})), &[]),
+    ]);
+}

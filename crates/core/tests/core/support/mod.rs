@@ -1,0 +1,59 @@
+//! Helpers of several test files: short constructors, a scripted cluster, requests.
+
+mod any_json;
+mod documents;
+mod external;
+mod fake_cluster;
+mod k2s;
+mod nodes;
+mod requests;
+
+use std::net::IpAddr;
+
+use clusterip_core::json::Located;
+use clusterip_core::pod_spec::PodSpec;
+use clusterip_core::settings::Settings;
+use ipnet::IpNet;
+use proptest::test_runner::Config;
+use serde_json::Value;
+
+pub use any_json::{json_with, some_json};
+pub use documents::{
+    check_mistakes, external_pool, external_pools, node_pool, node_pools, nodes, pool, pools, services,
+};
+pub use external::{Now, balancer, balancer_of, external_answer, now, with_record};
+pub use fake_cluster::FakeCluster;
+pub use k2s::{check_evidence, lowest};
+pub use nodes::{Sequence, about_node, assigned_of, blocks_given, node, node_created, node_left, node_of, with_blocks};
+pub use requests::{
+    ASSUMED, LINUX, UNASKED, WINDOWS, Why, allocated, annotated, answer, answer_of, by, by_os, created, denied, left,
+    request, selecting, service, updated, with_mixed, with_spec,
+};
+
+#[track_caller]
+pub fn net(text: &str) -> IpNet {
+    text.parse().unwrap_or_else(|_| panic!("{text} is not a CIDR"))
+}
+
+#[track_caller]
+pub fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap_or_else(|_| panic!("{text} is not an IP address"))
+}
+
+#[track_caller]
+pub fn settings(document: &Value) -> Settings {
+    Settings::from_value(document).unwrap_or_else(|invalid| panic!("{document}: {invalid}"))
+}
+
+/// A Pod spec as written in a manifest.
+#[track_caller]
+pub fn pod_spec_of(spec: &Value) -> PodSpec {
+    PodSpec::read(&Located::new(spec, "spec")).unwrap_or_else(|mismatch| panic!("{mismatch}"))
+}
+
+/// The number of random cases; fewer in wasm, where they take ten times as long. A failure writes no file, because the
+/// message contains its smallest input.
+pub fn cases(native: u32) -> Config {
+    let cases = if cfg!(target_arch = "wasm32") { native.div_ceil(8) } else { native };
+    Config { cases, failure_persistence: None, ..Config::default() }
+}
