@@ -1,5 +1,5 @@
-//! The Helm chart renders the same objects as the kustomizations in `deploy`, apart from order and comments. So the
-//! tests of one also apply to the other.
+//! The Helm chart renders the same objects as the kustomizations in `deploy`, apart from order and comments, so the
+//! tests of the kustomizations also apply to the chart.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ fn objects(text: &str) -> Objects {
         if object.is_null() {
             continue;
         }
-        // Documents inside of a document: their order and comments do not matter either.
+        // Parse the documents inside of a document too, so that their order and comments do not matter.
         for (name, value) in object["data"].as_object_mut().into_iter().flatten() {
             if let (true, Some(text)) = (name.ends_with(".yaml") || name.ends_with(".json"), value.as_str()) {
                 *value = document(text).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -92,12 +92,12 @@ fn pairs() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     let on = json!({ "enabled": true });
     let monitoring = json!({ "monitoring": { "podMonitor": on, "rules": on, "dashboard": on } });
     vec![
-        ("as it is", vec!["deploy/webhook"], json!({})),
+        ("the defaults", vec!["deploy/webhook"], json!({})),
         ("several replicas", vec!["deploy/replicas"], json!({ "replicas": 3, "claims": "lease" })),
         ("with Nodes", vec!["deploy/nodes"], json!({ "settings": nodes })),
         ("with external addresses", vec!["deploy/external"], json!({ "settings": external })),
         ("beside Kubewarden", vec!["deploy/kubewarden/moves"], moves),
-        ("with what it is watched with", vec!["deploy/webhook", "deploy/monitoring"], monitoring),
+        ("with monitoring", vec!["deploy/webhook", "deploy/monitoring"], monitoring),
     ]
 }
 
@@ -234,16 +234,16 @@ fn values_reach_the_right_fields() {
         ("pull secrets", &pod["imagePullSecrets"], json!([{ "name": "pull" }])),
         ("pools", &settings["pools"], values["settings"]["services"]["pools"].clone()),
         ("exempt namespaces", &settings["exemptNamespaces"], exempt.clone()),
-        ("namespaces that are not asked about", &webhook["namespaceSelector"]["matchExpressions"][0]["values"], exempt),
+        ("namespaces that the webhook skips", &webhook["namespaceSelector"]["matchExpressions"][0]["values"], exempt),
         // Services of other exempt namespaces claim external addresses too, so the policy must evaluate them.
         (
-            "namespaces that are not asked about external addresses",
+            "namespaces that the webhook of external addresses skips",
             &external["namespaceSelector"]["matchExpressions"][0]["values"],
             json!(["kube-system", NAMESPACE]),
         ),
         ("name of the webhook of external addresses", &external["name"], json!("external.clusterip-policy.io")),
-        ("authority of clients", &pod["volumes"], client_ca),
-        ("where it is mounted", &pod["containers"][0]["volumeMounts"], mounts),
+        ("volume of the client CA", &pod["volumes"], client_ca),
+        ("mount of the client CA", &pod["containers"][0]["volumeMounts"], mounts),
         ("port of the API server", &egress[2], json!({ "protocol": "TCP", "port": 7443 })),
         ("failure policy", &webhook["failurePolicy"], json!("Fail")),
         ("timeout", &webhook["timeoutSeconds"], json!(9)),
@@ -260,7 +260,7 @@ fn values_reach_the_right_fields() {
         ("priority", &pod["priorityClassName"], Value::Null),
         ("annotations", &deployment["metadata"]["annotations"], json!({ "example.com/team": "net" })),
         ("image of the agents", &holds["image"], json!("registry.example.com/agent:v8")),
-        ("how that is pulled", &holds["imagePullPolicy"], json!("Always")),
+        ("pull policy of the image of the agents", &holds["imagePullPolicy"], json!("Always")),
         ("arguments of the agents", &holds["args"], json!(agent_args)),
         (
             "resources of the agents",
@@ -356,7 +356,7 @@ fn exempt_namespaces_can_be_empty() {
 #[test]
 fn invalid_values_are_refused() {
     let rows = [
-        ("replicas that know nothing of each other", json!({ "replicas": 2 }), "replicas: 2 need claims: lease"),
+        ("replicas without claims", json!({ "replicas": 2 }), "replicas: 2 need claims: lease"),
         ("no settings", json!({ "settings": { "services": null } }), "/settings"),
         ("a misspelt value", json!({ "replica": 2 }), "'replica' not allowed"),
         ("a misspelt value inside", json!({ "webhook": { "failPolicy": "Fail" } }), "'failPolicy' not allowed"),
@@ -364,7 +364,7 @@ fn invalid_values_are_refused() {
         ("unknown claims", json!({ "claims": "etcd" }), "/claims"),
         ("no replica", json!({ "replicas": 0 }), "/replicas"),
         (
-            "agents beside the server",
+            "agents in the namespace of the server",
             json!({
                 "settings": { "external": { "pools": [{ "name": "all", "cidrs": ["192.0.2.0/28"] }] } },
                 "agent": { "namespace": NAMESPACE },
@@ -372,7 +372,7 @@ fn invalid_values_are_refused() {
             "the agents need a namespace of their own",
         ),
         (
-            "two authorities of clients",
+            "two client CAs",
             json!({ "webhook": { "clientCA": { "configMap": "a", "secret": "b" } } }),
             "a configMap or a secret, not both",
         ),

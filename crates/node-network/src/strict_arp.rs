@@ -68,7 +68,7 @@ fn lenient(settings: &Path, interface: &str) -> Result<Option<LenientArp>> {
 fn number(path: &Path) -> Result<Option<u8>> {
     let unreadable = |reason| Error::Unreadable { path: path.display().to_string(), reason };
     match fs::read_to_string(path) {
-        Ok(text) => text.trim().parse().map(Some).map_err(|_| unreadable(format!("{:?} is no number", text.trim()))),
+        Ok(text) => text.trim().parse().map(Some).map_err(|_| unreadable(format!("{:?} is not a number", text.trim()))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(unreadable(error.to_string())),
     }
@@ -85,13 +85,13 @@ mod tests {
         // (arp_ignore, arp_announce) of `all`, and of the interface.
         let rows = [
             ("not IPVS", false, (0, 0), (0, 0), None),
-            ("IPVS as it is", true, (0, 0), (0, 0), some(0, 0)),
+            ("IPVS with the defaults", true, (0, 0), (0, 0), some(0, 0)),
             ("strictARP", true, (1, 2), (0, 0), None),
-            ("strict on the interface alone", true, (0, 0), (1, 2), None),
-            ("one half on either", true, (1, 0), (0, 2), None),
+            ("strict only on the interface", true, (0, 0), (1, 2), None),
+            ("one setting on each scope", true, (1, 0), (0, 2), None),
             ("stricter", true, (2, 2), (0, 0), None),
-            ("answers strictly, and asks as it likes", true, (1, 1), (0, 0), some(1, 1)),
-            ("asks strictly, and answers as it likes", true, (0, 2), (0, 0), some(0, 2)),
+            ("arp_announce not strict", true, (1, 1), (0, 0), some(1, 1)),
+            ("arp_ignore not strict", true, (0, 2), (0, 0), some(0, 2)),
         ];
         for (row, ipvs, all, own, expected) in rows {
             let settings = tempfile::tempdir().unwrap();

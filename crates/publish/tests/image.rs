@@ -157,12 +157,12 @@ fn package_gets_the_digest_of_the_module_and_the_time() {
         (
             "another version",
             PACKAGE.replace("0.1.0", "0.2.0"),
-            "the package is of version 0.2.0, the module of 0.1.0: both are to be released as one",
+            "the package has version 0.2.0, and the module has version 0.1.0: they must be equal",
         ),
         (
             "no digest",
             PACKAGE.replace("\ndigest: \"\"", ""),
-            "the package has 0 lines that begin with \"digest: \", not one",
+            "the package has 0 lines that begin with \"digest: \", expected one",
         ),
     ];
     for (name, package, expected) in rows {

@@ -1,5 +1,5 @@
-//! What the world is told agrees: the metadata, the Artifact Hub package, Rancher's form, Cargo.toml,
-//! the README, the pages of `docs`, and the policy itself, which knows best.
+//! Everything that is published about the policy agrees with the policy itself: the metadata, the Artifact Hub package,
+//! Rancher's form, Cargo.toml, the README and the pages of `docs`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod support;
@@ -73,8 +73,8 @@ fn names_versions_texts_and_urls_agree() {
         ("package: homeURL", package["homeURL"].clone(), json!(REPOSITORY)),
         ("metadata: keywords", of("io.artifacthub.keywords"), json!(keywords.join(", "))),
         ("metadata: author", of("io.kubewarden.policy.author"), json!(author)),
-        ("metadata: the usage is that of the README", of("io.kubewarden.policy.usage"), Value::Null),
-        ("package: digest is for the release to fill in", package["digest"].clone(), json!("")),
+        ("metadata: usage is added from the README", of("io.kubewarden.policy.usage"), Value::Null),
+        ("package: digest is added at release", package["digest"].clone(), json!("")),
     ]);
     let install = package["install"].as_str().unwrap();
     let pull = format!("kwctl pull registry://{tagged}\n");
@@ -90,7 +90,7 @@ fn names_versions_texts_and_urls_agree() {
 }
 
 #[test]
-fn the_rules_agree() {
+fn rules_of_metadata_and_package_agree() {
     let (policy, package) = (metadata(), read_yaml("artifacthub-pkg.yml"));
     let annotation = |name: &str| package["annotations"][name].as_str().unwrap_or_default().to_owned();
     let rules = json!([{
@@ -120,14 +120,14 @@ fn the_rules_agree() {
     );
 }
 
-/// A cluster in which every look-up leads to another: no workload names an operating system, a Deployment has a
+/// A cluster in which every look-up leads to another look-up: no workload names an operating system, a Deployment has a
 /// RuntimeClass and a Pod a Node, and every address is taken.
 #[derive(Default)]
-struct Curious {
+struct ClusterWithEveryLookup {
     asked: Mutex<BTreeSet<(String, Resource)>>,
 }
 
-impl HostCalls for Curious {
+impl HostCalls for ClusterWithEveryLookup {
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
         let (operation, api_version, kind) = match call {
             HostCall::ListAll { api_version, kind, .. } => ("kubernetes/list_resources_all", api_version, kind),
@@ -161,7 +161,7 @@ impl HostCalls for Curious {
 /// The operations and kinds that the module looks up with the default kinds of evidence.
 fn looked_up() -> BTreeSet<(String, Resource)> {
     let module = Module::new(EMBEDDED).unwrap();
-    let cluster = Arc::new(Curious::default());
+    let cluster = Arc::new(ClusterWithEveryLookup::default());
     let service = json!({
         "apiVersion": "v1",
         "kind": "Service",
@@ -190,11 +190,11 @@ fn metadata_requests_exactly_the_access_that_the_module_uses() {
     assert_eq!(listed, kinds.into_iter().collect::<Vec<_>>(), "artifacthub-pkg.yml: contextAwareResources");
     let written = read_yaml("policy-metadata.yml");
     let written = written["contextAwareResources"].as_array().unwrap().len();
-    assert_eq!(written, policy.context_aware_resources.len(), "policy-metadata.yml: a kind is there twice");
+    assert_eq!(written, policy.context_aware_resources.len(), "policy-metadata.yml: duplicate kind");
 }
 
 #[test]
-fn the_page_about_plans_lists_the_kinds_of_evidence_in_their_order() {
+fn documentation_of_plans_lists_the_kinds_of_evidence_in_their_order() {
     let kinds: Vec<&str> = WorkloadKind::known_names().collect();
     let (last, first) = kinds.split_last().unwrap();
     let words: Vec<String> = read("docs/plan.md").split_whitespace().map(str::to_owned).collect();
@@ -244,7 +244,7 @@ fn table(section: &str) -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn the_page_about_settings_lists_every_setting() {
+fn documentation_of_settings_lists_every_setting() {
     for section in ["services", "nodes", "external"] {
         let named: BTreeSet<String> = table(section).into_iter().map(|(name, ..)| name).collect();
         assert_eq!(named, settings(section).into_iter().collect(), "{section}");
@@ -252,7 +252,7 @@ fn the_page_about_settings_lists_every_setting() {
 }
 
 #[test]
-fn the_page_about_settings_has_the_defaults_of_nodes() {
+fn documentation_of_settings_has_the_defaults_of_nodes() {
     let rows: BTreeMap<String, (String, String)> =
         table("nodes").into_iter().map(|(name, default, meaning)| (name, (default, meaning))).collect();
     let with = |key: &str, value: Value| {
@@ -276,7 +276,7 @@ fn the_page_about_settings_has_the_defaults_of_nodes() {
 }
 
 #[test]
-fn the_page_about_settings_has_the_defaults_of_external_addresses() {
+fn documentation_of_settings_has_the_defaults_of_external_addresses() {
     let rows: BTreeMap<String, (String, String)> =
         table("external").into_iter().map(|(name, default, meaning)| (name, (default, meaning))).collect();
     let with = |key: &str, value: Option<Value>| {
@@ -324,7 +324,7 @@ fn questions() -> BTreeMap<String, Value> {
         .into_iter()
         .map(|question| (question["variable"].as_str().expect("a question without a variable").to_owned(), question))
         .collect();
-    assert_eq!(questions.len(), count, "a variable is asked for twice");
+    assert_eq!(questions.len(), count, "two questions set the same variable");
     questions
 }
 
@@ -342,7 +342,7 @@ fn form_has_every_setting_that_it_can_hold() {
     assert_eq!(asked, expected);
     let text = parent["description"].as_str().unwrap();
     for name in NOT_IN_THE_FORM.into_iter().chain(["nodes beside services"]) {
-        assert!(text.contains(name), "the form does not say that it leaves out {name}");
+        assert!(text.contains(name), "the form does not mention {name}, which it leaves out");
     }
 }
 
@@ -369,8 +369,8 @@ fn form_offers_valid_values_and_the_defaults() {
             _ => json!("windows"),
         };
         let settings = Settings::from_value(&document(&other)).map_err(|invalid| invalid.to_string());
-        rows.push((format!("{name}: {other} is taken"), json!(settings.is_ok()), json!(true)));
-        rows.push((format!("{name}: {other} matters"), json!(settings != Ok(Settings::default())), json!(true)));
+        rows.push((format!("{name}: {other} is accepted"), json!(settings.is_ok()), json!(true)));
+        rows.push((format!("{name}: {other} has an effect"), json!(settings != Ok(Settings::default())), json!(true)));
         if question["type"] == "enum" {
             let options = known(document(&json!(NONSENSE)));
             rows.push((format!("{name}: options"), set(&question["options"]), set(&json!(options))));

@@ -74,9 +74,14 @@ fn unpinned_actions_and_excess_permissions_are_found() {
     let rows = [
         ("a tag", checkout, "      - uses: actions/checkout@v7 # v7", "actions/checkout@v7 is not pinned"),
         ("a short commit", checkout, "      - uses: actions/checkout@3d3c42e # v7", "is not pinned"),
-        ("no version", checkout, checkout.split(" # ").next().unwrap(), "no version beside the commit"),
-        ("everything at the top", "permissions: {}", "permissions: write-all", "permissions: not {}"),
-        ("nothing said by the job", "    permissions:\n      contents: read\n", "", "check: no permissions"),
+        (
+            "no version beside the commit",
+            checkout,
+            checkout.split(" # ").next().unwrap(),
+            "no version beside the commit",
+        ),
+        ("all permissions at the top", "permissions: {}", "permissions: write-all", "permissions: not {}"),
+        ("a job without permissions", "    permissions:\n      contents: read\n", "", "check: no permissions"),
         ("a secret", "make lint", "make lint ${{ secrets.TOKEN }}", "a secret"),
         ("an expression", "make lint", "make lint ${{ github.ref }}", "an expression in a script"),
         ("no group", "  group:", "  grouped:", "concurrency: no group"),
