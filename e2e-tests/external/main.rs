@@ -5,15 +5,15 @@
 //! with `REQUIRE_ALL=1`. All of it is in a network namespace of its own: nothing of it can be reached from elsewhere.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod agent_cluster;
+mod arp_probe;
 mod cases;
-mod deployed;
-mod field;
+mod deploy_external;
 #[path = "../../crates/node-network/tests/packets/inside.rs"]
 mod inside;
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../../crates/node-network/tests/packets/network.rs"]
 mod network;
-mod probe;
 
 use std::env;
 
@@ -33,7 +33,7 @@ fn main() {
         Some(PROBE) => {
             let mut addresses = words[1..].iter().map(|address| address.parse().unwrap());
             let own = addresses.next().unwrap();
-            return probe::ask(own, &addresses.collect::<Vec<_>>());
+            return arp_probe::ask(own, &addresses.collect::<Vec<_>>());
         }
         _ => {}
     }

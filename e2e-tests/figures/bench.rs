@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::manifests;
 use super::support::control_plane::{ControlPlane, Options};
 use super::support::eventually::eventually;
-use super::support::host::{Host, HostBuilder};
-use crate::support::process::processor_time;
+use super::support::serve_process::{Host, HostBuilder};
+use crate::support::process_usage::processor_time;
 
 /// Pools that are large for what is created, but for one of 256 addresses.
 const SETTINGS: &str = "services:

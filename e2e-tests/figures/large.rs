@@ -7,7 +7,7 @@ use serde_json::json;
 use super::bench::{Bench, deployments};
 use super::manifests::{deployment, name, pod};
 use super::table::{Bound, Table};
-use crate::support::process::{peak_memory, processor_time};
+use crate::support::process_usage::{peak_memory, processor_time};
 
 const NAMESPACE: &str = "others";
 const DEPLOYMENTS: usize = 2_000;

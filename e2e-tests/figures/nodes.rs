@@ -14,11 +14,11 @@ use tokio::sync::watch;
 
 use super::bench::{Bench, PARALLEL};
 use super::support::eventually::eventually;
-use super::support::host::{Host, HostBuilder};
-use super::support::nodeipam::NodeIpam;
-use super::support::nodes::{SERVICE_RANGES, settings, twice};
+use super::support::node_ipam_controller::NodeIpam;
+use super::support::pod_cidr_cluster::{SERVICE_RANGES, settings, twice};
+use super::support::serve_process::{Host, HostBuilder};
 use super::table::{Bound, Table, ratios};
-use crate::support::process::{peak_memory, processor_time};
+use crate::support::process_usage::{peak_memory, processor_time};
 
 const NODES: usize = 2_000;
 const PATH: &str = "/api/v1/nodes";

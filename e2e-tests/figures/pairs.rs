@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use super::bench::{Bench, Created, PARALLEL, deployments, is_duplicate, is_placed, metric, services};
 use super::layout::median;
 use super::manifests::{deployment, service};
-use super::support::host::Host;
+use super::support::serve_process::Host;
 use super::table::{Bound, Table, ratios};
-use crate::support::process::processor_time;
+use crate::support::process_usage::processor_time;
 
 const NAMESPACE: &str = "shop";
 /// How many Services a load creates.

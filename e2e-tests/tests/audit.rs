@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use crate::support::cluster::{Cluster, Place, settings};
 use crate::support::eventually::eventually;
-use crate::support::moving::{path, send};
+use crate::support::move_helpers::{path, send};
 use crate::support::program;
 
 /// The exit status, and what was printed: JSON where that is to be.

@@ -6,9 +6,9 @@ use ipnet::IpNet;
 use serde_json::json;
 
 use crate::support::cluster::Place;
+use crate::support::documented_steps::{Operator, Step, steps, types};
 use crate::support::eventually::eventually;
-use crate::support::node::Installed;
-use crate::support::runbook::{Operator, Step, steps, types};
+use crate::support::fake_kubelet::Installed;
 
 /// More than twenty, and more than a tenth of all.
 const MANY: usize = 24;

@@ -14,12 +14,12 @@ use clusterip_core::service::MOVING_ANNOTATION;
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use crate::brakes::free_the_lease;
+use crate::settings_brake::free_the_lease;
 use crate::support::cluster::{Cluster, Place, pool_of, services};
 use crate::support::eventually::{eventually, eventually_within};
-use crate::support::host::free_port;
-use crate::support::moving::{addresses, but_addresses, is_step, path, send};
-use crate::support::proxy::{Fault, Proxy};
+use crate::support::fault_proxy::{Fault, Proxy};
+use crate::support::move_helpers::{addresses, but_addresses, is_step, path, send};
+use crate::support::serve_process::free_port;
 
 /// When the process is killed: at which request for one of the Services, and whether that is carried out.
 const STEPS: [(&str, &str); 10] = [

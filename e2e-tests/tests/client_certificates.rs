@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::host::{HostBuilder, free_port};
+use crate::support::serve_process::{HostBuilder, free_port};
 
 const SETTINGS: &str = "services: {pools: [{name: all, cidrs: [172.21.64.0/24]}]}";
 

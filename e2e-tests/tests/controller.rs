@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::support::cluster::{Cluster, Place, metrics, pool_of};
 use crate::support::eventually::eventually;
-use crate::support::moving::{addresses, but_addresses, is_step, path, send, stored};
-use crate::support::proxy::{Fault, Proxy};
+use crate::support::fault_proxy::{Fault, Proxy};
+use crate::support::move_helpers::{addresses, but_addresses, is_step, path, send, stored};
 
 const OS: &str = "clusterip-policy/os";
 const MOVE: &str = "clusterip-policy/move";

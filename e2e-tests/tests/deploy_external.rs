@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::documented_steps::{Operator, Step};
 use crate::support::eventually::eventually;
-use crate::support::reach::{MOVING, outcome, service, services};
-use crate::support::runbook::{Operator, Step};
+use crate::support::service_webhook_rules::{MOVING, outcome, service, services};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const NAMESPACE: &str = "clusterip-policy";

@@ -9,10 +9,10 @@ use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::host::HostBuilder;
-use crate::support::node_reach::only_new_pod_cidrs;
-use crate::support::reach::{only_what_may_need_an_address, outcome, service, services};
-use crate::support::served;
+use crate::support::node_webhook_rules::only_new_pod_cidrs;
+use crate::support::serve_process::HostBuilder;
+use crate::support::service_webhook_rules::{only_what_may_need_an_address, outcome, service, services};
+use crate::support::webhook_cluster;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/kubewarden");

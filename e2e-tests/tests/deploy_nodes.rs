@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
-use crate::support::node_reach::only_new_pod_cidrs;
-use crate::support::runbook::{Operator, Step, steps_of};
+use crate::support::documented_steps::{Operator, Step, steps_of};
+use crate::support::node_webhook_rules::only_new_pod_cidrs;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const NAMESPACE: &str = "clusterip-policy";

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
-use crate::support::reach::only_what_may_need_an_address;
+use crate::support::service_webhook_rules::only_what_may_need_an_address;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/webhook");
 const NAMESPACE: &str = "clusterip-policy";

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::{PATIENCE, eventually};
-use crate::support::host::HostBuilder;
+use crate::support::fault_proxy::{Fault, Proxy};
 use crate::support::program;
-use crate::support::proxy::{Fault, Proxy};
-use crate::support::served::{all, annotated, deployment, on, service, template};
+use crate::support::serve_process::HostBuilder;
+use crate::support::webhook_cluster::{all, annotated, deployment, on, service, template};
 
 /// What `serve` and `plan` would learn from the cluster is written down: Kubewarden can't learn it.
 const SETTINGS: &str = "

@@ -8,7 +8,7 @@ use kube::api::{DynamicObject, PostParams};
 use serde_json::{Value, json};
 
 use crate::support::eventually::PATIENCE;
-use crate::support::served::{Served, address, all, deployment, on, place, service, template};
+use crate::support::webhook_cluster::{WebhookCluster, address, all, deployment, on, place, service, template};
 
 /// What there is before a Service is applied, and what becomes of it.
 struct Row {
@@ -196,8 +196,8 @@ type Outcome = (String, Report, String, Vec<String>);
 
 #[tokio::test]
 async fn each_source() {
-    let served = Served::shared().await;
-    let client = served.plane.client();
+    let cluster = WebhookCluster::shared().await;
+    let client = cluster.plane.client();
     let node = json!({"metadata": {"name": "evidence-node", "labels": {"kubernetes.io/os": "windows"}}});
     let node: Node = serde_json::from_value(node).unwrap();
     Api::all(client.clone()).create(&PostParams::default(), &node).await.unwrap();
@@ -209,14 +209,14 @@ async fn each_source() {
     let mut objects: Vec<Value> = Vec::new();
     for row in rows() {
         let namespace = format!("evidence-{}", row.name);
-        assert_eq!(served.plane.namespace(&namespace).await, namespace);
-        served.mark_namespace(&namespace, &row.namespace).await;
+        assert_eq!(cluster.plane.namespace(&namespace).await, namespace);
+        cluster.mark_namespace(&namespace, &row.namespace).await;
         objects.extend(row.objects.into_iter().map(|mut object| {
             object["metadata"]["namespace"] = namespace.clone().into();
             object
         }));
     }
-    served.plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()).await;
+    cluster.plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()).await;
 
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
     for row in rows() {
@@ -229,12 +229,12 @@ async fn each_source() {
         if let Some(metadata) = row.service["metadata"].as_object() {
             web["metadata"].as_object_mut().unwrap().extend(metadata.clone());
         }
-        knows(served, &namespace, &web, &report).await;
-        let applied = served.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [web])).await;
+        knows(cluster, &namespace, &web, &report).await;
+        let applied = cluster.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [web])).await;
         let warnings = applied.stderr.lines().map(str::to_owned).collect();
         applied.ok();
-        let audit = served.decided(&namespace, "web").expect("an answer");
-        let place = place(address(&served.get(&namespace, "web").await)).to_owned();
+        let audit = cluster.decided(&namespace, "web").expect("an answer");
+        let place = place(address(&cluster.get(&namespace, "web").await)).to_owned();
         let outcome: Outcome = (audit.pool.unwrap_or_default(), audit.evidence.unwrap_or_default(), place, warnings);
         seen.push((row.name, outcome));
         let warnings = row.warnings.iter().map(|warning| format!("Warning: {}", text(warning))).collect();
@@ -245,11 +245,11 @@ async fn each_source() {
 
 /// Waits until the host has seen what a decision is to be made from: it watches, and is told a moment later.
 /// Where that never comes, what is decided instead is shown by whoever asks next.
-async fn knows(served: &Served, namespace: &str, service: &Value, expected: &Report) {
+async fn knows(cluster: &WebhookCluster, namespace: &str, service: &Value, expected: &Report) {
     let deadline = tokio::time::Instant::now() + PATIENCE / 10;
     while tokio::time::Instant::now() < deadline {
-        served.dry_run(namespace, service).await.unwrap();
-        let found = served.decided(namespace, "web").and_then(|audit| audit.evidence).unwrap_or_default();
+        cluster.dry_run(namespace, service).await.unwrap();
+        let found = cluster.decided(namespace, "web").and_then(|audit| audit.evidence).unwrap_or_default();
         if found == *expected {
             return;
         }
@@ -260,8 +260,8 @@ async fn knows(served: &Served, namespace: &str, service: &Value, expected: &Rep
 /// Pools that can't be had.
 #[tokio::test]
 async fn a_pool_by_name_must_be_there_and_admit_the_service() {
-    let served = Served::shared().await;
-    let namespace = served.plane.namespace("evidence-by-name").await;
+    let cluster = WebhookCluster::shared().await;
+    let namespace = cluster.plane.namespace("evidence-by-name").await;
     let rows = [
         (
             "unknown",
@@ -291,16 +291,16 @@ async fn a_pool_by_name_must_be_there_and_admit_the_service() {
     for (name, pool, reason) in rows {
         let mut service = service(name, json!({}));
         service["metadata"]["annotations"] = json!({"clusterip-policy/pool": pool});
-        let refused = served.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [service])).await.refused();
+        let refused = cluster.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [service])).await.refused();
         let reason = format!("Service {namespace}/{name}: {reason}");
         let expected = format!(
             "Error from server: error when creating \"STDIN\": admission webhook \
              \"services.clusterip-policy.io\" denied the request: {reason}\n"
         );
         assert_eq!(refused, expected, "{name}");
-        let audit = served.decided(&namespace, name).expect("an answer");
+        let audit = cluster.decided(&namespace, name).expect("an answer");
         assert_eq!((audit.outcome.name(), audit.pool, audit.reason), ("denied", None, Some(reason)), "{name}");
     }
-    let services: Vec<DynamicObject> = served.services(&namespace).list(&<_>::default()).await.unwrap().items;
+    let services: Vec<DynamicObject> = cluster.services(&namespace).list(&<_>::default()).await.unwrap().items;
     assert_eq!(services.len(), 0);
 }

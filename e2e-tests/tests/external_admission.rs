@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::host::{Host, HostBuilder};
+use crate::support::serve_process::{Host, HostBuilder};
 
 const SETTINGS: &str = "
 services:

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::host::HostBuilder;
-use crate::support::moving::{path, send};
+use crate::support::move_helpers::{path, send};
 use crate::support::program;
+use crate::support::serve_process::HostBuilder;
 
 const SETTINGS: &str = "
 services: {serviceCIDRs: [172.21.0.0/16]}

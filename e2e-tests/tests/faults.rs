@@ -26,8 +26,8 @@ use crate::support::bad_client;
 use crate::support::cluster::Place;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::{PATIENCE, eventually};
-use crate::support::moving::{addresses, path, send};
-use crate::support::process::peak_memory;
+use crate::support::move_helpers::{addresses, path, send};
+use crate::support::process_usage::peak_memory;
 use crate::support::program;
 use crate::support::replicas::{Kind, REPLICA, Replicas};
 

@@ -4,8 +4,8 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use crate::support::control_plane::{ControlPlane, Options};
-use crate::support::host::HostBuilder;
 use crate::support::program;
+use crate::support::serve_process::HostBuilder;
 
 /// A control plane of its own: what is misplaced in others is none of its business.
 fn plane() -> &'static ControlPlane {

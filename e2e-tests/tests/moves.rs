@@ -14,11 +14,11 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use crate::support::eventually::eventually;
-use crate::support::moving::{
+use crate::support::fault_proxy::{Fault, Proxy};
+use crate::support::move_helpers::{
     These, addresses, but_addresses, cached, create, delete, fresh, is_recorded, is_step, mover, mover_with, order,
     patch, path, plane, resume, send, step, stored,
 };
-use crate::support::proxy::{Fault, Proxy};
 
 const WHY: &str = "its Pods run on windows";
 

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::host::{Host, HostBuilder};
-use crate::support::node_reach::{block, node, nodes};
-use crate::support::nodeipam::NodeIpam;
+use crate::support::node_ipam_controller::NodeIpam;
+use crate::support::node_webhook_rules::{block, node, nodes};
+use crate::support::serve_process::{Host, HostBuilder};
 
 /// Nodes of other operating systems than these are in no pool: our own controller leaves them alone. The Service
 /// ranges are those of the control plane: not every version of Kubernetes tells them.

@@ -8,11 +8,11 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::support::control_plane::ControlPlane;
+use crate::support::documented_steps::{Operator, Step, steps_of};
 use crate::support::eventually::eventually;
-use crate::support::node::Installed;
-use crate::support::node_reach::{block, node, nodes};
-use crate::support::nodeipam::NodeIpam;
-use crate::support::runbook::{Operator, Step, steps_of};
+use crate::support::fake_kubelet::Installed;
+use crate::support::node_ipam_controller::NodeIpam;
+use crate::support::node_webhook_rules::{block, node, nodes};
 
 /// Where the static Pods of a control plane are, and where they are here.
 const MANIFESTS: (&str, &str) = ("/etc/kubernetes/manifests/", "manifests/");

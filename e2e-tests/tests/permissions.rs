@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::host::HostBuilder;
+use crate::support::serve_process::HostBuilder;
 
 /// A service account without any rights, and a client of its own.
 async fn nobody(plane: &ControlPlane, namespace: &str) -> Client {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::eventually;
 use crate::support::program;
-use crate::support::served::{all, on, service, template};
+use crate::support::webhook_cluster::{all, on, service, template};
 
 /// Kinds of which one is served with a plural that English does not make, and others not at all.
 const SETTINGS: &str = "

@@ -5,12 +5,12 @@ use std::time::Duration;
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use crate::claims::SETTINGS;
+use crate::lease_claims::SETTINGS;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::host::{Host, HostBuilder};
-use crate::support::moving::{addresses, send, stored};
+use crate::support::move_helpers::{addresses, send, stored};
 use crate::support::replicas::{Kind, Replicas, leases};
+use crate::support::serve_process::{Host, HostBuilder};
 
 fn alone(plane: &ControlPlane, namespace: &str) -> HostBuilder {
     HostBuilder::new(plane).settings("{}").args(&["--namespace", namespace, "--service", "127.0.0.1"])
@@ -159,7 +159,9 @@ async fn nothing_moves_before_all_replicas_agree_on_the_settings() {
     let moved = async || address(&replicas, &namespace).await.starts_with("172.21.1.").then_some(());
     // A Service rests for a minute after it was moved.
     let wish = json!({"metadata": {"annotations": {"clusterip-policy/move": "now"}}});
-    send(&replicas.client, Method::PATCH, &crate::support::moving::path(&namespace, "web"), Some(&wish)).await.unwrap();
+    send(&replicas.client, Method::PATCH, &crate::support::move_helpers::path(&namespace, "web"), Some(&wish))
+        .await
+        .unwrap();
     eventually("the Service to be moved back", moved).await;
 }
 

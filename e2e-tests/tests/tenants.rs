@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::documented_steps::{Operator, Step};
 use crate::support::eventually::{eventually, eventually_within};
-use crate::support::host::{Host, free_port};
-use crate::support::moving::{path, stored};
-use crate::support::node::as_in_a_pod;
-use crate::support::process::peak_memory;
-use crate::support::runbook::{Operator, Step};
-use crate::support::served::{addresses, annotated, deployment, on, service, with_ranges, within};
+use crate::support::fake_kubelet::as_in_a_pod;
+use crate::support::move_helpers::{path, stored};
+use crate::support::process_usage::peak_memory;
+use crate::support::serve_process::{Host, free_port};
+use crate::support::webhook_cluster::{addresses, annotated, deployment, on, service, with_ranges, within};
 
 const MALLORY: &str = "mallory";
 const LINUX: &str = "172.21.0.0/24";

@@ -5,11 +5,11 @@ use kube::api::PostParams;
 use serde_json::json;
 
 use crate::support::cluster::Place;
+use crate::support::documented_steps::{Operator, Step, steps};
 use crate::support::eventually::eventually;
-use crate::support::moving::{send, stored};
-use crate::support::node::Installed;
-use crate::support::reach::{moving, service, services};
-use crate::support::runbook::{Operator, Step, steps};
+use crate::support::fake_kubelet::Installed;
+use crate::support::move_helpers::{send, stored};
+use crate::support::service_webhook_rules::{moving, service, services};
 
 async fn create(place: &Place, name: &str) -> String {
     let windows = json!({"annotations": {"clusterip-policy/os": "windows"}});

@@ -14,9 +14,9 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use super::control_plane::{ControlPlane, Options};
 use super::eventually::{PATIENCE, eventually, pause};
-use super::host::{Host, HostBuilder};
-use super::moving::{addresses, path, send, stored};
-use super::proxy::Proxy;
+use super::fault_proxy::Proxy;
+use super::move_helpers::{addresses, path, send, stored};
+use super::serve_process::{Host, HostBuilder};
 
 /// Pools for all kinds of `match`, by the third number of their addresses.
 pub const POOLS: [&str; 6] = ["linux", "windows", "named", "labelled", "tiny", "east"];

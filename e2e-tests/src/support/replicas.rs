@@ -22,8 +22,8 @@ use tokio::task::AbortHandle;
 
 use super::control_plane::ControlPlane;
 use super::eventually::eventually;
-use super::host::{Host, HostBuilder, free_port};
-use super::moving::send;
+use super::move_helpers::send;
+use super::serve_process::{Host, HostBuilder, free_port};
 
 /// The webhook configuration of all replicas.
 const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/clusterip-policy";

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::eventually::eventually;
-use super::served::{Served, service};
+use super::webhook_cluster::{WebhookCluster, service};
 
 /// What becomes of the object of a request.
 pub enum Verdict {
@@ -80,7 +80,11 @@ pub async fn endpoint(verdict: impl Fn(Value) -> Verdict + Send + Sync + 'static
 }
 
 /// Serves one for the Services that are created in a namespace, until the test ends. It is asked after ours.
-pub async fn serve(served: &Served, namespace: &str, verdict: impl Fn(Value) -> Verdict + Send + Sync + 'static) {
+pub async fn serve(
+    cluster: &WebhookCluster,
+    namespace: &str,
+    verdict: impl Fn(Value) -> Verdict + Send + Sync + 'static,
+) {
     let Endpoint { url, ca_bundle, calls } = endpoint(verdict).await;
     let configuration = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -98,9 +102,9 @@ pub async fn serve(served: &Served, namespace: &str, verdict: impl Fn(Value) -> 
             "timeoutSeconds": 30,
         }],
     });
-    served.plane.apply(&configuration.to_string()).await;
+    cluster.plane.apply(&configuration.to_string()).await;
     eventually("the API server to call the other webhook", async || {
-        let _ = served.dry_run(namespace, &service("probe", json!({}))).await;
+        let _ = cluster.dry_run(namespace, &service("probe", json!({}))).await;
         (calls.load(Ordering::Acquire) > 0).then_some(())
     })
     .await;

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::nodes::{Nodes, pool};
+use crate::support::pod_cidr_cluster::{Nodes, pool};
 
 /// What happens to Nodes.
 enum Step {

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::{PATIENCE, eventually};
-use crate::support::line::Line;
+use crate::support::stalling_connection::StallingConnection;
 
 const RETRY: Duration = Duration::from_millis(100);
 const SECOND: Duration = Duration::from_secs(1);
@@ -242,19 +242,19 @@ async fn a_lease_that_was_deleted_is_made_again() {
 async fn a_leader_without_answers_stops_before_another_begins() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("leader-cut-off").await);
-    let line = Line::new(plane).await;
-    let mut first = Running::new(leader(&line.client(plane), &namespace, Role::Serve, short()));
+    let connection = StallingConnection::new(plane).await;
+    let mut first = Running::new(leader(&connection.client(plane), &namespace, Role::Serve, short()));
     first.leads().await;
     let mut second = Running::new(leader(&client, &namespace, Role::Serve, short()));
     second.follows(&first.me).await;
 
-    line.stall();
+    connection.stall();
     second.leads().await;
     assert_eq!(*first.state.borrow(), Leadership::Following { holder: None }, "two would lead");
     assert_eq!(lease(&client, &namespace).await, (second.me.to_string(), 3, 1));
 
     // Whose answers come again, follows.
-    line.resume();
+    connection.resume();
     first.follows(&second.me).await;
     second.stop().await;
     first.leads().await;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::control_plane::Options;
 use crate::support::second_webhook::{REFUSAL, Verdict, serve};
-use crate::support::served::{Served, address, place, service, within};
+use crate::support::webhook_cluster::{WebhookCluster, address, place, service, within};
 
 /// 205 usable addresses: a namespace may have 51 of them in flight, and 103 for five seconds.
 const SETTINGS: &str = "
@@ -41,17 +41,17 @@ fn review(namespace: &str, name: &str, number: usize, spec: &Value) -> Value {
     })
 }
 
-async fn in_flight(served: &Served) -> usize {
-    let (_, metrics) = served.host.get("/metrics").await.unwrap();
+async fn in_flight(cluster: &WebhookCluster) -> usize {
+    let (_, metrics) = cluster.host.get("/metrics").await.unwrap();
     let line = metrics.lines().find(|line| line.starts_with("clusterip_ledger_addresses ")).expect("the gauge");
     line.split_whitespace().last().unwrap().parse::<f64>().unwrap() as usize
 }
 
 #[tokio::test]
 async fn a_namespace_holds_its_share_of_a_pool_at_most() {
-    let served = Served::start_with(Options::default(), SETTINGS, &["--move", "never"]).await;
-    let victim = served.plane.namespace("victim").await;
-    served.plane.namespace("mallory").await;
+    let cluster = WebhookCluster::start_with(Options::default(), SETTINGS, &["--move", "never"]).await;
+    let victim = cluster.plane.namespace("victim").await;
+    cluster.plane.namespace("mallory").await;
     let by_hand = |number: usize| json!({"clusterIP": format!("172.21.1.{}", 50 + number)});
     struct Row {
         name: &'static str,
@@ -69,23 +69,23 @@ async fn a_namespace_holds_its_share_of_a_pool_at_most() {
         // More than the pool has, sixteen at a time.
         for first in (0..USABLE + 50).step_by(16) {
             let reviews: Vec<Value> = (first..first + 16).map(&review).collect();
-            let sent = reviews.iter().map(|review| served.host.post("/mutate", review));
+            let sent = reviews.iter().map(|review| cluster.host.post("/mutate", review));
             for answer in join_all(sent).await {
                 let (status, answer) = answer.expect(name);
                 assert_eq!((status, &answer["response"]["allowed"]), (200, &json!(true)), "{name}: {answer}");
             }
         }
-        let held = in_flight(&served).await;
+        let held = in_flight(&cluster).await;
         assert!(held <= BURST, "{name}: {held} addresses are held");
         let creates: Vec<Value> = (0..10).map(|number| service(&format!("web-{row}-{number}"), json!({}))).collect();
-        for created in join_all(creates.iter().map(|service| served.create(&victim, service))).await {
+        for created in join_all(creates.iter().map(|service| cluster.create(&victim, service))).await {
             assert!(within(address(&created.expect(name)), "172.21.1.0/24"), "{name}");
         }
         // As soon as none of them is young any more, the next one takes the place of all that are too many. The number is
         // that of an address that is not held.
         tokio::time::sleep(YOUNG).await;
-        served.host.post("/mutate", &review(10_145)).await.expect(name);
-        let held = in_flight(&served).await;
+        cluster.host.post("/mutate", &review(10_145)).await.expect(name);
+        let held = in_flight(&cluster).await;
         assert!(held <= SHARE, "{name}: {held} addresses are held");
     }
 }
@@ -93,10 +93,10 @@ async fn a_namespace_holds_its_share_of_a_pool_at_most() {
 /// The same through the API server, where another webhook refuses what ours has placed.
 #[tokio::test]
 async fn creates_that_others_refuse_leave_the_pool_to_other_namespaces() {
-    let served = Served::shared().await;
-    let refused = served.plane.namespace("refused-names").await;
-    let other = served.plane.namespace("beside-refused-names").await;
-    serve(served, &refused, |object| {
+    let cluster = WebhookCluster::shared().await;
+    let refused = cluster.plane.namespace("refused-names").await;
+    let other = cluster.plane.namespace("beside-refused-names").await;
+    serve(cluster, &refused, |object| {
         if object["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("refused")) {
             Verdict::Refuse
         } else {
@@ -112,27 +112,27 @@ async fn creates_that_others_refuse_leave_the_pool_to_other_namespaces() {
     // The pool "windows" has less than 200 usable addresses.
     for first in (0..256).step_by(16) {
         let services: Vec<Value> = (first..first + 16).map(|number| windows(format!("refused-{number}"))).collect();
-        for refusal in join_all(services.iter().map(|service| served.create(&refused, service))).await {
+        for refusal in join_all(services.iter().map(|service| cluster.create(&refused, service))).await {
             let message = refusal.unwrap_err();
             assert!(message.ends_with(REFUSAL), "{message}");
         }
     }
     for number in 0..10 {
-        let created = served.create(&other, &windows(format!("web-{number}"))).await.unwrap();
+        let created = cluster.create(&other, &windows(format!("web-{number}"))).await.unwrap();
         assert_eq!(place(address(&created)), "windows");
     }
 }
 
 #[tokio::test]
 async fn a_dry_run_holds_nothing() {
-    let served = Served::start_with(Options::default(), SETTINGS, &["--move", "never"]).await;
+    let cluster = WebhookCluster::start_with(Options::default(), SETTINGS, &["--move", "never"]).await;
     for number in 0..20 {
         for (name, spec) in [("web", json!({})), ("hand", json!({"clusterIP": "172.21.1.77"}))] {
             let mut review = review("default", name, number, &spec);
             review["request"]["dryRun"] = json!(true);
-            let (status, answer) = served.host.post("/mutate", &review).await.unwrap();
+            let (status, answer) = cluster.host.post("/mutate", &review).await.unwrap();
             assert_eq!((status, &answer["response"]["allowed"]), (200, &json!(true)), "{answer}");
         }
     }
-    assert_eq!(in_flight(&served).await, 0);
+    assert_eq!(in_flight(&cluster).await, 0);
 }

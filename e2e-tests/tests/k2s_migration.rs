@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Value, json};
 
 use crate::support::cluster::Place;
+use crate::support::documented_steps::{Operator, Step, steps, types};
 use crate::support::eventually::eventually;
-use crate::support::moving::stored;
-use crate::support::node::Installed;
-use crate::support::runbook::{Operator, Step, steps, types};
+use crate::support::fake_kubelet::Installed;
+use crate::support::move_helpers::stored;
 use crate::support::second_webhook::{Endpoint, Verdict, endpoint};
 
 /// What K2s's webhook is known to do: it remembers the `nodeSelector` of workloads that it sees, and gives a

@@ -8,7 +8,7 @@ use futures::stream::{self, StreamExt as _};
 use serde_json::{Value, json};
 
 use crate::support::eventually::eventually;
-use crate::support::served::{Served, address, all, annotated, deployment, on, place, service};
+use crate::support::webhook_cluster::{WebhookCluster, address, all, annotated, deployment, on, place, service};
 
 /// How many requests are under way at once.
 const AT_ONCE: usize = 60;
@@ -28,11 +28,11 @@ fn uids(services: &BTreeMap<String, Value>) -> BTreeMap<String, Value> {
 }
 
 /// Waits until all Services of a namespace are where they belong.
-async fn placed(served: &Served, namespace: &str, expected: &BTreeMap<String, &'static str>) {
+async fn placed(cluster: &WebhookCluster, namespace: &str, expected: &BTreeMap<String, &'static str>) {
     let mut last = BTreeMap::new();
     let deadline = tokio::time::Instant::now() + crate::support::eventually::PATIENCE;
     while tokio::time::Instant::now() < deadline {
-        let services = served.list(namespace).await;
+        let services = cluster.list(namespace).await;
         // One that is on the move has none for a moment.
         if services.values().all(|service| service["spec"]["type"] == "ClusterIP") {
             last = places(&services);
@@ -47,8 +47,8 @@ async fn placed(served: &Served, namespace: &str, expected: &BTreeMap<String, &'
 
 #[tokio::test]
 async fn twenty_deployments_with_their_services_and_six_headless_ones_applied_at_once() {
-    let served = Served::shared().await;
-    let namespace = served.plane.namespace("stress").await;
+    let cluster = WebhookCluster::shared().await;
+    let namespace = cluster.plane.namespace("stress").await;
     let (mut objects, mut expected) = (Vec::new(), BTreeMap::new());
     for number in 0..10 {
         for os in ["linux", "windows"] {
@@ -62,34 +62,34 @@ async fn twenty_deployments_with_their_services_and_six_headless_ones_applied_at
         objects.push(service(&name, json!({"clusterIP": "None"})));
         expected.insert(name, "headless");
     }
-    served.plane.apply(&all(&namespace, objects)).await;
-    let uids_before = uids(&served.list(&namespace).await);
-    placed(served, &namespace, &expected).await;
-    let services = served.list(&namespace).await;
+    cluster.plane.apply(&all(&namespace, objects)).await;
+    let uids_before = uids(&cluster.list(&namespace).await);
+    placed(cluster, &namespace, &expected).await;
+    let services = cluster.list(&namespace).await;
     assert_eq!(services.len(), 26);
-    assert_eq!(served.duplicates(&namespace), [""; 0]);
+    assert_eq!(cluster.duplicates(&namespace), [""; 0]);
     assert_eq!(uids(&services), uids_before);
 }
 
 #[tokio::test]
 async fn services_before_their_deployments_are_moved_and_none_is_lost() {
-    let served = Served::shared().await;
-    let namespace = served.plane.namespace("helm").await;
+    let cluster = WebhookCluster::shared().await;
+    let namespace = cluster.plane.namespace("helm").await;
     let names: Vec<(String, &str)> =
         (0..20).map(|number| (format!("web-{number:02}"), if number % 2 == 0 { "windows" } else { "linux" })).collect();
-    served.plane.apply(&all(&namespace, names.iter().map(|(name, _)| service(name, json!({}))))).await;
-    let before = served.list(&namespace).await;
+    cluster.plane.apply(&all(&namespace, names.iter().map(|(name, _)| service(name, json!({}))))).await;
+    let before = cluster.list(&namespace).await;
     assert_eq!(places(&before), names.iter().map(|(name, _)| (name.clone(), "linux")).collect());
-    served.plane.apply(&all(&namespace, names.iter().map(|(name, os)| deployment(name, on(os))))).await;
-    placed(served, &namespace, &names.iter().cloned().collect()).await;
+    cluster.plane.apply(&all(&namespace, names.iter().map(|(name, os)| deployment(name, on(os))))).await;
+    placed(cluster, &namespace, &names.iter().cloned().collect()).await;
     // The last step of a move takes its annotation off.
     let finished = async || {
-        let services = served.list(&namespace).await;
+        let services = cluster.list(&namespace).await;
         services.values().all(|service| !service.to_string().contains("clusterip-policy/moving")).then_some(services)
     };
     let after = eventually("the moves to end", finished).await;
     assert_eq!(uids(&after), uids(&before));
-    assert_eq!(served.duplicates(&namespace), [""; 0]);
+    assert_eq!(cluster.duplicates(&namespace), [""; 0]);
     for (name, os) in &names {
         let spec = |services: &BTreeMap<String, Value>| {
             let mut spec = services[name]["spec"].clone();
@@ -106,12 +106,12 @@ async fn services_before_their_deployments_are_moved_and_none_is_lost() {
 
 #[tokio::test]
 async fn a_hundred_at_once() {
-    let served = Served::shared().await;
-    let namespace = served.plane.namespace("parallel").await;
+    let cluster = WebhookCluster::shared().await;
+    let namespace = cluster.plane.namespace("parallel").await;
     let create = async |number: usize| {
         let os = if number.is_multiple_of(2) { "windows" } else { "linux" };
         let service = annotated(&format!("web-{number:03}"), json!({"clusterip-policy/os": os}), json!({}));
-        served.create(&namespace, &service).await.map(|service| (place(address(&service)) == os, address(&service)))
+        cluster.create(&namespace, &service).await.map(|service| (place(address(&service)) == os, address(&service)))
     };
     let created: Vec<_> = stream::iter((0..100).map(create)).buffer_unordered(AT_ONCE).collect().await;
     let failed: Vec<_> = created.iter().filter_map(|created| created.as_ref().err()).collect();
@@ -120,20 +120,20 @@ async fn a_hundred_at_once() {
         created.iter().flatten().filter(|(right, _)| !right).map(|(_, address)| *address).collect();
     assert_eq!(wrong, Vec::<IpAddr>::new());
     assert_eq!(created.iter().flatten().count(), 100);
-    for name in served.list(&namespace).await.keys() {
-        served.delete(&namespace, name).await;
+    for name in cluster.list(&namespace).await.keys() {
+        cluster.delete(&namespace, name).await;
     }
 }
 
 #[tokio::test]
 async fn names_yet_to_be_generated() {
-    let served = Served::shared().await;
-    let namespace = served.plane.namespace("generated").await;
+    let cluster = WebhookCluster::shared().await;
+    let namespace = cluster.plane.namespace("generated").await;
     let mut unnamed = annotated("web", json!({"clusterip-policy/os": "linux"}), json!({}));
     let metadata = unnamed["metadata"].as_object_mut().unwrap();
     metadata.remove("name");
     metadata.insert("generateName".to_owned(), json!("web-"));
-    let created = join_all((0..30).map(|_| served.create(&namespace, &unnamed))).await;
+    let created = join_all((0..30).map(|_| cluster.create(&namespace, &unnamed))).await;
     // An address that is handed out twice is a create that fails.
     let places: BTreeSet<&str> = created.into_iter().map(|created| place(address(&created.unwrap()))).collect();
     assert_eq!(places, BTreeSet::from(["linux"]));
@@ -142,32 +142,32 @@ async fn names_yet_to_be_generated() {
 /// Both are given an address, and neither loses it to the other.
 #[tokio::test]
 async fn one_name_twice() {
-    let served = Served::shared().await;
-    let namespace = served.plane.namespace("twice").await;
+    let cluster = WebhookCluster::shared().await;
+    let namespace = cluster.plane.namespace("twice").await;
     let twice = async |number: usize| {
         let name = format!("web-{number}");
         let web = annotated(&name, json!({"clusterip-policy/os": "linux"}), json!({}));
-        let created = join_all((0..2).map(|_| served.create(&namespace, &web))).await;
+        let created = join_all((0..2).map(|_| cluster.create(&namespace, &web))).await;
         let (made, refused): (Vec<_>, Vec<_>) = created.into_iter().partition(Result::is_ok);
         let made: Vec<IpAddr> = made.into_iter().map(|made| address(&made.unwrap())).collect();
-        let stored = address(&served.get(&namespace, &name).await);
+        let stored = address(&cluster.get(&namespace, &name).await);
         assert_eq!((made, place(stored)), (vec![stored], "linux"));
         let refused: Vec<String> = refused.into_iter().map(Result::unwrap_err).collect();
         assert_eq!(refused, [format!("services \"{name}\" already exists")]);
     };
     join_all((0..20).map(twice)).await;
-    assert_eq!(served.duplicates(&namespace), [""; 0]);
+    assert_eq!(cluster.duplicates(&namespace), [""; 0]);
 }
 
 /// As many as there are addresses, and the others hear why.
 #[tokio::test]
 async fn a_pool_is_used_to_its_last_address() {
     const USABLE: usize = 13;
-    let served = Served::shared().await;
-    let namespace = served.plane.namespace("exhaustion").await;
+    let cluster = WebhookCluster::shared().await;
+    let namespace = cluster.plane.namespace("exhaustion").await;
     let create = async |number: usize| {
         let name = format!("web-{number:02}");
-        (name.clone(), served.create(&namespace, &service(&name, json!({}))).await)
+        (name.clone(), cluster.create(&namespace, &service(&name, json!({}))).await)
     };
     let created = join_all((0..40).map(create)).await;
     let (made, refused): (Vec<_>, Vec<_>) = created.into_iter().partition(|(_, result)| result.is_ok());
@@ -191,53 +191,53 @@ async fn a_pool_is_used_to_its_last_address() {
 
     // One that goes makes place for one, whose address it is then.
     let (gone, last) = (&made[0].0, &addresses[0]);
-    served.delete(&namespace, gone).await;
-    let next = async || served.create(&namespace, &service("next", json!({}))).await.ok();
+    cluster.delete(&namespace, gone).await;
+    let next = async || cluster.create(&namespace, &service("next", json!({}))).await.ok();
     assert_eq!(address(&eventually("an address that is free again", next).await), *last);
-    assert_eq!(served.create(&namespace, &service("more", json!({}))).await.unwrap_err(), full("more"));
+    assert_eq!(cluster.create(&namespace, &service("more", json!({}))).await.unwrap_err(), full("more"));
 }
 
 /// What the API server itself refuses had its address for a moment, and gave it back.
 #[tokio::test]
 async fn services_that_are_not_valid_hold_no_address() {
-    let served = Served::shared().await;
+    let cluster = WebhookCluster::shared().await;
     // It has three addresses.
-    let namespace = served.plane.namespace("invalid").await;
+    let namespace = cluster.plane.namespace("invalid").await;
     let broken = service("broken", json!({"ports": [{"port": 80, "name": "No_Name"}]}));
     for _ in 0..10 {
         let asked = async || {
-            let refused = served.create(&namespace, &broken).await.unwrap_err();
+            let refused = cluster.create(&namespace, &broken).await.unwrap_err();
             // It was given the last address a moment ago.
             (!refused.contains("is full")).then_some(refused)
         };
         let refused = eventually("an address", asked).await;
         assert!(refused.contains("spec.ports[0].name"), "{refused}");
     }
-    if !served.plane.tells_addresses() {
+    if !cluster.plane.tells_addresses() {
         // An IPAddress that comes and goes says so; without one the address is held for 65 s.
-        return served.plane.does_not_apply("an address is free again at once");
+        return cluster.plane.does_not_apply("an address is free again at once");
     }
     for name in ["a", "b", "c"] {
-        let create = async || served.create(&namespace, &service(name, json!({}))).await.ok();
+        let create = async || cluster.create(&namespace, &service(name, json!({}))).await.ok();
         eventually("an address that is free again", create).await;
     }
 }
 
 #[tokio::test]
 async fn dry_runs_hold_nothing() {
-    let served = Served::shared().await;
+    let cluster = WebhookCluster::shared().await;
     // It has one address.
-    let namespace = served.plane.namespace("dry-run").await;
+    let namespace = cluster.plane.namespace("dry-run").await;
     let forecast = "172.21.40.18";
     for name in ["a", "b", "c"] {
         let manifest = all(&namespace, [service(name, json!({}))]);
         let args =
             ["apply", "--dry-run=server", "-o", "jsonpath={.items[0].spec.clusterIP}{.spec.clusterIP}", "-f", "-"];
-        assert_eq!(served.plane.kubectl_with(&args, &manifest).await.ok(), forecast, "{name}");
+        assert_eq!(cluster.plane.kubectl_with(&args, &manifest).await.ok(), forecast, "{name}");
     }
-    let made = served.create(&namespace, &service("d", json!({}))).await.unwrap();
+    let made = cluster.create(&namespace, &service("d", json!({}))).await.unwrap();
     assert_eq!(address(&made).to_string(), forecast);
     // What is used is seen by a dry run, too.
-    let full = served.dry_run(&namespace, &service("e", json!({}))).await.unwrap_err();
+    let full = cluster.dry_run(&namespace, &service("e", json!({}))).await.unwrap_err();
     assert!(full.contains("pool \"once\" (172.21.40.16/30) is full: 1 of 1 addresses used"), "{full}");
 }

@@ -13,10 +13,10 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use super::cluster::{Place, services};
 use super::control_plane::{ControlPlane, Options};
+use super::documented_steps::{Operator, Step};
 use super::eventually::eventually;
-use super::host::{Host, HostBuilder, free_port};
-use super::moving::send;
-use super::runbook::{Operator, Step};
+use super::move_helpers::send;
+use super::serve_process::{Host, HostBuilder, free_port};
 
 const NAMESPACE: &str = "clusterip-policy";
 const ACCOUNT: &str = "clusterip";

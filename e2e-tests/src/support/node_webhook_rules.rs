@@ -6,7 +6,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::eventually::eventually;
-use super::reach::outcome;
+use super::service_webhook_rules::outcome;
 
 /// The Nodes, for somebody.
 pub fn nodes(client: Client) -> Api<DynamicObject> {

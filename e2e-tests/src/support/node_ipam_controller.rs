@@ -5,7 +5,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use super::control_plane::ControlPlane;
 use super::eventually::eventually;
-use super::host::spawn_from_lasting_thread;
+use super::serve_process::spawn_from_lasting_thread;
 
 /// A `kube-controller-manager` that hands out pod CIDRs. It is killed when this is dropped, and by the kernel when
 /// the test process ends in whatever way.

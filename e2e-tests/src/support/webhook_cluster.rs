@@ -13,7 +13,7 @@ use tokio::sync::OnceCell;
 
 use super::control_plane::{ControlPlane, Options};
 use super::eventually::eventually;
-use super::host::{Host, HostBuilder};
+use super::serve_process::{Host, HostBuilder};
 
 /// The name of the webhook: in front of what it tells the audit log.
 pub const WEBHOOK: &str = "services.clusterip-policy.io";
@@ -39,17 +39,17 @@ services:
 ";
 
 /// Both, as one. What tests share stays until the process ends.
-pub struct Served {
+pub struct WebhookCluster {
     pub plane: ControlPlane,
     pub host: Host,
     settings: PathBuf,
 }
 
-impl Served {
+impl WebhookCluster {
     /// The one of this process: single stack, without a controller manager. Tests share it, each with its own
     /// namespaces, and change neither its settings nor what is running.
     pub async fn shared() -> &'static Self {
-        static SHARED: OnceCell<Served> = OnceCell::const_new();
+        static SHARED: OnceCell<WebhookCluster> = OnceCell::const_new();
         SHARED.get_or_init(|| Self::start(Options::default(), SETTINGS)).await
     }
 
@@ -64,9 +64,9 @@ impl Served {
         let settings = with_ranges(&plane, settings);
         let host = HostBuilder::new(&plane).settings(&settings).args(args).registered().start().await;
         let settings = host.folder().join("settings.yaml");
-        let served = Self { plane, host, settings };
-        served.is_asked().await;
-        served
+        let cluster = Self { plane, host, settings };
+        cluster.is_asked().await;
+        cluster
     }
 
     /// Waits until the API server asks the webhook.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::eventually::{PATIENCE, eventually};
 use crate::support::second_webhook::{REFUSAL, Verdict, serve};
-use crate::support::served::{Served, address, addresses, service};
+use crate::support::webhook_cluster::{WebhookCluster, address, addresses, service};
 
 /// The two pools of its namespace have one address each: `other` is for Windows, `one` for the rest.
 const NAMESPACE: &str = "reinvocation";
@@ -50,14 +50,14 @@ fn labelled(name: &str, later: &str) -> Value {
 }
 
 /// What is left of it after a row: its address can be had again.
-async fn clear(served: &Served, made: &DynamicObject) {
-    served.delete(NAMESPACE, &made.name_any()).await;
+async fn clear(cluster: &WebhookCluster, made: &DynamicObject) {
+    cluster.delete(NAMESPACE, &made.name_any()).await;
     for (name, address, annotations) in
         [("one", ONE, json!({})), ("other", OTHER, json!({"clusterip-policy/os": "windows"}))]
     {
         let mut probe = service(&format!("free-{name}"), json!({}));
         probe["metadata"]["annotations"] = annotations;
-        let free = async || served.dry_run(NAMESPACE, &probe).await.ok();
+        let free = async || cluster.dry_run(NAMESPACE, &probe).await.ok();
         let free = eventually("an address that is free again", free).await;
         assert_eq!(free["spec"]["clusterIP"], address);
     }
@@ -65,9 +65,9 @@ async fn clear(served: &Served, made: &DynamicObject) {
 
 #[tokio::test]
 async fn what_others_change_is_decided_anew() {
-    let served = Served::shared().await;
-    served.plane.namespace(NAMESPACE).await;
-    serve(served, NAMESPACE, later).await;
+    let cluster = WebhookCluster::shared().await;
+    cluster.plane.namespace(NAMESPACE).await;
+    serve(cluster, NAMESPACE, later).await;
     // What becomes of it: its address, and whether that of the first answer is free at once.
     let rows: [(&str, Option<&str>, bool); 5] = [
         ("label", Some(ONE), false),
@@ -77,19 +77,19 @@ async fn what_others_change_is_decided_anew() {
         ("nothing", Some(ONE), false),
     ];
     for (row, expected, free) in rows {
-        let made = served.create(NAMESPACE, &labelled(row, row)).await.unwrap();
+        let made = cluster.create(NAMESPACE, &labelled(row, row)).await.unwrap();
         let found: Vec<String> = addresses(&made).iter().map(ToString::to_string).collect();
         assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "{row}");
-        let next = served.create(NAMESPACE, &service("next", json!({}))).await;
+        let next = cluster.create(NAMESPACE, &service("next", json!({}))).await;
         if free {
             let next = next.unwrap_or_else(|error| panic!("{row}: {error}"));
             assert_eq!(address(&next).to_string(), ONE, "{row}");
-            served.delete(NAMESPACE, "next").await;
+            cluster.delete(NAMESPACE, "next").await;
         } else {
             let error = next.unwrap_err();
             assert!(error.contains("pool \"one\" (172.21.40.40/30) is full: 1 of 1 addresses used"), "{row}: {error}");
         }
-        clear(served, &serde_json::from_value(made).unwrap()).await;
+        clear(cluster, &serde_json::from_value(made).unwrap()).await;
     }
 
     // A name yet to be generated.
@@ -97,44 +97,44 @@ async fn what_others_change_is_decided_anew() {
     let metadata = unnamed["metadata"].as_object_mut().unwrap();
     metadata.remove("name");
     metadata.insert("generateName".to_owned(), json!("web-"));
-    let made = served.create(NAMESPACE, &unnamed).await.unwrap();
+    let made = cluster.create(NAMESPACE, &unnamed).await.unwrap();
     assert_eq!(address(&made).to_string(), ONE);
-    clear(served, &serde_json::from_value(made).unwrap()).await;
+    clear(cluster, &serde_json::from_value(made).unwrap()).await;
     unnamed["metadata"]["labels"][LATER] = json!("os");
-    let made = served.create(NAMESPACE, &unnamed).await.unwrap();
+    let made = cluster.create(NAMESPACE, &unnamed).await.unwrap();
     assert_eq!(address(&made).to_string(), OTHER);
-    clear(served, &serde_json::from_value(made).unwrap()).await;
+    clear(cluster, &serde_json::from_value(made).unwrap()).await;
 
     // A pool that is not there any more: nothing is held of the first answer.
-    let refused = served.create(NAMESPACE, &labelled("unknown", "unknown-pool")).await.unwrap_err();
+    let refused = cluster.create(NAMESPACE, &labelled("unknown", "unknown-pool")).await.unwrap_err();
     assert!(refused.contains("names pool \"none\", which is unknown"), "{refused}");
-    let made = served.create(NAMESPACE, &service("next", json!({}))).await.unwrap();
+    let made = cluster.create(NAMESPACE, &service("next", json!({}))).await.unwrap();
     assert_eq!(address(&made).to_string(), ONE);
-    clear(served, &serde_json::from_value(made).unwrap()).await;
+    clear(cluster, &serde_json::from_value(made).unwrap()).await;
 
     // A dry run of what is only labelled: as it would be, and without a warning of its own address.
-    let dry = served.dry_run(NAMESPACE, &labelled("label", "label")).await.unwrap();
+    let dry = cluster.dry_run(NAMESPACE, &labelled("label", "label")).await.unwrap();
     assert_eq!(address(&dry).to_string(), ONE);
 }
 
 /// Their address is held until it is clear that nobody needs it: they are the last of this namespace.
 #[tokio::test]
 async fn what_others_make_headless_or_give_an_address_stays_so() {
-    let served = Served::shared().await;
-    let namespace = served.plane.namespace("reinvocation-given").await;
-    serve(served, &namespace, later).await;
+    let cluster = WebhookCluster::shared().await;
+    let namespace = cluster.plane.namespace("reinvocation-given").await;
+    serve(cluster, &namespace, later).await;
     let rows = [("headless", "None", "left: headless"), ("by-hand", "172.21.200.8", "left: set by hand")];
     for (row, expected, decided) in rows {
-        let made = served.create(&namespace, &labelled(row, row)).await.unwrap();
+        let made = cluster.create(&namespace, &labelled(row, row)).await.unwrap();
         assert_eq!(made["spec"]["clusterIP"], expected, "{row}");
         // The audit log has the first answer; the log of the host both.
         let lines: Vec<String> =
-            served.host.log().into_iter().filter(|line| line.contains(&format!("name=\"{row}\""))).collect();
+            cluster.host.log().into_iter().filter(|line| line.contains(&format!("name=\"{row}\""))).collect();
         let last = lines.iter().rfind(|line| line.contains(&format!("namespace=\"{namespace}\""))).unwrap();
         let (decision, reason) = decided.split_once(": ").unwrap();
         assert!(last.contains(&format!("decision=\"{decision}\"")), "{row}: {last}");
         assert!(last.contains(&format!("reason=\"{reason}\"")), "{row}: {last}");
-        let first: Option<Audit> = served.decided(&namespace, row);
+        let first: Option<Audit> = cluster.decided(&namespace, row);
         assert_eq!(first.unwrap().outcome.name(), "allocated", "{row}");
     }
 }
@@ -142,13 +142,13 @@ async fn what_others_make_headless_or_give_an_address_stays_so() {
 /// A request that others delay has its address all the while.
 #[tokio::test]
 async fn an_address_is_held_while_a_request_is_on_its_way() {
-    let served = Served::shared().await;
+    let cluster = WebhookCluster::shared().await;
     // It has two addresses.
-    let namespace = served.plane.namespace("in-flight").await;
+    let namespace = cluster.plane.namespace("in-flight").await;
     let (entered, begun) = channel();
     let (release, released) = channel::<()>();
     let (entered, released) = (Mutex::new(entered), Mutex::new(released));
-    serve(served, &namespace, move |object| {
+    serve(cluster, &namespace, move |object| {
         if object["metadata"]["name"] == "slow" {
             entered.lock().unwrap().send(object["spec"]["clusterIP"].clone()).unwrap();
             released.lock().unwrap().recv().unwrap();
@@ -157,20 +157,20 @@ async fn an_address_is_held_while_a_request_is_on_its_way() {
     })
     .await;
     let slow = service("slow", json!({}));
-    let (made, ()) = tokio::join!(served.create(&namespace, &slow), async {
+    let (made, ()) = tokio::join!(cluster.create(&namespace, &slow), async {
         let held = tokio::task::spawn_blocking(move || begun.recv_timeout(PATIENCE).unwrap()).await.unwrap();
-        let first = served.create(&namespace, &service("first", json!({}))).await.unwrap();
+        let first = cluster.create(&namespace, &service("first", json!({}))).await.unwrap();
         assert_ne!(first["spec"]["clusterIP"], held);
-        let full = served.create(&namespace, &service("second", json!({}))).await.unwrap_err();
+        let full = cluster.create(&namespace, &service("second", json!({}))).await.unwrap_err();
         assert!(full.contains("pool \"pair\" (172.21.40.32/29) is full: 2 of 2 addresses used"), "{full}");
         // It is no help that the first one goes: another is not given what is held.
-        served.delete(&namespace, "first").await;
-        let next = async || served.create(&namespace, &service("next", json!({}))).await.ok();
+        cluster.delete(&namespace, "first").await;
+        let next = async || cluster.create(&namespace, &service("next", json!({}))).await.ok();
         let next = eventually("the address of the first", next).await;
         assert_eq!(next["spec"]["clusterIP"], first["spec"]["clusterIP"]);
         release.send(()).unwrap();
     });
-    let list = served.list(&namespace).await;
+    let list = cluster.list(&namespace).await;
     assert_eq!(list.keys().collect::<Vec<_>>(), ["next", "slow"]);
     assert_eq!(address(&made.unwrap()), address(&list["slow"]));
     assert_ne!(address(&list["slow"]), address(&list["next"]));
@@ -179,11 +179,11 @@ async fn an_address_is_held_while_a_request_is_on_its_way() {
 /// A client that tries again and again, and is refused behind us: that does not eat the pool.
 #[tokio::test]
 async fn creates_that_others_refuse_hold_two_addresses_at_most() {
-    let served = Served::shared().await;
+    let cluster = WebhookCluster::shared().await;
     // It has three addresses.
-    let namespace = served.plane.namespace("refusals").await;
+    let namespace = cluster.plane.namespace("refusals").await;
     serve(
-        served,
+        cluster,
         &namespace,
         |object| {
             if object["metadata"]["name"] == "refused" { Verdict::Refuse } else { Verdict::Keep }
@@ -191,12 +191,12 @@ async fn creates_that_others_refuse_hold_two_addresses_at_most() {
     )
     .await;
     for _ in 0..10 {
-        let message = served.create(&namespace, &service("refused", json!({}))).await.unwrap_err();
+        let message = cluster.create(&namespace, &service("refused", json!({}))).await.unwrap_err();
         assert!(message.ends_with(REFUSAL), "{message}");
-        let audit = served.decided(&namespace, "refused").unwrap();
+        let audit = cluster.decided(&namespace, "refused").unwrap();
         assert_eq!((audit.outcome.name(), audit.pool.as_deref()), ("allocated", Some("refused")));
     }
-    served.create(&namespace, &service("first", json!({}))).await.unwrap();
-    let full = served.create(&namespace, &service("second", json!({}))).await.unwrap_err();
+    cluster.create(&namespace, &service("first", json!({}))).await.unwrap();
+    let full = cluster.create(&namespace, &service("second", json!({}))).await.unwrap_err();
     assert!(full.contains("pool \"refused\" (172.21.40.48/29) is full: 3 of 3 addresses used"), "{full}");
 }

@@ -21,9 +21,9 @@ use tokio::runtime::Runtime;
 use super::PROBE;
 use super::network::{Host as Machine, Network, run};
 use super::support::control_plane::ControlPlane;
-use super::support::host::{Host, HostBuilder};
-use super::support::moving::send;
+use super::support::move_helpers::send;
 use super::support::program;
+use super::support::serve_process::{Host, HostBuilder};
 
 /// How long the first holder may take to be found.
 pub const BEGIN: Duration = Duration::from_secs(30);
@@ -35,7 +35,7 @@ const STATUS: u16 = 9634;
 pub static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
 /// Three nodes with an agent each, and a client.
-pub struct Field {
+pub struct AgentCluster {
     pub network: Network,
     pub client: Client,
     namespace: String,
@@ -51,7 +51,7 @@ pub struct Field {
 }
 
 /// How agents are started, and who they are to the API server.
-pub struct Way<'w> {
+pub struct AgentOptions<'w> {
     pub plane: &'w ControlPlane,
     /// The URL of the API server, or of something in front of it.
     pub server: &'w str,
@@ -80,7 +80,7 @@ pub fn within<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Option<T>
     }
 }
 
-impl Field {
+impl AgentCluster {
     /// Agents on three nodes, for the addresses in `10.0.9.0/24` from 10.0.9.10 to 10.0.9.240, which is what the
     /// bridge has. Each field has Nodes and a namespace of its own.
     pub fn new() -> Self {
@@ -97,16 +97,16 @@ impl Field {
         let arguments = arguments.into_iter().chain(["--settings", file.to_str().unwrap()]);
         let arguments = arguments.map(str::to_owned).collect();
         let token = |_: &str| plane.admin_token().to_owned();
-        let way = Way { plane, server: plane.server(), token: &token, arguments };
-        Self::with(&way, namespace, folder)
+        let options = AgentOptions { plane, server: plane.server(), token: &token, arguments };
+        Self::with(&options, namespace, folder)
     }
 
     /// Agents on three nodes, which are started like this, with this namespace as their own.
-    pub fn with(way: &Way<'_>, namespace: String, folder: tempfile::TempDir) -> Self {
+    pub fn with(options: &AgentOptions<'_>, namespace: String, folder: tempfile::TempDir) -> Self {
         static NUMBER: AtomicU8 = AtomicU8::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let client = RUNTIME.block_on(async { way.plane.client() });
-        let mut field = Self {
+        let client = RUNTIME.block_on(async { options.plane.client() });
+        let mut cluster = Self {
             network: Network::new(3),
             client,
             namespace,
@@ -115,24 +115,24 @@ impl Field {
             links: vec![],
             far: vec![],
             kubeconfigs: vec![],
-            arguments: way.arguments.clone(),
+            arguments: options.arguments.clone(),
             folder,
             host: None,
         };
         for index in 0..3_u8 {
-            let name = format!("{}-node-{}", field.namespace, index + 1);
-            field.create("/api/v1/nodes", &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
-            field.names.push(name);
-            field.ready(index.into(), true);
-            field.connect(way, number, index);
-            field.agents.push(None);
-            field.start(index.into());
+            let name = format!("{}-node-{}", cluster.namespace, index + 1);
+            cluster.create("/api/v1/nodes", &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
+            cluster.names.push(name);
+            cluster.ready(index.into(), true);
+            cluster.connect(options, number, index);
+            cluster.agents.push(None);
+            cluster.start(index.into());
         }
-        field
+        cluster
     }
 
     /// A way of its own from a node to the API server.
-    fn connect(&mut self, way: &Way<'_>, number: u8, index: u8) {
+    fn connect(&mut self, options: &AgentOptions<'_>, number: u8, index: u8) {
         let (link, node) = (format!("m{number}-{index}"), &self.network.nodes[usize::from(index)].namespace);
         run("ip", &["link", "add", &link, "type", "veth", "peer", "name", "mgmt", "netns", &node.0]);
         let (near, far) =
@@ -143,7 +143,7 @@ impl Field {
         node.ip("link set mgmt up");
         // Nobody is there. It says where the addresses belong.
         node.ip("route add default via 10.0.9.254 dev eth0");
-        let (scheme, server) = way.server.split_once("://").unwrap();
+        let (scheme, server) = options.server.split_once("://").unwrap();
         let server: SocketAddr = server.parse().unwrap();
         let listener = RUNTIME.block_on(TcpListener::bind((near, 0))).unwrap();
         let url = format!("{scheme}://{}", listener.local_addr().unwrap());
@@ -155,8 +155,8 @@ impl Field {
                 });
             }
         });
-        let token = (way.token)(&self.names[usize::from(index)]);
-        let file = way.plane.write_kubeconfig(&format!("{link}.kubeconfig"), &url, &token);
+        let token = (options.token)(&self.names[usize::from(index)]);
+        let file = options.plane.write_kubeconfig(&format!("{link}.kubeconfig"), &url, &token);
         let mut kubeconfig: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         kubeconfig["clusters"][0]["cluster"]["tls-server-name"] = server.ip().to_string().into();
         std::fs::write(&file, kubeconfig.to_string()).unwrap();
@@ -371,7 +371,7 @@ impl Field {
     }
 }
 
-impl Drop for Field {
+impl Drop for AgentCluster {
     fn drop(&mut self) {
         for link in &self.links {
             let _ = Command::new("ip").args(["link", "delete", link]).status();

@@ -12,7 +12,9 @@ use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 use crate::support::control_plane::Options;
 use crate::support::eventually::eventually;
-use crate::support::served::{Served, address, all, annotated, deployment, on, place, service, template};
+use crate::support::webhook_cluster::{
+    WebhookCluster, address, all, annotated, deployment, on, place, service, template,
+};
 
 fn settings(more: &str) -> String {
     format!(
@@ -26,25 +28,27 @@ fn settings(more: &str) -> String {
 }
 
 /// A cluster whose settings each test changes: one has it at a time.
-async fn tuned() -> MutexGuard<'static, Served> {
-    static TUNED: OnceCell<Mutex<Served>> = OnceCell::const_new();
+async fn tuned() -> MutexGuard<'static, WebhookCluster> {
+    static TUNED: OnceCell<Mutex<WebhookCluster>> = OnceCell::const_new();
     let start = async || {
-        Mutex::new(Served::start_with(Options::default(), &settings("  explicit: warn"), &["--move", "never"]).await)
+        Mutex::new(
+            WebhookCluster::start_with(Options::default(), &settings("  explicit: warn"), &["--move", "never"]).await,
+        )
     };
     TUNED.get_or_init(start).await.lock().await
 }
 
 /// What `kubectl apply --dry-run=server` says on standard error, and whether it succeeds.
-async fn tried(served: &Served, namespace: &str, service: Value) -> (bool, String) {
+async fn tried(cluster: &WebhookCluster, namespace: &str, service: Value) -> (bool, String) {
     let tried = ["apply", "--dry-run=server", "-f", "-"];
-    let tried = served.plane.kubectl_with(&tried, &all(namespace, [service])).await;
+    let tried = cluster.plane.kubectl_with(&tried, &all(namespace, [service])).await;
     (tried.status == 0, tried.stderr)
 }
 
 #[tokio::test]
 async fn addresses_by_hand() {
-    let served = tuned().await;
-    let namespace = served.plane.namespace("tuned-by-hand").await;
+    let cluster = tuned().await;
+    let namespace = cluster.plane.namespace("tuned-by-hand").await;
     let rows = [
         (
             "172.21.1.60",
@@ -63,10 +67,10 @@ async fn addresses_by_hand() {
     };
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
     for explicit in ["deny", "allow", "warn"] {
-        served.use_settings(&settings(&format!("  explicit: {explicit}"))).await;
+        cluster.use_settings(&settings(&format!("  explicit: {explicit}"))).await;
         for (by_hand, wrong) in rows {
             let name = format!("{explicit}-{}", by_hand.replace('.', "-"));
-            seen.push((name.clone(), tried(&served, &namespace, service(&name, json!({"clusterIP": by_hand}))).await));
+            seen.push((name.clone(), tried(&cluster, &namespace, service(&name, json!({"clusterIP": by_hand}))).await));
             let said = match explicit {
                 _ if wrong.is_empty() => (true, String::new()),
                 "deny" => (false, denied(&name, wrong)),
@@ -78,39 +82,39 @@ async fn addresses_by_hand() {
     }
     assert_eq!(seen, expected);
 
-    served.use_settings(&settings("  explicit: deny")).await;
-    let kubernetes = tried(&served, &namespace, service("web", json!({"clusterIP": "172.21.0.1"}))).await;
+    cluster.use_settings(&settings("  explicit: deny")).await;
+    let kubernetes = tried(&cluster, &namespace, service("web", json!({"clusterIP": "172.21.0.1"}))).await;
     assert_eq!(kubernetes, (false, denied("web", "172.21.0.1 is the address of default/kubernetes")));
 }
 
 #[tokio::test]
 async fn a_full_pool_may_be_left_to_kubernetes() {
-    let served = tuned().await;
-    served.use_settings(&settings("  whenFull: unmanaged")).await;
-    assert_eq!(served.plane.namespace("tuned-full").await, "tuned-full");
-    let first = served.create("tuned-full", &service("first", json!({}))).await.unwrap();
+    let cluster = tuned().await;
+    cluster.use_settings(&settings("  whenFull: unmanaged")).await;
+    assert_eq!(cluster.plane.namespace("tuned-full").await, "tuned-full");
+    let first = cluster.create("tuned-full", &service("first", json!({}))).await.unwrap();
     assert_eq!(address(&first).to_string(), "172.21.40.2");
     let manifest = all("tuned-full", [service("second", json!({}))]);
-    let second = served.plane.kubectl_with(&["apply", "-f", "-"], &manifest).await;
+    let second = cluster.plane.kubectl_with(&["apply", "-f", "-"], &manifest).await;
     assert_eq!(
         second.stderr,
         "Warning: pool \"tiny\" (172.21.40.0/30) is full: 1 of 1 addresses used, the first 2 of each range reserved: \
          Kubernetes picks the address\n"
     );
     second.ok();
-    assert_ne!(address(&served.get("tuned-full", "second").await), address(&first));
-    let audit = served.decided("tuned-full", "second").unwrap();
+    assert_ne!(address(&cluster.get("tuned-full", "second").await), address(&first));
+    let audit = cluster.decided("tuned-full", "second").unwrap();
     assert_eq!((audit.outcome.name(), audit.pool.as_deref()), ("left", Some("tiny")));
 }
 
 /// A kind that the cluster does not have is no reason to guess; when it comes, it is evidence.
 #[tokio::test]
 async fn a_kind_that_comes_later() {
-    let served = tuned().await;
-    let namespace = served.plane.namespace("tuned-kind").await;
-    served.use_settings(&settings("  evidence: {kinds: [Deployment, example.com/v1/Rollout]}")).await;
+    let cluster = tuned().await;
+    let namespace = cluster.plane.namespace("tuned-kind").await;
+    cluster.use_settings(&settings("  evidence: {kinds: [Deployment, example.com/v1/Rollout]}")).await;
     let web = service("web", json!({}));
-    let denied = async || served.dry_run(&namespace, &web).await.err();
+    let denied = async || cluster.dry_run(&namespace, &web).await.err();
     let expected = format!(
         "admission webhook \"services.clusterip-policy.io\" denied the request: Service {namespace}/web: the cluster has \
          no example.com/v1/Rollout: Cannot find resource example.com/v1/Rollout; install the \
@@ -118,8 +122,8 @@ async fn a_kind_that_comes_later() {
     );
     assert_eq!(eventually("a denial", denied).await, expected);
     // Where another kind says enough, it is not asked.
-    served.plane.apply(&all(&namespace, [deployment("other", on("windows"))])).await;
-    let other = async || served.dry_run(&namespace, &service("other", json!({}))).await.ok();
+    cluster.plane.apply(&all(&namespace, [deployment("other", on("windows"))])).await;
+    let other = async || cluster.dry_run(&namespace, &service("other", json!({}))).await.ok();
     let other = eventually("evidence of another kind", other).await;
     assert_eq!(place(address(&other)), "windows");
 
@@ -136,7 +140,7 @@ async fn a_kind_that_comes_later() {
             "versions": [version],
         },
     });
-    served.plane.apply(&definition.to_string()).await;
+    cluster.plane.apply(&definition.to_string()).await;
     let rollout = json!({
         "apiVersion": "example.com/v1",
         "kind": "Rollout",
@@ -144,40 +148,40 @@ async fn a_kind_that_comes_later() {
         "spec": {"template": template("web", on("windows"))},
     });
     let exists = async || {
-        let applied = served.plane.kubectl_with(&["apply", "-f", "-"], &rollout.to_string()).await;
+        let applied = cluster.plane.kubectl_with(&["apply", "-f", "-"], &rollout.to_string()).await;
         (applied.status == 0).then_some(())
     };
     eventually("the API server to serve the kind", exists).await;
-    let made = async || served.create(&namespace, &web).await.ok();
+    let made = async || cluster.create(&namespace, &web).await.ok();
     let made = eventually("the kind to be followed", made).await;
     assert_eq!(place(address(&made)), "windows");
-    let evidence = served.decided(&namespace, "web").unwrap().evidence.unwrap();
+    let evidence = cluster.decided(&namespace, "web").unwrap().evidence.unwrap();
     assert_eq!(evidence.source, format!("Rollout {namespace}/web"));
-    served.use_settings(&settings("  evidence: {kinds: [Deployment]}")).await;
+    cluster.use_settings(&settings("  evidence: {kinds: [Deployment]}")).await;
 }
 
 /// `--move never`: nothing moves by itself, nor because its author wishes it; what an administrator asks for does.
 #[tokio::test]
 async fn nothing_is_moved_that_no_administrator_asks_for() {
-    let served = tuned().await;
-    let namespace = served.plane.namespace("tuned-never").await;
-    served.use_settings(&settings("  explicit: allow")).await;
-    let before = served.create(&namespace, &service("web", json!({}))).await.unwrap();
+    let cluster = tuned().await;
+    let namespace = cluster.plane.namespace("tuned-never").await;
+    cluster.use_settings(&settings("  explicit: allow")).await;
+    let before = cluster.create(&namespace, &service("web", json!({}))).await.unwrap();
     assert_eq!(place(address(&before)), "linux");
-    served.plane.apply(&all(&namespace, [deployment("web", on("windows"))])).await;
+    cluster.plane.apply(&all(&namespace, [deployment("web", on("windows"))])).await;
     let reported =
-        async || served.host.log().into_iter().find(|line| line.contains("misplaced") && line.contains(&namespace));
+        async || cluster.host.log().into_iter().find(|line| line.contains("misplaced") && line.contains(&namespace));
     let reported = eventually("a report", reported).await;
     assert!(
         reported.contains("it stays: nothing is moved here") && reported.contains("reason=\"never\""),
         "{reported}"
     );
-    assert_eq!(address(&served.get(&namespace, "web").await), address(&before));
+    assert_eq!(address(&cluster.get(&namespace, "web").await), address(&before));
 
     let wish = json!({"metadata": {"annotations": {"clusterip-policy/move": "now"}}});
-    served.patch(&namespace, "web", wish).await.unwrap();
+    cluster.patch(&namespace, "web", wish).await.unwrap();
     let heard = async || {
-        let service = served.get(&namespace, "web").await;
+        let service = cluster.get(&namespace, "web").await;
         (!service.to_string().contains("clusterip-policy/move")).then_some(service)
     };
     let heard = eventually("the wish to be heard", heard).await;
@@ -185,9 +189,9 @@ async fn nothing_is_moved_that_no_administrator_asks_for() {
 
     let uid = before["metadata"]["uid"].as_str().unwrap().to_owned();
     let request = Request { namespace: namespace.clone(), name: "web".to_owned(), uid, control_plane: false };
-    requests::ask(&served.plane.client(), "default", &request).await.unwrap();
+    requests::ask(&cluster.plane.client(), "default", &request).await.unwrap();
     let moved = async || {
-        let service = served.get(&namespace, "web").await;
+        let service = cluster.get(&namespace, "web").await;
         let ended = service["spec"]["type"] == "ClusterIP" && !service.to_string().contains("clusterip-policy/mov");
         (ended && place(address(&service)) == "windows").then_some(service)
     };
@@ -197,17 +201,17 @@ async fn nothing_is_moved_that_no_administrator_asks_for() {
 
 #[tokio::test]
 async fn the_api_server_may_be_away_for_a_while() {
-    let served = tuned().await;
-    let namespace = served.plane.namespace("tuned-outage").await;
-    served.use_settings(&settings("  order: lowest")).await;
+    let cluster = tuned().await;
+    let namespace = cluster.plane.namespace("tuned-outage").await;
+    cluster.use_settings(&settings("  order: lowest")).await;
     let windows = |name: &str| annotated(name, json!({"clusterip-policy/os": "windows"}), json!({}));
-    let first = address(&served.create(&namespace, &windows("first")).await.unwrap());
+    let first = address(&cluster.create(&namespace, &windows("first")).await.unwrap());
 
-    served.plane.stop_api_server();
-    let unready = async || served.host.get("/readyz").await.filter(|(status, _)| *status == 503);
+    cluster.plane.stop_api_server();
+    let unready = async || cluster.host.get("/readyz").await.filter(|(status, _)| *status == 503);
     let (_, reason) = eventually("readiness to end", unready).await;
     assert!(reason.contains(" could not be watched for "), "{reason}");
-    assert_eq!(served.host.get("/healthz").await.unwrap().0, 200);
+    assert_eq!(cluster.host.get("/healthz").await.unwrap().0, 200);
     // Whoever is asked meanwhile answers from what it knows: the next address, since the first is used.
     let ask = async |uid: &str, name: &str| {
         let review = json!({
@@ -223,7 +227,7 @@ async fn the_api_server_may_be_away_for_a_while() {
                 "object": windows(name),
             },
         });
-        let (status, answer) = served.host.post("/mutate", &review).await.unwrap();
+        let (status, answer) = cluster.host.post("/mutate", &review).await.unwrap();
         assert_eq!((status, &answer["response"]["allowed"]), (200, &json!(true)), "{answer}");
         let patch = STANDARD.decode(answer["response"]["patch"].as_str().unwrap()).unwrap();
         let patch: Value = serde_json::from_slice(&patch).unwrap();
@@ -233,23 +237,23 @@ async fn the_api_server_may_be_away_for_a_while() {
     assert_eq!(during.map(place), ["windows"; 2]);
     assert_eq!(BTreeSet::from([first, during[0], during[1]]).len(), 3);
 
-    served.plane.start_api_server();
-    let ready = async || served.host.get("/readyz").await.filter(|(status, _)| *status == 200);
+    cluster.plane.start_api_server();
+    let ready = async || cluster.host.get("/readyz").await.filter(|(status, _)| *status == 200);
     eventually("readiness to come back", ready).await;
     // The API server learns of its webhooks anew.
     let asked = async || {
-        served.dry_run(&namespace, &windows("again")).await.ok().filter(|made| place(address(made)) == "windows")
+        cluster.dry_run(&namespace, &windows("again")).await.ok().filter(|made| place(address(made)) == "windows")
     };
     eventually("the webhook to be asked again", asked).await;
     let create =
-        async |number: usize| address(&served.create(&namespace, &windows(&format!("after-{number}"))).await.unwrap());
+        async |number: usize| address(&cluster.create(&namespace, &windows(&format!("after-{number}"))).await.unwrap());
     let after: BTreeSet<IpAddr> = join_all((0..10).map(create)).await.into_iter().collect();
     assert_eq!((after.len(), after.contains(&first)), (10, false));
     assert_eq!(after.into_iter().map(place).collect::<BTreeSet<_>>(), BTreeSet::from(["windows"]));
     // And what is there now is seen.
-    served.plane.apply(&all(&namespace, [deployment("late", on("windows"))])).await;
+    cluster.plane.apply(&all(&namespace, [deployment("late", on("windows"))])).await;
     let late = async || {
-        served
+        cluster
             .dry_run(&namespace, &service("late", json!({})))
             .await
             .ok()

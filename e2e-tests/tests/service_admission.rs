@@ -3,7 +3,9 @@
 use clusterip_core::answer::Audit;
 use serde_json::{Value, json};
 
-use crate::support::served::{Served, address, addresses, all, annotated, deployment, on, place, service};
+use crate::support::webhook_cluster::{
+    WebhookCluster, address, addresses, all, annotated, deployment, on, place, service,
+};
 
 /// In short: whether the webhook was asked, what it said, and why.
 fn short(audit: Option<Audit>) -> String {
@@ -23,9 +25,9 @@ fn places(service: &Value) -> String {
 
 #[tokio::test]
 async fn creates() {
-    let served = Served::shared().await;
-    let namespace = served.plane.namespace("triage").await;
-    let exempt = served.plane.namespace("triage-exempt").await;
+    let cluster = WebhookCluster::shared().await;
+    let namespace = cluster.plane.namespace("triage").await;
+    let exempt = cluster.plane.namespace("triage-exempt").await;
     let rows = [
         ("plain", json!({}), "allocated in linux", "linux"),
         ("no-selector", json!({"selector": null}), "allocated in linux", "linux"),
@@ -47,32 +49,32 @@ async fn creates() {
     ];
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
     for (name, spec, decision, place) in rows {
-        let applied = served.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [service(name, spec)])).await;
+        let applied = cluster.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [service(name, spec)])).await;
         let warnings = applied.stderr.clone();
         applied.ok();
-        let now = served.get(&namespace, name).await;
-        seen.push((name, short(served.decided(&namespace, name)), places(&now), warnings));
+        let now = cluster.get(&namespace, name).await;
+        seen.push((name, short(cluster.decided(&namespace, name)), places(&now), warnings));
         expected.push((name, decision.to_owned(), place.to_owned(), String::new()));
     }
     assert_eq!(seen, expected);
 
     let lone = json!({"clusterIPs": ["172.21.0.8"], "clusterIP": null});
-    let refused = served.create(&namespace, &service("addresses-alone", lone)).await.unwrap_err();
+    let refused = cluster.create(&namespace, &service("addresses-alone", lone)).await.unwrap_err();
     assert!(refused.contains("spec.clusterIPs"), "{refused}");
-    let decided = short(served.decided(&namespace, "addresses-alone"));
+    let decided = short(cluster.decided(&namespace, "addresses-alone"));
     assert_eq!(decided, "left: clusterIPs without clusterIP: the API server refuses it");
 
-    served.create(&exempt, &service("web", json!({}))).await.unwrap();
-    assert_eq!(short(served.decided(&exempt, "web")), "left: namespace triage-exempt is exempt");
-    served.dry_run("kube-system", &service("web", json!({}))).await.unwrap();
-    assert_eq!(short(served.decided("kube-system", "web")), "not asked");
+    cluster.create(&exempt, &service("web", json!({}))).await.unwrap();
+    assert_eq!(short(cluster.decided(&exempt, "web")), "left: namespace triage-exempt is exempt");
+    cluster.dry_run("kube-system", &service("web", json!({}))).await.unwrap();
+    assert_eq!(short(cluster.decided("kube-system", "web")), "not asked");
 }
 
 #[tokio::test]
 async fn updates() {
-    let served = Served::shared().await;
-    let namespace = served.plane.namespace("triage-updates").await;
-    served.plane.apply(&all(&namespace, [deployment("windows", on("windows"))])).await;
+    let cluster = WebhookCluster::shared().await;
+    let namespace = cluster.plane.namespace("triage-updates").await;
+    cluster.plane.apply(&all(&namespace, [deployment("windows", on("windows"))])).await;
     let external = || json!({"type": "ExternalName", "externalName": "example.com"});
     let back = || json!({"spec": {"type": "ClusterIP", "externalName": null}});
     let rows = [
@@ -101,9 +103,9 @@ async fn updates() {
     ];
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
     for (name, spec, change, decision, place) in rows {
-        served.create(&namespace, &service(name, spec)).await.unwrap();
-        let now = served.patch(&namespace, name, change).await.unwrap();
-        let audited = served.audited(&namespace, name);
+        cluster.create(&namespace, &service(name, spec)).await.unwrap();
+        let now = cluster.patch(&namespace, name, change).await.unwrap();
+        let audited = cluster.audited(&namespace, name);
         assert_eq!(audited.len(), 2, "{name}: {audited:?}");
         seen.push((name, short(audited[1].clone()), places(&now)));
         expected.push((name, decision.to_owned(), place.to_owned()));
@@ -113,16 +115,16 @@ async fn updates() {
     // The API server's own Service.
     let change = r#"{"spec": {"ipFamilyPolicy": "PreferDualStack"}}"#;
     let patch = ["patch", "service", "kubernetes", "--namespace=default", "--type=merge", "--dry-run=server", "-p"];
-    served.plane.kubectl(&[&patch[..], &[change]].concat()).await.ok();
-    let decided = short(served.decided("default", "kubernetes"));
+    cluster.plane.kubectl(&[&patch[..], &[change]].concat()).await.ok();
+    let decided = short(cluster.decided("default", "kubernetes"));
     assert_eq!(decided, "left: default/kubernetes belongs to the API server");
 }
 
 /// A warning for whoever applies the Service, and it has what it asked for.
 #[tokio::test]
 async fn addresses_by_hand_that_belong_elsewhere_are_warned_of() {
-    let served = Served::shared().await;
-    let namespace = served.plane.namespace("by-hand").await;
+    let cluster = WebhookCluster::shared().await;
+    let namespace = cluster.plane.namespace("by-hand").await;
     let windows = || json!({"clusterip-policy/os": "windows"});
     let rows = [
         (
@@ -148,17 +150,17 @@ async fn addresses_by_hand_that_belong_elsewhere_are_warned_of() {
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
     for (name, annotations, address, warnings) in rows {
         let service = annotated(name, annotations, json!({"clusterIP": address}));
-        let applied = served.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [service])).await;
+        let applied = cluster.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [service])).await;
         let lines: Vec<String> = applied.stderr.lines().map(str::to_owned).collect();
         applied.ok();
-        seen.push((name, served.get(&namespace, name).await["spec"]["clusterIP"].clone(), lines));
+        seen.push((name, cluster.get(&namespace, name).await["spec"]["clusterIP"].clone(), lines));
         let warnings = warnings.iter().map(|warning| format!("Warning: {warning}")).collect();
         expected.push((name, json!(address), warnings));
     }
     assert_eq!(seen, expected);
     // It can't be had: the API server has it, and says so after the warning.
     let taken = all(&namespace, [service("kubernetes", json!({"clusterIP": "172.21.0.1"}))]);
-    let refused = served.plane.kubectl_with(&["apply", "-f", "-"], &taken).await.refused();
+    let refused = cluster.plane.kubectl_with(&["apply", "-f", "-"], &taken).await.refused();
     assert!(refused.starts_with("Warning: 172.21.0.1 is the address of default/kubernetes\n"), "{refused}");
     assert!(refused.contains("provided IP is already allocated"), "{refused}");
 }
@@ -166,12 +168,12 @@ async fn addresses_by_hand_that_belong_elsewhere_are_warned_of() {
 /// What a cluster of one family makes of Services that would like two.
 #[tokio::test]
 async fn two_families_on_a_cluster_of_one() {
-    let served = Served::shared().await;
-    let namespace = served.plane.namespace("single-stack").await;
-    let prefer = served.create(&namespace, &service("prefer", json!({"ipFamilyPolicy": "PreferDualStack"}))).await;
+    let cluster = WebhookCluster::shared().await;
+    let namespace = cluster.plane.namespace("single-stack").await;
+    let prefer = cluster.create(&namespace, &service("prefer", json!({"ipFamilyPolicy": "PreferDualStack"}))).await;
     assert_eq!(place(address(&prefer.unwrap())), "linux");
-    assert_eq!(short(served.decided(&namespace, "prefer")), "allocated in linux");
-    let require = served.create(&namespace, &service("require", json!({"ipFamilyPolicy": "RequireDualStack"}))).await;
+    assert_eq!(short(cluster.decided(&namespace, "prefer")), "allocated in linux");
+    let require = cluster.create(&namespace, &service("require", json!({"ipFamilyPolicy": "RequireDualStack"}))).await;
     let expected = "admission webhook \"services.clusterip-policy.io\" denied the request: Service single-stack/require: \
                     pool \"linux\" has no IPv6 range; chosen by kubernetes.io/os=linux (assumption); add an IPv6 range \
                     to the pool, or set services.whenFull: unmanaged";

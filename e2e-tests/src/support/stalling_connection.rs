@@ -1,4 +1,4 @@
-//! A line to the API server that can go dead.
+//! A connection to the API server that a test can stall.
 
 use kube::Client;
 use tokio::io::copy_bidirectional;
@@ -7,51 +7,52 @@ use tokio::sync::watch;
 
 use super::control_plane::ControlPlane;
 
-/// A connection to the API server that can fall silent without breaking.
-pub struct Line {
+/// A TCP proxy before the API server. While it is stalled, its connections stay open, and no data passes.
+pub struct StallingConnection {
     server: String,
-    silent: watch::Sender<bool>,
+    stalled: watch::Sender<bool>,
 }
 
-impl Line {
-    /// One that works.
+impl StallingConnection {
+    /// Starts the proxy; it is not stalled.
     pub async fn new(plane: &ControlPlane) -> Self {
         let target = plane.server().trim_start_matches("https://").trim_end_matches('/').to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("https://{}", listener.local_addr().unwrap());
-        let silent = watch::Sender::new(false);
-        let silence = silent.clone();
+        let stalled = watch::Sender::new(false);
+        let sender = stalled.clone();
         tokio::spawn(async move {
             loop {
                 let (mut near, _) = listener.accept().await.unwrap();
-                let (target, mut silent) = (target.clone(), silence.subscribe());
+                let (target, mut stalled) = (target.clone(), sender.subscribe());
                 tokio::spawn(async move {
-                    // Who is let in during the silence waits for its end; who is in then never hears again.
-                    silent.wait_for(|silent| !silent).await.unwrap();
+                    // A connection that begins during a stall waits for its end. A connection that a stall interrupts
+                    // stays open, and never passes data again.
+                    stalled.wait_for(|stalled| !stalled).await.unwrap();
                     let mut far = TcpStream::connect(target).await.unwrap();
                     tokio::select! {
                         _ = copy_bidirectional(&mut near, &mut far) => return,
-                        _ = silent.wait_for(|silent| *silent) => {}
+                        _ = stalled.wait_for(|stalled| *stalled) => {}
                     }
                     std::future::pending::<()>().await;
                 });
             }
         });
-        Self { server, silent }
+        Self { server, stalled }
     }
 
-    /// A client of the administrator that goes through it.
+    /// A client of the administrator that connects to the proxy.
     pub fn client(&self, plane: &ControlPlane) -> Client {
         Client::try_from(plane.config(&self.server, plane.admin_token())).unwrap()
     }
 
-    /// Nothing comes through any more.
+    /// Stops all data.
     pub fn stall(&self) {
-        self.silent.send_replace(true);
+        self.stalled.send_replace(true);
     }
 
-    /// It works for whoever connects anew.
+    /// Lets the data of new connections pass.
     pub fn resume(&self) {
-        self.silent.send_replace(false);
+        self.stalled.send_replace(false);
     }
 }

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use crate::support::cluster::{Cluster, Place, metrics, pool_of, settings};
 use crate::support::eventually::eventually;
-use crate::support::host::Host;
-use crate::support::moving::{addresses, stored};
-use crate::support::proxy::Proxy;
+use crate::support::fault_proxy::Proxy;
+use crate::support::move_helpers::{addresses, stored};
+use crate::support::serve_process::Host;
 
 /// More than twenty, and more than one in ten.
 const MANY: usize = 24;
@@ -82,9 +82,9 @@ async fn settings_that_would_move_a_large_part_wait_for_somebody_to_agree() {
 
     // The author of a Service can't lift the brake: the wish is heard, and the Service stays.
     let now = json!({"metadata": {"annotations": {"clusterip-policy/move": "now"}}});
-    crate::support::moving::patch(&many.client, &many.namespace, "web-7", now).await;
+    crate::support::move_helpers::patch(&many.client, &many.namespace, "web-7", now).await;
     let web = eventually("the wish to be heard", async || {
-        let web = crate::support::moving::stored(&many.client, &many.namespace, "web-7").await?;
+        let web = crate::support::move_helpers::stored(&many.client, &many.namespace, "web-7").await?;
         (web["metadata"]["annotations"]["clusterip-policy/move"].is_null()).then_some(web)
     })
     .await;
@@ -163,5 +163,5 @@ async fn settings_under_which_nothing_moves_are_not_carried_out() {
 pub async fn free_the_lease(cluster: &Cluster) {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/clusterip-leader", cluster.namespace);
     let nobody = json!({"spec": {"holderIdentity": ""}});
-    crate::support::moving::send(&cluster.client, axum::http::Method::PATCH, &path, Some(&nobody)).await.unwrap();
+    crate::support::move_helpers::send(&cluster.client, axum::http::Method::PATCH, &path, Some(&nobody)).await.unwrap();
 }

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::control_plane::{ControlPlane, Options};
 use super::eventually::eventually;
-use super::proxy::Seen;
+use super::fault_proxy::Seen;
 
 /// The one of this process, with a controller manager: it sees every step of a move.
 pub fn plane() -> &'static ControlPlane {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::missing;
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::eventually;
-use crate::support::served::{Served, address, all, annotated, deployment, on, place, service};
+use crate::support::webhook_cluster::{WebhookCluster, address, all, annotated, deployment, on, place, service};
 
 fn by_hand() -> Value {
     json!({"clusterIP": "172.21.0.30"})
@@ -21,20 +21,20 @@ fn by_hand() -> Value {
 
 #[tokio::test]
 async fn after_every_way_to_write_one() {
-    let served = Served::shared().await;
-    let namespace = served.plane.namespace("ownership").await;
+    let cluster = WebhookCluster::shared().await;
+    let namespace = cluster.plane.namespace("ownership").await;
     let flag = format!("--namespace={namespace}");
-    let create = async |name: &str, spec: Value| drop(served.create(&namespace, &service(name, spec)).await.unwrap());
+    let create = async |name: &str, spec: Value| drop(cluster.create(&namespace, &service(name, spec)).await.unwrap());
     let kubectl = async |verb: &[&str], name: &str, spec: Value| {
         let manifest = service(name, spec).to_string();
-        served.plane.kubectl_with(&[verb, &[&*flag, "-f", "-"]].concat(), &manifest).await.ok();
+        cluster.plane.kubectl_with(&[verb, &[&*flag, "-f", "-"]].concat(), &manifest).await.ok();
     };
     let replace = async |name: &str| {
-        let whole = served.plane.kubectl(&["get", "service", name, &flag, "-o", "json"]).await.ok();
-        served.plane.kubectl_with(&["replace", &flag, "-f", "-"], &whole).await.ok();
+        let whole = cluster.plane.kubectl(&["get", "service", name, &flag, "-o", "json"]).await.ok();
+        cluster.plane.kubectl_with(&["replace", &flag, "-f", "-"], &whole).await.ok();
     };
     let relabel = async |name: &str| {
-        served.plane.kubectl(&["label", "service", name, "a=b", &flag]).await.ok();
+        cluster.plane.kubectl(&["label", "service", name, "a=b", &flag]).await.ok();
     };
 
     create("created", json!({})).await;
@@ -50,7 +50,7 @@ async fn after_every_way_to_write_one() {
     create("labelled", json!({})).await;
     relabel("labelled").await;
     create("back", json!({"type": "ExternalName", "externalName": "example.com"})).await;
-    served.patch(&namespace, "back", json!({"spec": {"type": "ClusterIP", "externalName": null}})).await.unwrap();
+    cluster.patch(&namespace, "back", json!({"spec": {"type": "ClusterIP", "externalName": null}})).await.unwrap();
 
     let hand = |last: u8| json!({"clusterIP": format!("172.21.0.{last}")});
     create("hand-created", hand(31)).await;
@@ -68,32 +68,32 @@ async fn after_every_way_to_write_one() {
     .await;
     create("hand-back", json!({"type": "ExternalName", "externalName": "example.com"})).await;
     let back = json!({"spec": {"type": "ClusterIP", "externalName": null, "clusterIP": "172.21.0.37"}});
-    served.patch(&namespace, "hand-back", back).await.unwrap();
+    cluster.patch(&namespace, "hand-back", back).await.unwrap();
 
-    let services = served.list(&namespace).await;
+    let services = cluster.list(&namespace).await;
     let told: Vec<(String, bool)> =
         services.iter().map(|(name, service)| (name.clone(), set_by_hand(service))).collect();
     let expected: Vec<(String, bool)> = services.keys().map(|name| (name.clone(), name.starts_with("hand-"))).collect();
     assert_eq!(told, expected);
     assert_eq!(told.len(), 16);
-    let kubernetes = served.get("default", "kubernetes").await;
+    let kubernetes = cluster.get("default", "kubernetes").await;
     assert!(set_by_hand(&kubernetes));
 }
 
 /// A move leaves no trace of itself, and its owner applies on as before.
 #[tokio::test]
 async fn after_a_move() {
-    let served = Served::shared().await;
-    let namespace = served.plane.namespace("ownership-moved").await;
-    let services = served.services(&namespace);
+    let cluster = WebhookCluster::shared().await;
+    let namespace = cluster.plane.namespace("ownership-moved").await;
+    let services = cluster.services(&namespace);
     let owner = PatchParams::apply("owner");
     let web = service("web", json!({"type": "ClusterIP"}));
     services.patch("web", &owner, &Patch::Apply(&web)).await.unwrap();
-    served.create(&namespace, &annotated("hand", json!({}), by_hand())).await.unwrap();
-    let before = served.list(&namespace).await;
-    served.plane.apply(&all(&namespace, ["web", "hand"].map(|name| deployment(name, on("windows"))))).await;
+    cluster.create(&namespace, &annotated("hand", json!({}), by_hand())).await.unwrap();
+    let before = cluster.list(&namespace).await;
+    cluster.plane.apply(&all(&namespace, ["web", "hand"].map(|name| deployment(name, on("windows"))))).await;
     let moved = async || {
-        let service = served.get(&namespace, "web").await;
+        let service = cluster.get(&namespace, "web").await;
         let ended = service["spec"]["type"] == "ClusterIP" && !service.to_string().contains("clusterip-policy/moving");
         (ended && place(address(&service)) == "windows").then_some(service)
     };
@@ -112,22 +112,22 @@ async fn after_a_move() {
 
     // What somebody chose stays, and is told of.
     let line =
-        async || served.host.log().into_iter().find(|line| line.contains("misplaced") && line.contains(&namespace));
+        async || cluster.host.log().into_iter().find(|line| line.contains("misplaced") && line.contains(&namespace));
     let line = eventually("a line about what stays", line).await;
     assert!(line.contains("name=\"hand\"") && line.contains("reason=\"by_hand\""), "{line}");
-    assert_eq!(served.list(&namespace).await["hand"], before["hand"]);
+    assert_eq!(cluster.list(&namespace).await["hand"], before["hand"]);
 }
 
 /// A manifest that leaves the address empty, as charts render it, does not choose one: whichever way it is sent, the
 /// Service moves when a workload shows where it belongs, and the same manifest can be applied again.
 #[tokio::test]
 async fn an_empty_address_is_not_set_by_hand() {
-    let served = Served::shared().await;
-    let namespace = served.plane.namespace("ownership-empty").await;
+    let cluster = WebhookCluster::shared().await;
+    let namespace = cluster.plane.namespace("ownership-empty").await;
     let flag = format!("--namespace={namespace}");
     let send = async |verb: &[&str], name: &str, fields: Value| {
         let manifest = service(name, fields).to_string();
-        served.plane.kubectl_with(&[verb, &[&*flag, "-f", "-"]].concat(), &manifest).await.ok();
+        cluster.plane.kubectl_with(&[verb, &[&*flag, "-f", "-"]].concat(), &manifest).await.ok();
     };
     let empty = |port: u16| json!({"clusterIP": "", "ports": [{"port": port}]});
     let flux = ["apply", "--server-side", "--field-manager=flux", "--force-conflicts"];
@@ -144,7 +144,7 @@ async fn an_empty_address_is_not_set_by_hand() {
     send(&["replace"], "replaced", empty(80)).await;
     send(&["apply", "--server-side"], "hand", json!({"clusterIP": "172.21.0.38"})).await;
     let mut charts: Vec<&str> = Vec::new();
-    let helm = Helm::of(&served.plane, &namespace);
+    let helm = Helm::of(&cluster.plane, &namespace);
     if let Some(helm) = &helm {
         charts.extend(["helm-installed", "helm-upgraded"]);
         helm.run(&["install", "helm-installed"], 80).await;
@@ -152,13 +152,13 @@ async fn an_empty_address_is_not_set_by_hand() {
         helm.run(&["upgrade", "helm-upgraded"], 81).await;
     }
 
-    let before = served.list(&namespace).await;
+    let before = cluster.list(&namespace).await;
     let owned: Vec<&String> = before.iter().filter(|(_, it)| set_by_hand(it)).map(|(name, _)| name).collect();
     assert_eq!(owned, ["hand"]);
     let deployments: Vec<Value> = before.keys().map(|name| deployment(name, on("windows"))).collect();
-    served.plane.apply(&all(&namespace, deployments)).await;
+    cluster.plane.apply(&all(&namespace, deployments)).await;
     let at = async || -> BTreeMap<String, IpAddr> {
-        let services = served.list(&namespace).await;
+        let services = cluster.list(&namespace).await;
         let ended = |service: &&Value| service["spec"]["type"] == "ClusterIP";
         services.iter().filter(|(_, it)| ended(it)).map(|(name, it)| (name.clone(), address(it))).collect()
     };
@@ -182,7 +182,7 @@ async fn an_empty_address_is_not_set_by_hand() {
         }
     }
     assert_eq!(at().await, moved, "the same manifest leaves the new address");
-    let after = served.list(&namespace).await;
+    let after = cluster.list(&namespace).await;
     let owned: Vec<&String> = after.iter().filter(|(_, it)| set_by_hand(it)).map(|(name, _)| name).collect();
     assert_eq!(owned, ["hand"], "after the manifests were applied again");
     assert_eq!(after["hand"]["spec"]["clusterIP"], "172.21.0.38");

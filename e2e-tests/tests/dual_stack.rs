@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::support::control_plane::Options;
-use crate::support::served::{Served, address, addresses, annotated, place, service};
+use crate::support::webhook_cluster::{WebhookCluster, address, addresses, annotated, place, service};
 
 // Before Kubernetes 1.34 an IPv6 range of Services has 65,536 addresses at most.
 const SETTINGS: &str = "
@@ -19,9 +19,9 @@ services:
   - {name: linux, cidrs: [172.21.0.0/24, 'fd00:21::0/120'], reserved: 50, match: {os: linux}}
 ";
 
-async fn served() -> &'static Served {
-    static SERVED: OnceCell<Served> = OnceCell::const_new();
-    SERVED.get_or_init(|| Served::start(Options::dual_stack(), SETTINGS)).await
+async fn cluster() -> &'static WebhookCluster {
+    static SERVED: OnceCell<WebhookCluster> = OnceCell::const_new();
+    SERVED.get_or_init(|| WebhookCluster::start(Options::dual_stack(), SETTINGS)).await
 }
 
 /// Family and place of each address, the primary first.
@@ -32,8 +32,8 @@ fn shape(service: &Value) -> Vec<String> {
 
 #[tokio::test]
 async fn creates() {
-    let served = served().await;
-    let namespace = served.plane.namespace("families").await;
+    let cluster = cluster().await;
+    let namespace = cluster.plane.namespace("families").await;
     let rows: [(&str, Value, &[&str]); 9] = [
         ("nothing", json!({}), &["4 linux"]),
         ("single", json!({"ipFamilyPolicy": "SingleStack"}), &["4 linux"]),
@@ -58,7 +58,7 @@ async fn creates() {
         for os in ["linux", "windows"] {
             let name = format!("{name}-{os}");
             let service = annotated(&name, json!({"clusterip-policy/os": os}), spec.clone());
-            let made = served.create(&namespace, &service).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+            let made = cluster.create(&namespace, &service).await.unwrap_or_else(|error| panic!("{name}: {error}"));
             seen.push((name.clone(), shape(&made)));
             expected.push((name, shape_of.iter().map(|text| text.replace("linux", os)).collect::<Vec<_>>()));
         }
@@ -68,8 +68,8 @@ async fn creates() {
 
 #[tokio::test]
 async fn a_second_family_comes_and_goes() {
-    let served = served().await;
-    let namespace = served.plane.namespace("families-updates").await;
+    let cluster = cluster().await;
+    let namespace = cluster.plane.namespace("families-updates").await;
     let policy = |policy: &str| json!({"spec": {"ipFamilyPolicy": policy}});
     let both = || json!({"spec": {"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"]}});
     let external = || json!({"type": "ExternalName", "externalName": "example.com"});
@@ -97,8 +97,8 @@ async fn a_second_family_comes_and_goes() {
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
     for (name, before, change, after) in rows {
         let service = annotated(name, json!({"clusterip-policy/os": "windows"}), before);
-        let made = served.create(&namespace, &service).await.unwrap_or_else(|error| panic!("{name}: {error}"));
-        let now = served.patch(&namespace, name, change).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let made = cluster.create(&namespace, &service).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let now = cluster.patch(&namespace, name, change).await.unwrap_or_else(|error| panic!("{name}: {error}"));
         // What it had it keeps.
         let kept = addresses(&made).first().is_none_or(|first| addresses(&now).first() == Some(first));
         seen.push((name, shape(&now), kept));
@@ -110,11 +110,11 @@ async fn a_second_family_comes_and_goes() {
 /// Pools without a range, or without an address, of a family.
 #[tokio::test]
 async fn a_family_that_a_pool_lacks() {
-    let served = served().await;
+    let cluster = cluster().await;
     for namespace in ["families-four", "families-six", "families-tight"] {
-        assert_eq!(served.plane.namespace(namespace).await, namespace);
+        assert_eq!(cluster.plane.namespace(namespace).await, namespace);
     }
-    let prefer = served
+    let prefer = cluster
         .plane
         .kubectl_with(
             &["apply", "--namespace=families-four", "-f", "-"],
@@ -127,9 +127,9 @@ async fn a_family_that_a_pool_lacks() {
         warning,
         "Warning: pool \"four\" has no IPv6 range: Kubernetes picks the second address from anywhere\n"
     );
-    let made = served.get("families-four", "prefer").await;
+    let made = cluster.get("families-four", "prefer").await;
     assert_eq!(addresses(&made).len(), 2);
-    assert!(crate::support::served::within(addresses(&made)[0], "172.21.50.0/24"), "{made}");
+    assert!(crate::support::webhook_cluster::within(addresses(&made)[0], "172.21.50.0/24"), "{made}");
 
     let denied = "admission webhook \"services.clusterip-policy.io\" denied the request: Service";
     let require = || json!({"ipFamilyPolicy": "RequireDualStack"});
@@ -139,17 +139,17 @@ async fn a_family_that_a_pool_lacks() {
              {family} range to the pool, or set services.whenFull: unmanaged"
         )
     };
-    let refused = served.create("families-four", &service("require", require())).await.unwrap_err();
+    let refused = cluster.create("families-four", &service("require", require())).await.unwrap_err();
     assert_eq!(refused, no_range("families-four", "four", "IPv6", "require"));
     // The cluster's primary family, where nothing is said.
-    let refused = served.create("families-six", &service("single", json!({}))).await.unwrap_err();
+    let refused = cluster.create("families-six", &service("single", json!({}))).await.unwrap_err();
     assert_eq!(refused, no_range("families-six", "six", "IPv4", "single"));
-    let six = served.create("families-six", &service("six", json!({"ipFamilies": ["IPv6"]}))).await.unwrap();
-    assert!(crate::support::served::within(address(&six), "fd00:21::500/120"), "{six}");
+    let six = cluster.create("families-six", &service("six", json!({"ipFamilies": ["IPv6"]}))).await.unwrap();
+    assert!(crate::support::webhook_cluster::within(address(&six), "fd00:21::500/120"), "{six}");
 
     // One IPv6 address: the next Service that needs one is refused, and holds no IPv4 address either.
-    served.create("families-tight", &service("first", require())).await.unwrap();
-    let refused = served.create("families-tight", &service("second", require())).await.unwrap_err();
+    cluster.create("families-tight", &service("first", require())).await.unwrap();
+    let refused = cluster.create("families-tight", &service("second", require())).await.unwrap_err();
     let full = format!(
         "{denied} families-tight/second: pool \"tight\" (fd00:21::600/126) is full: 1 of 1 addresses used, the first 3 of \
          each range reserved; chosen by namespace families-tight; add a range to the pool, delete Services that are not \

@@ -1,4 +1,4 @@
-//! Agents that hold external addresses, several in one process, against a real API server.
+//! Agents that hold external addresses on a fake network, several in one process, with a real API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -22,16 +22,16 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::support::air::{Air, What};
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::{PATIENCE, eventually, eventually_within};
-use crate::support::line::Line;
-use crate::support::proxy::Proxy;
+use crate::support::fake_network::{Change, Event, FakeNetwork};
+use crate::support::fault_proxy::Proxy;
+use crate::support::stalling_connection::StallingConnection;
 
 const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
 
-/// Within what an address of an agent that died is held again.
-const DEAD: Duration = Duration::from_secs(25);
+/// The maximum time until another agent holds the addresses of an agent that died.
+const TAKEOVER: Duration = Duration::from_secs(25);
 
 fn address(number: u32) -> IpAddr {
     Ipv4Addr::from(0x0a00_0900 + number).into()
@@ -46,16 +46,16 @@ fn assigned(count: u32, nodes: &[&str]) -> Assignments {
     (0..count).map(|number| (address(number), assignment.clone())).collect()
 }
 
-/// A process that can stand still.
+/// Suspends the work of an agent, as SIGSTOP suspends a process.
 #[derive(Clone, Default)]
 struct Pause(Arc<Mutex<(bool, Option<Waker>)>>);
 
 impl Pause {
-    fn stand_still(&self) {
+    fn suspend(&self) {
         self.0.lock().unwrap().0 = true;
     }
 
-    fn go_on(&self) {
+    fn resume(&self) {
         let mut state = self.0.lock().unwrap();
         state.0 = false;
         state.1.take().unwrap().wake();
@@ -84,23 +84,23 @@ struct Running {
 }
 
 impl Running {
-    /// As SIGKILL does it.
+    /// Ends the agent at once, as SIGKILL does.
     fn kill(self) {
         self.task.abort();
     }
 
-    /// As SIGTERM does it.
+    /// Ends the agent in an orderly way, as SIGTERM does.
     async fn stop(self) {
         let _ = self.stop.send(());
         tokio::time::timeout(PATIENCE, self.task).await.unwrap().unwrap();
     }
 }
 
-/// The agents of a cluster, and what they hold.
+/// The agents of a cluster and their fake network.
 struct Agents {
     leases: Api<Lease>,
     namespace: String,
-    air: Air,
+    network: FakeNetwork,
     assignments: watch::Sender<Arc<Assignments>>,
     running: BTreeMap<String, Running>,
 }
@@ -111,7 +111,7 @@ impl Agents {
         Self {
             leases: Api::namespaced(plane.client(), &namespace),
             namespace,
-            air: Air::default(),
+            network: FakeNetwork::default(),
             assignments: watch::Sender::new(Arc::new(assignments)),
             running: BTreeMap::new(),
         }
@@ -124,7 +124,7 @@ impl Agents {
             namespace: self.namespace.clone(),
             node: node.to_owned(),
             assignments: self.assignments.subscribe(),
-            network: self.air.node(node),
+            network: self.network.node(node),
             metrics: Arc::new(Metrics::of_agent()),
         };
         let (stop, stopped) = oneshot::channel();
@@ -143,25 +143,25 @@ impl Agents {
         self.assignments.send_modify(|all| change(Arc::make_mut(all)));
     }
 
-    /// Waits until these nodes have all that is assigned, by the network and by the claims.
+    /// Waits until these nodes hold all assigned addresses, in the network and in the claims.
     async fn held_by(&self, within: Duration, nodes: &[&str]) -> BTreeMap<IpAddr, String> {
         let all: BTreeSet<IpAddr> = self.assignments.borrow().keys().copied().collect();
         let what = format!("{} addresses on {nodes:?}", all.len());
         let held = eventually_within(within, &what, async || {
-            let held = self.air.holders();
+            let held = self.network.holders();
             let good = held.keys().copied().collect::<BTreeSet<_>>() == all
                 && held.values().all(|node| nodes.contains(&node.as_str()));
             good.then_some(held)
         });
         let held = held.await;
-        self.air.never_twice();
-        assert_eq!(self.claims().await, held, "the claims say what the networks do");
+        self.network.assert_no_conflicts();
+        assert_eq!(self.claims().await, held, "the claims differ from the network");
         for (node, running) in &self.running {
             let mine = held.iter().filter(|(_, holder)| *holder == node).map(|(address, _)| *address);
             let mine: BTreeSet<IpAddr> = mine.collect();
             let mut signs = running.signs.clone();
             let told = tokio::time::timeout(PATIENCE, signs.wait_for(|signs| signs.holding == mine)).await;
-            told.unwrap_or_else(|_| panic!("{node} does not tell what it holds")).unwrap();
+            told.unwrap_or_else(|_| panic!("{node} does not report its addresses")).unwrap();
         }
         held
     }
@@ -175,7 +175,7 @@ impl Agents {
         claims.iter().filter_map(|claim| Some((claim.address, claim.node()?.to_owned()))).collect()
     }
 
-    /// The versions of all claims: the same, if nothing was written.
+    /// The resource versions of all claims, which change if a claim is written.
     async fn versions(&self) -> BTreeMap<String, Option<String>> {
         let claims = self.all().await.into_iter().filter(|lease| Claim::of(lease).is_some());
         claims.map(|lease| (lease.name_any(), lease.resource_version())).collect()
@@ -198,12 +198,12 @@ fn of<'a>(held: &BTreeMap<IpAddr, String>, node: &'a str) -> BTreeMap<IpAddr, &'
     held.iter().filter(|(_, holder)| *holder == node).map(|(address, _)| (*address, node)).collect()
 }
 
-/// What happened, without announcements: those are repeated.
-fn moves(log: Vec<(IpAddr, String, What)>) -> Vec<(IpAddr, String, What)> {
-    log.into_iter().filter(|(_, _, what)| *what != What::Announced).collect()
+/// The events without announcements, which are repeated.
+fn without_announcements(log: Vec<Event>) -> Vec<Event> {
+    log.into_iter().filter(|event| event.change != Change::Announced).collect()
 }
 
-/// All within 20 % of the same.
+/// Checks that the loads of the nodes differ from the mean by 20 % at most.
 #[track_caller]
 fn even(held: &BTreeMap<IpAddr, String>, nodes: usize) {
     let (loads, share) = (loads(held), held.len() as f64 / nodes as f64);
@@ -212,19 +212,19 @@ fn even(held: &BTreeMap<IpAddr, String>, nodes: usize) {
 }
 
 #[tokio::test]
-async fn many_addresses_are_spread_and_shared_anew_when_one_dies() {
+async fn addresses_are_spread_over_agents_and_redistributed_when_one_dies() {
     let plane = ControlPlane::shared();
     let mut agents = Agents::new(plane, "agent-many", assigned(200, &NODES)).await;
     let proxy = Proxy::start(plane).await;
     let requests: Arc<Mutex<Vec<String>>> = Arc::default();
     let heard = Arc::clone(&requests);
-    // It sees every request, and none meets a fault.
+    // The rule records every request and matches none.
     proxy.on(
         move |seen| {
             heard.lock().unwrap().push(format!("{} {}", seen.method, seen.path.rsplit('/').next().unwrap()));
             false
         },
-        crate::support::proxy::Fault::CutBefore,
+        crate::support::fault_proxy::Fault::CutBefore,
     );
     for node in NODES {
         agents.start(node, || proxy.client());
@@ -232,7 +232,7 @@ async fn many_addresses_are_spread_and_shared_anew_when_one_dies() {
     let held = agents.held_by(PATIENCE, &NODES).await;
     even(&held, 3);
 
-    // At rest nothing is asked or written but heartbeats, however many addresses there are.
+    // At rest, agents only write heartbeats, for any number of addresses.
     requests.lock().unwrap().clear();
     let versions = agents.versions().await;
     let begin = Instant::now();
@@ -246,18 +246,18 @@ async fn many_addresses_are_spread_and_shared_anew_when_one_dies() {
 
     let begin = Instant::now();
     agents.take("node-2").kill();
-    let after = agents.held_by(DEAD, &["node-1", "node-3"]).await;
+    let after = agents.held_by(TAKEOVER, &["node-1", "node-3"]).await;
     println!("200 addresses, 3 agents: all held again {:.1} s after one was killed", begin.elapsed().as_secs_f64());
     for node in ["node-1", "node-3"] {
         let kept = of(&held, node);
-        assert!(kept.iter().all(|(address, node)| after[address] == *node), "{node} keeps what it has");
+        assert!(kept.iter().all(|(address, node)| after[address] == *node), "{node} keeps its addresses");
     }
     even(&after, 2);
-    assert_eq!(agents.holder_of_heartbeat("node-2").await, "", "it was ended");
+    assert_eq!(agents.holder_of_heartbeat("node-2").await, "", "another agent has ended the heartbeat of node-2");
 }
 
 #[tokio::test]
-async fn what_an_agent_gives_back_is_taken_at_once() {
+async fn released_addresses_are_taken_over_at_once() {
     let plane = ControlPlane::shared();
     let mut agents = Agents::new(plane, "agent-stopped", assigned(9, &NODES)).await;
     for node in NODES {
@@ -269,47 +269,46 @@ async fn what_an_agent_gives_back_is_taken_at_once() {
         let stopped = agents.take("node-1");
         let begin = Instant::now();
         stopped.stop().await;
-        // Before its heartbeat would have ended.
+        // Its heartbeat would have expired later.
         agents.held_by(Duration::from_secs(10), &["node-2", "node-3"]).await;
         println!("all held again {:.1} s after an agent was told to stop", begin.elapsed().as_secs_f64());
-        // Who comes back need not wait for itself.
+        // An agent that restarts need not wait for its former heartbeat to expire.
         agents.start("node-1", || plane.client());
         let identity = eventually("a heartbeat", async || {
             Some(agents.holder_of_heartbeat("node-1").await).filter(|holder| !holder.is_empty())
         });
         assert!(identity.await.starts_with("node-1_agent_"));
     }
-    let log = agents.air.log();
-    for (index, (address, node, _)) in log.iter().enumerate().filter(|(_, (_, _, what))| matches!(what, What::Came(_)))
-    {
-        let mut next = log[index + 1..].iter().filter(|(other, by, _)| other == address && by == node);
-        assert_eq!(next.next().map(|(_, _, what)| what), Some(&What::Announced), "{address} on {node}");
+    let log = agents.network.log();
+    for (index, added) in log.iter().enumerate().filter(|(_, event)| matches!(event.change, Change::Added(_))) {
+        let mut next = log[index + 1..].iter().filter(|e| e.address == added.address && e.node == added.node);
+        assert_eq!(next.next().map(|event| &event.change), Some(&Change::Announced), "after {added:?}");
     }
 }
 
 #[tokio::test]
-async fn while_the_api_server_is_away_for_a_moment_all_stays() {
+async fn short_api_server_outage_moves_no_address() {
     let plane = ControlPlane::shared();
     let mut agents = Agents::new(plane, "agent-away", assigned(9, &NODES)).await;
-    let line = Line::new(plane).await;
+    let connection = StallingConnection::new(plane).await;
     for node in NODES {
-        agents.start(node, || line.client(plane));
+        agents.start(node, || connection.client(plane));
     }
     let held = agents.held_by(PATIENCE, &NODES).await;
-    let (versions, log) = (agents.versions().await, moves(agents.air.log()));
+    let (versions, log) = (agents.versions().await, without_announcements(agents.network.log()));
     let mut identities = Vec::new();
     for node in NODES {
         identities.push(agents.holder_of_heartbeat(node).await);
     }
     for _ in 0..2 {
-        line.stall();
+        connection.stall();
         tokio::time::sleep(Duration::from_secs(8)).await;
-        line.resume();
-        // Longer than a heartbeat counts that could not be renewed.
+        connection.resume();
+        // Longer than the validity of a heartbeat that could not be renewed.
         tokio::time::sleep(Duration::from_secs(13)).await;
     }
     assert_eq!(agents.held_by(PATIENCE, &NODES).await, held);
-    assert_eq!(moves(agents.air.log()), log, "nothing came or went");
+    assert_eq!(without_announcements(agents.network.log()), log, "no address was added or released");
     assert_eq!(agents.versions().await, versions);
     for (node, identity) in NODES.into_iter().zip(identities) {
         assert_eq!(agents.holder_of_heartbeat(node).await, identity);
@@ -317,43 +316,43 @@ async fn while_the_api_server_is_away_for_a_moment_all_stays() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_cut_off_lets_go_before_another_takes_over() {
+async fn isolated_agent_releases_addresses_before_another_takes_over() {
     let plane = ControlPlane::shared();
     let mut agents = Agents::new(plane, "agent-cut-off", assigned(6, &NODES)).await;
-    let line = Line::new(plane).await;
-    agents.start("node-1", || line.client(plane));
+    let connection = StallingConnection::new(plane).await;
+    agents.start("node-1", || connection.client(plane));
     for node in ["node-2", "node-3"] {
         agents.start(node, || plane.client());
     }
     let held = agents.held_by(PATIENCE, &NODES).await;
     let lost: BTreeSet<IpAddr> = of(&held, "node-1").into_keys().collect();
     assert_eq!(lost.len(), 2);
-    let before = agents.air.log().len();
-    line.stall();
-    let after = agents.held_by(DEAD, &["node-2", "node-3"]).await;
-    let log = agents.air.log().split_off(before);
+    let before = agents.network.log().len();
+    connection.stall();
+    let after = agents.held_by(TAKEOVER, &["node-2", "node-3"]).await;
+    let log = agents.network.log().split_off(before);
     for address in &lost {
         let about: Vec<&str> = log
             .iter()
-            .filter(|(other, _, what)| other == address && !matches!(what, What::Announced))
-            .map(|(_, node, _)| node.as_str())
+            .filter(|event| event.address == *address && event.change != Change::Announced)
+            .map(|event| event.node.as_str())
             .collect();
-        assert_eq!(about, ["node-1", after[address].as_str()], "it goes first, then it comes");
+        assert_eq!(about, ["node-1", after[address].as_str()], "{address} is released before it is added");
     }
-    // Who is back takes nothing from those who live.
-    line.resume();
-    let back = eventually("node-1", async || {
+    // The agent that is back takes no address from the others.
+    connection.resume();
+    let back = eventually("a heartbeat of node-1", async || {
         Some(agents.holder_of_heartbeat("node-1").await).filter(|holder| !holder.is_empty())
     });
     back.await;
     agents.assign(|all| all.extend(assigned(8, &NODES)));
     let end = agents.held_by(PATIENCE, &NODES).await;
     assert!(after.iter().all(|(address, node)| end[address] == *node), "{after:?} {end:?}");
-    assert_eq!(loads(&end)["node-1"], 2, "what is new goes to who has least: {end:?}");
+    assert_eq!(loads(&end)["node-1"], 2, "new addresses go to the agent with the fewest: {end:?}");
 }
 
 #[tokio::test]
-async fn an_agent_that_stood_still_takes_nothing_back() {
+async fn agent_that_was_suspended_takes_no_address_back() {
     let plane = ControlPlane::shared();
     let mut agents = Agents::new(plane, "agent-paused", assigned(6, &NODES)).await;
     for node in NODES {
@@ -361,30 +360,30 @@ async fn an_agent_that_stood_still_takes_nothing_back() {
     }
     agents.held_by(PATIENCE, &NODES).await;
     let former = agents.holder_of_heartbeat("node-1").await;
-    let before = agents.air.log().len();
-    agents.running["node-1"].pause.stand_still();
+    let before = agents.network.log().len();
+    agents.running["node-1"].pause.suspend();
     let others = ["node-2", "node-3"];
     let all: BTreeSet<IpAddr> = agents.assignments.borrow().keys().copied().collect();
-    let after = eventually_within(DEAD, "the others to hold all", async || {
-        let held = agents.air.holders();
+    let after = eventually_within(TAKEOVER, "the other agents to hold all addresses", async || {
+        let held = agents.network.holders();
         let good = held.len() == all.len() && held.values().all(|node| others.contains(&node.as_str()));
         good.then_some(held)
     });
     let after = after.await;
-    agents.running["node-1"].pause.go_on();
-    eventually("another term of node-1", async || {
+    agents.running["node-1"].pause.resume();
+    eventually("a new heartbeat of node-1", async || {
         let holder = agents.holder_of_heartbeat("node-1").await;
         (!holder.is_empty() && holder != former).then_some(())
     })
     .await;
     assert_eq!(agents.held_by(PATIENCE, &NODES).await, after);
-    let log = moves(agents.air.log().split_off(before));
-    let by_it: Vec<_> = log.into_iter().filter(|(_, node, _)| node == "node-1").map(|(_, _, what)| what).collect();
-    assert_eq!(by_it, vec![What::Released { in_time: false }; 2], "it only finds that they are gone");
+    let log = without_announcements(agents.network.log().split_off(before));
+    let changes: Vec<_> = log.into_iter().filter(|event| event.node == "node-1").map(|event| event.change).collect();
+    assert_eq!(changes, vec![Change::Released { in_time: false }; 2], "the lifetimes of its addresses had ended");
 }
 
 #[tokio::test]
-async fn what_is_held_follows_what_is_assigned() {
+async fn held_addresses_follow_the_assignments() {
     let plane = ControlPlane::shared();
     let mut agents = Agents::new(plane, "agent-follows", assigned(4, &["node-1"])).await;
     for node in ["node-1", "node-2"] {
@@ -392,34 +391,35 @@ async fn what_is_held_follows_what_is_assigned() {
     }
     agents.held_by(PATIENCE, &["node-1"]).await;
 
-    // Other ports.
+    // The ports of an address change.
     agents.assign(|all| all.get_mut(&address(0)).unwrap().ports = [(Protocol::Udp, 53)].into());
     eventually("other ports", async || {
-        let other = (address(0), "node-1".to_owned(), What::Ports([(Protocol::Udp, 53)].into()));
-        agents.air.log().contains(&other).then_some(())
+        let change = Change::Ports([(Protocol::Udp, 53)].into());
+        let event = Event { address: address(0), node: "node-1".to_owned(), change };
+        agents.network.log().contains(&event).then_some(())
     })
     .await;
 
-    // Another node.
+    // An address may be on another node.
     agents.assign(|all| all.get_mut(&address(1)).unwrap().nodes = ["node-2".to_owned()].into());
-    eventually("another node", async || (agents.air.holders().get(&address(1))? == "node-2").then_some(())).await;
+    eventually("another node", async || (agents.network.holders().get(&address(1))? == "node-2").then_some(())).await;
     agents.held_by(PATIENCE, &["node-1", "node-2"]).await;
 
-    // None.
+    // An address may be on no node, or is not assigned any more.
     agents.assign(|all| all.get_mut(&address(2)).unwrap().nodes.clear());
     agents.assign(|all| drop(all.remove(&address(3))));
-    eventually("less", async || (agents.air.holders().len() == 2).then_some(())).await;
-    eventually("its claim to go", async || {
+    eventually("two addresses to be released", async || (agents.network.holders().len() == 2).then_some(())).await;
+    eventually("the claim to be deleted", async || {
         agents.leases.get_opt(&name(address(3))).await.unwrap().is_none().then_some(())
     })
     .await;
     let claims = agents.claims().await;
     assert_eq!(claims, [(address(0), "node-1".to_owned()), (address(1), "node-2".to_owned())].into());
-    agents.air.never_twice();
+    agents.network.assert_no_conflicts();
 }
 
 #[tokio::test]
-async fn leases_that_were_deleted_by_hand_are_made_again_by_who_holds_the_address() {
+async fn agents_recreate_deleted_leases() {
     let plane = ControlPlane::shared();
     let mut agents = Agents::new(plane, "agent-deleted", assigned(6, &NODES)).await;
     for node in NODES {
@@ -427,6 +427,6 @@ async fn leases_that_were_deleted_by_hand_are_made_again_by_who_holds_the_addres
     }
     let held = agents.held_by(PATIENCE, &NODES).await;
     agents.leases.delete_collection(&<_>::default(), &ListParams::default()).await.unwrap();
-    eventually("all leases", async || (agents.all().await.len() == 9).then_some(())).await;
+    eventually("all Leases", async || (agents.all().await.len() == 9).then_some(())).await;
     assert_eq!(agents.held_by(PATIENCE, &NODES).await, held);
 }

@@ -17,14 +17,14 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, oneshot, watch};
 
-use crate::support::air::Air;
 use crate::support::cluster::pool_of;
 use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::documented_steps::{Operator, Step};
 use crate::support::eventually::{eventually, eventually_within};
-use crate::support::moving::stored;
-use crate::support::node::Installed;
-use crate::support::reach::{MOVING, service, services};
-use crate::support::runbook::{Operator, Step};
+use crate::support::fake_kubelet::Installed;
+use crate::support::fake_network::FakeNetwork;
+use crate::support::move_helpers::stored;
+use crate::support::service_webhook_rules::{MOVING, service, services};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const NAMESPACE: &str = "clusterip-policy";
@@ -381,7 +381,7 @@ async fn agents_take_over_from_one_that_died() {
     };
     let assigned: Assignments =
         (0..8).map(|last| (IpAddr::from(Ipv4Addr::new(10, 0, 8, last)), assignment.clone())).collect();
-    let (air, assignments) = (Air::default(), watch::Sender::new(Arc::new(assigned)));
+    let (network, assignments) = (FakeNetwork::default(), watch::Sender::new(Arc::new(assigned)));
     let mut running = Vec::new();
     for node in NODES {
         let agent = Agent {
@@ -390,7 +390,7 @@ async fn agents_take_over_from_one_that_died() {
             namespace: AGENTS.to_owned(),
             node: node.to_owned(),
             assignments: assignments.subscribe(),
-            network: air.node(node),
+            network: network.node(node),
             metrics: Arc::new(Metrics::of_agent()),
         };
         let (stop, stopped) = oneshot::channel::<()>();
@@ -402,14 +402,14 @@ async fn agents_take_over_from_one_that_died() {
     }
     let held_by = async |within: u64, nodes: &[&str]| {
         eventually_within(Duration::from_secs(within), &format!("all addresses on {nodes:?}"), async || {
-            let held = air.holders();
+            let held = network.holders();
             let mut holders: Vec<&str> = held.values().map(String::as_str).collect();
             holders.sort_unstable();
             holders.dedup();
             (held.len() == 8 && holders == nodes).then_some(())
         })
         .await;
-        air.never_twice();
+        network.assert_no_conflicts();
     };
     held_by(60, &NODES).await;
     // As SIGKILL does it. The API server may learn a moment late that the heartbeat was ended.

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::host::Host;
-use crate::support::moving::{addresses, send};
-use crate::support::proxy::{Fault, Proxy};
+use crate::support::fault_proxy::{Fault, Proxy};
+use crate::support::move_helpers::{addresses, send};
 use crate::support::replicas::{Kind, Replicas, leases};
+use crate::support::serve_process::Host;
 
 /// Pools for single tests, and those of the K2s distribution.
 pub const SETTINGS: &str = "
@@ -254,7 +254,7 @@ async fn a_claim_without_an_answer() {
     let replicas =
         Replicas::start(plane, SETTINGS, "Fail", vec![Kind { kubeconfig: Some(kubeconfig), ..Kind::usual() }]).await;
     let namespace = plane.namespace("unanswered").await;
-    let claims = |seen: &crate::support::proxy::Seen| {
+    let claims = |seen: &crate::support::fault_proxy::Seen| {
         seen.method == Method::POST && seen.body["metadata"]["labels"]["clusterip-policy/lease"] == "claim"
     };
     let rows = [

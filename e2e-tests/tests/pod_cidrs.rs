@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::support::cluster::metrics;
 use crate::support::eventually::eventually;
-use crate::support::host::Host;
-use crate::support::nodes::{Nodes, path, pool, settings, twice};
-use crate::support::proxy::{Fault, Proxy, Seen};
+use crate::support::fault_proxy::{Fault, Proxy, Seen};
+use crate::support::pod_cidr_cluster::{Nodes, path, pool, settings, twice};
+use crate::support::serve_process::Host;
 
 /// One pool for all, of these ranges.
 fn one(cidrs: &[&str]) -> Value {

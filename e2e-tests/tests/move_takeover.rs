@@ -5,8 +5,8 @@ use serde_json::json;
 
 use crate::support::cluster::Cluster;
 use crate::support::eventually::eventually;
-use crate::support::moving::{but_addresses, is_step, send, step, stored};
-use crate::support::proxy::{Fault, Proxy};
+use crate::support::fault_proxy::{Fault, Proxy};
+use crate::support::move_helpers::{but_addresses, is_step, send, step, stored};
 
 const MOVED: &str = "AddressMoved: moved from windows to linux: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web)";
 
@@ -74,7 +74,7 @@ async fn a_move_is_finished_before_the_process_ends() {
         assert_eq!(lease["spec"]["holderIdentity"].as_str().unwrap_or_default(), "", "{name}");
         let webhook = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/clusterip-policy";
         assert_eq!(send(&cluster.client, Method::GET, webhook, None).await, None, "{name}");
-        send(&cluster.client, Method::DELETE, &crate::support::moving::path(name, "web"), None).await;
+        send(&cluster.client, Method::DELETE, &crate::support::move_helpers::path(name, "web"), None).await;
         assert!(stored(&cluster.client, name, "web").await.is_none());
     }
 }

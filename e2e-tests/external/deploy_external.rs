@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use clusterip::agent::claims::name;
 use serde_json::{Value, json};
 
-use super::field::{BEGIN, Field, RUNTIME, Way, within};
+use super::agent_cluster::{AgentCluster, AgentOptions, BEGIN, RUNTIME, within};
 use super::support::control_plane::{ControlPlane, Options};
-use super::support::host::{Host, HostBuilder, free_port};
-use super::support::proxy::{Fault, Proxy, Seen};
-use super::support::runbook::{Operator, Step, steps_of, types};
+use super::support::documented_steps::{Operator, Step, steps_of, types};
+use super::support::fault_proxy::{Fault, Proxy, Seen};
+use super::support::serve_process::{Host, HostBuilder, free_port};
 
 const NAMESPACE: &str = "clusterip-policy";
 const SERVER: &str = "clusterip";
@@ -182,9 +182,9 @@ pub fn works_with_its_rights() {
     let mut server = serve(&plane, &by_server, port);
     let token = |node: &str| RUNTIME.block_on(plane.token_on(node, AGENTS, AGENT));
     let arguments = arguments(&plane, "daemonset/clusterip-agent", AGENTS);
-    let way = Way { plane: &plane, server: by_agents.proxy.url(), token: &token, arguments };
-    let mut field = Field::with(&way, AGENTS.to_owned(), tempfile::tempdir().unwrap());
-    let listeners = field.network.nodes.iter().map(|node| {
+    let options = AgentOptions { plane: &plane, server: by_agents.proxy.url(), token: &token, arguments };
+    let mut cluster = AgentCluster::with(&options, AGENTS.to_owned(), tempfile::tempdir().unwrap());
+    let listeners = cluster.network.nodes.iter().map(|node| {
         let mut inside = node.inside();
         inside.expect("listen 80", "listening");
         inside
@@ -202,17 +202,17 @@ pub fn works_with_its_rights() {
     let address: IpAddr = record.parse().unwrap();
     does(waited);
     assert!(does(shown_it).contains(&record));
-    let holder = field.holder(address).unwrap();
+    let holder = cluster.holder(address).unwrap();
     let told = does(holders);
     let words: Vec<Vec<&str>> = told.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
     let [line] = &words[..] else { panic!("{told}") };
-    assert!(line[0] == record && line[1].starts_with(field.name(holder)), "{told}");
-    let mut client = field.network.client.inside();
+    assert!(line[0] == record && line[1].starts_with(cluster.name(holder)), "{told}");
+    let mut client = cluster.network.client.inside();
     within(BEGIN, "an answer", || (client.ask(&format!("tcp {address} 80 1")) == "answered").then_some(()));
     let looks: Vec<Step> = steps("On the node");
     let [Step::Type(addresses), Step::Type(table)] = &looks[..] else { panic!("{looks:?}") };
     for look in [addresses, table] {
-        let seen = field.network.nodes[holder].namespace.exec(&["bash", "-c", look]);
+        let seen = cluster.network.nodes[holder].namespace.exec(&["bash", "-c", look]);
         assert!(seen.contains(&record), "{look}: {seen}");
     }
 
@@ -222,7 +222,7 @@ pub fn works_with_its_rights() {
     let probes = plane_says(&plane, &["get", "daemonset/clusterip-agent", "-n", AGENTS, "--output", &probes]);
     let probes: Vec<Value> = serde_json::Deserializer::from_str(&probes).into_iter().map(Result::unwrap).collect();
     assert_eq!(probes.len(), 3);
-    let mut kubelet = field.network.nodes[holder].inside();
+    let mut kubelet = cluster.network.nodes[holder].inside();
     for Probe { host, port, path } in probes.into_iter().map(|probe| serde_json::from_value(probe).unwrap()) {
         assert_eq!(kubelet.ask(&format!("http {host} {port} {path}")), "HTTP/1.1 200 OK", "{path}");
     }
@@ -242,7 +242,7 @@ pub fn works_with_its_rights() {
     within(BEGIN, "the address that was asked for", || {
         (has(&plane, "web") == ("10.0.9.20".to_owned(), "10.0.9.20".to_owned())).then_some(())
     });
-    within(BEGIN, "the former address to be let go", || field.holder(address).is_none().then_some(()));
+    within(BEGIN, "the former address to be let go", || cluster.holder(address).is_none().then_some(()));
     within(BEGIN, "its claim to go", || {
         let leases = plane_says(&plane, &["get", "leases", "--namespace", AGENTS, "--output", "name"]);
         let lease = format!("lease.coordination.k8s.io/{}", name(address));
@@ -270,10 +270,10 @@ pub fn works_with_its_rights() {
     }
 
     // Whoever is told to end gives back.
-    let holder = within(BEGIN, "a holder", || field.holder(other));
-    field.signal(holder, nix::sys::signal::Signal::SIGTERM);
-    assert!(field.ended(holder).success());
-    within(BEGIN, "another holder", || field.holder(other).filter(|next| *next != holder));
+    let holder = within(BEGIN, "a holder", || cluster.holder(other));
+    cluster.signal(holder, nix::sys::signal::Signal::SIGTERM);
+    assert!(cluster.ended(holder).success());
+    within(BEGIN, "another holder", || cluster.holder(other).filter(|next| *next != holder));
 
     // Without the server nobody claims an address; Services of our class wait for theirs.
     assert_eq!(RUNTIME.block_on(server.terminate()), 0);

@@ -12,10 +12,10 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use super::control_plane::{ControlPlane, Options};
 use super::eventually::eventually;
-use super::host::{Host, HostBuilder};
-use super::moving::send;
-use super::nodeipam::NodeIpam;
-use super::proxy::Proxy;
+use super::fault_proxy::Proxy;
+use super::move_helpers::send;
+use super::node_ipam_controller::NodeIpam;
+use super::serve_process::{Host, HostBuilder};
 
 /// The Service ranges of the control plane.
 pub const SERVICE_RANGES: &str = "172.21.0.0/16,fd00:21::/108";

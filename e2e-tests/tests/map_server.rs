@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::host::Host;
-use crate::support::host::HostBuilder;
+use crate::support::serve_process::Host;
+use crate::support::serve_process::HostBuilder;
 
 const SETTINGS: &str = "services: {pools: [{name: all, cidrs: [172.21.0.0/24], reserved: 50}]}";
 

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::PATIENCE;
-use crate::support::moving::create;
-use crate::support::proxy::Proxy;
+use crate::support::fault_proxy::Proxy;
+use crate::support::move_helpers::create;
 
 #[tokio::test]
 async fn a_watch_comes_through_while_it_lasts() {

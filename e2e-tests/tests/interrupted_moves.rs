@@ -6,11 +6,11 @@ use axum::http::Method;
 use clusterip::controller::outcome::{Outcome, Unmoved};
 use serde_json::{Value, json};
 
-use crate::support::moving::{
+use crate::support::fault_proxy::{Fault, Proxy};
+use crate::support::move_helpers::{
     These, addresses, but_addresses, create, delete, fresh, is_recorded, is_step, mover, order, path, plane, resume,
     send, stored,
 };
-use crate::support::proxy::{Fault, Proxy};
 
 /// What is left of the move when it is resumed.
 #[derive(Clone, Copy, Debug, PartialEq)]
