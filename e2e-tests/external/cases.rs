@@ -16,27 +16,36 @@ use super::network::Inside;
 const TAKEOVER: Duration = Duration::from_secs(25);
 
 /// For how long it is asked who answers, before and after.
-const SOME: Duration = Duration::from_secs(1);
+const PROBE_TIME: Duration = Duration::from_secs(1);
 
 /// All of them, by name.
 pub const CASES: [(&str, fn()); 17] = [
-    ("a_service_gets_an_address_and_its_status_shows_whether_it_is_held", controlled),
-    ("an_api_server_that_is_away_moves_nothing", away),
-    ("an_api_server_that_is_away_for_long", away_for_long),
-    ("a_holder_that_is_not_ready", not_ready),
-    ("a_client_reaches_an_address_by_its_ports_alone", reached),
-    ("a_holder_that_is_killed", killed),
-    ("a_holder_that_is_stopped", stopped),
-    ("a_holder_that_is_cut_from_the_api_server", cut),
-    ("an_agent_that_hangs", hung),
-    ("many_addresses_are_spread_and_shared", spread),
-    ("what_is_deployed_works_with_exactly_its_rights", deploy_external::works_with_its_rights),
-    ("what_is_removed_by_hand_is_put_back", put_back),
-    ("an_interface_that_is_made_anew_is_found_again", made_anew),
-    ("a_holder_whose_cable_is_pulled", unplugged),
-    ("an_agent_tells_how_it_is", told),
-    ("an_agent_without_rights_names_them_all", without_rights),
-    ("the_address_of_a_service_that_goes_is_free", freed),
+    (
+        "service_gets_an_address_and_its_status_shows_the_holder",
+        service_gets_an_address_and_its_status_shows_the_holder,
+    ),
+    ("short_api_server_outage_moves_no_address", short_api_server_outage_moves_no_address),
+    ("addresses_are_released_in_a_long_api_server_outage", addresses_are_released_in_a_long_api_server_outage),
+    ("address_leaves_a_node_that_is_not_ready", address_leaves_a_node_that_is_not_ready),
+    ("client_reaches_only_the_ports_of_the_service", client_reaches_only_the_ports_of_the_service),
+    ("address_of_a_killed_agent_is_taken_over", address_of_a_killed_agent_is_taken_over),
+    ("address_of_a_stopped_agent_is_taken_over_at_once", address_of_a_stopped_agent_is_taken_over_at_once),
+    ("address_of_an_agent_without_api_server_is_taken_over", address_of_an_agent_without_api_server_is_taken_over),
+    ("address_of_a_suspended_agent_is_taken_over", address_of_a_suspended_agent_is_taken_over),
+    (
+        "addresses_are_spread_over_agents_and_redistributed_when_one_dies",
+        addresses_are_spread_over_agents_and_redistributed_when_one_dies,
+    ),
+    ("deployment_works_with_exactly_its_permissions", deploy_external::deployment_works_with_exactly_its_permissions),
+    (
+        "address_and_firewall_are_restored_after_removal_by_hand",
+        address_and_firewall_are_restored_after_removal_by_hand,
+    ),
+    ("recreated_interface_is_found_again", recreated_interface_is_found_again),
+    ("address_of_a_node_without_link_is_taken_over", address_of_a_node_without_link_is_taken_over),
+    ("agent_reports_its_health_and_metrics", agent_reports_its_health_and_metrics),
+    ("agent_lists_missing_permissions", agent_lists_missing_permissions),
+    ("address_of_a_deleted_service_is_free", address_of_a_deleted_service_is_free),
 ];
 
 fn address(last: u8) -> IpAddr {
@@ -44,7 +53,7 @@ fn address(last: u8) -> IpAddr {
 }
 
 /// A field with a Service whose address some node holds, and listeners on all nodes.
-struct One {
+struct HeldAddress {
     cluster: AgentCluster,
     address: IpAddr,
     holder: usize,
@@ -52,7 +61,7 @@ struct One {
     _listeners: Vec<Inside>,
 }
 
-impl One {
+impl HeldAddress {
     fn new() -> Self {
         let cluster = AgentCluster::new();
         let address = address(10);
@@ -91,9 +100,9 @@ impl One {
 
 /// Each question was answered by one node at most, and the address was on these nodes, one after the other.
 #[track_caller]
-fn one_at_a_time(cluster: &AgentCluster, probe: Probe, address: IpAddr, nodes: &[usize]) {
+fn assert_one_holder_at_a_time(cluster: &AgentCluster, probe: Probe, address: IpAddr, nodes: &[usize]) {
     // For a while at the end, too.
-    sleep(SOME);
+    sleep(PROBE_TIME);
     let answers = probe.end();
     let mut seen: Vec<String> = Vec::new();
     for Answers { after, from } in &answers[&address] {
@@ -107,68 +116,68 @@ fn one_at_a_time(cluster: &AgentCluster, probe: Probe, address: IpAddr, nodes: &
     assert_eq!(seen, nodes.iter().map(hardware).collect::<Vec<_>>(), "{address}");
 }
 
-fn reached() {
-    let mut one = One::new();
-    let address = one.address;
-    within(BEGIN, "an answer", || one.answers().then_some(()));
-    one.client.expect(&format!("tcp {address} 81 1"), "TimedOut");
-    one.client.expect(&format!("tcp 10.0.9.{} 81 1", one.holder + 1), "answered");
+fn client_reaches_only_the_ports_of_the_service() {
+    let mut held = HeldAddress::new();
+    let address = held.address;
+    within(BEGIN, "an answer", || held.answers().then_some(()));
+    held.client.expect(&format!("tcp {address} 81 1"), "TimedOut");
+    held.client.expect(&format!("tcp 10.0.9.{} 81 1", held.holder + 1), "answered");
     assert_eq!(
-        one.cluster.network.client.neighbour(&address.to_string()),
-        Some(one.cluster.network.nodes[one.holder].hardware())
+        held.cluster.network.client.neighbour(&address.to_string()),
+        Some(held.cluster.network.nodes[held.holder].hardware())
     );
 }
 
-fn killed() {
-    let mut one = One::new();
-    let probe = one.cluster.probe(&[one.address]);
-    sleep(SOME);
+fn address_of_a_killed_agent_is_taken_over() {
+    let mut held = HeldAddress::new();
+    let probe = held.cluster.probe(&[held.address]);
+    sleep(PROBE_TIME);
     let begin = Instant::now();
-    one.cluster.signal(one.holder, Signal::SIGKILL);
-    let next = one.taken_over(begin, TAKEOVER);
-    one_at_a_time(&one.cluster, probe, one.address, &[one.holder, next]);
+    held.cluster.signal(held.holder, Signal::SIGKILL);
+    let next = held.taken_over(begin, TAKEOVER);
+    assert_one_holder_at_a_time(&held.cluster, probe, held.address, &[held.holder, next]);
 }
 
-fn stopped() {
-    let mut one = One::new();
-    let probe = one.cluster.probe(&[one.address]);
-    sleep(SOME);
+fn address_of_a_stopped_agent_is_taken_over_at_once() {
+    let mut held = HeldAddress::new();
+    let probe = held.cluster.probe(&[held.address]);
+    sleep(PROBE_TIME);
     let begin = Instant::now();
-    one.cluster.signal(one.holder, Signal::SIGTERM);
-    let next = one.taken_over(begin, Duration::from_secs(2));
-    assert!(one.cluster.ended(one.holder).success());
-    one_at_a_time(&one.cluster, probe, one.address, &[one.holder, next]);
+    held.cluster.signal(held.holder, Signal::SIGTERM);
+    let next = held.taken_over(begin, Duration::from_secs(2));
+    assert!(held.cluster.ended(held.holder).success());
+    assert_one_holder_at_a_time(&held.cluster, probe, held.address, &[held.holder, next]);
 }
 
-fn cut() {
-    let mut one = One::new();
-    let probe = one.cluster.probe(&[one.address]);
-    sleep(SOME);
+fn address_of_an_agent_without_api_server_is_taken_over() {
+    let mut held = HeldAddress::new();
+    let probe = held.cluster.probe(&[held.address]);
+    sleep(PROBE_TIME);
     let begin = Instant::now();
-    one.cluster.cut(one.holder, true);
-    let next = one.taken_over(begin, TAKEOVER + Duration::from_secs(5));
+    held.cluster.cut(held.holder, true);
+    let next = held.taken_over(begin, TAKEOVER + Duration::from_secs(5));
     // It is back, and takes nothing back.
-    one.cluster.cut(one.holder, false);
+    held.cluster.cut(held.holder, false);
     sleep(Duration::from_secs(10));
-    assert_eq!(one.cluster.holder(one.address), Some(next));
-    one_at_a_time(&one.cluster, probe, one.address, &[one.holder, next]);
+    assert_eq!(held.cluster.holder(held.address), Some(next));
+    assert_one_holder_at_a_time(&held.cluster, probe, held.address, &[held.holder, next]);
 }
 
-fn hung() {
-    let mut one = One::new();
-    let probe = one.cluster.probe(&[one.address]);
-    sleep(SOME);
+fn address_of_a_suspended_agent_is_taken_over() {
+    let mut held = HeldAddress::new();
+    let probe = held.cluster.probe(&[held.address]);
+    sleep(PROBE_TIME);
     let begin = Instant::now();
-    one.cluster.signal(one.holder, Signal::SIGSTOP);
-    let next = one.taken_over(begin, TAKEOVER);
+    held.cluster.signal(held.holder, Signal::SIGSTOP);
+    let next = held.taken_over(begin, TAKEOVER);
     sleep(Duration::from_secs(60).saturating_sub(begin.elapsed()));
-    one.cluster.signal(one.holder, Signal::SIGCONT);
+    held.cluster.signal(held.holder, Signal::SIGCONT);
     sleep(Duration::from_secs(10));
-    assert_eq!(one.cluster.holder(one.address), Some(next));
-    one_at_a_time(&one.cluster, probe, one.address, &[one.holder, next]);
+    assert_eq!(held.cluster.holder(held.address), Some(next));
+    assert_one_holder_at_a_time(&held.cluster, probe, held.address, &[held.holder, next]);
 }
 
-fn spread() {
+fn addresses_are_spread_over_agents_and_redistributed_when_one_dies() {
     const COUNT: u8 = 200;
     let cluster = AgentCluster::new();
     let all: BTreeSet<IpAddr> = (10..10 + COUNT).filter(|last| *last != 200).map(address).collect();
@@ -201,7 +210,7 @@ fn shown(cluster: &AgentCluster) -> (Option<String>, Vec<serde_json::Value>) {
     (record, ingress)
 }
 
-fn controlled() {
+fn service_gets_an_address_and_its_status_shows_the_holder() {
     let mut cluster = AgentCluster::new();
     cluster.control();
     cluster.create_service("web", &json!({}));
@@ -258,7 +267,7 @@ fn controlled() {
     assert!(events[2].starts_with(&held_by(holder)), "{events:?}");
 }
 
-fn freed() {
+fn address_of_a_deleted_service_is_free() {
     let mut cluster = AgentCluster::new();
     cluster.control();
     // One that no Service of another field has.
@@ -280,55 +289,55 @@ fn freed() {
     within(BEGIN, "another holder", || cluster.holder(address));
 }
 
-fn put_back() {
-    let mut one = One::new();
-    let (address, node) = (one.address, one.holder);
-    within(BEGIN, "an answer", || one.answers().then_some(()));
-    let namespace = &one.cluster.network.nodes[node].namespace;
+fn address_and_firewall_are_restored_after_removal_by_hand() {
+    let mut held = HeldAddress::new();
+    let (address, node) = (held.address, held.holder);
+    within(BEGIN, "an answer", || held.answers().then_some(()));
+    let namespace = &held.cluster.network.nodes[node].namespace;
     namespace.ip(&format!("address delete {address}/32 dev eth0"));
     namespace.exec(&["nft", "delete", "table", "inet", "clusterip_external"]);
     // With the next renewal of the heartbeat, or the one after that.
-    within(Duration::from_secs(15), "the address to be back", || one.cluster.holder(address));
-    within(BEGIN, "an answer", || one.answers().then_some(()));
-    assert_eq!(one.cluster.holder(address), Some(node));
+    within(Duration::from_secs(15), "the address to be back", || held.cluster.holder(address));
+    within(BEGIN, "an answer", || held.answers().then_some(()));
+    assert_eq!(held.cluster.holder(address), Some(node));
     within(Duration::from_secs(40), "the firewall to be back", || {
-        let closed = one.client.ask(&format!("tcp {address} 81 1")) == "TimedOut";
+        let closed = held.client.ask(&format!("tcp {address} 81 1")) == "TimedOut";
         closed.then_some(())
     });
-    assert!(one.answers());
+    assert!(held.answers());
 }
 
-fn made_anew() {
-    let mut one = One::new();
-    let (address, node) = (one.address, one.holder);
-    within(BEGIN, "an answer", || one.answers().then_some(()));
-    one.cluster.network.plug_anew(node);
-    within(Duration::from_secs(15), "the address to be back", || one.cluster.holder(address));
-    within(BEGIN, "an answer", || one.answers().then_some(()));
-    assert_eq!(one.cluster.holder(address), Some(node));
-    let measured = one.cluster.measured(Some(node), "clusterip_agent_given_up");
+fn recreated_interface_is_found_again() {
+    let mut held = HeldAddress::new();
+    let (address, node) = (held.address, held.holder);
+    within(BEGIN, "an answer", || held.answers().then_some(()));
+    held.cluster.network.plug_anew(node);
+    within(Duration::from_secs(15), "the address to be back", || held.cluster.holder(address));
+    within(BEGIN, "an answer", || held.answers().then_some(()));
+    assert_eq!(held.cluster.holder(address), Some(node));
+    let measured = held.cluster.measured(Some(node), "clusterip_agent_given_up");
     assert_eq!(measured, ["clusterip_agent_given_up_addresses_total 0"]);
 }
 
-fn unplugged() {
-    let mut one = One::new();
+fn address_of_a_node_without_link_is_taken_over() {
+    let mut held = HeldAddress::new();
     let begin = Instant::now();
     // The way to the API server is another one: its heartbeat goes on.
-    one.cluster.network.unplug(one.holder);
-    let next = one.taken_over(begin, Duration::from_secs(30));
-    assert_eq!(one.cluster.told(one.holder, "/readyz"), Some((200, "ready\n".to_owned())));
-    let measured = one.cluster.measured(Some(one.holder), "clusterip_agent_given_up");
+    held.cluster.network.unplug(held.holder);
+    let next = held.taken_over(begin, Duration::from_secs(30));
+    assert_eq!(held.cluster.told(held.holder, "/readyz"), Some((200, "ready\n".to_owned())));
+    let measured = held.cluster.measured(Some(held.holder), "clusterip_agent_given_up");
     assert_eq!(measured, ["clusterip_agent_given_up_addresses_total 1"]);
     // It is back, and takes nothing back.
-    one.cluster.network.plug_in(one.holder);
+    held.cluster.network.plug_in(held.holder);
     sleep(Duration::from_secs(10));
-    assert_eq!(one.cluster.holder(one.address), Some(next));
-    assert!(one.answers());
+    assert_eq!(held.cluster.holder(held.address), Some(next));
+    assert!(held.answers());
 }
 
-fn told() {
-    let one = One::new();
-    let cluster = &one.cluster;
+fn agent_reports_its_health_and_metrics() {
+    let held = HeldAddress::new();
+    let cluster = &held.cluster;
     for index in 0..3 {
         let ready = || cluster.told(index, "/readyz").filter(|told| told.0 == 200);
         assert_eq!(within(BEGIN, "to be ready", ready), (200, "ready\n".to_owned()));
@@ -336,7 +345,7 @@ fn told() {
     }
     // The first and three more.
     within(BEGIN, "all announcements", || {
-        let measured = cluster.measured(Some(one.holder), "clusterip_agent_announcements_total");
+        let measured = cluster.measured(Some(held.holder), "clusterip_agent_announcements_total");
         (measured == ["clusterip_agent_announcements_total 4"]).then_some(())
     });
     let expected = [
@@ -345,23 +354,23 @@ fn told() {
         "clusterip_agent_network_failures_total{step=\"hold\"} 0",
         "clusterip_agent_network_failures_total{step=\"release\"} 0",
     ];
-    let mut measured = cluster.measured(Some(one.holder), "clusterip_agent_held");
-    measured.extend(cluster.measured(Some(one.holder), "clusterip_agent_network_failures"));
+    let mut measured = cluster.measured(Some(held.holder), "clusterip_agent_held");
+    measured.extend(cluster.measured(Some(held.holder), "clusterip_agent_network_failures"));
     assert_eq!(measured, expected);
     // Nothing of a server is told.
-    assert_eq!(cluster.measured(Some(one.holder), "clusterip_moves"), Vec::<String>::new());
-    assert_eq!(cluster.measured(Some(one.holder), "clusterip_agent_alive"), ["clusterip_agent_alive 1"]);
+    assert_eq!(cluster.measured(Some(held.holder), "clusterip_moves"), Vec::<String>::new());
+    assert_eq!(cluster.measured(Some(held.holder), "clusterip_agent_alive"), ["clusterip_agent_alive 1"]);
     // By another way than the one that is cut.
     let mut client = cluster.network.client.inside();
-    cluster.cut(one.holder, true);
-    let mut ask = |path: &str| client.ask(&format!("http 10.0.9.{} 9634 {path}", one.holder + 1));
+    cluster.cut(held.holder, true);
+    let mut ask = |path: &str| client.ask(&format!("http 10.0.9.{} 9634 {path}", held.holder + 1));
     within(Duration::from_secs(40), "not to be ready", || {
         (ask("/readyz") == "HTTP/1.1 503 Service Unavailable").then_some(())
     });
     assert_eq!(ask("/healthz"), "HTTP/1.1 200 OK");
 }
 
-fn without_rights() {
+fn agent_lists_missing_permissions() {
     let cluster = AgentCluster::new();
     let (code, said) = cluster.run_without_rights(0);
     assert_eq!(code, Some(2), "{said}");
@@ -378,54 +387,54 @@ fn without_rights() {
     assert_eq!(unsaid, Vec::<&&str>::new(), "{said}");
 }
 
-fn away() {
-    let mut one = One::new();
-    let probe = one.cluster.probe(&[one.address]);
+fn short_api_server_outage_moves_no_address() {
+    let mut held = HeldAddress::new();
+    let probe = held.cluster.probe(&[held.address]);
     for index in 0..3 {
-        one.cluster.cut(index, true);
+        held.cluster.cut(index, true);
     }
     sleep(Duration::from_secs(8));
     for index in 0..3 {
-        one.cluster.cut(index, false);
+        held.cluster.cut(index, false);
     }
     sleep(Duration::from_secs(15));
-    assert_eq!(one.cluster.holder(one.address), Some(one.holder));
-    assert!(one.answers());
-    one_at_a_time(&one.cluster, probe, one.address, &[one.holder]);
+    assert_eq!(held.cluster.holder(held.address), Some(held.holder));
+    assert!(held.answers());
+    assert_one_holder_at_a_time(&held.cluster, probe, held.address, &[held.holder]);
 }
 
 /// Nobody can know what the others do.
-fn away_for_long() {
-    let mut one = One::new();
-    let probe = one.cluster.probe(&[one.address]);
-    sleep(SOME);
+fn addresses_are_released_in_a_long_api_server_outage() {
+    let mut held = HeldAddress::new();
+    let probe = held.cluster.probe(&[held.address]);
+    sleep(PROBE_TIME);
     for index in 0..3 {
-        one.cluster.cut(index, true);
+        held.cluster.cut(index, true);
     }
-    within(Duration::from_secs(20), "all to let go", || one.cluster.holder(one.address).is_none().then_some(()));
+    within(Duration::from_secs(20), "all to let go", || held.cluster.holder(held.address).is_none().then_some(()));
     sleep(Duration::from_secs(10));
-    assert_eq!(one.cluster.holder(one.address), None);
+    assert_eq!(held.cluster.holder(held.address), None);
     for index in 0..3 {
-        one.cluster.cut(index, false);
+        held.cluster.cut(index, false);
     }
-    let next = within(Duration::from_secs(15), "a holder again", || one.cluster.holder(one.address));
-    within(Duration::from_secs(5), "an answer", || one.answers().then_some(()));
-    one_at_a_time(
-        &one.cluster,
+    let next = within(Duration::from_secs(15), "a holder again", || held.cluster.holder(held.address));
+    within(Duration::from_secs(5), "an answer", || held.answers().then_some(()));
+    assert_one_holder_at_a_time(
+        &held.cluster,
         probe,
-        one.address,
-        &if next == one.holder { vec![next] } else { vec![one.holder, next] },
+        held.address,
+        &if next == held.holder { vec![next] } else { vec![held.holder, next] },
     );
 }
 
-fn not_ready() {
-    let mut one = One::new();
-    let probe = one.cluster.probe(&[one.address]);
-    sleep(SOME);
-    one.cluster.ready(one.holder, false);
-    let next = one.taken_over(Instant::now(), Duration::from_secs(5));
+fn address_leaves_a_node_that_is_not_ready() {
+    let mut held = HeldAddress::new();
+    let probe = held.cluster.probe(&[held.address]);
+    sleep(PROBE_TIME);
+    held.cluster.ready(held.holder, false);
+    let next = held.taken_over(Instant::now(), Duration::from_secs(5));
     // It is ready again, and takes nothing back.
-    one.cluster.ready(one.holder, true);
+    held.cluster.ready(held.holder, true);
     sleep(Duration::from_secs(5));
-    one_at_a_time(&one.cluster, probe, one.address, &[one.holder, next]);
+    assert_one_holder_at_a_time(&held.cluster, probe, held.address, &[held.holder, next]);
 }

@@ -164,7 +164,7 @@ fn has(plane: &ControlPlane, name: &str) -> (String, String) {
 }
 
 /// `docs/external.md`, done as it is written there, by the accounts that `deploy/external` makes.
-pub fn works_with_its_rights() {
+pub fn deployment_works_with_exactly_its_permissions() {
     let plane = ControlPlane::start(Options { audit: false, ..Options::dual_stack() });
     let port = free_port();
     let operator = Operator::new(&plane, &format!("https://127.0.0.1:{port}"));

@@ -20,7 +20,7 @@ fn by_hand() -> Value {
 }
 
 #[tokio::test]
-async fn after_every_way_to_write_one() {
+async fn set_by_hand_is_detected_for_every_way_to_write_a_service() {
     let cluster = WebhookCluster::shared().await;
     let namespace = cluster.plane.namespace("ownership").await;
     let flag = format!("--namespace={namespace}");
@@ -82,7 +82,7 @@ async fn after_every_way_to_write_one() {
 
 /// A move leaves no trace of itself, and its owner applies on as before.
 #[tokio::test]
-async fn after_a_move() {
+async fn set_by_hand_is_detected_after_a_move() {
     let cluster = WebhookCluster::shared().await;
     let namespace = cluster.plane.namespace("ownership-moved").await;
     let services = cluster.services(&namespace);
@@ -121,7 +121,7 @@ async fn after_a_move() {
 /// A manifest that leaves the address empty, as charts render it, does not choose one: whichever way it is sent, the
 /// Service moves when a workload shows where it belongs, and the same manifest can be applied again.
 #[tokio::test]
-async fn an_empty_address_is_not_set_by_hand() {
+async fn empty_address_is_not_set_by_hand() {
     let cluster = WebhookCluster::shared().await;
     let namespace = cluster.plane.namespace("ownership-empty").await;
     let flag = format!("--namespace={namespace}");

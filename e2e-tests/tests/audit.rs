@@ -61,7 +61,7 @@ fn told(text: &str, place: &Place) -> (Vec<String>, Vec<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_live_cluster_is_audited() {
+async fn live_cluster_is_audited() {
     let cluster = Cluster::alone().await;
     let place = cluster.place("audit").await;
     let none = json!({"selector": null});
@@ -214,7 +214,7 @@ async fn nodes_of_a_live_cluster_are_audited_and_planned() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_settings_beside_a_server_are_found() {
+async fn settings_of_a_running_server_are_found() {
     let cluster = Cluster::alone().await;
     let map = |settings: &str| json!({"metadata": {"name": "clusterip-settings"}, "data": {"settings.yaml": settings}});
     let maps = format!("/api/v1/namespaces/{}/configmaps", cluster.namespace);
@@ -235,7 +235,7 @@ fn kinds(audit: &Audit, place: &Place) -> Vec<(Kind, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watched_cluster_is_audited_as_it_is_now() {
+async fn server_audits_the_current_state_of_the_cluster() {
     let cluster = Cluster::alone().await;
     let place = cluster.place("audit-live").await;
     place.service_at("web", [172, 21, 0, 70], json!({}), json!({})).await;

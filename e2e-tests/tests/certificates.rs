@@ -79,7 +79,7 @@ fn keys(secret: &Secret) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn processes_that_start_at_once_have_one_authority() {
+async fn servers_that_start_together_share_one_authority() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("authority-race").await);
     let hands = Hands::at(some_day());
@@ -103,7 +103,7 @@ async fn processes_that_start_at_once_have_one_authority() {
 }
 
 #[tokio::test]
-async fn the_certificate_is_renewed_at_two_thirds_of_its_life_by_the_same_authority() {
+async fn certificate_is_renewed_at_two_thirds_of_its_life_by_the_same_authority() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("authority-renewal").await);
     let hands = Hands::at(some_day());
@@ -125,7 +125,7 @@ async fn the_certificate_is_renewed_at_two_thirds_of_its_life_by_the_same_author
 }
 
 #[tokio::test]
-async fn it_is_kept_up_while_the_server_runs() {
+async fn certificate_is_renewed_while_the_server_runs() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("authority-runs").await);
     let hands = Hands::at(some_day());
@@ -143,7 +143,7 @@ async fn it_is_kept_up_while_the_server_runs() {
 }
 
 #[tokio::test]
-async fn a_successor_is_trusted_before_it_signs_and_its_predecessor_until_its_end() {
+async fn next_authority_is_trusted_before_it_signs() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("authority-succession").await);
     let hands = Hands::at(some_day());
@@ -190,7 +190,7 @@ async fn a_successor_is_trusted_before_it_signs_and_its_predecessor_until_its_en
 }
 
 #[tokio::test]
-async fn an_authority_that_has_ended_is_replaced_at_once() {
+async fn expired_authority_is_replaced_at_once() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("authority-ended").await);
     let hands = Hands::at(some_day());
@@ -203,7 +203,7 @@ async fn an_authority_that_has_ended_is_replaced_at_once() {
 }
 
 #[tokio::test]
-async fn a_secret_that_is_gone_is_kept_again() {
+async fn deleted_secret_is_recreated() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("authority-gone").await);
     let mut authority = open(&client, &namespace, &Hands::at(some_day())).await.unwrap();
@@ -214,7 +214,7 @@ async fn a_secret_that_is_gone_is_kept_again() {
 }
 
 #[tokio::test]
-async fn a_broken_secret_is_named_and_left_alone() {
+async fn broken_secret_is_reported_and_left_alone() {
     let plane = ControlPlane::shared();
     let client = plane.client();
     let [one, other] = [(), ()].map(|()| issuer::Authority::generate(some_day()).unwrap());
@@ -330,7 +330,7 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test]
-async fn every_webhook_of_the_configuration_trusts_the_bundle_and_nothing_else_changes() {
+async fn registration_changes_only_the_ca_bundle_of_each_webhook() {
     let plane = ControlPlane::shared();
     let client = plane.client();
     let configurations = configurations(&client);
@@ -386,7 +386,7 @@ async fn every_webhook_of_the_configuration_trusts_the_bundle_and_nothing_else_c
 }
 
 #[tokio::test]
-async fn others_may_write_the_configuration_meanwhile() {
+async fn registration_survives_concurrent_writes_of_others() {
     let plane = ControlPlane::shared();
     let client = plane.client();
     let configurations = configurations(&client);
@@ -418,7 +418,7 @@ async fn others_may_write_the_configuration_meanwhile() {
 }
 
 #[tokio::test]
-async fn the_account_of_the_deployment_may_do_all_of_it() {
+async fn service_account_of_the_deployment_may_renew_and_register() {
     let plane = ControlPlane::start(Options::default());
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/webhook");
     plane.kubectl(&["apply", "-k", folder]).await.ok();
@@ -514,7 +514,7 @@ async fn called(plane: &ControlPlane, namespace: &str) {
 }
 
 #[tokio::test]
-async fn a_server_outside_of_the_cluster_is_called_through_every_change_of_its_certificates() {
+async fn server_outside_the_cluster_is_called_during_every_certificate_change() {
     let plane = ControlPlane::start(Options::default());
     let (client, namespace) = (plane.client(), plane.namespace("shop").await);
     // An authority whose last year began two days ago: the API server's own clock can't be set.
@@ -561,7 +561,7 @@ async fn a_server_outside_of_the_cluster_is_called_through_every_change_of_its_c
 }
 
 #[tokio::test]
-async fn a_configuration_of_our_own_is_taken_over_and_another_is_not() {
+async fn registration_takes_over_only_configurations_of_register_url() {
     let plane = ControlPlane::start(Options::default());
     let client = plane.client();
     let configurations = configurations(&client);
@@ -633,7 +633,7 @@ async fn a_configuration_of_our_own_is_taken_over_and_another_is_not() {
 }
 
 #[tokio::test]
-async fn a_url_that_is_none_is_refused() {
+async fn invalid_register_url_is_refused() {
     let client = ControlPlane::shared().client();
     let (_sender, trusted) = watch::channel(String::new());
     for url in

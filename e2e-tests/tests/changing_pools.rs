@@ -62,7 +62,7 @@ async fn apply_counted(cluster: &Installed, operator: &Operator<'_>, steps: &[St
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_is_added_and_shrunk_and_everything_moves_to_a_new_range() {
+async fn pools_are_added_shrunk_and_moved_to_a_new_range() {
     let cluster = Installed::nothing().await;
     let operator = Operator::new(&cluster.plane, &cluster.node.url());
     cluster.install(&operator).await;

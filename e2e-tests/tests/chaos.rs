@@ -117,7 +117,7 @@ fn of_a_list(service: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_process_that_is_killed_loses_nothing() {
+async fn killed_process_loses_nothing() {
     let rounds = number("CHAOS").unwrap_or(10);
     let seed = number("CHAOS_SEED").unwrap_or_else(|| RandomState::new().hash_one(0) % 1_000_000);
     println!("CHAOS={rounds} CHAOS_SEED={seed}");

@@ -13,7 +13,7 @@ use crate::support::serve_process::{HostBuilder, free_port};
 const SETTINGS: &str = "services: {pools: [{name: all, cidrs: [172.21.64.0/24]}]}";
 
 #[tokio::test]
-async fn the_api_server_gets_reviews_answered_and_no_other_client_does() {
+async fn only_the_api_server_gets_reviews_answered() {
     let port = free_port();
     let options = Options { webhook_client: Some(format!("127.0.0.1:{port}")), audit: false, ..Options::default() };
     let plane = ControlPlane::start(options);

@@ -46,7 +46,7 @@ async fn placed(cluster: &WebhookCluster, namespace: &str, expected: &BTreeMap<S
 }
 
 #[tokio::test]
-async fn twenty_deployments_with_their_services_and_six_headless_ones_applied_at_once() {
+async fn twenty_deployments_with_services_applied_at_once() {
     let cluster = WebhookCluster::shared().await;
     let namespace = cluster.plane.namespace("stress").await;
     let (mut objects, mut expected) = (Vec::new(), BTreeMap::new());
@@ -72,7 +72,7 @@ async fn twenty_deployments_with_their_services_and_six_headless_ones_applied_at
 }
 
 #[tokio::test]
-async fn services_before_their_deployments_are_moved_and_none_is_lost() {
+async fn services_created_before_their_deployments_are_moved() {
     let cluster = WebhookCluster::shared().await;
     let namespace = cluster.plane.namespace("helm").await;
     let names: Vec<(String, &str)> =
@@ -105,7 +105,7 @@ async fn services_before_their_deployments_are_moved_and_none_is_lost() {
 }
 
 #[tokio::test]
-async fn a_hundred_at_once() {
+async fn hundred_services_at_once_get_distinct_addresses() {
     let cluster = WebhookCluster::shared().await;
     let namespace = cluster.plane.namespace("parallel").await;
     let create = async |number: usize| {
@@ -126,7 +126,7 @@ async fn a_hundred_at_once() {
 }
 
 #[tokio::test]
-async fn names_yet_to_be_generated() {
+async fn services_with_generate_name_get_distinct_addresses() {
     let cluster = WebhookCluster::shared().await;
     let namespace = cluster.plane.namespace("generated").await;
     let mut unnamed = annotated("web", json!({"clusterip-policy/os": "linux"}), json!({}));
@@ -141,7 +141,7 @@ async fn names_yet_to_be_generated() {
 
 /// Both are given an address, and neither loses it to the other.
 #[tokio::test]
-async fn one_name_twice() {
+async fn two_creates_with_the_same_name() {
     let cluster = WebhookCluster::shared().await;
     let namespace = cluster.plane.namespace("twice").await;
     let twice = async |number: usize| {
@@ -161,7 +161,7 @@ async fn one_name_twice() {
 
 /// As many as there are addresses, and the others hear why.
 #[tokio::test]
-async fn a_pool_is_used_to_its_last_address() {
+async fn last_address_of_a_pool_is_used() {
     const USABLE: usize = 13;
     let cluster = WebhookCluster::shared().await;
     let namespace = cluster.plane.namespace("exhaustion").await;
@@ -199,7 +199,7 @@ async fn a_pool_is_used_to_its_last_address() {
 
 /// What the API server itself refuses had its address for a moment, and gave it back.
 #[tokio::test]
-async fn services_that_are_not_valid_hold_no_address() {
+async fn invalid_services_reserve_no_address() {
     let cluster = WebhookCluster::shared().await;
     // It has three addresses.
     let namespace = cluster.plane.namespace("invalid").await;
@@ -224,7 +224,7 @@ async fn services_that_are_not_valid_hold_no_address() {
 }
 
 #[tokio::test]
-async fn dry_runs_hold_nothing() {
+async fn dry_runs_reserve_no_address() {
     let cluster = WebhookCluster::shared().await;
     // It has one address.
     let namespace = cluster.plane.namespace("dry-run").await;

@@ -55,7 +55,7 @@ fn called(services: &ControlPlaneServices, name: &str) -> Option<Vec<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_calls_services_is_seen_and_forgotten() {
+async fn services_called_by_the_control_plane_are_tracked() {
     // An API that nobody serves would disturb other tests.
     let plane = ControlPlane::start(Options::default());
     let (stores, _changes) = Stores::new(plane.client(), Arc::new(Metrics::new()), |_| ());
@@ -113,7 +113,7 @@ async fn what_calls_services_is_seen_and_forgotten() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_right_to_see_callers_nothing_is_said_of_a_service() {
+async fn callers_are_unknown_without_permission_to_list_them() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("control-plane-services").await;
     plane.kubectl(&["create", "serviceaccount", "curious", "--namespace", &namespace]).await.ok();

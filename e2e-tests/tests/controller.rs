@@ -265,7 +265,7 @@ fn rows() -> Vec<Row> {
 }
 
 #[tokio::test]
-async fn what_is_misplaced_is_moved_or_reported() {
+async fn misplaced_services_are_moved_or_reported() {
     let cluster = Cluster::alone().await;
     let proxy = Proxy::start(cluster.plane).await;
     let more = json!({"explicit": "deny", "exemptNamespaces": ["kube-system", "exempt"]});
@@ -319,7 +319,7 @@ async fn what_is_misplaced_is_moved_or_reported() {
 }
 
 #[tokio::test]
-async fn a_full_pool_is_reported_until_an_address_is_free() {
+async fn full_pool_is_reported_until_an_address_is_free() {
     const FULL: &str =
         "AddressMisplaced: it lies in pool linux, and belongs to pool tiny: labels of the Service; it stays: ";
     let cluster = Cluster::alone().await;
@@ -354,7 +354,7 @@ struct Away {
 }
 
 #[tokio::test]
-async fn what_came_while_the_webhook_was_away_is_moved() {
+async fn services_created_without_the_webhook_are_moved() {
     const HOME: &str = "AddressMoved: moved from windows to linux: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web)";
     const READY: &str = "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web); it stays: 1 ready endpoints can be reached where it is";
     let plain = || Away {
@@ -486,7 +486,7 @@ async fn what_came_while_the_webhook_was_away_is_moved() {
 
 /// While a Service has no address, or just before, somebody takes the one that it was to get.
 #[tokio::test]
-async fn a_target_that_somebody_takes_is_replaced_by_the_next() {
+async fn target_that_is_taken_during_the_move_is_replaced() {
     let cluster = Cluster::alone().await;
     let proxy = Proxy::start(cluster.plane).await;
     let _host = cluster.host(&proxy, &json!({})).arg("--no-webhook").start().await;
@@ -515,7 +515,7 @@ async fn a_target_that_somebody_takes_is_replaced_by_the_next() {
 
 /// A Service that the control plane calls stays, whoever asks, but for an administrator who names it.
 #[tokio::test]
-async fn what_the_control_plane_calls_is_moved_by_an_administrator_alone() {
+async fn service_called_by_the_control_plane_is_moved_only_by_an_administrator() {
     let cluster = Cluster::alone().await;
     let proxy = Proxy::start(cluster.plane).await;
     let place = cluster.place("called").await;

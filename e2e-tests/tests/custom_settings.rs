@@ -20,7 +20,7 @@ fn settings(more: &str) -> String {
     format!(
         "services:
   pools:
-  - {{name: tiny, cidrs: [172.21.40.0/30], reserved: 2, match: {{namespaces: [tuned-full]}}}}
+  - {{name: tiny, cidrs: [172.21.40.0/30], reserved: 2, match: {{namespaces: [custom-full]}}}}
   - {{name: windows, cidrs: [172.21.1.0/24], reserved: 50, exclude: [172.21.1.200/29], match: {{os: windows}}}}
   - {{name: linux, cidrs: [172.21.0.0/24], reserved: 50, match: {{os: linux}}}}
 {more}"
@@ -28,14 +28,14 @@ fn settings(more: &str) -> String {
 }
 
 /// A cluster whose settings each test changes: one has it at a time.
-async fn tuned() -> MutexGuard<'static, WebhookCluster> {
-    static TUNED: OnceCell<Mutex<WebhookCluster>> = OnceCell::const_new();
+async fn custom_cluster() -> MutexGuard<'static, WebhookCluster> {
+    static CLUSTER: OnceCell<Mutex<WebhookCluster>> = OnceCell::const_new();
     let start = async || {
         Mutex::new(
             WebhookCluster::start_with(Options::default(), &settings("  explicit: warn"), &["--move", "never"]).await,
         )
     };
-    TUNED.get_or_init(start).await.lock().await
+    CLUSTER.get_or_init(start).await.lock().await
 }
 
 /// What `kubectl apply --dry-run=server` says on standard error, and whether it succeeds.
@@ -46,9 +46,9 @@ async fn tried(cluster: &WebhookCluster, namespace: &str, service: Value) -> (bo
 }
 
 #[tokio::test]
-async fn addresses_by_hand() {
-    let cluster = tuned().await;
-    let namespace = cluster.plane.namespace("tuned-by-hand").await;
+async fn explicit_setting_decides_about_addresses_set_by_hand() {
+    let cluster = custom_cluster().await;
+    let namespace = cluster.plane.namespace("custom-by-hand").await;
     let rows = [
         (
             "172.21.1.60",
@@ -88,13 +88,13 @@ async fn addresses_by_hand() {
 }
 
 #[tokio::test]
-async fn a_full_pool_may_be_left_to_kubernetes() {
-    let cluster = tuned().await;
+async fn full_pool_can_be_left_to_kubernetes() {
+    let cluster = custom_cluster().await;
     cluster.use_settings(&settings("  whenFull: unmanaged")).await;
-    assert_eq!(cluster.plane.namespace("tuned-full").await, "tuned-full");
-    let first = cluster.create("tuned-full", &service("first", json!({}))).await.unwrap();
+    assert_eq!(cluster.plane.namespace("custom-full").await, "custom-full");
+    let first = cluster.create("custom-full", &service("first", json!({}))).await.unwrap();
     assert_eq!(address(&first).to_string(), "172.21.40.2");
-    let manifest = all("tuned-full", [service("second", json!({}))]);
+    let manifest = all("custom-full", [service("second", json!({}))]);
     let second = cluster.plane.kubectl_with(&["apply", "-f", "-"], &manifest).await;
     assert_eq!(
         second.stderr,
@@ -102,16 +102,16 @@ async fn a_full_pool_may_be_left_to_kubernetes() {
          Kubernetes picks the address\n"
     );
     second.ok();
-    assert_ne!(address(&cluster.get("tuned-full", "second").await), address(&first));
-    let audit = cluster.decided("tuned-full", "second").unwrap();
+    assert_ne!(address(&cluster.get("custom-full", "second").await), address(&first));
+    let audit = cluster.decided("custom-full", "second").unwrap();
     assert_eq!((audit.outcome.name(), audit.pool.as_deref()), ("left", Some("tiny")));
 }
 
 /// A kind that the cluster does not have is no reason to guess; when it comes, it is evidence.
 #[tokio::test]
-async fn a_kind_that_comes_later() {
-    let cluster = tuned().await;
-    let namespace = cluster.plane.namespace("tuned-kind").await;
+async fn kind_of_evidence_that_is_installed_later_is_used() {
+    let cluster = custom_cluster().await;
+    let namespace = cluster.plane.namespace("custom-kind").await;
     cluster.use_settings(&settings("  evidence: {kinds: [Deployment, example.com/v1/Rollout]}")).await;
     let web = service("web", json!({}));
     let denied = async || cluster.dry_run(&namespace, &web).await.err();
@@ -162,9 +162,9 @@ async fn a_kind_that_comes_later() {
 
 /// `--move never`: nothing moves by itself, nor because its author wishes it; what an administrator asks for does.
 #[tokio::test]
-async fn nothing_is_moved_that_no_administrator_asks_for() {
-    let cluster = tuned().await;
-    let namespace = cluster.plane.namespace("tuned-never").await;
+async fn move_never_leaves_moves_to_administrators() {
+    let cluster = custom_cluster().await;
+    let namespace = cluster.plane.namespace("custom-never").await;
     cluster.use_settings(&settings("  explicit: allow")).await;
     let before = cluster.create(&namespace, &service("web", json!({}))).await.unwrap();
     assert_eq!(place(address(&before)), "linux");
@@ -200,9 +200,9 @@ async fn nothing_is_moved_that_no_administrator_asks_for() {
 }
 
 #[tokio::test]
-async fn the_api_server_may_be_away_for_a_while() {
-    let cluster = tuned().await;
-    let namespace = cluster.plane.namespace("tuned-outage").await;
+async fn server_answers_during_an_api_server_outage() {
+    let cluster = custom_cluster().await;
+    let namespace = cluster.plane.namespace("custom-outage").await;
     cluster.use_settings(&settings("  order: lowest")).await;
     let windows = |name: &str| annotated(name, json!({"clusterip-policy/os": "windows"}), json!({}));
     let first = address(&cluster.create(&namespace, &windows("first")).await.unwrap());

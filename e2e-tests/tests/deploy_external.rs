@@ -82,7 +82,7 @@ fn updates() -> [(&'static str, Value, Value, &'static str); 16] {
 }
 
 #[tokio::test]
-async fn only_what_others_would_act_on_waits_for_the_webhook() {
+async fn webhook_is_called_only_for_claims_of_external_addresses() {
     let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
     let namespace = plane.namespace("reach").await;
     let own = services(plane.client(), &namespace);
@@ -155,7 +155,7 @@ fn set(lines: &[&str]) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn agents_have_these_rights_and_no_others() {
+async fn agents_have_exactly_these_permissions() {
     let account = format!("{AGENTS}:clusterip-agent");
     let everywhere = ["namespaces [] [] [list watch]", "nodes [] [] [list watch]", "services [] [] [list watch]"];
     let rows: [(&str, &[&str]); 3] = [
@@ -170,7 +170,7 @@ async fn agents_have_these_rights_and_no_others() {
 }
 
 #[tokio::test]
-async fn the_server_has_these_rights_more_than_without_external_addresses() {
+async fn server_gets_these_additional_permissions() {
     let without = ControlPlane::start(Options { audit: false, ..Options::default() });
     without.kubectl(&["apply", "-k", &format!("{ROOT}/deploy/webhook")]).await.ok();
     let account = format!("{NAMESPACE}:clusterip");
@@ -186,7 +186,7 @@ async fn the_server_has_these_rights_more_than_without_external_addresses() {
 
 /// On several replicas, too.
 #[tokio::test]
-async fn several_replicas_take_the_same_component() {
+async fn component_works_with_several_replicas() {
     let plane = deployed().await;
     let operator = Operator::new(plane, "https://127.0.0.1:1");
     std::fs::create_dir(operator.folder().join("deploy/own")).unwrap();

@@ -174,7 +174,7 @@ async fn only_new_addresses_reach_the_policy_of_a_team() {
 
 /// What the kustomization takes away from deploy/webhook, and what it leaves.
 #[tokio::test]
-async fn the_mover_has_no_webhook_and_no_rights_for_one() {
+async fn mover_has_no_webhook_and_no_permissions_for_one() {
     let plane = deployed().await;
     let names = async |kind: &str| {
         let label = "app.kubernetes.io/name=clusterip";
@@ -206,7 +206,7 @@ async fn the_mover_has_no_webhook_and_no_rights_for_one() {
 
 /// As its Deployment runs it, as its account, with nothing but its rights.
 #[tokio::test]
-async fn the_mover_moves() {
+async fn mover_moves_misplaced_services() {
     let plane = with_kubewarden().await;
     plane.kubectl(&["apply", "-k", &format!("{FOLDER}/moves")]).await.ok();
     let deployment = get(&plane, &["deployment", ACCOUNT, "--namespace", NAMESPACE]).await;
@@ -235,7 +235,7 @@ async fn the_mover_moves() {
         }
     };
     let name = before["metadata"]["name"].as_str().unwrap();
-    let mut web = served::deployment("web", served::on("windows"));
+    let mut web = webhook_cluster::deployment("web", webhook_cluster::on("windows"));
     web["metadata"]["namespace"] = json!(namespace);
     plane.apply(&web.to_string()).await;
 
@@ -271,7 +271,7 @@ fn run(plane: &ControlPlane, command: &str) -> (Option<i32>, String, String) {
 }
 
 #[tokio::test]
-async fn an_operator_learns_which_rights_are_missing() {
+async fn missing_permissions_are_reported_to_the_operator() {
     const CHECK: &str = "deploy/kubewarden/check-rights";
     let plane = ControlPlane::start(Options::default());
     let may_not = |rights: &str| {
@@ -339,7 +339,7 @@ async fn an_operator_learns_which_rights_are_missing() {
 
 /// Line by line, in their order, but for the one that installs Kubewarden.
 #[tokio::test]
-async fn the_commands_of_the_documentation_work() {
+async fn commands_of_the_documentation_work() {
     let text = std::fs::read_to_string(format!("{ROOT}/docs/kubewarden.md")).unwrap();
     let console = text.split("```console\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let commands: Vec<&str> = console.lines().filter_map(|line| line.strip_prefix("$ ")).collect();

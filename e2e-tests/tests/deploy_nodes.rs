@@ -49,7 +49,7 @@ async fn only_new_pod_cidrs_reach_the_webhook() {
 
 /// Where no Pod has a network of its own yet.
 #[tokio::test]
-async fn a_new_cluster_admits_its_pod_on_the_network_of_a_node() {
+async fn pod_on_the_host_network_is_admitted_in_a_new_cluster() {
     let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
     let operator = Operator::new(&plane, "https://127.0.0.1:1");
     let steps = steps_of("nodes.md", "In a new cluster");
@@ -65,7 +65,7 @@ async fn a_new_cluster_admits_its_pod_on_the_network_of_a_node() {
 
 /// What Nodes need comes on top of several replicas, too.
 #[tokio::test]
-async fn several_replicas_take_the_same_component() {
+async fn component_works_with_several_replicas() {
     let plane = deployed().await;
     let operator = Operator::new(plane, "https://127.0.0.1:1");
     std::fs::create_dir(operator.folder().join("deploy/own")).unwrap();
@@ -79,7 +79,7 @@ async fn several_replicas_take_the_same_component() {
 
 /// What the kustomizations with Nodes have more than those without.
 #[tokio::test]
-async fn nodes_are_patched_and_nothing_more_is_granted() {
+async fn patching_nodes_is_the_only_additional_permission() {
     let plane = deployed().await;
     let objects = |folder: &str| {
         let folder = format!("{ROOT}/deploy/{folder}");

@@ -48,7 +48,7 @@ async fn only_requests_that_may_need_an_address_reach_the_webhook() {
 
 /// Everything that the account may do beyond what every account may, as the API server answers.
 #[tokio::test]
-async fn the_account_has_these_rights_and_no_others() {
+async fn service_account_has_exactly_these_permissions() {
     let plane = deployed().await;
     let account = format!("--as=system:serviceaccount:{NAMESPACE}:{ACCOUNT}");
     let rights = async |namespace: &str| {
@@ -99,7 +99,7 @@ async fn the_account_has_these_rights_and_no_others() {
 }
 
 #[tokio::test]
-async fn is_uninstalled_when_no_move_is_open() {
+async fn uninstalling_waits_for_open_moves() {
     // Somebody must delete what belongs to the Deployment, and to the namespace.
     let plane = ControlPlane::start(Options { controller_manager: true, ..Options::default() });
     plane.kubectl(&["apply", "-k", FOLDER]).await.ok();

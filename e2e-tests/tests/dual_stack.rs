@@ -20,8 +20,8 @@ services:
 ";
 
 async fn cluster() -> &'static WebhookCluster {
-    static SERVED: OnceCell<WebhookCluster> = OnceCell::const_new();
-    SERVED.get_or_init(|| WebhookCluster::start(Options::dual_stack(), SETTINGS)).await
+    static CLUSTER: OnceCell<WebhookCluster> = OnceCell::const_new();
+    CLUSTER.get_or_init(|| WebhookCluster::start(Options::dual_stack(), SETTINGS)).await
 }
 
 /// Family and place of each address, the primary first.
@@ -31,7 +31,7 @@ fn shape(service: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn creates() {
+async fn created_services_get_addresses_of_both_families() {
     let cluster = cluster().await;
     let namespace = cluster.plane.namespace("families").await;
     let rows: [(&str, Value, &[&str]); 9] = [
@@ -67,7 +67,7 @@ async fn creates() {
 }
 
 #[tokio::test]
-async fn a_second_family_comes_and_goes() {
+async fn second_family_is_added_and_removed() {
     let cluster = cluster().await;
     let namespace = cluster.plane.namespace("families-updates").await;
     let policy = |policy: &str| json!({"spec": {"ipFamilyPolicy": policy}});
@@ -109,7 +109,7 @@ async fn a_second_family_comes_and_goes() {
 
 /// Pools without a range, or without an address, of a family.
 #[tokio::test]
-async fn a_family_that_a_pool_lacks() {
+async fn pool_without_a_family_denies_it() {
     let cluster = cluster().await;
     for namespace in ["families-four", "families-six", "families-tight"] {
         assert_eq!(cluster.plane.namespace(namespace).await, namespace);

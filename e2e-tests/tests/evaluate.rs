@@ -88,7 +88,7 @@ fn row(service: &Value, response: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_request_settings_and_state_give_the_same_bytes_everywhere() {
+async fn all_commands_give_the_same_answer_byte_for_byte() {
     let plane = ControlPlane::start(Options::default());
     plane.apply(ROSTERS).await;
     plane.kubectl(&["wait", "--for=condition=Established", "crd/rota.example.com"]).await.ok();
@@ -165,7 +165,7 @@ async fn the_same_request_settings_and_state_give_the_same_bytes_everywhere() {
 
 /// What the API server refuses to tell is recorded, and denies again where there is no cluster.
 #[tokio::test]
-async fn a_missing_right_is_recorded() {
+async fn missing_permission_is_recorded() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("evaluate").await;
     plane.kubectl(&["create", "serviceaccount", "nobody", "--namespace", &namespace]).await.ok();
@@ -197,7 +197,7 @@ async fn a_missing_right_is_recorded() {
 
 /// What the cluster does not have is recorded in Kubewarden's words, and denies again where there is no cluster.
 #[tokio::test]
-async fn a_kind_that_the_cluster_does_not_have_is_recorded() {
+async fn missing_kind_is_recorded() {
     let plane = ControlPlane::shared();
     let folder = tempfile::tempdir().unwrap();
     let mut service = service("web", json!({}));
@@ -224,7 +224,7 @@ async fn a_kind_that_the_cluster_does_not_have_is_recorded() {
 
 /// policy-server has its lists at hand, and gives the policy two seconds. Here each comes from afar.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_api_server_is_waited_for() {
+async fn evaluate_waits_for_a_slow_api_server() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("slow").await;
     plane.apply(&all(&namespace, [deployment("web", on("windows"))])).await;

@@ -195,7 +195,7 @@ fn rows() -> Vec<Row> {
 type Outcome = (String, Report, String, Vec<String>);
 
 #[tokio::test]
-async fn each_source() {
+async fn each_source_of_evidence_is_used() {
     let cluster = WebhookCluster::shared().await;
     let client = cluster.plane.client();
     let node = json!({"metadata": {"name": "evidence-node", "labels": {"kubernetes.io/os": "windows"}}});
@@ -259,7 +259,7 @@ async fn knows(cluster: &WebhookCluster, namespace: &str, service: &Value, expec
 
 /// Pools that can't be had.
 #[tokio::test]
-async fn a_pool_by_name_must_be_there_and_admit_the_service() {
+async fn pool_named_by_the_annotation_must_exist_and_admit_the_service() {
     let cluster = WebhookCluster::shared().await;
     let namespace = cluster.plane.namespace("evidence-by-name").await;
     let rows = [

@@ -90,7 +90,7 @@ fn merged(one: &Value, other: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn each_gets_an_address_of_its_own_and_keeps_it() {
+async fn each_service_gets_its_own_address_and_keeps_it() {
     let placed = Placed::new().await;
     let names: Vec<String> = (0..100).map(|number| format!("web-{number}")).collect();
     let created = join_all(names.iter().map(|name| placed.create("shop", name, json!({})))).await;
@@ -112,7 +112,7 @@ async fn each_gets_an_address_of_its_own_and_keeps_it() {
 }
 
 #[tokio::test]
-async fn of_those_who_ask_for_one_address_one_gets_it_and_the_others_are_told_who() {
+async fn requested_address_goes_to_one_service_and_others_are_told_the_holder() {
     let placed = Placed::new().await;
     let names: Vec<String> = (0..100).map(|number| format!("web-{number}")).collect();
     let created = join_all(names.iter().map(|name| placed.create("shop", name, asking("10.0.9.77")))).await;
@@ -126,7 +126,7 @@ async fn of_those_who_ask_for_one_address_one_gets_it_and_the_others_are_told_wh
 }
 
 #[tokio::test]
-async fn nobody_takes_an_address_of_a_pool_behind_its_back() {
+async fn addresses_of_a_pool_can_not_be_claimed_without_the_policy() {
     let placed = Placed::new().await;
     let holder = placed.create("shop", "web", asking("10.0.9.77")).await.unwrap();
     assert_eq!(record(&holder).as_deref(), Some("10.0.9.77"));
@@ -167,7 +167,7 @@ async fn nobody_takes_an_address_of_a_pool_behind_its_back() {
 
 /// Two webhooks of ours are asked about what claims an address.
 #[tokio::test]
-async fn what_is_judged_twice_is_placed_once() {
+async fn service_reviewed_by_both_webhooks_gets_one_address() {
     let placed = Placed::new().await;
     let pools = "services:\n  pools: [{name: small, cidrs: [172.21.64.0/29]}]";
     let settings = SETTINGS.replacen("services:", pools, 1);
@@ -195,7 +195,7 @@ async fn what_is_judged_twice_is_placed_once() {
 }
 
 #[tokio::test]
-async fn claims_wait_for_the_server_as_long_as_the_settings_have_pools() {
+async fn claims_need_the_server_while_the_settings_have_external_pools() {
     const SERVICES: &str = "services.clusterip-policy.io";
     const EXTERNAL: &str = "external.clusterip-policy.io";
     let mut placed = Placed::new().await;

@@ -123,7 +123,7 @@ fn used(audit: &Value) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_live_cluster_is_audited_planned_and_shown() {
+async fn external_addresses_are_audited_planned_and_shown_on_the_map() {
     let audited = Audited::new().await;
     for node in ["edge-1", "edge-2"] {
         audited.node(node).await;

@@ -22,7 +22,7 @@ fn annotation(key: &str, value: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_another_has_is_refused_however_it_is_claimed() {
+async fn address_of_another_service_is_refused_in_every_field() {
     let cluster = WebhookCluster::start(Options::default(), SETTINGS).await;
     let namespace = cluster.plane.namespace("external-claims").await;
     let claiming = |name: &str, address: &str| service(name, json!({"externalIPs": [address]}));
@@ -72,7 +72,7 @@ async fn what_another_has_is_refused_however_it_is_claimed() {
 }
 
 #[tokio::test]
-async fn the_record_of_a_service_of_ours_is_kept_and_goes_with_its_type() {
+async fn record_of_a_service_is_kept_until_its_type_changes() {
     let cluster = WebhookCluster::start(Options::default(), SETTINGS).await;
     let namespace = cluster.plane.namespace("external-records").await;
     let ours = json!({"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external"});

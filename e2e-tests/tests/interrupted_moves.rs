@@ -55,7 +55,7 @@ fn services() -> [(&'static str, Value); 4] {
 }
 
 #[tokio::test]
-async fn a_move_that_is_cut_off_is_finished_by_the_next_start() {
+async fn next_start_finishes_an_interrupted_move() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("crashes").await;
     let proxy = Proxy::start(plane).await;
@@ -111,7 +111,7 @@ async fn a_move_that_is_cut_off_is_finished_by_the_next_start() {
 
 /// A request may be under way when its sender is gone, and be carried out long after.
 #[tokio::test]
-async fn a_write_that_lands_after_its_sender_is_gone_harms_nothing() {
+async fn late_write_of_a_killed_process_is_harmless() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("late").await;
     let proxy = Proxy::start(plane).await;

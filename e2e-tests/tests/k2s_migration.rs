@@ -120,7 +120,7 @@ async fn as_k2s_leaves_it(shop: &Place, office: &Place) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn from_k2s_nothing_is_lost_and_what_was_misplaced_is_moved() {
+async fn migration_keeps_services_and_moves_misplaced_ones() {
     let cluster = Installed::nothing().await;
     let (shop, office) = (cluster.place("shop").await, cluster.place("office").await);
     let k2s_state = Arc::new(Mutex::new(K2s::default()));

@@ -89,7 +89,7 @@ async fn lease(client: &Client, namespace: &str) -> (String, i32, i32) {
 }
 
 #[tokio::test]
-async fn a_leader_that_stops_gives_the_lease_back() {
+async fn stopping_leader_releases_the_lease() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("leader-stops").await);
     let mut first = Running::new(leader(&client, &namespace, Role::Serve, lasting()));
@@ -110,7 +110,7 @@ async fn a_leader_that_stops_gives_the_lease_back() {
 }
 
 #[tokio::test]
-async fn one_who_follows_leaves_the_lease_alone_when_it_stops() {
+async fn stopping_follower_leaves_the_lease_alone() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("leader-follower").await);
     let mut first = Running::new(leader(&client, &namespace, Role::Serve, lasting()));
@@ -123,7 +123,7 @@ async fn one_who_follows_leaves_the_lease_alone_when_it_stops() {
 }
 
 #[tokio::test]
-async fn what_a_killed_leader_left_behind_is_taken_when_it_has_ended() {
+async fn lease_of_a_killed_leader_is_taken_when_it_expires() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("leader-killed").await);
     let mut first = Running::new(leader(&client, &namespace, Role::Serve, short()));
@@ -142,7 +142,7 @@ async fn what_a_killed_leader_left_behind_is_taken_when_it_has_ended() {
 }
 
 #[tokio::test]
-async fn a_lease_that_looks_old_may_be_that_of_a_slow_clock() {
+async fn lease_with_an_old_time_may_belong_to_a_slow_clock() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("leader-clock").await);
     let spec: LeaseSpec = serde_json::from_value(json!({
@@ -178,7 +178,7 @@ async fn a_lease_that_looks_old_may_be_that_of_a_slow_clock() {
 }
 
 #[tokio::test]
-async fn a_living_holder_is_named() {
+async fn follower_names_the_leader() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("leader-living").await);
     let mut serve = Running::new(leader(&client, &namespace, Role::Serve, lasting()));
@@ -192,7 +192,7 @@ async fn a_living_holder_is_named() {
 }
 
 #[tokio::test]
-async fn who_begins_at_the_same_time_agrees_on_one() {
+async fn processes_that_start_together_elect_one_leader() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("leader-race").await);
     let mut all: Vec<_> = (0..8).map(|_| Running::new(leader(&client, &namespace, Role::Serve, lasting()))).collect();
@@ -213,7 +213,7 @@ async fn who_begins_at_the_same_time_agrees_on_one() {
 }
 
 #[tokio::test]
-async fn a_leader_learns_that_its_lease_was_taken() {
+async fn leader_notices_that_its_lease_was_taken() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("leader-taken").await);
     let mut running = Running::new(leader(&client, &namespace, Role::Serve, lasting()));
@@ -226,7 +226,7 @@ async fn a_leader_learns_that_its_lease_was_taken() {
 }
 
 #[tokio::test]
-async fn a_lease_that_was_deleted_is_made_again() {
+async fn deleted_lease_is_recreated() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("leader-deleted").await);
     let mut running = Running::new(leader(&client, &namespace, Role::Serve, lasting()));
@@ -239,7 +239,7 @@ async fn a_lease_that_was_deleted_is_made_again() {
 }
 
 #[tokio::test]
-async fn a_leader_without_answers_stops_before_another_begins() {
+async fn leader_without_api_server_stops_before_another_starts() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("leader-cut-off").await);
     let connection = StallingConnection::new(plane).await;

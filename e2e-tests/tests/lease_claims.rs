@@ -73,7 +73,7 @@ async fn three() -> (&'static ControlPlane, Replicas<'static>) {
 
 /// All that needs nothing but three of them: they take their time to start.
 #[tokio::test(flavor = "multi_thread")]
-async fn three_replicas() {
+async fn three_replicas_never_give_an_address_away_twice() {
     let (plane, replicas) = three().await;
     parallel_creates(plane, &replicas).await;
     claims_of_the_dead(plane, &replicas).await;
@@ -247,7 +247,7 @@ async fn stops_in_order(mut replicas: Replicas<'_>) {
 
 /// One replica, behind a proxy that keeps answers back.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_without_an_answer() {
+async fn late_and_lost_answers_to_a_claim_are_handled() {
     let plane: &'static ControlPlane = Box::leak(Box::new(ControlPlane::start(Options::default())));
     let proxy = Proxy::start(plane).await;
     let kubeconfig = plane.write_kubeconfig("claims.kubeconfig", proxy.url(), plane.admin_token());

@@ -10,7 +10,7 @@ use crate::support::serve_process::HostBuilder;
 const SETTINGS: &str = "services: {pools: [{name: all, cidrs: [172.21.0.0/24], reserved: 50}]}";
 
 #[tokio::test]
-async fn the_map_shows_what_is_used_now_to_this_machine_alone() {
+async fn map_shows_the_current_state_to_this_machine_only() {
     let plane = ControlPlane::start(Options::default());
     let settings = HostBuilder::new(&plane).settings(SETTINGS);
     let mut host: Host = settings.args(&["--no-webhook", "--ui", "127.0.0.1:0"]).spawn();

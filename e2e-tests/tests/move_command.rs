@@ -65,7 +65,7 @@ async fn address(namespace: &str, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_misplaced_is_listed_and_moved() {
+async fn misplaced_services_are_listed_and_moved() {
     plane().kubectl(&["create", "namespace", "late"]).await.ok();
     service("late", "cart", "172.21.0.70", "windows").await;
     service("late", "web", "172.21.99.9", "linux").await;
@@ -112,7 +112,7 @@ late       web      172.21.99.9   172.21.0.103  it lies in no pool, and belongs 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_finds_no_address_is_named() {
+async fn services_without_a_free_address_are_listed() {
     // Settings of its own, with a pool that is full: `late` and `busy` must not get in each other's way.
     plane().kubectl(&["create", "namespace", "busy"]).await.ok();
     let settings = "{services: {pools: [{name: windows, cidrs: [172.21.9.0/29], match: {os: windows}}, \
@@ -141,7 +141,7 @@ async fn what_finds_no_address_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn beside_a_server_that_one_does_the_work() {
+async fn running_server_does_the_moves() {
     let plane = ControlPlane::start(Options::default());
     let namespace = plane.namespace("handed").await;
     let mut host = HostBuilder::new(&plane).settings(SETTINGS).arg("--no-webhook").start().await;

@@ -16,7 +16,7 @@ fn steps(proxy: &Proxy) -> Vec<&'static str> {
 }
 
 #[tokio::test]
-async fn one_process_moves_and_the_next_finishes_what_it_left() {
+async fn next_leader_finishes_the_move_of_a_killed_leader() {
     let cluster = Cluster::alone().await;
     let (one, two) = (Proxy::start(cluster.plane).await, Proxy::start(cluster.plane).await);
     let mut first = cluster.host(&one, &json!({})).registered().start().await;
@@ -45,7 +45,7 @@ async fn one_process_moves_and_the_next_finishes_what_it_left() {
 }
 
 #[tokio::test]
-async fn a_move_is_finished_before_the_process_ends() {
+async fn stopping_process_finishes_its_move() {
     let cluster = Cluster::alone().await;
     for (name, step) in
         [("stopped-at-release", "release"), ("stopped-at-place", "place"), ("stopped-at-forget", "forget")]

@@ -45,7 +45,7 @@ fn manifest(name: &str, namespace: &str, metadata: Value, spec: Value) -> Value 
 }
 
 #[tokio::test]
-async fn every_field_comes_back() {
+async fn moved_service_keeps_every_other_field() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("fields").await;
     let owner = create(&client, &namespace, "owner", json!({"ports": [{"port": 1}]})).await;
@@ -146,7 +146,7 @@ async fn every_field_comes_back() {
 }
 
 #[tokio::test]
-async fn the_owner_may_change_the_type_afterwards() {
+async fn owner_can_change_the_type_after_a_move() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("retype").await;
     let apply = ["apply", "--server-side", "--field-manager=owner", "-f", "-"];
@@ -187,7 +187,7 @@ async fn endpoints_stay_the_same_objects() {
 }
 
 #[tokio::test]
-async fn what_needs_no_move_is_left_alone() {
+async fn services_that_need_no_move_are_left_alone() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("unmoved").await;
     let ports = json!([{"port": 80}]);
@@ -249,7 +249,7 @@ async fn what_needs_no_move_is_left_alone() {
 }
 
 #[tokio::test]
-async fn what_was_just_read_is_read_again_only_where_it_has_changed() {
+async fn service_is_read_again_only_if_it_has_changed() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("just-read").await;
     let proxy = Proxy::start(plane).await;
@@ -308,7 +308,7 @@ async fn what_was_just_read_is_read_again_only_where_it_has_changed() {
 }
 
 #[tokio::test]
-async fn a_target_that_is_taken_gives_way_to_the_next() {
+async fn next_target_is_used_if_one_is_taken() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("taken").await;
     let proxy = Proxy::start(plane).await;
@@ -366,7 +366,7 @@ async fn a_target_that_is_taken_gives_way_to_the_next() {
 }
 
 #[tokio::test]
-async fn a_second_address_that_is_taken_costs_nothing_but_itself() {
+async fn taken_second_address_is_replaced() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("second").await;
     let proxy = Proxy::start(plane).await;
@@ -394,7 +394,7 @@ async fn a_second_address_that_is_taken_costs_nothing_but_itself() {
 }
 
 #[tokio::test]
-async fn a_first_address_that_is_taken_leaves_the_second_where_it_was() {
+async fn taken_first_address_is_replaced_and_the_second_stays() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("first").await;
     let proxy = Proxy::start(plane).await;
@@ -428,7 +428,7 @@ async fn a_first_address_that_is_taken_leaves_the_second_where_it_was() {
 }
 
 #[tokio::test]
-async fn a_node_port_that_is_taken_is_waited_for_and_then_replaced() {
+async fn taken_node_port_is_replaced_after_a_wait() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("ports").await;
     let proxy = Proxy::start(plane).await;
@@ -469,7 +469,7 @@ async fn a_node_port_that_is_taken_is_waited_for_and_then_replaced() {
 }
 
 #[tokio::test]
-async fn changes_of_others_meanwhile_win() {
+async fn concurrent_changes_of_others_win() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("others").await;
     let proxy = Proxy::start(plane).await;
@@ -600,7 +600,7 @@ async fn changes_of_others_meanwhile_win() {
 }
 
 #[tokio::test]
-async fn a_load_balancer_that_others_set_back_keeps_its_source_ranges() {
+async fn load_balancer_restored_by_others_keeps_its_source_ranges() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("ranges").await;
     let proxy = Proxy::start(plane).await;
@@ -620,7 +620,7 @@ async fn a_load_balancer_that_others_set_back_keeps_its_source_ranges() {
 }
 
 #[tokio::test]
-async fn nothing_is_changed_where_the_release_is_forbidden() {
+async fn forbidden_release_changes_nothing() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("forbidden").await;
     let ports = json!([{"port": 80}]);
@@ -652,7 +652,7 @@ async fn nothing_is_changed_where_the_release_is_forbidden() {
 }
 
 #[tokio::test]
-async fn a_service_that_is_too_large_to_record_is_not_moved() {
+async fn service_too_large_to_record_is_not_moved() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("too-large").await;
     // The most that the API server accepts is 262144 bytes of annotations.
@@ -666,7 +666,7 @@ async fn a_service_that_is_too_large_to_record_is_not_moved() {
 }
 
 #[tokio::test]
-async fn faults_of_the_api_server_are_overcome() {
+async fn api_server_faults_are_retried() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("faults").await;
     let proxy = Proxy::start(plane).await;
@@ -699,7 +699,7 @@ async fn faults_of_the_api_server_are_overcome() {
 }
 
 #[tokio::test]
-async fn a_target_that_is_forbidden_leaves_the_old_address() {
+async fn forbidden_target_keeps_the_old_address() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("deny").await;
     let proxy = Proxy::start(plane).await;
@@ -716,7 +716,7 @@ async fn a_target_that_is_forbidden_leaves_the_old_address() {
 /// What stands on a Service makes the mover write nothing: neither an address, nor a spec, nor a status. A journal as
 /// earlier versions kept it in the annotation is as forged as any other.
 #[tokio::test]
-async fn a_forged_journal_is_left_alone() {
+async fn forged_journal_is_ignored() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("forged").await;
     let [forged, _] = fresh();
@@ -771,7 +771,7 @@ async fn a_forged_journal_is_left_alone() {
 
 /// A record is about one Service, and gone when its move has ended: nothing can be replayed from it.
 #[tokio::test]
-async fn a_record_ends_with_its_move() {
+async fn record_is_deleted_when_its_move_ends() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("replayed").await;
     let [to, _] = fresh();
@@ -801,7 +801,7 @@ async fn a_record_ends_with_its_move() {
 }
 
 #[tokio::test]
-async fn an_address_set_by_hand_is_told_from_one_that_was_picked() {
+async fn address_set_by_hand_differs_from_an_allocated_one() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("by-hand").await;
     let [address, _] = fresh();

@@ -48,7 +48,7 @@ async fn in_flight(cluster: &WebhookCluster) -> usize {
 }
 
 #[tokio::test]
-async fn a_namespace_holds_its_share_of_a_pool_at_most() {
+async fn namespace_reserves_at_most_its_share_of_a_pool() {
     let cluster = WebhookCluster::start_with(Options::default(), SETTINGS, &["--move", "never"]).await;
     let victim = cluster.plane.namespace("victim").await;
     cluster.plane.namespace("mallory").await;
@@ -92,7 +92,7 @@ async fn a_namespace_holds_its_share_of_a_pool_at_most() {
 
 /// The same through the API server, where another webhook refuses what ours has placed.
 #[tokio::test]
-async fn creates_that_others_refuse_leave_the_pool_to_other_namespaces() {
+async fn refused_creates_leave_addresses_for_other_namespaces() {
     let cluster = WebhookCluster::shared().await;
     let refused = cluster.plane.namespace("refused-names").await;
     let other = cluster.plane.namespace("beside-refused-names").await;
@@ -124,7 +124,7 @@ async fn creates_that_others_refuse_leave_the_pool_to_other_namespaces() {
 }
 
 #[tokio::test]
-async fn a_dry_run_holds_nothing() {
+async fn dry_run_reserves_no_address() {
     let cluster = WebhookCluster::start_with(Options::default(), SETTINGS, &["--move", "never"]).await;
     for number in 0..20 {
         for (name, spec) in [("web", json!({})), ("hand", json!({"clusterIP": "172.21.1.77"}))] {

@@ -139,7 +139,7 @@ const WRONG: [(&str, &str, &str, &str); 5] = [
 ];
 
 #[tokio::test]
-async fn a_block_that_is_not_right_is_warned_of_or_denied() {
+async fn unsuitable_block_is_warned_of_or_denied() {
     let judged = Judged::by("warn").await;
     judged.holds("linux-1", "linux", "10.1.3.0/24").await;
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
@@ -184,7 +184,7 @@ async fn a_block_that_is_not_right_is_warned_of_or_denied() {
 }
 
 #[tokio::test]
-async fn nodes_are_asked_about_as_long_as_the_settings_have_pools_for_them() {
+async fn webhook_handles_nodes_while_the_settings_have_node_pools() {
     const SERVICES: &str = "services.clusterip-policy.io";
     const NODES: &str = "nodes.clusterip-policy.io";
     let mut judged = Judged::by("warn").await;
@@ -209,7 +209,7 @@ async fn nodes_are_asked_about_as_long_as_the_settings_have_pools_for_them() {
 }
 
 #[tokio::test]
-async fn what_the_controller_manager_hands_out_is_judged_like_anything_else() {
+async fn blocks_of_the_controller_manager_are_checked() {
     let judged = Judged::by("warn").await;
     let all = nodes(judged.client());
     let allocator = || NodeIpam::start(&judged.plane, &["--allocate-node-cidrs=true", "--cluster-cidr=10.1.0.0/16"]);

@@ -73,7 +73,7 @@ async fn blocks(all: &Api<DynamicObject>) -> BTreeMap<String, Option<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_keep_their_blocks_and_new_ones_get_the_next() {
+async fn nodes_keep_their_blocks_and_new_nodes_get_the_next() {
     let cluster = Installed::nothing().await;
     let all = nodes(cluster.client.clone());
     let operator = Operator::new(&cluster.plane, &cluster.node.url());
@@ -166,7 +166,7 @@ async fn nodes_keep_their_blocks_and_new_ones_get_the_next() {
 
 /// Why blocks outside of `--cluster-cidr` leave no way back.
 #[tokio::test]
-async fn the_controller_manager_does_not_bear_blocks_outside_of_its_range() {
+async fn controller_manager_fails_on_blocks_outside_its_range() {
     let plane = ControlPlane::start(crate::support::control_plane::Options { audit: false, ..<_>::default() });
     let all = nodes(plane.client());
     all.create(&<_>::default(), &node("elsewhere", "linux", block("10.99.0.0/24"))).await.unwrap();

@@ -64,7 +64,7 @@ async fn clear(cluster: &WebhookCluster, made: &DynamicObject) {
 }
 
 #[tokio::test]
-async fn what_others_change_is_decided_anew() {
+async fn changes_of_later_webhooks_are_decided_again() {
     let cluster = WebhookCluster::shared().await;
     cluster.plane.namespace(NAMESPACE).await;
     serve(cluster, NAMESPACE, later).await;
@@ -119,7 +119,7 @@ async fn what_others_change_is_decided_anew() {
 
 /// Their address is held until it is clear that nobody needs it: they are the last of this namespace.
 #[tokio::test]
-async fn what_others_make_headless_or_give_an_address_stays_so() {
+async fn address_set_by_a_later_webhook_stays() {
     let cluster = WebhookCluster::shared().await;
     let namespace = cluster.plane.namespace("reinvocation-given").await;
     serve(cluster, &namespace, later).await;
@@ -141,7 +141,7 @@ async fn what_others_make_headless_or_give_an_address_stays_so() {
 
 /// A request that others delay has its address all the while.
 #[tokio::test]
-async fn an_address_is_held_while_a_request_is_on_its_way() {
+async fn address_is_reserved_while_its_request_is_in_flight() {
     let cluster = WebhookCluster::shared().await;
     // It has two addresses.
     let namespace = cluster.plane.namespace("in-flight").await;
@@ -178,7 +178,7 @@ async fn an_address_is_held_while_a_request_is_on_its_way() {
 
 /// A client that tries again and again, and is refused behind us: that does not eat the pool.
 #[tokio::test]
-async fn creates_that_others_refuse_hold_two_addresses_at_most() {
+async fn creates_refused_by_a_later_webhook_reserve_at_most_two_addresses() {
     let cluster = WebhookCluster::shared().await;
     // It has three addresses.
     let namespace = cluster.plane.namespace("refusals").await;

@@ -64,7 +64,7 @@ async fn grant(plane: &ControlPlane, namespace: &str, message: &str) {
 }
 
 #[tokio::test]
-async fn the_message_names_everything_and_its_rules_grant_it() {
+async fn message_lists_missing_permissions_and_its_rules_grant_them() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("permissions-none").await;
     let (client, duties) = (nobody(plane, &namespace).await, everything(&namespace));
@@ -79,7 +79,7 @@ async fn the_message_names_everything_and_its_rules_grant_it() {
 }
 
 #[tokio::test]
-async fn what_is_there_already_is_not_named() {
+async fn granted_permissions_are_not_listed() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("permissions-some").await;
     let (client, duties) = (nobody(plane, &namespace).await, everything(&namespace));
@@ -114,14 +114,14 @@ async fn what_is_there_already_is_not_named() {
 }
 
 #[tokio::test]
-async fn an_administrator_lacks_nothing() {
+async fn administrator_lacks_no_permissions() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("permissions-all").await;
     assert_eq!(missing(&plane.client(), &everything(&namespace)).await, None);
 }
 
 #[tokio::test]
-async fn agents_need_no_more_than_they_say() {
+async fn rules_in_the_message_are_enough_for_agents() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("permissions-agent").await;
     let client = nobody(plane, &namespace).await;
@@ -146,7 +146,7 @@ async fn agents_need_no_more_than_they_say() {
 }
 
 #[tokio::test]
-async fn what_external_addresses_need_is_asked_where_there_are_pools() {
+async fn permissions_for_external_addresses_are_checked_if_there_are_pools() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("permissions-external").await;
     let (client, plain) = (nobody(plane, &namespace).await, everything(&namespace));
@@ -182,7 +182,7 @@ async fn what_external_addresses_need_is_asked_where_there_are_pools() {
 }
 
 #[tokio::test]
-async fn settings_that_come_later_need_rights_too() {
+async fn changed_settings_check_permissions_again() {
     let plane = ControlPlane::start(Options::default());
     let namespace = plane.namespace("permissions-later").await;
     let (client, plain) = (nobody(&plane, &namespace).await, everything(&namespace));
@@ -200,7 +200,7 @@ async fn settings_that_come_later_need_rights_too() {
 }
 
 #[tokio::test]
-async fn custom_kinds_are_looked_up() {
+async fn permissions_for_custom_kinds_use_their_plural() {
     let plane = ControlPlane::shared();
     plane
         .apply(

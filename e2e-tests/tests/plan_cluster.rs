@@ -50,7 +50,7 @@ async fn plan(plane: &ControlPlane, namespace: &str) -> Result<Value, String> {
 }
 
 #[tokio::test]
-async fn custom_kinds_are_found_by_whatever_plural_they_have() {
+async fn custom_kinds_are_found_by_their_plural() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("plan-cluster").await;
     plane.apply(OXEN).await;

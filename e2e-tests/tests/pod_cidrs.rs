@@ -64,7 +64,7 @@ const BLOCKS: &str = "clusterip_node_pool_blocks";
 const MISPLACED: &str = "clusterip_misplaced_nodes";
 
 #[tokio::test]
-async fn each_operating_system_has_its_pool() {
+async fn each_operating_system_has_its_own_pool() {
     let nodes = Nodes::alone().await;
     let host = nodes.serve(&by_os()).await;
     for (name, labels) in
@@ -112,7 +112,7 @@ async fn each_operating_system_has_its_pool() {
 }
 
 #[tokio::test]
-async fn whoever_waits_longest_gets_what_is_free_again_and_all_are_told_once() {
+async fn freed_block_goes_to_the_node_that_waits_longest() {
     let nodes = Nodes::alone().await;
     let host = nodes.serve(&one(&["10.42.0.0/23"])).await;
     for name in ["a", "b"] {
@@ -147,7 +147,7 @@ async fn whoever_waits_longest_gets_what_is_free_again_and_all_are_told_once() {
 }
 
 #[tokio::test]
-async fn nothing_is_done_about_nodes_until_the_settings_have_pools_for_them() {
+async fn nodes_are_ignored_until_the_settings_have_node_pools() {
     let nodes = Nodes::alone().await;
     let proxy = Proxy::start(nodes.plane).await;
     let host = nodes.host_at(proxy.url(), &Value::Null).start().await;
@@ -225,7 +225,7 @@ fn fates() -> Vec<Fate> {
 }
 
 #[tokio::test]
-async fn a_block_is_neither_lost_nor_given_twice_whatever_becomes_of_the_request() {
+async fn failed_request_neither_loses_nor_duplicates_a_block() {
     let nodes = Nodes::alone().await;
     for (name, fault, between, block, next, told) in fates() {
         nodes.clear().await;
@@ -277,7 +277,7 @@ async fn a_block_is_neither_lost_nor_given_twice_whatever_becomes_of_the_request
 
 /// A request without an answer may be carried out long after: until then its block is nobody else's.
 #[tokio::test]
-async fn a_block_whose_request_may_still_be_carried_out_is_kept() {
+async fn block_is_reserved_while_its_request_may_still_succeed() {
     let nodes = Nodes::alone().await;
     let proxy = Proxy::start(nodes.plane).await;
     let host = nodes.serve_through(&proxy, &one(&["10.42.0.0/22"])).await;
@@ -306,7 +306,7 @@ async fn a_block_whose_request_may_still_be_carried_out_is_kept() {
 }
 
 #[tokio::test]
-async fn the_next_leader_finishes_what_one_that_was_killed_has_begun() {
+async fn next_leader_finishes_the_work_of_a_killed_leader() {
     const NODES: usize = 300;
     let nodes = Nodes::alone().await;
     let mut first = nodes.serve(&one(&["10.64.0.0/15"])).await;
@@ -338,7 +338,7 @@ async fn the_next_leader_finishes_what_one_that_was_killed_has_begun() {
 
 /// One that can't renew its Lease sends nothing any more, before another begins, and tells of nobody any more.
 #[tokio::test]
-async fn a_leader_that_loses_its_lease_writes_no_node_any_more() {
+async fn leader_without_its_lease_writes_no_nodes() {
     let nodes = Nodes::alone().await;
     let proxy = Proxy::start(nodes.plane).await;
     let pools = one(&["10.42.0.0/23"]);
@@ -372,7 +372,7 @@ async fn a_leader_that_loses_its_lease_writes_no_node_any_more() {
 }
 
 #[tokio::test]
-async fn while_the_api_server_is_away_nothing_is_lost() {
+async fn api_server_outage_loses_no_block() {
     let nodes = Nodes::alone().await;
     let host = nodes.serve(&one(&["10.42.0.0/22"])).await;
     nodes.create("a", json!({}), &[]).await;
@@ -396,7 +396,7 @@ async fn while_the_api_server_is_away_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn blocks_that_are_not_as_they_should_be_are_counted_and_left() {
+async fn wrong_blocks_are_counted_and_left_alone() {
     let nodes = Nodes::alone().await;
     let of = |os: &str, cidr: &str| pool(os, &[cidr], &json!({"match": {"os": os}}));
     let pools = json!({"pools": [of("windows", "10.42.8.0/22"), of("linux", "172.20.0.0/14")]});

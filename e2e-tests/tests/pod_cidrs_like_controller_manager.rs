@@ -249,7 +249,7 @@ fn pools(case: &Case) -> Value {
 }
 
 #[tokio::test]
-async fn the_same_nodes_get_the_same_blocks() {
+async fn same_nodes_get_the_same_blocks() {
     let nodes = Nodes::alone().await;
     for case in cases() {
         begin(&nodes, &case.steps).await;

@@ -30,7 +30,7 @@ async fn leader(plane: &ControlPlane, namespace: &str) -> String {
 }
 
 #[tokio::test]
-async fn of_two_that_do_not_claim_only_one_is_ready() {
+async fn only_one_of_two_servers_without_claims_is_ready() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("alone").await;
     let mut first = alone(plane, &namespace).start().await;
@@ -66,7 +66,7 @@ async fn of_two_that_do_not_claim_only_one_is_ready() {
 }
 
 #[tokio::test]
-async fn a_move_by_hand_is_no_rival() {
+async fn move_command_is_not_a_competing_server() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("mover").await;
     let client = plane.client();
@@ -101,7 +101,7 @@ async fn address(replicas: &Replicas<'_>, namespace: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_moves_before_all_replicas_agree_on_the_settings() {
+async fn moves_wait_until_all_replicas_have_the_same_settings() {
     let plane: &'static ControlPlane = Box::leak(Box::new(ControlPlane::start(Options::default())));
     let mut replicas = Replicas::start(plane, SETTINGS, "Fail", vec![Kind::usual(); 2]).await;
     let namespace = plane.namespace("agreement").await;
@@ -167,7 +167,7 @@ async fn nothing_moves_before_all_replicas_agree_on_the_settings() {
 
 /// What `deploy/replicas` grants is enough for replicas at work, and what it says is taken by the API server.
 #[tokio::test]
-async fn the_deployment_of_several_replicas() {
+async fn deployment_of_several_replicas_works() {
     const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/replicas");
     const NAMESPACE: &str = "clusterip-policy";
     let plane = ControlPlane::start(Options::default());

@@ -24,7 +24,7 @@ fn places(service: &Value) -> String {
 }
 
 #[tokio::test]
-async fn creates() {
+async fn created_services_are_triaged() {
     let cluster = WebhookCluster::shared().await;
     let namespace = cluster.plane.namespace("triage").await;
     let exempt = cluster.plane.namespace("triage-exempt").await;
@@ -71,7 +71,7 @@ async fn creates() {
 }
 
 #[tokio::test]
-async fn updates() {
+async fn updated_services_are_triaged() {
     let cluster = WebhookCluster::shared().await;
     let namespace = cluster.plane.namespace("triage-updates").await;
     cluster.plane.apply(&all(&namespace, [deployment("windows", on("windows"))])).await;
@@ -122,7 +122,7 @@ async fn updates() {
 
 /// A warning for whoever applies the Service, and it has what it asked for.
 #[tokio::test]
-async fn addresses_by_hand_that_belong_elsewhere_are_warned_of() {
+async fn address_set_by_hand_outside_its_pool_causes_a_warning() {
     let cluster = WebhookCluster::shared().await;
     let namespace = cluster.plane.namespace("by-hand").await;
     let windows = || json!({"clusterip-policy/os": "windows"});
@@ -167,7 +167,7 @@ async fn addresses_by_hand_that_belong_elsewhere_are_warned_of() {
 
 /// What a cluster of one family makes of Services that would like two.
 #[tokio::test]
-async fn two_families_on_a_cluster_of_one() {
+async fn dual_stack_services_on_a_single_stack_cluster() {
     let cluster = WebhookCluster::shared().await;
     let namespace = cluster.plane.namespace("single-stack").await;
     let prefer = cluster.create(&namespace, &service("prefer", json!({"ipFamilyPolicy": "PreferDualStack"}))).await;

@@ -58,7 +58,7 @@ fn findings(json: &str, kind: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn addresses_of_a_service_cidr_that_is_being_deleted_are_not_handed_out() {
+async fn addresses_of_a_service_cidr_in_deletion_are_not_allocated() {
     let options = Options { controller_manager: true, ..Options::default() };
     let cluster =
         WebhookCluster::start(options, "\nservices:\n  pools:\n  - {name: rest, cidrs: [172.21.0.0/24]}\n").await;
@@ -114,7 +114,7 @@ async fn addresses_of_a_service_cidr_that_is_being_deleted_are_not_handed_out() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_over_the_usual_address_of_dns_is_told_unless_it_is_in_use() {
+async fn pool_over_the_usual_dns_address_is_warned_of_unless_it_is_in_use() {
     let pools = |reserved: u8| {
         format!("\nservices:\n  pools:\n  - {{name: rest, cidrs: [172.21.0.0/24], reserved: {reserved}}}\n")
     };

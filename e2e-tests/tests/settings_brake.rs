@@ -37,7 +37,7 @@ async fn braked(host: &Host, expected: &[String]) {
 }
 
 #[tokio::test]
-async fn settings_that_would_move_a_large_part_wait_for_somebody_to_agree() {
+async fn settings_that_would_move_many_services_wait_for_an_administrator() {
     let cluster = Cluster::alone().await;
     let proxy = Proxy::start(cluster.plane).await;
     let (many, few) = (cluster.place("many").await, cluster.place("few").await);
@@ -116,7 +116,7 @@ async fn settings_that_would_move_a_large_part_wait_for_somebody_to_agree() {
 }
 
 #[tokio::test]
-async fn services_whose_address_was_set_by_hand_do_not_hold_up_others() {
+async fn addresses_set_by_hand_do_not_trigger_the_brake() {
     let cluster = Cluster::alone().await;
     let proxy = Proxy::start(cluster.plane).await;
     let (by_hand, few) = (cluster.place("set-by-hand").await, cluster.place("few-others").await);
@@ -137,7 +137,7 @@ async fn services_whose_address_was_set_by_hand_do_not_hold_up_others() {
 }
 
 #[tokio::test]
-async fn settings_under_which_nothing_moves_are_not_carried_out() {
+async fn settings_used_only_with_move_never_still_trigger_the_brake() {
     let cluster = Cluster::alone().await;
     let proxy = Proxy::start(cluster.plane).await;
     let still = cluster.place("still").await;

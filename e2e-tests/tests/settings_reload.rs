@@ -106,7 +106,7 @@ async fn notes(client: &Client, namespace: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_config_map_is_followed_and_a_broken_one_changes_nothing() {
+async fn changed_config_map_is_used_and_a_broken_one_is_ignored() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("settings-followed").await;
     write(plane, &namespace, json!({ "settings.yaml": "services: {order: lowest}" })).await;
@@ -185,7 +185,7 @@ subjects: [{{kind: ServiceAccount, name: clusterip, namespace: {namespace}}}]
 }
 
 #[tokio::test]
-async fn of_those_who_follow_the_same_settings_the_server_alone_writes_events() {
+async fn only_the_server_writes_events_about_settings() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("settings-silently").await);
     write(plane, &namespace, json!({ "settings.yaml": "{}" })).await;
@@ -207,7 +207,7 @@ async fn of_those_who_follow_the_same_settings_the_server_alone_writes_events() 
 }
 
 #[tokio::test]
-async fn the_clusters_ranges_are_part_of_the_settings() {
+async fn service_ranges_of_the_cluster_complete_the_settings() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("settings-ranges").await);
     write(plane, &namespace, json!({ "settings.yaml": "{}" })).await;
@@ -246,7 +246,7 @@ async fn the_clusters_ranges_are_part_of_the_settings() {
 }
 
 #[tokio::test]
-async fn a_start_needs_good_settings() {
+async fn start_fails_with_invalid_settings() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("settings-start").await);
     let file = tempfile::tempdir().unwrap();
@@ -290,7 +290,7 @@ async fn a_start_needs_good_settings() {
 }
 
 #[tokio::test]
-async fn a_file_is_followed() {
+async fn changed_settings_file_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("settings.yaml");
     std::fs::write(&file, "services: {order: lowest}").unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Mallory may write every object of one namespace that the role `edit` allows, and nothing else. The server runs
 //! with the arguments and the rights that `deploy` gives it. The policies of the API server that `deploy` ships are
-//! switched off here: `policies.rs` tests them, and the server must not depend on them.
+//! switched off here: `validating_admission_policies.rs` tests them, and the server must not depend on them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -281,7 +281,7 @@ fn in_state(type_: &'static str) -> impl Fn(&Value) -> Option<String> {
 
 /// The first row: an annotation that has the server write a load balancer's status.
 #[tokio::test]
-async fn a_forged_journal_writes_no_load_balancer_status() {
+async fn forged_journal_writes_no_load_balancer_status() {
     let scene = Scene::shared().await;
     let mallory = scene.tenant(MALLORY).await;
     let ingress = json!([{"ip": "192.0.2.66", "ipMode": "VIP"}]);
@@ -316,7 +316,7 @@ async fn a_forged_journal_writes_no_load_balancer_status() {
 
 /// The second row: an annotation that has the server fetch an address of another team's pool.
 #[tokio::test]
-async fn a_forged_journal_gets_no_address_of_another_pool() {
+async fn forged_journal_gets_no_address_of_another_pool() {
     let scene = Scene::shared().await;
     let mallory = scene.tenant(MALLORY).await;
     let denied = service("denied", json!({"clusterIP": "172.21.8.100"}));
@@ -353,7 +353,7 @@ async fn a_forged_journal_gets_no_address_of_another_pool() {
 
 /// The third row: the same with external addresses.
 #[tokio::test]
-async fn a_forged_journal_gets_no_external_address_of_another_pool() {
+async fn forged_journal_gets_no_external_address_of_another_pool() {
     let scene = Scene::shared().await;
     let mallory = scene.tenant(MALLORY).await;
     let denied = service("denied", json!({"externalIPs": ["192.0.2.20"]}));
@@ -384,7 +384,7 @@ async fn a_forged_journal_gets_no_external_address_of_another_pool() {
 
 /// The fourth row: half-moved Services that can never be finished.
 #[tokio::test]
-async fn forged_moves_that_cannot_end_delay_nobody() {
+async fn forged_moves_delay_no_other_move() {
     let scene = Scene::start().await;
     let neighbour = scene.plane.namespace("neighbour").await;
     let usual = scene.median_time_to_move(&neighbour, "before").await;
@@ -402,7 +402,7 @@ async fn forged_moves_that_cannot_end_delay_nobody() {
 
 /// Moves that the server itself began and that the cluster does not let it finish.
 #[tokio::test]
-async fn a_hundred_moves_that_cannot_succeed_delay_moves_of_other_namespaces_by_a_second_at_most() {
+async fn hundred_failing_moves_delay_other_namespaces_by_at_most_a_second() {
     const MANY: usize = 100;
     let scene = Scene::start().await;
     let neighbour = scene.plane.namespace("neighbour").await;
@@ -488,7 +488,7 @@ async fn addresses_in_an_annotation_fill_no_pool() {
 
 /// The sixth row: charts render `clusterIP: ""`, and Flux applies it on the server's side.
 #[tokio::test]
-async fn an_empty_cluster_ip_pins_no_address() {
+async fn empty_cluster_ip_pins_no_address() {
     let scene = Scene::shared().await;
     let author = scene.tenant("author").await;
     let namespace = &author.namespace;
@@ -519,7 +519,7 @@ async fn an_empty_cluster_ip_pins_no_address() {
 /// An update with so much text that its review is larger than what the server reads. `failurePolicy: Ignore` would let
 /// it pass where the server does not answer.
 #[tokio::test]
-async fn a_request_that_is_too_large_to_review_gets_no_address_of_another_pool() {
+async fn request_too_large_to_review_gets_no_address_of_another_pool() {
     let scene = Scene::shared().await;
     let mallory = scene.tenant("bulky").await;
     // JSON needs six bytes for each of these characters.
@@ -534,7 +534,7 @@ async fn a_request_that_is_too_large_to_review_gets_no_address_of_another_pool()
 
 /// Workloads as large as the API server accepts, listed by a server that starts: its container may have 384 MiB.
 #[tokio::test]
-async fn large_workloads_do_not_fill_the_memory_of_a_server_that_starts() {
+async fn large_workloads_do_not_fill_the_memory_of_a_starting_server() {
     const MOST: f64 = 300.0;
     let mut scene = Scene::without_server();
     let mallory = scene.tenant("large").await;
@@ -555,7 +555,7 @@ async fn large_workloads_do_not_fill_the_memory_of_a_server_that_starts() {
 
 /// A first install, and then a change of settings, in a cluster of Services that lie in no pool.
 #[tokio::test]
-async fn no_create_is_refused_while_a_cluster_of_misplaced_services_is_surveyed() {
+async fn creates_succeed_while_many_misplaced_services_are_listed() {
     const OTHERS: usize = 400;
     let mut scene = Scene::without_server();
     let others = scene.plane.namespace("others").await;

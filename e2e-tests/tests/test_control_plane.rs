@@ -10,7 +10,7 @@ use kube::Api;
 use crate::support::control_plane::{ControlPlane, Options, PROGRAM};
 
 #[tokio::test]
-async fn is_of_the_version_that_was_built() {
+async fn control_plane_has_the_built_version() {
     let plane = ControlPlane::shared();
     let versions: serde_json::Value =
         serde_json::from_str(&plane.kubectl(&["version", "--output", "json"]).await.ok()).unwrap();
@@ -19,7 +19,7 @@ async fn is_of_the_version_that_was_built() {
 }
 
 #[tokio::test]
-async fn has_the_service_ranges_that_were_asked_for() {
+async fn control_plane_has_the_requested_service_ranges() {
     let dual = ControlPlane::start(Options::dual_stack());
     for (plane, ranges) in
         [(ControlPlane::shared(), vec!["172.21.0.0/16"]), (&dual, vec!["172.21.0.0/16", "fd00:21::/108"])]
@@ -35,14 +35,14 @@ async fn has_the_service_ranges_that_were_asked_for() {
 }
 
 #[tokio::test]
-async fn gives_each_test_its_own_namespace() {
+async fn each_test_gets_its_own_namespace() {
     let plane = ControlPlane::shared();
     let names = [plane.namespace("harness").await, plane.namespace("harness").await];
     assert_eq!(names, ["harness", "harness-2"]);
 }
 
 #[tokio::test]
-async fn lets_programs_have_the_rights_of_a_service_account() {
+async fn programs_can_run_as_a_service_account() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("harness-rights").await;
     plane.kubectl(&["create", "serviceaccount", "nobody", "--namespace", &namespace]).await.ok();
@@ -58,7 +58,7 @@ async fn lets_programs_have_the_rights_of_a_service_account() {
 }
 
 #[tokio::test]
-async fn keeps_what_it_knows_while_its_api_server_is_away() {
+async fn objects_survive_a_restart_of_the_api_server() {
     let plane = ControlPlane::start(Options::default());
     let config_maps: Api<ConfigMap> = Api::namespaced(plane.client(), "default");
     plane.kubectl(&["create", "configmap", "kept"]).await.ok();
@@ -69,7 +69,7 @@ async fn keeps_what_it_knows_while_its_api_server_is_away() {
 }
 
 #[tokio::test]
-async fn runs_a_controller_manager_where_asked_for() {
+async fn controller_manager_runs_if_requested() {
     let plane = ControlPlane::start(Options { controller_manager: true, ..Options::default() });
     let namespace = plane.namespace("managed").await;
     plane
@@ -82,7 +82,7 @@ async fn runs_a_controller_manager_where_asked_for() {
 
 /// What keeps a killed test from leaving a control plane behind.
 #[test]
-fn leaves_nothing_when_its_standard_input_closes() {
+fn all_processes_end_when_standard_input_closes() {
     let mut child = Command::new(std::env::var_os(PROGRAM).unwrap())
         .arg("-machine")
         .stdin(Stdio::piped())

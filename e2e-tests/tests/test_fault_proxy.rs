@@ -12,7 +12,7 @@ use crate::support::fault_proxy::Proxy;
 use crate::support::move_helpers::create;
 
 #[tokio::test]
-async fn a_watch_comes_through_while_it_lasts() {
+async fn proxy_forwards_watches() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("watched").await;
     let proxy = Proxy::start(plane).await;
@@ -28,7 +28,7 @@ async fn a_watch_comes_through_while_it_lasts() {
 }
 
 #[tokio::test]
-async fn it_passes_on_who_a_client_is() {
+async fn proxy_forwards_the_identity_of_the_client() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("clients").await;
     let proxy = Proxy::start(plane).await;

@@ -28,7 +28,7 @@ async fn comes_to_windows(cluster: &Installed, name: &str, uid: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upgrade_and_its_rollback_leave_nothing_misplaced() {
+async fn upgrade_and_rollback_leave_no_service_misplaced() {
     let cluster = Installed::nothing().await;
     let operator = Operator::new(&cluster.plane, &cluster.node.url());
     cluster.install(&operator).await;
@@ -58,7 +58,7 @@ async fn an_upgrade_and_its_rollback_leave_nothing_misplaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_done_at_night() {
+async fn nightly_procedures_work() {
     let cluster = Installed::nothing().await;
     let operator = Operator::new(&cluster.plane, &cluster.node.url());
     cluster.install(&operator).await;

@@ -89,7 +89,7 @@ fn marked(mut service: DynamicObject, marker: Option<&str>) -> DynamicObject {
 }
 
 #[tokio::test]
-async fn tenants_do_not_write_the_annotation_of_a_move() {
+async fn tenants_can_not_write_the_annotation_of_a_move() {
     const ONE: &str = r#"{"from":["172.21.0.77"],"to":["172.21.1.77"]}"#;
     const OTHER: &str = r#"{"from":["172.21.0.77"],"to":["172.21.1.78"]}"#;
     let plane = deployed().await;
@@ -143,7 +143,7 @@ async fn tenants_do_not_write_the_annotation_of_a_move() {
 type Change = (&'static str, &'static str, Option<Value>, &'static str);
 
 #[tokio::test]
-async fn the_server_changes_nothing_but_the_authority_in_its_webhook_configuration() {
+async fn server_changes_only_the_ca_bundle_of_its_webhook_configuration() {
     let plane = deployed().await;
     let configurations = |client: Client| -> Api<DynamicObject> {
         Api::all_with(client, &ApiResource::erase::<MutatingWebhookConfiguration>(&()))
@@ -208,7 +208,7 @@ async fn the_server_changes_nothing_but_the_authority_in_its_webhook_configurati
 /// A Service moves, done by the program with the account, the arguments and the policies of `deploy/webhook`; and
 /// nothing that the server does is refused by them.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_server_moves_a_service_with_the_policies_installed() {
+async fn server_moves_services_with_the_policies_installed() {
     let cluster = Installed::nothing().await;
     let operator = Operator::new(&cluster.plane, &cluster.node.url());
     cluster.install(&operator).await;
@@ -285,7 +285,7 @@ async fn delete(leases: &Api<Lease>, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_agent_writes_the_leases_of_its_own_node_alone() {
+async fn agent_writes_only_the_leases_of_its_own_node() {
     // Named so that one is the beginning of the other.
     const ME: &str = "policy-node_agent_0123456789abcdef";
     const OTHER: &str = "policy-node-2_agent_fedcba9876543210";
@@ -371,7 +371,7 @@ async fn an_agent_writes_the_leases_of_its_own_node_alone() {
 
 /// Agents with bound tokens take over from each other as they do without the policies.
 #[tokio::test]
-async fn agents_take_over_from_one_that_died() {
+async fn agents_take_over_from_a_dead_agent() {
     const NODES: [&str; 2] = ["takes-over-1", "takes-over-2"];
     let plane = deployed().await;
     let assignment = Assignment {
