@@ -1,4 +1,4 @@
-//! Whether somebody chose a Service's address, as the API server's own record tells.
+//! Whether the address of a Service was set by hand, as the managed fields of the API server show it.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -80,7 +80,7 @@ async fn set_by_hand_is_detected_for_every_way_to_write_a_service() {
     assert!(set_by_hand(&kubernetes));
 }
 
-/// A move leaves no trace of itself, and its owner applies on as before.
+/// A move does not change the owners of fields, and the owner can apply the manifest again.
 #[tokio::test]
 async fn set_by_hand_is_detected_after_a_move() {
     let cluster = WebhookCluster::shared().await;
@@ -110,7 +110,7 @@ async fn set_by_hand_is_detected_after_a_move() {
     let node_port = service("web", json!({"type": "NodePort"}));
     services.patch("web", &owner, &Patch::Apply(&node_port)).await.unwrap();
 
-    // What somebody chose stays, and is told of.
+    // An address that was set by hand stays, and an Event reports it.
     let line =
         async || cluster.host.log().into_iter().find(|line| line.contains("misplaced") && line.contains(&namespace));
     let line = eventually("a line about what stays", line).await;
@@ -118,7 +118,7 @@ async fn set_by_hand_is_detected_after_a_move() {
     assert_eq!(cluster.list(&namespace).await["hand"], before["hand"]);
 }
 
-/// A manifest that leaves the address empty, as charts render it, does not choose one: whichever way it is sent, the
+/// A manifest with an empty address, as charts render it, does not set the address, for every way to send it: the
 /// Service moves when a workload shows where it belongs, and the same manifest can be applied again.
 #[tokio::test]
 async fn empty_address_is_not_set_by_hand() {
@@ -197,7 +197,7 @@ struct Helm<'p> {
 }
 
 impl<'p> Helm<'p> {
-    /// Nothing where no helm is named.
+    /// Returns `None` if `CLUSTERIP_HELM` names no helm.
     fn of(plane: &'p ControlPlane, namespace: &'p str) -> Option<Self> {
         let Ok(program) = env::var("CLUSTERIP_HELM") else {
             missing::skip("helm", "helm install and helm upgrade need the helm that CLUSTERIP_HELM names");

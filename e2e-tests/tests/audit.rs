@@ -1,4 +1,4 @@
-//! `clusterip audit` of a live cluster, and the audit of one that is watched.
+//! `clusterip audit` of a live cluster, and the audit of a running server.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::support::eventually::eventually;
 use crate::support::move_helpers::{path, send};
 use crate::support::program;
 
-/// The exit status, and what was printed: JSON where that is to be.
+/// The exit status and the output, parsed if it is JSON.
 async fn audit(cluster: &Cluster, settings: Option<&str>, arguments: &[&str]) -> (i32, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("settings.yaml");
@@ -41,7 +41,7 @@ fn os(os: &str) -> Value {
     json!({"annotations": {"clusterip-policy/os": os}})
 }
 
-/// The counts of each range, but for those of which nothing is used, and the findings.
+/// The findings, and the counts of each range that is used.
 fn told(text: &str, place: &Place) -> (Vec<String>, Vec<String>) {
     let audit: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
     let mut ranges = Vec::new();
@@ -112,7 +112,7 @@ async fn live_cluster_is_audited() {
     let failed = audit(&cluster, Some(&settings), &["--fail-on", "full"]).await;
     assert_eq!(failed.0, 1, "{failed:?}");
 
-    // Who owns the address shows in what the API server keeps.
+    // The managed fields show the owner of the address.
     let of = |name: &str| format!("{}/{name}", place.namespace);
     for (name, moves) in [
         ("misplaced", "moves it to 172.21.1."),
@@ -126,7 +126,7 @@ async fn live_cluster_is_audited() {
         assert!(why["move"].as_str().unwrap().starts_with(moves), "{name}: {text}");
     }
 
-    // A range that the cluster does not have: a server would refuse it, an audit tells.
+    // A range that the cluster does not have: a server refuses it, and an audit reports it.
     if !cluster.plane.tells_addresses() {
         return cluster.plane.does_not_apply("a finding about a range that the cluster does not have");
     }
@@ -145,7 +145,7 @@ async fn live_cluster_is_audited() {
 async fn nodes_of_a_live_cluster_are_audited_and_planned() {
     let cluster = Cluster::alone().await;
     let place = cluster.place("audit-nodes").await;
-    // Other tests have Nodes, too: the pools are for these alone.
+    // Other tests create Nodes too, so the pools select the Nodes of this test.
     let (name, node) = (|name: &str| format!("{}-{name}", place.namespace), "/api/v1/nodes");
     let settings = format!(
         "nodes: {{pools: [{{name: own, cidrs: [10.77.0.0/22], match: {{nodeLabels: {{place: {}}}}}}}]}}",
@@ -192,7 +192,7 @@ async fn nodes_of_a_live_cluster_are_audited_and_planned() {
     ];
     assert_eq!(given, expected.map(|(own, decision, block)| (json!(name(own)), json!(decision), json!([block]))));
 
-    // The API server takes the blocks as `-o yaml` fills them in.
+    // The API server accepts the blocks that `-o yaml` prints.
     let mut command = Command::new(program());
     command.args(["plan", "--cluster", "-o", "yaml", "--settings"]).arg(&file).arg(&manifests);
     command.env("KUBECONFIG", cluster.plane.kubeconfig()).stdin(Stdio::null());
@@ -228,7 +228,7 @@ async fn settings_of_a_running_server_are_found() {
     assert_eq!(names, ["named", "labelled", "tiny", "east", "windows", "linux"]);
 }
 
-/// The kinds of what is found of the Services of this place.
+/// The kinds of the findings about the Services of this namespace.
 fn kinds(audit: &Audit, place: &Place) -> Vec<(Kind, String)> {
     let own = audit.findings.iter().filter(|finding| finding.namespace.as_ref() == Some(&place.namespace));
     own.map(|finding| (finding.kind, finding.name.clone().unwrap_or_default())).collect()

@@ -1,5 +1,5 @@
-//! With `--client-ca` the API server alone gets reviews answered: it shows a client certificate, as `docs/serve.md`
-//! tells how to have it do.
+//! With `--client-ca`, only the API server gets reviews answered. It shows a client certificate, configured as in
+//! `docs/serve.md`.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;

@@ -1,4 +1,4 @@
-//! Many Services at once: none gets the address of another, none a pool of another.
+//! Many Services at once: every Service gets its own address, in its own pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::eventually::eventually;
 use crate::support::webhook_cluster::{WebhookCluster, address, all, annotated, deployment, on, place, service};
 
-/// How many requests are under way at once.
+/// The number of concurrent requests.
 const AT_ONCE: usize = 60;
 
 fn places(services: &BTreeMap<String, Value>) -> BTreeMap<String, &'static str> {
@@ -27,13 +27,13 @@ fn uids(services: &BTreeMap<String, Value>) -> BTreeMap<String, Value> {
     services.iter().map(|(name, service)| (name.clone(), service["metadata"]["uid"].clone())).collect()
 }
 
-/// Waits until all Services of a namespace are where they belong.
+/// Waits until all Services of a namespace are in their pools.
 async fn placed(cluster: &WebhookCluster, namespace: &str, expected: &BTreeMap<String, &'static str>) {
     let mut last = BTreeMap::new();
     let deadline = tokio::time::Instant::now() + crate::support::eventually::PATIENCE;
     while tokio::time::Instant::now() < deadline {
         let services = cluster.list(namespace).await;
-        // One that is on the move has none for a moment.
+        // A Service has no address during its move.
         if services.values().all(|service| service["spec"]["type"] == "ClusterIP") {
             last = places(&services);
             if last == *expected {
@@ -82,7 +82,7 @@ async fn services_created_before_their_deployments_are_moved() {
     assert_eq!(places(&before), names.iter().map(|(name, _)| (name.clone(), "linux")).collect());
     cluster.plane.apply(&all(&namespace, names.iter().map(|(name, os)| deployment(name, on(os))))).await;
     placed(cluster, &namespace, &names.iter().cloned().collect()).await;
-    // The last step of a move takes its annotation off.
+    // The last step of a move removes its annotation.
     let finished = async || {
         let services = cluster.list(&namespace).await;
         services.values().all(|service| !service.to_string().contains("clusterip-policy/moving")).then_some(services)
@@ -134,12 +134,12 @@ async fn services_with_generate_name_get_distinct_addresses() {
     metadata.remove("name");
     metadata.insert("generateName".to_owned(), json!("web-"));
     let created = join_all((0..30).map(|_| cluster.create(&namespace, &unnamed))).await;
-    // An address that is handed out twice is a create that fails.
+    // A create fails if its address was handed out twice.
     let places: BTreeSet<&str> = created.into_iter().map(|created| place(address(&created.unwrap()))).collect();
     assert_eq!(places, BTreeSet::from(["linux"]));
 }
 
-/// Both are given an address, and neither loses it to the other.
+/// Both requests get an address, and the Service that is created keeps the one that it was given.
 #[tokio::test]
 async fn two_creates_with_the_same_name() {
     let cluster = WebhookCluster::shared().await;
@@ -159,7 +159,7 @@ async fn two_creates_with_the_same_name() {
     assert_eq!(cluster.duplicates(&namespace), [""; 0]);
 }
 
-/// As many as there are addresses, and the others hear why.
+/// As many Services as the pool has addresses are created, and the others are refused with the reason.
 #[tokio::test]
 async fn last_address_of_a_pool_is_used() {
     const USABLE: usize = 13;
@@ -189,7 +189,7 @@ async fn last_address_of_a_pool_is_used() {
     assert_eq!(sorted, all);
     assert_eq!(all.len(), USABLE);
 
-    // One that goes makes place for one, whose address it is then.
+    // When a Service is deleted, the next one gets its address.
     let (gone, last) = (&made[0].0, &addresses[0]);
     cluster.delete(&namespace, gone).await;
     let next = async || cluster.create(&namespace, &service("next", json!({}))).await.ok();
@@ -197,24 +197,24 @@ async fn last_address_of_a_pool_is_used() {
     assert_eq!(cluster.create(&namespace, &service("more", json!({}))).await.unwrap_err(), full("more"));
 }
 
-/// What the API server itself refuses had its address for a moment, and gave it back.
+/// The address of a Service that the API server refuses is free again.
 #[tokio::test]
 async fn invalid_services_reserve_no_address() {
     let cluster = WebhookCluster::shared().await;
-    // It has three addresses.
+    // The pool of this namespace has three addresses.
     let namespace = cluster.plane.namespace("invalid").await;
     let broken = service("broken", json!({"ports": [{"port": 80, "name": "No_Name"}]}));
     for _ in 0..10 {
         let asked = async || {
             let refused = cluster.create(&namespace, &broken).await.unwrap_err();
-            // It was given the last address a moment ago.
+            // The last address was reserved a moment ago.
             (!refused.contains("is full")).then_some(refused)
         };
         let refused = eventually("an address", asked).await;
         assert!(refused.contains("spec.ports[0].name"), "{refused}");
     }
     if !cluster.plane.tells_addresses() {
-        // An IPAddress that comes and goes says so; without one the address is held for 65 s.
+        // An IPAddress that is deleted frees the address. Without IPAddress, the reservation lasts 65 s.
         return cluster.plane.does_not_apply("an address is free again at once");
     }
     for name in ["a", "b", "c"] {
@@ -226,7 +226,7 @@ async fn invalid_services_reserve_no_address() {
 #[tokio::test]
 async fn dry_runs_reserve_no_address() {
     let cluster = WebhookCluster::shared().await;
-    // It has one address.
+    // The pool of this namespace has one address.
     let namespace = cluster.plane.namespace("dry-run").await;
     let forecast = "172.21.40.18";
     for name in ["a", "b", "c"] {
@@ -237,7 +237,7 @@ async fn dry_runs_reserve_no_address() {
     }
     let made = cluster.create(&namespace, &service("d", json!({}))).await.unwrap();
     assert_eq!(address(&made).to_string(), forecast);
-    // What is used is seen by a dry run, too.
+    // A dry run respects addresses that are in use.
     let full = cluster.dry_run(&namespace, &service("e", json!({}))).await.unwrap_err();
     assert!(full.contains("pool \"once\" (172.21.40.16/30) is full: 1 of 1 addresses used"), "{full}");
 }

@@ -1,4 +1,4 @@
-//! The Services that the control plane calls, as a real API server tells of them.
+//! Which Services the control plane calls, according to a real API server.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
 use crate::support::program;
 
-/// Objects that make the API server call Services of namespace `called`, none of them for something that a test does.
+/// Objects that make the API server call Services of namespace `called`, but not for any request of a test.
 fn objects() -> Value {
     let webhook = |service: &str| {
         json!({
@@ -56,7 +56,7 @@ fn called(services: &ControlPlaneServices, name: &str) -> Option<Vec<String>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn services_called_by_the_control_plane_are_tracked() {
-    // An API that nobody serves would disturb other tests.
+    // An API without a server would disturb other tests.
     let plane = ControlPlane::start(Options::default());
     let (stores, _changes) = Stores::new(plane.client(), Arc::new(Metrics::new()), |_| ());
     assert!(stores.control_plane_services().callers("called", "hook").is_err(), "nothing is known yet");
@@ -79,7 +79,7 @@ async fn services_called_by_the_control_plane_are_tracked() {
     becomes("convert", &["CustomResourceDefinition things.example.org"]).await;
     becomes("other", &[]).await;
 
-    // Those that come later find what is there in a list.
+    // A store that starts later finds the existing objects in a list.
     let (late, _changes) = Stores::new(plane.client(), Arc::new(Metrics::new()), |_| ());
     late.watch(&Settings::default());
     late.control_plane_services().settled().await;

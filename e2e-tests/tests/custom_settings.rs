@@ -1,4 +1,4 @@
-//! What other settings and arguments make of the same Services, and how the API server's absence is borne.
+//! Other settings and arguments than the defaults, and an outage of the API server.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ fn settings(more: &str) -> String {
     )
 }
 
-/// A cluster whose settings each test changes: one has it at a time.
+/// A cluster whose settings each test changes, so only one test at a time uses it.
 async fn custom_cluster() -> MutexGuard<'static, WebhookCluster> {
     static CLUSTER: OnceCell<Mutex<WebhookCluster>> = OnceCell::const_new();
     let start = async || {
@@ -38,7 +38,7 @@ async fn custom_cluster() -> MutexGuard<'static, WebhookCluster> {
     CLUSTER.get_or_init(start).await.lock().await
 }
 
-/// What `kubectl apply --dry-run=server` says on standard error, and whether it succeeds.
+/// Whether `kubectl apply --dry-run=server` succeeds, and its standard error.
 async fn tried(cluster: &WebhookCluster, namespace: &str, service: Value) -> (bool, String) {
     let tried = ["apply", "--dry-run=server", "-f", "-"];
     let tried = cluster.plane.kubectl_with(&tried, &all(namespace, [service])).await;
@@ -107,7 +107,7 @@ async fn full_pool_can_be_left_to_kubernetes() {
     assert_eq!((audit.outcome.name(), audit.pool.as_deref()), ("left", Some("tiny")));
 }
 
-/// A kind that the cluster does not have is no reason to guess; when it comes, it is evidence.
+/// A kind that the cluster does not have denies requests; when it is installed, it is evidence.
 #[tokio::test]
 async fn kind_of_evidence_that_is_installed_later_is_used() {
     let cluster = custom_cluster().await;
@@ -121,7 +121,7 @@ async fn kind_of_evidence_that_is_installed_later_is_used() {
          API, or take the kind out of services.evidence.kinds"
     );
     assert_eq!(eventually("a denial", denied).await, expected);
-    // Where another kind says enough, it is not asked.
+    // If an earlier kind has evidence, the missing kind is not looked up.
     cluster.plane.apply(&all(&namespace, [deployment("other", on("windows"))])).await;
     let other = async || cluster.dry_run(&namespace, &service("other", json!({}))).await.ok();
     let other = eventually("evidence of another kind", other).await;
@@ -160,7 +160,8 @@ async fn kind_of_evidence_that_is_installed_later_is_used() {
     cluster.use_settings(&settings("  evidence: {kinds: [Deployment]}")).await;
 }
 
-/// `--move never`: nothing moves by itself, nor because its author wishes it; what an administrator asks for does.
+/// With `--move never`, neither the controller nor the annotation of the author moves a Service; a request of an
+/// administrator does.
 #[tokio::test]
 async fn move_never_leaves_moves_to_administrators() {
     let cluster = custom_cluster().await;
@@ -212,7 +213,7 @@ async fn server_answers_during_an_api_server_outage() {
     let (_, reason) = eventually("readiness to end", unready).await;
     assert!(reason.contains(" could not be watched for "), "{reason}");
     assert_eq!(cluster.host.get("/healthz").await.unwrap().0, 200);
-    // Whoever is asked meanwhile answers from what it knows: the next address, since the first is used.
+    // The server answers from its stores: it gives the next addresses, because the first one is used.
     let ask = async |uid: &str, name: &str| {
         let review = json!({
             "apiVersion": "admission.k8s.io/v1",
@@ -240,7 +241,7 @@ async fn server_answers_during_an_api_server_outage() {
     cluster.plane.start_api_server();
     let ready = async || cluster.host.get("/readyz").await.filter(|(status, _)| *status == 200);
     eventually("readiness to come back", ready).await;
-    // The API server learns of its webhooks anew.
+    // The API server reads its webhook configurations again.
     let asked = async || {
         cluster.dry_run(&namespace, &windows("again")).await.ok().filter(|made| place(address(made)) == "windows")
     };
@@ -250,7 +251,7 @@ async fn server_answers_during_an_api_server_outage() {
     let after: BTreeSet<IpAddr> = join_all((0..10).map(create)).await.into_iter().collect();
     assert_eq!((after.len(), after.contains(&first)), (10, false));
     assert_eq!(after.into_iter().map(place).collect::<BTreeSet<_>>(), BTreeSet::from(["windows"]));
-    // And what is there now is seen.
+    // New objects are seen.
     cluster.plane.apply(&all(&namespace, [deployment("late", on("windows"))])).await;
     let late = async || {
         cluster

@@ -1,5 +1,5 @@
-//! `deploy/external` as it stands: what it adds to `deploy/webhook`, who is let through to its webhook, and what
-//! server and agents may do. `make test-external` runs both with these rights.
+//! `deploy/external` as it is shipped: what it adds to `deploy/webhook`, which requests reach its webhook, and the
+//! permissions of server and agents. `make test-external` runs both with these permissions.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ const NAMESPACE: &str = "clusterip-policy";
 const AGENTS: &str = "clusterip-policy-agents";
 const WEBHOOK: &str = "external.clusterip-policy.io";
 
-/// A control plane with `deploy/external`; nobody answers at the Service of its webhooks.
+/// A control plane with `deploy/external`. No server answers at the Service of its webhooks.
 async fn deployed() -> &'static ControlPlane {
     static DEPLOYED: OnceCell<ControlPlane> = OnceCell::const_new();
     DEPLOYED
@@ -26,7 +26,7 @@ async fn deployed() -> &'static ControlPlane {
             let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
             let folder = format!("{ROOT}/deploy/external");
             plane.kubectl(&["apply", "-k", &folder]).await.ok();
-            // Applied once more, it changes nothing.
+            // Applying the manifests again changes nothing.
             let again = plane.kubectl(&["apply", "-k", &folder]).await.ok();
             assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
             plane
@@ -34,7 +34,7 @@ async fn deployed() -> &'static ControlPlane {
         .await
 }
 
-/// The Services before, what they become, and whether the webhook that fails closed is asked.
+/// Updates of a Service, and whether the webhook that fails closed is called.
 fn updates() -> [(&'static str, Value, Value, &'static str); 16] {
     let ips = |ips: &[&str]| json!({ "spec": { "externalIPs": ips } });
     let annotation = |key: &str, value: Option<&str>| json!({ "metadata": { "annotations": { key: value } } });
@@ -95,7 +95,7 @@ async fn webhook_is_called_only_for_claims_of_external_addresses() {
         own.create(&PostParams::default(), &with(&format!("row-{row}"), before)).await.unwrap();
     }
     plane.kubectl(&["apply", "-k", &format!("{ROOT}/deploy/external")]).await.ok();
-    // As it stands, but with nobody to ask.
+    // The shipped configuration with an address where no server answers.
     let mut configuration: Value = serde_json::from_str(
         &plane.kubectl(&["get", "mutatingwebhookconfiguration", "clusterip-policy", "--output", "json"]).await.ok(),
     )
@@ -142,7 +142,7 @@ async fn webhook_is_called_only_for_claims_of_external_addresses() {
     assert_eq!(seen, expected);
 }
 
-/// What an account may do in a namespace beyond what every account may, as the API server answers.
+/// The permissions of an account in a namespace, without those that every account has, as the API server reports them.
 async fn rights(plane: &ControlPlane, account: &str, namespace: &str) -> BTreeSet<String> {
     let account = format!("--as=system:serviceaccount:{account}");
     let list = plane.kubectl(&["auth", "can-i", "--list", "--no-headers", &account, "-n", namespace]).await.ok();
@@ -184,7 +184,7 @@ async fn server_gets_these_additional_permissions() {
     }
 }
 
-/// On several replicas, too.
+/// The component also works with several replicas.
 #[tokio::test]
 async fn component_works_with_several_replicas() {
     let plane = deployed().await;

@@ -1,4 +1,4 @@
-//! `deploy/webhook` as it stands: who is let through to the webhook, and what the program may do.
+//! `deploy/webhook` as it is shipped: which requests reach the webhook, and the permissions of the program.
 
 use std::process::Command;
 
@@ -13,14 +13,14 @@ const NAMESPACE: &str = "clusterip-policy";
 const ACCOUNT: &str = "clusterip";
 const WEBHOOK: &str = "services.clusterip-policy.io";
 
-/// A control plane with `deploy/webhook`; nobody answers at the Service of its webhook.
+/// A control plane with `deploy/webhook`. No server answers at the Service of its webhook.
 async fn deployed() -> &'static ControlPlane {
     static DEPLOYED: OnceCell<ControlPlane> = OnceCell::const_new();
     DEPLOYED
         .get_or_init(async || {
             let plane = ControlPlane::start(Options::dual_stack());
             plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
-            // Applied once more, it changes nothing.
+            // Applying the manifests again changes nothing.
             let again = plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
             assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
             plane
@@ -34,7 +34,8 @@ async fn only_requests_that_may_need_an_address_reach_the_webhook() {
     let mover = plane.client_with(&plane.token(NAMESPACE, ACCOUNT).await);
     let creates = [("kube-system", "not called"), (NAMESPACE, "not called")];
     only_what_may_need_an_address(plane, WEBHOOK, mover, &creates, async || {
-        // As it stands, but with nobody to ask, and who asks hears of it.
+        // The shipped configuration with an address where no server answers and `failurePolicy: Fail`, so that each
+        // call fails its request.
         let mut configuration: Value = serde_json::from_str(
             &plane.kubectl(&["get", "mutatingwebhookconfiguration", "clusterip-policy", "--output", "json"]).await.ok(),
         )
@@ -46,7 +47,7 @@ async fn only_requests_that_may_need_an_address_reach_the_webhook() {
     .await;
 }
 
-/// Everything that the account may do beyond what every account may, as the API server answers.
+/// The permissions of the account, without those that every account has, as the API server reports them.
 #[tokio::test]
 async fn service_account_has_exactly_these_permissions() {
     let plane = deployed().await;
@@ -100,10 +101,10 @@ async fn service_account_has_exactly_these_permissions() {
 
 #[tokio::test]
 async fn uninstalling_waits_for_open_moves() {
-    // Somebody must delete what belongs to the Deployment, and to the namespace.
+    // The controller manager deletes the objects of the Deployment and of the namespace.
     let plane = ControlPlane::start(Options { controller_manager: true, ..Options::default() });
     plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
-    // What builds on it goes with it.
+    // Components on top of it are uninstalled with it.
     plane.kubectl(&["apply", "-k", &format!("{FOLDER}/../external")]).await.ok();
     let namespace = plane.namespace("uninstall").await;
     let record = json!({
@@ -146,6 +147,6 @@ async fn uninstalling_waits_for_open_moves() {
     plane.kubectl(&["delete", "controllerrevision", "clusterip-move-7", "--namespace", NAMESPACE]).await.ok();
     assert_eq!(uninstall(), (Some(0), String::new()));
     assert_eq!(left().await, "");
-    // Once more, there is nothing to do.
+    // A second run has nothing to do.
     assert_eq!(uninstall(), (Some(0), String::new()));
 }

@@ -1,4 +1,4 @@
-//! Services with addresses of two families, on a cluster that has both.
+//! Services with addresses of two families, on a dual-stack cluster.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 use crate::support::control_plane::Options;
 use crate::support::webhook_cluster::{WebhookCluster, address, addresses, annotated, place, service};
 
-// Before Kubernetes 1.34 an IPv6 range of Services has 65,536 addresses at most.
+// Before Kubernetes 1.34, an IPv6 Service range has at most 65,536 addresses.
 const SETTINGS: &str = "
 services:
   pools:
@@ -99,7 +99,7 @@ async fn second_family_is_added_and_removed() {
         let service = annotated(name, json!({"clusterip-policy/os": "windows"}), before);
         let made = cluster.create(&namespace, &service).await.unwrap_or_else(|error| panic!("{name}: {error}"));
         let now = cluster.patch(&namespace, name, change).await.unwrap_or_else(|error| panic!("{name}: {error}"));
-        // What it had it keeps.
+        // The Service keeps its first address.
         let kept = addresses(&made).first().is_none_or(|first| addresses(&now).first() == Some(first));
         seen.push((name, shape(&now), kept));
         expected.push((name, after.iter().map(|text| (*text).to_owned()).collect(), true));
@@ -141,13 +141,14 @@ async fn pool_without_a_family_denies_it() {
     };
     let refused = cluster.create("families-four", &service("require", require())).await.unwrap_err();
     assert_eq!(refused, no_range("families-four", "four", "IPv6", "require"));
-    // The cluster's primary family, where nothing is said.
+    // Without `ipFamilies`, the primary family of the cluster applies.
     let refused = cluster.create("families-six", &service("single", json!({}))).await.unwrap_err();
     assert_eq!(refused, no_range("families-six", "six", "IPv4", "single"));
     let six = cluster.create("families-six", &service("six", json!({"ipFamilies": ["IPv6"]}))).await.unwrap();
     assert!(crate::support::webhook_cluster::within(address(&six), "fd00:21::500/120"), "{six}");
 
-    // One IPv6 address: the next Service that needs one is refused, and holds no IPv4 address either.
+    // There is one IPv6 address. The next Service that needs one is refused, and does not reserve an IPv4 address
+    // either.
     cluster.create("families-tight", &service("first", require())).await.unwrap();
     let refused = cluster.create("families-tight", &service("second", require())).await.unwrap_err();
     let full = format!(

@@ -1,5 +1,5 @@
-//! The same request, settings and state give the same bytes, whoever evaluates: `clusterip serve`,
-//! `evaluate` with each of its sources, and, as far as it shows them, `plan`.
+//! The same request, settings and state of the cluster give the same bytes in `clusterip serve`, in `evaluate` with
+//! each of its sources, and, as far as it prints them, in `plan`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ use crate::support::program;
 use crate::support::serve_process::HostBuilder;
 use crate::support::webhook_cluster::{all, annotated, deployment, on, service, template};
 
-/// What `serve` and `plan` would learn from the cluster is written down: Kubewarden can't learn it.
+/// `serve` and `plan` would learn the Service ranges from the cluster, but Kubewarden can't, so they are written down.
 const SETTINGS: &str = "
 services:
   serviceCIDRs: [172.21.0.0/16]
@@ -26,7 +26,7 @@ services:
   evidence: {kinds: [Deployment, example.com/v1/Roster, Pod]}
 ";
 
-/// A kind with Pod templates whose plural nobody would guess.
+/// A kind with Pod templates and an irregular plural.
 const ROSTERS: &str = "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, \
      metadata: {name: rota.example.com}, spec: {group: example.com, scope: Namespaced, \
      names: {kind: Roster, plural: rota, singular: roster, listKind: RosterList}, \
@@ -39,7 +39,7 @@ struct Ended {
     stderr: String,
 }
 
-/// Runs `clusterip` as whom a kubeconfig belongs to.
+/// Runs `clusterip` with this kubeconfig.
 async fn clusterip(folder: &Path, kubeconfig: &Path, args: &[&str]) -> Ended {
     let mut command = Command::new(program());
     command.args(args).current_dir(folder).env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
@@ -59,12 +59,12 @@ fn request(service: &Value) -> Value {
         "operation": "CREATE",
         "userInfo": {"username": "alice"},
         "object": service,
-        // Nothing is held for it: it may be asked again and again.
+        // A dry run reserves nothing, so the request can be repeated.
         "dryRun": true,
     })
 }
 
-/// The row of `plan -o json` that says what a response says.
+/// The row of `plan -o json` that corresponds to a response.
 fn row(service: &Value, response: &str) -> Value {
     let response: Value = serde_json::from_str(response).unwrap();
     let audit = &response["auditAnnotations"];
@@ -107,7 +107,7 @@ async fn all_commands_give_the_same_answer_byte_for_byte() {
     let workloads = [deployment("web", on("windows")), roster, twice("linux", "a"), twice("windows", "b")];
     plane.apply(&all("shop", workloads)).await;
     plane.apply(&all("full", [service("first", json!({"clusterIP": "172.21.40.2"}))])).await;
-    // Where `spread` would begin for this Service.
+    // The first address that `spread` tries for this Service.
     plane.apply(&all("shop", [service("in-the-way", json!({"clusterIP": "172.21.1.59"}))])).await;
 
     let services = [
@@ -146,7 +146,7 @@ async fn all_commands_give_the_same_answer_byte_for_byte() {
         let response = expected.1.trim_end();
         let served =
             format!(r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{response}}}"#);
-        // It follows the cluster, and may be behind for a moment.
+        // The server watches the cluster, and may lag for a moment.
         let deadline = std::time::Instant::now() + PATIENCE;
         let mut answer = host.post_for_text("/mutate", &review).await.unwrap();
         while answer != served && std::time::Instant::now() < deadline {
@@ -163,7 +163,7 @@ async fn all_commands_give_the_same_answer_byte_for_byte() {
     host.terminate().await;
 }
 
-/// What the API server refuses to tell is recorded, and denies again where there is no cluster.
+/// A forbidden look-up is recorded, and denies the request again without a cluster.
 #[tokio::test]
 async fn missing_permission_is_recorded() {
     let plane = ControlPlane::shared();
@@ -195,7 +195,7 @@ async fn missing_permission_is_recorded() {
     assert_eq!((replayed.status, replayed.stdout, replayed.stderr), (1, live.stdout, String::new()));
 }
 
-/// What the cluster does not have is recorded in Kubewarden's words, and denies again where there is no cluster.
+/// A missing kind is recorded in the words of Kubewarden, and denies the request again without a cluster.
 #[tokio::test]
 async fn missing_kind_is_recorded() {
     let plane = ControlPlane::shared();
@@ -222,7 +222,8 @@ async fn missing_kind_is_recorded() {
     }
 }
 
-/// policy-server has its lists at hand, and gives the policy two seconds. Here each comes from afar.
+/// policy-server has its lists in memory, and gives the policy two seconds. Here each list comes from a slow API
+/// server.
 #[tokio::test(flavor = "multi_thread")]
 async fn evaluate_waits_for_a_slow_api_server() {
     let plane = ControlPlane::shared();

@@ -1,4 +1,4 @@
-//! On which nodes a Service's endpoints will run: every source of that, as objects of the API server.
+//! Evidence of the nodes on which the endpoints of a Service run: every source, as objects of the API server.
 
 use clusterip_core::evidence::Report;
 use k8s_openapi::api::core::v1::Node;
@@ -10,23 +10,23 @@ use serde_json::{Value, json};
 use crate::support::eventually::PATIENCE;
 use crate::support::webhook_cluster::{WebhookCluster, address, all, deployment, on, place, service, template};
 
-/// What there is before a Service is applied, and what becomes of it.
+/// The objects that exist before a Service is applied, and the expected decision.
 struct Row {
-    /// Part of the namespace's name, too.
+    /// The name is also part of the name of the namespace.
     name: &'static str,
-    /// Of the namespace.
+    /// Annotations and labels of the namespace.
     namespace: Value,
-    /// The namespace's objects.
+    /// The objects in the namespace.
     objects: Vec<Value>,
-    /// What the Service has beside name, port and selector.
+    /// The parts of the Service besides name, port and selector.
     service: Value,
-    /// Its pool.
+    /// The expected pool.
     pool: &'static str,
-    /// Where that is known from; `NS` is the namespace.
+    /// The expected source of the evidence; `NS` is the namespace.
     source: &'static str,
-    /// What the node labels are.
+    /// The expected node labels.
     labels: &'static [(&'static str, &'static str)],
-    /// What kubectl shows.
+    /// The expected warnings of kubectl.
     warnings: &'static [&'static str],
 }
 
@@ -70,7 +70,7 @@ fn pod(name: &str, pod_spec: Value) -> Value {
     pod
 }
 
-/// A Deployment of that name whose Pods the Service selects.
+/// A Deployment of this name whose Pods the Service selects.
 fn web(name: &str, pod_spec: Value) -> Value {
     let mut deployment = deployment("web", pod_spec);
     deployment["metadata"]["name"] = json!(name);
@@ -243,8 +243,8 @@ async fn each_source_of_evidence_is_used() {
     assert_eq!(seen, expected);
 }
 
-/// Waits until the host has seen what a decision is to be made from: it watches, and is told a moment later.
-/// Where that never comes, what is decided instead is shown by whoever asks next.
+/// Waits until the watches of the host have brought everything that the decision needs. If the expected evidence never
+/// comes, the assertion after this call shows the actual decision.
 async fn knows(cluster: &WebhookCluster, namespace: &str, service: &Value, expected: &Report) {
     let deadline = tokio::time::Instant::now() + PATIENCE / 10;
     while tokio::time::Instant::now() < deadline {
@@ -257,7 +257,7 @@ async fn knows(cluster: &WebhookCluster, namespace: &str, service: &Value, expec
     }
 }
 
-/// Pools that can't be had.
+/// Pools that the annotation can't select.
 #[tokio::test]
 async fn pool_named_by_the_annotation_must_exist_and_admit_the_service() {
     let cluster = WebhookCluster::shared().await;

@@ -1,4 +1,4 @@
-//! External addresses, given and judged by `clusterip serve` as the webhook of a real API server.
+//! External addresses that `clusterip serve` gives and checks as the webhook of a real API server.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ impl Placed {
         placed
     }
 
-    /// Creates a Service of our class: what became of it, or what the API server says against it.
+    /// Creates a Service of our class: returns the Service, or the message of the API server.
     async fn create(&self, namespace: &str, name: &str, more: Value) -> Result<Value, String> {
         let mut service = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
@@ -78,7 +78,7 @@ fn asking(address: &str) -> Value {
     json!({"metadata": {"annotations": {"clusterip-policy/external-address": address}}})
 }
 
-/// What makes of a Service of our class one of none.
+/// Changes a Service of our class into a Service without a class.
 fn plain() -> Value {
     json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null, "allocateLoadBalancerNodePorts": null}})
 }
@@ -165,14 +165,15 @@ async fn addresses_of_a_pool_can_not_be_claimed_without_the_policy() {
     }
 }
 
-/// Two webhooks of ours are asked about what claims an address.
+/// Two webhooks of ours review a Service that claims an external address.
 #[tokio::test]
 async fn service_reviewed_by_both_webhooks_gets_one_address() {
     let placed = Placed::new().await;
     let pools = "services:\n  pools: [{name: small, cidrs: [172.21.64.0/29]}]";
     let settings = SETTINGS.replacen("services:", pools, 1);
     std::fs::write(placed.host.folder().join("settings.yaml"), settings).unwrap();
-    // Asked by a dry run: the controller moves what is created too early, and holds an address meanwhile.
+    // This is a dry run, because the controller moves a Service that is created too early, and reserves an address
+    // meanwhile.
     let services: Api<Service> = Api::namespaced(placed.client.clone(), "shop");
     let trial: Service =
         serde_json::from_value(json!({"metadata": {"name": "trial"}, "spec": {"ports": [{"port": 80}]}})).unwrap();
@@ -182,7 +183,7 @@ async fn service_reviewed_by_both_webhooks_gets_one_address() {
         created.spec?.cluster_ip?.starts_with("172.21.64.").then_some(())
     })
     .await;
-    // Six addresses in all, each of which is given away once.
+    // The pool has six addresses, and each is given once.
     for number in 0..6 {
         let name = format!("web-{number}");
         let claims = json!({"spec": {"externalIPs": [format!("10.0.9.1{number}")]}});
@@ -218,7 +219,7 @@ async fn claims_need_the_server_while_the_settings_have_external_pools() {
     std::fs::write(&settings, SETTINGS).unwrap();
     is(&placed, &[SERVICES, EXTERNAL]).await;
 
-    // Away, nobody can say who may have what; whatever claims nothing comes up.
+    // Without the server, Services that claim external addresses are refused, and all others are created.
     placed.host.kill();
     let claims = merged(&plain(), &json!({"spec": {"externalIPs": ["10.0.9.77"]}}));
     let refused = placed.create("bank", "hijack", claims).await.unwrap_err();

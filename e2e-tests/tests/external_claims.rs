@@ -1,4 +1,4 @@
-//! Claims of external addresses: what the API server sends us of them, and what becomes of it.
+//! Claims of external addresses: what the API server sends to the webhook, and the decisions.
 
 use serde_json::{Value, json};
 

@@ -1,6 +1,5 @@
-//! Moves that are cut off: whatever the step, the next start finishes, and nothing is lost.
-//!
-//! `CHAOS` says how many times all of it is done.
+//! Moves that are interrupted at any step: the next start finishes them, and nothing is lost. `CHAOS` sets the number
+//! of rounds.
 
 use axum::http::Method;
 use clusterip::controller::outcome::{Outcome, Unmoved};
@@ -12,18 +11,18 @@ use crate::support::move_helpers::{
     send, stored,
 };
 
-/// What is left of the move when it is resumed.
+/// The state of the move when the next process resumes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Left {
-    /// Nothing was written yet: it stays where it was.
+    /// Nothing was written yet: the Service stays where it was.
     Nothing,
-    /// It was released: it is finished.
+    /// The address was released: the move is finished.
     Some,
-    /// All was done.
+    /// All steps were done.
     All,
 }
 
-/// When the mover is cut off: at which request, and whether that is carried out.
+/// The request at which the mover is interrupted, and whether the API server executes it.
 const STEPS: [(&str, &str, Left); 10] = [
     ("before", "try", Left::Nothing),
     ("after", "try", Left::Nothing),
@@ -88,14 +87,14 @@ async fn next_start_finishes_an_interrupted_move() {
             assert!(task.await.unwrap_err().is_cancelled(), "{name}");
             gate.discard();
 
-            // What the next start finds, and what it knows of it: the addresses that the policy would give.
+            // The next start reads the record, with the addresses that the policy would give.
             let found = stored(&client, &namespace, &name).await.expect("the Service is there");
             let next = mover(client.clone());
             let outcome = resume(&next, &found, &These(vec![to.clone()])).await;
             let why = "its Pods run on windows".to_owned();
             let expected = match left {
                 Left::Some => Outcome::Moved { from: from.clone(), to: to.clone(), why, notes: Vec::new() },
-                // The release may be on its way: its record stays for a while.
+                // The release may still be executed, so its record is kept for a while.
                 Left::Nothing if step == "release" => Outcome::Unmoved(Unmoved::NotBegun),
                 _ => Outcome::Unmoved(Unmoved::NotMoving),
             };
@@ -109,7 +108,7 @@ async fn next_start_finishes_an_interrupted_move() {
     }
 }
 
-/// A request may be under way when its sender is gone, and be carried out long after.
+/// The API server may execute a request long after its sender is gone.
 #[tokio::test]
 async fn late_write_of_a_killed_process_is_harmless() {
     let (plane, client) = (plane(), plane().client());

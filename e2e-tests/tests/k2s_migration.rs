@@ -1,4 +1,4 @@
-//! `docs/operations.md`: from K2s's webhook to ours, on a cluster as K2s leaves it.
+//! The migration in `docs/operations.md` from the webhook of K2s to ours, on a cluster as K2s leaves it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -13,11 +13,9 @@ use crate::support::fake_kubelet::Installed;
 use crate::support::move_helpers::stored;
 use crate::support::second_webhook::{Endpoint, Verdict, endpoint};
 
-/// What K2s's webhook is known to do: it remembers the `nodeSelector` of workloads that it sees, and gives a
-/// Service without an address the next one of the Windows or Linux subnet, beginning with the fifty-first.
-///
-/// What it does beside (Services are deleted and created when a Windows workload comes after them) it does
-/// not do here.
+/// The documented behaviour of the webhook of K2s: it remembers the `nodeSelector` of workloads, and gives a Service
+/// without an address the next one of the Windows or Linux subnet, beginning with the fifty-first. This double does not
+/// delete and create Services when a Windows workload comes after them.
 #[derive(Default)]
 struct K2s {
     windows: Vec<Value>,
@@ -44,7 +42,7 @@ impl K2s {
     }
 }
 
-/// How K2s installs it.
+/// The installation of K2s.
 fn k2s(endpoint: &Endpoint) -> String {
     let labels = json!({"app.kubernetes.io/name": "clusterip-webhook", "app.kubernetes.io/part-of": "k2s"});
     let meta = |name: &str| json!({"name": name, "namespace": "k2s-webhook", "labels": labels});
@@ -83,7 +81,7 @@ fn k2s(endpoint: &Endpoint) -> String {
     .to_string()
 }
 
-/// What of a Pod says that it runs on Windows: what K2s sees, and what it does not.
+/// The ways in which a Pod requires Windows: those that K2s recognizes, and those that it does not.
 fn selected() -> Value {
     json!({"nodeSelector": {"kubernetes.io/os": "windows"}})
 }
@@ -99,7 +97,7 @@ async fn service(place: &Place, name: &str, spec: Value) -> String {
     created["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The Services that K2s has left: some right, some wrong, some set by hand.
+/// The Services that K2s has left: in the right pool, in the wrong pool, or set by hand.
 async fn as_k2s_leaves_it(shop: &Place, office: &Place) {
     for (name, pods) in
         [("checkout", selected()), ("cart", by_field()), ("ledger", by_field()), ("returns", selected())]
@@ -113,7 +111,7 @@ async fn as_k2s_leaves_it(shop: &Place, office: &Place) {
     service(shop, "returns", json!({"clusterIP": "172.21.0.21"})).await;
     service(shop, "members", json!({"clusterIP": "None"})).await;
     service(shop, "mail", json!({"type": "ExternalName", "externalName": "mail.example.com"})).await;
-    // K2s's webhook did not answer in time, or was not there yet.
+    // The webhook of K2s was unavailable or too slow.
     office.deployment("scanner", selected()).await;
     office.service_at("scanner", [172, 21, 0, 180], json!({}), json!({"selector": {"app": "scanner"}})).await;
     office.service_at("early", [172, 21, 77, 1], json!({}), json!({"selector": {"app": "early"}})).await;
@@ -131,7 +129,7 @@ async fn migration_keeps_services_and_moves_misplaced_ones() {
     let theirs = endpoint(move |object| k2s_state.lock().unwrap_or_else(PoisonError::into_inner).review(object)).await;
     cluster.plane.apply(&k2s(&theirs)).await;
     eventually("K2s's webhook to be asked", async || {
-        // It does not leave out dry runs.
+        // The webhook of K2s also handles dry runs.
         let dry = ["create", "service", "clusterip", "trial", "--tcp=80", "--dry-run=server", "-n", "office"];
         cluster.plane.kubectl(&dry).await.ok();
         (theirs.calls.load(Ordering::Acquire) > 0).then_some(())
@@ -181,7 +179,7 @@ async fn migration_keeps_services_and_moves_misplaced_ones() {
 
     operator.does_all(&steps("3. Install clusterip without moves")).await;
     cluster.is_asked().await;
-    // Both are asked now; ours comes first.
+    // Both webhooks are called now, ours first.
     let theirs_gave = given();
     shop.deployment("payments", by_field()).await;
     eventually("the Deployment to be known, and its Service to be placed by it", async || {
@@ -255,6 +253,6 @@ async fn migration_keeps_services_and_moves_misplaced_ones() {
         assert!(now.starts_with(pool) && (pool != address || now == address), "{name}: {now}");
     }
     assert_eq!(after.len(), before.len() + 3);
-    // Its own Service is left where the API server put it, and is served.
+    // The Service of clusterip itself keeps the address that the API server gave it, and answers.
     assert!(stored(&cluster.client, "clusterip-policy", "clusterip").await.is_some());
 }

@@ -1,4 +1,4 @@
-//! One process leads, and when the next one does.
+//! Leader election: one process leads, and when the next one takes over.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -20,17 +20,17 @@ use crate::support::stalling_connection::StallingConnection;
 const RETRY: Duration = Duration::from_millis(100);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// One that does not end by itself while a test runs.
+/// A Lease that does not expire during a test.
 fn lasting() -> Timing {
     Timing::new(600 * SECOND, 500 * SECOND, RETRY).unwrap()
 }
 
-/// One that ends soon.
+/// A Lease that expires soon.
 fn short() -> Timing {
     Timing::new(3 * SECOND, 2 * SECOND, RETRY).unwrap()
 }
 
-/// A leader at work.
+/// A leader that runs.
 struct Running {
     me: Identity,
     state: watch::Receiver<Leadership>,
@@ -67,7 +67,7 @@ impl Running {
         self.task.await.unwrap();
     }
 
-    /// As if the process was killed.
+    /// Ends the task at once, as SIGKILL does.
     async fn kill(self) {
         self.task.abort();
         assert!(self.task.await.unwrap_err().is_cancelled());
@@ -82,7 +82,7 @@ fn leases(client: &Client, namespace: &str) -> Api<Lease> {
     Api::namespaced(client.clone(), namespace)
 }
 
-/// What the Lease says, but for its times.
+/// The Lease without its times.
 async fn lease(client: &Client, namespace: &str) -> (String, i32, i32) {
     let spec = leases(client, namespace).get(LEASE).await.unwrap().spec.unwrap();
     (spec.holder_identity.unwrap(), spec.lease_duration_seconds.unwrap(), spec.lease_transitions.unwrap())
@@ -101,7 +101,7 @@ async fn stopping_leader_releases_the_lease() {
     let state = first.state.clone();
     first.stop().await;
     assert_eq!(*state.borrow(), Leadership::Following { holder: None });
-    // Nobody would wait for 600 seconds.
+    // Without the release, the second process would have to wait for 600 seconds.
     second.leads().await;
     assert_eq!(lease(&client, &namespace).await, (second.me.to_string(), 600, 1));
 
@@ -160,7 +160,7 @@ async fn lease_with_an_old_time_may_belong_to_a_slow_clock() {
     })
     .await;
 
-    // A renewal proves that it lives, to whoever asks.
+    // A renewal shows that the holder is alive.
     let mut asking = leader(&client, &namespace, Role::Move, lasting());
     let asked = tokio::spawn(async move { asking.try_acquire().await.unwrap() });
     let mut renewed = 0;
@@ -253,7 +253,7 @@ async fn leader_without_api_server_stops_before_another_starts() {
     assert_eq!(*first.state.borrow(), Leadership::Following { holder: None }, "two would lead");
     assert_eq!(lease(&client, &namespace).await, (second.me.to_string(), 3, 1));
 
-    // Whose answers come again, follows.
+    // The former leader follows when it reaches the API server again.
     connection.resume();
     first.follows(&second.me).await;
     second.stop().await;
@@ -279,7 +279,7 @@ async fn errors_name_the_lease() {
          \"coordination.k8s.io\" in the namespace \"{namespace}\"; without it nothing is moved"
     );
     assert_eq!(error.to_string(), expected);
-    // One that keeps trying goes on when it may.
+    // A process that keeps trying leads as soon as it has the permission.
     let mut running = Running::new(leader(&nobody, &namespace, Role::Serve, lasting()));
     plane.kubectl(&["create", "role", "all", "--verb=*", "--resource=leases", "--namespace", &namespace]).await.ok();
     let account = format!("--serviceaccount={namespace}:nobody");

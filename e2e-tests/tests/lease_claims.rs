@@ -1,4 +1,4 @@
-//! Several replicas: an address in flight is claimed, so no two of them give it away.
+//! Several replicas claim addresses in flight, so that no two of them give the same address.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -30,7 +30,7 @@ services:
   explicit: deny
 ";
 
-/// The Lease of a claim, as another replica would have written it.
+/// The Lease of a claim of another replica.
 fn claim(address: &str, service: &str, holder: &str, seconds: u32, renewed: &str) -> Value {
     json!({
         "apiVersion": "coordination.k8s.io/v1",
@@ -51,7 +51,7 @@ async fn write(replicas: &Replicas<'_>, lease: &Value) {
     send(&replicas.client, Method::POST, &leases(&replicas.namespace), Some(lease)).await.unwrap();
 }
 
-/// Waits until a replica would say that the pool of a namespace is full.
+/// Waits until a replica reports that the pool of a namespace is full.
 async fn is_full(replicas: &Replicas<'_>, namespace: &str, nth: usize) {
     eventually(&format!("replica {nth} to know of the claim"), async || {
         let trial = Replicas::service(nth, "trial", None);
@@ -71,7 +71,7 @@ async fn three() -> (&'static ControlPlane, Replicas<'static>) {
     (plane, replicas)
 }
 
-/// All that needs nothing but three of them: they take their time to start.
+/// All cases for three replicas, which take a while to start.
 #[tokio::test(flavor = "multi_thread")]
 async fn three_replicas_never_give_an_address_away_twice() {
     let (plane, replicas) = three().await;
@@ -80,8 +80,8 @@ async fn three_replicas_never_give_an_address_away_twice() {
     clocks_that_are_wrong(plane, &replicas).await;
     what_is_no_claim(plane, &replicas).await;
     asked_again_elsewhere(&replicas).await;
-    // Whatever was claimed, nothing of it stays: its Services are seen, or it was left behind. A Service
-    // that nobody has created may still come.
+    // Claims are deleted when their Services are seen, or when they expire. Only the claim of a Service that was never
+    // created may remain.
     eventually("the claims to be removed", async || {
         let claims = replicas.leases("claim").await;
         let may_come = |claim: &Value| claim["metadata"]["annotations"]["clusterip-policy/service"] == "default/again";
@@ -109,7 +109,7 @@ async fn parallel_creates(plane: &ControlPlane, replicas: &Replicas<'_>) {
     let astray: Vec<_> =
         made.iter().flatten().filter(|(os, addresses)| !addresses[0].to_string().starts_with(pool(os))).collect();
     assert_eq!(astray, Vec::<&(&str, Vec<IpAddr>)>::new());
-    // All three were asked, and each claimed what it gave away.
+    // All three replicas were called, and each claimed the addresses that it gave.
     for nth in 0..3 {
         let (_, metrics) = replicas.host(nth).get("/metrics").await.unwrap();
         let claimed = metrics.lines().find_map(|line| line.strip_prefix("clusterip_claims_total{result=\"claimed\"} "));
@@ -135,7 +135,7 @@ async fn claims_of_the_dead(plane: &ControlPlane, replicas: &Replicas<'_>) {
     assert_eq!(uses(&made), [ADDRESS]);
     assert_eq!(replicas.metric("clusterip_claims_total{result=\"taken_over\"}").await, 1);
 
-    // Of two who take over one gets it.
+    // If two replicas take over an expired claim, exactly one succeeds.
     let namespace = plane.namespace("takeover").await;
     write(replicas, &claim("172.21.40.6", "takeover/gone", "gone_serve_0000000000000001", 3, LONG_AGO)).await;
     for nth in 0..3 {
@@ -158,7 +158,7 @@ async fn claims_of_the_dead(plane: &ControlPlane, replicas: &Replicas<'_>) {
     }
 }
 
-/// What is written in a Lease was written by somebody else's clock.
+/// The times in a Lease come from another clock, which may be wrong.
 async fn clocks_that_are_wrong(plane: &ControlPlane, replicas: &Replicas<'_>) {
     let (slow, fast) = (plane.namespace("slow-clock").await, plane.namespace("fast-clock").await);
     write(replicas, &claim("172.21.40.18", "slow-clock/a", "slow_serve_0000000000000001", 600, LONG_AGO)).await;
@@ -174,14 +174,14 @@ async fn clocks_that_are_wrong(plane: &ControlPlane, replicas: &Replicas<'_>) {
     assert_eq!(uses(&eventually("a claim that is deleted to end", make).await), ["172.21.40.18"]);
 }
 
-/// Four addresses: two can't be claimed for a foreign Lease, and nothing that is said by others counts.
+/// The pool has four addresses. Two of them can't be claimed because of foreign Leases, and other objects do not count.
 async fn what_is_no_claim(plane: &ControlPlane, replicas: &Replicas<'_>) {
     let namespace = plane.namespace("foreign-lease").await;
     let mut malformed = claim("172.21.40.12", "foreign-lease/a", "someone", 600, LONG_AGO);
     malformed["metadata"]["annotations"]["clusterip-policy/address"] = "not an address".into();
     let mut foreign = claim("172.21.40.13", "foreign-lease/a", "someone", 600, LONG_AGO);
     foreign["metadata"].as_object_mut().unwrap().remove("labels");
-    // It says an address that is not its own.
+    // The name of the Lease does not match its address.
     let mut elsewhere = claim("172.21.40.14", "foreign-lease/a", "someone", 600, LONG_AGO);
     elsewhere["metadata"]["name"] = "somebody-elses".into();
     for lease in [&malformed, &foreign, &elsewhere] {
@@ -195,7 +195,7 @@ async fn what_is_no_claim(plane: &ControlPlane, replicas: &Replicas<'_>) {
     }
 }
 
-/// The answer to a CREATE: the address that the Service has then, or why it is refused.
+/// The answer to a review of a create: the address of the Service, or the reason of the denial.
 async fn answer(host: &Host, service: &Value) -> Result<String, String> {
     let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
         "uid": "00000000-0000-0000-0000-000000000001", "operation": "CREATE",
@@ -216,7 +216,7 @@ async fn answer(host: &Host, service: &Value) -> Result<String, String> {
     Ok(service["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Another webhook changes the Service, and another replica is asked again.
+/// Another webhook changes the Service, and another replica is called again.
 async fn asked_again_elsewhere(replicas: &Replicas<'_>) {
     let without = Replicas::service(0, "again", Some("linux"));
     let given = answer(replicas.host(0), &without).await.unwrap();
@@ -228,7 +228,7 @@ async fn asked_again_elsewhere(replicas: &Replicas<'_>) {
     with["metadata"]["annotations"]["clusterip-policy/os"] = "windows".into();
     let other = answer(replicas.host(2), &with).await.unwrap();
     assert!(other.starts_with("172.21.1."), "its pool is another now: {other}");
-    // What nobody gave is somebody's own.
+    // An address without a claim was set by hand.
     let mut by_hand = Replicas::service(0, "by-hand", Some("windows"));
     by_hand["spec"]["clusterIP"] = "172.21.0.250".into();
     let refused = answer(replicas.host(1), &by_hand).await.unwrap_err();
@@ -245,7 +245,7 @@ async fn stops_in_order(mut replicas: Replicas<'_>) {
     assert_eq!(replicas.leases("replica").await, Vec::<Value>::new());
 }
 
-/// One replica, behind a proxy that keeps answers back.
+/// One replica, behind a proxy that delays or loses requests and answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn late_and_lost_answers_to_a_claim_are_handled() {
     let plane: &'static ControlPlane = Box::leak(Box::new(ControlPlane::start(Options::default())));
@@ -282,12 +282,12 @@ async fn late_and_lost_answers_to_a_claim_are_handled() {
                 assert!(refused.contains("can't be claimed: lease"), "{row}: {refused}");
             }
         }
-        // Whatever became of it, the next one is served.
+        // The next request succeeds after each fault.
         let next = Replicas::service(0, &format!("next-{nth}"), Some("linux"));
         replicas.create(&namespace, &next).await.unwrap_or_else(|refused| panic!("{row}: {refused}"));
     }
     let failed = replicas.metric("clusterip_claims_total{result=\"failed\"}").await;
     assert_eq!(failed, 3);
-    // The one that was late was carried out after all, and nobody wants it.
+    // The API server has executed the delayed request, whose claim is deleted because no Service needs it.
     eventually("the claims to be removed", async || replicas.leases("claim").await.is_empty().then_some(())).await;
 }

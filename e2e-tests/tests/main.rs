@@ -1,4 +1,4 @@
-//! Tests against a real control plane: what the API server does is part of what is tested.
+//! Tests against a real control plane: they also test that the API server behaves as the program expects.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use e2e_tests::{missing, support};

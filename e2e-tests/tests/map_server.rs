@@ -1,4 +1,4 @@
-//! `clusterip serve --ui`: the map of a watched cluster.
+//! `clusterip serve --ui`: the map of the cluster.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! A process that ends in the middle of a move, and who goes on.
+//! A process ends in the middle of a move, and the next process finishes it.
 
 use axum::http::Method;
 use serde_json::json;
@@ -10,7 +10,7 @@ use crate::support::move_helpers::{but_addresses, is_step, send, step, stored};
 
 const MOVED: &str = "AddressMoved: moved from windows to linux: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web)";
 
-/// The steps that went through a proxy.
+/// The steps of moves that a proxy has seen.
 fn steps(proxy: &Proxy) -> Vec<&'static str> {
     proxy.writes().iter().filter_map(step).collect()
 }
@@ -32,15 +32,16 @@ async fn next_leader_finishes_the_move_of_a_killed_leader() {
     let before = place.service_at("web", [172, 21, 1, 30], json!({}), json!({})).await;
     gate.arrived().await;
     assert_eq!(place.outcome().await, ["ExternalName"]);
-    // Only one of the two has written anything.
+    // Only the leader has written.
     assert_eq!((steps(&one).contains(&"release"), steps(&two)), (true, vec![]));
     first.kill();
     gate.discard();
-    // The lease of the dead is waited for: 15 s.
+    // The Lease of the killed leader expires after 15 s.
     second.logged("leading: misplaced services are moved").await;
     place.comes_to(&["linux", MOVED]).await;
     assert_eq!(but_addresses(&place.web().await), but_addresses(&before));
-    // The webhook of the first is still registered, and nobody answers: Services come up, and are moved.
+    // The webhook of the first process is still registered, but does not answer: Services are created without it, and
+    // moved later.
     place.all_was_looked_at("second").await;
 }
 
@@ -67,7 +68,7 @@ async fn stopping_process_finishes_its_move() {
         assert_eq!(host.ended().await.code(), Some(0), "{name}");
         assert_eq!(place.outcome().await, ["linux", MOVED], "{name}");
         assert_eq!(but_addresses(&place.web().await), but_addresses(&before), "{name}");
-        // The next one need not wait, and nobody is asked in vain.
+        // The stopped process has released its Lease and deleted its webhook configuration.
         let namespace = &cluster.namespace;
         let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/clusterip-leader");
         let lease = send(&cluster.client, Method::GET, &lease, None).await.unwrap();

@@ -1,5 +1,5 @@
-//! Moves on a real API server: what comes back, whose changes win, and what happens where something is
-//! taken, forbidden, or away.
+//! Moves on a real API server: which fields are kept, concurrent changes of others, and targets that are taken,
+//! forbidden or unavailable.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn moved(from: &[IpAddr], to: &[IpAddr]) -> Outcome {
     Outcome::Moved { from: from.to_vec(), to: to.to_vec(), why: WHY.to_owned(), notes: Vec::new() }
 }
 
-/// Moves a Service, which must succeed, and returns it as it is then.
+/// Moves a Service, which must succeed, and returns the moved Service.
 async fn move_to(client: &Client, service: &Value, to: &[IpAddr]) -> Value {
     let outcome = mover(client.clone()).start(&order(service, to), &These(vec![])).await.unwrap();
     assert_eq!(outcome, moved(&addresses(service), to));
@@ -132,7 +132,7 @@ async fn moved_service_keeps_every_other_field() {
             assert_eq!(but_addresses(&after), but_addresses(&before), "{name}");
             assert!(!set_by_hand(&after), "{name}");
 
-            // The owner sees no difference, and has no conflict.
+            // The owner can apply the manifest again, without a difference or a conflict.
             if way != "replaced" {
                 plane.kubectl_with(apply, &text).await.ok();
                 assert_eq!(again(&client, &before).await, after, "{name}: applied again");
@@ -224,7 +224,7 @@ async fn services_that_need_no_move_are_left_alone() {
             _ => Unmoved::NoTarget { taken: taken.clone() },
         };
         match expected {
-            // Nobody tells beforehand that it is taken: the API server does, and the Service is put back.
+            // Without IPAddress, only the API server knows that the address is taken. The Service is put back.
             Unmoved::NoTarget { .. } if !plane.tells_addresses() => {
                 assert!(matches!(outcome, Outcome::Kept { .. }), "{name}: {outcome:?}");
                 assert_eq!(again(&client, &before).await["spec"], before["spec"], "{name}");
@@ -254,7 +254,7 @@ async fn service_is_read_again_only_if_it_has_changed() {
     let namespace = plane.namespace("just-read").await;
     let proxy = Proxy::start(plane).await;
     let ports = json!([{"port": 80}]);
-    // What happens after the Service was read, how often it is read again, and whether it moves.
+    // The change after the Service was read, how often it is read again, and whether it moves.
     let rows = [("nothing", 0, true), ("changed", 1, true), ("deleted", 1, false), ("replaced", 1, false)];
     for (name, reads, moves) in rows {
         let [to, _] = fresh();
@@ -287,7 +287,7 @@ async fn service_is_read_again_only_if_it_has_changed() {
         }
         assert_eq!(gate.count(), reads, "{name}: reads");
     }
-    // An address that somebody chooses after it was looked at stays.
+    // An address that is set by hand after the Service was read is kept.
     let before = create(&client, &namespace, "chosen", json!({"ports": ports})).await;
     let chosen = json!({
         "apiVersion": "v1",
@@ -313,7 +313,7 @@ async fn next_target_is_used_if_one_is_taken() {
     let namespace = plane.namespace("taken").await;
     let proxy = Proxy::start(plane).await;
     let ports = json!([{"port": 80}]);
-    // The addresses that somebody takes: before the move, and while the Service has none.
+    // The addresses that other Services take: before the move, and while the Service has none.
     let rows: [(&str, &[&str], &[&str], &str); 6] = [
         ("before", &["first"], &[], "second"),
         ("meanwhile", &[], &["first"], "second"),
@@ -413,9 +413,9 @@ async fn taken_first_address_is_replaced_and_the_second_stays() {
     };
     let (outcome, ()) = tokio::join!(moving.start(&order, &targets), disturb);
     let after = again(&client, &before).await;
-    // The API server takes the addresses of the two families one after the other, in either order. Where it
-    // took the second before it refused the first, it does not give it back for a minute: then nothing
-    // but other addresses can be had, and that is told.
+    // The API server allocates the addresses of the two families one after the other, in either order. If it allocated
+    // the second before it refused the first, it does not release it for a minute. Then only other addresses are
+    // available, and the notes say so.
     let leaked = matches!(&outcome, Ok(Outcome::Elsewhere { notes, .. })
         if notes.iter().any(|note| note.contains(&format!("{stays}"))));
     if leaked {
@@ -475,8 +475,7 @@ async fn concurrent_changes_of_others_win() {
     let proxy = Proxy::start(plane).await;
     let spec = json!({"type": "NodePort", "selector": {"app": "web"}, "ports": [{"port": 80}]});
     let annotations = json!({"annotations": {MOVING_ANNOTATION: null}});
-    // What somebody does before or after the address is given back, and what must be there at the end
-    // beside what was there before.
+    // A change before or after the address is released, and what it adds to the Service at the end.
     let rows = [
         ("selector", json!({"spec": {"selector": {"app": "shop"}}}), json!({"spec": {"selector": {"app": "shop"}}})),
         ("label", json!({"metadata": {"labels": {"a": "b"}}}), json!({"metadata": {"labels": {"a": "b"}}})),
@@ -502,8 +501,8 @@ async fn concurrent_changes_of_others_win() {
                 gate.arrived().await;
                 let path = format!("{}?fieldManager=other", path(&namespace, &name));
                 let changed = send(&client, Method::PATCH, &path, Some(change)).await.unwrap();
-                // An API server that has not heard of it allocates for the write that comes next, refuses it
-                // then, and keeps what it allocated.
+                // An API server whose cache lacks this change allocates an address for the next write, refuses the
+                // write, and does not release the address.
                 cached(&client, &changed).await;
                 gate.release();
             };
@@ -512,14 +511,14 @@ async fn concurrent_changes_of_others_win() {
             assert_eq!(outcome.unwrap(), moved(&addresses(&before), &[to]), "{name}");
             let after = again(&client, &before).await;
 
-            // As if the same was done to a Service that nobody moves: ownership, too.
+            // The same change to a Service that is not moved gives the same owners of fields.
             let twin = format!("{name}-twin");
             let unmoved = create(&client, &namespace, &twin, spec.clone()).await;
             let path = format!("{}?fieldManager=other", path(&namespace, &twin));
             let unmoved_after = send(&client, Method::PATCH, &path, Some(change)).await.unwrap();
             let owners = |service: &Value| {
                 let mut entries = service["metadata"]["managedFields"].as_array().unwrap().clone();
-                // The map itself belongs to whom wrote its first annotation: that was the mover.
+                // The map `annotations` belongs to the manager that wrote the first annotation, which was the mover.
                 for annotations in
                     entries.iter_mut().filter_map(|entry| entry.pointer_mut("/fieldsV1/f:metadata/f:annotations"))
                 {
@@ -543,7 +542,7 @@ async fn concurrent_changes_of_others_win() {
         }
     }
 
-    // What makes the move pointless.
+    // Changes that make the move pointless.
     let rows = [
         ("retyped", Some(json!({"spec": {"type": "ClusterIP"}})), "overtaken"),
         ("aliased", Some(json!({"spec": {"externalName": "example.com"}})), "overtaken"),
@@ -587,7 +586,7 @@ async fn concurrent_changes_of_others_win() {
                 }
                 assert_eq!(after["spec"], left["spec"], "{name}");
             }
-            // The record tells all that is needed: the marker on the Service does not matter.
+            // The record contains all that is needed, so the annotation on the Service does not matter.
             ("moved", outcome, Some(after)) => {
                 assert_eq!(outcome, moved(&addresses(&before), &[to]), "{name}");
                 assert_eq!(but_addresses(after)["spec"], but_addresses(&before)["spec"], "{name}");
@@ -655,7 +654,7 @@ async fn forbidden_release_changes_nothing() {
 async fn service_too_large_to_record_is_not_moved() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("too-large").await;
-    // The most that the API server accepts is 262144 bytes of annotations.
+    // The API server accepts at most 262144 bytes of annotations.
     let annotations = json!({"annotations": {"example.com/filling": "x".repeat(262_100)}});
     let text = manifest("web", &namespace, annotations, json!({"ports": [{"port": 80}]})).to_string();
     plane.kubectl_with(&["create", "-f", "-"], &text).await.ok();
@@ -713,8 +712,8 @@ async fn forbidden_target_keeps_the_old_address() {
     assert_eq!(steps, ["try", "release", "place", "place", "forget"]);
 }
 
-/// What stands on a Service makes the mover write nothing: neither an address, nor a spec, nor a status. A journal as
-/// earlier versions kept it in the annotation is as forged as any other.
+/// The mover writes no address, spec or status because of the contents of a Service. That includes a journal in the
+/// annotation, where earlier versions kept it.
 #[tokio::test]
 async fn forged_journal_is_ignored() {
     let (plane, client) = (plane(), plane().client());
@@ -769,7 +768,7 @@ async fn forged_journal_is_ignored() {
     }
 }
 
-/// A record is about one Service, and gone when its move has ended: nothing can be replayed from it.
+/// A record belongs to one Service and is deleted at the end of the move, so it can't be replayed.
 #[tokio::test]
 async fn record_is_deleted_when_its_move_ends() {
     let (plane, client) = (plane(), plane().client());
@@ -791,7 +790,7 @@ async fn record_is_deleted_when_its_move_ends() {
     assert_eq!(outcome.unwrap(), moved(&addresses(&before), &[to]));
     assert!(recorded, "while the Service has no address");
     assert!(!is_recorded(&client, &before).await, "afterwards");
-    // Its author puts everything back as it was in the middle of the move.
+    // The author of the Service restores its state from the middle of the move.
     let marker = &released["metadata"]["annotations"];
     let replay =
         json!({"metadata": {"annotations": marker}, "spec": {"type": "ExternalName", "externalName": MOVING_NAME}});

@@ -1,4 +1,4 @@
-//! Addresses in flight of one namespace: requests whose Services never come take nothing from other namespaces.
+//! Requests of one namespace whose Services are never created do not use up the addresses of other namespaces.
 
 use clusterip::cluster::ledger::YOUNG;
 use futures::future::join_all;
@@ -8,7 +8,7 @@ use crate::support::control_plane::Options;
 use crate::support::second_webhook::{REFUSAL, Verdict, serve};
 use crate::support::webhook_cluster::{WebhookCluster, address, place, service, within};
 
-/// 205 usable addresses: a namespace may have 51 of them in flight, and 103 for five seconds.
+/// There are 205 usable addresses: a namespace may have 51 of them in flight, or 103 for five seconds.
 const SETTINGS: &str = "
 services:
   pools:
@@ -18,7 +18,7 @@ const SHARE: usize = 51;
 const BURST: usize = 103;
 const USABLE: usize = 205;
 
-/// A review of a create, as anybody could send it who reaches the server.
+/// A review of a create, which anybody who reaches the server could send.
 fn review(namespace: &str, name: &str, number: usize, spec: &Value) -> Value {
     let mut object = service(name, spec.clone());
     object["metadata"]["namespace"] = namespace.into();
@@ -66,7 +66,7 @@ async fn namespace_reserves_at_most_its_share_of_a_pool() {
         },
     ];
     for (row, Row { name, review }) in rows.into_iter().enumerate() {
-        // More than the pool has, sixteen at a time.
+        // More requests than the pool has addresses, sixteen at a time.
         for first in (0..USABLE + 50).step_by(16) {
             let reviews: Vec<Value> = (first..first + 16).map(&review).collect();
             let sent = reviews.iter().map(|review| cluster.host.post("/mutate", review));
@@ -81,8 +81,8 @@ async fn namespace_reserves_at_most_its_share_of_a_pool() {
         for created in join_all(creates.iter().map(|service| cluster.create(&victim, service))).await {
             assert!(within(address(&created.expect(name)), "172.21.1.0/24"), "{name}");
         }
-        // As soon as none of them is young any more, the next one takes the place of all that are too many. The number is
-        // that of an address that is not held.
+        // When no reservation is young any more, the next request replaces all that are above the share. Its number
+        // selects an address that is not reserved.
         tokio::time::sleep(YOUNG).await;
         cluster.host.post("/mutate", &review(10_145)).await.expect(name);
         let held = in_flight(&cluster).await;
@@ -90,7 +90,7 @@ async fn namespace_reserves_at_most_its_share_of_a_pool() {
     }
 }
 
-/// The same through the API server, where another webhook refuses what ours has placed.
+/// The same through the API server, with another webhook that refuses the Services.
 #[tokio::test]
 async fn refused_creates_leave_addresses_for_other_namespaces() {
     let cluster = WebhookCluster::shared().await;
@@ -109,7 +109,7 @@ async fn refused_creates_leave_addresses_for_other_namespaces() {
         service["metadata"]["annotations"] = json!({"clusterip-policy/os": "windows"});
         service
     };
-    // The pool "windows" has less than 200 usable addresses.
+    // The pool "windows" has fewer than 200 usable addresses.
     for first in (0..256).step_by(16) {
         let services: Vec<Value> = (first..first + 16).map(|number| windows(format!("refused-{number}"))).collect();
         for refusal in join_all(services.iter().map(|service| cluster.create(&refused, service))).await {

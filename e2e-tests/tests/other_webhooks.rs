@@ -1,4 +1,5 @@
-//! Other webhooks behind ours: they take their time, refuse, or change what an address was chosen for.
+//! Other webhooks that are called after ours: they are slow, refuse, or change the Service after its address was
+//! chosen.
 
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -12,7 +13,7 @@ use crate::support::eventually::{PATIENCE, eventually};
 use crate::support::second_webhook::{REFUSAL, Verdict, serve};
 use crate::support::webhook_cluster::{WebhookCluster, address, addresses, service};
 
-/// The two pools of its namespace have one address each: `other` is for Windows, `one` for the rest.
+/// The two pools of this namespace have one address each: `other` is for Windows, `one` for all other Services.
 const NAMESPACE: &str = "reinvocation";
 const ONE: &str = "172.21.40.42";
 const OTHER: &str = "172.21.40.46";
@@ -20,7 +21,7 @@ const OTHER: &str = "172.21.40.46";
 /// The label that tells the other webhook what to do.
 const LATER: &str = "later";
 
-/// Does once what the label says. Asked again, it finds it done.
+/// Makes the change that the label names, once. The label says then that it is done.
 fn later(mut object: Value) -> Verdict {
     let Some(what) = object["metadata"]["labels"][LATER].as_str().map(str::to_owned) else { return Verdict::Keep };
     object["metadata"]["labels"][LATER] = json!("done");
@@ -49,7 +50,7 @@ fn labelled(name: &str, later: &str) -> Value {
     service
 }
 
-/// What is left of it after a row: its address can be had again.
+/// Deletes the Service of a row and waits until its address is free.
 async fn clear(cluster: &WebhookCluster, made: &DynamicObject) {
     cluster.delete(NAMESPACE, &made.name_any()).await;
     for (name, address, annotations) in
@@ -68,7 +69,7 @@ async fn changes_of_later_webhooks_are_decided_again() {
     let cluster = WebhookCluster::shared().await;
     cluster.plane.namespace(NAMESPACE).await;
     serve(cluster, NAMESPACE, later).await;
-    // What becomes of it: its address, and whether that of the first answer is free at once.
+    // The expected address, and whether the address of the first answer is free at once.
     let rows: [(&str, Option<&str>, bool); 5] = [
         ("label", Some(ONE), false),
         ("os", Some(OTHER), true),
@@ -92,7 +93,7 @@ async fn changes_of_later_webhooks_are_decided_again() {
         clear(cluster, &serde_json::from_value(made).unwrap()).await;
     }
 
-    // A name yet to be generated.
+    // A name that the API server generates.
     let mut unnamed = labelled("web", "label");
     let metadata = unnamed["metadata"].as_object_mut().unwrap();
     metadata.remove("name");
@@ -105,19 +106,19 @@ async fn changes_of_later_webhooks_are_decided_again() {
     assert_eq!(address(&made).to_string(), OTHER);
     clear(cluster, &serde_json::from_value(made).unwrap()).await;
 
-    // A pool that is not there any more: nothing is held of the first answer.
+    // With an unknown pool, the address of the first answer is released.
     let refused = cluster.create(NAMESPACE, &labelled("unknown", "unknown-pool")).await.unwrap_err();
     assert!(refused.contains("names pool \"none\", which is unknown"), "{refused}");
     let made = cluster.create(NAMESPACE, &service("next", json!({}))).await.unwrap();
     assert_eq!(address(&made).to_string(), ONE);
     clear(cluster, &serde_json::from_value(made).unwrap()).await;
 
-    // A dry run of what is only labelled: as it would be, and without a warning of its own address.
+    // A dry run of a Service that is only labelled shows its address, without a warning.
     let dry = cluster.dry_run(NAMESPACE, &labelled("label", "label")).await.unwrap();
     assert_eq!(address(&dry).to_string(), ONE);
 }
 
-/// Their address is held until it is clear that nobody needs it: they are the last of this namespace.
+/// The first address is reserved until its reservation expires, so these Services have a namespace of their own.
 #[tokio::test]
 async fn address_set_by_a_later_webhook_stays() {
     let cluster = WebhookCluster::shared().await;
@@ -127,7 +128,7 @@ async fn address_set_by_a_later_webhook_stays() {
     for (row, expected, decided) in rows {
         let made = cluster.create(&namespace, &labelled(row, row)).await.unwrap();
         assert_eq!(made["spec"]["clusterIP"], expected, "{row}");
-        // The audit log has the first answer; the log of the host both.
+        // The audit log has only the first answer; the log of the server has both.
         let lines: Vec<String> =
             cluster.host.log().into_iter().filter(|line| line.contains(&format!("name=\"{row}\""))).collect();
         let last = lines.iter().rfind(|line| line.contains(&format!("namespace=\"{namespace}\""))).unwrap();
@@ -139,11 +140,11 @@ async fn address_set_by_a_later_webhook_stays() {
     }
 }
 
-/// A request that others delay has its address all the while.
+/// A slow webhook delays a request, whose address stays reserved.
 #[tokio::test]
 async fn address_is_reserved_while_its_request_is_in_flight() {
     let cluster = WebhookCluster::shared().await;
-    // It has two addresses.
+    // The pool of this namespace has two addresses.
     let namespace = cluster.plane.namespace("in-flight").await;
     let (entered, begun) = channel();
     let (release, released) = channel::<()>();
@@ -163,7 +164,7 @@ async fn address_is_reserved_while_its_request_is_in_flight() {
         assert_ne!(first["spec"]["clusterIP"], held);
         let full = cluster.create(&namespace, &service("second", json!({}))).await.unwrap_err();
         assert!(full.contains("pool \"pair\" (172.21.40.32/29) is full: 2 of 2 addresses used"), "{full}");
-        // It is no help that the first one goes: another is not given what is held.
+        // When another Service is deleted, the next one gets that address and not the reserved one.
         cluster.delete(&namespace, "first").await;
         let next = async || cluster.create(&namespace, &service("next", json!({}))).await.ok();
         let next = eventually("the address of the first", next).await;
@@ -176,11 +177,11 @@ async fn address_is_reserved_while_its_request_is_in_flight() {
     assert_ne!(address(&list["slow"]), address(&list["next"]));
 }
 
-/// A client that tries again and again, and is refused behind us: that does not eat the pool.
+/// A client that retries a create which a later webhook refuses does not fill the pool.
 #[tokio::test]
 async fn creates_refused_by_a_later_webhook_reserve_at_most_two_addresses() {
     let cluster = WebhookCluster::shared().await;
-    // It has three addresses.
+    // The pool of this namespace has three addresses.
     let namespace = cluster.plane.namespace("refusals").await;
     serve(
         cluster,

@@ -1,4 +1,4 @@
-//! What the start says about rights that are not there.
+//! The message about missing permissions at the start.
 
 use clusterip::permissions::{self, Duties, Missing, PermissionsError, Registration, Workloads};
 use clusterip_core::settings::Settings;
@@ -11,7 +11,7 @@ use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
 use crate::support::serve_process::HostBuilder;
 
-/// A service account without any rights, and a client of its own.
+/// A client of a new service account without any permissions.
 async fn nobody(plane: &ControlPlane, namespace: &str) -> Client {
     plane.kubectl(&["create", "serviceaccount", "clusterip", "--namespace", namespace]).await.ok();
     plane.client_with(&plane.token(namespace, "clusterip").await)
@@ -37,7 +37,7 @@ async fn missing(client: &Client, duties: &Duties) -> Option<Missing> {
     }
 }
 
-/// Grants what a message says, by its own rules.
+/// Creates the roles that a message proposes.
 async fn grant(plane: &ControlPlane, namespace: &str, message: &str) {
     let mut objects = Vec::new();
     let mut lines = message.lines().skip(1).peekable();
@@ -85,7 +85,7 @@ async fn granted_permissions_are_not_listed() {
     let (client, duties) = (nobody(plane, &namespace).await, everything(&namespace));
     let mut found = missing(&client, &duties).await.unwrap();
 
-    // All but three, one of each kind: a verb, a sub-resource, a name in a namespace.
+    // All permissions but three different ones: a verb, a sub-resource, and a name in a namespace.
     let left_out = |need: &permissions::Need| {
         (need.resource == "pods" && need.verb == "watch")
             || need.subresource.is_some()

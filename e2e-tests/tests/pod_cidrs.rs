@@ -1,4 +1,4 @@
-//! Nodes get their pod CIDRs from `clusterip serve`: which ones, and what comes in between.
+//! Nodes get their pod CIDRs from `clusterip serve`.
 
 use std::collections::BTreeMap;
 
@@ -25,20 +25,20 @@ fn os(os: &str) -> Value {
     json!({"kubernetes.io/os": os})
 }
 
-/// Whether a request gives this Node blocks.
+/// Whether a request gives blocks to this Node.
 fn gives(name: &str) -> impl Fn(&Seen) -> bool + Send + Sync + 'static {
     let path = path(name);
     move |seen| seen.is_write() && seen.path == path && seen.body["spec"]["podCIDR"].is_string()
 }
 
-/// The blocks that went through a proxy for a Node, in their order.
+/// The blocks of all requests for a Node that a proxy has seen, in order.
 fn sent(proxy: &Proxy, name: &str) -> Vec<String> {
     let gives = gives(name);
     let sent = proxy.writes().into_iter().filter(|seen| gives(seen));
     sent.map(|seen| seen.body["spec"]["podCIDR"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Waits until these are the metrics whose names begin so, but for those that are 0.
+/// Waits until the metrics with this prefix, except those that are 0, are these.
 async fn measures(host: &Host, names: &[&str], expected: &[&str]) {
     let mut last = Vec::new();
     let waited = tokio::time::timeout(crate::support::eventually::PATIENCE, async {
@@ -97,9 +97,9 @@ async fn each_operating_system_has_its_own_pool() {
         r#"clusterip_node_pool_blocks{pool="windows",family="IPv4",state="used"} 2.0"#,
     ];
     measures(&host, &[ASSIGNED, BLOCKS, WAITING, MISPLACED], &blocks).await;
-    // What changes about it is no reason to say once more that it is left.
+    // A change of a Node without a pool does not repeat the Event.
     nodes.change("bare", json!({"metadata": {"labels": {"other": "x"}}})).await;
-    // Nothing of the others is changed by what they are later.
+    // Later changes of labels do not change the blocks of a Node.
     nodes.change("l1", json!({"metadata": {"labels": os("windows")}})).await;
     measures(&host, &[MISPLACED], &[r#"clusterip_misplaced_nodes{reason="wrong_pool"} 1"#]).await;
     let left = host.log().iter().filter(|line| line.contains("left without a pod cidr")).count();
@@ -138,7 +138,7 @@ async fn freed_block_goes_to_the_node_that_waits_longest() {
                 add a range to the pool, or delete Nodes that are gone";
     assert_eq!(nodes.told("x").await, [full]);
 
-    // A range more, and what is held stays.
+    // The pool gets another range, and all blocks stay.
     std::fs::write(host.folder().join("settings.yaml"), settings(&one(&["10.42.0.0/23", "10.43.0.0/24"]))).unwrap();
     assert_eq!(nodes.given("x").await, ["10.43.0.0/24"]);
     let all = nodes.all().await;
@@ -158,7 +158,7 @@ async fn nodes_are_ignored_until_the_settings_have_node_pools() {
     assert_eq!(nodes.given("early").await, ["10.42.0.0/24"]);
     let nodes_written = || proxy.writes().iter().filter(|seen| seen.path.starts_with("/api/v1/nodes")).count();
     assert_eq!(nodes_written(), 1);
-    // Not any more.
+    // The settings have no pools of Nodes any more.
     nodes.create("waits", json!({}), &[]).await;
     nodes.is_told("waits", "CIDRNotAvailable").await;
     measures(&host, &[WAITING], &["clusterip_nodes_waiting 1"]).await;
@@ -167,14 +167,14 @@ async fn nodes_are_ignored_until_the_settings_have_node_pools() {
     nodes.delete("early").await;
     nodes.create("late", json!({}), &[]).await;
     std::fs::write(host.folder().join("settings.yaml"), settings(&one(&["10.42.0.0/23"]))).unwrap();
-    // In the order of their names, as they are listed.
+    // The order is that of the names, as a list returns the Nodes.
     assert_eq!(
         (nodes.given("late").await, nodes.given("waits").await),
         (vec!["10.42.0.0/24".to_owned()], vec!["10.42.1.0/24".to_owned()])
     );
 }
 
-/// What happens between the decision about `x` and its answer.
+/// A change between the decision about `x` and the answer to its request.
 enum Between {
     Nothing,
     Changes(Value),
@@ -182,8 +182,8 @@ enum Between {
     Goes,
 }
 
-/// In words, what happens to the request and meanwhile, what `x` and the next Node have at last, and what was
-/// told of `x`.
+/// The fault of the request, the change meanwhile, the final blocks of `x` and of the next Node, and the Events about
+/// `x`.
 type Fate = (&'static str, Fault, Between, &'static [&'static str], &'static str, &'static [&'static str]);
 
 fn fates() -> Vec<Fate> {
@@ -204,7 +204,7 @@ fn fates() -> Vec<Fate> {
             "10.42.1.0/24",
             &[],
         ),
-        // As the RangeAllocator: the next attempt goes on behind.
+        // As in the RangeAllocator, the next attempt continues after the failed block.
         ("refused", refused, Nothing, &["10.42.1.0/24"], "10.42.2.0/24", told),
         ("failing", Fault::Answer(500, "InternalError", "etcd".to_owned()), Nothing, first, "10.42.1.0/24", &[]),
         ("cut before", Fault::CutBefore, Nothing, first, "10.42.1.0/24", &[]),
@@ -255,7 +255,7 @@ async fn failed_request_neither_loses_nor_duplicates_a_block() {
         }
         nodes.create("y", os("linux"), &[]).await;
         assert_eq!(nodes.given("y").await, [next], "{name}");
-        // All that was let go can be had again, once.
+        // All blocks that were released can be given again, once.
         let mut free = 4;
         for blocks in nodes.all().await.into_values() {
             free -= usize::from(
@@ -275,18 +275,18 @@ async fn failed_request_neither_loses_nor_duplicates_a_block() {
     }
 }
 
-/// A request without an answer may be carried out long after: until then its block is nobody else's.
+/// The API server may execute a request without an answer long after. Until then, no other Node gets its block.
 #[tokio::test]
 async fn block_is_reserved_while_its_request_may_still_succeed() {
     let nodes = Nodes::alone().await;
     let proxy = Proxy::start(nodes.plane).await;
     let host = nodes.serve_through(&proxy, &one(&["10.42.0.0/22"])).await;
     let late = proxy.on(gives("x"), Fault::PauseBefore);
-    // Whatever is tried after the first one is refused.
+    // All attempts after the first one are refused.
     let refused = proxy.on_nth(0, 1000, gives("x"), Fault::Answer(403, "Forbidden", "not by you".to_owned()));
     nodes.create("x", json!({}), &[]).await;
     late.arrived().await;
-    // The first has been given up, and others were refused.
+    // The first request was given up, and others were refused.
     refused.arrived_times(2).await;
     for (name, block) in [("a", "10.42.1.0/24"), ("b", "10.42.2.0/24"), ("c", "10.42.3.0/24")] {
         nodes.create(name, json!({}), &[]).await;
@@ -313,7 +313,7 @@ async fn next_leader_finishes_the_work_of_a_killed_leader() {
     let second = nodes.host_at(nodes.plane.server(), &one(&["10.64.0.0/15"])).start().await;
     second.logged("another process leads").await;
     nodes.create("by-hand", json!({}), &["10.64.3.0/24"]).await;
-    // Some are given blocks, some are under way, and some come after.
+    // Some Nodes have blocks, some requests are in flight, and some Nodes come later.
     let created = nodes.create_all((0..NODES).map(|index| format!("n{index:03}")));
     let killed = async {
         eventually("some to have blocks", async || {
@@ -324,7 +324,7 @@ async fn next_leader_finishes_the_work_of_a_killed_leader() {
         first.kill();
     };
     tokio::join!(created, killed);
-    // All that the first has written is there: it can't write any more.
+    // The killed leader can't write any more.
     let before = nodes.all().await;
     assert!(before.values().any(Vec::is_empty), "it was killed too late");
     measures(&second, &[WAITING, MISPLACED], &[]).await;
@@ -336,7 +336,7 @@ async fn next_leader_finishes_the_work_of_a_killed_leader() {
     measures(&second, &[WAITING, "clusterip_leader"], &["clusterip_leader 1"]).await;
 }
 
-/// One that can't renew its Lease sends nothing any more, before another begins, and tells of nobody any more.
+/// A leader that can't renew its Lease stops writing before another leads, and reports no Nodes any more.
 #[tokio::test]
 async fn leader_without_its_lease_writes_no_nodes() {
     let nodes = Nodes::alone().await;
@@ -409,7 +409,7 @@ async fn wrong_blocks_are_counted_and_left_alone() {
         ("other", os("linux"), "172.20.1.0/25"),
         ("service", os("linux"), "172.21.7.0/24"),
     ];
-    // Some were there before, some come later.
+    // Some of the Nodes exist before the start, some come later.
     for (name, labels, block) in &by_hand[..4] {
         nodes.create(name, labels.clone(), &[block]).await;
     }

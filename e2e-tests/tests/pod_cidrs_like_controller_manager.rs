@@ -1,29 +1,29 @@
-//! The same Nodes in the same order get the same blocks from `clusterip serve` as from the controller manager
-//! of Kubernetes, on the same control plane, one after the other.
+//! `clusterip serve` gives the same Nodes in the same order the same blocks as the controller manager of Kubernetes, on
+//! the same control plane, one after the other.
 
 use serde_json::{Value, json};
 
 use crate::support::pod_cidr_cluster::{Nodes, pool};
 
-/// What happens to Nodes.
+/// A step of a scenario, for a Node.
 enum Step {
-    /// Has these blocks before anybody gives any.
+    /// The Node exists with these blocks before the start.
     Before(&'static str, &'static [&'static str]),
-    /// Is created, and gets these blocks.
+    /// The Node is created, and gets these blocks.
     Gets(&'static str, &'static [&'static str]),
-    /// Is created, and gets none: the pool is full.
+    /// The Node is created, and gets none, because the pool is full.
     GetsNone(&'static str),
-    /// Gets these at last.
+    /// The Node gets these blocks later.
     AtLast(&'static str, &'static [&'static str]),
-    /// Is deleted.
+    /// The Node is deleted.
     Goes(&'static str),
-    /// So many are created one after the other, and get the blocks of a /16 in their order, from this one on.
+    /// This many Nodes are created one after the other, and get the blocks of a /16 in order, beginning with this one.
     Many(u8, u8),
 }
 
 use Step::{AtLast, Before, Gets, GetsNone, Goes, Many};
 
-/// Ranges, the lengths of blocks, and what happens.
+/// The ranges, the prefix lengths of the blocks, and the steps of a scenario.
 struct Case {
     name: &'static str,
     cidrs: &'static [&'static str],
@@ -31,7 +31,7 @@ struct Case {
     steps: Vec<Step>,
 }
 
-/// The lengths of blocks: of IPv4 and of IPv6.
+/// The prefix lengths of the blocks, for IPv4 and IPv6.
 type Lengths = (u8, u8);
 
 fn cases() -> Vec<Case> {
@@ -180,7 +180,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Takes the steps, and says what each Node got: in the same words as [`expected`].
+/// Executes the steps and returns the blocks of each Node, in the same format as [`expected`].
 async fn taken(nodes: &Nodes, steps: &[Step]) -> Vec<String> {
     let mut got = Vec::new();
     for step in steps {
@@ -224,7 +224,7 @@ fn expected(steps: &[Step]) -> Vec<String> {
     expected
 }
 
-/// No Nodes but those that have blocks before.
+/// Creates the Nodes that have blocks before the start, and deletes all others.
 async fn begin(nodes: &Nodes, steps: &[Step]) {
     nodes.clear().await;
     for step in steps {

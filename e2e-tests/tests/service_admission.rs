@@ -1,4 +1,4 @@
-//! What is asked of a Service that is created or updated: row after row of the triage.
+//! The triage of created and updated Services, row by row.
 
 use clusterip_core::answer::Audit;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use crate::support::webhook_cluster::{
     WebhookCluster, address, addresses, all, annotated, deployment, on, place, service,
 };
 
-/// In short: whether the webhook was asked, what it said, and why.
+/// A summary: whether the webhook was called, its decision, and the reason.
 fn short(audit: Option<Audit>) -> String {
     let Some(audit) = audit else { return "not asked".to_owned() };
     let reason = audit.reason.map_or(String::new(), |reason| format!(": {reason}"));
@@ -112,7 +112,7 @@ async fn updated_services_are_triaged() {
     }
     assert_eq!(seen, expected);
 
-    // The API server's own Service.
+    // The Service of the API server itself.
     let change = r#"{"spec": {"ipFamilyPolicy": "PreferDualStack"}}"#;
     let patch = ["patch", "service", "kubernetes", "--namespace=default", "--type=merge", "--dry-run=server", "-p"];
     cluster.plane.kubectl(&[&patch[..], &[change]].concat()).await.ok();
@@ -120,7 +120,7 @@ async fn updated_services_are_triaged() {
     assert_eq!(decided, "left: default/kubernetes belongs to the API server");
 }
 
-/// A warning for whoever applies the Service, and it has what it asked for.
+/// The Service gets the address, and its author a warning.
 #[tokio::test]
 async fn address_set_by_hand_outside_its_pool_causes_a_warning() {
     let cluster = WebhookCluster::shared().await;
@@ -158,14 +158,14 @@ async fn address_set_by_hand_outside_its_pool_causes_a_warning() {
         expected.push((name, json!(address), warnings));
     }
     assert_eq!(seen, expected);
-    // It can't be had: the API server has it, and says so after the warning.
+    // The API server refuses its own address, after the warning of the policy.
     let taken = all(&namespace, [service("kubernetes", json!({"clusterIP": "172.21.0.1"}))]);
     let refused = cluster.plane.kubectl_with(&["apply", "-f", "-"], &taken).await.refused();
     assert!(refused.starts_with("Warning: 172.21.0.1 is the address of default/kubernetes\n"), "{refused}");
     assert!(refused.contains("provided IP is already allocated"), "{refused}");
 }
 
-/// What a cluster of one family makes of Services that would like two.
+/// Services that prefer or require two families, on a single-stack cluster.
 #[tokio::test]
 async fn dual_stack_services_on_a_single_stack_cluster() {
     let cluster = WebhookCluster::shared().await;

@@ -1,4 +1,4 @@
-//! ServiceCIDRs that come and go, and the address that many installers give to the cluster's DNS.
+//! ServiceCIDRs that are created and deleted, and the address that many installers give to the cluster DNS.
 
 use std::process::{Command, Stdio};
 
@@ -30,7 +30,7 @@ async fn ready(plane: &ControlPlane) {
     plane.kubectl(&["wait", "--for=condition=Ready", "servicecidr/team-a", "--timeout", "60s"]).await.ok();
 }
 
-/// Creates Services in a namespace until the answer about one has these words.
+/// Creates Services in a namespace until one is refused with this text.
 async fn refused_with(cluster: &WebhookCluster, namespace: &str, words: &str) -> String {
     let mut number = 0;
     eventually(&format!("a refusal with {words:?}"), async || {
@@ -42,7 +42,7 @@ async fn refused_with(cluster: &WebhookCluster, namespace: &str, words: &str) ->
     .await
 }
 
-/// `clusterip audit` as the administrator: exit status and what was printed.
+/// Runs `clusterip audit` as the administrator: the exit status and the output.
 async fn audit(cluster: &WebhookCluster, args: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(program());
     command.arg("audit").args(args).arg("--kubeconfig").arg(cluster.plane.kubeconfig()).stdin(Stdio::null());
@@ -76,7 +76,7 @@ async fn addresses_of_a_service_cidr_in_deletion_are_not_allocated() {
     let first = cluster.create("ranges-only", &service("first", json!({}))).await.unwrap();
     assert!(within(address(&first), "10.2.0.0/24"), "{first}");
 
-    // It stays as long as a Service has an address of it.
+    // The ServiceCIDR exists as long as a Service has an address of it.
     let service_cidrs: Api<ServiceCIDR> = Api::all(cluster.plane.client());
     service_cidrs.delete("team-a", &DeleteParams::default()).await.unwrap();
     let deleted = format!("ServiceCIDR team-a (10.2.0.0/16) is being deleted: {REFUSED}");
@@ -94,7 +94,8 @@ async fn addresses_of_a_service_cidr_in_deletion_are_not_allocated() {
     let told = format!("{deleted}; pool only (10.2.0.0/24), pool both (10.2.1.0/24) have addresses of it");
     assert_eq!(findings(&json, "unusable-range"), [told]);
 
-    // When it is gone the settings are refused, as their pools lie outside of all ranges; what can go on goes on.
+    // When it is gone, the settings are refused, because a pool is outside of all ranges. Other pools can still be
+    // used.
     cluster.delete("ranges-only", "first").await;
     eventually("the range to go", async || service_cidrs.get_opt("team-a").await.unwrap().is_none().then_some(()))
         .await;

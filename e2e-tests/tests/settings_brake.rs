@@ -1,4 +1,4 @@
-//! What keeps a change of settings from moving a large part of a cluster.
+//! The brake on changes of settings that would move a large part of a cluster.
 
 use clusterip::controller::requests::{self, Request};
 use serde_json::{Value, json};
@@ -9,10 +9,10 @@ use crate::support::fault_proxy::Proxy;
 use crate::support::move_helpers::{addresses, stored};
 use crate::support::serve_process::Host;
 
-/// More than twenty, and more than one in ten.
+/// More than twenty Services, and more than one in ten.
 const MANY: usize = 24;
 
-/// The pools of the Services `web-0` and so on, in their order.
+/// The pools of the Services `web-0` and so on, in order.
 async fn pools(place: &Place, count: usize) -> Vec<&'static str> {
     let mut pools = Vec::new();
     for number in 0..count {
@@ -47,7 +47,7 @@ async fn settings_that_would_move_many_services_wait_for_an_administrator() {
     for number in 0..3 {
         few.service_at(&format!("web-{number}"), [172, 21, 0, 200 + number as u8], json!({}), json!({})).await;
     }
-    // A first pool takes the Services of these namespaces away from the others.
+    // The first pool takes over the Services of these namespaces.
     let taking = |namespaces: &[&str]| {
         let mut settings: Value = serde_json::from_str(&settings(&json!({}))).unwrap();
         settings["services"]["pools"][0]["match"]["namespaces"] = json!(namespaces);
@@ -58,29 +58,29 @@ async fn settings_that_would_move_many_services_wait_for_an_administrator() {
     let host = cluster.host(&proxy, &json!({})).arg("--no-webhook").start().await;
     cluster.place("brake-begins").await.all_was_looked_at("first").await;
     std::fs::write(host.folder().join("settings.yaml"), taking(&["few"])).unwrap();
-    // Less than that is carried out.
+    // A change for three Services is carried out.
     all_move_to(&few, 3, "named").await;
 
     std::fs::write(host.folder().join("settings.yaml"), taking(&["few", "many"])).unwrap();
     let log = host.logged("by these settings a large part of the services would move").await;
-    // 24 and 3, the one that was looked at, and `kubernetes`.
+    // The 24 Services, the 3 others, the probe of `all_was_looked_at`, and `kubernetes`.
     assert!(log.contains("misplaced=24 managed=29"), "{log}");
     braked(&host, &[format!("{one} {MANY}")]).await;
     let told = "AddressMisplaced: it lies in pool linux, and belongs to pool named: namespace many; it stays: the settings changed for a large part of the cluster: it waits for `clusterip move`";
-    // It is counted first, and told then.
+    // The Event comes after the metric.
     eventually("it to be told", async || (!many.told("web-7").await.is_empty()).then_some(())).await;
     assert_eq!(many.told("web-7").await, [told]);
 
-    // A new process knows which settings were carried out, and that these were not.
+    // A new process knows that these settings were not carried out.
     drop(host);
     free_the_lease(&cluster).await;
     let host = cluster.host_with(&proxy, &taking(&["few", "many"])).arg("--no-webhook").start().await;
     braked(&host, &[format!("{one} {MANY}")]).await;
-    // What has nothing to do with it moves on.
+    // Other moves continue.
     cluster.place("brake-goes-on").await.all_was_looked_at("first").await;
     assert_eq!(pools(&many, MANY).await, ["linux"; MANY]);
 
-    // The author of a Service can't lift the brake: the wish is heard, and the Service stays.
+    // The author of a Service can't release the brake: the annotation is removed, and the Service stays.
     let now = json!({"metadata": {"annotations": {"clusterip-policy/move": "now"}}});
     crate::support::move_helpers::patch(&many.client, &many.namespace, "web-7", now).await;
     let web = eventually("the wish to be heard", async || {
@@ -90,7 +90,7 @@ async fn settings_that_would_move_many_services_wait_for_an_administrator() {
     .await;
     assert_eq!(pools(&many, MANY).await, ["linux"; MANY]);
 
-    // An administrator can, by a request in the server's namespace. The others wait on.
+    // An administrator can move one of them, by a request in the namespace of the server. The others still wait.
     let request = Request {
         namespace: many.namespace.clone(),
         name: "web-7".to_owned(),
@@ -107,7 +107,8 @@ async fn settings_that_would_move_many_services_wait_for_an_administrator() {
     expected[7] = "named";
     assert_eq!(pools(&many, MANY).await, expected);
 
-    // Settings that are taken back leave nobody waiting; the one that moved goes home when it has rested.
+    // When the settings are reverted, no Service waits any more. The one that was moved returns only after its
+    // cooldown.
     std::fs::write(host.folder().join("settings.yaml"), taking(&["few"])).unwrap();
     braked(&host, &[]).await;
     expected[7] = "named";
@@ -153,13 +154,13 @@ async fn settings_used_only_with_move_never_still_trigger_the_brake() {
     braked(&host, &[one("never")]).await;
     drop(host);
     free_the_lease(&cluster).await;
-    // The first that would move them has to ask.
+    // The first process that would move them waits for an administrator.
     let host = cluster.host_with(&proxy, &taking).arg("--no-webhook").start().await;
     braked(&host, &[one("brake")]).await;
     assert_eq!(pools(&still, MANY).await, ["linux"; MANY]);
 }
 
-/// As if the time had passed after which the Lease of a process that is gone is anybody's.
+/// Releases the Lease of a process that is gone, so that the test need not wait until it expires.
 pub async fn free_the_lease(cluster: &Cluster) {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/clusterip-leader", cluster.namespace);
     let nobody = json!({"spec": {"holderIdentity": ""}});

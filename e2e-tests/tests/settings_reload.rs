@@ -1,4 +1,4 @@
-//! Settings that change while they are followed.
+//! Settings that change while the server runs.
 
 use std::sync::{Arc, LazyLock};
 
@@ -19,10 +19,10 @@ use crate::support::eventually::{PATIENCE, eventually};
 static MODULE: LazyLock<Arc<Module>> = LazyLock::new(|| Arc::new(Module::new(EMBEDDED).unwrap()));
 
 const NAME: &str = "clusterip-settings";
-/// What the API server of the tests has.
+/// The Service range of the API server in these tests.
 const RANGE: &str = "172.21.0.0/16";
 
-/// Settings that are followed.
+/// A follower of settings, and its metrics.
 struct Followed {
     live: watch::Receiver<Arc<LiveSettings>>,
     ranges: watch::Sender<ServiceRanges>,
@@ -49,14 +49,14 @@ impl Followed {
         Self { live, ranges, metrics, stop, task }
     }
 
-    /// Waits until settings of this kind are in use.
+    /// Waits until settings with this property are in use.
     async fn until(&mut self, what: &str, is: impl Fn(&LiveSettings) -> bool) -> Arc<LiveSettings> {
         let live = tokio::time::timeout(PATIENCE, self.live.wait_for(|live| is(live))).await;
         let live = live.unwrap_or_else(|_| panic!("waited in vain for {what}"));
         Arc::clone(&live.unwrap())
     }
 
-    /// Waits until the metrics say this about settings: valid, accepted, refused.
+    /// Waits until the metrics of settings have these values: valid, accepted, refused.
     async fn counted(&self, valid: u8, accepted: u32, refused: u32) {
         let expected = [
             format!("clusterip_settings_info{{hash=\"{}\"}} 1", self.live.borrow().hash),
@@ -90,7 +90,7 @@ async fn write(plane: &ControlPlane, namespace: &str, data: Value) {
         .await;
 }
 
-/// The notes of all Events, in the order of their texts.
+/// The notes of all Events, sorted.
 async fn notes(client: &Client, namespace: &str) -> Vec<String> {
     let events = Api::<Event>::namespaced(client.clone(), namespace).list(&ListParams::default()).await.unwrap();
     for event in &events {
@@ -111,7 +111,7 @@ async fn changed_config_map_is_used_and_a_broken_one_is_ignored() {
     let namespace = plane.namespace("settings-followed").await;
     write(plane, &namespace, json!({ "settings.yaml": "services: {order: lowest}" })).await;
 
-    // With these rights, and no others.
+    // The account has exactly these permissions.
     plane.kubectl(&["create", "serviceaccount", "clusterip", "--namespace", &namespace]).await.ok();
     plane
         .apply(&format!(
@@ -154,7 +154,7 @@ subjects: [{{kind: ServiceAccount, name: clusterip, namespace: {namespace}}}]
     followed.counted(0, 2, 1).await;
     write(plane, &namespace, json!({ "settings.yml": "{}" })).await;
     followed.counted(0, 2, 2).await;
-    // The same mistakes again are no news.
+    // The same mistakes again cause no Event.
     write(plane, &namespace, json!({ "settings.yml": "services: {}" })).await;
     let mistakes = clusterip::live_settings::judge(
         &MODULE,
@@ -177,7 +177,7 @@ subjects: [{{kind: ServiceAccount, name: clusterip, namespace: {namespace}}}]
 
     plane.kubectl(&["delete", "configmap", NAME, "--namespace", &namespace]).await.ok();
     followed.counted(0, 2, 3).await;
-    // As it was before all this: nothing to publish, but good again.
+    // The settings are those in use, so they are valid again, and nothing is published.
     write(plane, &namespace, json!({ "settings.yaml": "services: {order: spread} # again" })).await;
     followed.counted(1, 2, 3).await;
     assert!(!followed.live.has_changed().unwrap());
@@ -199,7 +199,7 @@ async fn only_the_server_writes_events_about_settings() {
     write(plane, &namespace, broken(2)).await;
     silent.counted(0, 1, 2).await;
     loud.counted(0, 1, 1).await;
-    // One, and none of the mistake that the silent one alone has seen, long before.
+    // There is one Event, and none about the earlier mistake, which only the silent follower has seen.
     eventually("an event", async || (!notes(&client, &namespace).await.is_empty()).then_some(())).await;
     assert_eq!(notes(&client, &namespace).await.len(), 1);
     silent.stop().await;
@@ -220,8 +220,8 @@ async fn service_ranges_of_the_cluster_complete_the_settings() {
     followed.until("the second range", |live| ranges(live) == two).await;
     followed.counted(1, 2, 0).await;
 
-    // The default pools lie outside: what is in use stays, but nothing of the range that is gone is handed out, until
-    // it is there again.
+    // The default pools are outside of the remaining range. The settings in use stay, but no address of the missing
+    // range is allocated until it is back.
     followed.ranges.send_replace(vec!["10.0.0.0/16".to_owned()].into());
     let gone = |live: &LiveSettings| live.document["services"]["unusableServiceCIDRs"][RANGE].is_string();
     followed.until("the range to be gone", gone).await;
@@ -230,7 +230,7 @@ async fn service_ranges_of_the_cluster_complete_the_settings() {
     followed.until("the first range alone", |live| ranges(live) == json!([RANGE])).await;
     followed.counted(1, 3, 1).await;
 
-    // A version that is refused does not keep the one in use from the cluster's ranges.
+    // A refused version does not prevent changes of the cluster's ranges in the version in use.
     write(plane, &namespace, json!({ "settings.yaml": "services: {order: so}" })).await;
     followed.counted(0, 3, 2).await;
     followed.ranges.send_replace(vec![RANGE.to_owned(), "10.0.0.0/16".to_owned()].into());
@@ -296,7 +296,7 @@ async fn changed_settings_file_is_used() {
     std::fs::write(&file, "services: {order: lowest}").unwrap();
     let mut followed = Followed::new(Source::File(file.clone())).await;
     let first = followed.live.borrow().clone();
-    // What is not there for long, such as a file that is being written, is not looked at.
+    // A state that lasts only for a moment, such as a file that is being written, is ignored.
     std::fs::write(&file, "").unwrap();
     std::fs::write(&file, "services: {order: ").unwrap();
     followed.counted(0, 1, 1).await;

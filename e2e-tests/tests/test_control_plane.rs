@@ -1,4 +1,4 @@
-//! The control plane that the other tests stand on, and how it ends.
+//! The control plane that the tests run on, and how it ends.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
@@ -80,7 +80,7 @@ async fn controller_manager_runs_if_requested() {
     plane.kubectl(&pods).await.ok();
 }
 
-/// What keeps a killed test from leaving a control plane behind.
+/// A test that is killed must not leave a control plane behind.
 #[test]
 fn all_processes_end_when_standard_input_closes() {
     let mut child = Command::new(std::env::var_os(PROGRAM).unwrap())

@@ -1,4 +1,4 @@
-//! The proxy that other tests put before the API server: what it passes on as it comes.
+//! The proxy in front of the API server that other tests use forwards requests unchanged.
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Service;

@@ -1,4 +1,4 @@
-//! `docs/operations.md`: upgrades, rollbacks, and what is done at night.
+//! The procedures of `docs/operations.md` for upgrades, rollbacks and incidents.
 
 use axum::http::Method;
 use kube::api::PostParams;
@@ -43,7 +43,7 @@ async fn upgrade_and_rollback_leave_no_service_misplaced() {
         ("upgrade", set, wait, "ghcr.io/clusterip-policy/clusterip:v0.2.0"),
         ("rollback", undo, wait_again, "ghcr.io/clusterip-policy/clusterip:v0.1.0"),
     ] {
-        // The image takes its time.
+        // The new image takes a while to start.
         cluster.node.cordon(true);
         operator.does(begin).await;
         cluster.node.is_idle().await;
@@ -58,7 +58,7 @@ async fn upgrade_and_rollback_leave_no_service_misplaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nightly_procedures_work() {
+async fn incident_procedures_work() {
     let cluster = Installed::nothing().await;
     let operator = Operator::new(&cluster.plane, &cluster.node.url());
     cluster.install(&operator).await;
@@ -78,12 +78,12 @@ async fn nightly_procedures_work() {
     assert!(mended["spec"]["clusterIP"].as_str().is_some_and(|address| address.starts_with("172.21.")), "{mended}");
     assert_eq!((&mended["spec"]["externalName"], &mended["metadata"]["annotations"]), (&json!(null), &json!(null)));
 
-    // While it is away nobody is refused, and what was created meanwhile finds its place.
+    // While the server is unavailable, Services are created without it, and moved later.
     let uid = create(&shop, "meanwhile").await;
     operator.does(&Step::Type("kubectl scale -n clusterip-policy deployment/clusterip --replicas 1".into())).await;
     comes_to_windows(&cluster, "shop/meanwhile", &uid).await;
 
-    // The API server calls nobody, until the webhook is there again.
+    // The API server does not call the webhook until it is restored.
     operator.does_all(&steps("Disable the webhook")).await;
     let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/clusterip-policy";
     assert_eq!(send(&cluster.client, Method::GET, path, None).await, None);

@@ -1,4 +1,4 @@
-//! The ValidatingAdmissionPolicies of `deploy`, as they are shipped: what they refuse, and what must still work.
+//! The ValidatingAdmissionPolicies of `deploy`, as they are shipped: what they refuse, and what they must allow.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -31,10 +31,10 @@ const NAMESPACE: &str = "clusterip-policy";
 const SERVER: &str = "clusterip";
 const AGENTS: &str = "clusterip-policy-agents";
 const AGENT: &str = "clusterip-agent";
-/// What a policy is recognised by in the message of a refusal.
+/// The text that identifies a refusal of a policy.
 const BY_POLICY: &str = ".clusterip-policy.io' denied request";
 
-/// A control plane with `deploy/external`; nobody answers at the Service of its webhooks.
+/// A control plane with `deploy/external`. No server answers at the Service of its webhooks.
 async fn deployed() -> &'static ControlPlane {
     static DEPLOYED: OnceCell<ControlPlane> = OnceCell::const_new();
     DEPLOYED
@@ -46,7 +46,7 @@ async fn deployed() -> &'static ControlPlane {
         .await
 }
 
-/// A client of somebody with the rights that the role `edit` gives in this namespace, as far as they matter here.
+/// A client of a user with the permissions of the role `edit` in this namespace that matter here.
 async fn editor(plane: &ControlPlane, namespace: &str) -> Client {
     plane.kubectl(&["create", "serviceaccount", "mallory", "--namespace", namespace]).await.ok();
     let rules = json!([
@@ -66,7 +66,7 @@ async fn editor(plane: &ControlPlane, namespace: &str) -> Client {
     plane.client_with(&plane.token(namespace, "mallory").await)
 }
 
-/// `allowed`, `refused` by a policy, or what else became of a request.
+/// `allowed`, `refused` by a policy, or another error.
 fn outcome<T>(result: Result<T, kube::Error>) -> String {
     match result {
         Ok(_) => "allowed".to_owned(),
@@ -108,7 +108,7 @@ async fn tenants_can_not_write_the_annotation_of_a_move() {
         ("mallory creates with it".to_owned(), outcome(mallory.create(&dry_run, &new()).await), "refused"),
         ("an administrator creates with it".to_owned(), outcome(admin.create(&dry_run, &new()).await), "allowed"),
     ];
-    // Who, the annotation before and after, and what becomes of the update.
+    // The user, the annotation before and after, and the result of the update.
     type Row<'a> = (&'a str, &'a Api<DynamicObject>, Option<&'a str>, Option<&'a str>, &'static str);
     let rows: [Row<'_>; 9] = [
         ("mallory adds it", &mallory, None, Some(ONE), "refused"),
@@ -139,7 +139,7 @@ async fn tenants_can_not_write_the_annotation_of_a_move() {
     assert_rows(seen);
 }
 
-/// A JSON pointer into the webhook configuration, and what is written there; nothing to remove it.
+/// A JSON pointer into the webhook configuration, and the new value; `None` to remove it.
 type Change = (&'static str, &'static str, Option<Value>, &'static str);
 
 #[tokio::test]
@@ -199,14 +199,14 @@ async fn server_changes_only_the_ca_bundle_of_its_webhook_configuration() {
     let mut seen = Vec::new();
     for (name, path, value, expected) in rows {
         seen.push((name.to_owned(), put(&server, path, &value).await, expected));
-        // What the server may not do is a valid configuration otherwise.
+        // An administrator may write the same configuration, so it is valid.
         seen.push((format!("{name}, by an administrator"), put(&admin, path, &value).await, "allowed"));
     }
     assert_rows(seen);
 }
 
-/// A Service moves, done by the program with the account, the arguments and the policies of `deploy/webhook`; and
-/// nothing that the server does is refused by them.
+/// The program moves a Service with the account, the arguments and the policies of `deploy/webhook`, and no policy
+/// refuses a request of the server.
 #[tokio::test(flavor = "multi_thread")]
 async fn server_moves_services_with_the_policies_installed() {
     let cluster = Installed::nothing().await;
@@ -238,7 +238,7 @@ async fn server_moves_services_with_the_policies_installed() {
     let refused: Vec<String> =
         cluster.node.log().await.into_iter().filter(|line| line.contains("denied request")).collect();
     assert_eq!(refused, Vec::<String>::new());
-    // The authority was written into the configuration: the API server calls the webhook.
+    // The API server calls the webhook, so the server has written its CA bundle into the configuration.
     let trusted = "kubectl get mutatingwebhookconfiguration clusterip-policy --output \
                    jsonpath='{.webhooks[0].clientConfig.caBundle}'";
     assert!(!operator.does(&Step::Type(trusted.to_owned())).await.is_empty());
@@ -272,7 +272,7 @@ async fn create(leases: &Api<Lease>, lease: Value) -> String {
     outcome(leases.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await)
 }
 
-/// Writes this over what is there.
+/// Replaces the existing Lease by this one.
 async fn replace(leases: &Api<Lease>, lease: Value) -> String {
     let mut lease: Lease = serde_json::from_value(lease).unwrap();
     let name = lease.metadata.name.clone().unwrap();
@@ -286,7 +286,7 @@ async fn delete(leases: &Api<Lease>, name: &str) -> String {
 
 #[tokio::test]
 async fn agent_writes_only_the_leases_of_its_own_node() {
-    // Named so that one is the beginning of the other.
+    // The name of one Node is a prefix of the other.
     const ME: &str = "policy-node_agent_0123456789abcdef";
     const OTHER: &str = "policy-node-2_agent_fedcba9876543210";
     let plane = deployed().await;
@@ -344,7 +344,8 @@ async fn agent_writes_only_the_leases_of_its_own_node() {
         ("an address that was given back", replace(&other, claim(10, OTHER)).await, "allowed"),
         ("without a node", create(&unbound, claim(13, "_agent_0123456789abcdef")).await, "refused"),
     ];
-    // The other says nothing for more than ten seconds: its heartbeat may be ended, and its addresses taken over.
+    // The other agent does not renew its heartbeat for more than ten seconds, so its heartbeat may be ended, and its
+    // addresses taken over.
     tokio::time::sleep(Duration::from_secs(12)).await;
     seen.push(("a silent heartbeat, taken", replace(&me, heartbeat("policy-node-2", ME, 3)).await, "refused"));
     seen.push(("a silent heartbeat, deleted", delete(&me, heartbeat_of_other).await, "refused"));
@@ -363,7 +364,7 @@ async fn agent_writes_only_the_leases_of_its_own_node() {
     seen.push(("its own address, deleted", delete(&me, "clusterip-external-10-0-9-12").await, "allowed"));
     assert_rows(seen.into_iter().map(|(name, seen, expected)| (name.to_owned(), seen, expected)).collect());
 
-    // Nobody but agents is asked.
+    // The policies apply only to agents.
     let admin = leases(plane.client());
     assert_eq!(replace(&admin, heartbeat("policy-node-2", "", 5)).await, "allowed");
     assert_eq!(delete(&admin, heartbeat_of_other).await, "allowed");
@@ -412,7 +413,7 @@ async fn agents_take_over_from_a_dead_agent() {
         network.assert_no_conflicts();
     };
     held_by(60, &NODES).await;
-    // As SIGKILL does it. The API server may learn a moment late that the heartbeat was ended.
+    // As SIGKILL does. The API server may learn a moment later that the heartbeat was ended.
     running[0].0.abort();
     held_by(28, &NODES[1..]).await;
     drop(running);
