@@ -1,4 +1,4 @@
-//! Nodes with agents, a client, and a control plane that each agent has a way of its own to.
+//! Nodes with agents, a client, and a control plane to which each agent has its own link.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader};
@@ -25,13 +25,13 @@ use super::support::move_helpers::send;
 use super::support::program;
 use super::support::serve_process::{Host, HostBuilder};
 
-/// How long the first holder may take to be found.
+/// The time limit until an address has its first holder.
 pub const BEGIN: Duration = Duration::from_secs(30);
 
-/// The port where an agent tells how it is.
+/// The port on which an agent serves its health and metrics.
 const STATUS: u16 = 9634;
 
-/// Where everything of a field that waits for others runs.
+/// The runtime of all asynchronous work of these tests.
 pub static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
 /// Three nodes with an agent each, and a client.
@@ -42,7 +42,7 @@ pub struct AgentCluster {
     agents: Vec<Option<Agent>>,
     names: Vec<String>,
     links: Vec<String>,
-    /// Where the nodes are reached from the tests.
+    /// The addresses at which the tests reach the nodes.
     far: Vec<Ipv4Addr>,
     kubeconfigs: Vec<std::path::PathBuf>,
     arguments: Vec<String>,
@@ -50,10 +50,10 @@ pub struct AgentCluster {
     host: Option<Host>,
 }
 
-/// How agents are started, and who they are to the API server.
+/// How agents are started, and their accounts.
 pub struct AgentOptions<'w> {
     pub plane: &'w ControlPlane,
-    /// The URL of the API server, or of something in front of it.
+    /// The URL of the API server, or of a proxy in front of it.
     pub server: &'w str,
     /// The token of the agent on the node of this name.
     pub token: &'w dyn Fn(&str) -> String,
@@ -67,7 +67,7 @@ pub struct Agent {
     log: Arc<Mutex<Vec<String>>>,
 }
 
-/// Waits for an answer, at most so long.
+/// Repeats `ask` until it returns a value; panics after the time limit.
 #[track_caller]
 pub fn within<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
@@ -81,8 +81,8 @@ pub fn within<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Option<T>
 }
 
 impl AgentCluster {
-    /// Agents on three nodes, for the addresses in `10.0.9.0/24` from 10.0.9.10 to 10.0.9.240, which is what the
-    /// bridge has. Each field has Nodes and a namespace of its own.
+    /// Starts agents on three nodes, for the addresses from 10.0.9.10 to 10.0.9.240 of `10.0.9.0/24`, the network of
+    /// the bridge. Each cluster has its own Nodes and namespace.
     pub fn new() -> Self {
         let plane = ControlPlane::shared();
         let namespace = RUNTIME.block_on(plane.namespace("external"));
@@ -101,7 +101,7 @@ impl AgentCluster {
         Self::with(&options, namespace, folder)
     }
 
-    /// Agents on three nodes, which are started like this, with this namespace as their own.
+    /// Starts agents on three nodes with these options, in this namespace.
     pub fn with(options: &AgentOptions<'_>, namespace: String, folder: tempfile::TempDir) -> Self {
         static NUMBER: AtomicU8 = AtomicU8::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -131,7 +131,7 @@ impl AgentCluster {
         cluster
     }
 
-    /// A way of its own from a node to the API server.
+    /// Creates a link from a node to the API server.
     fn connect(&mut self, options: &AgentOptions<'_>, number: u8, index: u8) {
         let (link, node) = (format!("m{number}-{index}"), &self.network.nodes[usize::from(index)].namespace);
         run("ip", &["link", "add", &link, "type", "veth", "peer", "name", "mgmt", "netns", &node.0]);
@@ -141,7 +141,7 @@ impl AgentCluster {
         run("ip", &["link", "set", &link, "up"]);
         node.ip(&format!("address add {far}/30 dev mgmt"));
         node.ip("link set mgmt up");
-        // Nobody is there. It says where the addresses belong.
+        // No host has this address. The default route selects the interface for external addresses.
         node.ip("route add default via 10.0.9.254 dev eth0");
         let (scheme, server) = options.server.split_once("://").unwrap();
         let server: SocketAddr = server.parse().unwrap();
@@ -165,7 +165,7 @@ impl AgentCluster {
         self.far.push(far);
     }
 
-    /// What the agent of a node says at a path: the status and the body; nothing where it does not answer.
+    /// Sends a GET request to the agent of a node: the status and the body; `None` without an answer.
     pub fn told(&self, index: usize, path: &str) -> Option<(u16, String)> {
         RUNTIME.block_on(async {
             let url = format!("http://{}:{STATUS}{path}", self.far[index]);
@@ -175,7 +175,7 @@ impl AgentCluster {
         })
     }
 
-    /// What is measured, by the agent of a node, or by the controller: lines without comments that begin like this.
+    /// The metrics of the agent of a node, or of the controller: the lines with this prefix, sorted.
     pub fn measured(&self, agent: Option<usize>, prefix: &str) -> Vec<String> {
         let told = match (agent, &self.host) {
             (Some(index), _) => self.told(index, "/metrics"),
@@ -215,7 +215,7 @@ impl AgentCluster {
         RUNTIME.block_on(send(&self.client, Method::DELETE, &path, None)).unwrap();
     }
 
-    /// How an agent ends that has no right to anything: its exit status, and what it says.
+    /// Runs an agent without any permissions: its exit status and its standard error.
     pub fn run_without_rights(&self, index: usize) -> (Option<i32>, String) {
         let plane = ControlPlane::shared();
         let token = RUNTIME.block_on(async {
@@ -238,7 +238,7 @@ impl AgentCluster {
         (output.status.code(), String::from_utf8_lossy(&output.stderr).replace(&self.namespace, ""))
     }
 
-    /// Says of a Node whether it is ready.
+    /// Sets whether a Node is ready.
     pub fn ready(&self, index: usize, ready: bool) {
         let status = if ready { "True" } else { "Unknown" };
         let status = json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
@@ -250,7 +250,7 @@ impl AgentCluster {
         let (namespace, name) = (&self.network.nodes[index].namespace.0, &self.names[index]);
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--", "ip", "netns", "exec", namespace])
-            // As root with these capabilities alone.
+            // As root with only these capabilities.
             .args(["setpriv", "--bounding-set=-all,+net_admin,+net_raw", "--inh-caps=-all", "--no-new-privs", "--"])
             .arg(program())
             .args(self.arguments.iter().map(|argument| argument.replace("$(NODE_NAME)", name)))
@@ -273,18 +273,18 @@ impl AgentCluster {
         self.agents[index] = Some(Agent { child, log });
     }
 
-    /// Sends the agent of a node a signal.
+    /// Sends a signal to the agent of a node.
     pub fn signal(&self, index: usize, signal: Signal) {
         let pid = self.agents[index].as_ref().unwrap().child.id();
         kill(Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();
     }
 
-    /// How the agent of a node ended.
+    /// Waits for the exit status of the agent of a node.
     pub fn ended(&mut self, index: usize) -> ExitStatus {
         self.agents[index].as_mut().unwrap().child.wait().unwrap()
     }
 
-    /// Cuts a node off from the API server, or ends that. Its network to clients is as it was.
+    /// Cuts the link of a node to the API server, or restores it. The network of the clients is not affected.
     pub fn cut(&self, index: usize, cut: bool) {
         run("ip", &["link", "set", &self.links[index], if cut { "down" } else { "up" }]);
     }
@@ -296,29 +296,29 @@ impl AgentCluster {
         self.host = Some(RUNTIME.block_on(host.start()));
     }
 
-    /// The name of the Node that a node is.
+    /// The name of the Node object of a node.
     pub fn name(&self, index: usize) -> &str {
         &self.names[index]
     }
 
-    /// What the agents log.
+    /// The logs of all agents.
     pub fn log(&self) -> Vec<String> {
         let of = |agent: &Agent| agent.log.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.agents.iter().flatten().flat_map(of).collect()
     }
 
-    /// A Service as it is now.
+    /// The stored Service.
     pub fn service(&self, name: &str) -> Value {
         let path = format!("/api/v1/namespaces/{}/services/{name}", self.namespace);
         RUNTIME.block_on(send(&self.client, Method::GET, &path, None)).unwrap()
     }
 
-    /// A Service that has recorded this address, and serves TCP port 80.
+    /// Creates a Service that serves TCP port 80, with this address as its record.
     pub fn serve(&self, name: &str, address: IpAddr) {
         self.create_service(name, &json!({"clusterip-policy/external-addresses": address}));
     }
 
-    /// A Service of our class that serves TCP port 80.
+    /// Creates a Service of our class that serves TCP port 80.
     pub fn create_service(&self, name: &str, annotations: &Value) {
         let object = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "annotations": annotations},
@@ -349,7 +349,7 @@ impl AgentCluster {
         self.network.nodes.iter().map(of).collect()
     }
 
-    /// The node that holds an address, if exactly one does.
+    /// The node that holds an address, if there is one; panics if there are several.
     pub fn holder(&self, address: IpAddr) -> Option<usize> {
         let held = self.held();
         let holders: Vec<usize> = (0..held.len()).filter(|index| held[*index].contains(&address)).collect();
@@ -357,7 +357,7 @@ impl AgentCluster {
         holders.first().copied()
     }
 
-    /// Asks from the client who answers for these addresses, until [`Probe::end`].
+    /// Sends ARP requests for these addresses from the client, until [`Probe::end`].
     pub fn probe(&self, addresses: &[IpAddr]) -> Probe {
         let child = Command::new("ip")
             .args(["netns", "exec", &self.network.client.namespace.0])
@@ -383,32 +383,32 @@ impl Drop for AgentCluster {
         if thread::panicking() {
             eprintln!("{}", self.log().join("\n"));
         }
-        // Other fields have the same addresses.
+        // Other clusters use the same addresses.
         let path = format!("/api/v1/namespaces/{}/services", self.namespace);
         let request = http::Request::delete(path).body(Vec::new()).unwrap();
         let _ = RUNTIME.block_on(self.client.request::<Value>(request));
     }
 }
 
-/// Who answers ARP.
+/// A process that sends ARP requests and records the answers.
 pub struct Probe {
     child: Child,
 }
 
-/// The answers to one question: after how many milliseconds, and from which hardware addresses.
+/// The answers to one ARP request: the milliseconds since the begin, and the hardware addresses.
 pub struct Answers {
     pub after: u64,
     pub from: BTreeSet<String>,
 }
 
 impl Probe {
-    /// Stops asking. The answers to each question, for each address.
+    /// Stops the process, and returns the answers to each request for each address.
     pub fn end(mut self) -> BTreeMap<IpAddr, Vec<Answers>> {
         self.child.kill().unwrap();
         let mut all: BTreeMap<IpAddr, BTreeMap<u64, Answers>> = BTreeMap::new();
         for line in BufReader::new(self.child.stdout.take().unwrap()).lines().map_while(Result::ok) {
             let words: Vec<&str> = line.split(' ').collect();
-            // The last line may be cut off.
+            // The last line may be incomplete.
             let [after, number, address, hardware] = words[..] else { continue };
             let answers = all.entry(address.parse().unwrap()).or_default();
             let after = after.parse().unwrap();

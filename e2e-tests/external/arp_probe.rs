@@ -1,4 +1,4 @@
-//! Who answers ARP: asked over and over, from where a client is.
+//! Finds out which hosts answer ARP requests, repeatedly, from the client.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -13,11 +13,11 @@ use nix::sys::socket::{
 };
 use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr};
 
-/// How often each address is asked for.
+/// The time between two requests for the same address.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Asks for these addresses on `eth0` until it is killed. Every answer is a line: milliseconds since the
-/// begin, the number of the question, address, and hardware address.
+/// Sends ARP requests for these addresses on `eth0` until it is killed. Prints a line for each answer: the milliseconds
+/// since the begin, the number of the request, the address and the hardware address.
 pub fn ask(own: Ipv4Addr, addresses: &[Ipv4Addr]) {
     let link = getifaddrs().unwrap().find_map(|interface| {
         let link = interface.address?.as_link_addr().copied()?;
@@ -34,7 +34,7 @@ pub fn ask(own: Ipv4Addr, addresses: &[Ipv4Addr]) {
         for address in addresses {
             *asked.entry(*address).or_default() += 1;
             let frame = question(hardware, own, *address);
-            // While nobody is there to take it, it is lost.
+            // A frame is lost while the interface is down.
             let _ = sendto(packets.as_raw_fd(), &frame, &link, MsgFlags::empty());
         }
         sleep(PERIOD);
@@ -67,7 +67,7 @@ fn question(hardware: EthernetAddress, own: Ipv4Addr, address: Ipv4Addr) -> Vec<
     frame
 }
 
-/// Of an answer to us which address is where.
+/// The address and the hardware address of an ARP reply to us.
 fn answer(frame: &[u8], own: Ipv4Addr) -> Option<(Ipv4Addr, EthernetAddress)> {
     let ethernet = EthernetFrame::new_checked(frame).ok().filter(|frame| frame.ethertype() == EthernetProtocol::Arp)?;
     match ArpRepr::parse(&ArpPacket::new_checked(ethernet.payload()).ok()?).ok()? {

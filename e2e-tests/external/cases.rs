@@ -1,4 +1,4 @@
-//! What must hold, whatever fails.
+//! The test cases: faults of agents, nodes and the API server.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,13 +12,13 @@ use super::agent_cluster::{AgentCluster, Answers, BEGIN, Probe, within};
 use super::deploy_external;
 use super::network::Inside;
 
-/// How long another may take to hold what a dead node held: its heartbeat's 20 s, and its own.
+/// The time limit of a takeover from a dead node: its heartbeat is valid for 20 s, and other agents need a moment.
 const TAKEOVER: Duration = Duration::from_secs(25);
 
-/// For how long it is asked who answers, before and after.
+/// How long the probe runs before and after a fault.
 const PROBE_TIME: Duration = Duration::from_secs(1);
 
-/// All of them, by name.
+/// All test cases by name.
 pub const CASES: [(&str, fn()); 17] = [
     (
         "service_gets_an_address_and_its_status_shows_the_holder",
@@ -52,7 +52,7 @@ fn address(last: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 9, last))
 }
 
-/// A field with a Service whose address some node holds, and listeners on all nodes.
+/// A cluster with a Service whose address some node holds, and with listeners on all nodes.
 struct HeldAddress {
     cluster: AgentCluster,
     address: IpAddr,
@@ -82,7 +82,7 @@ impl HeldAddress {
         self.client.ask(&format!("tcp {} 80 1", self.address)) == "answered"
     }
 
-    /// Waits until another node holds the address and answers there.
+    /// Waits until another node holds the address and answers there. Returns this node.
     #[track_caller]
     fn taken_over(&mut self, begin: Instant, limit: Duration) -> usize {
         let (cluster, address, before) = (&self.cluster, self.address, self.holder);
@@ -98,10 +98,10 @@ impl HeldAddress {
     }
 }
 
-/// Each question was answered by one node at most, and the address was on these nodes, one after the other.
+/// Checks that at most one node has answered each ARP request, and that these nodes have answered one after the other.
 #[track_caller]
 fn assert_one_holder_at_a_time(cluster: &AgentCluster, probe: Probe, address: IpAddr, nodes: &[usize]) {
-    // For a while at the end, too.
+    // Probe for a while after the fault too.
     sleep(PROBE_TIME);
     let answers = probe.end();
     let mut seen: Vec<String> = Vec::new();
@@ -156,7 +156,7 @@ fn address_of_an_agent_without_api_server_is_taken_over() {
     let begin = Instant::now();
     held.cluster.cut(held.holder, true);
     let next = held.taken_over(begin, TAKEOVER + Duration::from_secs(5));
-    // It is back, and takes nothing back.
+    // The agent reaches the API server again, and takes nothing back.
     held.cluster.cut(held.holder, false);
     sleep(Duration::from_secs(10));
     assert_eq!(held.cluster.holder(held.address), Some(next));
@@ -202,7 +202,7 @@ fn addresses_are_spread_over_agents_and_redistributed_when_one_dies() {
     assert!(gained.iter().all(|gained| (*gained as f64 - half).abs() <= 0.2 * half + 1.0), "{gained:?} of {half}");
 }
 
-/// What of a Service shows its addresses: the record, and the status.
+/// The record and the status of the Service `web`.
 fn shown(cluster: &AgentCluster) -> (Option<String>, Vec<serde_json::Value>) {
     let service = cluster.service("web");
     let ingress = service["status"]["loadBalancer"]["ingress"].as_array().cloned().unwrap_or_default();
@@ -238,7 +238,7 @@ fn service_gets_an_address_and_its_status_shows_the_holder() {
     let now = [vec![assigned.clone()], pools(1).to_vec()].concat();
     within(BEGIN, "what is measured", || (measured(&cluster) == now).then_some(()));
 
-    // Another takes it over.
+    // Another agent takes the address over.
     cluster.signal(holder, Signal::SIGTERM);
     assert!(cluster.ended(holder).success());
     let next = within(BEGIN, "another holder", || cluster.holder(address));
@@ -248,7 +248,7 @@ fn service_gets_an_address_and_its_status_shows_the_holder() {
     let now = [vec![assigned.clone()], pools(1).to_vec(), vec![takeover.clone()]].concat();
     within(BEGIN, "a takeover", || (measured(&cluster) == now).then_some(()));
 
-    // Nobody is left to hold it.
+    // No agent is left.
     for index in (0..3).filter(|index| ![holder, next].contains(index)).chain([next]) {
         cluster.signal(index, Signal::SIGTERM);
         assert!(cluster.ended(index).success());
@@ -270,13 +270,13 @@ fn service_gets_an_address_and_its_status_shows_the_holder() {
 fn address_of_a_deleted_service_is_free() {
     let mut cluster = AgentCluster::new();
     cluster.control();
-    // One that no Service of another field has.
+    // The controller gives an address that no Service of another cluster has.
     cluster.create_service("web", &json!({}));
     let address: IpAddr = within(BEGIN, "an address", || shown(&cluster).0).parse().unwrap();
     let wish = json!({"clusterip-policy/external-address": address});
     within(BEGIN, "a holder", || cluster.holder(address));
     assert!(cluster.is_claimed(address));
-    // Whom no webhook saw gets another, and is told who has this one.
+    // A Service that was created without the webhook gets another address, and an Event names the holder of this one.
     cluster.create_service("late", &wish);
     let notes = within(BEGIN, "an event", || {
         Some(cluster.events("late", "ExternalAddressNotAvailable")).filter(|notes| !notes.is_empty())
@@ -296,7 +296,7 @@ fn address_and_firewall_are_restored_after_removal_by_hand() {
     let namespace = &held.cluster.network.nodes[node].namespace;
     namespace.ip(&format!("address delete {address}/32 dev eth0"));
     namespace.exec(&["nft", "delete", "table", "inet", "clusterip_external"]);
-    // With the next renewal of the heartbeat, or the one after that.
+    // The agent restores the address at one of its next two heartbeats.
     within(Duration::from_secs(15), "the address to be back", || held.cluster.holder(address));
     within(BEGIN, "an answer", || held.answers().then_some(()));
     assert_eq!(held.cluster.holder(address), Some(node));
@@ -322,13 +322,13 @@ fn recreated_interface_is_found_again() {
 fn address_of_a_node_without_link_is_taken_over() {
     let mut held = HeldAddress::new();
     let begin = Instant::now();
-    // The way to the API server is another one: its heartbeat goes on.
+    // The agent reaches the API server over another link, so its heartbeat continues.
     held.cluster.network.unplug(held.holder);
     let next = held.taken_over(begin, Duration::from_secs(30));
     assert_eq!(held.cluster.told(held.holder, "/readyz"), Some((200, "ready\n".to_owned())));
     let measured = held.cluster.measured(Some(held.holder), "clusterip_agent_given_up");
     assert_eq!(measured, ["clusterip_agent_given_up_addresses_total 1"]);
-    // It is back, and takes nothing back.
+    // The node is connected again, and takes nothing back.
     held.cluster.network.plug_in(held.holder);
     sleep(Duration::from_secs(10));
     assert_eq!(held.cluster.holder(held.address), Some(next));
@@ -343,7 +343,7 @@ fn agent_reports_its_health_and_metrics() {
         assert_eq!(within(BEGIN, "to be ready", ready), (200, "ready\n".to_owned()));
         assert_eq!(cluster.told(index, "/healthz"), Some((200, "ok\n".to_owned())));
     }
-    // The first and three more.
+    // The first announcement, and three repetitions.
     within(BEGIN, "all announcements", || {
         let measured = cluster.measured(Some(held.holder), "clusterip_agent_announcements_total");
         (measured == ["clusterip_agent_announcements_total 4"]).then_some(())
@@ -357,10 +357,10 @@ fn agent_reports_its_health_and_metrics() {
     let mut measured = cluster.measured(Some(held.holder), "clusterip_agent_held");
     measured.extend(cluster.measured(Some(held.holder), "clusterip_agent_network_failures"));
     assert_eq!(measured, expected);
-    // Nothing of a server is told.
+    // An agent has no metrics of a server.
     assert_eq!(cluster.measured(Some(held.holder), "clusterip_moves"), Vec::<String>::new());
     assert_eq!(cluster.measured(Some(held.holder), "clusterip_agent_alive"), ["clusterip_agent_alive 1"]);
-    // By another way than the one that is cut.
+    // Over the network of the clients, because the link to the API server is cut.
     let mut client = cluster.network.client.inside();
     cluster.cut(held.holder, true);
     let mut ask = |path: &str| client.ask(&format!("http 10.0.9.{} 9634 {path}", held.holder + 1));
@@ -403,7 +403,7 @@ fn short_api_server_outage_moves_no_address() {
     assert_one_holder_at_a_time(&held.cluster, probe, held.address, &[held.holder]);
 }
 
-/// Nobody can know what the others do.
+/// Without the API server, no agent knows what the others do, so all of them release their addresses.
 fn addresses_are_released_in_a_long_api_server_outage() {
     let mut held = HeldAddress::new();
     let probe = held.cluster.probe(&[held.address]);
@@ -433,7 +433,7 @@ fn address_leaves_a_node_that_is_not_ready() {
     sleep(PROBE_TIME);
     held.cluster.ready(held.holder, false);
     let next = held.taken_over(Instant::now(), Duration::from_secs(5));
-    // It is ready again, and takes nothing back.
+    // The node is ready again, and takes nothing back.
     held.cluster.ready(held.holder, true);
     sleep(Duration::from_secs(5));
     assert_one_holder_at_a_time(&held.cluster, probe, held.address, &[held.holder, next]);

@@ -1,5 +1,4 @@
-//! `deploy/external` as it stands: server and agents with the arguments, the service accounts and the capabilities
-//! that it gives them.
+//! `deploy/external` as it is shipped: server and agents run with its arguments, service accounts and capabilities.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -19,7 +18,7 @@ const SERVER: &str = "clusterip";
 const AGENTS: &str = "clusterip-policy-agents";
 const AGENT: &str = "clusterip-agent";
 
-/// What a kubelet asks by HTTP.
+/// An HTTP probe of a kubelet.
 #[derive(serde::Deserialize)]
 struct Probe {
     host: String,
@@ -27,7 +26,7 @@ struct Probe {
     path: String,
 }
 
-/// What an account asks for: `VERB RESOURCE`, with the group behind the resource unless it is the core's.
+/// Records the requests of an account as `VERB RESOURCE`, followed by the group unless it is the core group.
 struct Heard {
     proxy: Proxy,
     asked: Arc<Mutex<BTreeSet<String>>>,
@@ -38,7 +37,7 @@ impl Heard {
         let proxy = RUNTIME.block_on(Proxy::start(plane));
         let asked: Arc<Mutex<BTreeSet<String>>> = Arc::default();
         let heard = Arc::clone(&asked);
-        // It sees every request, and none meets a fault.
+        // The rule records every request and matches none.
         let listens = move |seen: &Seen| {
             heard.lock().unwrap().extend(right(seen));
             false
@@ -52,7 +51,7 @@ impl Heard {
     }
 }
 
-/// The right that a request needs; none where everybody has it.
+/// The permission that a request needs; `None` if every account has it.
 fn right(seen: &Seen) -> Option<String> {
     let words: Vec<&str> = seen.path.trim_matches('/').split('/').collect();
     let (group, rest) = match words[..] {
@@ -82,7 +81,7 @@ fn right(seen: &Seen) -> Option<String> {
     Some(format!("{verb} {resource}{below}{group}"))
 }
 
-/// What the manifests grant an account in both namespaces, in the same words.
+/// The permissions that the manifests grant an account in both namespaces, in the same format.
 fn granted(plane: &ControlPlane, account: &str) -> BTreeSet<String> {
     let account = format!("--as=system:serviceaccount:{account}");
     let list = |namespace: &str| {
@@ -114,7 +113,7 @@ fn serve(plane: &ControlPlane, heard: &Heard, port: u16) -> Host {
     let token = RUNTIME.block_on(plane.token(NAMESPACE, SERVER));
     let kubeconfig = plane.write_kubeconfig("server.kubeconfig", heard.proxy.url(), &token);
     let arguments = arguments(plane, "deployment/clusterip", NAMESPACE);
-    // Where it listens is the node's matter, and its certificate must say so.
+    // The node chooses the address to listen on, and the certificate must contain it.
     let ["serve", "--listen", _, rest @ ..] = &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] else {
         panic!("{arguments:?}")
     };
@@ -122,7 +121,7 @@ fn serve(plane: &ControlPlane, heard: &Heard, port: u16) -> Host {
     RUNTIME.block_on(async { host.args(rest).start().await })
 }
 
-/// A Service, and what `kubectl` says when it is created.
+/// Creates a Service; returns the error of `kubectl` if it is refused.
 fn create(plane: &ControlPlane, namespace: &str, name: &str, spec: &Value) -> Result<(), String> {
     let mut service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace},
@@ -140,7 +139,7 @@ fn of_our_class() -> Value {
     })
 }
 
-/// What the status of a Service shows, as soon as it shows something.
+/// Waits until the status of a Service shows an address.
 fn shown(plane: &ControlPlane, namespace: &str, name: &str) -> IpAddr {
     within(BEGIN, &format!("an address of {name}"), || {
         let path = "jsonpath={.status.loadBalancer.ingress[0].ip}";
@@ -154,7 +153,7 @@ fn steps(heading: &str) -> Vec<Step> {
     steps_of("external.md", heading)
 }
 
-/// What is recorded, with the addresses that the status shows.
+/// The recorded addresses, and those that the status shows.
 fn has(plane: &ControlPlane, name: &str) -> (String, String) {
     let path =
         "jsonpath={.metadata.annotations.clusterip-policy/external-addresses} {.status.loadBalancer.ingress[*].ip}";
@@ -163,7 +162,7 @@ fn has(plane: &ControlPlane, name: &str) -> (String, String) {
     (record.to_owned(), shown.to_owned())
 }
 
-/// `docs/external.md`, done as it is written there, by the accounts that `deploy/external` makes.
+/// Executes `docs/external.md` as it is written, with the accounts of `deploy/external`.
 pub fn deployment_works_with_exactly_its_permissions() {
     let plane = ControlPlane::start(Options { audit: false, ..Options::dual_stack() });
     let port = free_port();
@@ -173,7 +172,7 @@ pub fn deployment_works_with_exactly_its_permissions() {
     let [settings, apply, begun, agents_begun, manifest, create_it, waited, shown_it, holders] = &quick[..] else {
         panic!("{quick:?}")
     };
-    // Nobody here makes Pods of Deployments: they are started below.
+    // There is no controller manager, so the test starts the program below.
     assert!(types(begun, "rollout status") && types(agents_begun, "rollout status"));
     does(settings);
     does(apply);
@@ -191,7 +190,7 @@ pub fn deployment_works_with_exactly_its_permissions() {
     });
     let _listeners: Vec<_> = listeners.collect();
 
-    // Placed in admission, and held.
+    // The webhook assigns an address, and an agent holds it.
     within(BEGIN, "the API server to ask the webhook", || {
         let trial = create(&plane, "default", "trial", &json!({"type": "ClusterIP", "externalIPs": ["10.0.9.0.1"]}));
         trial.is_err_and(|said| !said.contains("failed calling webhook")).then_some(())
@@ -216,7 +215,7 @@ pub fn deployment_works_with_exactly_its_permissions() {
         assert!(seen.contains(&record), "{look}: {seen}");
     }
 
-    // What the kubelet of the node asks, from there.
+    // The probes of the kubelet, sent on the node.
     let probes = "{.startupProbe.httpGet}{.livenessProbe.httpGet}{.readinessProbe.httpGet}";
     let probes = format!("jsonpath={{range .spec.template.spec.containers[0]}}{probes}{{end}}");
     let probes = plane_says(&plane, &["get", "daemonset/clusterip-agent", "-n", AGENTS, "--output", &probes]);
@@ -227,15 +226,15 @@ pub fn deployment_works_with_exactly_its_permissions() {
         assert_eq!(kubelet.ask(&format!("http {host} {port} {path}")), "HTTP/1.1 200 OK", "{path}");
     }
 
-    // Another can't have it.
+    // Another Service can't claim the address.
     let refused = create(&plane, "default", "hijack", &json!({"externalIPs": [address]})).unwrap_err();
     assert!(refused.contains(&format!("{address} of pool \"lan\" is held by default/web")), "{refused}");
-    // Nobody is asked about the own namespace: the controller gives this one its address.
+    // The webhook is not called for the namespace of the server: there the controller assigns the address.
     create(&plane, NAMESPACE, "late", &of_our_class()).unwrap();
     let late = shown(&plane, NAMESPACE, "late");
     assert_ne!(late, address);
 
-    // Another one, and another one still when that is of no pool any more.
+    // The Service asks for another address, and gets a third one when that is outside of all pools.
     let asks = steps("Ask for an address");
     let [ask, ask_no_more] = &asks[..] else { panic!("{asks:?}") };
     does(ask);
@@ -257,7 +256,7 @@ pub fn deployment_works_with_exactly_its_permissions() {
     let other = shown(&plane, "default", "web");
     assert_ne!(other.to_string(), "10.0.9.20");
 
-    // One of each family.
+    // A Service with an address of each family.
     let mut both = of_our_class();
     both["ipFamilyPolicy"] = json!("RequireDualStack");
     create(&plane, "default", "both", &both).unwrap();
@@ -269,13 +268,13 @@ pub fn deployment_works_with_exactly_its_permissions() {
         within(BEGIN, "an answer", || (client.ask(&format!("tcp {address} 80 1")) == "answered").then_some(()));
     }
 
-    // Whoever is told to end gives back.
+    // An agent that is stopped releases its addresses.
     let holder = within(BEGIN, "a holder", || cluster.holder(other));
     cluster.signal(holder, nix::sys::signal::Signal::SIGTERM);
     assert!(cluster.ended(holder).success());
     within(BEGIN, "another holder", || cluster.holder(other).filter(|next| *next != holder));
 
-    // Without the server nobody claims an address; Services of our class wait for theirs.
+    // Without the server, claims are refused, and Services of our class wait for an address.
     assert_eq!(RUNTIME.block_on(server.terminate()), 0);
     let refused = create(&plane, "default", "hijack", &json!({"externalIPs": [other]})).unwrap_err();
     assert!(refused.contains(r#"failed calling webhook "external.clusterip-policy.io""#), "{refused}");
@@ -283,7 +282,8 @@ pub fn deployment_works_with_exactly_its_permissions() {
     let _server = serve(&plane, &by_server, port);
     shown(&plane, "default", "waits");
 
-    // Nothing was asked for that is not granted, and nothing granted that was not asked for.
+    // The requests of the agents need exactly the granted permissions, and those of the server no others than the
+    // granted.
     assert_eq!(by_agents.asked(), granted(&plane, &format!("{AGENTS}:{AGENT}")));
     let leases = ["list leases.coordination.k8s.io", "watch leases.coordination.k8s.io"];
     let more: BTreeSet<String> =
@@ -292,7 +292,7 @@ pub fn deployment_works_with_exactly_its_permissions() {
     assert_eq!(asked.difference(&granted).collect::<Vec<_>>(), Vec::<&String>::new());
     assert!(asked.is_superset(&more), "{asked:?}");
 
-    // And off again.
+    // Uninstall the feature.
     for step in steps("Uninstall") {
         does(&step);
     }

@@ -1,7 +1,6 @@
-//! The procedures of `docs/operations.md` and other pages, done as they are written there.
-//!
-//! A step is a command of a `console` block, or a file: a `yaml` block whose first line is a comment with
-//! its path. So what a reader would type is what is tested.
+//! Executes the procedures of `docs/operations.md` and other pages as they are written. A step is a command in a
+//! `console` block, or a file: a `yaml` block whose first line is a comment with its path. So the tests execute what a
+//! reader would type.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,16 +10,16 @@ use super::control_plane::{ControlPlane, Kubectl};
 const DOCUMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");
 
-/// Something to be done.
+/// A step of a procedure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A command is typed.
+    /// Type a command.
     Type(String),
-    /// A file is written, or overwritten.
+    /// Write or overwrite a file.
     Write {
-        /// Its path, from where the commands are typed.
+        /// The path of the file, relative to the working directory of the commands.
         path: String,
-        /// What is in it then.
+        /// The contents of the file.
         text: String,
     },
 }
@@ -30,7 +29,7 @@ pub fn steps(heading: &str) -> Vec<Step> {
     steps_of("operations.md", heading)
 }
 
-/// The same of another page of `docs`.
+/// As [`steps`], for another page of `docs`.
 pub fn steps_of(page: &str, heading: &str) -> Vec<Step> {
     let document = std::fs::read_to_string(format!("{DOCUMENTS}/{page}")).unwrap();
     let mut lines = document.lines();
@@ -61,7 +60,7 @@ fn read(kind: &str, lines: &[&str]) -> Vec<Step> {
             for line in lines {
                 match (line.strip_prefix("$ "), commands.last_mut()) {
                     (Some(command), _) => commands.push(command.to_owned()),
-                    // What is not continued is what the command prints.
+                    // Lines that do not continue a command are its output.
                     (None, Some(command)) if command.ends_with('\\') => {
                         command.push('\n');
                         command.push_str(line);
@@ -79,15 +78,14 @@ fn read(kind: &str, lines: &[&str]) -> Vec<Step> {
     }
 }
 
-/// Somebody with a kubeconfig and a copy of `deploy`.
+/// An operator with a kubeconfig and a copy of `deploy`.
 pub struct Operator<'p> {
     plane: &'p ControlPlane,
     folder: tempfile::TempDir,
 }
 
 impl<'p> Operator<'p> {
-    /// One whose copy differs in how the API server reaches the webhook: by this URL. Nobody here leads it
-    /// from a Service to a Pod.
+    /// Copies `deploy`, and replaces the Service of the webhook by this URL, because no Service leads to a Pod here.
     pub fn new(plane: &'p ControlPlane, url: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let copied = Command::new("cp").args(["-r", DEPLOY]).arg(folder.path()).status().unwrap();
@@ -108,22 +106,22 @@ impl<'p> Operator<'p> {
         operator
     }
 
-    /// The folder in which he types.
+    /// The working directory of the commands.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A file of that folder.
+    /// Reads a file in the working directory.
     pub fn read(&self, path: &str) -> String {
         std::fs::read_to_string(self.folder().join(path)).unwrap()
     }
 
-    /// Writes a file of that folder.
+    /// Writes a file in the working directory.
     pub fn write(&self, path: &str, text: &str) {
         std::fs::write(self.folder().join(path), text).unwrap();
     }
 
-    /// Does a step, whatever comes of it.
+    /// Executes a step, which may fail.
     pub async fn tries(&self, step: &Step) -> Kubectl {
         let command = match step {
             Step::Write { path, text } => {
@@ -149,14 +147,14 @@ impl<'p> Operator<'p> {
         Kubectl { status, stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
-    /// Does a step, which must succeed: what it printed.
+    /// Executes a step, which must succeed, and returns its standard output.
     pub async fn does(&self, step: &Step) -> String {
         let done = self.tries(step).await;
         assert_eq!(done.status, 0, "{step:?}: {}{}", done.stdout, done.stderr);
         done.stdout
     }
 
-    /// Does steps, one after the other: what the last one printed.
+    /// Executes steps one after the other, and returns the output of the last one.
     pub async fn does_all(&self, steps: &[Step]) -> String {
         let mut printed = String::new();
         for step in steps {
@@ -166,7 +164,7 @@ impl<'p> Operator<'p> {
     }
 }
 
-/// Whether a step is a command with this text in it.
+/// Whether a step is a command that contains this text.
 pub fn types(step: &Step, text: &str) -> bool {
     matches!(step, Step::Type(command) if command.contains(text))
 }

@@ -1,5 +1,5 @@
-//! Stands in for the node on which `clusterip` runs in a cluster: the program of the Deployment's Pod, with
-//! the arguments and the rights that the manifests give it.
+//! Acts as the kubelet of the node on which `clusterip` runs: starts the program of the Deployment's Pod with the
+//! arguments and the permissions of the manifests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,12 +31,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node of a control plane that has a controller manager: somebody must make the Pod.
+    /// Starts a node of a control plane with a controller manager, which creates the Pod.
     pub fn start(plane: Arc<ControlPlane>) -> Self {
         let node = Self { port: free_port(), host: Arc::default(), cordoned: Arc::default(), gone: Arc::default() };
         let (port, host) = (node.port, Arc::clone(&node.host));
         let (cordoned, gone) = (Arc::clone(&node.cordoned), Arc::clone(&node.gone));
-        // Of its own, as a node is: what it waits for keeps no test waiting.
+        // The node has a thread of its own, so that it does not block the test.
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(run_pods(&plane, port, &host, &cordoned, &gone));
@@ -44,22 +44,22 @@ impl Node {
         node
     }
 
-    /// Where the API server reaches the program.
+    /// The URL of the program for the API server.
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// Lets no Pod begin, or lets them again.
+    /// Whether the node starts no new Pods.
     pub fn cordon(&self, cordoned: bool) {
         self.cordoned.store(cordoned, Ordering::Release);
     }
 
-    /// The program, where it runs.
+    /// The program, if it runs.
     pub async fn host(&self) -> MutexGuard<'_, Option<Host>> {
         self.host.lock().await
     }
 
-    /// What the program that runs has logged so far.
+    /// The log of the running program.
     pub async fn log(&self) -> Vec<String> {
         self.host().await.as_ref().map(Host::log).unwrap_or_default()
     }
@@ -72,7 +72,7 @@ impl Node {
         .await
     }
 
-    /// Waits until nothing runs.
+    /// Waits until no program runs.
     pub async fn is_idle(&self) {
         eventually("the program to end", async || self.host().await.is_none().then_some(())).await;
     }
@@ -81,7 +81,7 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         self.gone.store(true, Ordering::Release);
-        // Here it shows its log, where the test has failed.
+        // If the test has failed, dropping the host prints its log.
         if let Ok(mut host) = self.host.try_lock() {
             drop(host.take());
         }
@@ -118,24 +118,23 @@ async fn run_pods(
     }
 }
 
-/// A control plane with `deploy/webhook`, somebody who operates it, and its node.
+/// A control plane with `deploy/webhook`, and its node.
 pub struct Installed {
-    /// The node. It goes before its control plane does.
+    /// The node. It is the first field, because it must be dropped before its control plane.
     pub node: Node,
-    /// Its control plane.
     pub plane: Arc<ControlPlane>,
-    /// Its administrator.
+    /// A client of the administrator.
     pub client: Client,
 }
 
 impl Installed {
-    /// A control plane and a node on which nothing is installed yet.
+    /// Starts a control plane and a node without `deploy/webhook`.
     pub async fn nothing() -> Self {
         let plane = Arc::new(ControlPlane::start(Options { controller_manager: true, ..Options::default() }));
         Self { node: Node::start(Arc::clone(&plane)), client: plane.client(), plane }
     }
 
-    /// Installs `deploy/webhook` as its README says, and waits until the API server may call it.
+    /// Installs `deploy/webhook` as its README says, and waits until the API server calls it.
     pub async fn install(&self, operator: &Operator<'_>) {
         for command in [
             "kubectl apply -k deploy/webhook",
@@ -164,12 +163,12 @@ impl Installed {
         .await;
     }
 
-    /// A namespace of this name, or one that begins with it.
+    /// Creates a namespace with this name, or with this prefix if it exists.
     pub async fn place(&self, prefix: &str) -> Place {
         Place { client: self.client.clone(), namespace: self.plane.namespace(prefix).await }
     }
 
-    /// UID and first address of every Service, but those that belong to the cluster and to the webhooks.
+    /// UID and first address of every Service, without the Services of the cluster and of the webhooks.
     pub async fn services(&self) -> BTreeMap<String, (String, String)> {
         let mut all = BTreeMap::new();
         for service in services(&self.client).await {
@@ -184,16 +183,16 @@ impl Installed {
     }
 }
 
-/// Starts what a Pod says, and waits until it is ready.
+/// Starts the program of a Pod, and waits until it is ready.
 async fn begin(plane: &ControlPlane, port: u16, pod: &Value) -> Host {
     as_in_a_pod(plane, port, pod).await.start().await
 }
 
-/// The program as a Pod, or a Pod template, runs it: with its arguments, and as its service account.
+/// The program with the arguments and the service account of a Pod or a Pod template.
 pub async fn as_in_a_pod(plane: &ControlPlane, port: u16, pod: &Value) -> HostBuilder {
     let args = pod["spec"]["containers"][0]["args"].as_array().unwrap();
     let args: Vec<&str> = args.iter().map(|arg| arg.as_str().unwrap()).collect();
-    // Where it listens is this node's matter, and its certificate must say so.
+    // The node chooses the address to listen on, and the certificate must contain it.
     let Some((&"serve", args)) = args.split_first() else { panic!("{args:?}") };
     let listens = args.iter().position(|arg| *arg == "--listen").unwrap();
     let args = [&args[..listens], &args[listens + 2..]].concat();

@@ -1,8 +1,7 @@
-//! A proxy before the API server that fails, waits or counts where a test says so.
-//!
-//! It speaks plain HTTP on loopback, so that nothing of the product needs a hook: a client, or a whole
-//! `clusterip serve`, is given its URL as the API server's. What a client authorizes itself with is passed
-//! on; one without gets the administrator's rights. Watches and other long answers are passed on as they come.
+//! A proxy in front of the API server that fails, delays or counts requests. It speaks plain HTTP on loopback, so the
+//! product needs no hook: a client or a whole `clusterip serve` gets its URL as that of the API server. It forwards the
+//! credentials of a client; a client without credentials gets those of the administrator. It forwards watches and other
+//! long answers as a stream.
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,44 +19,44 @@ use tokio::task::AbortHandle;
 use super::control_plane::ControlPlane;
 use super::eventually::PATIENCE;
 
-/// A request, as it came.
+/// A request that the proxy has received.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
     pub method: Method,
     pub path: String,
     pub query: String,
-    /// Its JSON; null where it has none.
+    /// The JSON body, or null.
     pub body: Value,
 }
 
 impl Seen {
-    /// Whether it changes something, if the API server lets it.
+    /// Whether the request is a write.
     pub fn is_write(&self) -> bool {
         !matches!(self.method, Method::GET | Method::HEAD | Method::OPTIONS)
     }
 
-    /// Whether it is only tried.
+    /// Whether the request is a dry run.
     pub fn is_dry_run(&self) -> bool {
         self.query.split('&').any(|part| part == "dryRun=All")
     }
 }
 
-/// What happens to a request.
+/// What the proxy does with a request.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// It is not carried out, and this is the answer: a status, and the reason and message of a `Status`.
+    /// Does not forward the request, and answers with this status code, and this reason and message of a `Status`.
     Answer(u16, &'static str, String),
-    /// It is not carried out, and the connection ends without an answer.
+    /// Does not forward the request, and closes the connection.
     CutBefore,
-    /// It is carried out, and the connection ends without an answer.
+    /// Forwards the request, and closes the connection without an answer.
     CutAfter,
-    /// It waits for the test before it is carried out.
+    /// Forwards the request when the test releases the gate.
     PauseBefore,
-    /// It is carried out, and the answer waits for the test.
+    /// Forwards the request, and returns the answer when the test releases the gate.
     PauseAfter,
 }
 
-/// What a test waits at.
+/// A gate that stops matching requests until the test releases them.
 #[derive(Clone, Debug)]
 pub struct Gate {
     arrived: watch::Sender<usize>,
@@ -66,36 +65,36 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Waits until a request is here; for [`Fault::PauseAfter`], until it is carried out.
+    /// Waits until a request has arrived; for [`Fault::PauseAfter`], until the API server has answered it.
     pub async fn arrived(&self) {
         self.arrived_times(1).await;
     }
 
-    /// Waits until so many requests were here.
+    /// Waits until this number of requests have arrived.
     pub async fn arrived_times(&self, times: usize) {
         let mut arrived = self.arrived.subscribe();
         let waited = tokio::time::timeout(PATIENCE, arrived.wait_for(|count| *count >= times)).await;
         waited.unwrap_or_else(|_| panic!("no {times} requests came where the test waits for them")).unwrap();
     }
 
-    /// Waits until a request that was let go on has had its effect, even if nobody waits for the answer.
+    /// Waits until the API server has executed a released request, even if its client is gone.
     pub async fn carried_out(&self) {
         let mut done = self.done.subscribe();
         let waited = tokio::time::timeout(PATIENCE, done.wait_for(|count| *count > 0)).await;
         waited.expect("a request to be carried out").unwrap();
     }
 
-    /// How many requests were here so far.
+    /// The number of requests that have arrived.
     pub fn count(&self) -> usize {
         *self.arrived.borrow()
     }
 
-    /// Lets it go on, and all that come later.
+    /// Releases the waiting request, and all later ones.
     pub fn release(&self) {
         self.open.send_replace(Some(true));
     }
 
-    /// Lets nothing go on: what waits is not carried out, or its answer is lost; its client may be gone.
+    /// Drops the waiting request or its answer, and all later ones.
     pub fn discard(&self) {
         self.open.send_replace(Some(false));
     }
@@ -121,7 +120,7 @@ struct Rule {
     gate: Gate,
 }
 
-/// The proxy. It ends with the test.
+/// The proxy. It stops when this value is dropped.
 pub struct Proxy {
     url: String,
     shared: Arc<Shared>,
@@ -137,7 +136,7 @@ struct Shared {
 }
 
 impl Proxy {
-    /// Starts one on a free port, in front of this control plane.
+    /// Starts a proxy on a free port, in front of this control plane.
     pub async fn start(plane: &ControlPlane) -> Self {
         super::use_ring();
         let authority = std::fs::read(plane.certificate_authority()).unwrap();
@@ -160,23 +159,23 @@ impl Proxy {
         Self { url, shared, server }
     }
 
-    /// Its address, such as `http://127.0.0.1:12345`.
+    /// The URL, such as `http://127.0.0.1:12345`.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// A client that goes through it, with the administrator's rights.
+    /// A client that connects to the proxy, with the permissions of the administrator.
     pub fn client(&self) -> kube::Client {
         super::use_ring();
         kube::Client::try_from(kube::Config::new(self.url.parse().unwrap())).unwrap()
     }
 
-    /// What happens to the first request that matches. The first rule that matches counts.
+    /// Adds a rule for the first matching request. If several rules match, the earliest one applies.
     pub fn on(&self, matches: impl Fn(&Seen) -> bool + Send + Sync + 'static, fault: Fault) -> Gate {
         self.on_nth(0, 1, matches, fault)
     }
 
-    /// What happens to so many of the requests that match, after the first few were let through.
+    /// Adds a rule that lets the first `skip` matching requests pass, and applies to the next `times`.
     pub fn on_nth(
         &self,
         skip: usize,
@@ -190,7 +189,7 @@ impl Proxy {
         gate
     }
 
-    /// The requests so far that change something, in the order in which they came.
+    /// The writes so far, in the order of their arrival.
     pub fn writes(&self) -> Vec<Seen> {
         lock(&self.shared.writes).clone()
     }
@@ -206,7 +205,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The fault that this request meets, if any.
+/// The fault for this request, if there is one.
 fn fault(rules: &mut [Rule], seen: &Seen) -> Option<(Fault, Gate)> {
     let rule = rules.iter_mut().find(|rule| (rule.skip > 0 || rule.times > 0) && (rule.matches)(seen))?;
     if rule.skip > 0 {
@@ -245,7 +244,7 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
     if !matches!(fault, Fault::PauseAfter) {
         gate.arrive();
     }
-    // A task of its own: a request that waits outlives its client, until the test lets it go on or not.
+    // The request has a task of its own, so that it can be executed after its client is gone.
     let outcome = tokio::spawn(async move {
         match fault {
             Fault::Answer(code, reason, message) => {
@@ -271,7 +270,7 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
     outcome.await.unwrap_or_else(|_| cut())
 }
 
-/// An answer that breaks off before it is one: the client sees its connection end.
+/// An answer that breaks off, so that the client sees a closed connection.
 fn cut() -> Response {
     let broken = futures::stream::once(async { Err::<Bytes, _>(std::io::Error::other("cut")) });
     let mut response = Response::new(Body::from_stream(broken));
@@ -288,7 +287,7 @@ async fn forward(shared: Arc<Shared>, parts: axum::http::request::Parts, body: B
     headers.entry(header::AUTHORIZATION).or_insert_with(|| shared.authorization.parse().unwrap());
     let answer = match shared.http.request(parts.method, url).headers(headers).body(body).send().await {
         Ok(answer) => answer,
-        // As if the API server were not there.
+        // As if the API server were unavailable.
         Err(_) => return cut(),
     };
     let (status, mut headers) = (answer.status(), answer.headers().clone());

@@ -1,4 +1,4 @@
-//! What the tests stand on.
+//! Helpers of the tests: control planes, processes, proxies, fakes.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ pub mod webhook_cluster;
 
 /// Clients speak TLS through ring, as the program does.
 pub fn use_ring() {
-    // Refused when it is done already.
+    // This fails if a provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 

@@ -1,4 +1,4 @@
-//! A control plane of two families for moves, and what is common to their tests.
+//! The shared dual-stack control plane of the tests of moves, and their requests.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::OnceLock;
@@ -18,13 +18,13 @@ use super::control_plane::{ControlPlane, Options};
 use super::eventually::eventually;
 use super::fault_proxy::Seen;
 
-/// The one of this process, with a controller manager: it sees every step of a move.
+/// The shared control plane, with a controller manager, which sees every step of a move.
 pub fn plane() -> &'static ControlPlane {
     static PLANE: OnceLock<ControlPlane> = OnceLock::new();
     PLANE.get_or_init(|| ControlPlane::start(Options { controller_manager: true, ..Options::dual_stack() }))
 }
 
-/// An address of each family that nobody has: of the static band, where the API server does not pick.
+/// An unused address of each family, in the static band, where the API server does not pick addresses.
 pub fn fresh() -> [IpAddr; 2] {
     static NEXT: AtomicU16 = AtomicU16::new(2);
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -32,7 +32,7 @@ pub fn fresh() -> [IpAddr; 2] {
     [Ipv4Addr::new(172, 21, 0, next as u8).into(), Ipv6Addr::new(0xfd00, 0x21, 0, 0, 0, 0, 0, next).into()]
 }
 
-/// Targets, in their order. Those that a journal names fit if they are among them.
+/// A fixed list of targets, in order. A recorded target is accepted if it is in the list.
 pub struct These(pub Vec<Vec<IpAddr>>);
 
 impl Targets for These {
@@ -54,7 +54,7 @@ impl Targets for These {
     }
 }
 
-/// The namespace where these tests record moves.
+/// The namespace for the records of moves.
 pub const RECORDS: &str = "default";
 
 /// A mover.
@@ -67,7 +67,7 @@ pub fn mover_with(client: Client, limits: Limits) -> Mover {
     Mover::with_limits(client, RECORDS, limits)
 }
 
-/// Finishes what is recorded of a move of this Service.
+/// Resumes the recorded move of this Service.
 pub async fn resume(mover: &Mover, service: &Value, targets: &These) -> Outcome {
     match mover.records().get(service["metadata"]["uid"].as_str().unwrap()).await.unwrap() {
         Some(journal) => mover.resume(&journal, targets).await.unwrap(),
@@ -75,7 +75,7 @@ pub async fn resume(mover: &Mover, service: &Value, targets: &These) -> Outcome 
     }
 }
 
-/// Whether a move of this Service is recorded.
+/// Whether there is a record of a move of this Service.
 pub async fn is_recorded(client: &Client, service: &Value) -> bool {
     let uid = service["metadata"]["uid"].as_str().unwrap();
     mover(client.clone()).records().get(uid).await.unwrap().is_some()
@@ -100,7 +100,7 @@ pub fn addresses(service: &Value) -> Vec<IpAddr> {
     list.iter().map(|address| address.as_str().unwrap().parse().unwrap()).collect()
 }
 
-/// A request with JSON; nothing for 404.
+/// Sends a JSON request; `None` if the answer is 404.
 pub async fn send(client: &Client, method: Method, path: &str, body: Option<&Value>) -> Option<Value> {
     let body = body.map(|body| serde_json::to_vec(body).unwrap()).unwrap_or_default();
     let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
@@ -117,12 +117,12 @@ pub fn path(namespace: &str, name: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/services/{name}")
 }
 
-/// A Service as it is stored.
+/// The stored Service.
 pub async fn stored(client: &Client, namespace: &str, name: &str) -> Option<Value> {
     send(client, Method::GET, &path(namespace, name), None).await
 }
 
-/// Waits until the API server's cache has this state of a Service, or a later one.
+/// Waits until the cache of the API server has this version of a Service, or a later one.
 pub async fn cached(client: &Client, service: &Value) {
     let version = |service: &Value| service["metadata"]["resourceVersion"].as_str()?.parse::<u64>().ok();
     let text = |field| service["metadata"][field].as_str().unwrap();
@@ -134,12 +134,12 @@ pub async fn cached(client: &Client, service: &Value) {
     .await;
 }
 
-/// A merge patch.
+/// Sends a merge patch for a Service.
 pub async fn patch(client: &Client, namespace: &str, name: &str, patch: Value) -> Value {
     send(client, Method::PATCH, &path(namespace, name), Some(&patch)).await.unwrap()
 }
 
-/// Creates a Service with this spec, as a client would that leaves the address to the API server.
+/// Creates a Service with this spec. The API server picks the address if the spec has none.
 pub async fn create(client: &Client, namespace: &str, name: &str, spec: Value) -> Value {
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec});
     send(client, Method::POST, &format!("/api/v1/namespaces/{namespace}/services?fieldManager=author"), Some(&service))
@@ -156,7 +156,7 @@ pub async fn delete(client: &Client, namespace: &str, name: &str) {
     }
 }
 
-/// Waits until nobody has this address.
+/// Waits until no Service has this address.
 pub async fn free(client: &Client, address: IpAddr) {
     let path = format!("/apis/networking.k8s.io/v1/ipaddresses/{address}");
     eventually(&format!("{address} to be free"), async || {
@@ -165,7 +165,7 @@ pub async fn free(client: &Client, address: IpAddr) {
     .await;
 }
 
-/// All of a Service but its addresses and version.
+/// The Service without its addresses and its resource version.
 pub fn but_addresses(service: &Value) -> Value {
     let mut service = service.clone();
     service["metadata"].as_object_mut().unwrap().remove("resourceVersion");
@@ -175,7 +175,7 @@ pub fn but_addresses(service: &Value) -> Value {
     service
 }
 
-/// The step of a move that a request is, if it is one.
+/// The step of a move that this request makes, if it makes one.
 pub fn step(seen: &Seen) -> Option<&'static str> {
     if seen.method != Method::PUT || !seen.path.contains("/services/") {
         return None;
@@ -196,7 +196,7 @@ pub fn step(seen: &Seen) -> Option<&'static str> {
     })
 }
 
-/// Whether a request is this step of a move of the Service of this name.
+/// Matches requests that make this step of a move of the Service.
 pub fn is_step(namespace: &str, name: &str, of: &'static str) -> impl Fn(&Seen) -> bool + Send + Sync + 'static {
     let path = path(namespace, name);
     move |seen| step(seen) == Some(of) && seen.path.trim_end_matches("/status") == path

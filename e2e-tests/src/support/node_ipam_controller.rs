@@ -1,4 +1,5 @@
-//! The allocator of pod CIDRs that Kubernetes has: its real controller manager, with that controller alone.
+//! The node IPAM controller of Kubernetes, which gives Nodes their pod CIDRs: its real controller manager, with only
+//! this controller.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -7,15 +8,15 @@ use super::control_plane::ControlPlane;
 use super::eventually::eventually;
 use super::serve_process::spawn_from_lasting_thread;
 
-/// A `kube-controller-manager` that hands out pod CIDRs. It is killed when this is dropped, and by the kernel when
-/// the test process ends in whatever way.
+/// A `kube-controller-manager` that allocates pod CIDRs. It is killed when this value is dropped, and the kernel kills
+/// it when the test process ends in any way.
 pub struct NodeIpam {
     child: Child,
     log: PathBuf,
 }
 
 impl NodeIpam {
-    /// Starts it as the administrator, with these arguments of its own.
+    /// Starts it as the administrator, with these additional arguments.
     pub fn start(plane: &ControlPlane, args: &[&str]) -> Self {
         let program = plane.kubectl_program().with_file_name("kube-controller-manager");
         let log = Self::log_of(plane);
@@ -33,7 +34,7 @@ impl NodeIpam {
         Self { child: spawn_from_lasting_thread(command).unwrap(), log }
     }
 
-    /// Starts it, to give Nodes blocks of these ranges, but none of these Service ranges.
+    /// Starts it with these ranges for Nodes, and these Service ranges, from which it allocates no block.
     pub fn allocating(plane: &ControlPlane, cidrs: &str, service_ranges: &str, args: &[String]) -> Self {
         let (cidrs, services) =
             (format!("--cluster-cidr={cidrs}"), format!("--service-cluster-ip-range={service_ranges}"));
@@ -41,18 +42,18 @@ impl NodeIpam {
         Self::start(plane, &all.into_iter().chain(args.iter().map(String::as_str)).collect::<Vec<_>>())
     }
 
-    /// The process.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the process has ended by itself.
     pub async fn ended(&mut self) -> ExitStatus {
         let child = &mut self.child;
         eventually("the controller manager to end", async || child.try_wait().unwrap()).await
     }
 
-    /// What the last one that was started on this control plane has logged.
+    /// The log of the latest controller manager of this control plane.
     pub fn log(plane: &ControlPlane) -> String {
         std::fs::read_to_string(Self::log_of(plane)).unwrap()
     }

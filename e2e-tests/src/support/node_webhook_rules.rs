@@ -1,4 +1,4 @@
-//! Which requests about Nodes come to a webhook, as the API server decides.
+//! Tests which requests for Nodes the API server sends to a webhook.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::eventually::eventually;
 use super::service_webhook_rules::outcome;
 
-/// The Nodes, for somebody.
+/// The Nodes, as this client sees them.
 pub fn nodes(client: Client) -> Api<DynamicObject> {
     Api::all_with(client, &ApiResource::erase::<Node>(&()))
 }
@@ -25,10 +25,9 @@ pub fn block(cidr: &str) -> Value {
     json!({"podCIDR": cidr, "podCIDRs": [cidr]})
 }
 
-/// Holds what comes to a webhook against what should.
-///
-/// `register` makes the webhook known to the API server, with nobody to answer and `failurePolicy: Fail`, so
-/// that who asks hears of it. `controller` is the client of the account that hands out blocks.
+/// Compares which requests call a webhook with the expectation. `register` registers the webhook with an address where
+/// no server answers and `failurePolicy: Fail`, so that each call fails its request. `controller` is the client of the
+/// account that assigns blocks.
 pub async fn only_new_pod_cidrs(user: Client, controller: Client, webhook: &str, register: impl AsyncFnOnce()) {
     let all = nodes(user);
     for (name, spec) in [("reach-empty", json!({})), ("reach-full", block("10.200.0.0/24"))] {

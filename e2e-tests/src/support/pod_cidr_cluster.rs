@@ -1,5 +1,5 @@
-//! A control plane for the pod CIDRs of Nodes, the controller manager that Kubernetes gives them by, and what
-//! kubelets and administrators would do.
+//! A control plane for the tests of pod CIDRs, with the requests of kubelets and administrators, and the controller
+//! manager of Kubernetes.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -20,17 +20,17 @@ use super::serve_process::{Host, HostBuilder};
 /// The Service ranges of the control plane.
 pub const SERVICE_RANGES: &str = "172.21.0.0/16,fd00:21::/108";
 
-/// A control plane without Nodes, that nobody else uses for now: whoever gives Nodes blocks has them to himself.
+/// A control plane without Nodes that only this test uses now, because the program assigns blocks to all Nodes.
 pub struct Nodes {
     pub plane: &'static ControlPlane,
     pub client: Client,
-    /// Where `clusterip serve` has its Lease and Secret.
+    /// The namespace for the Lease and the Secret of `clusterip serve`.
     pub namespace: String,
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Nodes {
-    /// The control plane, when all others are done with it.
+    /// Waits until no other test uses the control plane, and deletes all Nodes.
     pub async fn alone() -> Self {
         static PLANE: OnceLock<ControlPlane> = OnceLock::new();
         static USED: Mutex<()> = Mutex::const_new(());
@@ -43,14 +43,14 @@ impl Nodes {
         nodes
     }
 
-    /// Deletes all Nodes, and what was told of them.
+    /// Deletes all Nodes, and the Events about them.
     pub async fn clear(&self) {
         for path in ["/api/v1/nodes", "/api/v1/namespaces/default/events"] {
             send(&self.client, Method::DELETE, path, None).await;
         }
     }
 
-    /// A `clusterip serve` with these settings of `nodes`, whose API server is there.
+    /// A `clusterip serve` with these settings of `nodes` and this URL of the API server.
     pub fn host_at(&self, server: &str, nodes: &Value) -> HostBuilder {
         let port = server.rsplit(':').next().unwrap();
         let kubeconfig = self.plane.write_kubeconfig(&format!("{port}.kubeconfig"), server, self.plane.admin_token());
@@ -59,7 +59,7 @@ impl Nodes {
             .settings(&self.settings(nodes))
     }
 
-    /// The settings, with the cluster's ranges where it does not tell them itself: an operator writes them then.
+    /// The settings, with the Service ranges if this version of Kubernetes does not publish them.
     fn settings(&self, nodes: &Value) -> String {
         if self.plane.tells_addresses() || nodes.is_null() {
             return settings(nodes);
@@ -67,12 +67,12 @@ impl Nodes {
         json!({"services": {"serviceCIDRs": self.plane.service_ranges()}, "nodes": nodes}).to_string()
     }
 
-    /// A `clusterip serve` that leads, and knows all Nodes.
+    /// Starts a `clusterip serve`, and waits until it leads and knows all Nodes.
     pub async fn serve(&self, nodes: &Value) -> Host {
         self.leading(self.host_at(self.plane.server(), nodes)).await
     }
 
-    /// The same, through a proxy.
+    /// As [`Self::serve`], through a proxy.
     pub async fn serve_through(&self, proxy: &Proxy, nodes: &Value) -> Host {
         self.leading(self.host_at(proxy.url(), nodes)).await
     }
@@ -83,7 +83,7 @@ impl Nodes {
         host
     }
 
-    /// The controller manager of Kubernetes, which only gives Nodes their blocks.
+    /// Starts the controller manager of Kubernetes with only the node IPAM controller.
     pub fn controller_manager(&self, cidrs: &str, args: &[String]) -> NodeIpam {
         NodeIpam::allocating(self.plane, cidrs, SERVICE_RANGES, args)
     }
@@ -97,7 +97,7 @@ impl Nodes {
         send(&self.client, Method::POST, "/api/v1/nodes", Some(&node)).await.unwrap();
     }
 
-    /// Registers many Nodes, some at a time.
+    /// Registers many Nodes, thirty at a time.
     pub async fn create_all(&self, names: impl IntoIterator<Item = String>) {
         let create = |name: String| async move { self.create(&name, json!({}), &[]).await };
         futures::stream::iter(names).map(create).buffer_unordered(30).collect::<Vec<()>>().await;
@@ -113,12 +113,12 @@ impl Nodes {
         send(&self.client, Method::PATCH, &path(name), Some(&patch)).await.unwrap();
     }
 
-    /// The blocks of a Node, as they are.
+    /// The current blocks of a Node.
     pub async fn blocks(&self, name: &str) -> Vec<String> {
         blocks(&send(&self.client, Method::GET, &path(name), None).await.unwrap())
     }
 
-    /// The blocks of a Node, when it has some.
+    /// Waits until a Node has blocks.
     pub async fn given(&self, name: &str) -> Vec<String> {
         eventually(&format!("Node {name} to have a block"), async || {
             let blocks = self.blocks(name).await;
@@ -127,7 +127,7 @@ impl Nodes {
         .await
     }
 
-    /// The blocks of all Nodes, when each has some.
+    /// Waits until all Nodes have blocks.
     pub async fn all_given(&self) -> BTreeMap<String, Vec<String>> {
         eventually("all Nodes to have blocks", async || {
             let all = self.all().await;
@@ -136,14 +136,14 @@ impl Nodes {
         .await
     }
 
-    /// The blocks of all Nodes, as they are.
+    /// The current blocks of all Nodes.
     pub async fn all(&self) -> BTreeMap<String, Vec<String>> {
         let list = send(&self.client, Method::GET, "/api/v1/nodes", None).await.unwrap();
         let items = list["items"].as_array().unwrap().iter();
         items.map(|node| (node["metadata"]["name"].as_str().unwrap().to_owned(), blocks(node))).collect()
     }
 
-    /// What was told of a Node: reason and note of each Event, without repetition.
+    /// The Events about a Node: reason and note of each. Repetitions count as one Event.
     pub async fn told(&self, name: &str) -> Vec<String> {
         let path = "/apis/events.k8s.io/v1/namespaces/default/events";
         let list = send(&self.client, Method::GET, path, None).await.unwrap();
@@ -152,7 +152,7 @@ impl Nodes {
         events.map(|event| format!("{}: {}", text(event, "reason"), text(event, "note"))).collect()
     }
 
-    /// Waits until it was told of a Node, in words that have this text.
+    /// Waits for an Event about a Node that contains this text.
     pub async fn is_told(&self, name: &str, text: &str) -> String {
         eventually(&format!("an Event about Node {name} with {text:?}"), async || {
             self.told(name).await.into_iter().find(|told| told.contains(text))
@@ -161,29 +161,29 @@ impl Nodes {
     }
 }
 
-/// Settings with pools of Nodes alone.
+/// Settings that contain only `nodes`.
 pub fn settings(nodes: &Value) -> String {
     if nodes.is_null() { "{}".to_owned() } else { json!({ "nodes": nodes }).to_string() }
 }
 
-/// One pool of this name and these ranges, with more of its settings.
+/// A pool with this name and these ranges, with more settings merged in.
 pub fn pool(name: &str, cidrs: &[&str], more: &Value) -> Value {
     let mut pool = json!({"name": name, "cidrs": cidrs});
     json_patch::merge(&mut pool, more);
     pool
 }
 
-/// Every block that more than one of these Nodes has, or has a part of.
+/// Every pair of Nodes whose blocks overlap.
 pub fn twice(all: &BTreeMap<String, Vec<String>>) -> Vec<(String, String)> {
     let mut nets: Vec<(ipnet::IpNet, &String)> =
         all.iter().flat_map(|(name, blocks)| blocks.iter().map(move |block| (block.parse().unwrap(), name))).collect();
     nets.sort();
-    // Sorted by their first addresses: what overlaps has no stranger in between.
+    // Blocks are sorted by their first addresses, so overlapping blocks are neighbours.
     let meets = |pair: &&[(ipnet::IpNet, &String)]| pair[0].0.contains(&pair[1].0) || pair[1].0.contains(&pair[0].0);
     nets.windows(2).filter(meets).map(|pair| (pair[0].1.clone(), pair[1].1.clone())).collect()
 }
 
-/// Where the API server has a Node.
+/// The path of a Node in the API.
 pub fn path(name: &str) -> String {
     format!("/api/v1/nodes/{name}")
 }

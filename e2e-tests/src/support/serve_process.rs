@@ -1,4 +1,4 @@
-//! `clusterip serve` as a process of its own, which ends with the test process.
+//! `clusterip serve` as a process, which ends with the test process.
 
 use std::collections::hash_map::RandomState;
 use std::ffi::{OsStr, OsString};
@@ -19,12 +19,12 @@ pub struct HostBuilder {
     port: u16,
     args: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
-    // Kept as long as the process: its settings are in it.
+    // This folder contains the settings, and must exist as long as the process.
     folder: tempfile::TempDir,
 }
 
-/// A `clusterip serve` that runs. It is killed when this is dropped, and by the kernel when the test process
-/// ends in whatever way. Where a test fails, its log is printed.
+/// A running `clusterip serve`. It is killed when this value is dropped, and the kernel kills it when the test process
+/// ends in any way. If the test fails, its log is printed.
 pub struct Host {
     port: u16,
     child: Child,
@@ -39,53 +39,54 @@ impl HostBuilder {
         Self::as_user(plane.kubeconfig())
     }
 
-    /// `clusterip serve`, listening on a free port, as whom the kubeconfig belongs to.
+    /// `clusterip serve`, listening on a free port, with this kubeconfig.
     pub fn as_user(kubeconfig: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let builder = Self { port: free_port(), args: vec!["serve".into()], environment: Vec::new(), folder };
         builder.arg("--kubeconfig").arg(kubeconfig)
     }
 
-    /// The port, instead of a free one: that of a host that is gone.
+    /// Uses this port instead of a free one, such as that of a server that has ended.
     pub fn port(mut self, port: u16) -> Self {
         self.port = port;
         self
     }
 
-    /// One more argument.
+    /// Adds an argument.
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
         self.args.push(arg.as_ref().to_owned());
         self
     }
 
-    /// More arguments.
+    /// Adds arguments.
     pub fn args(self, args: &[&str]) -> Self {
         args.iter().fold(self, Self::arg)
     }
 
-    /// A variable of its environment.
+    /// Sets an environment variable.
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.environment.push((name.into(), value.as_ref().to_owned()));
         self
     }
 
-    /// `--settings`, with a file of this text.
+    /// Adds `--settings` with a file of this text.
     pub fn settings(self, yaml: &str) -> Self {
         let file = self.folder.path().join("settings.yaml");
         std::fs::write(&file, yaml).unwrap();
         self.arg("--settings").arg(file)
     }
 
-    /// `--register-url`, with its own address.
+    /// Adds `--register-url` with the URL of this server.
     pub fn registered(self) -> Self {
         let url = url(self.port);
         self.arg("--register-url").arg(url)
     }
 
-    /// Starts it, and does not wait.
+    /// Starts the server, and does not wait.
     pub fn spawn(self) -> Host {
         super::use_ring();
-        // The program leaves no word to ask the kernel in; `setpriv` becomes the program.
+        // The program is free of unsafe code, so `setpriv` sets the signal at the death of the parent, and then becomes
+        // the program.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "--"])
@@ -105,7 +106,7 @@ impl HostBuilder {
                 lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
             }
         });
-        // Only its own test asks, and what it asks is not secret.
+        // Only the test sends requests, and they are not secret.
         let http = reqwest::Client::builder()
             .tls_danger_accept_invalid_certs(true)
             .pool_max_idle_per_host(0)
@@ -115,7 +116,7 @@ impl HostBuilder {
         Host { port: self.port, child, log, http, folder: self.folder }
     }
 
-    /// Starts it, and waits until it is ready.
+    /// Starts the server, and waits until it is ready.
     pub async fn start(self) -> Host {
         let mut host = self.spawn();
         host.ready().await;
@@ -124,32 +125,32 @@ impl HostBuilder {
 }
 
 impl Host {
-    /// The port it listens on.
+    /// The port on which the server listens.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its address, such as `https://127.0.0.1:12345`.
+    /// The URL, such as `https://127.0.0.1:12345`.
     pub fn url(&self) -> String {
         url(self.port)
     }
 
-    /// The process.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// A folder of its own; `settings.yaml` is in it.
+    /// The folder of this server, with `settings.yaml`.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// What it logged so far, line by line.
+    /// The lines of the log so far.
     pub fn log(&self) -> Vec<String> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits for a line of its log with this text.
+    /// Waits for a line of the log that contains this text.
     pub async fn logged(&self, text: &str) -> String {
         eventually(&format!("a line of the log with {text:?}"), async || {
             self.log().into_iter().find(|line| line.contains(text))
@@ -157,7 +158,7 @@ impl Host {
         .await
     }
 
-    /// Waits until `/readyz` says 200. A process that ends before is a failure.
+    /// Waits until `/readyz` answers 200. Panics if the process ends before.
     pub async fn ready(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -173,44 +174,44 @@ impl Host {
         }
     }
 
-    /// GET of a path: the status and the body; nothing where it does not answer.
+    /// Sends a GET request: the status and the body; `None` without an answer.
     pub async fn get(&self, path: &str) -> Option<(u16, String)> {
         let response = self.http.get(format!("{}{path}", self.url())).send().await.ok()?;
         Some((response.status().as_u16(), response.text().await.ok()?))
     }
 
-    /// POST of JSON: the answer as it was sent; nothing where it does not answer.
+    /// Sends a POST request with JSON: the body as text; `None` without an answer.
     pub async fn post_for_text(&self, path: &str, body: &serde_json::Value) -> Option<String> {
         let response = self.http.post(format!("{}{path}", self.url())).json(body).send().await.ok()?;
         response.text().await.ok()
     }
 
-    /// POST of JSON: the status and the answer; nothing where it does not answer.
+    /// Sends a POST request with JSON: the status and the parsed body; `None` without an answer.
     pub async fn post(&self, path: &str, body: &serde_json::Value) -> Option<(u16, serde_json::Value)> {
         let response = self.http.post(format!("{}{path}", self.url())).json(body).send().await.ok()?;
         Some((response.status().as_u16(), response.json().await.ok()?))
     }
 
-    /// Asks it to end (SIGTERM), and waits until it has: the exit status.
+    /// Sends SIGTERM, waits until the process has ended, and returns its exit status.
     pub async fn terminate(&mut self) -> i32 {
         self.signal("TERM");
         self.ended().await.code().expect("an exit status, not a signal")
     }
 
-    /// Sends a signal, named without SIG.
+    /// Sends a signal; the name is without SIG.
     pub fn signal(&self, name: &str) {
-        // A process that was waited for is gone, and its number another's; one that was not still has it.
+        // The process has not been waited for, so its process id can't belong to another process.
         let sent = Command::new("kill").args(["-s", name, &self.pid().to_string()]).status().unwrap();
         assert!(sent.success(), "kill -s {name}: {sent}");
     }
 
-    /// Kills it (SIGKILL): it can do nothing about that.
+    /// Sends SIGKILL, and waits until the process has ended.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Waits until it has ended: by a signal from elsewhere, or by itself.
+    /// Waits until the process has ended by itself or by a signal.
     pub async fn ended(&mut self) -> ExitStatus {
         let child = &mut self.child;
         eventually("clusterip serve to end", async || child.try_wait().unwrap()).await
@@ -234,12 +235,12 @@ fn url(port: u16) -> String {
     format!("https://127.0.0.1:{port}")
 }
 
-/// A port that nobody listens on. It is below what the kernel picks for outgoing connections, so that it stays
-/// free while a host is restarted, and below those of control planes.
+/// A port on which no process listens. It is below the ports that the kernel picks for outgoing connections, so that it
+/// stays free while a server restarts, and below those of control planes.
 pub fn free_port() -> u16 {
     const FIRST: u16 = 10_000;
     const COUNT: u16 = 10_000;
-    // Where another process of tests would rarely begin.
+    // A random first port, so that concurrent test processes rarely try the same ports.
     static NEXT: LazyLock<Mutex<u16>> =
         LazyLock::new(|| Mutex::new((RandomState::new().hash_one(0) % u64::from(COUNT)) as u16));
     let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -256,8 +257,8 @@ pub fn free_port() -> u16 {
 type Spawned = std::io::Result<Child>;
 type Order = (Command, Sender<Spawned>);
 
-/// The kernel kills the process when the *thread* that started it ends: not a test's own, since tests may
-/// share a host.
+/// Starts a process from a thread that never ends. The kernel kills the process when the *thread* that started it ends,
+/// and tests, each of which has a thread, may share a server.
 pub fn spawn_from_lasting_thread(command: Command) -> Spawned {
     static THREAD: LazyLock<Mutex<Sender<Order>>> = LazyLock::new(|| {
         let (sender, receiver): (_, Receiver<Order>) = channel();

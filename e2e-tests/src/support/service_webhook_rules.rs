@@ -1,4 +1,4 @@
-//! Which requests about Services come to a webhook, as the API server decides.
+//! Tests which requests for Services the API server sends to a webhook.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{ApiResource, DynamicObject, PostParams};
@@ -11,12 +11,12 @@ use super::eventually::eventually;
 /// The annotation of a Service that is being moved.
 pub const MOVING: &str = "clusterip-policy/moving";
 
-/// The Services of a namespace, for somebody.
+/// The Services of a namespace, as this client sees them.
 pub fn services(client: Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client, namespace, &ApiResource::erase::<Service>(&()))
 }
 
-/// A Service with a port and a selector, and this much of a spec.
+/// A Service with a port and a selector, and with this spec merged in.
 pub fn service(name: &str, spec: Value) -> DynamicObject {
     let spec = Value::Object(
         [("ports", json!([{ "port": 80 }])), ("selector", json!({ "app": "web" }))]
@@ -28,7 +28,7 @@ pub fn service(name: &str, spec: Value) -> DynamicObject {
     DynamicObject::new(name, &ApiResource::erase::<Service>(&())).data(json!({ "spec": spec }))
 }
 
-/// `called` where a webhook of this name was: it does not answer, and this fails the request.
+/// Whether a webhook was called: no server answers there, so a call fails the request.
 pub fn outcome<T>(webhook: &str, result: Result<T, kube::Error>) -> String {
     match result {
         Ok(_) => "not called".to_owned(),
@@ -39,7 +39,7 @@ pub fn outcome<T>(webhook: &str, result: Result<T, kube::Error>) -> String {
     }
 }
 
-/// An update: who makes it, what there is before, and what is changed.
+/// An update: the user, the Service before, and the change.
 struct Update {
     name: &'static str,
     by: By,
@@ -55,7 +55,7 @@ enum By {
     Mover,
 }
 
-/// Marks a Service as one that is on its way.
+/// Marks a Service as being moved.
 pub fn moving(service: &mut DynamicObject) {
     service.metadata.annotations.get_or_insert_default().insert(MOVING.to_owned(), "{}".to_owned());
 }
@@ -69,7 +69,7 @@ fn to_cluster_ip(service: &mut DynamicObject) {
     service.data["spec"]["type"] = json!("ClusterIP");
 }
 
-/// Every kind of update that a webhook for addresses is asked about, or is not.
+/// All kinds of updates, and whether a webhook for addresses must be called for them.
 fn updates() -> Vec<Update> {
     let address = || json!({});
     let external = || json!({ "type": "ExternalName", "externalName": "moving.invalid" });
@@ -207,11 +207,10 @@ fn updates() -> Vec<Update> {
     ]
 }
 
-/// Holds what comes to a webhook against what should: all rows of updates, and the creation of a Service in
-/// each of these namespaces.
-///
-/// `register` makes the webhook known to the API server, with nobody to answer and `failurePolicy: Fail`, so
-/// that who asks hears of it. `mover` is the client of the account that moves Services.
+/// Compares which requests call a webhook with the expectation: all rows of `updates`, and the creation of a Service
+/// in each of these namespaces. `register` registers the webhook with an address where no server answers and
+/// `failurePolicy: Fail`, so that each call fails its request. `mover` is the client of the account that moves
+/// Services.
 pub async fn only_what_may_need_an_address(
     plane: &ControlPlane,
     webhook: &str,

@@ -1,4 +1,4 @@
-//! A control plane on which `clusterip serve` is asked about every Service.
+//! A control plane whose API server calls the webhook of a `clusterip serve` for every Service.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,10 +15,10 @@ use super::control_plane::{ControlPlane, Options};
 use super::eventually::eventually;
 use super::serve_process::{Host, HostBuilder};
 
-/// The name of the webhook: in front of what it tells the audit log.
+/// The name of the webhook, which is the prefix of its audit annotations.
 pub const WEBHOOK: &str = "services.clusterip-policy.io";
 
-/// The pools of the shared one: those of the K2s distribution, and some for single namespaces.
+/// The pools of the shared cluster: those of the K2s distribution, and some for single namespaces.
 const SETTINGS: &str = "
 services:
   pools:
@@ -38,7 +38,7 @@ services:
   exemptNamespaces: [kube-system, triage-exempt]
 ";
 
-/// Both, as one. What tests share stays until the process ends.
+/// A control plane and a `clusterip serve`. A shared cluster runs until the process ends.
 pub struct WebhookCluster {
     pub plane: ControlPlane,
     pub host: Host,
@@ -46,19 +46,19 @@ pub struct WebhookCluster {
 }
 
 impl WebhookCluster {
-    /// The one of this process: single stack, without a controller manager. Tests share it, each with its own
-    /// namespaces, and change neither its settings nor what is running.
+    /// The shared cluster of this process: single stack, without a controller manager. Tests have namespaces of their
+    /// own, and change neither its settings nor its processes.
     pub async fn shared() -> &'static Self {
         static SHARED: OnceCell<WebhookCluster> = OnceCell::const_new();
         SHARED.get_or_init(|| Self::start(Options::default(), SETTINGS)).await
     }
 
-    /// Starts both, and waits until Services pass through the webhook.
+    /// Starts a control plane and a server, and waits until the API server calls the webhook.
     pub async fn start(options: Options, settings: &str) -> Self {
         Self::start_with(options, settings, &[]).await
     }
 
-    /// As [`Self::start`], with more arguments for `clusterip serve`.
+    /// As [`Self::start`], with additional arguments of `clusterip serve`.
     pub async fn start_with(options: Options, settings: &str, args: &[&str]) -> Self {
         let plane = ControlPlane::start(options);
         let settings = with_ranges(&plane, settings);
@@ -69,7 +69,7 @@ impl WebhookCluster {
         cluster
     }
 
-    /// Waits until the API server asks the webhook.
+    /// Waits until the API server calls the webhook.
     pub async fn is_asked(&self) {
         eventually("the API server to call the webhook", async || {
             let _ = self.dry_run("default", &service("probe", json!({}))).await;
@@ -78,7 +78,7 @@ impl WebhookCluster {
         .await;
     }
 
-    /// Exchanges the settings, and waits until they are in use.
+    /// Changes the settings, and waits until they are in use.
     pub async fn use_settings(&self, yaml: &str) {
         let yaml = &with_ranges(&self.plane, yaml);
         if std::fs::read_to_string(&self.settings).unwrap() == *yaml {
@@ -95,17 +95,17 @@ impl WebhookCluster {
             .await;
     }
 
-    /// The Services of a namespace, as they are.
+    /// The Services of a namespace.
     pub fn services(&self, namespace: &str) -> Api<DynamicObject> {
         Api::namespaced_with(self.plane.client(), namespace, &ApiResource::erase::<Service>(&()))
     }
 
-    /// Creates a Service: as it is then, or the API server's message.
+    /// Creates a Service: returns it, or the message of the API server.
     pub async fn create(&self, namespace: &str, service: &Value) -> Result<Value, String> {
         self.create_with(namespace, service, &PostParams::default()).await
     }
 
-    /// As [`Self::create`], without doing it.
+    /// As [`Self::create`], in a dry run.
     pub async fn dry_run(&self, namespace: &str, service: &Value) -> Result<Value, String> {
         self.create_with(namespace, service, &PostParams { dry_run: true, ..PostParams::default() }).await
     }
@@ -116,13 +116,13 @@ impl WebhookCluster {
         created.map(|created| serde_json::to_value(created).unwrap()).map_err(|error| message(&error))
     }
 
-    /// Changes a Service with a merge patch: as it is then, or the API server's message.
+    /// Changes a Service with a merge patch: returns it, or the message of the API server.
     pub async fn patch(&self, namespace: &str, name: &str, patch: Value) -> Result<Value, String> {
         let patched = self.services(namespace).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
         patched.map(|patched| serde_json::to_value(patched).unwrap()).map_err(|error| message(&error))
     }
 
-    /// A Service as it is.
+    /// The stored Service.
     pub async fn get(&self, namespace: &str, name: &str) -> Value {
         serde_json::to_value(self.services(namespace).get(name).await.unwrap()).unwrap()
     }
@@ -141,17 +141,17 @@ impl WebhookCluster {
         self.services(namespace).delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Gives a namespace annotations and labels.
+    /// Merges annotations and labels into a namespace.
     pub async fn mark_namespace(&self, name: &str, metadata: &Value) {
         let api: Api<Namespace> = Api::all(self.plane.client());
         api.patch(name, &PatchParams::default(), &Patch::Merge(json!({ "metadata": metadata }))).await.unwrap();
     }
 
-    /// What the audit log tells of writes to a Service, the oldest first: of each what the webhook said, or
-    /// nothing where it was not asked.
+    /// The decisions of the webhook in the audit log about writes to a Service, the oldest first; `None` for a write
+    /// for which the webhook was not called.
     pub fn audited(&self, namespace: &str, name: &str) -> Vec<Option<Audit>> {
         let log = std::fs::read_to_string(self.plane.folder().join("audit.log")).unwrap();
-        // The last line may be on its way yet.
+        // The last line may be incomplete.
         let whole = log.rfind('\n').map_or("", |end| &log[..end]);
         let events = whole.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         events
@@ -173,9 +173,8 @@ impl WebhookCluster {
             .collect()
     }
 
-    /// The writes to Services of a namespace that the API server refused because another Service has the address.
-    ///
-    /// It never accepts an address twice: these refusals are what shows that one was handed out twice.
+    /// The messages of writes to Services of a namespace that the API server refused because another Service has the
+    /// address. It never accepts an address twice, so these messages show that an address was handed out twice.
     pub fn duplicates(&self, namespace: &str) -> Vec<String> {
         let log = std::fs::read_to_string(self.plane.folder().join("audit.log")).unwrap();
         let whole = log.rfind('\n').map_or("", |end| &log[..end]);
@@ -185,13 +184,13 @@ impl WebhookCluster {
         messages.filter(|message| message.contains("provided IP is already allocated")).collect()
     }
 
-    /// What the webhook said about the last write to a Service.
+    /// The decision of the webhook about the last write to a Service.
     pub fn decided(&self, namespace: &str, name: &str) -> Option<Audit> {
         self.audited(namespace, name).pop().flatten()
     }
 }
 
-/// What the API server said, if it said something.
+/// The message of the API server, or the error of the client.
 pub fn message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
@@ -199,7 +198,7 @@ pub fn message(error: &kube::Error) -> String {
     }
 }
 
-/// A Service with a port, and with a selector unless `spec` has another.
+/// A Service with a port and a selector, and with this spec merged in.
 pub fn service(name: &str, spec: Value) -> Value {
     let mut whole = json!({"ports": [{"port": 80}], "selector": {"app": name}});
     for (field, value) in spec.as_object().unwrap() {
@@ -215,7 +214,7 @@ pub fn annotated(name: &str, annotations: Value, spec: Value) -> Value {
     service
 }
 
-/// A Deployment of one Pod, labelled `app: NAME`, with this much of a Pod spec.
+/// A Deployment with the Pod labels `app: NAME`, and this Pod spec merged in.
 pub fn deployment(name: &str, pod_spec: Value) -> Value {
     json!({
         "apiVersion": "apps/v1",
@@ -239,7 +238,7 @@ pub fn on(os: &str) -> Value {
     json!({"nodeSelector": {"kubernetes.io/os": os}})
 }
 
-/// One manifest of many objects.
+/// A List of objects in this namespace.
 pub fn all(namespace: &str, objects: impl IntoIterator<Item = Value>) -> String {
     let items: Vec<Value> = objects
         .into_iter()
@@ -257,7 +256,7 @@ pub fn addresses(service: &Value) -> Vec<IpAddr> {
     texts.filter_map(|text| text.as_str()?.parse().ok()).collect()
 }
 
-/// Its only address.
+/// The only address of a Service.
 #[track_caller]
 pub fn address(service: &Value) -> IpAddr {
     let addresses = addresses(service);
@@ -270,7 +269,7 @@ pub fn within(address: IpAddr, range: &str) -> bool {
     range.parse::<ipnet::IpNet>().unwrap().contains(&address)
 }
 
-/// Which of the ranges that tests use an address lies in.
+/// The name of the range that contains an address.
 pub fn place(address: IpAddr) -> &'static str {
     const PLACES: [(&str, &str); 12] = [
         ("172.21.0.0/24", "linux"),
@@ -289,7 +288,7 @@ pub fn place(address: IpAddr) -> &'static str {
     PLACES.iter().find(|(range, _)| within(address, range)).map_or("elsewhere", |(_, place)| place)
 }
 
-/// The settings, with the cluster's ranges where it does not tell them itself: an operator writes them then.
+/// The settings, with the Service ranges if this version of Kubernetes does not publish them.
 pub fn with_ranges(plane: &ControlPlane, settings: &str) -> String {
     if plane.tells_addresses() || settings.contains("serviceCIDRs") {
         return settings.to_owned();
