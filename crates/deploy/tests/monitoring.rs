@@ -400,56 +400,82 @@ fn documentation_lists_the_alerts() {
 
 #[test]
 fn queries_of_unknown_metrics_are_found() {
-    let rows = [
-        ("a metric", "clusterip_leaders", "", vec!["clusterip_leaders is not exposed"]),
-        ("a counter without _total", "rate(clusterip_moves[5m])", "", vec!["clusterip_moves is not exposed"]),
-        ("no metric", "vector(1)", "", vec!["vector(1): names no metric"]),
-        ("a label", r#"clusterip_leader{pool="linux"}"#, "", vec!["clusterip_leader has no label pool"]),
-        (
-            "a value",
-            r#"clusterip_misplaced_services{reason=~"moving|lost"}"#,
-            "",
-            vec!["clusterip_misplaced_services: reason is never lost"],
-        ),
-        (
-            "alternatives without a regular expression",
-            r#"clusterip_misplaced_services{reason="moving|never"}"#,
-            "",
-            vec!["clusterip_misplaced_services: reason is compared with moving|never as a whole"],
-        ),
-        (
-            "a label to group by, in a nested expression",
-            "1 - (min by (kind) (clusterip_pool_free_addresses) / 2)",
-            "",
-            vec!["clusterip_pool_free_addresses has no label kind to group by"],
-        ),
-        (
-            "a quantile without its buckets",
-            "histogram_quantile(0.9, sum by (le) (rate(clusterip_evaluation_duration_seconds_sum[5m])))",
-            "",
-            vec!["clusterip_evaluation_duration_seconds_sum has no label le to group by"],
-        ),
-        (
-            "the rate of a gauge",
-            "rate(clusterip_ledger_addresses[5m])",
-            "",
-            vec!["rate of clusterip_ledger_addresses, a gauge"],
-        ),
-        (
-            "a counter without its rate",
-            "sum(clusterip_evaluation_errors_total) > 0",
-            "",
-            vec!["clusterip_evaluation_errors_total, a counter, without its rate"],
-        ),
-        (
-            "a text with a label that is aggregated away",
-            "sum by (pool) (clusterip_pool_free_addresses) == 0",
-            "{{pool}} {{family}}",
-            vec!["sum by (pool) (clusterip_pool_free_addresses) == 0: its result has no label family"],
-        ),
-        ("no mistakes", "sum by (pool) (clusterip_pool_free_addresses) == 0", "{{pool}}", vec![]),
+    struct Case {
+        name: &'static str,
+        expression: &'static str,
+        text: &'static str,
+        expected: Vec<&'static str>,
+    }
+    let cases = [
+        Case {
+            name: "a metric",
+            expression: "clusterip_leaders",
+            text: "",
+            expected: vec!["clusterip_leaders is not exposed"],
+        },
+        Case {
+            name: "a counter without _total",
+            expression: "rate(clusterip_moves[5m])",
+            text: "",
+            expected: vec!["clusterip_moves is not exposed"],
+        },
+        Case { name: "no metric", expression: "vector(1)", text: "", expected: vec!["vector(1): names no metric"] },
+        Case {
+            name: "a label",
+            expression: r#"clusterip_leader{pool="linux"}"#,
+            text: "",
+            expected: vec!["clusterip_leader has no label pool"],
+        },
+        Case {
+            name: "a value",
+            expression: r#"clusterip_misplaced_services{reason=~"moving|lost"}"#,
+            text: "",
+            expected: vec!["clusterip_misplaced_services: reason is never lost"],
+        },
+        Case {
+            name: "alternatives without a regular expression",
+            expression: r#"clusterip_misplaced_services{reason="moving|never"}"#,
+            text: "",
+            expected: vec!["clusterip_misplaced_services: reason is compared with moving|never as a whole"],
+        },
+        Case {
+            name: "a label to group by, in a nested expression",
+            expression: "1 - (min by (kind) (clusterip_pool_free_addresses) / 2)",
+            text: "",
+            expected: vec!["clusterip_pool_free_addresses has no label kind to group by"],
+        },
+        Case {
+            name: "a quantile without its buckets",
+            expression: "histogram_quantile(0.9, sum by (le) (rate(clusterip_evaluation_duration_seconds_sum[5m])))",
+            text: "",
+            expected: vec!["clusterip_evaluation_duration_seconds_sum has no label le to group by"],
+        },
+        Case {
+            name: "the rate of a gauge",
+            expression: "rate(clusterip_ledger_addresses[5m])",
+            text: "",
+            expected: vec!["rate of clusterip_ledger_addresses, a gauge"],
+        },
+        Case {
+            name: "a counter without its rate",
+            expression: "sum(clusterip_evaluation_errors_total) > 0",
+            text: "",
+            expected: vec!["clusterip_evaluation_errors_total, a counter, without its rate"],
+        },
+        Case {
+            name: "a text with a label that is aggregated away",
+            expression: "sum by (pool) (clusterip_pool_free_addresses) == 0",
+            text: "{{pool}} {{family}}",
+            expected: vec!["sum by (pool) (clusterip_pool_free_addresses) == 0: its result has no label family"],
+        },
+        Case {
+            name: "no mistakes",
+            expression: "sum by (pool) (clusterip_pool_free_addresses) == 0",
+            text: "{{pool}}",
+            expected: vec![],
+        },
     ];
-    for (name, expression, text, expected) in rows {
+    for Case { name, expression, text, expected } in cases {
         assert_eq!(faults(expression, &[text], "{{"), expected, "{name}");
     }
 }

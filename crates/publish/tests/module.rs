@@ -111,19 +111,35 @@ fn unsuitable_module_is_refused() {
 #[test]
 fn invalid_metadata_is_refused() {
     let file = read("policy-metadata.yml");
-    let rows = [
-        ("a misspelt field", "backgroundAudit:", "backgroundaudit:", "unknown field `backgroundaudit`"),
-        ("a missing field", "mutating: true\n", "", "missing field `mutating`"),
-        ("an incomplete version", "1.33.0", "1.33", "minimumKubewardenVersion"),
-        ("a protocol", "mutating:", "protocolVersion: v1\nmutating:", "protocolVersion is set: remove it"),
-        (
-            "a usage",
-            "annotations:\n",
-            "annotations:\n  io.kubewarden.policy.usage: x\n",
-            "policy.usage is set: remove it",
-        ),
+    struct Case {
+        name: &'static str,
+        from: &'static str,
+        to: &'static str,
+        expected: &'static str,
+    }
+    let cases = [
+        Case {
+            name: "a misspelt field",
+            from: "backgroundAudit:",
+            to: "backgroundaudit:",
+            expected: "unknown field `backgroundaudit`",
+        },
+        Case { name: "a missing field", from: "mutating: true\n", to: "", expected: "missing field `mutating`" },
+        Case { name: "an incomplete version", from: "1.33.0", to: "1.33", expected: "minimumKubewardenVersion" },
+        Case {
+            name: "a protocol",
+            from: "mutating:",
+            to: "protocolVersion: v1\nmutating:",
+            expected: "protocolVersion is set: remove it",
+        },
+        Case {
+            name: "a usage",
+            from: "annotations:\n",
+            to: "annotations:\n  io.kubewarden.policy.usage: x\n",
+            expected: "policy.usage is set: remove it",
+        },
     ];
-    for (name, from, to, expected) in rows {
+    for Case { name, from, to, expected } in cases {
         let error = Metadata::from_yaml(&file.replacen(from, to, 1)).unwrap_err().to_string();
         assert!(error.contains(expected), "{name}: {error}");
     }

@@ -21,13 +21,20 @@ const NAME: &str = "clusterip-policy";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 
-/// Compares rows of name, found value and expected value, and reports all that differ.
+/// A value that was found, and the value that it must equal.
+struct Row<'a> {
+    name: &'a str,
+    found: Value,
+    expected: Value,
+}
+
+/// Compares all rows, and reports those that differ.
 #[track_caller]
-fn assert_rows(rows: &[(&str, Value, Value)]) {
+fn assert_rows(rows: &[Row<'_>]) {
     let wrong: Vec<String> = rows
         .iter()
-        .filter(|(_, found, expected)| found != expected)
-        .map(|(name, found, expected)| format!("{name}: found {found}, expected {expected}"))
+        .filter(|row| row.found != row.expected)
+        .map(|row| format!("{}: found {}, expected {}", row.name, row.found, row.expected))
         .collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
@@ -54,27 +61,51 @@ fn names_versions_texts_and_urls_agree() {
     let links = json!([{"name": "policy", "url": release}, {"name": "source", "url": REPOSITORY}]);
     let image_of_package = json!([{"name": "policy", "image": tagged, "whitelisted": true}]);
     assert_rows(&[
-        ("Cargo.toml: name", quoted("name"), json!(NAME)),
-        ("README.md: title", json!(read("README.md").lines().next()), json!(format!("# {NAME}"))),
-        ("metadata: title", of("io.kubewarden.policy.title"), json!(NAME)),
-        ("package: name", package["name"].clone(), json!(NAME)),
-        ("package: displayName", package["displayName"].clone(), of("io.artifacthub.displayName")),
-        ("metadata: version", of("io.kubewarden.policy.version"), json!(VERSION)),
-        ("package: version", package["version"].clone(), json!(VERSION)),
-        ("metadata: ociUrl", of("io.kubewarden.policy.ociUrl"), json!(image)),
-        ("package: containersImages", package["containersImages"].clone(), image_of_package),
-        ("package: links", package["links"].clone(), links),
-        ("metadata: description", of("io.kubewarden.policy.description"), quoted("description")),
-        ("package: description", package["description"].clone(), quoted("description")),
-        ("metadata: license", of("io.kubewarden.policy.license"), json!(env!("CARGO_PKG_LICENSE"))),
-        ("package: license", package["license"].clone(), json!(env!("CARGO_PKG_LICENSE"))),
-        ("metadata: url", of("io.kubewarden.policy.url"), json!(REPOSITORY)),
-        ("metadata: source", of("io.kubewarden.policy.source"), json!(REPOSITORY)),
-        ("package: homeURL", package["homeURL"].clone(), json!(REPOSITORY)),
-        ("metadata: keywords", of("io.artifacthub.keywords"), json!(keywords.join(", "))),
-        ("metadata: author", of("io.kubewarden.policy.author"), json!(author)),
-        ("metadata: usage is added from the README", of("io.kubewarden.policy.usage"), Value::Null),
-        ("package: digest is added at release", package["digest"].clone(), json!("")),
+        Row { name: "Cargo.toml: name", found: quoted("name"), expected: json!(NAME) },
+        Row {
+            name: "README.md: title",
+            found: json!(read("README.md").lines().next()),
+            expected: json!(format!("# {NAME}")),
+        },
+        Row { name: "metadata: title", found: of("io.kubewarden.policy.title"), expected: json!(NAME) },
+        Row { name: "package: name", found: package["name"].clone(), expected: json!(NAME) },
+        Row {
+            name: "package: displayName",
+            found: package["displayName"].clone(),
+            expected: of("io.artifacthub.displayName"),
+        },
+        Row { name: "metadata: version", found: of("io.kubewarden.policy.version"), expected: json!(VERSION) },
+        Row { name: "package: version", found: package["version"].clone(), expected: json!(VERSION) },
+        Row { name: "metadata: ociUrl", found: of("io.kubewarden.policy.ociUrl"), expected: json!(image) },
+        Row {
+            name: "package: containersImages",
+            found: package["containersImages"].clone(),
+            expected: image_of_package,
+        },
+        Row { name: "package: links", found: package["links"].clone(), expected: links },
+        Row {
+            name: "metadata: description",
+            found: of("io.kubewarden.policy.description"),
+            expected: quoted("description"),
+        },
+        Row { name: "package: description", found: package["description"].clone(), expected: quoted("description") },
+        Row {
+            name: "metadata: license",
+            found: of("io.kubewarden.policy.license"),
+            expected: json!(env!("CARGO_PKG_LICENSE")),
+        },
+        Row { name: "package: license", found: package["license"].clone(), expected: json!(env!("CARGO_PKG_LICENSE")) },
+        Row { name: "metadata: url", found: of("io.kubewarden.policy.url"), expected: json!(REPOSITORY) },
+        Row { name: "metadata: source", found: of("io.kubewarden.policy.source"), expected: json!(REPOSITORY) },
+        Row { name: "package: homeURL", found: package["homeURL"].clone(), expected: json!(REPOSITORY) },
+        Row { name: "metadata: keywords", found: of("io.artifacthub.keywords"), expected: json!(keywords.join(", ")) },
+        Row { name: "metadata: author", found: of("io.kubewarden.policy.author"), expected: json!(author) },
+        Row {
+            name: "metadata: usage is added from the README",
+            found: of("io.kubewarden.policy.usage"),
+            expected: Value::Null,
+        },
+        Row { name: "package: digest is added at release", found: package["digest"].clone(), expected: json!("") },
     ]);
     let install = package["install"].as_str().unwrap();
     let pull = format!("kwctl pull registry://{tagged}\n");
@@ -100,17 +131,29 @@ fn rules_of_metadata_and_package_agree() {
         "operations": ["CREATE", "UPDATE"],
     }]);
     assert_rows(&[
-        ("metadata: rules", serde_json::to_value(&policy.rules).unwrap(), rules.clone()),
-        ("package: rules", yaml::single(&annotation("kubewarden/rules")).unwrap(), rules),
-        ("metadata: resources", json!(policy.annotations["io.artifacthub.resources"]), json!("Service, Node")),
-        ("package: resources", json!(annotation("kubewarden/resources")), json!("Service, Node")),
-        ("metadata: mutating", json!(policy.mutating), json!(true)),
-        ("package: mutation", json!(annotation("kubewarden/mutation")), json!("true")),
-        ("metadata: backgroundAudit", json!(policy.background_audit), json!(true)),
-        ("metadata: executionMode", json!(policy.execution_mode), json!("kubewarden-wapc")),
-        ("metadata: policyType", json!(policy.policy_type), json!("kubernetes")),
+        Row { name: "metadata: rules", found: serde_json::to_value(&policy.rules).unwrap(), expected: rules.clone() },
+        Row { name: "package: rules", found: yaml::single(&annotation("kubewarden/rules")).unwrap(), expected: rules },
+        Row {
+            name: "metadata: resources",
+            found: json!(policy.annotations["io.artifacthub.resources"]),
+            expected: json!("Service, Node"),
+        },
+        Row {
+            name: "package: resources",
+            found: json!(annotation("kubewarden/resources")),
+            expected: json!("Service, Node"),
+        },
+        Row { name: "metadata: mutating", found: json!(policy.mutating), expected: json!(true) },
+        Row { name: "package: mutation", found: json!(annotation("kubewarden/mutation")), expected: json!("true") },
+        Row { name: "metadata: backgroundAudit", found: json!(policy.background_audit), expected: json!(true) },
+        Row {
+            name: "metadata: executionMode",
+            found: json!(policy.execution_mode),
+            expected: json!("kubewarden-wapc"),
+        },
+        Row { name: "metadata: policyType", found: json!(policy.policy_type), expected: json!("kubernetes") },
         // The first version that prunes objects by field masks.
-        ("metadata: minimum", json!(policy.minimum_kubewarden_version), json!("1.33.0")),
+        Row { name: "metadata: minimum", found: json!(policy.minimum_kubewarden_version), expected: json!("1.33.0") },
     ]);
     let says = |page: &str, phrase: &str| assert!(read(page).contains(phrase), "{page}: {phrase}");
     says("README.md", "gives each new Kubernetes Service a ClusterIP");
@@ -388,8 +431,10 @@ fn form_offers_valid_values_and_the_defaults() {
             rows.push((format!("{name}: docs/settings.md names {option}"), json!(named), json!(true)));
         }
     }
-    let rows: Vec<(&str, Value, Value)> =
-        rows.iter().map(|(name, found, expected)| (name.as_str(), found.clone(), expected.clone())).collect();
+    let rows: Vec<Row<'_>> = rows
+        .iter()
+        .map(|(name, found, expected)| Row { name, found: found.clone(), expected: expected.clone() })
+        .collect();
     assert_rows(&rows);
 }
 

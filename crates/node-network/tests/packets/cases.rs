@@ -347,18 +347,31 @@ fn interface_is_found_by_name_or_default_route() {
     node.namespace.ip("link add enx001122334455 type veth peer name other");
     node.namespace.ip("link set enx001122334455 up");
     node.namespace.ip("link set other up");
-    let rows = [
-        ("in another table", "route add default via 10.0.9.200 table 7", none),
-        ("unreachable", "route add unreachable default metric 4000", none),
-        ("only for IPv6", "-6 route add default via fd00:9::200", "eth0"),
-        ("for IPv4 before IPv6", "route add default dev enx001122334455 metric 300", "enx001122334455"),
-        ("with a lower metric", "route add default via 10.0.9.200 metric 200", "eth0"),
-        ("with several hops", "route add default metric 100 nexthop dev other nexthop dev eth0", "other"),
-        ("without a metric", "route add default via 10.0.9.200", "eth0"),
+    struct Case {
+        name: &'static str,
+        route: &'static str,
+        found: &'static str,
+    }
+    let cases = [
+        Case { name: "in another table", route: "route add default via 10.0.9.200 table 7", found: none },
+        Case { name: "unreachable", route: "route add unreachable default metric 4000", found: none },
+        Case { name: "only for IPv6", route: "-6 route add default via fd00:9::200", found: "eth0" },
+        Case {
+            name: "for IPv4 before IPv6",
+            route: "route add default dev enx001122334455 metric 300",
+            found: "enx001122334455",
+        },
+        Case { name: "with a lower metric", route: "route add default via 10.0.9.200 metric 200", found: "eth0" },
+        Case {
+            name: "with several hops",
+            route: "route add default metric 100 nexthop dev other nexthop dev eth0",
+            found: "other",
+        },
+        Case { name: "without a metric", route: "route add default via 10.0.9.200", found: "eth0" },
     ];
-    for (row, route, found) in rows {
+    for Case { name, route, found } in cases {
         node.namespace.ip(route);
-        assert_eq!(inside.ask("find"), found, "{row}");
+        assert_eq!(inside.ask("find"), found, "{name}");
     }
     // With this name, the label does not fit.
     inside.expect("find enx001122334455", "enx001122334455");
@@ -455,13 +468,18 @@ fn errors_name_the_cause() {
 fn missing_capabilities_are_named() {
     let network = Network::new(2);
     let _holder = holder(&network, 0);
-    /// A program that removes something, and the expected answers to commands.
-    type Row = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
-    let rows: [Row; 3] = [
-        (
-            "no CAP_NET_ADMIN",
-            &["setpriv", "--bounding-set=-net_admin"],
-            &[
+    struct Case {
+        name: &'static str,
+        /// A program that removes the capability or the tool, and starts this program.
+        starter: &'static [&'static str],
+        /// Commands and the expected answers.
+        commands: &'static [(&'static str, &'static str)],
+    }
+    let cases = [
+        Case {
+            name: "no CAP_NET_ADMIN",
+            starter: &["setpriv", "--bounding-set=-net_admin"],
+            commands: &[
                 ("find eth0", "eth0"),
                 ("held", "[10.0.9.100, fd00:9::100]"),
                 (
@@ -486,11 +504,11 @@ fn missing_capabilities_are_named() {
                      nft: netlink: Error: cache initialization failed: Operation not permitted: CAP_NET_ADMIN is needed",
                 ),
             ],
-        ),
-        (
-            "no CAP_NET_RAW",
-            &["setpriv", "--bounding-set=-net_raw"],
-            &[
+        },
+        Case {
+            name: "no CAP_NET_RAW",
+            starter: &["setpriv", "--bounding-set=-net_raw"],
+            commands: &[
                 ("find eth0", "eth0"),
                 ("hold 10.0.9.100 600000", "renewed"),
                 (
@@ -500,21 +518,21 @@ fn missing_capabilities_are_named() {
                 ),
                 ("firewall 10.0.9.100=tcp/80", "replaced"),
             ],
-        ),
-        (
-            "no nft",
-            &["env", "PATH=/nowhere"],
-            &[(
+        },
+        Case {
+            name: "no nft",
+            starter: &["env", "PATH=/nowhere"],
+            commands: &[(
                 "remove",
                 "error: can't remove table inet clusterip_external: \
                  the program nft is missing: install the package nftables",
             )],
-        ),
+        },
     ];
-    for (row, starter, commands) in rows {
+    for Case { name, starter, commands } in cases {
         let mut inside = network.nodes[0].inside_as(starter);
         for (command, answer) in commands {
-            assert_eq!(inside.ask(command), *answer, "{row}: {command}");
+            assert_eq!(inside.ask(command), *answer, "{name}: {command}");
         }
     }
 }
