@@ -34,33 +34,51 @@ fn shape(service: &Value) -> Vec<String> {
 async fn created_services_get_addresses_of_both_families() {
     let cluster = cluster().await;
     let namespace = cluster.plane.namespace("families").await;
-    let rows: [(&str, Value, &[&str]); 9] = [
-        ("nothing", json!({}), &["4 linux"]),
-        ("single", json!({"ipFamilyPolicy": "SingleStack"}), &["4 linux"]),
-        ("single-six", json!({"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv6"]}), &["6 linux"]),
-        ("six", json!({"ipFamilies": ["IPv6"]}), &["6 linux"]),
-        ("prefer", json!({"ipFamilyPolicy": "PreferDualStack"}), &["4 linux", "6 linux"]),
-        ("require", json!({"ipFamilyPolicy": "RequireDualStack"}), &["4 linux", "6 linux"]),
-        (
-            "require-six-first",
-            json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6", "IPv4"]}),
-            &["6 linux", "4 linux"],
-        ),
-        (
-            "prefer-six-first",
-            json!({"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv6"]}),
-            &["6 linux", "4 linux"],
-        ),
-        ("headless", json!({"ipFamilyPolicy": "RequireDualStack", "clusterIP": "None"}), &[]),
+    struct Case {
+        name: &'static str,
+        spec: Value,
+        /// Family and pool of each address, for Linux.
+        expected: &'static [&'static str],
+    }
+    let cases = [
+        Case { name: "nothing", spec: json!({}), expected: &["4 linux"] },
+        Case { name: "single", spec: json!({"ipFamilyPolicy": "SingleStack"}), expected: &["4 linux"] },
+        Case {
+            name: "single-six",
+            spec: json!({"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv6"]}),
+            expected: &["6 linux"],
+        },
+        Case { name: "six", spec: json!({"ipFamilies": ["IPv6"]}), expected: &["6 linux"] },
+        Case { name: "prefer", spec: json!({"ipFamilyPolicy": "PreferDualStack"}), expected: &["4 linux", "6 linux"] },
+        Case {
+            name: "require",
+            spec: json!({"ipFamilyPolicy": "RequireDualStack"}),
+            expected: &["4 linux", "6 linux"],
+        },
+        Case {
+            name: "require-six-first",
+            spec: json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6", "IPv4"]}),
+            expected: &["6 linux", "4 linux"],
+        },
+        Case {
+            name: "prefer-six-first",
+            spec: json!({"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv6"]}),
+            expected: &["6 linux", "4 linux"],
+        },
+        Case {
+            name: "headless",
+            spec: json!({"ipFamilyPolicy": "RequireDualStack", "clusterIP": "None"}),
+            expected: &[],
+        },
     ];
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
-    for (name, spec, shape_of) in rows {
+    for Case { name, spec, expected: addresses } in cases {
         for os in ["linux", "windows"] {
             let name = format!("{name}-{os}");
             let service = annotated(&name, json!({"clusterip-policy/os": os}), spec.clone());
             let made = cluster.create(&namespace, &service).await.unwrap_or_else(|error| panic!("{name}: {error}"));
             seen.push((name.clone(), shape(&made)));
-            expected.push((name, shape_of.iter().map(|text| text.replace("linux", os)).collect::<Vec<_>>()));
+            expected.push((name, addresses.iter().map(|text| text.replace("linux", os)).collect::<Vec<_>>()));
         }
     }
     assert_eq!(seen, expected);
@@ -74,28 +92,56 @@ async fn second_family_is_added_and_removed() {
     let both = || json!({"spec": {"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"]}});
     let external = || json!({"type": "ExternalName", "externalName": "example.com"});
     let dual = || json!({"ipFamilyPolicy": "RequireDualStack"});
-    let rows: [(&str, Value, Value, &[&str]); 8] = [
-        ("to-require", json!({}), policy("RequireDualStack"), &["4 windows", "6 windows"]),
-        ("to-prefer", json!({}), policy("PreferDualStack"), &["4 windows", "6 windows"]),
-        ("to-both", json!({}), both(), &["4 windows", "6 windows"]),
-        ("from-six", json!({"ipFamilies": ["IPv6"]}), policy("RequireDualStack"), &["6 windows", "4 windows"]),
-        (
-            "by-hand-second",
-            json!({}),
-            json!({"spec": {"ipFamilyPolicy": "RequireDualStack", "clusterIPs": null}}),
-            &["4 windows", "6 windows"],
-        ),
-        (
-            "back",
-            external(),
-            json!({"spec": {"type": "ClusterIP", "externalName": null, "ipFamilyPolicy": "RequireDualStack"}}),
-            &["4 windows", "6 windows"],
-        ),
-        ("to-single", dual(), policy("SingleStack"), &["4 windows"]),
-        ("require-to-prefer", dual(), policy("PreferDualStack"), &["4 windows", "6 windows"]),
+    struct Case {
+        name: &'static str,
+        /// The spec before.
+        before: Value,
+        change: Value,
+        /// Family and pool of each address after the change.
+        after: &'static [&'static str],
+    }
+    let cases = [
+        Case {
+            name: "to-require",
+            before: json!({}),
+            change: policy("RequireDualStack"),
+            after: &["4 windows", "6 windows"],
+        },
+        Case {
+            name: "to-prefer",
+            before: json!({}),
+            change: policy("PreferDualStack"),
+            after: &["4 windows", "6 windows"],
+        },
+        Case { name: "to-both", before: json!({}), change: both(), after: &["4 windows", "6 windows"] },
+        Case {
+            name: "from-six",
+            before: json!({"ipFamilies": ["IPv6"]}),
+            change: policy("RequireDualStack"),
+            after: &["6 windows", "4 windows"],
+        },
+        Case {
+            name: "by-hand-second",
+            before: json!({}),
+            change: json!({"spec": {"ipFamilyPolicy": "RequireDualStack", "clusterIPs": null}}),
+            after: &["4 windows", "6 windows"],
+        },
+        Case {
+            name: "back",
+            before: external(),
+            change: json!({"spec": {"type": "ClusterIP", "externalName": null, "ipFamilyPolicy": "RequireDualStack"}}),
+            after: &["4 windows", "6 windows"],
+        },
+        Case { name: "to-single", before: dual(), change: policy("SingleStack"), after: &["4 windows"] },
+        Case {
+            name: "require-to-prefer",
+            before: dual(),
+            change: policy("PreferDualStack"),
+            after: &["4 windows", "6 windows"],
+        },
     ];
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
-    for (name, before, change, after) in rows {
+    for Case { name, before, change, after } in cases {
         let service = annotated(name, json!({"clusterip-policy/os": "windows"}), before);
         let made = cluster.create(&namespace, &service).await.unwrap_or_else(|error| panic!("{name}: {error}"));
         let now = cluster.patch(&namespace, name, change).await.unwrap_or_else(|error| panic!("{name}: {error}"));

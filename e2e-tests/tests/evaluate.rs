@@ -110,15 +110,24 @@ async fn all_commands_give_the_same_answer_byte_for_byte() {
     // The first address that `spread` tries for this Service.
     plane.apply(&all("shop", [service("in-the-way", json!({"clusterIP": "172.21.1.59"}))])).await;
 
-    let services = [
-        ("assumed", "shop", service("assumed", json!({}))),
-        ("its first address is taken", "shop", service("web", json!({}))),
-        ("a custom kind", "shop", service("custom", json!({}))),
-        ("workloads that disagree", "shop", service("twice", json!({}))),
-        ("an annotation", "shop", annotated("noted", json!({"clusterip-policy/os": "windows"}), json!({}))),
-        ("by hand", "shop", service("by-hand", json!({"clusterIP": "172.21.1.60"}))),
-        ("headless", "shop", service("headless", json!({"clusterIP": "None"}))),
-        ("a pool that is full", "full", service("second", json!({}))),
+    struct Case {
+        name: &'static str,
+        namespace: &'static str,
+        service: Value,
+    }
+    let cases = [
+        Case { name: "assumed", namespace: "shop", service: service("assumed", json!({})) },
+        Case { name: "its first address is taken", namespace: "shop", service: service("web", json!({})) },
+        Case { name: "a custom kind", namespace: "shop", service: service("custom", json!({})) },
+        Case { name: "workloads that disagree", namespace: "shop", service: service("twice", json!({})) },
+        Case {
+            name: "an annotation",
+            namespace: "shop",
+            service: annotated("noted", json!({"clusterip-policy/os": "windows"}), json!({})),
+        },
+        Case { name: "by hand", namespace: "shop", service: service("by-hand", json!({"clusterIP": "172.21.1.60"})) },
+        Case { name: "headless", namespace: "shop", service: service("headless", json!({"clusterIP": "None"})) },
+        Case { name: "a pool that is full", namespace: "full", service: service("second", json!({})) },
     ];
     let mut host = HostBuilder::new(&plane).settings(SETTINGS).registered().start().await;
     let folder = tempfile::tempdir().unwrap();
@@ -127,7 +136,7 @@ async fn all_commands_give_the_same_answer_byte_for_byte() {
     let addresses = if plane.tells_addresses() { ",ipaddresses,servicecidrs" } else { "" };
     let kinds = format!("services,namespaces,nodes,deployments,rota,pods,runtimeclasses{addresses}");
     file("cluster.yaml", &plane.kubectl(&["get", "-A", "-o", "yaml", &kinds]).await.ok());
-    for (case, namespace, mut service) in services {
+    for Case { name: case, namespace, mut service } in cases {
         service["metadata"]["namespace"] = namespace.into();
         let request = request(&service);
         file("request.json", &request.to_string());

@@ -262,33 +262,38 @@ async fn knows(cluster: &WebhookCluster, namespace: &str, service: &Value, expec
 async fn pool_named_by_the_annotation_must_exist_and_admit_the_service() {
     let cluster = WebhookCluster::shared().await;
     let namespace = cluster.plane.namespace("evidence-by-name").await;
-    let rows = [
-        (
-            "unknown",
-            "gpu",
-            "annotation clusterip-policy/pool names pool \"gpu\", which is unknown: known are arm, team, labelled, \
+    struct Case {
+        name: &'static str,
+        pool: &'static str,
+        reason: &'static str,
+    }
+    let cases = [
+        Case {
+            name: "unknown",
+            pool: "gpu",
+            reason: "annotation clusterip-policy/pool names pool \"gpu\", which is unknown: known are arm, team, labelled, \
              chosen, small, once, invalid, refused, pair, other, one, windows, linux",
-        ),
-        (
-            "another-namespace",
-            "team",
-            "annotation clusterip-policy/pool names pool \"team\", which does not admit this Service: namespaces does \
+        },
+        Case {
+            name: "another-namespace",
+            pool: "team",
+            reason: "annotation clusterip-policy/pool names pool \"team\", which does not admit this Service: namespaces does \
              not match",
-        ),
-        (
-            "other-namespace-labels",
-            "labelled",
-            "annotation clusterip-policy/pool names pool \"labelled\", which does not admit this Service: \
+        },
+        Case {
+            name: "other-namespace-labels",
+            pool: "labelled",
+            reason: "annotation clusterip-policy/pool names pool \"labelled\", which does not admit this Service: \
              namespaceSelector does not match",
-        ),
-        (
-            "other-labels",
-            "chosen",
-            "annotation clusterip-policy/pool names pool \"chosen\", which does not admit this Service: serviceSelector \
+        },
+        Case {
+            name: "other-labels",
+            pool: "chosen",
+            reason: "annotation clusterip-policy/pool names pool \"chosen\", which does not admit this Service: serviceSelector \
              does not match",
-        ),
+        },
     ];
-    for (name, pool, reason) in rows {
+    for Case { name, pool, reason } in cases {
         let mut service = service(name, json!({}));
         service["metadata"]["annotations"] = json!({"clusterip-policy/pool": pool});
         let refused = cluster.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [service])).await.refused();

@@ -131,33 +131,60 @@ async fn addresses_of_a_pool_can_not_be_claimed_without_the_policy() {
     let holder = placed.create("shop", "web", asking("10.0.9.77")).await.unwrap();
     assert_eq!(record(&holder).as_deref(), Some("10.0.9.77"));
     let plain = |more: Value| merged(&plain(), &more);
-    let rows = [
-        ("external-ips-taken", "shop", plain(json!({"spec": {"externalIPs": ["10.0.9.77"]}})), Some("shop/web")),
-        (
-            "external-ips-of-others",
-            "bank",
-            plain(json!({"spec": {"externalIPs": ["10.0.9.78"]}})),
-            Some("does not admit"),
-        ),
-        ("external-ips-outside", "bank", plain(json!({"spec": {"externalIPs": ["10.0.77.1"]}})), None),
-        (
-            "metallb",
-            "shop",
-            plain(json!({"metadata": {"annotations": {"metallb.io/loadBalancerIPs": "10.0.9.77"}}})),
-            Some("shop/web"),
-        ),
-        ("asked-of-others", "bank", asking("10.0.9.79"), Some("does not admit")),
-        ("of-its-own-pool", "bank", asking("10.0.10.3"), None),
-        ("load-balancer-ip", "shop", json!({"spec": {"loadBalancerIP": "10.0.9.78"}}), None),
-        (
-            "load-balancer-ip-taken",
-            "shop",
-            json!({"spec": {"loadBalancerIP": "10.0.9.78"}}),
-            Some("shop/load-balancer-ip"),
-        ),
+    struct Case {
+        name: &'static str,
+        namespace: &'static str,
+        change: Value,
+        /// A part of the message, if the Service must be refused.
+        refused: Option<&'static str>,
+    }
+    let cases = [
+        Case {
+            name: "external-ips-taken",
+            namespace: "shop",
+            change: plain(json!({"spec": {"externalIPs": ["10.0.9.77"]}})),
+            refused: Some("shop/web"),
+        },
+        Case {
+            name: "external-ips-of-others",
+            namespace: "bank",
+            change: plain(json!({"spec": {"externalIPs": ["10.0.9.78"]}})),
+            refused: Some("does not admit"),
+        },
+        Case {
+            name: "external-ips-outside",
+            namespace: "bank",
+            change: plain(json!({"spec": {"externalIPs": ["10.0.77.1"]}})),
+            refused: None,
+        },
+        Case {
+            name: "metallb",
+            namespace: "shop",
+            change: plain(json!({"metadata": {"annotations": {"metallb.io/loadBalancerIPs": "10.0.9.77"}}})),
+            refused: Some("shop/web"),
+        },
+        Case {
+            name: "asked-of-others",
+            namespace: "bank",
+            change: asking("10.0.9.79"),
+            refused: Some("does not admit"),
+        },
+        Case { name: "of-its-own-pool", namespace: "bank", change: asking("10.0.10.3"), refused: None },
+        Case {
+            name: "load-balancer-ip",
+            namespace: "shop",
+            change: json!({"spec": {"loadBalancerIP": "10.0.9.78"}}),
+            refused: None,
+        },
+        Case {
+            name: "load-balancer-ip-taken",
+            namespace: "shop",
+            change: json!({"spec": {"loadBalancerIP": "10.0.9.78"}}),
+            refused: Some("shop/load-balancer-ip"),
+        },
     ];
-    for (name, namespace, more, refused) in rows {
-        match (placed.create(namespace, name, more).await, refused) {
+    for Case { name, namespace, change, refused } in cases {
+        match (placed.create(namespace, name, change).await, refused) {
             (Ok(_), None) => {}
             (Err(message), Some(text)) => assert!(message.contains(text), "{name}: {message}"),
             (created, _) => panic!("{name}: {created:?}"),

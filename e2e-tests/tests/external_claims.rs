@@ -44,21 +44,47 @@ async fn address_of_another_service_is_refused_in_every_field() {
     let external_ips = |address: &str| json!({"spec": {"externalIPs": [address]}});
     let field = |address: &str| json!({"spec": {"type": "LoadBalancer", "loadBalancerClass": "a/b", "loadBalancerIP": address}});
     let held = |by: &str| format!("of pool \"edge\" is held by {namespace}/{by}");
-    let rows = [
-        ("spec.externalIPs", external_ips("10.0.9.20"), held("holder")),
-        ("spec.externalIPs, of a status", external_ips("10.0.9.21"), held("balancer")),
-        ("spec.externalIPs, of another pool", external_ips("10.0.6.1"), "does not admit this Service".to_owned()),
-        ("spec.loadBalancerIP", field("10.0.9.20"), held("holder")),
-        ("MetalLB", annotation("metallb.io/loadBalancerIPs", "10.0.9.20"), held("holder")),
-        ("MetalLB, formerly", annotation("metallb.universe.tf/loadBalancerIPs", "10.0.9.20"), held("holder")),
-        ("Cilium", annotation("lbipam.cilium.io/ips", "10.0.9.20"), held("holder")),
-        ("Cilium, formerly", annotation("io.cilium/lb-ipam-ips", "10.0.9.20"), held("holder")),
-        ("kube-vip", annotation("kube-vip.io/loadbalancerIPs", "10.0.9.20"), held("holder")),
+    struct Case {
+        name: &'static str,
+        change: Value,
+        /// A part of the message of the refusal.
+        message: String,
+    }
+    let cases = [
+        Case { name: "spec.externalIPs", change: external_ips("10.0.9.20"), message: held("holder") },
+        Case { name: "spec.externalIPs, of a status", change: external_ips("10.0.9.21"), message: held("balancer") },
+        Case {
+            name: "spec.externalIPs, of another pool",
+            change: external_ips("10.0.6.1"),
+            message: "does not admit this Service".to_owned(),
+        },
+        Case { name: "spec.loadBalancerIP", change: field("10.0.9.20"), message: held("holder") },
+        Case {
+            name: "MetalLB",
+            change: annotation("metallb.io/loadBalancerIPs", "10.0.9.20"),
+            message: held("holder"),
+        },
+        Case {
+            name: "MetalLB, formerly",
+            change: annotation("metallb.universe.tf/loadBalancerIPs", "10.0.9.20"),
+            message: held("holder"),
+        },
+        Case { name: "Cilium", change: annotation("lbipam.cilium.io/ips", "10.0.9.20"), message: held("holder") },
+        Case {
+            name: "Cilium, formerly",
+            change: annotation("io.cilium/lb-ipam-ips", "10.0.9.20"),
+            message: held("holder"),
+        },
+        Case {
+            name: "kube-vip",
+            change: annotation("kube-vip.io/loadbalancerIPs", "10.0.9.20"),
+            message: held("holder"),
+        },
     ];
     let mut wrong = Vec::new();
-    for (name, change, words) in rows {
+    for Case { name, change, message: expected } in cases {
         match cluster.patch(&namespace, "web", change).await {
-            Err(message) if message.contains(&words) => {}
+            Err(message) if message.contains(&expected) => {}
             other => wrong.push((name, other)),
         }
     }

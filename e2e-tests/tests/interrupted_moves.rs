@@ -22,18 +22,25 @@ enum Left {
     All,
 }
 
-/// The request at which the mover is interrupted, and whether the API server executes it.
-const STEPS: [(&str, &str, Left); 10] = [
-    ("before", "try", Left::Nothing),
-    ("after", "try", Left::Nothing),
-    ("before", "release", Left::Nothing),
-    ("after", "release", Left::Some),
-    ("before", "place", Left::Some),
-    ("after", "place", Left::Some),
-    ("before", "status", Left::Some),
-    ("after", "status", Left::Some),
-    ("before", "forget", Left::Some),
-    ("after", "forget", Left::All),
+/// The request at which the mover is interrupted.
+struct Interruption {
+    /// `before` or `after` the API server executes the request.
+    when: &'static str,
+    step: &'static str,
+    left: Left,
+}
+
+const INTERRUPTIONS: [Interruption; 10] = [
+    Interruption { when: "before", step: "try", left: Left::Nothing },
+    Interruption { when: "after", step: "try", left: Left::Nothing },
+    Interruption { when: "before", step: "release", left: Left::Nothing },
+    Interruption { when: "after", step: "release", left: Left::Some },
+    Interruption { when: "before", step: "place", left: Left::Some },
+    Interruption { when: "after", step: "place", left: Left::Some },
+    Interruption { when: "before", step: "status", left: Left::Some },
+    Interruption { when: "after", step: "status", left: Left::Some },
+    Interruption { when: "before", step: "forget", left: Left::Some },
+    Interruption { when: "after", step: "forget", left: Left::All },
 ];
 
 fn rounds() -> usize {
@@ -60,7 +67,7 @@ async fn next_start_finishes_an_interrupted_move() {
     let proxy = Proxy::start(plane).await;
     let [four, six] = fresh();
     for (kind, spec) in (0..rounds()).flat_map(|_| services()) {
-        for (when, step, left) in STEPS {
+        for Interruption { when, step, left } in INTERRUPTIONS {
             let has_status = spec["type"] == "LoadBalancer";
             if step == "status" && !has_status {
                 continue;

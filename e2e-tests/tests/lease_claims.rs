@@ -257,14 +257,24 @@ async fn late_and_lost_answers_to_a_claim_are_handled() {
     let claims = |seen: &crate::support::fault_proxy::Seen| {
         seen.method == Method::POST && seen.body["metadata"]["labels"]["clusterip-policy/lease"] == "claim"
     };
-    let rows = [
-        ("the answer is late", Fault::PauseAfter, true),
-        ("the answer is lost", Fault::CutAfter, true),
-        ("the request is lost", Fault::CutBefore, false),
-        ("the request is late", Fault::PauseBefore, false),
-        ("it is refused", Fault::Answer(500, "InternalError", "etcdserver: request timed out".to_owned()), false),
+    struct Case {
+        name: &'static str,
+        fault: Fault,
+        /// Whether the replica gets the claim.
+        claimed: bool,
+    }
+    let cases = [
+        Case { name: "the answer is late", fault: Fault::PauseAfter, claimed: true },
+        Case { name: "the answer is lost", fault: Fault::CutAfter, claimed: true },
+        Case { name: "the request is lost", fault: Fault::CutBefore, claimed: false },
+        Case { name: "the request is late", fault: Fault::PauseBefore, claimed: false },
+        Case {
+            name: "it is refused",
+            fault: Fault::Answer(500, "InternalError", "etcdserver: request timed out".to_owned()),
+            claimed: false,
+        },
     ];
-    for (nth, (row, fault, claimed)) in rows.into_iter().enumerate() {
+    for (nth, Case { name: row, fault, claimed }) in cases.into_iter().enumerate() {
         let gate = proxy.on(claims, fault);
         let made = replicas.create(&namespace, &Replicas::service(0, &format!("web-{nth}"), Some("linux"))).await;
         gate.release();

@@ -68,40 +68,69 @@ async fn moved_service_keeps_every_other_field() {
     let dual = |policy: &str| json!({"ipFamilyPolicy": policy, "selector": {"app": "web"}, "ports": http});
     let six_first = json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6", "IPv4"], "ports": http});
     let six = json!({"ipFamilies": ["IPv6"], "ports": http});
-    let rows = [
-        ("plain", json!({}), json!({"selector": {"app": "web"}, "ports": http})),
-        ("without-a-selector", json!({}), json!({"ports": http})),
-        ("labels-and-annotations", json!({"labels": {"a": "b"}, "annotations": {"c": "d"}}), json!({"ports": http})),
-        ("node-ports", json!({}), json!({"type": "NodePort", "ports": all_ports, "externalTrafficPolicy": "Local"})),
-        (
-            "external-ips",
-            json!({}),
-            json!({"externalIPs": ["192.0.2.8"], "externalTrafficPolicy": "Local", "ports": http}),
-        ),
-        ("finalizer", json!({"finalizers": ["example.com/keep"]}), json!({"ports": http})),
-        ("owned", owned, json!({"ports": http})),
-        ("session-affinity", json!({}), json!({"sessionAffinity": "ClientIP", "ports": http})),
-        ("an-old-external-name", json!({}), json!({"externalName": "old.example.com", "ports": http})),
-        ("load-balancer", json!({}), load_balancer.clone()),
-        ("load-balancer-with-source-ranges", source_ranges, json!({"type": "LoadBalancer", "ports": http})),
-        (
-            "load-balancer-without-node-ports",
-            json!({}),
-            json!({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false, "ports": http}),
-        ),
-        ("dual-required", json!({}), dual("RequireDualStack")),
-        ("dual-preferred", json!({}), dual("PreferDualStack")),
-        ("dual-second", json!({}), dual("RequireDualStack")),
-        ("dual-first", json!({}), dual("RequireDualStack")),
-        ("dual-load-balancer-second", json!({}), {
-            let mut spec = load_balancer;
-            spec["ipFamilyPolicy"] = "RequireDualStack".into();
-            spec
-        }),
-        ("ipv6-first", json!({}), six_first),
-        ("ipv6", json!({}), six),
+    struct Case {
+        name: &'static str,
+        metadata: Value,
+        spec: Value,
+    }
+    let cases = [
+        Case { name: "plain", metadata: json!({}), spec: json!({"selector": {"app": "web"}, "ports": http}) },
+        Case { name: "without-a-selector", metadata: json!({}), spec: json!({"ports": http}) },
+        Case {
+            name: "labels-and-annotations",
+            metadata: json!({"labels": {"a": "b"}, "annotations": {"c": "d"}}),
+            spec: json!({"ports": http}),
+        },
+        Case {
+            name: "node-ports",
+            metadata: json!({}),
+            spec: json!({"type": "NodePort", "ports": all_ports, "externalTrafficPolicy": "Local"}),
+        },
+        Case {
+            name: "external-ips",
+            metadata: json!({}),
+            spec: json!({"externalIPs": ["192.0.2.8"], "externalTrafficPolicy": "Local", "ports": http}),
+        },
+        Case { name: "finalizer", metadata: json!({"finalizers": ["example.com/keep"]}), spec: json!({"ports": http}) },
+        Case { name: "owned", metadata: owned, spec: json!({"ports": http}) },
+        Case {
+            name: "session-affinity",
+            metadata: json!({}),
+            spec: json!({"sessionAffinity": "ClientIP", "ports": http}),
+        },
+        Case {
+            name: "an-old-external-name",
+            metadata: json!({}),
+            spec: json!({"externalName": "old.example.com", "ports": http}),
+        },
+        Case { name: "load-balancer", metadata: json!({}), spec: load_balancer.clone() },
+        Case {
+            name: "load-balancer-with-source-ranges",
+            metadata: source_ranges,
+            spec: json!({"type": "LoadBalancer", "ports": http}),
+        },
+        Case {
+            name: "load-balancer-without-node-ports",
+            metadata: json!({}),
+            spec: json!({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false, "ports": http}),
+        },
+        Case { name: "dual-required", metadata: json!({}), spec: dual("RequireDualStack") },
+        Case { name: "dual-preferred", metadata: json!({}), spec: dual("PreferDualStack") },
+        Case { name: "dual-second", metadata: json!({}), spec: dual("RequireDualStack") },
+        Case { name: "dual-first", metadata: json!({}), spec: dual("RequireDualStack") },
+        Case {
+            name: "dual-load-balancer-second",
+            metadata: json!({}),
+            spec: {
+                let mut spec = load_balancer;
+                spec["ipFamilyPolicy"] = "RequireDualStack".into();
+                spec
+            },
+        },
+        Case { name: "ipv6-first", metadata: json!({}), spec: six_first },
+        Case { name: "ipv6", metadata: json!({}), spec: six },
     ];
-    for (row, metadata, spec) in rows {
+    for Case { name: row, metadata, spec } in cases {
         for way in ["client-side", "server-side", "replaced"] {
             let name = format!("{row}-{way}");
             let text = manifest(&name, &namespace, metadata.clone(), spec.clone()).to_string();
@@ -202,15 +231,20 @@ async fn services_that_need_no_move_are_left_alone() {
     create(&client, &namespace, "lb", json!({"type": "LoadBalancer", "ports": ports})).await;
     let taken = create(&client, &namespace, "taken", json!({"ports": ports})).await;
     let taken = addresses(&taken);
-    let rows = [
-        ("kept", addresses(&kept), "There"),
-        ("deleting", vec![to], "BeingDeleted"),
-        ("headless", vec![to], "Headless"),
-        ("alias", vec![to], "ExternalName"),
-        ("lb", vec![to], "LoadBalancer"),
-        ("kept", taken.clone(), "NoTarget"),
+    struct Case {
+        name: &'static str,
+        to: Vec<IpAddr>,
+        expected: &'static str,
+    }
+    let cases = [
+        Case { name: "kept", to: addresses(&kept), expected: "There" },
+        Case { name: "deleting", to: vec![to], expected: "BeingDeleted" },
+        Case { name: "headless", to: vec![to], expected: "Headless" },
+        Case { name: "alias", to: vec![to], expected: "ExternalName" },
+        Case { name: "lb", to: vec![to], expected: "LoadBalancer" },
+        Case { name: "kept", to: taken.clone(), expected: "NoTarget" },
     ];
-    for (name, to, expected) in rows {
+    for Case { name, to, expected } in cases {
         let before = stored(&client, &namespace, name).await.unwrap();
         let mut order = order(&before, &to);
         order.load_balancers = false;
@@ -254,9 +288,21 @@ async fn service_is_read_again_only_if_it_has_changed() {
     let namespace = plane.namespace("just-read").await;
     let proxy = Proxy::start(plane).await;
     let ports = json!([{"port": 80}]);
-    // The change after the Service was read, how often it is read again, and whether it moves.
-    let rows = [("nothing", 0, true), ("changed", 1, true), ("deleted", 1, false), ("replaced", 1, false)];
-    for (name, reads, moves) in rows {
+    struct Case {
+        /// The change after the Service was read.
+        name: &'static str,
+        /// How often the Service is read again.
+        reads: usize,
+        /// Whether the Service is moved.
+        moves: bool,
+    }
+    let cases = [
+        Case { name: "nothing", reads: 0, moves: true },
+        Case { name: "changed", reads: 1, moves: true },
+        Case { name: "deleted", reads: 1, moves: false },
+        Case { name: "replaced", reads: 1, moves: false },
+    ];
+    for Case { name, reads, moves } in cases {
         let [to, _] = fresh();
         let before = create(&client, &namespace, name, json!({"ports": ports})).await;
         match name {
@@ -313,16 +359,23 @@ async fn next_target_is_used_if_one_is_taken() {
     let namespace = plane.namespace("taken").await;
     let proxy = Proxy::start(plane).await;
     let ports = json!([{"port": 80}]);
-    // The addresses that other Services take: before the move, and while the Service has none.
-    let rows: [(&str, &[&str], &[&str], &str); 6] = [
-        ("before", &["first"], &[], "second"),
-        ("meanwhile", &[], &["first"], "second"),
-        ("both", &["first"], &["second"], "old"),
-        ("all-meanwhile", &[], &["first", "second"], "old"),
-        ("old-too", &[], &["first", "second", "old"], "any"),
-        ("old-alone", &[], &["old"], "first"),
+    struct Case {
+        name: &'static str,
+        /// The addresses that other Services take before the move.
+        taken_before: &'static [&'static str],
+        /// The addresses that other Services take while the Service has none.
+        taken_meanwhile: &'static [&'static str],
+        expected: &'static str,
+    }
+    let cases = [
+        Case { name: "before", taken_before: &["first"], taken_meanwhile: &[], expected: "second" },
+        Case { name: "meanwhile", taken_before: &[], taken_meanwhile: &["first"], expected: "second" },
+        Case { name: "both", taken_before: &["first"], taken_meanwhile: &["second"], expected: "old" },
+        Case { name: "all-meanwhile", taken_before: &[], taken_meanwhile: &["first", "second"], expected: "old" },
+        Case { name: "old-too", taken_before: &[], taken_meanwhile: &["first", "second", "old"], expected: "any" },
+        Case { name: "old-alone", taken_before: &[], taken_meanwhile: &["old"], expected: "first" },
     ];
-    for (name, before_it, meanwhile, expected) in rows {
+    for Case { name, taken_before, taken_meanwhile, expected } in cases {
         let [[first, _], [second, _]] = [fresh(), fresh()];
         let before = create(&client, &namespace, name, json!({"type": "NodePort", "ports": ports})).await;
         let old = addresses(&before)[0];
@@ -337,13 +390,13 @@ async fn next_target_is_used_if_one_is_taken() {
                     .await;
             }
         };
-        take(before_it).await;
+        take(taken_before).await;
         let gate = proxy.on(is_step(&namespace, name, "place"), Fault::PauseBefore);
         let moving = mover(proxy.client());
         let (order, targets) = (order(&before, &[first]), These(vec![vec![first], vec![second]]));
         let disturb = async {
             gate.arrived().await;
-            take(meanwhile).await;
+            take(taken_meanwhile).await;
             gate.release();
         };
         let (outcome, ()) = tokio::join!(moving.start(&order, &targets), disturb);
@@ -475,23 +528,37 @@ async fn concurrent_changes_of_others_win() {
     let proxy = Proxy::start(plane).await;
     let spec = json!({"type": "NodePort", "selector": {"app": "web"}, "ports": [{"port": 80}]});
     let annotations = json!({"annotations": {MOVING_ANNOTATION: null}});
-    // A change before or after the address is released, and what it adds to the Service at the end.
-    let rows = [
-        ("selector", json!({"spec": {"selector": {"app": "shop"}}}), json!({"spec": {"selector": {"app": "shop"}}})),
-        ("label", json!({"metadata": {"labels": {"a": "b"}}}), json!({"metadata": {"labels": {"a": "b"}}})),
-        (
-            "annotation",
-            json!({"metadata": {"annotations": {"a": "b"}}}),
-            json!({"metadata": {"annotations": {"a": "b"}}}),
-        ),
-        (
-            "affinity",
-            json!({"spec": {"sessionAffinity": "ClientIP"}}),
-            json!({"spec": {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}}}}),
-        ),
+    struct Concurrent {
+        name: &'static str,
+        /// A change before or after the address is released.
+        change: Value,
+        /// What the change adds to the Service at the end.
+        expected: Value,
+    }
+    let changes = [
+        Concurrent {
+            name: "selector",
+            change: json!({"spec": {"selector": {"app": "shop"}}}),
+            expected: json!({"spec": {"selector": {"app": "shop"}}}),
+        },
+        Concurrent {
+            name: "label",
+            change: json!({"metadata": {"labels": {"a": "b"}}}),
+            expected: json!({"metadata": {"labels": {"a": "b"}}}),
+        },
+        Concurrent {
+            name: "annotation",
+            change: json!({"metadata": {"annotations": {"a": "b"}}}),
+            expected: json!({"metadata": {"annotations": {"a": "b"}}}),
+        },
+        Concurrent {
+            name: "affinity",
+            change: json!({"spec": {"sessionAffinity": "ClientIP"}}),
+            expected: json!({"spec": {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}}}}),
+        },
     ];
     for at in ["release", "place", "forget"] {
-        for (row, change, expected) in &rows {
+        for Concurrent { name: row, change, expected } in &changes {
             let name = format!("{row}-{at}");
             let before = create(&client, &namespace, &name, spec.clone()).await;
             let [to, _] = fresh();
@@ -543,19 +610,29 @@ async fn concurrent_changes_of_others_win() {
     }
 
     // Changes that make the move pointless.
-    let rows = [
-        ("retyped", Some(json!({"spec": {"type": "ClusterIP"}})), "overtaken"),
-        ("aliased", Some(json!({"spec": {"externalName": "example.com"}})), "overtaken"),
-        (
-            "retyped-without-a-trace",
-            Some(json!({"metadata": annotations, "spec": {"type": "ClusterIP", "externalName": null}})),
-            "overtaken",
-        ),
-        ("unmarked", Some(json!({"metadata": annotations})), "moved"),
-        ("deleted", None, "gone"),
-        ("recreated", None, "gone"),
+    struct Pointless {
+        name: &'static str,
+        /// `None` deletes the Service.
+        change: Option<Value>,
+        expected: &'static str,
+    }
+    let changes = [
+        Pointless { name: "retyped", change: Some(json!({"spec": {"type": "ClusterIP"}})), expected: "overtaken" },
+        Pointless {
+            name: "aliased",
+            change: Some(json!({"spec": {"externalName": "example.com"}})),
+            expected: "overtaken",
+        },
+        Pointless {
+            name: "retyped-without-a-trace",
+            change: Some(json!({"metadata": annotations, "spec": {"type": "ClusterIP", "externalName": null}})),
+            expected: "overtaken",
+        },
+        Pointless { name: "unmarked", change: Some(json!({"metadata": annotations})), expected: "moved" },
+        Pointless { name: "deleted", change: None, expected: "gone" },
+        Pointless { name: "recreated", change: None, expected: "gone" },
     ];
-    for (name, change, expected) in rows {
+    for Pointless { name, change, expected } in changes {
         let before = create(&client, &namespace, name, spec.clone()).await;
         let [to, _] = fresh();
         let gate = proxy.on(is_step(&namespace, name, "place"), Fault::PauseBefore);

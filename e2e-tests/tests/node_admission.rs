@@ -118,23 +118,46 @@ fn said(kubectl: &crate::support::control_plane::Kubectl) -> String {
     }
 }
 
-const WRONG: [(&str, &str, &str, &str); 5] = [
-    ("taken", "linux", "10.1.3.0/24", "10.1.3.0/24 overlaps 10.1.3.0/24 of Node linux-1"),
-    ("a-part", "linux", "10.1.3.128/25", "10.1.3.128/25 overlaps 10.1.3.0/24 of Node linux-1"),
-    (
-        "wrong-pool",
-        "windows",
-        "10.1.4.0/24",
-        "10.1.4.0/24 lies in pool \"linux\", its own is \"windows\": kubernetes.io/os=windows (Node wrong-pool)",
-    ),
-    (
-        "excluded",
-        "windows",
-        "10.2.7.0/24",
-        "10.2.7.0/24 has addresses of 10.2.7.0/24, which is excluded from pool \"windows\"",
-    ),
+/// A Node with a block that must not be accepted.
+struct WrongBlock {
+    name: &'static str,
+    os: &'static str,
+    cidr: &'static str,
+    why: &'static str,
+}
+
+const WRONG: [WrongBlock; 5] = [
+    WrongBlock {
+        name: "taken",
+        os: "linux",
+        cidr: "10.1.3.0/24",
+        why: "10.1.3.0/24 overlaps 10.1.3.0/24 of Node linux-1",
+    },
+    WrongBlock {
+        name: "a-part",
+        os: "linux",
+        cidr: "10.1.3.128/25",
+        why: "10.1.3.128/25 overlaps 10.1.3.0/24 of Node linux-1",
+    },
+    WrongBlock {
+        name: "wrong-pool",
+        os: "windows",
+        cidr: "10.1.4.0/24",
+        why: "10.1.4.0/24 lies in pool \"linux\", its own is \"windows\": kubernetes.io/os=windows (Node wrong-pool)",
+    },
+    WrongBlock {
+        name: "excluded",
+        os: "windows",
+        cidr: "10.2.7.0/24",
+        why: "10.2.7.0/24 has addresses of 10.2.7.0/24, which is excluded from pool \"windows\"",
+    },
     // The server learned the Service range from the cluster.
-    ("service-range", "plan9", "172.21.9.0/24", "172.21.9.0/24 overlaps the Service range 172.21.0.0/16"),
+    WrongBlock {
+        name: "service-range",
+        os: "plan9",
+        cidr: "172.21.9.0/24",
+        why: "172.21.9.0/24 overlaps the Service range 172.21.0.0/16",
+    },
 ];
 
 #[tokio::test]
@@ -143,8 +166,9 @@ async fn unsuitable_block_is_warned_of_or_denied() {
     judged.holds("linux-1", "linux", "10.1.3.0/24").await;
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
     let outside = "10.9.0.0/24 lies in no pool, its own is \"linux\": kubernetes.io/os=linux (Node outside)";
-    let wrong = || WRONG.into_iter().chain([("outside", "linux", "10.9.0.0/24", outside)]);
-    for (name, os, cidr, why) in wrong() {
+    let wrong =
+        || WRONG.into_iter().chain([WrongBlock { name: "outside", os: "linux", cidr: "10.9.0.0/24", why: outside }]);
+    for WrongBlock { name, os, cidr, why } in wrong() {
         seen.push((name, judged.create(name, os, block(cidr), true).await));
         expected.push((name, format!("warned: {why}")));
     }
@@ -163,7 +187,7 @@ async fn unsuitable_block_is_warned_of_or_denied() {
     judged.change(&settings("deny"), "the settings to deny").await;
     let way_out = "leave podCIDR and podCIDRs out, or take a free block of its own pool";
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
-    for (name, os, cidr, why) in wrong() {
+    for WrongBlock { name, os, cidr, why } in wrong() {
         seen.push((name, judged.create(name, os, block(cidr), false).await));
         expected.push((name, format!("denied: Node {name}: {why}; {way_out}")));
     }

@@ -69,15 +69,21 @@ async fn changes_of_later_webhooks_are_decided_again() {
     let cluster = WebhookCluster::shared().await;
     cluster.plane.namespace(NAMESPACE).await;
     serve(cluster, NAMESPACE, later).await;
-    // The expected address, and whether the address of the first answer is free at once.
-    let rows: [(&str, Option<&str>, bool); 5] = [
-        ("label", Some(ONE), false),
-        ("os", Some(OTHER), true),
-        ("pool", Some(OTHER), true),
-        ("external", None, true),
-        ("nothing", Some(ONE), false),
+    struct Case {
+        name: &'static str,
+        /// The expected address.
+        expected: Option<&'static str>,
+        /// Whether the address of the first answer is free at once.
+        free: bool,
+    }
+    let cases = [
+        Case { name: "label", expected: Some(ONE), free: false },
+        Case { name: "os", expected: Some(OTHER), free: true },
+        Case { name: "pool", expected: Some(OTHER), free: true },
+        Case { name: "external", expected: None, free: true },
+        Case { name: "nothing", expected: Some(ONE), free: false },
     ];
-    for (row, expected, free) in rows {
+    for Case { name: row, expected, free } in cases {
         let made = cluster.create(NAMESPACE, &labelled(row, row)).await.unwrap();
         let found: Vec<String> = addresses(&made).iter().map(ToString::to_string).collect();
         assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "{row}");
@@ -124,8 +130,17 @@ async fn address_set_by_a_later_webhook_stays() {
     let cluster = WebhookCluster::shared().await;
     let namespace = cluster.plane.namespace("reinvocation-given").await;
     serve(cluster, &namespace, later).await;
-    let rows = [("headless", "None", "left: headless"), ("by-hand", "172.21.200.8", "left: set by hand")];
-    for (row, expected, decided) in rows {
+    struct Case {
+        name: &'static str,
+        expected: &'static str,
+        /// The second decision in the log.
+        decided: &'static str,
+    }
+    let cases = [
+        Case { name: "headless", expected: "None", decided: "left: headless" },
+        Case { name: "by-hand", expected: "172.21.200.8", decided: "left: set by hand" },
+    ];
+    for Case { name: row, expected, decided } in cases {
         let made = cluster.create(&namespace, &labelled(row, row)).await.unwrap();
         assert_eq!(made["spec"]["clusterIP"], expected, "{row}");
         // The audit log has only the first answer; the log of the server has both.

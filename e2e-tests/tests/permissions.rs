@@ -162,21 +162,45 @@ async fn permissions_for_external_addresses_are_checked_if_there_are_pools() {
         Err(error) => panic!("{error}"),
     };
     grant(plane, &namespace, &before.to_string()).await;
+    #[derive(PartialEq)]
+    struct Need<'a> {
+        group: &'a str,
+        resource: &'a str,
+        subresource: Option<&'a str>,
+        namespace: Option<&'a str>,
+        verb: &'a str,
+    }
     let more = [
-        ("", "services", None, None, "patch"),
-        ("", "services", Some("status"), None, "patch"),
-        ("coordination.k8s.io", "leases", None, Some(namespace.as_str()), "list"),
-        ("coordination.k8s.io", "leases", None, Some(namespace.as_str()), "watch"),
+        Need { group: "", resource: "services", subresource: None, namespace: None, verb: "patch" },
+        Need { group: "", resource: "services", subresource: Some("status"), namespace: None, verb: "patch" },
+        Need {
+            group: "coordination.k8s.io",
+            resource: "leases",
+            subresource: None,
+            namespace: Some(namespace.as_str()),
+            verb: "list",
+        },
+        Need {
+            group: "coordination.k8s.io",
+            resource: "leases",
+            subresource: None,
+            namespace: Some(namespace.as_str()),
+            verb: "watch",
+        },
     ];
     eventually("no more than that", async || {
         let lacks = lacks().await;
         let lacks: Vec<_> = lacks
             .iter()
-            .map(|need| {
-                (need.group.as_str(), need.resource.as_str(), need.subresource, need.namespace.as_deref(), need.verb)
+            .map(|need| Need {
+                group: need.group.as_str(),
+                resource: need.resource.as_str(),
+                subresource: need.subresource,
+                namespace: need.namespace.as_deref(),
+                verb: need.verb,
             })
             .collect();
-        (lacks == more).then_some(())
+        (lacks.as_slice() == more.as_slice()).then_some(())
     })
     .await;
 }

@@ -182,9 +182,19 @@ enum Between {
     Goes,
 }
 
-/// The fault of the request, the change meanwhile, the final blocks of `x` and of the next Node, and the Events about
-/// `x`.
-type Fate = (&'static str, Fault, Between, &'static [&'static str], &'static str, &'static [&'static str]);
+/// A fault of the request that gives Node `x` its block, and its consequences.
+struct Fate {
+    name: &'static str,
+    fault: Fault,
+    /// The change meanwhile.
+    between: Between,
+    /// The blocks of `x` at the end.
+    block: &'static [&'static str],
+    /// The block of the next Node.
+    next: &'static str,
+    /// The Events about `x`.
+    told: &'static [&'static str],
+}
 
 fn fates() -> Vec<Fate> {
     use Between::{Changes, Goes, GoesAndComes, Nothing};
@@ -195,39 +205,95 @@ fn fates() -> Vec<Fate> {
     let told: &[&str] =
         &["CIDRAssignmentFailed: pod CIDRs 10.42.0.0/24 could not be assigned: not by you; it is tried again"];
     vec![
-        ("nothing", Fault::PauseBefore, Nothing, first, "10.42.1.0/24", &[]),
-        (
-            "a conflict that is none",
-            Fault::Answer(409, "Conflict", "so".to_owned()),
-            Nothing,
-            first,
-            "10.42.1.0/24",
-            &[],
-        ),
+        Fate {
+            name: "nothing",
+            fault: Fault::PauseBefore,
+            between: Nothing,
+            block: first,
+            next: "10.42.1.0/24",
+            told: &[],
+        },
+        Fate {
+            name: "a conflict that is none",
+            fault: Fault::Answer(409, "Conflict", "so".to_owned()),
+            between: Nothing,
+            block: first,
+            next: "10.42.1.0/24",
+            told: &[],
+        },
         // As in the RangeAllocator, the next attempt continues after the failed block.
-        ("refused", refused, Nothing, &["10.42.1.0/24"], "10.42.2.0/24", told),
-        ("failing", Fault::Answer(500, "InternalError", "etcd".to_owned()), Nothing, first, "10.42.1.0/24", &[]),
-        ("cut before", Fault::CutBefore, Nothing, first, "10.42.1.0/24", &[]),
-        ("cut after", Fault::CutAfter, Nothing, first, "10.42.1.0/24", &[]),
-        (
-            "changed by somebody else",
-            Fault::PauseBefore,
-            Changes(json!({"metadata": {"annotations": {"a": "b"}}})),
-            first,
-            "10.42.1.0/24",
-            &[],
-        ),
-        ("given others", Fault::PauseBefore, Changes(elsewhere), &["10.42.3.0/24"], "10.42.1.0/24", &[]),
-        ("of another pool now", Fault::PauseBefore, Changes(label), &["10.42.8.0/24"], "10.42.1.0/24", &[]),
-        ("gone", Fault::PauseBefore, Goes, &[], "10.42.1.0/24", &[]),
-        ("gone and back", Fault::PauseBefore, GoesAndComes, &["10.42.1.0/24"], "10.42.2.0/24", &[]),
+        Fate {
+            name: "refused",
+            fault: refused,
+            between: Nothing,
+            block: &["10.42.1.0/24"],
+            next: "10.42.2.0/24",
+            told,
+        },
+        Fate {
+            name: "failing",
+            fault: Fault::Answer(500, "InternalError", "etcd".to_owned()),
+            between: Nothing,
+            block: first,
+            next: "10.42.1.0/24",
+            told: &[],
+        },
+        Fate {
+            name: "cut before",
+            fault: Fault::CutBefore,
+            between: Nothing,
+            block: first,
+            next: "10.42.1.0/24",
+            told: &[],
+        },
+        Fate {
+            name: "cut after",
+            fault: Fault::CutAfter,
+            between: Nothing,
+            block: first,
+            next: "10.42.1.0/24",
+            told: &[],
+        },
+        Fate {
+            name: "changed by somebody else",
+            fault: Fault::PauseBefore,
+            between: Changes(json!({"metadata": {"annotations": {"a": "b"}}})),
+            block: first,
+            next: "10.42.1.0/24",
+            told: &[],
+        },
+        Fate {
+            name: "given others",
+            fault: Fault::PauseBefore,
+            between: Changes(elsewhere),
+            block: &["10.42.3.0/24"],
+            next: "10.42.1.0/24",
+            told: &[],
+        },
+        Fate {
+            name: "of another pool now",
+            fault: Fault::PauseBefore,
+            between: Changes(label),
+            block: &["10.42.8.0/24"],
+            next: "10.42.1.0/24",
+            told: &[],
+        },
+        Fate { name: "gone", fault: Fault::PauseBefore, between: Goes, block: &[], next: "10.42.1.0/24", told: &[] },
+        Fate {
+            name: "gone and back",
+            fault: Fault::PauseBefore,
+            between: GoesAndComes,
+            block: &["10.42.1.0/24"],
+            next: "10.42.2.0/24",
+            told: &[],
+        },
     ]
 }
 
 #[tokio::test]
 async fn failed_request_neither_loses_nor_duplicates_a_block() {
     let nodes = Nodes::alone().await;
-    for (name, fault, between, block, next, told) in fates() {
+    for Fate { name, fault, between, block, next, told } in fates() {
         nodes.clear().await;
         let proxy = Proxy::start(nodes.plane).await;
         let mut host = nodes.serve_through(&proxy, &by_os()).await;
@@ -400,21 +466,26 @@ async fn wrong_blocks_are_counted_and_left_alone() {
     let nodes = Nodes::alone().await;
     let of = |os: &str, cidr: &str| pool(os, &[cidr], &json!({"match": {"os": os}}));
     let pools = json!({"pools": [of("windows", "10.42.8.0/22"), of("linux", "172.20.0.0/14")]});
+    struct ByHand {
+        name: &'static str,
+        labels: Value,
+        block: &'static str,
+    }
     let by_hand = [
-        ("right", os("windows"), "10.42.8.0/24"),
-        ("elsewhere", os("windows"), "10.99.0.0/24"),
-        ("nobodys", json!({}), "10.98.0.0/24"),
-        ("of-linux", os("windows"), "172.20.0.0/24"),
-        ("one", os("linux"), "172.20.1.0/24"),
-        ("other", os("linux"), "172.20.1.0/25"),
-        ("service", os("linux"), "172.21.7.0/24"),
+        ByHand { name: "right", labels: os("windows"), block: "10.42.8.0/24" },
+        ByHand { name: "elsewhere", labels: os("windows"), block: "10.99.0.0/24" },
+        ByHand { name: "nobodys", labels: json!({}), block: "10.98.0.0/24" },
+        ByHand { name: "of-linux", labels: os("windows"), block: "172.20.0.0/24" },
+        ByHand { name: "one", labels: os("linux"), block: "172.20.1.0/24" },
+        ByHand { name: "other", labels: os("linux"), block: "172.20.1.0/25" },
+        ByHand { name: "service", labels: os("linux"), block: "172.21.7.0/24" },
     ];
     // Some of the Nodes exist before the start, some come later.
-    for (name, labels, block) in &by_hand[..4] {
+    for ByHand { name, labels, block } in &by_hand[..4] {
         nodes.create(name, labels.clone(), &[block]).await;
     }
     let host = nodes.serve(&pools).await;
-    for (name, labels, block) in &by_hand[4..] {
+    for ByHand { name, labels, block } in &by_hand[4..] {
         nodes.create(name, labels.clone(), &[block]).await;
     }
     let misplaced = |reason: &str, count: u8| format!("clusterip_misplaced_nodes{{reason=\"{reason}\"}} {count}");
@@ -426,7 +497,7 @@ async fn wrong_blocks_are_counted_and_left_alone() {
     nodes.delete("elsewhere").await;
     let found = [misplaced("withheld", 1), misplaced("wrong_pool", 1)];
     measures(&host, &[MISPLACED], &found.each_ref().map(String::as_str)).await;
-    for (name, _, block) in by_hand.iter().filter(|(name, ..)| !["other", "elsewhere"].contains(name)) {
+    for ByHand { name, block, .. } in by_hand.iter().filter(|node| !["other", "elsewhere"].contains(&node.name)) {
         assert_eq!(nodes.blocks(name).await, [*block], "{name}");
     }
 }

@@ -28,27 +28,58 @@ async fn created_services_are_triaged() {
     let cluster = WebhookCluster::shared().await;
     let namespace = cluster.plane.namespace("triage").await;
     let exempt = cluster.plane.namespace("triage-exempt").await;
-    let rows = [
-        ("plain", json!({}), "allocated in linux", "linux"),
-        ("no-selector", json!({"selector": null}), "allocated in linux", "linux"),
-        ("null-address", json!({"clusterIP": null}), "allocated in linux", "linux"),
-        ("empty-address", json!({"clusterIP": ""}), "allocated in linux", "linux"),
-        ("node-port", json!({"type": "NodePort"}), "allocated in linux", "linux"),
-        ("load-balancer", json!({"type": "LoadBalancer"}), "allocated in linux", "linux"),
-        ("headless", json!({"clusterIP": "None"}), "left: headless", "headless"),
-        ("headless-twice", json!({"clusterIP": "None", "clusterIPs": ["None"]}), "left: headless", "headless"),
-        (
-            "external",
-            json!({"type": "ExternalName", "externalName": "example.com"}),
-            "left: type ExternalName has no address",
-            "none",
-        ),
-        ("by-hand-reserved", json!({"clusterIP": "172.21.0.7"}), "left in linux: set by hand", "linux"),
-        ("by-hand", json!({"clusterIP": "172.21.0.77"}), "left in linux: set by hand", "linux"),
-        ("by-hand-outside", json!({"clusterIP": "172.21.200.7"}), "left: set by hand", "elsewhere"),
+    struct Case {
+        name: &'static str,
+        spec: Value,
+        decision: &'static str,
+        place: &'static str,
+    }
+    let cases = [
+        Case { name: "plain", spec: json!({}), decision: "allocated in linux", place: "linux" },
+        Case { name: "no-selector", spec: json!({"selector": null}), decision: "allocated in linux", place: "linux" },
+        Case { name: "null-address", spec: json!({"clusterIP": null}), decision: "allocated in linux", place: "linux" },
+        Case { name: "empty-address", spec: json!({"clusterIP": ""}), decision: "allocated in linux", place: "linux" },
+        Case { name: "node-port", spec: json!({"type": "NodePort"}), decision: "allocated in linux", place: "linux" },
+        Case {
+            name: "load-balancer",
+            spec: json!({"type": "LoadBalancer"}),
+            decision: "allocated in linux",
+            place: "linux",
+        },
+        Case { name: "headless", spec: json!({"clusterIP": "None"}), decision: "left: headless", place: "headless" },
+        Case {
+            name: "headless-twice",
+            spec: json!({"clusterIP": "None", "clusterIPs": ["None"]}),
+            decision: "left: headless",
+            place: "headless",
+        },
+        Case {
+            name: "external",
+            spec: json!({"type": "ExternalName", "externalName": "example.com"}),
+            decision: "left: type ExternalName has no address",
+            place: "none",
+        },
+        Case {
+            name: "by-hand-reserved",
+            spec: json!({"clusterIP": "172.21.0.7"}),
+            decision: "left in linux: set by hand",
+            place: "linux",
+        },
+        Case {
+            name: "by-hand",
+            spec: json!({"clusterIP": "172.21.0.77"}),
+            decision: "left in linux: set by hand",
+            place: "linux",
+        },
+        Case {
+            name: "by-hand-outside",
+            spec: json!({"clusterIP": "172.21.200.7"}),
+            decision: "left: set by hand",
+            place: "elsewhere",
+        },
     ];
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
-    for (name, spec, decision, place) in rows {
+    for Case { name, spec, decision, place } in cases {
         let applied = cluster.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [service(name, spec)])).await;
         let warnings = applied.stderr.clone();
         applied.ok();
@@ -77,32 +108,75 @@ async fn updated_services_are_triaged() {
     cluster.plane.apply(&all(&namespace, [deployment("windows", on("windows"))])).await;
     let external = || json!({"type": "ExternalName", "externalName": "example.com"});
     let back = || json!({"spec": {"type": "ClusterIP", "externalName": null}});
-    let rows = [
-        ("label", json!({}), json!({"metadata": {"labels": {"a": "b"}}}), "not asked", "linux"),
-        ("port", json!({}), json!({"spec": {"ports": [{"port": 81}]}}), "not asked", "linux"),
-        ("selector", json!({}), json!({"spec": {"selector": {"app": "other"}}}), "not asked", "linux"),
-        ("label-of-external", external(), json!({"metadata": {"labels": {"a": "b"}}}), "not asked", "none"),
-        ("type", json!({}), json!({"spec": {"type": "NodePort"}}), "left: no new address", "linux"),
-        ("to-external", json!({}), json!({"spec": external()}), "left: type ExternalName has no address", "none"),
-        ("windows", external(), back(), "allocated in windows", "windows"),
-        ("linux", external(), back(), "allocated in linux", "linux"),
-        (
-            "to-headless",
-            external(),
-            json!({"spec": {"type": "ClusterIP", "externalName": null, "clusterIP": "None"}}),
-            "left: headless",
-            "headless",
-        ),
-        (
-            "by-hand",
-            external(),
-            json!({"spec": {"type": "ClusterIP", "externalName": null, "clusterIP": "172.21.0.9"}}),
-            "left in linux: set by hand",
-            "linux",
-        ),
+    struct Case {
+        name: &'static str,
+        spec: Value,
+        change: Value,
+        decision: &'static str,
+        place: &'static str,
+    }
+    let cases = [
+        Case {
+            name: "label",
+            spec: json!({}),
+            change: json!({"metadata": {"labels": {"a": "b"}}}),
+            decision: "not asked",
+            place: "linux",
+        },
+        Case {
+            name: "port",
+            spec: json!({}),
+            change: json!({"spec": {"ports": [{"port": 81}]}}),
+            decision: "not asked",
+            place: "linux",
+        },
+        Case {
+            name: "selector",
+            spec: json!({}),
+            change: json!({"spec": {"selector": {"app": "other"}}}),
+            decision: "not asked",
+            place: "linux",
+        },
+        Case {
+            name: "label-of-external",
+            spec: external(),
+            change: json!({"metadata": {"labels": {"a": "b"}}}),
+            decision: "not asked",
+            place: "none",
+        },
+        Case {
+            name: "type",
+            spec: json!({}),
+            change: json!({"spec": {"type": "NodePort"}}),
+            decision: "left: no new address",
+            place: "linux",
+        },
+        Case {
+            name: "to-external",
+            spec: json!({}),
+            change: json!({"spec": external()}),
+            decision: "left: type ExternalName has no address",
+            place: "none",
+        },
+        Case { name: "windows", spec: external(), change: back(), decision: "allocated in windows", place: "windows" },
+        Case { name: "linux", spec: external(), change: back(), decision: "allocated in linux", place: "linux" },
+        Case {
+            name: "to-headless",
+            spec: external(),
+            change: json!({"spec": {"type": "ClusterIP", "externalName": null, "clusterIP": "None"}}),
+            decision: "left: headless",
+            place: "headless",
+        },
+        Case {
+            name: "by-hand",
+            spec: external(),
+            change: json!({"spec": {"type": "ClusterIP", "externalName": null, "clusterIP": "172.21.0.9"}}),
+            decision: "left in linux: set by hand",
+            place: "linux",
+        },
     ];
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
-    for (name, spec, change, decision, place) in rows {
+    for Case { name, spec, change, decision, place } in cases {
         cluster.create(&namespace, &service(name, spec)).await.unwrap();
         let now = cluster.patch(&namespace, name, change).await.unwrap();
         let audited = cluster.audited(&namespace, name);
@@ -126,29 +200,42 @@ async fn address_set_by_hand_outside_its_pool_causes_a_warning() {
     let cluster = WebhookCluster::shared().await;
     let namespace = cluster.plane.namespace("by-hand").await;
     let windows = || json!({"clusterip-policy/os": "windows"});
-    let rows = [
-        (
-            "other-pool",
-            json!({}),
-            "172.21.1.60",
-            vec!["172.21.1.60 lies in pool \"windows\", its own is \"linux\": kubernetes.io/os=linux (assumption)"],
-        ),
-        (
-            "other-pool-reserved",
-            windows(),
-            "172.21.0.20",
-            vec![
+    struct Case {
+        name: &'static str,
+        annotations: Value,
+        address: &'static str,
+        warnings: Vec<&'static str>,
+    }
+    let cases = [
+        Case {
+            name: "other-pool",
+            annotations: json!({}),
+            address: "172.21.1.60",
+            warnings: vec![
+                "172.21.1.60 lies in pool \"windows\", its own is \"linux\": kubernetes.io/os=linux (assumption)",
+            ],
+        },
+        Case {
+            name: "other-pool-reserved",
+            annotations: windows(),
+            address: "172.21.0.20",
+            warnings: vec![
                 "172.21.0.20 lies in pool \"linux\", its own is \"windows\": kubernetes.io/os=windows (annotation \
                  clusterip-policy/os)",
             ],
-        ),
-        ("excluded", windows(), "172.21.1.201", vec!["172.21.1.201 is excluded from pool \"windows\""]),
-        ("own", windows(), "172.21.1.70", vec![]),
-        ("own-reserved", windows(), "172.21.1.7", vec![]),
-        ("no-pool", windows(), "172.21.99.7", vec![]),
+        },
+        Case {
+            name: "excluded",
+            annotations: windows(),
+            address: "172.21.1.201",
+            warnings: vec!["172.21.1.201 is excluded from pool \"windows\""],
+        },
+        Case { name: "own", annotations: windows(), address: "172.21.1.70", warnings: vec![] },
+        Case { name: "own-reserved", annotations: windows(), address: "172.21.1.7", warnings: vec![] },
+        Case { name: "no-pool", annotations: windows(), address: "172.21.99.7", warnings: vec![] },
     ];
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
-    for (name, annotations, address, warnings) in rows {
+    for Case { name, annotations, address, warnings } in cases {
         let service = annotated(name, annotations, json!({"clusterIP": address}));
         let applied = cluster.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [service])).await;
         let lines: Vec<String> = applied.stderr.lines().map(str::to_owned).collect();

@@ -268,14 +268,28 @@ async fn start_fails_with_invalid_settings() {
     let written = json!({"services": {"oder": "lowest", "order": "so"}});
     let mistakes = clusterip::live_settings::judge(&MODULE, written, &ServiceRanges::default()).unwrap_err();
     assert_eq!(mistakes.lines().count(), 2, "{mistakes}");
-    let rows = [
-        ("no key", json!({}), Some("the configmap has no key settings.yaml, but no key")),
-        ("mistakes", json!({ "settings.yaml": "services: {oder: lowest, order: so}" }), Some(mistakes.as_str())),
-        ("two documents", json!({ "settings.yaml": "{}\n---\n{}\n" }), Some("line 3: more than one document")),
-        ("defaults", json!({ "settings.yaml": "{}" }), None),
-        ("nothing is as the defaults", json!({ "settings.yaml": "# none\n" }), None),
+    struct Case<'a> {
+        name: &'static str,
+        data: Value,
+        /// The error, if the start must fail.
+        expected: Option<&'a str>,
+    }
+    let cases = [
+        Case { name: "no key", data: json!({}), expected: Some("the configmap has no key settings.yaml, but no key") },
+        Case {
+            name: "mistakes",
+            data: json!({ "settings.yaml": "services: {oder: lowest, order: so}" }),
+            expected: Some(mistakes.as_str()),
+        },
+        Case {
+            name: "two documents",
+            data: json!({ "settings.yaml": "{}\n---\n{}\n" }),
+            expected: Some("line 3: more than one document"),
+        },
+        Case { name: "defaults", data: json!({ "settings.yaml": "{}" }), expected: None },
+        Case { name: "nothing is as the defaults", data: json!({ "settings.yaml": "# none\n" }), expected: None },
     ];
-    for (name, data, expected) in rows {
+    for Case { name, data, expected } in cases {
         write(plane, &namespace, data).await;
         let expected =
             expected.map(|text| format!("settings: configmap {namespace}/{NAME}, key settings.yaml\n{text}"));

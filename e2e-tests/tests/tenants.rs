@@ -328,16 +328,47 @@ async fn forged_journal_gets_no_address_of_another_pool() {
     };
     let nowhere = json!({"clusterip-policy/pool": "nowhere"});
     let spec = json!({"type": "ClusterIP", "ports": [{"port": 80}]});
-    let rows = [
-        ("from", "released", json!(["172.21.8.101"]), json!([]), nowhere.clone()),
-        ("to", "released", json!(["172.21.0.251"]), json!(["172.21.8.102"]), json!({})),
-        ("to-nowhere", "released", json!(["172.21.0.252"]), json!(["172.21.8.103"]), nowhere),
-        ("placed", "placed", json!(["172.21.8.104"]), json!(["172.21.8.104"]), json!({})),
+    struct Forged {
+        name: &'static str,
+        phase: &'static str,
+        from: Value,
+        to: Value,
+        annotations: Value,
+    }
+    let journals = [
+        Forged {
+            name: "from",
+            phase: "released",
+            from: json!(["172.21.8.101"]),
+            to: json!([]),
+            annotations: nowhere.clone(),
+        },
+        Forged {
+            name: "to",
+            phase: "released",
+            from: json!(["172.21.0.251"]),
+            to: json!(["172.21.8.102"]),
+            annotations: json!({}),
+        },
+        Forged {
+            name: "to-nowhere",
+            phase: "released",
+            from: json!(["172.21.0.252"]),
+            to: json!(["172.21.8.103"]),
+            annotations: nowhere,
+        },
+        Forged {
+            name: "placed",
+            phase: "placed",
+            from: json!(["172.21.8.104"]),
+            to: json!(["172.21.8.104"]),
+            annotations: json!({}),
+        },
     ];
-    for (name, phase, from, to, more) in rows {
+    for Forged { name, phase, from, to, annotations } in journals {
         let journal = json!({"phase": phase, "way": "externalName", "from": from, "to": to, "spec": spec,
             "managedFields": []});
-        mallory.forges(name, &journal, more).await;
+        mallory.forges(name, &journal, annotations).await;
     }
     for name in ["from", "to", "to-nowhere", "placed"] {
         scene.stays(&mallory.namespace, name, no_foreign).await;

@@ -39,9 +39,15 @@ async fn upgrade_and_rollback_leave_no_service_misplaced() {
     let [set, wait, undo, wait_again] = &all[..] else { panic!("{all:?}") };
     let uid = create(&shop, "first").await;
     let placed = cluster.services().await["shop/first"].clone();
-    for (name, begin, end, expected) in [
-        ("upgrade", set, wait, "ghcr.io/clusterip-policy/clusterip:v0.2.0"),
-        ("rollback", undo, wait_again, "ghcr.io/clusterip-policy/clusterip:v0.1.0"),
+    struct Rollout<'a> {
+        name: &'static str,
+        begin: &'a Step,
+        end: &'a Step,
+        image: &'static str,
+    }
+    for Rollout { name, begin, end, image: expected } in [
+        Rollout { name: "upgrade", begin: set, end: wait, image: "ghcr.io/clusterip-policy/clusterip:v0.2.0" },
+        Rollout { name: "rollback", begin: undo, end: wait_again, image: "ghcr.io/clusterip-policy/clusterip:v0.1.0" },
     ] {
         // The new image takes a while to start.
         cluster.node.cordon(true);
