@@ -11,7 +11,9 @@ use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
 use crate::support::node_webhook_rules::only_new_pod_cidrs;
 use crate::support::serve_process::HostBuilder;
-use crate::support::service_webhook_rules::{only_what_may_need_an_address, outcome, service, services};
+use crate::support::service_webhook_rules::{
+    Call, assert_calls, only_what_may_need_an_address, outcome, service, services,
+};
 use crate::support::webhook_cluster;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -134,43 +136,53 @@ async fn only_new_addresses_reach_the_policy_of_a_team() {
         change(&mut changed.data["spec"]);
         outcome(WEBHOOK, services.replace(name, &dry_run, &changed).await)
     };
-    let seen = [
-        ("create with an address", create(json!({"clusterIP": "172.21.48.9"})).await, "called"),
-        ("create without", create(json!({})).await, "not called"),
-        ("create with an empty one", create(json!({"clusterIP": ""})).await, "not called"),
-        ("ports", update("placed", |spec| spec["ports"] = json!([{"port": 81}])).await, "not called"),
-        (
-            "a second family",
-            update("placed", |spec| spec["ipFamilyPolicy"] = json!("PreferDualStack")).await,
-            "not called",
-        ),
-        (
-            "a second address",
-            update("placed", |spec| {
+    let calls = vec![
+        Call {
+            request: "create with an address".into(),
+            outcome: create(json!({"clusterIP": "172.21.48.9"})).await,
+            expected: "called",
+        },
+        Call { request: "create without".into(), outcome: create(json!({})).await, expected: "not called" },
+        Call {
+            request: "create with an empty one".into(),
+            outcome: create(json!({"clusterIP": ""})).await,
+            expected: "not called",
+        },
+        Call {
+            request: "ports".into(),
+            outcome: update("placed", |spec| spec["ports"] = json!([{"port": 81}])).await,
+            expected: "not called",
+        },
+        Call {
+            request: "a second family".into(),
+            outcome: update("placed", |spec| spec["ipFamilyPolicy"] = json!("PreferDualStack")).await,
+            expected: "not called",
+        },
+        Call {
+            request: "a second address".into(),
+            outcome: update("placed", |spec| {
                 spec["ipFamilyPolicy"] = json!("PreferDualStack");
                 spec["clusterIPs"].as_array_mut().unwrap().push(json!("fd00:21::9"));
             })
             .await,
-            "called",
-        ),
-        (
-            "away from ExternalName, without an address",
-            update("external", |spec| spec["type"] = json!("ClusterIP")).await,
-            "not called",
-        ),
-        (
-            "away from ExternalName, with an address",
-            update("external", |spec| {
+            expected: "called",
+        },
+        Call {
+            request: "away from ExternalName, without an address".into(),
+            outcome: update("external", |spec| spec["type"] = json!("ClusterIP")).await,
+            expected: "not called",
+        },
+        Call {
+            request: "away from ExternalName, with an address".into(),
+            outcome: update("external", |spec| {
                 spec["type"] = json!("ClusterIP");
                 spec["clusterIP"] = json!("172.21.48.9");
             })
             .await,
-            "called",
-        ),
+            expected: "called",
+        },
     ];
-    let (seen, expected): (Vec<_>, Vec<_>) =
-        seen.into_iter().map(|(name, seen, expected)| ((name, seen), (name, expected.to_owned()))).unzip();
-    assert_eq!(seen, expected);
+    assert_calls(calls);
 }
 
 /// The kustomization removes the webhook and its permissions from `deploy/webhook`, and nothing else.

@@ -271,26 +271,26 @@ async fn pool_named_by_the_annotation_must_exist_and_admit_the_service() {
         Case {
             name: "unknown",
             pool: "gpu",
-            reason: "annotation clusterip-policy/pool names pool \"gpu\", which is unknown: known are arm, team, labelled, \
-             chosen, small, once, invalid, refused, pair, other, one, windows, linux",
+            reason: "annotation clusterip-policy/pool names pool \"gpu\", which is unknown: known are arm, team, \
+                     labelled, chosen, small, once, invalid, refused, pair, other, one, windows, linux",
         },
         Case {
             name: "another-namespace",
             pool: "team",
-            reason: "annotation clusterip-policy/pool names pool \"team\", which does not admit this Service: namespaces does \
-             not match",
+            reason: "annotation clusterip-policy/pool names pool \"team\", which does not admit this Service: \
+                     namespaces does not match",
         },
         Case {
             name: "other-namespace-labels",
             pool: "labelled",
             reason: "annotation clusterip-policy/pool names pool \"labelled\", which does not admit this Service: \
-             namespaceSelector does not match",
+                     namespaceSelector does not match",
         },
         Case {
             name: "other-labels",
             pool: "chosen",
-            reason: "annotation clusterip-policy/pool names pool \"chosen\", which does not admit this Service: serviceSelector \
-             does not match",
+            reason: "annotation clusterip-policy/pool names pool \"chosen\", which does not admit this Service: \
+                     serviceSelector does not match",
         },
     ];
     for Case { name, pool, reason } in cases {

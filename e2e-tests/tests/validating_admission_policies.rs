@@ -24,7 +24,7 @@ use crate::support::eventually::{eventually, eventually_within};
 use crate::support::fake_kubelet::Installed;
 use crate::support::fake_network::FakeNetwork;
 use crate::support::move_helpers::stored;
-use crate::support::service_webhook_rules::{MOVING, service, services};
+use crate::support::service_webhook_rules::{Call, MOVING, assert_calls, service, services};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const NAMESPACE: &str = "clusterip-policy";
@@ -75,14 +75,6 @@ fn outcome<T>(result: Result<T, kube::Error>) -> String {
     }
 }
 
-/// Compares all rows at once.
-#[track_caller]
-fn assert_rows(seen: Vec<(String, String, &'static str)>) {
-    let (seen, expected): (Vec<_>, Vec<_>) =
-        seen.into_iter().map(|(name, seen, expected)| ((name.clone(), seen), (name, expected.to_owned()))).unzip();
-    assert_eq!(seen, expected);
-}
-
 fn marked(mut service: DynamicObject, marker: Option<&str>) -> DynamicObject {
     service.metadata.annotations = marker.map(|marker| BTreeMap::from([(MOVING.to_owned(), marker.to_owned())]));
     service
@@ -105,42 +97,69 @@ async fn tenants_can_not_write_the_annotation_of_a_move() {
     .await;
 
     let mut seen = vec![
-        ("mallory creates with it".to_owned(), outcome(mallory.create(&dry_run, &new()).await), "refused"),
-        ("an administrator creates with it".to_owned(), outcome(admin.create(&dry_run, &new()).await), "allowed"),
+        Call {
+            request: "mallory creates with it".into(),
+            outcome: outcome(mallory.create(&dry_run, &new()).await),
+            expected: "refused",
+        },
+        Call {
+            request: "an administrator creates with it".into(),
+            outcome: outcome(admin.create(&dry_run, &new()).await),
+            expected: "allowed",
+        },
     ];
-    // The user, the annotation before and after, and the result of the update.
-    type Row<'a> = (&'a str, &'a Api<DynamicObject>, Option<&'a str>, Option<&'a str>, &'static str);
-    let rows: [Row<'_>; 9] = [
-        ("mallory adds it", &mallory, None, Some(ONE), "refused"),
-        ("mallory adds an empty one", &mallory, None, Some(""), "refused"),
-        ("mallory changes it", &mallory, Some(ONE), Some(OTHER), "refused"),
-        ("mallory keeps it", &mallory, Some(ONE), Some(ONE), "allowed"),
-        ("mallory removes it", &mallory, Some(ONE), None, "allowed"),
-        ("the server adds it", &server, None, Some(ONE), "allowed"),
-        ("the server changes it", &server, Some(ONE), Some(OTHER), "allowed"),
-        ("the server removes it", &server, Some(ONE), None, "allowed"),
-        ("an administrator adds it", &admin, None, Some(ONE), "allowed"),
+    /// An update of the annotation, and its result.
+    struct Row<'a> {
+        name: &'static str,
+        user: &'a Api<DynamicObject>,
+        before: Option<&'static str>,
+        after: Option<&'static str>,
+        expected: &'static str,
+    }
+    let rows = [
+        Row { name: "mallory adds it", user: &mallory, before: None, after: Some(ONE), expected: "refused" },
+        Row { name: "mallory adds an empty one", user: &mallory, before: None, after: Some(""), expected: "refused" },
+        Row { name: "mallory changes it", user: &mallory, before: Some(ONE), after: Some(OTHER), expected: "refused" },
+        Row { name: "mallory keeps it", user: &mallory, before: Some(ONE), after: Some(ONE), expected: "allowed" },
+        Row { name: "mallory removes it", user: &mallory, before: Some(ONE), after: None, expected: "allowed" },
+        Row { name: "the server adds it", user: &server, before: None, after: Some(ONE), expected: "allowed" },
+        Row {
+            name: "the server changes it",
+            user: &server,
+            before: Some(ONE),
+            after: Some(OTHER),
+            expected: "allowed",
+        },
+        Row { name: "the server removes it", user: &server, before: Some(ONE), after: None, expected: "allowed" },
+        Row { name: "an administrator adds it", user: &admin, before: None, after: Some(ONE), expected: "allowed" },
     ];
-    for (row, (name, who, before, after, expected)) in rows.into_iter().enumerate() {
+    for (row, Row { name, user, before, after, expected }) in rows.into_iter().enumerate() {
         let before = marked(service(&format!("row-{row}"), json!({})), before);
         let before = admin.create(&PostParams::default(), &before).await.unwrap();
         let mut changed = marked(before, after);
         changed.metadata.labels = Some(BTreeMap::from([("changed".to_owned(), "yes".to_owned())]));
-        let replaced = who.replace(&format!("row-{row}"), &PostParams::default(), &changed).await;
-        seen.push((name.to_owned(), outcome(replaced), expected));
+        let replaced = user.replace(&format!("row-{row}"), &PostParams::default(), &changed).await;
+        seen.push(Call { request: name.to_owned(), outcome: outcome(replaced), expected });
     }
     let patch = Patch::Merge(json!({"metadata": {"annotations": {MOVING: ONE}}}));
     let patched = mallory.patch("row-0", &PatchParams::default(), &patch).await;
-    seen.push(("mallory adds it with a patch".to_owned(), outcome(patched), "refused"));
+    seen.push(Call { request: "mallory adds it with a patch".into(), outcome: outcome(patched), expected: "refused" });
     let applied =
         Patch::Apply(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"annotations": {MOVING: ONE}}}));
     let applied = mallory.patch("row-0", &PatchParams::apply("mallory"), &applied).await;
-    seen.push(("mallory adds it with an apply".to_owned(), outcome(applied), "refused"));
-    assert_rows(seen);
+    seen.push(Call { request: "mallory adds it with an apply".into(), outcome: outcome(applied), expected: "refused" });
+    assert_calls(seen);
 }
 
-/// A JSON pointer into the webhook configuration, and the new value; `None` to remove it.
-type Change = (&'static str, &'static str, Option<Value>, &'static str);
+/// A change of the webhook configuration, and its result for the account of the server.
+struct Change {
+    name: &'static str,
+    /// A JSON pointer into the configuration.
+    path: &'static str,
+    /// The new value; `None` removes the field.
+    value: Option<Value>,
+    expected: &'static str,
+}
 
 #[tokio::test]
 async fn server_changes_only_the_ca_bundle_of_its_webhook_configuration() {
@@ -153,29 +172,109 @@ async fn server_changes_only_the_ca_bundle_of_its_webhook_configuration() {
     let all =
         json!([{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"], "scope": "*"}]);
     let labels = json!({"matchLabels": {"team": "blue"}});
-    let rows: [Change; 22] = [
-        ("its authority", "/webhooks/0/clientConfig/caBundle", Some(json!("Y2VydGlmaWNhdGU=")), "allowed"),
-        ("that of another webhook", "/webhooks/1/clientConfig/caBundle", Some(json!("Y2VydGlmaWNhdGU=")), "allowed"),
-        ("nothing", "/webhooks/0/name", Some(json!("services.clusterip-policy.io")), "allowed"),
-        ("a URL", "/webhooks/0/clientConfig", Some(json!({"url": "https://192.0.2.1/mutate"})), "refused"),
-        ("another Service", "/webhooks/0/clientConfig/service/name", Some(json!("mallory")), "refused"),
-        ("another namespace", "/webhooks/0/clientConfig/service/namespace", Some(json!("mallory")), "refused"),
-        ("another path", "/webhooks/0/clientConfig/service/path", Some(json!("/other")), "refused"),
-        ("all resources", "/webhooks/0/rules", Some(all.clone()), "refused"),
-        ("all resources, of the second webhook", "/webhooks/1/rules", Some(all), "refused"),
-        ("one more resource", "/webhooks/0/rules/0/resources/1", Some(json!("endpoints")), "refused"),
-        ("the failure policy", "/webhooks/0/failurePolicy", Some(json!("Fail")), "refused"),
-        ("the match policy", "/webhooks/0/matchPolicy", Some(json!("Exact")), "refused"),
-        ("the namespaces", "/webhooks/0/namespaceSelector", Some(json!({})), "refused"),
-        ("the objects", "/webhooks/0/objectSelector", Some(labels), "refused"),
-        ("side effects", "/webhooks/0/sideEffects", Some(json!("None")), "refused"),
-        ("the timeout", "/webhooks/0/timeoutSeconds", Some(json!(30)), "refused"),
-        ("versions", "/webhooks/0/admissionReviewVersions", Some(json!(["v1", "v1beta1"])), "refused"),
-        ("reinvocation", "/webhooks/0/reinvocationPolicy", Some(json!("Never")), "refused"),
-        ("conditions", "/webhooks/0/matchConditions", None, "refused"),
-        ("the name of a webhook", "/webhooks/0/name", Some(json!("pods.clusterip-policy.io")), "refused"),
-        ("a webhook less", "/webhooks/1", None, "refused"),
-        ("a label", "/metadata/labels", Some(json!({"team": "blue"})), "refused"),
+    let rows = [
+        Change {
+            name: "its authority",
+            path: "/webhooks/0/clientConfig/caBundle",
+            value: Some(json!("Y2VydGlmaWNhdGU=")),
+            expected: "allowed",
+        },
+        Change {
+            name: "that of another webhook",
+            path: "/webhooks/1/clientConfig/caBundle",
+            value: Some(json!("Y2VydGlmaWNhdGU=")),
+            expected: "allowed",
+        },
+        Change {
+            name: "nothing",
+            path: "/webhooks/0/name",
+            value: Some(json!("services.clusterip-policy.io")),
+            expected: "allowed",
+        },
+        Change {
+            name: "a URL",
+            path: "/webhooks/0/clientConfig",
+            value: Some(json!({"url": "https://192.0.2.1/mutate"})),
+            expected: "refused",
+        },
+        Change {
+            name: "another Service",
+            path: "/webhooks/0/clientConfig/service/name",
+            value: Some(json!("mallory")),
+            expected: "refused",
+        },
+        Change {
+            name: "another namespace",
+            path: "/webhooks/0/clientConfig/service/namespace",
+            value: Some(json!("mallory")),
+            expected: "refused",
+        },
+        Change {
+            name: "another path",
+            path: "/webhooks/0/clientConfig/service/path",
+            value: Some(json!("/other")),
+            expected: "refused",
+        },
+        Change { name: "all resources", path: "/webhooks/0/rules", value: Some(all.clone()), expected: "refused" },
+        Change {
+            name: "all resources, of the second webhook",
+            path: "/webhooks/1/rules",
+            value: Some(all),
+            expected: "refused",
+        },
+        Change {
+            name: "one more resource",
+            path: "/webhooks/0/rules/0/resources/1",
+            value: Some(json!("endpoints")),
+            expected: "refused",
+        },
+        Change {
+            name: "the failure policy",
+            path: "/webhooks/0/failurePolicy",
+            value: Some(json!("Fail")),
+            expected: "refused",
+        },
+        Change {
+            name: "the match policy",
+            path: "/webhooks/0/matchPolicy",
+            value: Some(json!("Exact")),
+            expected: "refused",
+        },
+        Change {
+            name: "the namespaces",
+            path: "/webhooks/0/namespaceSelector",
+            value: Some(json!({})),
+            expected: "refused",
+        },
+        Change { name: "the objects", path: "/webhooks/0/objectSelector", value: Some(labels), expected: "refused" },
+        Change {
+            name: "side effects",
+            path: "/webhooks/0/sideEffects",
+            value: Some(json!("None")),
+            expected: "refused",
+        },
+        Change { name: "the timeout", path: "/webhooks/0/timeoutSeconds", value: Some(json!(30)), expected: "refused" },
+        Change {
+            name: "versions",
+            path: "/webhooks/0/admissionReviewVersions",
+            value: Some(json!(["v1", "v1beta1"])),
+            expected: "refused",
+        },
+        Change {
+            name: "reinvocation",
+            path: "/webhooks/0/reinvocationPolicy",
+            value: Some(json!("Never")),
+            expected: "refused",
+        },
+        Change { name: "conditions", path: "/webhooks/0/matchConditions", value: None, expected: "refused" },
+        Change {
+            name: "the name of a webhook",
+            path: "/webhooks/0/name",
+            value: Some(json!("pods.clusterip-policy.io")),
+            expected: "refused",
+        },
+        Change { name: "a webhook less", path: "/webhooks/1", value: None, expected: "refused" },
+        Change { name: "a label", path: "/metadata/labels", value: Some(json!({"team": "blue"})), expected: "refused" },
     ];
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     let put = async |who: &Api<DynamicObject>, path: &str, value: &Option<Value>| {
@@ -197,12 +296,16 @@ async fn server_changes_only_the_ca_bundle_of_its_webhook_configuration() {
     })
     .await;
     let mut seen = Vec::new();
-    for (name, path, value, expected) in rows {
-        seen.push((name.to_owned(), put(&server, path, &value).await, expected));
+    for Change { name, path, value, expected } in rows {
+        seen.push(Call { request: name.to_owned(), outcome: put(&server, path, &value).await, expected });
         // An administrator may write the same configuration, so it is valid.
-        seen.push((format!("{name}, by an administrator"), put(&admin, path, &value).await, "allowed"));
+        seen.push(Call {
+            request: format!("{name}, by an administrator"),
+            outcome: put(&admin, path, &value).await,
+            expected: "allowed",
+        });
     }
-    assert_rows(seen);
+    assert_calls(seen);
 }
 
 /// The program moves a Service with the account, the arguments and the policies of `deploy/webhook`, and no policy
@@ -313,56 +416,172 @@ async fn agent_writes_only_the_leases_of_its_own_node() {
     let any = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "any"},
         "spec": {"holderIdentity": ME}});
     let heartbeat_of_other = "clusterip-agent-policy-node-2";
-    let mut seen: Vec<(&str, String, &'static str)> = vec![
-        ("its heartbeat", create(&me, heartbeat("policy-node", ME, 0)).await, "allowed"),
-        ("its heartbeat, renewed", replace(&me, heartbeat("policy-node", ME, 1)).await, "allowed"),
-        ("its heartbeat, for another", replace(&me, heartbeat("policy-node", OTHER, 2)).await, "refused"),
-        ("any Lease", create(&me, any).await, "refused"),
-        ("its heartbeat, by the name of another", create(&me, renamed.clone()).await, "refused"),
-        ("a new heartbeat of another", create(&me, heartbeat("policy-node-2", OTHER, 0)).await, "refused"),
-        ("the other's own", create(&other, heartbeat("policy-node-2", OTHER, 0)).await, "allowed"),
-        ("the heartbeat of another, renewed", replace(&me, heartbeat("policy-node-2", OTHER, 1)).await, "refused"),
-        ("the heartbeat of another, taken", replace(&me, heartbeat("policy-node-2", ME, 1)).await, "refused"),
-        ("the heartbeat of another, renamed", replace(&me, renamed).await, "refused"),
-        (
-            "the heartbeat of another, ended while it lives",
-            replace(&me, heartbeat("policy-node-2", "", 2)).await,
-            "refused",
-        ),
-        ("the same, with forged times", replace(&me, forged).await, "refused"),
-        ("the heartbeat of another, deleted", delete(&me, heartbeat_of_other).await, "refused"),
-        ("an address", create(&me, claim(10, ME)).await, "allowed"),
-        ("an address, again", replace(&me, claim(10, ME)).await, "allowed"),
-        ("an address for another", create(&me, claim(11, OTHER)).await, "refused"),
-        ("an address for another later", replace(&me, claim(10, OTHER)).await, "refused"),
-        ("an address without the label", create(&me, unlabelled).await, "refused"),
-        ("the other's address", create(&other, claim(12, OTHER)).await, "allowed"),
-        ("the address of another that lives", replace(&me, claim(12, ME)).await, "refused"),
-        ("the address of another, given back", replace(&me, claim(12, "")).await, "refused"),
-        ("the address of another, deleted", delete(&me, "clusterip-external-10-0-9-12").await, "refused"),
-        ("an address, given back", replace(&me, claim(10, "")).await, "allowed"),
-        ("an address that was given back", replace(&other, claim(10, OTHER)).await, "allowed"),
-        ("without a node", create(&unbound, claim(13, "_agent_0123456789abcdef")).await, "refused"),
+    let mut seen = vec![
+        Call {
+            request: "its heartbeat".into(),
+            outcome: create(&me, heartbeat("policy-node", ME, 0)).await,
+            expected: "allowed",
+        },
+        Call {
+            request: "its heartbeat, renewed".into(),
+            outcome: replace(&me, heartbeat("policy-node", ME, 1)).await,
+            expected: "allowed",
+        },
+        Call {
+            request: "its heartbeat, for another".into(),
+            outcome: replace(&me, heartbeat("policy-node", OTHER, 2)).await,
+            expected: "refused",
+        },
+        Call { request: "any Lease".into(), outcome: create(&me, any).await, expected: "refused" },
+        Call {
+            request: "its heartbeat, by the name of another".into(),
+            outcome: create(&me, renamed.clone()).await,
+            expected: "refused",
+        },
+        Call {
+            request: "a new heartbeat of another".into(),
+            outcome: create(&me, heartbeat("policy-node-2", OTHER, 0)).await,
+            expected: "refused",
+        },
+        Call {
+            request: "the other's own".into(),
+            outcome: create(&other, heartbeat("policy-node-2", OTHER, 0)).await,
+            expected: "allowed",
+        },
+        Call {
+            request: "the heartbeat of another, renewed".into(),
+            outcome: replace(&me, heartbeat("policy-node-2", OTHER, 1)).await,
+            expected: "refused",
+        },
+        Call {
+            request: "the heartbeat of another, taken".into(),
+            outcome: replace(&me, heartbeat("policy-node-2", ME, 1)).await,
+            expected: "refused",
+        },
+        Call {
+            request: "the heartbeat of another, renamed".into(),
+            outcome: replace(&me, renamed).await,
+            expected: "refused",
+        },
+        Call {
+            request: "the heartbeat of another, ended while it lives".into(),
+            outcome: replace(&me, heartbeat("policy-node-2", "", 2)).await,
+            expected: "refused",
+        },
+        Call {
+            request: "the same, with forged times".into(),
+            outcome: replace(&me, forged).await,
+            expected: "refused",
+        },
+        Call {
+            request: "the heartbeat of another, deleted".into(),
+            outcome: delete(&me, heartbeat_of_other).await,
+            expected: "refused",
+        },
+        Call { request: "an address".into(), outcome: create(&me, claim(10, ME)).await, expected: "allowed" },
+        Call { request: "an address, again".into(), outcome: replace(&me, claim(10, ME)).await, expected: "allowed" },
+        Call {
+            request: "an address for another".into(),
+            outcome: create(&me, claim(11, OTHER)).await,
+            expected: "refused",
+        },
+        Call {
+            request: "an address for another later".into(),
+            outcome: replace(&me, claim(10, OTHER)).await,
+            expected: "refused",
+        },
+        Call {
+            request: "an address without the label".into(),
+            outcome: create(&me, unlabelled).await,
+            expected: "refused",
+        },
+        Call {
+            request: "the other's address".into(),
+            outcome: create(&other, claim(12, OTHER)).await,
+            expected: "allowed",
+        },
+        Call {
+            request: "the address of another that lives".into(),
+            outcome: replace(&me, claim(12, ME)).await,
+            expected: "refused",
+        },
+        Call {
+            request: "the address of another, given back".into(),
+            outcome: replace(&me, claim(12, "")).await,
+            expected: "refused",
+        },
+        Call {
+            request: "the address of another, deleted".into(),
+            outcome: delete(&me, "clusterip-external-10-0-9-12").await,
+            expected: "refused",
+        },
+        Call {
+            request: "an address, given back".into(),
+            outcome: replace(&me, claim(10, "")).await,
+            expected: "allowed",
+        },
+        Call {
+            request: "an address that was given back".into(),
+            outcome: replace(&other, claim(10, OTHER)).await,
+            expected: "allowed",
+        },
+        Call {
+            request: "without a node".into(),
+            outcome: create(&unbound, claim(13, "_agent_0123456789abcdef")).await,
+            expected: "refused",
+        },
     ];
     // The other agent does not renew its heartbeat for more than ten seconds, so its heartbeat may be ended, and its
     // addresses taken over.
     tokio::time::sleep(Duration::from_secs(12)).await;
-    seen.push(("a silent heartbeat, taken", replace(&me, heartbeat("policy-node-2", ME, 3)).await, "refused"));
-    seen.push(("a silent heartbeat, deleted", delete(&me, heartbeat_of_other).await, "refused"));
-    seen.push(("its address, before that is ended", replace(&me, claim(12, ME)).await, "refused"));
-    seen.push(("a silent heartbeat, ended", replace(&me, heartbeat("policy-node-2", "", 3)).await, "allowed"));
+    seen.push(Call {
+        request: "a silent heartbeat, taken".into(),
+        outcome: replace(&me, heartbeat("policy-node-2", ME, 3)).await,
+        expected: "refused",
+    });
+    seen.push(Call {
+        request: "a silent heartbeat, deleted".into(),
+        outcome: delete(&me, heartbeat_of_other).await,
+        expected: "refused",
+    });
+    seen.push(Call {
+        request: "its address, before that is ended".into(),
+        outcome: replace(&me, claim(12, ME)).await,
+        expected: "refused",
+    });
+    seen.push(Call {
+        request: "a silent heartbeat, ended".into(),
+        outcome: replace(&me, heartbeat("policy-node-2", "", 3)).await,
+        expected: "allowed",
+    });
     let taken = eventually("the API server to know that it has ended", async || {
         let taken = replace(&me, claim(12, ME)).await;
         (taken != "refused").then_some(taken)
     })
     .await;
-    seen.push(("its address", taken, "allowed"));
-    seen.push(("a heartbeat that nobody holds, deleted", delete(&me, heartbeat_of_other).await, "allowed"));
+    seen.push(Call { request: "its address".into(), outcome: taken, expected: "allowed" });
+    seen.push(Call {
+        request: "a heartbeat that nobody holds, deleted".into(),
+        outcome: delete(&me, heartbeat_of_other).await,
+        expected: "allowed",
+    });
     let put_back = heartbeat("policy-node-2", "policy-node-2_agent_0000000000000000", 4);
-    seen.push(("a heartbeat that was missing", create(&me, put_back).await, "allowed"));
-    seen.push(("its address that is left", delete(&me, "clusterip-external-10-0-9-10").await, "refused"));
-    seen.push(("its own address, deleted", delete(&me, "clusterip-external-10-0-9-12").await, "allowed"));
-    assert_rows(seen.into_iter().map(|(name, seen, expected)| (name.to_owned(), seen, expected)).collect());
+    seen.push(Call {
+        request: "a heartbeat that was missing".into(),
+        outcome: create(&me, put_back).await,
+        expected: "allowed",
+    });
+    seen.push(Call {
+        request: "its address that is left".into(),
+        outcome: delete(&me, "clusterip-external-10-0-9-10").await,
+        expected: "refused",
+    });
+    seen.push(Call {
+        request: "its own address, deleted".into(),
+        outcome: delete(&me, "clusterip-external-10-0-9-12").await,
+        expected: "allowed",
+    });
+    assert_calls(seen);
 
     // The policies apply only to agents.
     let admin = leases(plane.client());

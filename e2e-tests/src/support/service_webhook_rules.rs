@@ -39,6 +39,23 @@ pub fn outcome<T>(webhook: &str, result: Result<T, kube::Error>) -> String {
     }
 }
 
+/// A request, whether it called a webhook ([`outcome`]), and whether it must.
+pub struct Call<'a> {
+    pub request: String,
+    pub outcome: String,
+    pub expected: &'a str,
+}
+
+/// Compares all calls at once.
+#[track_caller]
+pub fn assert_calls(calls: Vec<Call<'_>>) {
+    let (seen, expected): (Vec<_>, Vec<_>) = calls
+        .into_iter()
+        .map(|call| ((call.request.clone(), call.outcome), (call.request, call.expected.to_owned())))
+        .unzip();
+    assert_eq!(seen, expected);
+}
+
 /// An update: the user, the Service before, and the change.
 struct Update {
     name: &'static str,
@@ -241,12 +258,16 @@ pub async fn only_what_may_need_an_address(
     })
     .await;
 
-    let mut seen = vec![
-        ("create", create(&namespace, json!({})).await, "called"),
-        ("create, headless", create(&namespace, json!({ "clusterIP": "None" })).await, "called"),
+    let mut calls = vec![
+        Call { request: "create".into(), outcome: create(&namespace, json!({})).await, expected: "called" },
+        Call {
+            request: "create, headless".into(),
+            outcome: create(&namespace, json!({ "clusterIP": "None" })).await,
+            expected: "called",
+        },
     ];
     for (namespace, expected) in creates {
-        seen.push((namespace, create(namespace, json!({})).await, expected));
+        calls.push(Call { request: (*namespace).to_owned(), outcome: create(namespace, json!({})).await, expected });
     }
     for (row, (update, mut changed)) in updates.iter().zip(before).enumerate() {
         (update.change)(&mut changed);
@@ -255,14 +276,16 @@ pub async fn only_what_may_need_an_address(
             By::Mover => mover.clone(),
         };
         let result = services(client, &namespace).replace(&name(row), &dry_run, &changed).await;
-        seen.push((update.name, outcome(webhook, result), update.expected));
+        calls.push(Call {
+            request: update.name.to_owned(),
+            outcome: outcome(webhook, result),
+            expected: update.expected,
+        });
     }
     let mut status = services(user.clone(), &namespace).get(&name(0)).await.unwrap();
     status.data["status"] = json!({ "loadBalancer": {} });
     let result = services(user.clone(), &namespace).replace_status(&name(0), &dry_run, &status).await;
-    seen.push(("status", outcome(webhook, result), "not called"));
+    calls.push(Call { request: "status".into(), outcome: outcome(webhook, result), expected: "not called" });
 
-    let (seen, expected): (Vec<_>, Vec<_>) =
-        seen.into_iter().map(|(name, seen, expected)| ((name, seen), (name, expected.to_owned()))).unzip();
-    assert_eq!(seen, expected);
+    assert_calls(calls);
 }
