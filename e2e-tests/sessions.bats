@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
-# Replays the recorded sessions through kwctl, and runs the commands of docs/evaluate.md. README.md describes the
-# files.
+# Replays the recorded sessions through kwctl, and runs the kwctl commands of docs/evaluate.md. README.md beside this
+# file describes the files of a session.
 
-# The only kind in the sessions that the policy's metadata does not ask for.
+# The only kind in the sessions that the metadata of the policy does not list.
 CUSTOM_KIND='  - apiVersion: argoproj.io/v1alpha1\n    kind: Rollout'
 
 setup_file() {
@@ -23,10 +23,10 @@ missing() {
 }
 
 setup() {
-    command -v "$KWCTL" >/dev/null || missing kwctl "kwctl is missing: put it into PATH, or name it by KWCTL"
+    command -v "$KWCTL" >/dev/null || missing kwctl "kwctl is missing: put it into PATH, or set KWCTL to its path"
 }
 
-# The response to a folder's request, its patch decoded. Further arguments go to kwctl.
+# Prints the response to the request of a folder, with its patch decoded. Further arguments go to kwctl.
 response() {
     local folder="$1"
     shift
@@ -39,7 +39,7 @@ log() {
     echo "$BATS_FILE_TMPDIR/$(basename "$1").log"
 }
 
-# Says how the response differs from the one written beside the session, and what was not asked for.
+# Prints how the response differs from response.json, and whether exchanges of the session were not used.
 compare() {
     local folder="$1" expected found
     expected="$(jq -S . "$folder/response.json")"
@@ -49,11 +49,11 @@ compare() {
         diff <(echo "$expected") <(echo "$found")
     fi
     if grep --quiet 'have not been replayed' "$(log "$folder")"; then
-        echo "$(basename "$folder"): exchanges at the end of session.yml were not asked for"
+        echo "$(basename "$folder"): exchanges at the end of session.yml were not used"
     fi
 }
 
-@test "kwctl gives every session the response that is written beside it" {
+@test "kwctl gives the expected response to every session" {
     export -f compare response log
     local folders=("$ROOT"/e2e-tests/sessions/*/)
     [ "${#folders[@]}" -gt 50 ]
@@ -87,7 +87,7 @@ compare() {
     [[ "$output" == *'services.ordr: unknown key "ordr": did you mean order?'* ]]
 }
 
-# The commands of docs/evaluate.md that need only this tree, a line each.
+# Prints the kwctl commands of docs/evaluate.md that need only files of this repository, one per line.
 documented_commands() {
     awk '
         /^```/ { inside = /^```console/ }
@@ -96,8 +96,8 @@ documented_commands() {
     ' "$ROOT/docs/evaluate.md"
 }
 
-@test "the commands of docs/evaluate.md give the responses that are written beside the sessions" {
-    # They are run word for word, in a folder with copies of the files that they name.
+@test "the kwctl commands of docs/evaluate.md give the responses that are written beside the sessions" {
+    # The commands run unchanged, in a copy of the files that they use, so that nothing is written into the repository.
     cd "$BATS_TEST_TMPDIR"
     cp "$ROOT/policy.wasm" "$ROOT/policy-metadata.yml" "$ROOT/README.md" .
     cp "$MODULE" annotated-policy.wasm
@@ -120,8 +120,8 @@ documented_commands() {
     done <<<"$commands"
 }
 
-# What `clusterip evaluate` records of a folder's cluster, replayed by kwctl: both must answer the same. Audit
-# annotations come from kwctl in any order.
+# Replays with kwctl what `clusterip evaluate` records for a folder: both answers must be equal. kwctl prints audit
+# annotations in any order.
 compare_recorded() {
     local folder="$1" name expected found
     name="$(basename "$1")"
@@ -133,9 +133,9 @@ compare_recorded() {
     [ "$expected" = "$found" ] || diff <(echo "$name"; echo "$expected") <(echo "$found")
 }
 
-@test "kwctl answers what clusterip evaluate recorded as it did" {
+@test "kwctl and clusterip evaluate give the same answer to recorded sessions" {
     export CLUSTERIP="${CLUSTERIP:-$ROOT/target/release/clusterip}"
-    [ -x "$CLUSTERIP" ] || missing clusterip "clusterip is missing: make build, or name it by CLUSTERIP"
+    [ -x "$CLUSTERIP" ] || missing clusterip "clusterip is missing: run make build, or set CLUSTERIP to its path"
     export -f compare_recorded response log
     local clusters=("$ROOT"/e2e-tests/sessions/*/cluster.yaml)
     [ "${#clusters[@]}" -gt 50 ]

@@ -1,19 +1,18 @@
-//! External addresses with real packets: agents on nodes that are network namespaces, a client on the same
-//! bridge, and a real control plane.
-//!
-//! It needs root, `ip`, `nft` and a control plane. Where they are missing, the tests are counted as ignored, or fail
-//! with `REQUIRE_ALL=1`. All of it is in a network namespace of its own: nothing of it can be reached from elsewhere.
+//! Tests of external addresses with real packets: agents on nodes that are network namespaces, a client on the same
+//! bridge, and a real control plane. They need root, `ip`, `nft` and a control plane. If one is missing, the tests
+//! count as ignored, or fail with `REQUIRE_ALL=1`. Everything runs in a network namespace of its own, which can't be
+//! reached from outside.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod agent_cluster;
+mod arp_probe;
 mod cases;
-mod deployed;
-mod field;
+mod deploy_external;
 #[path = "../../crates/node-network/tests/packets/inside.rs"]
 mod inside;
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../../crates/node-network/tests/packets/network.rs"]
 mod network;
-mod probe;
 
 use std::env;
 
@@ -21,9 +20,9 @@ use e2e_tests::{missing, support};
 use libtest_mimic::{Arguments, Trial, run};
 use nix::sched::{CloneFlags, unshare};
 
-/// What the program is called with inside of a namespace, to obey.
+/// The argument with which this program starts itself inside of a namespace.
 const INSIDE: &str = "inside";
-/// What it is called with to ask who answers ARP: the own address, and the others.
+/// The argument with which this program probes ARP. The own address and the probed addresses follow.
 const PROBE: &str = "probe";
 
 fn main() {
@@ -33,7 +32,7 @@ fn main() {
         Some(PROBE) => {
             let mut addresses = words[1..].iter().map(|address| address.parse().unwrap());
             let own = addresses.next().unwrap();
-            return probe::ask(own, &addresses.collect::<Vec<_>>());
+            return arp_probe::ask(own, &addresses.collect::<Vec<_>>());
         }
         _ => {}
     }
@@ -41,7 +40,7 @@ fn main() {
     if let Some(lacking) = &lacking {
         missing::skip("packets", &format!("tests of external addresses with real packets need {lacking}"));
     } else {
-        // Before there is a second thread: each has a namespace of its own.
+        // Before a second thread starts, because each thread has its own namespace.
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         network::run("ip", &["link", "set", "lo", "up"]);
         support::use_ring();

@@ -1,4 +1,4 @@
-//! One control plane, a `clusterip serve` that comes and goes, and many requests side by side.
+//! A control plane, a `clusterip serve` for each round, and many concurrent requests.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use super::manifests;
 use super::support::control_plane::{ControlPlane, Options};
 use super::support::eventually::eventually;
-use super::support::host::{Host, HostBuilder};
-use crate::support::process::processor_time;
+use super::support::serve_process::{Host, HostBuilder};
+use crate::support::process_usage::processor_time;
 
-/// Pools that are large for what is created, but for one of 256 addresses.
+/// Pools that are larger than needed, and one of 256 addresses.
 const SETTINGS: &str = "services:
   pools:
   - {name: full, cidrs: [172.21.2.0/24], match: {namespaces: [full]}}
@@ -22,24 +22,24 @@ const SETTINGS: &str = "services:
   - {name: windows, cidrs: [172.21.16.0/20], match: {os: windows}}
   - {name: linux, cidrs: [172.21.32.0/20], match: {os: linux}}
 ";
-/// How many requests are under way at a time where nothing else is said.
+/// The default number of concurrent requests.
 pub const PARALLEL: usize = 60;
-/// How many Services there are beside those of a load.
+/// The number of Services that exist besides those of a load.
 pub const OTHERS: usize = 10_000;
 const FIRST_OF_OTHERS: Ipv4Addr = Ipv4Addr::new(172, 21, 66, 0);
 
-/// Where it is measured.
+/// The control plane of the measurements.
 pub struct Bench {
     plane: ControlPlane,
     client: Client,
 }
 
-/// A Service that was created, or why not.
+/// A created Service, or the error.
 pub type Created = Result<Value, String>;
 
-/// A create that was answered.
+/// An answered create request.
 pub struct Answered {
-    /// When the request was sent.
+    /// The time when the request was sent.
     pub sent: Instant,
     /// The answer.
     pub created: Created,
@@ -53,7 +53,7 @@ impl Bench {
         Self { plane, client }
     }
 
-    /// On what it is measured.
+    /// The machine and the versions of the measurements.
     pub fn about(&self, pairs: usize) -> String {
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let busy = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
@@ -75,15 +75,15 @@ impl Bench {
         &self.client
     }
 
-    /// Creates a namespace, unless it is there.
+    /// Creates a namespace, unless it exists.
     pub async fn namespace(&self, name: &str) {
         let manifest = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         let created = self.create("/api/v1/namespaces", &manifest).await;
         assert!(created.as_ref().is_ok() || created.as_ref().is_err_and(|error| error.contains("already exists")));
     }
 
-    /// Starts `clusterip serve` with its webhook, and waits until the API server asks it, and until it has
-    /// looked at everything. `claims` is where it keeps what is in flight: `memory` or `lease`.
+    /// Starts `clusterip serve` with its webhook, and waits until the API server calls it and until it has processed
+    /// all objects. `claims` is where it stores reservations: `memory` or `lease`.
     pub async fn serve(&self, claims: &str) -> Host {
         let host = HostBuilder::new(&self.plane).settings(SETTINGS).args(&["--claims", claims]).registered();
         let host = host.start().await;
@@ -92,7 +92,7 @@ impl Bench {
         self.namespace("full").await;
         let pool = ipnet("172.21.2.");
         let mut in_a_row = 0;
-        // Without the webhook an address would hardly lie in so small a pool by chance.
+        // Without the webhook, it is unlikely that an address is in such a small pool.
         eventually("the webhook", async || {
             let created = self.create(&path, &manifests::service("full", 0)).await.ok()?;
             in_a_row = if pool(&created) { in_a_row + 1 } else { 0 };
@@ -103,14 +103,14 @@ impl Bench {
         host
     }
 
-    /// Ends it, and its webhook configuration with it.
+    /// Stops the server, which deletes its webhook configuration.
     pub async fn end(&self, mut host: Host) {
         assert_eq!(host.terminate().await, 0, "{:?}", host.log().last());
         let list = self.get("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations").await;
         assert_eq!(list["items"].as_array().map(Vec::len), Some(0), "a webhook is left: {list}");
     }
 
-    /// The objects of a list, or an object.
+    /// Gets a list or an object.
     pub async fn get(&self, path: &str) -> Value {
         self.client.request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap()
     }
@@ -121,7 +121,7 @@ impl Bench {
         self.client.request(request).await.map_err(|error| error.to_string())
     }
 
-    /// Creates objects, so many at a time.
+    /// Creates objects, with this number of concurrent requests.
     pub async fn create_all(
         &self,
         path: &str,
@@ -135,14 +135,14 @@ impl Bench {
         stream::iter(objects).map(create).buffered(at_a_time).collect().await
     }
 
-    /// As [`Self::create_all`], where none may fail.
+    /// As [`Self::create_all`]; panics if a request fails.
     pub async fn add(&self, path: &str, objects: impl Iterator<Item = Value>) {
         for answered in self.create_all(path, objects, PARALLEL).await {
             answered.created.unwrap();
         }
     }
 
-    /// Deletes all objects of a list, and waits until they and the addresses of their Services are gone.
+    /// Deletes all objects of a list, and waits until they are gone and the addresses of Services are free.
     pub async fn clear(&self, path: &str) {
         let before = self.get(path).await;
         let request = Request::delete(path).body(Vec::new()).unwrap();
@@ -160,7 +160,7 @@ impl Bench {
         stream::iter(gone).buffer_unordered(PARALLEL).collect::<Vec<()>>().await;
     }
 
-    /// Creates many Services that no load touches, each with an address of its pool.
+    /// Creates many Services that no load changes, each in its pool.
     pub async fn add_others(&self) {
         self.namespace("others").await;
         let service = |index: usize| {
@@ -173,24 +173,23 @@ impl Bench {
     }
 }
 
-/// Whether the API server refused a Service because another one has its address.
-///
-/// It never accepts the same address twice. So these refusals are what tells that an address was handed out twice.
+/// Whether the API server refused a Service because another one has its address. It never accepts the same address
+/// twice, so these refusals show that an address was handed out twice.
 pub fn is_duplicate(error: &str) -> bool {
     error.contains("provided IP is already allocated")
 }
 
-/// Where the Services of a namespace are.
+/// The path of the Services of a namespace.
 pub fn services(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/services")
 }
 
-/// Where the Deployments of a namespace are.
+/// The path of the Deployments of a namespace.
 pub fn deployments(namespace: &str) -> String {
     format!("/apis/apps/v1/namespaces/{namespace}/deployments")
 }
 
-/// Whether the address of a Service lies where it should, by its number.
+/// Whether the address of the Service with this index is in its pool.
 pub fn is_placed(service: &Value, index: usize) -> bool {
     let third = service["spec"]["clusterIP"].as_str().and_then(|address| address.parse::<Ipv4Addr>().ok());
     let pool = if manifests::is_windows(index) { 16..32 } else { 32..48 };
@@ -201,11 +200,11 @@ fn ipnet(prefix: &'static str) -> impl Fn(&Value) -> bool {
     move |service| service["spec"]["clusterIP"].as_str().is_some_and(|address| address.starts_with(prefix))
 }
 
-/// Waits until a process does nothing any more: it has looked at all Services.
+/// Waits until a process is idle, because it has processed all Services.
 async fn quiet(host: &Host) {
     const LOOK: Duration = Duration::from_millis(500);
     const NOTHING: Duration = Duration::from_millis(20);
-    /// Ten thousand Services on a busy machine.
+    /// Enough for ten thousand Services on a busy machine.
     const LOOKS: usize = 600;
     host.logged("leading").await;
     for _ in 0..LOOKS {
@@ -218,7 +217,7 @@ async fn quiet(host: &Host) {
     panic!("clusterip serve does not come to rest");
 }
 
-/// A metric of `/metrics`, by its name and labels as they are exposed.
+/// The value of a metric in `/metrics`, by its exposed name and labels.
 pub async fn metric(host: &Host, name: &str) -> f64 {
     let (_, text) = host.get("/metrics").await.unwrap();
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());

@@ -7,25 +7,25 @@ use super::table::{Bound, Table};
 
 const NAMESPACE: &str = "full";
 const SERVICES: usize = 300;
-/// The addresses of a /24 that Services can have: not the first, nor the last. The server's own metric must say the
-/// same, or it still holds some.
+/// The addresses of a /24 that Services can have: neither the first nor the last. If the metric of the server is lower,
+/// it still has reservations.
 const USABLE: usize = 254;
-/// What the pool says itself.
+/// The message of the pool.
 const MESSAGE: &str = r#"pool "full" (172.21.2.0/24) is full"#;
 
-/// What was counted in all rounds.
+/// The counts of all rounds.
 #[derive(Default)]
 pub struct Full {
-    /// Of the round that differs most from [`USABLE`].
+    /// The number of Services in the round that differs most from [`USABLE`].
     succeeded: usize,
-    /// Refused because another Service had the address.
+    /// Creates that were refused because another Service had the address.
     duplicate: usize,
-    /// Refused in other words than the pool's own.
+    /// Creates that were refused with another message than that of the pool.
     otherwise: usize,
     refused: usize,
 }
 
-/// Fills the pool and empties it again, so many times.
+/// Fills the pool and empties it again, in this number of rounds.
 pub async fn measure(bench: &Bench, rounds: usize) -> Full {
     let mut full = Full::default();
     let host = bench.serve("memory").await;
@@ -57,7 +57,7 @@ pub async fn measure(bench: &Bench, rounds: usize) -> Full {
 }
 
 impl Full {
-    /// What became of the Services.
+    /// Prints the figures.
     pub fn rows(&self, table: &mut Table) {
         let usable = Bound::Exactly(USABLE as f64);
         table.total("succeeded, in the round that is farthest off", self.succeeded as f64, "", usable);

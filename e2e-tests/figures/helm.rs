@@ -1,4 +1,4 @@
-//! Helm's order: Services first, and then the Deployments that tell where they belong.
+//! The order of Helm: first Services, and then the Deployments that show their pools.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,8 +14,8 @@ use super::support::eventually::PATIENCE;
 use super::table::{Bound, Table, percentile_95};
 
 const SERVICES: usize = 140;
-/// What follows the Services: one Deployment after the other, or many at a time. Each in a namespace of its
-/// own, so that one server moves both: a Service rests after a move.
+/// How the Deployments are created: one after the other, or many at a time. Each way has its own namespace, so that one
+/// server moves the Services of both, despite the cooldown after a move.
 const WAYS: [Way; 2] = [
     Way { namespace: "in-turn", at_a_time: 1, how: "one Deployment after the other" },
     Way { namespace: "side-by-side", at_a_time: 20, how: "20 Deployments at a time" },
@@ -27,10 +27,11 @@ struct Way {
     how: &'static str,
 }
 
-/// What was measured, round by round.
+/// The measurements of each round.
 #[derive(Default)]
 pub struct Moves {
-    /// The 95th percentile of the time to the new address, in milliseconds, from sending the Deployment's creation.
+    /// The 95th percentile of the time until the new address, in milliseconds from the request that creates the
+    /// Deployment.
     p95: Vec<f64>,
     slowest: Vec<f64>,
     /// The 95th percentile of the time without an address, in milliseconds, as a watch shows it.
@@ -44,7 +45,7 @@ pub struct Moves {
     with_traces: usize,
 }
 
-/// Measures in rounds, each with a server of its own: it moves but so many Services a minute.
+/// Measures in rounds, each with a new server, because the number of moves per minute is limited.
 pub async fn measure(bench: &Bench, rounds: usize) -> [Moves; 2] {
     let mut moves = [Moves::default(), Moves::default()];
     for way in &WAYS {
@@ -68,7 +69,7 @@ async fn round(bench: &Bench, way: &Way, moves: &mut Moves) {
     let namespace = way.namespace;
     let path = services(namespace);
     bench.add(&path, (0..SERVICES).map(|index| service(namespace, index))).await;
-    // What is under way because of the creation is no part of this.
+    // Waits for the work that the creation of the Services causes, which is not measured.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let before = bench.get(&path).await;
     let uids = by_name(&before, |service| service["metadata"]["uid"].clone());
@@ -113,14 +114,14 @@ async fn round(bench: &Bench, way: &Way, moves: &mut Moves) {
     }
 }
 
-/// A Service that came to its pool.
+/// A Service that has moved to its pool.
 struct Placed {
     when: Instant,
-    /// How long it had no address until then.
+    /// The time without an address before.
     without_address: Duration,
 }
 
-/// The Windows Services that a watch shows at their place, as they come there.
+/// Sends each Windows Service that a watch shows in its pool.
 async fn placed(bench: &Bench, namespace: &str, from: &Value) -> mpsc::UnboundedReceiver<(String, Placed)> {
     let version = from["metadata"]["resourceVersion"].as_str().unwrap();
     let path = format!("{}?watch=true&resourceVersion={version}", services(namespace));
@@ -128,7 +129,7 @@ async fn placed(bench: &Bench, namespace: &str, from: &Value) -> mpsc::Unbounded
     let mut lines = bench.client().request_stream(request).await.unwrap().lines();
     let (sender, receiver) = mpsc::unbounded_channel();
     tokio::spawn(async move {
-        // Since when each Service has no address.
+        // The begin of the time without an address, for each Service.
         let mut lost: BTreeMap<String, Instant> = BTreeMap::new();
         while let Ok(Some(line)) = lines.try_next().await {
             let when = Instant::now();
@@ -155,7 +156,7 @@ fn by_name<T>(list: &Value, of: impl Fn(&Value) -> T) -> BTreeMap<String, T> {
     items.map(|item| (item["metadata"]["name"].as_str().unwrap().to_owned(), of(item))).collect()
 }
 
-/// Whether all was moved, and how soon.
+/// Prints whether all Services were moved, and how soon.
 pub fn rows(all: &[Moves; 2], table: &mut Table) {
     for (way, moves) in WAYS.iter().zip(all) {
         moves.rows(table, way.how);

@@ -7,34 +7,34 @@ use serde_json::json;
 use super::bench::{Bench, deployments};
 use super::manifests::{deployment, name, pod};
 use super::table::{Bound, Table};
-use crate::support::process::{peak_memory, processor_time};
+use crate::support::process_usage::{peak_memory, processor_time};
 
 const NAMESPACE: &str = "others";
 const DEPLOYMENTS: usize = 2_000;
 const PODS: usize = 5_000;
-/// Nothing is compared here, and a start takes its time.
+/// Nothing is compared here, and a start takes long, so there are few rounds.
 const ROUNDS: usize = 3;
 
-/// What a start took.
+/// The cost of a start.
 pub struct Start {
-    /// MB.
+    /// The maximum memory in MB.
     peak: f64,
-    /// Until it has looked at everything.
+    /// The time until the server has processed all objects.
     seconds: f64,
-    /// Seconds of processor time meanwhile.
+    /// The processor time in seconds until then.
     processor: f64,
 }
 
-/// What was measured, round by round.
+/// The measurements of each round.
 pub struct Large(Vec<Start>);
 
-/// Fills the cluster, and starts a server in it, some times.
+/// Fills the cluster, and starts a server in it several times.
 pub async fn measure(bench: &Bench) -> Large {
     let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods");
     let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices");
     bench.add(&deployments(NAMESPACE), (0..DEPLOYMENTS).map(|index| deployment(NAMESPACE, index))).await;
     bench.add(&pods, (0..PODS).map(|nth| pod(NAMESPACE, nth % DEPLOYMENTS, nth))).await;
-    // A controller manager would write these.
+    // Objects that a controller manager would create.
     let slice = |index: usize| {
         let endpoint = |nth: usize| {
             let (node, last) = (nth % 50, nth % 250 + 1);
@@ -67,7 +67,7 @@ pub async fn measure(bench: &Bench) -> Large {
     large
 }
 
-/// Starts a server in the cluster as it is, and ends it when it has looked at everything.
+/// Starts a server, and stops it when it has processed all objects.
 pub async fn start(bench: &Bench) -> Start {
     let begin = Instant::now();
     let host = bench.serve("memory").await;
@@ -81,7 +81,7 @@ pub async fn start(bench: &Bench) -> Start {
 }
 
 impl Large {
-    /// How much it was.
+    /// Prints the figures.
     pub fn rows(&self, table: &mut Table, empty: &Start) {
         let rounds = |figure: fn(&Start) -> f64| self.0.iter().map(figure).collect::<Vec<_>>();
         table.rounds("peak (VmHWM), first lists included", &rounds(|start| start.peak), "MB", Bound::AtMost(150.0));

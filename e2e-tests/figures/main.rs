@@ -1,10 +1,7 @@
-//! What `clusterip serve` costs a cluster and does for it, on a real control plane: `make bench-cluster`.
-//!
-//! `load`, `claims`, `helm`, `full`, `nodes`, `crowd` and `memory` behind `--` ask for a part of them.
-//!
-//! A table of figures, each with its bound. Nothing here fails because a figure is bad: a busy machine is no
-//! defect of a change. What is compared with each other is measured in turns on one control plane, so that
-//! both see the same machine.
+//! Measures what `clusterip serve` costs a cluster and achieves in it, on a real control plane: `make bench-cluster`.
+//! The arguments `load`, `claims`, `helm`, `full`, `nodes`, `crowd` and `memory` after `--` select parts. The result is
+//! a table of figures, each with its bound. A bad figure is not a failure, because the machine may be busy. What is
+//! compared is measured in turns on one control plane, so that both have the same conditions.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../../crates/clusterip/benches/figures/layout.rs"]
@@ -23,7 +20,7 @@ use bench::Bench;
 use e2e_tests::support;
 use table::Table;
 
-/// How often what is compared is measured in turns: `PAIRS` says otherwise.
+/// The number of turns in a comparison; `PAIRS` changes it.
 const PAIRS: usize = 7;
 
 fn main() {
@@ -33,7 +30,7 @@ fn main() {
 
 async fn figures() {
     let pairs = std::env::var("PAIRS").map_or(PAIRS, |pairs| pairs.parse().expect("PAIRS is a number"));
-    // Names of groups; cargo adds options of its own.
+    // The arguments are names of groups; cargo adds options of its own.
     let only: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let asked = |group: &str| only.is_empty() || only.iter().any(|name| name == group);
     let bench = Bench::start().await;

@@ -1,8 +1,8 @@
-//! The objects that are created, as raw JSON.
+//! The created objects, as raw JSON.
 
 use serde_json::{Value, json};
 
-/// Every second one is for Windows.
+/// Every second Service is for Windows.
 pub fn is_windows(index: usize) -> bool {
     index % 2 == 1
 }
@@ -25,7 +25,7 @@ pub fn service(namespace: &str, index: usize) -> Value {
     })
 }
 
-/// Its Deployment.
+/// The Deployment of a Service.
 pub fn deployment(namespace: &str, index: usize) -> Value {
     json!({
         "apiVersion": "apps/v1",
@@ -39,7 +39,7 @@ pub fn deployment(namespace: &str, index: usize) -> Value {
     })
 }
 
-/// One of its Pods, which runs on a node.
+/// A Pod of a Deployment, on a node.
 pub fn pod(namespace: &str, index: usize, nth: usize) -> Value {
     let mut spec = pod_spec(is_windows(index));
     spec["nodeName"] = format!("node-{}", nth % 50).into();
@@ -63,7 +63,7 @@ fn labels(index: usize) -> Value {
     json!({"app": name(index), "pod-template-hash": "6c8f9d7b5", "app.kubernetes.io/part-of": "shop"})
 }
 
-/// As much as a common Pod has.
+/// As large as a typical Pod.
 fn pod_spec(windows: bool) -> Value {
     let variable = |nth: usize| json!({"name": format!("SETTING_{nth}"), "value": format!("value-of-setting-{nth}")});
     let container = |name: &str, port: u16| {

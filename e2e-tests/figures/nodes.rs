@@ -1,5 +1,5 @@
-//! Nodes that are created at once, and get their blocks from the controller manager of Kubernetes and from
-//! `clusterip serve`, in turns.
+//! Many Nodes are created at once, and get their blocks from the controller manager of Kubernetes or from `clusterip
+//! serve`, in turns.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,32 +14,32 @@ use tokio::sync::watch;
 
 use super::bench::{Bench, PARALLEL};
 use super::support::eventually::eventually;
-use super::support::host::{Host, HostBuilder};
-use super::support::nodeipam::NodeIpam;
-use super::support::nodes::{SERVICE_RANGES, settings, twice};
+use super::support::node_ipam_controller::NodeIpam;
+use super::support::pod_cidr_cluster::{SERVICE_RANGES, settings, twice};
+use super::support::serve_process::{Host, HostBuilder};
 use super::table::{Bound, Table, ratios};
-use crate::support::process::{peak_memory, processor_time};
+use crate::support::process_usage::{peak_memory, processor_time};
 
 const NODES: usize = 2_000;
 const PATH: &str = "/api/v1/nodes";
-/// Twice as many blocks of /24.
+/// Twice as many /24 blocks as Nodes.
 const RANGE: &str = "10.64.0.0/12";
 
-/// What a turn took.
+/// The measurements of a turn.
 struct Turn {
-    /// From the first create until the last Node has a block.
+    /// The time from the first create until the last Node has a block.
     seconds: f64,
-    /// Of that, until the last Node is there.
+    /// The part of this time until the last Node is created.
     created: f64,
     twice: usize,
     without: usize,
-    /// MB.
+    /// The maximum memory in MB.
     peak: f64,
-    /// Seconds of processor time.
+    /// The processor time in seconds.
     processor: f64,
 }
 
-/// What was measured, round by round.
+/// The measurements of each round.
 pub struct Nodes {
     theirs: Vec<Turn>,
     ours: Vec<Turn>,
@@ -47,7 +47,7 @@ pub struct Nodes {
     killed: Turn,
 }
 
-/// Measures in turns: in every second round the second comes first.
+/// Measures in turns; in every second round, the order is reversed.
 pub async fn measure(bench: &Bench, rounds: usize) -> Nodes {
     let (mut theirs, mut ours) = (Vec::new(), Vec::new());
     for round in 0..rounds {
@@ -78,7 +78,7 @@ async fn serve(bench: &Bench) -> Host {
     HostBuilder::new(bench.plane()).settings(&settings(&pools)).args(&["--no-webhook"]).start().await
 }
 
-/// A Node, with the labels that a kubelet gives it.
+/// A Node with the labels that a kubelet sets.
 fn node(index: usize) -> Value {
     let name = format!("node-{index:04}");
     json!({
@@ -92,13 +92,13 @@ fn node(index: usize) -> Value {
     })
 }
 
-/// Creates all Nodes, and deletes them again. `meanwhile` is told how many have blocks.
+/// Creates all Nodes, and deletes them again. `meanwhile` gets the number of Nodes with blocks.
 async fn turn<M: Future<Output = ()>>(
     bench: &Bench,
     pid: u32,
     meanwhile: impl FnOnce(watch::Receiver<usize>) -> M,
 ) -> Turn {
-    // Whoever gives blocks is at work.
+    // The allocator is running.
     bench.create(PATH, &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "probe"}})).await.unwrap();
     eventually("a first Node to have a block", async || {
         blocks(bench).await.values().any(|blocks| !blocks.is_empty()).then_some(())
@@ -135,7 +135,7 @@ async fn turn<M: Future<Output = ()>>(
     turn
 }
 
-/// Follows the Nodes, and tells how many have blocks.
+/// Watches the Nodes, and publishes how many have blocks.
 async fn count(client: kube::Client, given: watch::Sender<usize>) {
     let mut events = std::pin::pin!(watcher(Api::<Node>::all(client), Config::default()));
     let mut with = std::collections::BTreeSet::new();
@@ -156,7 +156,7 @@ async fn blocks(bench: &Bench) -> BTreeMap<String, Vec<String>> {
     list["items"].as_array().unwrap().iter().map(|node| (text(&node["metadata"]["name"]), blocks(node))).collect()
 }
 
-/// Deletes all Nodes. Whoever gives blocks learns of it before he learns of the next Node.
+/// Deletes all Nodes. The allocator sees this before the next Node is created.
 async fn clear(bench: &Bench) {
     bench.clear(PATH).await;
     eventually("all Nodes to be gone", async || blocks(bench).await.is_empty().then_some(())).await;
@@ -164,7 +164,7 @@ async fn clear(bench: &Bench) {
 }
 
 impl Nodes {
-    /// How long it took, and what became of the Nodes.
+    /// Prints the times, and whether all Nodes got distinct blocks.
     pub fn rows(&self, table: &mut Table) {
         let of = |turns: &[Turn], figure: fn(&Turn) -> f64| turns.iter().map(figure).collect::<Vec<_>>();
         let ours = || self.ours.iter().chain([&self.killed]);

@@ -1,23 +1,23 @@
-//! Services whose Deployments are there, created with the webhook and without it, in turns.
+//! Services with existing Deployments are created with the webhook and without it, in turns.
 
 use std::time::{Duration, Instant};
 
 use super::bench::{Bench, Created, PARALLEL, deployments, is_duplicate, is_placed, metric, services};
 use super::layout::median;
 use super::manifests::{deployment, service};
-use super::support::host::Host;
+use super::support::serve_process::Host;
 use super::table::{Bound, Table, ratios};
-use crate::support::process::processor_time;
+use crate::support::process_usage::processor_time;
 
 const NAMESPACE: &str = "shop";
-/// How many Services a load creates.
+/// The number of Services of a load.
 const SERVICES: usize = 150;
-/// How often one turn creates them: a rate of half a second says little.
+/// The number of loads in a turn, because a rate over half a second is not reliable.
 const BATCHES: usize = 3;
-/// How many Services a turn creates one after the other.
+/// The number of Services that a turn creates one after the other.
 const SINGLY: usize = 75;
 
-/// What was measured, round by round.
+/// The measurements of each round.
 #[derive(Default)]
 pub struct Pairs {
     with: Vec<Turn>,
@@ -28,20 +28,20 @@ type Figure = fn(&Turn) -> f64;
 
 #[derive(Default)]
 struct Turn {
-    /// Services a second, side by side.
+    /// Services per second with concurrent requests.
     rate: f64,
-    /// Milliseconds of one Service, one after the other.
+    /// Milliseconds for one Service, one after the other.
     single: f64,
     created: usize,
     failed: usize,
-    /// Of those that failed: another Service had the address.
+    /// Failed creates for which another Service had the address.
     duplicate: usize,
     misplaced_at_creation: usize,
     misplaced_later: usize,
-    /// Milliseconds of an admission as `clusterip` measures it, one after the other and side by side.
+    /// Milliseconds of an admission as `clusterip` measures it, one after the other and concurrently.
     admission_single: f64,
     admission: f64,
-    /// Milliseconds of processor time that `clusterip` takes for a Service, all its work included.
+    /// Milliseconds of processor time of `clusterip` for a Service, including all other work.
     processor: f64,
 }
 
@@ -57,8 +57,8 @@ pub async fn measure_claims(bench: &Bench, rounds: usize) -> Pairs {
     Pairs { with, without }
 }
 
-/// Measures two ways, with a server that keeps its claims there, or with none: in every second round the
-/// second comes first.
+/// Measures two ways in turns, each with a server that stores claims there, or without a server. In every second round,
+/// the order is reversed.
 async fn in_turns(bench: &Bench, rounds: usize, ways: [Option<&str>; 2]) -> [Vec<Turn>; 2] {
     bench.namespace(NAMESPACE).await;
     let path = deployments(NAMESPACE);
@@ -66,7 +66,7 @@ async fn in_turns(bench: &Bench, rounds: usize, ways: [Option<&str>; 2]) -> [Vec
         bench.add(&path, (0..SERVICES).map(|index| deployment(NAMESPACE, index))).await;
     }
     let mut turns = [Vec::new(), Vec::new()];
-    // The first turn of all warms up: connections, caches, and the API server's own learning.
+    // The first turn warms up connections, caches and the API server.
     turn(bench, None).await;
     for round in 0..rounds {
         for way in [round % 2, (round + 1) % 2] {
@@ -140,7 +140,7 @@ impl Turn {
     }
 }
 
-/// What `clusterip` has taken since it began.
+/// The processor time of `clusterip` since its start.
 #[derive(Default)]
 struct Spent {
     processor: f64,
@@ -164,7 +164,7 @@ impl Spent {
 }
 
 impl Pairs {
-    /// Whether all went well.
+    /// Prints whether all requests succeeded.
     pub fn correctness(&self, table: &mut Table) {
         let sum = |count: fn(&Turn) -> usize| self.with.iter().map(count).sum::<usize>() as f64;
         let created = sum(|turn| turn.created);
@@ -176,7 +176,7 @@ impl Pairs {
         table.total("misplaced after 1 s", sum(|turn| turn.misplaced_later), "", Bound::Exactly(0.0));
     }
 
-    /// The rates, and their ratio, which must be at least `least`.
+    /// Prints the rates, and their ratio, which must be at least `least`.
     pub fn rates(&self, table: &mut Table, least: f64) {
         let [with, without] = self.both(|turn| turn.rate);
         table.rounds("rate without a webhook, 60 at a time", &without, "/s", Bound::None);
@@ -184,7 +184,7 @@ impl Pairs {
         table.rounds("ratio of the rates", &ratios(&with, &without), "", Bound::AtLeast(least));
     }
 
-    /// The rates with claims and without, and their ratio, which must be at least one half.
+    /// Prints the rates with claims and without, and their ratio, which must be at least one half.
     pub fn claims(&self, table: &mut Table) {
         let [with, without] = self.both(|turn| turn.rate);
         table.rounds("rate without claims, 60 at a time", &without, "/s", Bound::None);
@@ -195,12 +195,12 @@ impl Pairs {
         table.rounds("admission with claims, one at a time (mean)", &with, "ms", Bound::None);
     }
 
-    /// How much longer one create takes.
+    /// Prints how much longer a create takes.
     pub fn latency(&self, table: &mut Table) {
         self.latency_within(table, Bound::AtMost(3.0));
     }
 
-    /// As [`Self::latency`], where nothing is promised.
+    /// As [`Self::latency`], without a bound.
     pub fn latency_without_bound(&self, table: &mut Table) {
         self.latency_within(table, Bound::None);
     }
@@ -215,7 +215,7 @@ impl Pairs {
         table.rounds("of it the admission, as clusterip measures it (mean)", &admission, "ms", Bound::None);
     }
 
-    /// The time in our own process, against that of `before`.
+    /// Prints the time in the process of `clusterip`, compared with `before`.
     pub fn own_time(&self, table: &mut Table, before: &Self) {
         let figures: [(&str, Figure); 3] = [
             ("admission, one at a time", |turn| turn.admission_single),

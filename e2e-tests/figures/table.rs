@@ -1,4 +1,4 @@
-//! What is printed, and what becomes of several runs.
+//! The printed table, and the aggregation of several rounds.
 
 use std::ops::RangeInclusive;
 
@@ -6,22 +6,22 @@ use crate::layout::{Layout, median, shown};
 
 const LAYOUT: Layout = Layout { what: 58, figure: 10, others: &[21, 18, 6] };
 
-/// A table that grows line by line: some figures take their time.
+/// A table that is printed line by line, because some figures take a while.
 pub struct Table {
     missed: Vec<String>,
     group: String,
 }
 
-/// What a figure must be.
+/// The bound of a figure.
 #[derive(Clone, Copy, Debug)]
 pub enum Bound {
-    /// This, or less.
+    /// At most this value.
     AtMost(f64),
-    /// This, or more.
+    /// At least this value.
     AtLeast(f64),
-    /// Just this.
+    /// Exactly this value.
     Exactly(f64),
-    /// Whatever it is: it is only told.
+    /// No bound.
     None,
 }
 
@@ -46,24 +46,24 @@ impl Bound {
 }
 
 impl Table {
-    /// A table, with what is to be known of where it was measured.
+    /// Begins a table, with the conditions of the measurements.
     pub fn new(about: &str) -> Self {
         println!("{about}");
         Self { missed: Vec::new(), group: String::new() }
     }
 
-    /// A new group of figures.
+    /// Begins a group of figures.
     pub fn head(&mut self, title: &str) {
         println!("\n{}", LAYOUT.head(title, &["range", "bound"]));
         title.clone_into(&mut self.group);
     }
 
-    /// A figure that is the sum, or the worst, of all rounds.
+    /// Prints a figure that is the sum, or the worst, of all rounds.
     pub fn total(&mut self, what: &str, figure: f64, unit: &str, bound: Bound) {
         self.line(what, figure, None, unit, bound);
     }
 
-    /// A figure of each round: the median counts.
+    /// Prints the median of a figure over all rounds.
     pub fn rounds(&mut self, what: &str, figures: &[f64], unit: &str, bound: Bound) {
         let least = figures.iter().copied().fold(f64::INFINITY, f64::min);
         let most = figures.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -84,7 +84,7 @@ impl Table {
         println!("{}", LAYOUT.row(what, &figure, &[&range, &bound, met]));
     }
 
-    /// Says once more what is not as it should be.
+    /// Repeats the figures that missed their bounds.
     pub fn end(self) {
         println!();
         if self.missed.is_empty() {
@@ -96,14 +96,14 @@ impl Table {
     }
 }
 
-/// What 95 of 100 runs do not exceed.
+/// The 95th percentile.
 pub fn percentile_95(mut runs: Vec<f64>) -> f64 {
     runs.sort_by(f64::total_cmp);
     let rank = (runs.len() * 95).div_ceil(100);
     rank.checked_sub(1).map_or(f64::NAN, |index| runs[index])
 }
 
-/// `a` by `b`, round by round.
+/// `a` divided by `b`, for each round.
 pub fn ratios(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(a, b)| a / b).collect()
 }

@@ -1,4 +1,4 @@
-//! What the tests on a real control plane stand on.
+//! The helpers of the tests on a real control plane.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod missing;

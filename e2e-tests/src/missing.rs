@@ -1,12 +1,11 @@
-//! What a test does whose tools are missing. `scripts/skip` does the same for the Makefile.
+//! Skips a test whose tools are missing. `scripts/skip` does the same for the Makefile.
 
 use std::env;
 
 /// Reports that a check is skipped because `name` is missing. `message` says what to install.
 ///
 /// # Panics
-/// With `REQUIRE_ALL=1` a skipped check is a failure, unless `REQUIRE_EXCEPT` lists the name; names are separated by
-/// spaces.
+/// With `REQUIRE_ALL=1` a skipped check fails, unless `REQUIRE_EXCEPT` lists `name`; names are separated by spaces.
 #[allow(clippy::panic, reason = "it fails a test")]
 pub fn skip(name: &str, message: &str) {
     let required = env::var("REQUIRE_ALL").is_ok_and(|value| value == "1");

@@ -1,4 +1,4 @@
-//! `clusterip audit` of a live cluster, and the audit of one that is watched.
+//! `clusterip audit` of a live cluster, and the audit of a running server.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use tokio::sync::watch;
 
 use crate::support::cluster::{Cluster, Place, settings};
 use crate::support::eventually::eventually;
-use crate::support::moving::{path, send};
+use crate::support::move_helpers::{path, send};
 use crate::support::program;
 
-/// The exit status, and what was printed: JSON where that is to be.
+/// The exit status and the output, parsed if it is JSON.
 async fn audit(cluster: &Cluster, settings: Option<&str>, arguments: &[&str]) -> (i32, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("settings.yaml");
@@ -41,7 +41,7 @@ fn os(os: &str) -> Value {
     json!({"annotations": {"clusterip-policy/os": os}})
 }
 
-/// The counts of each range, but for those of which nothing is used, and the findings.
+/// The findings, and the counts of each range that is used.
 fn told(text: &str, place: &Place) -> (Vec<String>, Vec<String>) {
     let audit: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
     let mut ranges = Vec::new();
@@ -61,7 +61,7 @@ fn told(text: &str, place: &Place) -> (Vec<String>, Vec<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_live_cluster_is_audited() {
+async fn live_cluster_is_audited() {
     let cluster = Cluster::alone().await;
     let place = cluster.place("audit").await;
     let none = json!({"selector": null});
@@ -112,7 +112,7 @@ async fn a_live_cluster_is_audited() {
     let failed = audit(&cluster, Some(&settings), &["--fail-on", "full"]).await;
     assert_eq!(failed.0, 1, "{failed:?}");
 
-    // Who owns the address shows in what the API server keeps.
+    // The managed fields show the owner of the address.
     let of = |name: &str| format!("{}/{name}", place.namespace);
     for (name, moves) in [
         ("misplaced", "moves it to 172.21.1."),
@@ -126,7 +126,7 @@ async fn a_live_cluster_is_audited() {
         assert!(why["move"].as_str().unwrap().starts_with(moves), "{name}: {text}");
     }
 
-    // A range that the cluster does not have: a server would refuse it, an audit tells.
+    // A range that the cluster does not have: a server refuses it, and an audit reports it.
     if !cluster.plane.tells_addresses() {
         return cluster.plane.does_not_apply("a finding about a range that the cluster does not have");
     }
@@ -145,7 +145,7 @@ async fn a_live_cluster_is_audited() {
 async fn nodes_of_a_live_cluster_are_audited_and_planned() {
     let cluster = Cluster::alone().await;
     let place = cluster.place("audit-nodes").await;
-    // Other tests have Nodes, too: the pools are for these alone.
+    // Other tests create Nodes too, so the pools select the Nodes of this test.
     let (name, node) = (|name: &str| format!("{}-{name}", place.namespace), "/api/v1/nodes");
     let settings = format!(
         "nodes: {{pools: [{{name: own, cidrs: [10.77.0.0/22], match: {{nodeLabels: {{place: {}}}}}}}]}}",
@@ -192,7 +192,7 @@ async fn nodes_of_a_live_cluster_are_audited_and_planned() {
     ];
     assert_eq!(given, expected.map(|(own, decision, block)| (json!(name(own)), json!(decision), json!([block]))));
 
-    // The API server takes the blocks as `-o yaml` fills them in.
+    // The API server accepts the blocks that `-o yaml` prints.
     let mut command = Command::new(program());
     command.args(["plan", "--cluster", "-o", "yaml", "--settings"]).arg(&file).arg(&manifests);
     command.env("KUBECONFIG", cluster.plane.kubeconfig()).stdin(Stdio::null());
@@ -214,7 +214,7 @@ async fn nodes_of_a_live_cluster_are_audited_and_planned() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_settings_beside_a_server_are_found() {
+async fn settings_of_a_running_server_are_found() {
     let cluster = Cluster::alone().await;
     let map = |settings: &str| json!({"metadata": {"name": "clusterip-settings"}, "data": {"settings.yaml": settings}});
     let maps = format!("/api/v1/namespaces/{}/configmaps", cluster.namespace);
@@ -228,14 +228,14 @@ async fn the_settings_beside_a_server_are_found() {
     assert_eq!(names, ["named", "labelled", "tiny", "east", "windows", "linux"]);
 }
 
-/// The kinds of what is found of the Services of this place.
+/// The kinds of the findings about the Services of this namespace.
 fn kinds(audit: &Audit, place: &Place) -> Vec<(Kind, String)> {
     let own = audit.findings.iter().filter(|finding| finding.namespace.as_ref() == Some(&place.namespace));
     own.map(|finding| (finding.kind, finding.name.clone().unwrap_or_default())).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watched_cluster_is_audited_as_it_is_now() {
+async fn server_audits_the_current_state_of_the_cluster() {
     let cluster = Cluster::alone().await;
     let place = cluster.place("audit-live").await;
     place.service_at("web", [172, 21, 0, 70], json!({}), json!({})).await;

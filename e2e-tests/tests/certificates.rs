@@ -1,4 +1,4 @@
-//! The certificate authority in its Secret, and the webhook configuration that the API server calls by.
+//! The certificate authority in its Secret, and its registration in the webhook configuration.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -27,7 +27,7 @@ use tokio::task::JoinHandle;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
 
-/// A clock that a test sets.
+/// A clock that the test sets.
 #[derive(Clone)]
 struct Hands(Arc<AtomicI64>);
 
@@ -79,7 +79,7 @@ fn keys(secret: &Secret) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn processes_that_start_at_once_have_one_authority() {
+async fn servers_that_start_together_share_one_authority() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("authority-race").await);
     let hands = Hands::at(some_day());
@@ -92,7 +92,7 @@ async fn processes_that_start_at_once_have_one_authority() {
         assert_eq!(authority.leaf().issued_by, text(&secret, "ca.crt"));
     }
 
-    // And one successor, which all of them find in one round more.
+    // All of them create one next authority, and know it after one more step.
     hands.pass(days(9 * 365 + 1));
     join_all(all.iter_mut().map(|authority| authority.step(""))).await.into_iter().for_each(Result::unwrap);
     let secret = kept(&client, &namespace).await;
@@ -103,7 +103,7 @@ async fn processes_that_start_at_once_have_one_authority() {
 }
 
 #[tokio::test]
-async fn the_certificate_is_renewed_at_two_thirds_of_its_life_by_the_same_authority() {
+async fn certificate_is_renewed_at_two_thirds_of_its_life_by_the_same_authority() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("authority-renewal").await);
     let hands = Hands::at(some_day());
@@ -125,7 +125,7 @@ async fn the_certificate_is_renewed_at_two_thirds_of_its_life_by_the_same_author
 }
 
 #[tokio::test]
-async fn it_is_kept_up_while_the_server_runs() {
+async fn certificate_is_renewed_while_the_server_runs() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("authority-runs").await);
     let hands = Hands::at(some_day());
@@ -136,20 +136,21 @@ async fn it_is_kept_up_while_the_server_runs() {
     let later = some_day() + days(91);
     assert_eq!(certificate.problem(later).unwrap(), "the certificate expired at 2026-04-01T00:00:00Z");
     hands.pass(days(61));
-    // Whatever happens to the registration is a reason to look.
+    // A change of the registration triggers a check of the certificate.
     sender.send("another".to_owned()).unwrap();
     soon(eventually("another certificate", async || certificate.problem(later).is_none().then_some(()))).await;
     task.stop().await;
 }
 
 #[tokio::test]
-async fn a_successor_is_trusted_before_it_signs_and_its_predecessor_until_its_end() {
+async fn next_authority_is_trusted_before_it_signs() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("authority-succession").await);
     let hands = Hands::at(some_day());
     let mut authority = open(&client, &namespace, &hands).await.unwrap();
     let old = bundle(&authority);
-    // What passes, what the API server trusts then, what is to be trusted, who signs, what is kept.
+    // Each step: the time that passes, and what the API server trusts. Recorded: the trusted bundle, the authority that
+    // signed the certificate, and the keys of the Secret.
     let mut seen = Vec::new();
     let mut step = async |passes: SignedDuration, registered: &str| {
         hands.pass(passes);
@@ -184,13 +185,13 @@ async fn a_successor_is_trusted_before_it_signs_and_its_predecessor_until_its_en
             row("new ", "new ", done),            // and has ended
         ]
     );
-    // A process that starts now goes on with it.
+    // A process that starts now uses the same Secret.
     let another = open(&client, &namespace, &hands).await.unwrap();
     assert_eq!((bundle(&another), &another.leaf().issued_by), (new.clone(), &new));
 }
 
 #[tokio::test]
-async fn an_authority_that_has_ended_is_replaced_at_once() {
+async fn expired_authority_is_replaced_at_once() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("authority-ended").await);
     let hands = Hands::at(some_day());
@@ -203,7 +204,7 @@ async fn an_authority_that_has_ended_is_replaced_at_once() {
 }
 
 #[tokio::test]
-async fn a_secret_that_is_gone_is_kept_again() {
+async fn deleted_secret_is_recreated() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("authority-gone").await);
     let mut authority = open(&client, &namespace, &Hands::at(some_day())).await.unwrap();
@@ -214,7 +215,7 @@ async fn a_secret_that_is_gone_is_kept_again() {
 }
 
 #[tokio::test]
-async fn a_broken_secret_is_named_and_left_alone() {
+async fn broken_secret_is_reported_and_left_alone() {
     let plane = ControlPlane::shared();
     let client = plane.client();
     let [one, other] = [(), ()].map(|()| issuer::Authority::generate(some_day()).unwrap());
@@ -222,25 +223,43 @@ async fn a_broken_secret_is_named_and_left_alone() {
     let (crt, key) = (one.certificate(), one.key().pem());
     let two = format!("{crt}{}", other.certificate());
     type Data<'a> = &'a [(&'a str, &'a str)];
-    let rows: [(_, Data, _); 8] = [
-        ("empty", &[], "ca.crt: is missing"),
-        ("no-key", &[("ca.crt", crt)], "ca.key: is missing"),
-        ("no-certificate", &[("ca.key", key)], "ca.crt: is missing"),
-        ("text", &[("ca.crt", "x"), ("ca.key", key)], "ca.crt: not a certificate: no items found"),
-        ("two", &[("ca.crt", &two), ("ca.key", key)], "ca.crt: 2 certificates, expected one"),
-        (
-            "others-key",
-            &[("ca.crt", crt), ("ca.key", other.key().pem())],
-            "ca.crt: the key does not belong to the certificate",
-        ),
-        (
-            "leaf",
-            &[("ca.crt", &leaf.certificate), ("ca.key", leaf.key.pem())],
-            "ca.crt: the certificate is not that of an authority",
-        ),
-        ("half-next", &[("ca.crt", crt), ("ca.key", key), ("next.key", key)], "next.crt: is missing"),
+    struct Case<'a> {
+        name: &'static str,
+        /// The keys and values of the Secret.
+        data: Data<'a>,
+        reason: &'static str,
+    }
+    let cases = [
+        Case { name: "empty", data: &[], reason: "ca.crt: is missing" },
+        Case { name: "no-key", data: &[("ca.crt", crt)], reason: "ca.key: is missing" },
+        Case { name: "no-certificate", data: &[("ca.key", key)], reason: "ca.crt: is missing" },
+        Case {
+            name: "text",
+            data: &[("ca.crt", "x"), ("ca.key", key)],
+            reason: "ca.crt: not a certificate: no items found",
+        },
+        Case {
+            name: "two",
+            data: &[("ca.crt", &two), ("ca.key", key)],
+            reason: "ca.crt: 2 certificates, expected one",
+        },
+        Case {
+            name: "others-key",
+            data: &[("ca.crt", crt), ("ca.key", other.key().pem())],
+            reason: "ca.crt: the key does not belong to the certificate",
+        },
+        Case {
+            name: "leaf",
+            data: &[("ca.crt", &leaf.certificate), ("ca.key", leaf.key.pem())],
+            reason: "ca.crt: the certificate is not that of an authority",
+        },
+        Case {
+            name: "half-next",
+            data: &[("ca.crt", crt), ("ca.key", key), ("next.key", key)],
+            reason: "next.crt: is missing",
+        },
     ];
-    for (name, data, reason) in rows {
+    for Case { name, data, reason } in cases {
         let namespace = plane.namespace(&format!("authority-{name}")).await;
         let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
         let secret = Secret {
@@ -260,7 +279,7 @@ async fn a_broken_secret_is_named_and_left_alone() {
     }
 }
 
-/// A task that is told to stop.
+/// A task that can be stopped.
 struct Task<T> {
     stop: oneshot::Sender<()>,
     done: JoinHandle<T>,
@@ -286,7 +305,7 @@ impl Stopped {
     }
 }
 
-/// A configuration that is never called: no object has this label.
+/// A webhook configuration that is never called, because no object has this label.
 fn configuration(name: &str) -> Value {
     let webhook = |name: &str, bundle: Option<&str>| {
         let mut client = json!({"service": {"namespace": "x", "name": "x", "path": "/mutate", "port": 443}});
@@ -324,13 +343,13 @@ fn bundles(configuration: &MutatingWebhookConfiguration) -> Vec<String> {
     bundles.map(|bundle| String::from_utf8(bundle).unwrap()).collect()
 }
 
-/// Sooner than the next look in case that nothing is said: it must be the watch that brings it.
+/// Fails after a time that is shorter than the interval of periodic checks, so that only a watch can be in time.
 async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(30), what).await.expect("waited for the watch in vain")
 }
 
 #[tokio::test]
-async fn every_webhook_of_the_configuration_trusts_the_bundle_and_nothing_else_changes() {
+async fn registration_changes_only_the_ca_bundle_of_each_webhook() {
     let plane = ControlPlane::shared();
     let client = plane.client();
     let configurations = configurations(&client);
@@ -344,7 +363,7 @@ async fn every_webhook_of_the_configuration_trusts_the_bundle_and_nothing_else_c
     let registration = Registration::in_cluster(client.clone(), name, trusted.clone());
     let mut registered = registration.registered();
     let task = Task::start(|stopped| registration.run(stopped.wait()));
-    // It is applied later.
+    // The configuration is applied after the start.
     plane.apply(&configuration(name).to_string()).await;
     let first = trusted.borrow().clone();
     soon(registered.wait_for(|seen| *seen == first)).await.unwrap();
@@ -363,22 +382,22 @@ async fn every_webhook_of_the_configuration_trusts_the_bundle_and_nothing_else_c
         }
     }
     assert_eq!(without["metadata"]["labels"], expected["metadata"]["labels"]);
-    // Nothing to write: nothing is written.
+    // Without a change, nothing is written.
     by_hand.keep().await.unwrap();
     assert_eq!(configurations.get(name).await.unwrap().resource_version(), now.resource_version());
 
-    // Somebody applies it anew.
+    // An administrator replaces the configuration.
     plane.kubectl_with(&["replace", "-f", "-"], &configuration(name).to_string()).await.ok();
     let restored = async || (bundles(&configurations.get(name).await.unwrap()) == [&*first, &*first]).then_some(());
     soon(eventually("the bundle to come back", restored)).await;
 
-    // Another authority.
+    // The trusted bundle changes.
     let second = first.clone() + &authority_pem();
     sender.send(second.clone()).unwrap();
     soon(registered.wait_for(|seen| *seen == second)).await.unwrap();
     assert_eq!(bundles(&configurations.get(name).await.unwrap()), [second.clone(), second]);
 
-    // It goes, and comes again.
+    // The configuration is deleted, and not created again.
     configurations.delete(name, &<_>::default()).await.unwrap();
     soon(registered.wait_for(String::is_empty)).await.unwrap();
     task.stop().await.unwrap();
@@ -386,7 +405,7 @@ async fn every_webhook_of_the_configuration_trusts_the_bundle_and_nothing_else_c
 }
 
 #[tokio::test]
-async fn others_may_write_the_configuration_meanwhile() {
+async fn registration_survives_concurrent_writes_of_others() {
     let plane = ControlPlane::shared();
     let client = plane.client();
     let configurations = configurations(&client);
@@ -418,7 +437,7 @@ async fn others_may_write_the_configuration_meanwhile() {
 }
 
 #[tokio::test]
-async fn the_account_of_the_deployment_may_do_all_of_it() {
+async fn service_account_of_the_deployment_may_renew_and_register() {
     let plane = ControlPlane::start(Options::default());
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/webhook");
     plane.kubectl(&["apply", "-k", folder]).await.ok();
@@ -431,19 +450,19 @@ async fn the_account_of_the_deployment_may_do_all_of_it() {
     let task = Task::start(|stopped| registration.run(stopped.wait()));
     let first = bundle(&authority);
     soon(registered.wait_for(|seen| *seen == first)).await.unwrap();
-    // Applied once more, it stays as it is.
+    // Applying the manifests again changes nothing.
     plane.kubectl(&["apply", "-k", folder]).await.ok();
     assert_eq!(bundles(&configurations(&client).get(own).await.unwrap()), [&*first]);
     plane.kubectl(&["replace", "-f", &format!("{folder}/webhook-configuration.yaml")]).await.ok();
     let restored = async || (bundles(&configurations(&client).get(own).await.unwrap()) == [&*first]).then_some(());
     soon(eventually("the bundle to come back", restored)).await;
-    // A successor is written into both.
+    // The next authority is written into the Secret and the configuration.
     hands.pass(days(9 * 365 + 1));
     authority.step(&first).await.unwrap();
     let both = bundle(&authority);
     soon(registered.wait_for(|seen| *seen == both)).await.unwrap();
     task.stop().await.unwrap();
-    // The certificate does not end because the API server is away.
+    // The certificate is renewed even if the API server is unavailable.
     let leaf = authority.leaf().certificate.clone();
     plane.stop_api_server();
     hands.pass(days(61));
@@ -453,7 +472,7 @@ async fn the_account_of_the_deployment_may_do_all_of_it() {
     assert_eq!(bundle(&authority), both);
 }
 
-/// Gives every Service with an address this one.
+/// A reviewer that gives this address to every Service that needs one.
 struct OneAddress(Ipv4Addr);
 
 impl Reviewer for OneAddress {
@@ -476,7 +495,7 @@ impl Reviewer for OneAddress {
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(172, 21, 9, 9);
 
-/// A server that gives that address, with a certificate of this authority.
+/// Starts a server with [`OneAddress`] and a certificate of this authority.
 async fn serve(authority: &Authority) -> (Task<()>, String) {
     let limits = Limits { linger: Duration::ZERO, drain: Duration::ZERO, ..Limits::default() };
     let server = Server::bind(([127, 0, 0, 1], 0).into(), limits).await.unwrap();
@@ -497,7 +516,7 @@ async fn address(plane: &ControlPlane, namespace: &str) -> String {
     plane.kubectl(&[&args[..], &["-o", "jsonpath={.spec.clusterIP}"]].concat()).await.ok()
 }
 
-/// The address that the Service `moved` would get, coming back from `type: ExternalName`.
+/// The address that the Service `moved` would get if its type changed back from `ExternalName`.
 async fn address_back(plane: &ControlPlane, namespace: &str, annotations: Value) -> String {
     let patch = json!({
         "metadata": {"annotations": annotations},
@@ -514,10 +533,10 @@ async fn called(plane: &ControlPlane, namespace: &str) {
 }
 
 #[tokio::test]
-async fn a_server_outside_of_the_cluster_is_called_through_every_change_of_its_certificates() {
+async fn server_outside_the_cluster_is_called_during_every_certificate_change() {
     let plane = ControlPlane::start(Options::default());
     let (client, namespace) = (plane.client(), plane.namespace("shop").await);
-    // An authority whose last year began two days ago: the API server's own clock can't be set.
+    // The last year of the authority began two days ago. The clock of the API server can't be set.
     let hands = Hands::at(Timestamp::now() - days(9 * 365 + 3));
     let names = vec!["127.0.0.1".to_owned()];
     let mut authority = Authority::open(client.clone(), &namespace, names, hands.clock()).await.unwrap();
@@ -540,17 +559,17 @@ async fn a_server_outside_of_the_cluster_is_called_through_every_change_of_its_c
     assert_ne!(authority.leaf().issued_by, old.issued_by);
     assert_eq!(bundle(&authority), both);
     assert_eq!(address(&plane, &namespace).await, ADDRESS.to_string());
-    // Not on the connection that it has: it is called anew, with the certificate of the successor alone.
+    // After a restart the API server opens a new connection, to a server with a certificate of the new authority.
     plane.stop_api_server();
     plane.start_api_server();
     called(&plane, &namespace).await;
-    // The mover's own requests are left alone: it is this user, and says so.
+    // The webhook ignores the requests of the mover, which runs as this user and sets this annotation.
     let external = ["create", "service", "externalname", "moved", "--external-name=moving.invalid"];
     plane.kubectl(&[&external[..], &["--namespace", &namespace]].concat()).await.ok();
     assert_eq!(address_back(&plane, &namespace, json!({})).await, ADDRESS.to_string());
     let moving = json!({"clusterip-policy/moving": "{}"});
     assert_ne!(address_back(&plane, &namespace, moving).await, ADDRESS.to_string());
-    // And in earnest.
+    // The same without a dry run.
     plane.kubectl(&["create", "service", "clusterip", "web", "--tcp=80", "--namespace", &namespace]).await.ok();
     let web = Api::<Service>::namespaced(client.clone(), &namespace).get("web").await.unwrap();
     assert_eq!(web.spec.unwrap().cluster_ip, Some(ADDRESS.to_string()));
@@ -561,7 +580,7 @@ async fn a_server_outside_of_the_cluster_is_called_through_every_change_of_its_c
 }
 
 #[tokio::test]
-async fn a_configuration_of_our_own_is_taken_over_and_another_is_not() {
+async fn registration_takes_over_only_configurations_of_register_url() {
     let plane = ControlPlane::start(Options::default());
     let client = plane.client();
     let configurations = configurations(&client);
@@ -576,7 +595,7 @@ async fn a_configuration_of_our_own_is_taken_over_and_another_is_not() {
         registered.wait_for(|seen| !seen.is_empty()).await.map(drop).unwrap();
     };
 
-    // What a run leaves that was killed: the next one finds it, with another port or the same.
+    // A process that is killed leaves its configuration, which the next process finds, with another port or the same.
     for url in ["https://127.0.0.1:1", "https://127.0.0.1:2", "https://127.0.0.1:2"] {
         let (killed, registered) = start(url).await;
         seen(registered).await;
@@ -598,7 +617,7 @@ async fn a_configuration_of_our_own_is_taken_over_and_another_is_not() {
     assert!(!conditions.contains("system:serviceaccount"), "{conditions}");
     assert_eq!(now.labels().get("app.kubernetes.io/name").map(String::as_str), Some("clusterip"));
 
-    // It is deleted by hand: made again.
+    // A configuration that is deleted by hand is created again.
     configurations.delete(name, &<_>::default()).await.unwrap();
     let again = async || {
         let found = configurations.get_opt(name).await.unwrap();
@@ -606,7 +625,7 @@ async fn a_configuration_of_our_own_is_taken_over_and_another_is_not() {
     };
     soon(eventually("the configuration to come back", again)).await;
 
-    // Two at once: the later one has it, and the first neither writes nor removes it any more.
+    // If two processes run, the later one owns the configuration, and the first neither writes nor deletes it any more.
     let (second, registered) = start("https://127.0.0.1:4").await;
     seen(registered).await;
     let error = soon(first.done).await.unwrap().unwrap_err();
@@ -620,7 +639,7 @@ async fn a_configuration_of_our_own_is_taken_over_and_another_is_not() {
     second.stop().await.unwrap();
     assert!(configurations.get_opt(name).await.unwrap().is_none());
 
-    // That of a deployment is not ours.
+    // The configuration of a deployment is left alone.
     plane.apply(&configuration(name).to_string()).await;
     let before = configurations.get(name).await.unwrap();
     let (refused, _) = start("https://127.0.0.1:5").await;
@@ -633,7 +652,7 @@ async fn a_configuration_of_our_own_is_taken_over_and_another_is_not() {
 }
 
 #[tokio::test]
-async fn a_url_that_is_none_is_refused() {
+async fn invalid_register_url_is_refused() {
     let client = ControlPlane::shared().client();
     let (_sender, trusted) = watch::channel(String::new());
     for url in

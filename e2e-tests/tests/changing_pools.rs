@@ -1,4 +1,4 @@
-//! `docs/changing-pools.md`: the pools of a cluster that is in use are changed.
+//! The procedures of `docs/changing-pools.md`, which change the pools of a cluster in use.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,16 @@ use ipnet::IpNet;
 use serde_json::json;
 
 use crate::support::cluster::Place;
+use crate::support::documented_steps::{Operator, Step, steps_of, types};
 use crate::support::eventually::eventually;
-use crate::support::node::Installed;
-use crate::support::runbook::{Operator, Step, steps_of, types};
+use crate::support::fake_kubelet::Installed;
 
 /// The steps below a heading of `docs/changing-pools.md`.
 fn steps(heading: &str) -> Vec<Step> {
     steps_of("changing-pools.md", heading)
 }
 
-/// More than twenty, and more than a tenth of all.
+/// More than twenty Services, and more than a tenth of all.
 const MANY: usize = 24;
 
 async fn create(place: &Place, name: &str, os: &str) -> String {
@@ -25,11 +25,11 @@ async fn create(place: &Place, name: &str, os: &str) -> String {
 }
 
 fn within(address: &str, range: &str) -> bool {
-    // A Service on the move has none.
+    // A Service has no address during its move.
     address.parse().is_ok_and(|address: std::net::IpAddr| range.parse::<IpNet>().unwrap().contains(&address))
 }
 
-/// Of a namespace the Services in each of these ranges.
+/// The number of Services of a namespace in each of these ranges.
 fn count(services: &BTreeMap<String, (String, String)>, namespace: &str, ranges: &[&str]) -> Vec<usize> {
     let of: Vec<&str> = services
         .iter()
@@ -50,7 +50,7 @@ async fn misplaced(cluster: &Installed, reason: &str, expected: usize) {
     .await;
 }
 
-/// Waits until the settings of the operator's folder are in use, by what the log tells.
+/// Waits until the log says that the settings of the operator's folder are in use.
 async fn in_use(cluster: &Installed, nth: usize) {
     eventually(&format!("settings number {nth}"), async || {
         let log = cluster.node.log().await;
@@ -67,7 +67,7 @@ async fn apply_counted(cluster: &Installed, operator: &Operator<'_>, steps: &[St
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_is_added_and_shrunk_and_everything_moves_to_a_new_range() {
+async fn pools_are_added_shrunk_and_moved_to_a_new_range() {
     let cluster = Installed::nothing().await;
     let operator = Operator::new(&cluster.plane, &cluster.node.url());
     cluster.install(&operator).await;
@@ -78,7 +78,7 @@ async fn a_pool_is_added_and_shrunk_and_everything_moves_to_a_new_range() {
     for number in 0..8 {
         create(&batch, &format!("job-{number}"), "linux").await;
     }
-    // One that is used, and can be reached.
+    // A Service with ready endpoints.
     let node = batch.node(json!({"kubernetes.io/os": "linux"})).await;
     batch
         .apply(json!({"kind": "EndpointSlice", "addressType": "IPv4", "ports": [{"port": 80}],
@@ -110,7 +110,7 @@ async fn a_pool_is_added_and_shrunk_and_everything_moves_to_a_new_range() {
     assert_eq!(count(&added, "batch", &["172.21.2.0/24"]), [8]);
     assert_eq!(count(&added, "shop", &linux_windows), [MANY / 2, MANY / 2]);
 
-    // Shrink it.
+    // Shrink a pool.
     let halves = ["172.21.2.0/25", "172.21.2.128/25"];
     let spread = count(&added, "batch", &halves);
     assert!(spread[1] > 0, "nothing is to be moved: {added:?}");
@@ -135,7 +135,7 @@ async fn a_pool_is_added_and_shrunk_and_everything_moves_to_a_new_range() {
     if !cluster.plane.tells_addresses() {
         return cluster.plane.does_not_apply("moving everything to a new range");
     }
-    // Move everything: first the wrong way round, then as it should be.
+    // Move everything to a new range: first in the wrong order, then in the right one.
     let all = steps("Move all Services to a new range");
     let [range, create_range, wait, write, list, apply, one, rest, last] = &all[..] else { panic!("{all:?}") };
     assert!(types(create_range, "new-range.yaml") && types(rest, "clusterip move --yes"));

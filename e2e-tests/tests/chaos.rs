@@ -1,7 +1,5 @@
-//! The whole process is killed, at each step of a move and under load; the next one finishes, and nothing is
-//! lost.
-//!
-//! `CHAOS` says how many rounds there are, `CHAOS_SEED` with which seed: that of a run that failed is printed.
+//! Kills the process at each step of a move, and under load. The next process finishes the moves, and nothing is lost.
+//! `CHAOS` sets the number of rounds, and `CHAOS_SEED` the seed; a run that fails prints its seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -14,14 +12,15 @@ use clusterip_core::service::MOVING_ANNOTATION;
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use crate::brakes::free_the_lease;
+use crate::settings_brake::free_the_lease;
 use crate::support::cluster::{Cluster, Place, pool_of, services};
 use crate::support::eventually::{eventually, eventually_within};
-use crate::support::host::free_port;
-use crate::support::moving::{addresses, but_addresses, is_step, path, send};
-use crate::support::proxy::{Fault, Proxy};
+use crate::support::fault_proxy::{Fault, Proxy};
+use crate::support::move_helpers::{addresses, but_addresses, is_step, path, send};
+use crate::support::serve_process::free_port;
 
-/// When the process is killed: at which request for one of the Services, and whether that is carried out.
+/// The moment at which the process is killed: a request for one of the Services, and whether the API server executes
+/// it.
 const STEPS: [(&str, &str); 10] = [
     ("before", "try"),
     ("after", "try"),
@@ -74,7 +73,7 @@ fn plan(random: &mut Random) -> Vec<Planned> {
     planned
 }
 
-/// Creates them all: Service and Deployment come in any order.
+/// Creates Services and Deployments, in any order.
 async fn load(place: &Place, planned: &[Planned]) -> Vec<Value> {
     join_all(planned.iter().map(async |planned| {
         let pause = |number: usize| tokio::time::sleep(Duration::from_millis(planned.pauses[number]));
@@ -92,7 +91,7 @@ async fn load(place: &Place, planned: &[Planned]) -> Vec<Value> {
     .await
 }
 
-/// What has not come right yet.
+/// The Services that are not in their final state yet.
 fn wrong(service: &Value, os: &str) -> Option<String> {
     let name = service["metadata"]["name"].as_str().unwrap();
     let traces = service.to_string();
@@ -109,7 +108,7 @@ fn without_node_ports(service: &mut Value) {
     }
 }
 
-/// A Service as it stands in a list, which gives the kind of all its items once; without its addresses.
+/// A Service as a list shows it, without its addresses. A list has the kind of all items only once.
 fn of_a_list(service: &Value) -> Value {
     let mut service = but_addresses(service);
     service.as_object_mut().unwrap().retain(|field, _| field != "apiVersion" && field != "kind");
@@ -117,7 +116,7 @@ fn of_a_list(service: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_process_that_is_killed_loses_nothing() {
+async fn killed_process_loses_nothing() {
     let rounds = number("CHAOS").unwrap_or(10);
     let seed = number("CHAOS_SEED").unwrap_or_else(|| RandomState::new().hash_one(0) % 1_000_000);
     println!("CHAOS={rounds} CHAOS_SEED={seed}");
@@ -136,7 +135,7 @@ async fn a_process_that_is_killed_loses_nothing() {
         let place = cluster.place("chaos").await;
         let planned = plan(&mut random);
 
-        // One that is known to be at that step when the process is killed.
+        // A Service whose move is known to be at this step when the process is killed.
         let victim = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "loadBalancerSourceRanges": ["10.0.0.0/8"]});
         place.service(json!({}), victim).await;
         let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.10", "ipMode": "VIP"}]}}});
@@ -170,9 +169,9 @@ async fn a_process_that_is_killed_loses_nothing() {
         })
         .await;
 
-        // The same objects, with all that they had: UIDs and owners of fields, too. Only a node port may have
-        // been taken meanwhile, by another Service or by a request of the killed process that the API
-        // server did not carry out and keeps the port of. The log says so, after the last write of the move.
+        // The Services are the same objects, with the same UIDs and owners of fields. Only a node port may differ:
+        // another Service can have taken it, or a request of the killed process that the API server did not execute and
+        // whose port it keeps reserved. The log says so after the last write of the move.
         let name = |service: &Value| service["metadata"]["name"].as_str().unwrap().to_owned();
         let mut found = own().await;
         found.sort_by_key(name);
@@ -192,10 +191,11 @@ async fn a_process_that_is_killed_loses_nothing() {
         let stored: Vec<Value> = found.iter().map(of_a_list).collect();
         assert_eq!(stored, created.iter().map(of_a_list).collect::<Vec<_>>(), "{about}");
 
-        // That none is two Services', the API server sees to: a create that it refuses has failed the test above.
+        // The API server guarantees that no address belongs to two Services: the test above fails if it refuses a
+        // create.
         let used: BTreeSet<IpAddr> = services(&cluster.client).await.iter().flat_map(addresses).collect();
-        // What the API server allocated for a request of the killed process, and did not carry out, it takes
-        // back itself: after a minute, and when it looks, every three.
+        // The API server releases what it allocated for a request of the killed process that it did not execute: after
+        // a minute, in a check every three minutes.
         let left_over = format!("{about}: no address to be left over");
         eventually_within(Duration::from_secs(300), &left_over, async || {
             if !cluster.plane.tells_addresses() {

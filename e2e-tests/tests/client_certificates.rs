@@ -1,5 +1,5 @@
-//! With `--client-ca` the API server alone gets reviews answered: it shows a client certificate, as `docs/serve.md`
-//! tells how to have it do.
+//! With `--client-ca`, only the API server gets reviews answered. It shows a client certificate, configured as in
+//! `docs/serve.md`.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
@@ -8,12 +8,12 @@ use serde_json::json;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::host::{HostBuilder, free_port};
+use crate::support::serve_process::{HostBuilder, free_port};
 
 const SETTINGS: &str = "services: {pools: [{name: all, cidrs: [172.21.64.0/24]}]}";
 
 #[tokio::test]
-async fn the_api_server_gets_reviews_answered_and_no_other_client_does() {
+async fn only_the_api_server_gets_reviews_answered() {
     let port = free_port();
     let options = Options { webhook_client: Some(format!("127.0.0.1:{port}")), audit: false, ..Options::default() };
     let plane = ControlPlane::start(options);

@@ -1,4 +1,4 @@
-//! The Services that the control plane calls, as a real API server tells of them.
+//! Which Services the control plane calls, according to a real API server.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
 use crate::support::program;
 
-/// Objects that make the API server call Services of namespace `called`, none of them for something that a test does.
+/// Objects that make the API server call Services of namespace `called`, but not for any request of a test.
 fn objects() -> Value {
     let webhook = |service: &str| {
         json!({
@@ -55,8 +55,8 @@ fn called(services: &ControlPlaneServices, name: &str) -> Option<Vec<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_calls_services_is_seen_and_forgotten() {
-    // An API that nobody serves would disturb other tests.
+async fn services_called_by_the_control_plane_are_tracked() {
+    // An API without a server would disturb other tests.
     let plane = ControlPlane::start(Options::default());
     let (stores, _changes) = Stores::new(plane.client(), Arc::new(Metrics::new()), |_| ());
     assert!(stores.control_plane_services().callers("called", "hook").is_err(), "nothing is known yet");
@@ -79,7 +79,7 @@ async fn what_calls_services_is_seen_and_forgotten() {
     becomes("convert", &["CustomResourceDefinition things.example.org"]).await;
     becomes("other", &[]).await;
 
-    // Those that come later find what is there in a list.
+    // A store that starts later finds the existing objects in a list.
     let (late, _changes) = Stores::new(plane.client(), Arc::new(Metrics::new()), |_| ());
     late.watch(&Settings::default());
     late.control_plane_services().settled().await;
@@ -113,7 +113,7 @@ async fn what_calls_services_is_seen_and_forgotten() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_right_to_see_callers_nothing_is_said_of_a_service() {
+async fn callers_are_unknown_without_permission_to_list_them() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("control-plane-services").await;
     plane.kubectl(&["create", "serviceaccount", "curious", "--namespace", &namespace]).await.ok();

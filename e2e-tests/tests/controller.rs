@@ -1,4 +1,4 @@
-//! The controller of `clusterip serve`: what it moves, what it only reports, and what it leaves alone.
+//! The controller of `clusterip serve`: which Services it moves, which it only reports, and which it leaves alone.
 
 use axum::http::Method;
 use clusterip::controller::requests::{self, Request};
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::support::cluster::{Cluster, Place, metrics, pool_of};
 use crate::support::eventually::eventually;
-use crate::support::moving::{addresses, but_addresses, is_step, path, send, stored};
-use crate::support::proxy::{Fault, Proxy};
+use crate::support::fault_proxy::{Fault, Proxy};
+use crate::support::move_helpers::{addresses, but_addresses, is_step, path, send, stored};
 
 const OS: &str = "clusterip-policy/os";
 const MOVE: &str = "clusterip-policy/move";
@@ -21,7 +21,7 @@ const REACHABLE: &str = "AddressMisplaced: it lies in pool linux, and belongs to
 const BY_HAND: &str = "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (Deployment web); it stays: its address was set by hand: `metadata.managedFields` say so";
 const LOAD_BALANCER: &str = "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (Deployment web); it stays: type LoadBalancer: a cloud might take its load balancer down";
 
-/// A namespace, what happens in it, and what comes of it.
+/// A namespace, the steps in it, and the expected outcome.
 struct Row {
     name: &'static str,
     happens: Box<dyn FnOnce(Place) -> LocalBoxFuture<'static, ()>>,
@@ -33,7 +33,7 @@ fn row(name: &'static str, happens: impl AsyncFnOnce(&Place) + 'static, expected
     Row { name, happens: Box::new(happens), expected }
 }
 
-/// A Service in the Linux pool, whose Pods then are to run on Windows.
+/// Creates a Service in the Linux pool, and then changes its Deployment to Windows.
 async fn turned_to_windows(place: &Place, metadata: Value, spec: Value) {
     place.workload("linux").await;
     place.service(metadata, spec).await;
@@ -240,7 +240,7 @@ fn rows() -> Vec<Row> {
                 place.comes_to(&["linux", LOAD_BALANCER]).await;
                 place.annotate(MOVE, "now").await;
             },
-            // Its author can't lift what protects a load balancer.
+            // The author of a Service can't disable the protection of load balancers.
             &["linux", LOAD_BALANCER, LOAD_BALANCER],
         ),
         row(
@@ -265,14 +265,14 @@ fn rows() -> Vec<Row> {
 }
 
 #[tokio::test]
-async fn what_is_misplaced_is_moved_or_reported() {
+async fn misplaced_services_are_moved_or_reported() {
     let cluster = Cluster::alone().await;
     let proxy = Proxy::start(cluster.plane).await;
     let more = json!({"explicit": "deny", "exemptNamespaces": ["kube-system", "exempt"]});
     let host = cluster.host(&proxy, &more).registered().start().await;
     cluster.webhook_in_force().await;
 
-    // That `kubernetes` lies in the wrong pool then is nobody's business.
+    // Then `kubernetes` is in the wrong pool, which must not be reported.
     let default = Place { client: cluster.client.clone(), namespace: "default".to_owned() };
     let annotated = |os: Value| json!({"kind": "Namespace", "metadata": {"name": "default", "annotations": {OS: os}}});
     default.apply(annotated("windows".into())).await;
@@ -286,7 +286,7 @@ async fn what_is_misplaced_is_moved_or_reported() {
     }))
     .await;
 
-    // What was to be left alone has been looked at by now, and is where it was.
+    // The controller has processed all Services by now, so those that must stay have stayed.
     let last = cluster.place("last").await;
     last.all_was_looked_at("first").await;
     last.all_was_looked_at("second").await;
@@ -303,7 +303,7 @@ async fn what_is_misplaced_is_moved_or_reported() {
     default.apply(annotated(Value::Null)).await;
     let misplaced = [("by_hand", 2), ("load_balancer", 2), ("never", 1), ("ready_endpoints", 4)];
     let misplaced = misplaced.map(|(reason, count)| format!("_misplaced_services{{reason=\"{reason}\"}} {count}"));
-    // Three more Services have moved only to be seen moving.
+    // The Services of the three calls of `all_was_looked_at` have moved too.
     let moves = format!("_moves_total{{result=\"moved\"}} {}", moves + 3);
     let expected: Vec<String> = misplaced.into_iter().chain([moves]).map(|line| format!("clusterip{line}")).collect();
     let mut counted = Vec::new();
@@ -319,7 +319,7 @@ async fn what_is_misplaced_is_moved_or_reported() {
 }
 
 #[tokio::test]
-async fn a_full_pool_is_reported_until_an_address_is_free() {
+async fn full_pool_is_reported_until_an_address_is_free() {
     const FULL: &str =
         "AddressMisplaced: it lies in pool linux, and belongs to pool tiny: labels of the Service; it stays: ";
     let cluster = Cluster::alone().await;
@@ -333,7 +333,7 @@ async fn a_full_pool_is_reported_until_an_address_is_free() {
     let _host = cluster.host(&proxy, &json!({})).arg("--no-webhook").start().await;
     let told = eventually("the full pool to be reported", async || place.told("web").await.into_iter().next()).await;
     assert!(told.starts_with(FULL) && told.contains("full"), "{told}");
-    // What is asked for is answered, too, and heard once.
+    // A requested move is also reported, once.
     place.annotate(MOVE, "now").await;
     place.comes_to(&["linux", &told, &told]).await;
     send(&place.client, Method::DELETE, &path(&place.namespace, "tiny-2"), None).await;
@@ -342,7 +342,7 @@ async fn a_full_pool_is_reported_until_an_address_is_free() {
     assert_eq!(place.web().await["spec"]["clusterIP"], "172.21.4.2");
 }
 
-/// Where a Service is after a start with the usual arguments, and after one that moves all it can.
+/// The outcome for a Service after a start with the default arguments, and after one that moves as much as possible.
 struct Away {
     name: &'static str,
     address: [u8; 4],
@@ -354,7 +354,7 @@ struct Away {
 }
 
 #[tokio::test]
-async fn what_came_while_the_webhook_was_away_is_moved() {
+async fn services_created_without_the_webhook_are_moved() {
     const HOME: &str = "AddressMoved: moved from windows to linux: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web)";
     const READY: &str = "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web); it stays: 1 ready endpoints can be reached where it is";
     let plain = || Away {
@@ -381,7 +381,7 @@ async fn what_came_while_the_webhook_was_away_is_moved() {
             name: "in-no-pool",
             address: [172, 21, 255, 254],
             workload: Some("windows"),
-            // Nobody reaches it there anyway.
+            // No client reaches it there anyway.
             ready_on: Some("windows"),
             expected: [&["windows", BY_WORKLOAD], &["windows", BY_WORKLOAD]],
             ..plain()
@@ -454,7 +454,7 @@ async fn what_came_while_the_webhook_was_away_is_moved() {
         }
         places.push((row.name, place, before, row.expected));
     }
-    // Whatever the API server picks itself.
+    // Services whose addresses the API server picks.
     let picked = cluster.place("picked").await;
     for number in 0..10 {
         let spec = json!({"selector": {"app": "nobody"}});
@@ -473,7 +473,7 @@ async fn what_came_while_the_webhook_was_away_is_moved() {
             assert_eq!(place.outcome().await, expected[start], "{name}");
             assert_eq!(but_addresses(&place.web().await), but_addresses(before), "{name}");
         }
-        // What was told before a restart is told again by the next one: it knows of nothing else.
+        // A process repeats the Events of the process before, because it does not know them.
         let set = by_hand.outcome().await;
         assert_eq!((set[0].as_str(), set.len()), ("windows", 2 + start), "{set:?}");
         for number in 0..10 {
@@ -484,9 +484,9 @@ async fn what_came_while_the_webhook_was_away_is_moved() {
     }
 }
 
-/// While a Service has no address, or just before, somebody takes the one that it was to get.
+/// Another Service takes the target address just before or while the moved Service has no address.
 #[tokio::test]
-async fn a_target_that_somebody_takes_is_replaced_by_the_next() {
+async fn target_that_is_taken_during_the_move_is_replaced() {
     let cluster = Cluster::alone().await;
     let proxy = Proxy::start(cluster.plane).await;
     let _host = cluster.host(&proxy, &json!({})).arg("--no-webhook").start().await;
@@ -513,9 +513,9 @@ async fn a_target_that_somebody_takes_is_replaced_by_the_next() {
     }
 }
 
-/// A Service that the control plane calls stays, whoever asks, but for an administrator who names it.
+/// A Service that the control plane calls is only moved if an administrator names it.
 #[tokio::test]
-async fn what_the_control_plane_calls_is_moved_by_an_administrator_alone() {
+async fn service_called_by_the_control_plane_is_moved_only_by_an_administrator() {
     let cluster = Cluster::alone().await;
     let proxy = Proxy::start(cluster.plane).await;
     let place = cluster.place("called").await;
@@ -535,7 +535,7 @@ async fn what_the_control_plane_calls_is_moved_by_an_administrator_alone() {
     place.workload("linux").await;
     place.service_at("web", [172, 21, 1, 30], json!({}), json!({})).await;
     let _host = cluster.host(&proxy, &json!({})).arg("--no-webhook").start().await;
-    // `told` leaves the namespace out.
+    // `told` leaves out the namespace.
     let told = "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment \
                 web); it stays: called by ValidatingWebhookConfiguration control-plane: the API server could not call it \
                 while it moves; `clusterip move --called-by-control-plane web` moves it";

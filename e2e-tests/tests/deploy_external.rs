@@ -1,5 +1,5 @@
-//! `deploy/external` as it stands: what it adds to `deploy/webhook`, who is let through to its webhook, and what
-//! server and agents may do. `make test-external` runs both with these rights.
+//! `deploy/external` as it is shipped: what it adds to `deploy/webhook`, which requests reach its webhook, and the
+//! permissions of server and agents. `make test-external` runs both with these permissions.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::documented_steps::{Operator, Step};
 use crate::support::eventually::eventually;
-use crate::support::reach::{MOVING, outcome, service, services};
-use crate::support::runbook::{Operator, Step};
+use crate::support::service_webhook_rules::{Call, MOVING, assert_calls, outcome, service, services};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const NAMESPACE: &str = "clusterip-policy";
 const AGENTS: &str = "clusterip-policy-agents";
 const WEBHOOK: &str = "external.clusterip-policy.io";
 
-/// A control plane with `deploy/external`; nobody answers at the Service of its webhooks.
+/// A control plane with `deploy/external`. No server answers at the Service of its webhooks.
 async fn deployed() -> &'static ControlPlane {
     static DEPLOYED: OnceCell<ControlPlane> = OnceCell::const_new();
     DEPLOYED
@@ -26,7 +26,7 @@ async fn deployed() -> &'static ControlPlane {
             let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
             let folder = format!("{ROOT}/deploy/external");
             plane.kubectl(&["apply", "-k", &folder]).await.ok();
-            // Applied once more, it changes nothing.
+            // Applying the manifests again changes nothing.
             let again = plane.kubectl(&["apply", "-k", &folder]).await.ok();
             assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
             plane
@@ -34,55 +34,102 @@ async fn deployed() -> &'static ControlPlane {
         .await
 }
 
-/// The Services before, what they become, and whether the webhook that fails closed is asked.
-fn updates() -> [(&'static str, Value, Value, &'static str); 16] {
+/// An update of a Service, and whether the webhook that fails closed is called.
+struct Update {
+    name: &'static str,
+    before: Value,
+    change: Value,
+    expected: &'static str,
+}
+
+fn updates() -> [Update; 16] {
     let ips = |ips: &[&str]| json!({ "spec": { "externalIPs": ips } });
     let annotation = |key: &str, value: Option<&str>| json!({ "metadata": { "annotations": { key: value } } });
     let metallb = || annotation("metallb.io/loadBalancerIPs", Some("192.0.2.10"));
     let asked = |ip: Option<&str>| json!({ "spec": { "type": "LoadBalancer", "loadBalancerIP": ip } });
     let record = |addresses: Option<&str>| annotation("clusterip-policy/external-addresses", addresses);
     [
-        ("an external IP", json!({}), ips(&["192.0.2.10"]), "called"),
-        ("one more external IP", ips(&["192.0.2.10"]), ips(&["192.0.2.10", "192.0.2.11"]), "called"),
-        ("an external IP less", ips(&["192.0.2.10", "192.0.2.11"]), ips(&["192.0.2.11"]), "not called"),
-        ("no external IP", ips(&["192.0.2.10"]), json!({ "spec": { "externalIPs": null } }), "not called"),
-        (
-            "ports beside external IPs",
-            ips(&["192.0.2.10"]),
-            json!({ "spec": { "ports": [{ "port": 81 }] } }),
-            "not called",
-        ),
-        ("a load balancer IP", json!({}), asked(Some("192.0.2.10")), "called"),
-        ("another load balancer IP", asked(Some("192.0.2.10")), asked(Some("192.0.2.11")), "called"),
-        ("no load balancer IP", asked(Some("192.0.2.10")), asked(None), "not called"),
-        ("an annotation of MetalLB", json!({}), metallb(), "called"),
-        (
-            "a label beside an annotation of MetalLB",
-            metallb(),
-            json!({ "metadata": { "labels": { "team": "shop" } } }),
-            "not called",
-        ),
-        ("no annotation of MetalLB", metallb(), annotation("metallb.io/loadBalancerIPs", None), "not called"),
-        (
-            "our own annotation",
-            json!({}),
-            annotation("clusterip-policy/external-address", Some("192.0.2.10")),
-            "not called",
-        ),
-        ("a record of addresses", json!({}), record(Some("192.0.2.10")), "called"),
-        ("another record", record(Some("192.0.2.10")), record(Some("192.0.2.11")), "called"),
-        (
-            "a label beside a record",
-            record(Some("192.0.2.10")),
-            json!({ "metadata": { "labels": { "team": "shop" } } }),
-            "not called",
-        ),
-        ("no record", record(Some("192.0.2.10")), record(None), "not called"),
+        Update { name: "an external IP", before: json!({}), change: ips(&["192.0.2.10"]), expected: "called" },
+        Update {
+            name: "one more external IP",
+            before: ips(&["192.0.2.10"]),
+            change: ips(&["192.0.2.10", "192.0.2.11"]),
+            expected: "called",
+        },
+        Update {
+            name: "an external IP less",
+            before: ips(&["192.0.2.10", "192.0.2.11"]),
+            change: ips(&["192.0.2.11"]),
+            expected: "not called",
+        },
+        Update {
+            name: "no external IP",
+            before: ips(&["192.0.2.10"]),
+            change: json!({ "spec": { "externalIPs": null } }),
+            expected: "not called",
+        },
+        Update {
+            name: "ports beside external IPs",
+            before: ips(&["192.0.2.10"]),
+            change: json!({ "spec": { "ports": [{ "port": 81 }] } }),
+            expected: "not called",
+        },
+        Update { name: "a load balancer IP", before: json!({}), change: asked(Some("192.0.2.10")), expected: "called" },
+        Update {
+            name: "another load balancer IP",
+            before: asked(Some("192.0.2.10")),
+            change: asked(Some("192.0.2.11")),
+            expected: "called",
+        },
+        Update {
+            name: "no load balancer IP",
+            before: asked(Some("192.0.2.10")),
+            change: asked(None),
+            expected: "not called",
+        },
+        Update { name: "an annotation of MetalLB", before: json!({}), change: metallb(), expected: "called" },
+        Update {
+            name: "a label beside an annotation of MetalLB",
+            before: metallb(),
+            change: json!({ "metadata": { "labels": { "team": "shop" } } }),
+            expected: "not called",
+        },
+        Update {
+            name: "no annotation of MetalLB",
+            before: metallb(),
+            change: annotation("metallb.io/loadBalancerIPs", None),
+            expected: "not called",
+        },
+        Update {
+            name: "our own annotation",
+            before: json!({}),
+            change: annotation("clusterip-policy/external-address", Some("192.0.2.10")),
+            expected: "not called",
+        },
+        Update {
+            name: "a record of addresses",
+            before: json!({}),
+            change: record(Some("192.0.2.10")),
+            expected: "called",
+        },
+        Update {
+            name: "another record",
+            before: record(Some("192.0.2.10")),
+            change: record(Some("192.0.2.11")),
+            expected: "called",
+        },
+        Update {
+            name: "a label beside a record",
+            before: record(Some("192.0.2.10")),
+            change: json!({ "metadata": { "labels": { "team": "shop" } } }),
+            expected: "not called",
+        },
+        Update { name: "no record", before: record(Some("192.0.2.10")), change: record(None), expected: "not called" },
     ]
 }
 
 #[tokio::test]
-async fn only_what_others_would_act_on_waits_for_the_webhook() {
+async fn webhook_is_called_only_for_claims_of_external_addresses() {
     let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
     let namespace = plane.namespace("reach").await;
     let own = services(plane.client(), &namespace);
@@ -91,11 +138,11 @@ async fn only_what_others_would_act_on_waits_for_the_webhook() {
         json_patch::merge(&mut whole, change);
         serde_json::from_value::<DynamicObject>(whole).unwrap()
     };
-    for (row, (_, before, ..)) in updates().iter().enumerate() {
+    for (row, Update { before, .. }) in updates().iter().enumerate() {
         own.create(&PostParams::default(), &with(&format!("row-{row}"), before)).await.unwrap();
     }
     plane.kubectl(&["apply", "-k", &format!("{ROOT}/deploy/external")]).await.ok();
-    // As it stands, but with nobody to ask.
+    // The shipped configuration with an address where no server answers.
     let mut configuration: Value = serde_json::from_str(
         &plane.kubectl(&["get", "mutatingwebhookconfiguration", "clusterip-policy", "--output", "json"]).await.ok(),
     )
@@ -117,32 +164,38 @@ async fn only_what_others_would_act_on_waits_for_the_webhook() {
     let ours = json!({ "spec": { "type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external" } });
     let mut forged = claims();
     forged["metadata"]["annotations"] = json!({ MOVING: "{}" });
-    let mut seen = vec![
-        ("create without any".to_owned(), create(&own, json!({})).await, "not called"),
-        ("create one of our class".to_owned(), create(&own, ours).await, "not called"),
-        ("create with the annotation of a move".to_owned(), create(&own, forged).await, "called"),
-        (
-            "create in an exempt namespace".to_owned(),
-            create(&services(plane.client(), "kube-system"), claims()).await,
-            "not called",
-        ),
+    let mut calls = vec![
+        Call { request: "create without any".into(), outcome: create(&own, json!({})).await, expected: "not called" },
+        Call { request: "create one of our class".into(), outcome: create(&own, ours).await, expected: "not called" },
+        Call {
+            request: "create with the annotation of a move".into(),
+            outcome: create(&own, forged).await,
+            expected: "called",
+        },
+        Call {
+            request: "create in an exempt namespace".into(),
+            outcome: create(&services(plane.client(), "kube-system"), claims()).await,
+            expected: "not called",
+        },
     ];
     let keys = clusterip_core::external::claim::FOREIGN_ANNOTATIONS.into_iter();
     for key in keys.chain([clusterip_core::external::RECORD_ANNOTATION]) {
         let change = json!({ "metadata": { "annotations": { key: "192.0.2.10" } } });
-        seen.push((format!("create with {key}"), create(&own, change).await, "called"));
+        calls.push(Call {
+            request: format!("create with {key}"),
+            outcome: create(&own, change).await,
+            expected: "called",
+        });
     }
-    for (row, (name, _, change, expected)) in updates().into_iter().enumerate() {
+    for (row, Update { name, change, expected, .. }) in updates().into_iter().enumerate() {
         let parameters = PatchParams { dry_run: true, ..PatchParams::default() };
         let patched = own.patch(&format!("row-{row}"), &parameters, &Patch::Merge(change)).await;
-        seen.push((name.to_owned(), outcome(WEBHOOK, patched), expected));
+        calls.push(Call { request: name.to_owned(), outcome: outcome(WEBHOOK, patched), expected });
     }
-    let (seen, expected): (Vec<_>, Vec<_>) =
-        seen.into_iter().map(|(name, seen, expected)| ((name.clone(), seen), (name, expected.to_owned()))).unzip();
-    assert_eq!(seen, expected);
+    assert_calls(calls);
 }
 
-/// What an account may do in a namespace beyond what every account may, as the API server answers.
+/// The permissions of an account in a namespace, without those that every account has, as the API server reports them.
 async fn rights(plane: &ControlPlane, account: &str, namespace: &str) -> BTreeSet<String> {
     let account = format!("--as=system:serviceaccount:{account}");
     let list = plane.kubectl(&["auth", "can-i", "--list", "--no-headers", &account, "-n", namespace]).await.ok();
@@ -155,7 +208,7 @@ fn set(lines: &[&str]) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn agents_have_these_rights_and_no_others() {
+async fn agents_have_exactly_these_permissions() {
     let account = format!("{AGENTS}:clusterip-agent");
     let everywhere = ["namespaces [] [] [list watch]", "nodes [] [] [list watch]", "services [] [] [list watch]"];
     let rows: [(&str, &[&str]); 3] = [
@@ -170,7 +223,7 @@ async fn agents_have_these_rights_and_no_others() {
 }
 
 #[tokio::test]
-async fn the_server_has_these_rights_more_than_without_external_addresses() {
+async fn server_gets_these_additional_permissions() {
     let without = ControlPlane::start(Options { audit: false, ..Options::default() });
     without.kubectl(&["apply", "-k", &format!("{ROOT}/deploy/webhook")]).await.ok();
     let account = format!("{NAMESPACE}:clusterip");
@@ -184,9 +237,9 @@ async fn the_server_has_these_rights_more_than_without_external_addresses() {
     }
 }
 
-/// On several replicas, too.
+/// The component also works with several replicas.
 #[tokio::test]
-async fn several_replicas_take_the_same_component() {
+async fn component_works_with_several_replicas() {
     let plane = deployed().await;
     let operator = Operator::new(plane, "https://127.0.0.1:1");
     std::fs::create_dir(operator.folder().join("deploy/own")).unwrap();

@@ -1,5 +1,5 @@
-//! `deploy/kubewarden` as it stands: it can be applied, who is let through to policy-server, and what the
-//! mover beside it may do.
+//! `deploy/kubewarden` as it is shipped: it can be applied, which requests reach policy-server, and the permissions of
+//! the mover beside it.
 
 use std::process::Command;
 
@@ -9,10 +9,12 @@ use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::host::HostBuilder;
-use crate::support::node_reach::only_new_pod_cidrs;
-use crate::support::reach::{only_what_may_need_an_address, outcome, service, services};
-use crate::support::served;
+use crate::support::node_webhook_rules::only_new_pod_cidrs;
+use crate::support::serve_process::HostBuilder;
+use crate::support::service_webhook_rules::{
+    Call, assert_calls, only_what_may_need_an_address, outcome, service, services,
+};
+use crate::support::webhook_cluster;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/kubewarden");
@@ -22,7 +24,7 @@ const ACCOUNT: &str = "clusterip";
 /// The namespace of Kubewarden.
 const KUBEWARDEN: &str = "kubewarden";
 
-/// A control plane that knows Kubewarden's resources; nobody acts on them.
+/// A control plane with the resource definitions of Kubewarden, but without its controller.
 async fn with_kubewarden() -> ControlPlane {
     let plane = ControlPlane::start(Options::dual_stack());
     plane.apply(RESOURCES).await;
@@ -41,7 +43,7 @@ async fn deployed() -> &'static ControlPlane {
         .get_or_init(async || {
             let plane = with_kubewarden().await;
             plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
-            // Applied once more, it changes nothing.
+            // Applying the manifests again changes nothing.
             let again = plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
             assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
             plane
@@ -54,7 +56,8 @@ async fn get(plane: &ControlPlane, args: &[&str]) -> Value {
     serde_json::from_str(&json).unwrap()
 }
 
-/// What Kubewarden tells the API server of a policy, but with nobody to ask, and who asks hears of it.
+/// The webhook configuration that Kubewarden creates for a policy, with an address where no server answers and
+/// `failurePolicy: Fail`, so that each call fails its request.
 fn registered(policy: &Value, webhook: &str, namespaces: &Value) -> Value {
     let spec = &policy["spec"];
     let kind = if spec["mutating"] == true { "Mutating" } else { "Validating" };
@@ -133,48 +136,58 @@ async fn only_new_addresses_reach_the_policy_of_a_team() {
         change(&mut changed.data["spec"]);
         outcome(WEBHOOK, services.replace(name, &dry_run, &changed).await)
     };
-    let seen = [
-        ("create with an address", create(json!({"clusterIP": "172.21.48.9"})).await, "called"),
-        ("create without", create(json!({})).await, "not called"),
-        ("create with an empty one", create(json!({"clusterIP": ""})).await, "not called"),
-        ("ports", update("placed", |spec| spec["ports"] = json!([{"port": 81}])).await, "not called"),
-        (
-            "a second family",
-            update("placed", |spec| spec["ipFamilyPolicy"] = json!("PreferDualStack")).await,
-            "not called",
-        ),
-        (
-            "a second address",
-            update("placed", |spec| {
+    let calls = vec![
+        Call {
+            request: "create with an address".into(),
+            outcome: create(json!({"clusterIP": "172.21.48.9"})).await,
+            expected: "called",
+        },
+        Call { request: "create without".into(), outcome: create(json!({})).await, expected: "not called" },
+        Call {
+            request: "create with an empty one".into(),
+            outcome: create(json!({"clusterIP": ""})).await,
+            expected: "not called",
+        },
+        Call {
+            request: "ports".into(),
+            outcome: update("placed", |spec| spec["ports"] = json!([{"port": 81}])).await,
+            expected: "not called",
+        },
+        Call {
+            request: "a second family".into(),
+            outcome: update("placed", |spec| spec["ipFamilyPolicy"] = json!("PreferDualStack")).await,
+            expected: "not called",
+        },
+        Call {
+            request: "a second address".into(),
+            outcome: update("placed", |spec| {
                 spec["ipFamilyPolicy"] = json!("PreferDualStack");
                 spec["clusterIPs"].as_array_mut().unwrap().push(json!("fd00:21::9"));
             })
             .await,
-            "called",
-        ),
-        (
-            "away from ExternalName, without an address",
-            update("external", |spec| spec["type"] = json!("ClusterIP")).await,
-            "not called",
-        ),
-        (
-            "away from ExternalName, with an address",
-            update("external", |spec| {
+            expected: "called",
+        },
+        Call {
+            request: "away from ExternalName, without an address".into(),
+            outcome: update("external", |spec| spec["type"] = json!("ClusterIP")).await,
+            expected: "not called",
+        },
+        Call {
+            request: "away from ExternalName, with an address".into(),
+            outcome: update("external", |spec| {
                 spec["type"] = json!("ClusterIP");
                 spec["clusterIP"] = json!("172.21.48.9");
             })
             .await,
-            "called",
-        ),
+            expected: "called",
+        },
     ];
-    let (seen, expected): (Vec<_>, Vec<_>) =
-        seen.into_iter().map(|(name, seen, expected)| ((name, seen), (name, expected.to_owned()))).unzip();
-    assert_eq!(seen, expected);
+    assert_calls(calls);
 }
 
-/// What the kustomization takes away from deploy/webhook, and what it leaves.
+/// The kustomization removes the webhook and its permissions from `deploy/webhook`, and nothing else.
 #[tokio::test]
-async fn the_mover_has_no_webhook_and_no_rights_for_one() {
+async fn mover_has_no_webhook_and_no_permissions_for_one() {
     let plane = deployed().await;
     let names = async |kind: &str| {
         let label = "app.kubernetes.io/name=clusterip";
@@ -204,27 +217,27 @@ async fn the_mover_has_no_webhook_and_no_rights_for_one() {
     assert_eq!(role("deploy/kubewarden/moves").await, expected);
 }
 
-/// As its Deployment runs it, as its account, with nothing but its rights.
+/// The mover runs with the arguments of its Deployment and the permissions of its account.
 #[tokio::test]
-async fn the_mover_moves() {
+async fn mover_moves_misplaced_services() {
     let plane = with_kubewarden().await;
     plane.kubectl(&["apply", "-k", &format!("{FOLDER}/moves")]).await.ok();
     let deployment = get(&plane, &["deployment", ACCOUNT, "--namespace", NAMESPACE]).await;
     let args: Vec<String> =
         serde_json::from_value(deployment["spec"]["template"]["spec"]["containers"][0]["args"].clone()).unwrap();
-    // The test listens elsewhere, on a machine of its own; and a kubeconfig does not tell the Pod's namespace.
+    // The test listens on another address, and a kubeconfig does not contain the namespace of the Pod.
     let args: Vec<&str> = args.iter().map(String::as_str).filter(|arg| !arg.starts_with("0.0.0.0")).collect();
     let ["serve", "--listen", args @ ..] = &args[..] else { panic!("{args:?}") };
 
     let namespace = plane.namespace("moves").await;
     let services = services(plane.client(), &namespace);
     let windows = |service: &Value| {
-        // On its way it has none.
+        // A Service has no address during its move.
         let address = service["spec"]["clusterIP"].as_str().unwrap_or_default();
         address.strip_prefix("172.21.1.").is_some_and(|last| last.parse::<u8>().unwrap() >= 50)
     };
     let value = |service| serde_json::to_value(service).unwrap();
-    // Nobody is asked, and Kubernetes picks from a range that is far larger than the pool.
+    // There is no webhook, so Kubernetes picks the address, from a range that is far larger than the pool.
     let mut number = 0;
     let before = loop {
         number += 1;
@@ -235,7 +248,7 @@ async fn the_mover_moves() {
         }
     };
     let name = before["metadata"]["name"].as_str().unwrap();
-    let mut web = served::deployment("web", served::on("windows"));
+    let mut web = webhook_cluster::deployment("web", webhook_cluster::on("windows"));
     web["metadata"]["namespace"] = json!(namespace);
     plane.apply(&web.to_string()).await;
 
@@ -247,16 +260,16 @@ async fn the_mover_moves() {
     })
     .await;
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
-    // It would say so if something had been refused.
+    // The log contains refused requests.
     assert_eq!(mover.terminate().await, 0);
     let log = mover.log();
     assert_eq!(log.iter().filter(|line| line.contains("forbidden")).collect::<Vec<_>>(), Vec::<&String>::new());
-    // Nobody has told the API server to ask it.
+    // No webhook was registered.
     let webhooks = plane.kubectl(&["get", "mutatingwebhookconfigurations", "--output", "name"]).await.ok();
     assert_eq!(webhooks, "");
 }
 
-/// Runs a command line in the folder of the project, as an operator would: exit status, output, errors.
+/// Runs a command line in the root directory of the project, as an operator would: exit status, output, errors.
 fn run(plane: &ControlPlane, command: &str) -> (Option<i32>, String, String) {
     let kubectl = plane.kubectl_program().parent().unwrap();
     let output = Command::new("bash")
@@ -271,7 +284,7 @@ fn run(plane: &ControlPlane, command: &str) -> (Option<i32>, String, String) {
 }
 
 #[tokio::test]
-async fn an_operator_learns_which_rights_are_missing() {
+async fn missing_permissions_are_reported_to_the_operator() {
     const CHECK: &str = "deploy/kubewarden/check-rights";
     let plane = ControlPlane::start(Options::default());
     let may_not = |rights: &str| {
@@ -285,7 +298,7 @@ async fn an_operator_learns_which_rights_are_missing() {
     let mut all = String::new();
     for resource in [
         "services",
-        // Nobody needs a right to what is not there.
+        // A kind that the cluster does not have needs no permission.
         if plane.tells_addresses() { "ipaddresses.networking.k8s.io" } else { "" },
         "namespaces",
         "nodes",
@@ -315,19 +328,19 @@ async fn an_operator_learns_which_rights_are_missing() {
     })
     .await;
 
-    // One rule less.
+    // A verb of one rule is removed.
     let take = r#"[{"op": "test", "path": "/rules/4/resources", "value": ["cronjobs", "jobs"]},
                    {"op": "replace", "path": "/rules/4/verbs", "value": ["get", "list"]}]"#;
     plane.kubectl(&["patch", "clusterrole", "clusterip-policy-server", "--type=json", "--patch", take]).await.ok();
     let some = may_not("  watch cronjobs.batch\n  watch jobs.batch\n");
     eventually("the rights to be gone", async || (run(&plane, CHECK) == some).then_some(())).await;
 
-    // Another account has none.
+    // Another account has no permissions.
     let (status, _, errors) = run(&plane, &format!("NAMESPACE=cattle-kubewarden-system SERVICE_ACCOUNT=other {CHECK}"));
     assert_eq!(status, Some(1));
     assert!(errors.starts_with("system:serviceaccount:cattle-kubewarden-system:other may not:\n"), "{errors}");
 
-    // Who may not ask for somebody else is told so, not that rights are missing.
+    // An operator who may not impersonate the account gets this error instead of a list of missing permissions.
     plane.kubectl(&["create", "serviceaccount", "nobody", "--namespace", "default"]).await.ok();
     let nobody = plane.kubeconfig_of("default", "nobody").await;
     let (status, _, errors) = run(&plane, &format!("KUBECONFIG={} {CHECK}", nobody.display()));
@@ -337,9 +350,9 @@ async fn an_operator_learns_which_rights_are_missing() {
     assert_eq!(status, Some(2), "{errors}");
 }
 
-/// Line by line, in their order, but for the one that installs Kubewarden.
+/// Runs each line in order, except the one that installs Kubewarden.
 #[tokio::test]
-async fn the_commands_of_the_documentation_work() {
+async fn commands_of_the_documentation_work() {
     let text = std::fs::read_to_string(format!("{ROOT}/docs/kubewarden.md")).unwrap();
     let console = text.split("```console\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let commands: Vec<&str> = console.lines().filter_map(|line| line.strip_prefix("$ ")).collect();

@@ -1,19 +1,19 @@
-//! `deploy/nodes` as it stands: what it adds to `deploy/webhook`, who is let through to the webhook, and what the
-//! program may do.
+//! `deploy/nodes` as it is shipped: what it adds to `deploy/webhook`, which requests reach the webhook, and the
+//! permissions of the program.
 
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
-use crate::support::node_reach::only_new_pod_cidrs;
-use crate::support::runbook::{Operator, Step, steps_of};
+use crate::support::documented_steps::{Operator, Step, steps_of};
+use crate::support::node_webhook_rules::only_new_pod_cidrs;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const NAMESPACE: &str = "clusterip-policy";
 const ACCOUNT: &str = "clusterip";
 const WEBHOOK: &str = "nodes.clusterip-policy.io";
 
-/// A control plane with `deploy/nodes`; nobody answers at the Service of its webhooks.
+/// A control plane with `deploy/nodes`. No server answers at the Service of its webhooks.
 async fn deployed() -> &'static ControlPlane {
     static DEPLOYED: OnceCell<ControlPlane> = OnceCell::const_new();
     DEPLOYED
@@ -21,7 +21,7 @@ async fn deployed() -> &'static ControlPlane {
             let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
             let folder = format!("{ROOT}/deploy/nodes");
             plane.kubectl(&["apply", "-k", &folder]).await.ok();
-            // Applied once more, it changes nothing.
+            // Applying the manifests again changes nothing.
             let again = plane.kubectl(&["apply", "-k", &folder]).await.ok();
             assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
             plane
@@ -34,7 +34,8 @@ async fn only_new_pod_cidrs_reach_the_webhook() {
     let plane = deployed().await;
     let controller = plane.client_with(&plane.token(NAMESPACE, ACCOUNT).await);
     only_new_pod_cidrs(plane.client(), controller, WEBHOOK, async || {
-        // As it stands, but with nobody to ask, and who asks hears of it.
+        // The shipped configuration with an address where no server answers and `failurePolicy: Fail`, so that each
+        // call fails its request.
         let mut configuration: Value = serde_json::from_str(
             &plane.kubectl(&["get", "mutatingwebhookconfiguration", "clusterip-policy", "--output", "json"]).await.ok(),
         )
@@ -47,15 +48,15 @@ async fn only_new_pod_cidrs_reach_the_webhook() {
     .await;
 }
 
-/// Where no Pod has a network of its own yet.
+/// In a cluster where Pods have no network yet.
 #[tokio::test]
-async fn a_new_cluster_admits_its_pod_on_the_network_of_a_node() {
+async fn pod_on_the_host_network_is_admitted_in_a_new_cluster() {
     let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
     let operator = Operator::new(&plane, "https://127.0.0.1:1");
     let steps = steps_of("nodes.md", "In a new cluster");
     let [network, install] = &steps[..] else { panic!("{steps:?}") };
     operator.does(network).await;
-    // The namespace would warn of it, and refuse the Pods.
+    // A namespace with another Pod Security level would warn, and refuse the Pods.
     let applied = operator.tries(install).await;
     assert_eq!((applied.status, applied.stderr.as_str()), (0, ""));
     let pod = "get deployment clusterip --namespace clusterip-policy --output jsonpath={.spec.template.spec['hostNetwork','tolerations']}";
@@ -63,23 +64,23 @@ async fn a_new_cluster_admits_its_pod_on_the_network_of_a_node() {
     assert!(pod.starts_with("true [") && pod.contains("node.kubernetes.io/not-ready"), "{pod}");
 }
 
-/// What Nodes need comes on top of several replicas, too.
+/// The component also works with several replicas.
 #[tokio::test]
-async fn several_replicas_take_the_same_component() {
+async fn component_works_with_several_replicas() {
     let plane = deployed().await;
     let operator = Operator::new(plane, "https://127.0.0.1:1");
     std::fs::create_dir(operator.folder().join("deploy/own")).unwrap();
     operator.write("deploy/own/kustomization.yaml", "resources: [../replicas]\ncomponents: [../nodes/component]\n");
     let built =
         |folder: &str| Step::Type(format!("kubectl kustomize {folder} | grep -c -e '{WEBHOOK}' -e '- patch' || true"));
-    // The webhook and the right; Events are patched, too.
+    // The webhook, the permission for Nodes and the permission for Events.
     assert_eq!(operator.does(&built("deploy/replicas")).await, "1\n");
     assert_eq!(operator.does(&built("deploy/own")).await, "3\n");
 }
 
-/// What the kustomizations with Nodes have more than those without.
+/// Compares the kustomizations with Nodes to those without.
 #[tokio::test]
-async fn nodes_are_patched_and_nothing_more_is_granted() {
+async fn patching_nodes_is_the_only_additional_permission() {
     let plane = deployed().await;
     let objects = |folder: &str| {
         let folder = format!("{ROOT}/deploy/{folder}");

@@ -1,4 +1,4 @@
-//! `deploy/webhook` as it stands: who is let through to the webhook, and what the program may do.
+//! `deploy/webhook` as it is shipped: which requests reach the webhook, and the permissions of the program.
 
 use std::process::Command;
 
@@ -6,21 +6,21 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
-use crate::support::reach::only_what_may_need_an_address;
+use crate::support::service_webhook_rules::only_what_may_need_an_address;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/webhook");
 const NAMESPACE: &str = "clusterip-policy";
 const ACCOUNT: &str = "clusterip";
 const WEBHOOK: &str = "services.clusterip-policy.io";
 
-/// A control plane with `deploy/webhook`; nobody answers at the Service of its webhook.
+/// A control plane with `deploy/webhook`. No server answers at the Service of its webhook.
 async fn deployed() -> &'static ControlPlane {
     static DEPLOYED: OnceCell<ControlPlane> = OnceCell::const_new();
     DEPLOYED
         .get_or_init(async || {
             let plane = ControlPlane::start(Options::dual_stack());
             plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
-            // Applied once more, it changes nothing.
+            // Applying the manifests again changes nothing.
             let again = plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
             assert_eq!(again.lines().filter(|line| !line.ends_with(" unchanged")).collect::<Vec<_>>(), [""; 0]);
             plane
@@ -34,7 +34,8 @@ async fn only_requests_that_may_need_an_address_reach_the_webhook() {
     let mover = plane.client_with(&plane.token(NAMESPACE, ACCOUNT).await);
     let creates = [("kube-system", "not called"), (NAMESPACE, "not called")];
     only_what_may_need_an_address(plane, WEBHOOK, mover, &creates, async || {
-        // As it stands, but with nobody to ask, and who asks hears of it.
+        // The shipped configuration with an address where no server answers and `failurePolicy: Fail`, so that each
+        // call fails its request.
         let mut configuration: Value = serde_json::from_str(
             &plane.kubectl(&["get", "mutatingwebhookconfiguration", "clusterip-policy", "--output", "json"]).await.ok(),
         )
@@ -46,9 +47,9 @@ async fn only_requests_that_may_need_an_address_reach_the_webhook() {
     .await;
 }
 
-/// Everything that the account may do beyond what every account may, as the API server answers.
+/// The permissions of the account, without those that every account has, as the API server reports them.
 #[tokio::test]
-async fn the_account_has_these_rights_and_no_others() {
+async fn service_account_has_exactly_these_permissions() {
     let plane = deployed().await;
     let account = format!("--as=system:serviceaccount:{NAMESPACE}:{ACCOUNT}");
     let rights = async |namespace: &str| {
@@ -99,11 +100,11 @@ async fn the_account_has_these_rights_and_no_others() {
 }
 
 #[tokio::test]
-async fn is_uninstalled_when_no_move_is_open() {
-    // Somebody must delete what belongs to the Deployment, and to the namespace.
+async fn uninstalling_waits_for_open_moves() {
+    // The controller manager deletes the objects of the Deployment and of the namespace.
     let plane = ControlPlane::start(Options { controller_manager: true, ..Options::default() });
     plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
-    // What builds on it goes with it.
+    // Components on top of it are uninstalled with it.
     plane.kubectl(&["apply", "-k", &format!("{FOLDER}/../external")]).await.ok();
     let namespace = plane.namespace("uninstall").await;
     let record = json!({
@@ -146,6 +147,6 @@ async fn is_uninstalled_when_no_move_is_open() {
     plane.kubectl(&["delete", "controllerrevision", "clusterip-move-7", "--namespace", NAMESPACE]).await.ok();
     assert_eq!(uninstall(), (Some(0), String::new()));
     assert_eq!(left().await, "");
-    // Once more, there is nothing to do.
+    // A second run has nothing to do.
     assert_eq!(uninstall(), (Some(0), String::new()));
 }

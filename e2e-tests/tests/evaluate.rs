@@ -1,5 +1,5 @@
-//! The same request, settings and state give the same bytes, whoever evaluates: `clusterip serve`,
-//! `evaluate` with each of its sources, and, as far as it shows them, `plan`.
+//! The same request, settings and state of the cluster give the same bytes in `clusterip serve`, in `evaluate` with
+//! each of its sources, and, as far as it prints them, in `plan`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::{PATIENCE, eventually};
-use crate::support::host::HostBuilder;
+use crate::support::fault_proxy::{Fault, Proxy};
 use crate::support::program;
-use crate::support::proxy::{Fault, Proxy};
-use crate::support::served::{all, annotated, deployment, on, service, template};
+use crate::support::serve_process::HostBuilder;
+use crate::support::webhook_cluster::{all, annotated, deployment, on, service, template};
 
-/// What `serve` and `plan` would learn from the cluster is written down: Kubewarden can't learn it.
+/// `serve` and `plan` would learn the Service ranges from the cluster, but Kubewarden can't, so they are written down.
 const SETTINGS: &str = "
 services:
   serviceCIDRs: [172.21.0.0/16]
@@ -26,7 +26,7 @@ services:
   evidence: {kinds: [Deployment, example.com/v1/Roster, Pod]}
 ";
 
-/// A kind with Pod templates whose plural nobody would guess.
+/// A kind with Pod templates and an irregular plural.
 const ROSTERS: &str = "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, \
      metadata: {name: rota.example.com}, spec: {group: example.com, scope: Namespaced, \
      names: {kind: Roster, plural: rota, singular: roster, listKind: RosterList}, \
@@ -39,7 +39,7 @@ struct Ended {
     stderr: String,
 }
 
-/// Runs `clusterip` as whom a kubeconfig belongs to.
+/// Runs `clusterip` with this kubeconfig.
 async fn clusterip(folder: &Path, kubeconfig: &Path, args: &[&str]) -> Ended {
     let mut command = Command::new(program());
     command.args(args).current_dir(folder).env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
@@ -59,12 +59,12 @@ fn request(service: &Value) -> Value {
         "operation": "CREATE",
         "userInfo": {"username": "alice"},
         "object": service,
-        // Nothing is held for it: it may be asked again and again.
+        // A dry run reserves nothing, so the request can be repeated.
         "dryRun": true,
     })
 }
 
-/// The row of `plan -o json` that says what a response says.
+/// The row of `plan -o json` that corresponds to a response.
 fn row(service: &Value, response: &str) -> Value {
     let response: Value = serde_json::from_str(response).unwrap();
     let audit = &response["auditAnnotations"];
@@ -88,7 +88,7 @@ fn row(service: &Value, response: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_request_settings_and_state_give_the_same_bytes_everywhere() {
+async fn all_commands_give_the_same_answer_byte_for_byte() {
     let plane = ControlPlane::start(Options::default());
     plane.apply(ROSTERS).await;
     plane.kubectl(&["wait", "--for=condition=Established", "crd/rota.example.com"]).await.ok();
@@ -107,18 +107,27 @@ async fn the_same_request_settings_and_state_give_the_same_bytes_everywhere() {
     let workloads = [deployment("web", on("windows")), roster, twice("linux", "a"), twice("windows", "b")];
     plane.apply(&all("shop", workloads)).await;
     plane.apply(&all("full", [service("first", json!({"clusterIP": "172.21.40.2"}))])).await;
-    // Where `spread` would begin for this Service.
+    // The first address that `spread` tries for this Service.
     plane.apply(&all("shop", [service("in-the-way", json!({"clusterIP": "172.21.1.59"}))])).await;
 
-    let services = [
-        ("assumed", "shop", service("assumed", json!({}))),
-        ("its first address is taken", "shop", service("web", json!({}))),
-        ("a custom kind", "shop", service("custom", json!({}))),
-        ("workloads that disagree", "shop", service("twice", json!({}))),
-        ("an annotation", "shop", annotated("noted", json!({"clusterip-policy/os": "windows"}), json!({}))),
-        ("by hand", "shop", service("by-hand", json!({"clusterIP": "172.21.1.60"}))),
-        ("headless", "shop", service("headless", json!({"clusterIP": "None"}))),
-        ("a pool that is full", "full", service("second", json!({}))),
+    struct Case {
+        name: &'static str,
+        namespace: &'static str,
+        service: Value,
+    }
+    let cases = [
+        Case { name: "assumed", namespace: "shop", service: service("assumed", json!({})) },
+        Case { name: "its first address is taken", namespace: "shop", service: service("web", json!({})) },
+        Case { name: "a custom kind", namespace: "shop", service: service("custom", json!({})) },
+        Case { name: "workloads that disagree", namespace: "shop", service: service("twice", json!({})) },
+        Case {
+            name: "an annotation",
+            namespace: "shop",
+            service: annotated("noted", json!({"clusterip-policy/os": "windows"}), json!({})),
+        },
+        Case { name: "by hand", namespace: "shop", service: service("by-hand", json!({"clusterIP": "172.21.1.60"})) },
+        Case { name: "headless", namespace: "shop", service: service("headless", json!({"clusterIP": "None"})) },
+        Case { name: "a pool that is full", namespace: "full", service: service("second", json!({})) },
     ];
     let mut host = HostBuilder::new(&plane).settings(SETTINGS).registered().start().await;
     let folder = tempfile::tempdir().unwrap();
@@ -127,7 +136,7 @@ async fn the_same_request_settings_and_state_give_the_same_bytes_everywhere() {
     let addresses = if plane.tells_addresses() { ",ipaddresses,servicecidrs" } else { "" };
     let kinds = format!("services,namespaces,nodes,deployments,rota,pods,runtimeclasses{addresses}");
     file("cluster.yaml", &plane.kubectl(&["get", "-A", "-o", "yaml", &kinds]).await.ok());
-    for (case, namespace, mut service) in services {
+    for Case { name: case, namespace, mut service } in cases {
         service["metadata"]["namespace"] = namespace.into();
         let request = request(&service);
         file("request.json", &request.to_string());
@@ -146,7 +155,7 @@ async fn the_same_request_settings_and_state_give_the_same_bytes_everywhere() {
         let response = expected.1.trim_end();
         let served =
             format!(r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{response}}}"#);
-        // It follows the cluster, and may be behind for a moment.
+        // The server watches the cluster, and may lag for a moment.
         let deadline = std::time::Instant::now() + PATIENCE;
         let mut answer = host.post_for_text("/mutate", &review).await.unwrap();
         while answer != served && std::time::Instant::now() < deadline {
@@ -163,9 +172,9 @@ async fn the_same_request_settings_and_state_give_the_same_bytes_everywhere() {
     host.terminate().await;
 }
 
-/// What the API server refuses to tell is recorded, and denies again where there is no cluster.
+/// A forbidden look-up is recorded, and denies the request again without a cluster.
 #[tokio::test]
-async fn a_missing_right_is_recorded() {
+async fn missing_permission_is_recorded() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("evaluate").await;
     plane.kubectl(&["create", "serviceaccount", "nobody", "--namespace", &namespace]).await.ok();
@@ -195,9 +204,9 @@ async fn a_missing_right_is_recorded() {
     assert_eq!((replayed.status, replayed.stdout, replayed.stderr), (1, live.stdout, String::new()));
 }
 
-/// What the cluster does not have is recorded in Kubewarden's words, and denies again where there is no cluster.
+/// A missing kind is recorded in the words of Kubewarden, and denies the request again without a cluster.
 #[tokio::test]
-async fn a_kind_that_the_cluster_does_not_have_is_recorded() {
+async fn missing_kind_is_recorded() {
     let plane = ControlPlane::shared();
     let folder = tempfile::tempdir().unwrap();
     let mut service = service("web", json!({}));
@@ -222,9 +231,10 @@ async fn a_kind_that_the_cluster_does_not_have_is_recorded() {
     }
 }
 
-/// policy-server has its lists at hand, and gives the policy two seconds. Here each comes from afar.
+/// policy-server has its lists in memory, and gives the policy two seconds. Here each list comes from a slow API
+/// server.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_api_server_is_waited_for() {
+async fn evaluate_waits_for_a_slow_api_server() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("slow").await;
     plane.apply(&all(&namespace, [deployment("web", on("windows"))])).await;

@@ -1,4 +1,4 @@
-//! On which nodes a Service's endpoints will run: every source of that, as objects of the API server.
+//! Evidence of the nodes on which the endpoints of a Service run: every source, as objects of the API server.
 
 use clusterip_core::evidence::Report;
 use k8s_openapi::api::core::v1::Node;
@@ -8,25 +8,25 @@ use kube::api::{DynamicObject, PostParams};
 use serde_json::{Value, json};
 
 use crate::support::eventually::PATIENCE;
-use crate::support::served::{Served, address, all, deployment, on, place, service, template};
+use crate::support::webhook_cluster::{WebhookCluster, address, all, deployment, on, place, service, template};
 
-/// What there is before a Service is applied, and what becomes of it.
+/// The objects that exist before a Service is applied, and the expected decision.
 struct Row {
-    /// Part of the namespace's name, too.
+    /// The name is also part of the name of the namespace.
     name: &'static str,
-    /// Of the namespace.
+    /// Annotations and labels of the namespace.
     namespace: Value,
-    /// The namespace's objects.
+    /// The objects in the namespace.
     objects: Vec<Value>,
-    /// What the Service has beside name, port and selector.
+    /// The parts of the Service besides name, port and selector.
     service: Value,
-    /// Its pool.
+    /// The expected pool.
     pool: &'static str,
-    /// Where that is known from; `NS` is the namespace.
+    /// The expected source of the evidence; `NS` is the namespace.
     source: &'static str,
-    /// What the node labels are.
+    /// The expected node labels.
     labels: &'static [(&'static str, &'static str)],
-    /// What kubectl shows.
+    /// The expected warnings of kubectl.
     warnings: &'static [&'static str],
 }
 
@@ -70,7 +70,7 @@ fn pod(name: &str, pod_spec: Value) -> Value {
     pod
 }
 
-/// A Deployment of that name whose Pods the Service selects.
+/// A Deployment of this name whose Pods the Service selects.
 fn web(name: &str, pod_spec: Value) -> Value {
     let mut deployment = deployment("web", pod_spec);
     deployment["metadata"]["name"] = json!(name);
@@ -195,9 +195,9 @@ fn rows() -> Vec<Row> {
 type Outcome = (String, Report, String, Vec<String>);
 
 #[tokio::test]
-async fn each_source() {
-    let served = Served::shared().await;
-    let client = served.plane.client();
+async fn each_source_of_evidence_is_used() {
+    let cluster = WebhookCluster::shared().await;
+    let client = cluster.plane.client();
     let node = json!({"metadata": {"name": "evidence-node", "labels": {"kubernetes.io/os": "windows"}}});
     let node: Node = serde_json::from_value(node).unwrap();
     Api::all(client.clone()).create(&PostParams::default(), &node).await.unwrap();
@@ -209,14 +209,14 @@ async fn each_source() {
     let mut objects: Vec<Value> = Vec::new();
     for row in rows() {
         let namespace = format!("evidence-{}", row.name);
-        assert_eq!(served.plane.namespace(&namespace).await, namespace);
-        served.mark_namespace(&namespace, &row.namespace).await;
+        assert_eq!(cluster.plane.namespace(&namespace).await, namespace);
+        cluster.mark_namespace(&namespace, &row.namespace).await;
         objects.extend(row.objects.into_iter().map(|mut object| {
             object["metadata"]["namespace"] = namespace.clone().into();
             object
         }));
     }
-    served.plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()).await;
+    cluster.plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()).await;
 
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
     for row in rows() {
@@ -229,12 +229,12 @@ async fn each_source() {
         if let Some(metadata) = row.service["metadata"].as_object() {
             web["metadata"].as_object_mut().unwrap().extend(metadata.clone());
         }
-        knows(served, &namespace, &web, &report).await;
-        let applied = served.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [web])).await;
+        knows(cluster, &namespace, &web, &report).await;
+        let applied = cluster.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [web])).await;
         let warnings = applied.stderr.lines().map(str::to_owned).collect();
         applied.ok();
-        let audit = served.decided(&namespace, "web").expect("an answer");
-        let place = place(address(&served.get(&namespace, "web").await)).to_owned();
+        let audit = cluster.decided(&namespace, "web").expect("an answer");
+        let place = place(address(&cluster.get(&namespace, "web").await)).to_owned();
         let outcome: Outcome = (audit.pool.unwrap_or_default(), audit.evidence.unwrap_or_default(), place, warnings);
         seen.push((row.name, outcome));
         let warnings = row.warnings.iter().map(|warning| format!("Warning: {}", text(warning))).collect();
@@ -243,13 +243,13 @@ async fn each_source() {
     assert_eq!(seen, expected);
 }
 
-/// Waits until the host has seen what a decision is to be made from: it watches, and is told a moment later.
-/// Where that never comes, what is decided instead is shown by whoever asks next.
-async fn knows(served: &Served, namespace: &str, service: &Value, expected: &Report) {
+/// Waits until the watches of the host have brought everything that the decision needs. If the expected evidence never
+/// comes, the assertion after this call shows the actual decision.
+async fn knows(cluster: &WebhookCluster, namespace: &str, service: &Value, expected: &Report) {
     let deadline = tokio::time::Instant::now() + PATIENCE / 10;
     while tokio::time::Instant::now() < deadline {
-        served.dry_run(namespace, service).await.unwrap();
-        let found = served.decided(namespace, "web").and_then(|audit| audit.evidence).unwrap_or_default();
+        cluster.dry_run(namespace, service).await.unwrap();
+        let found = cluster.decided(namespace, "web").and_then(|audit| audit.evidence).unwrap_or_default();
         if found == *expected {
             return;
         }
@@ -257,50 +257,55 @@ async fn knows(served: &Served, namespace: &str, service: &Value, expected: &Rep
     }
 }
 
-/// Pools that can't be had.
+/// Pools that the annotation can't select.
 #[tokio::test]
-async fn a_pool_by_name_must_be_there_and_admit_the_service() {
-    let served = Served::shared().await;
-    let namespace = served.plane.namespace("evidence-by-name").await;
-    let rows = [
-        (
-            "unknown",
-            "gpu",
-            "annotation clusterip-policy/pool names pool \"gpu\", which is unknown: known are arm, team, labelled, \
-             chosen, small, once, invalid, refused, pair, other, one, windows, linux",
-        ),
-        (
-            "another-namespace",
-            "team",
-            "annotation clusterip-policy/pool names pool \"team\", which does not admit this Service: namespaces does \
-             not match",
-        ),
-        (
-            "other-namespace-labels",
-            "labelled",
-            "annotation clusterip-policy/pool names pool \"labelled\", which does not admit this Service: \
-             namespaceSelector does not match",
-        ),
-        (
-            "other-labels",
-            "chosen",
-            "annotation clusterip-policy/pool names pool \"chosen\", which does not admit this Service: serviceSelector \
-             does not match",
-        ),
+async fn pool_named_by_the_annotation_must_exist_and_admit_the_service() {
+    let cluster = WebhookCluster::shared().await;
+    let namespace = cluster.plane.namespace("evidence-by-name").await;
+    struct Case {
+        name: &'static str,
+        pool: &'static str,
+        reason: &'static str,
+    }
+    let cases = [
+        Case {
+            name: "unknown",
+            pool: "gpu",
+            reason: "annotation clusterip-policy/pool names pool \"gpu\", which is unknown: known are arm, team, \
+                     labelled, chosen, small, once, invalid, refused, pair, other, one, windows, linux",
+        },
+        Case {
+            name: "another-namespace",
+            pool: "team",
+            reason: "annotation clusterip-policy/pool names pool \"team\", which does not admit this Service: \
+                     namespaces does not match",
+        },
+        Case {
+            name: "other-namespace-labels",
+            pool: "labelled",
+            reason: "annotation clusterip-policy/pool names pool \"labelled\", which does not admit this Service: \
+                     namespaceSelector does not match",
+        },
+        Case {
+            name: "other-labels",
+            pool: "chosen",
+            reason: "annotation clusterip-policy/pool names pool \"chosen\", which does not admit this Service: \
+                     serviceSelector does not match",
+        },
     ];
-    for (name, pool, reason) in rows {
+    for Case { name, pool, reason } in cases {
         let mut service = service(name, json!({}));
         service["metadata"]["annotations"] = json!({"clusterip-policy/pool": pool});
-        let refused = served.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [service])).await.refused();
+        let refused = cluster.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [service])).await.refused();
         let reason = format!("Service {namespace}/{name}: {reason}");
         let expected = format!(
             "Error from server: error when creating \"STDIN\": admission webhook \
              \"services.clusterip-policy.io\" denied the request: {reason}\n"
         );
         assert_eq!(refused, expected, "{name}");
-        let audit = served.decided(&namespace, name).expect("an answer");
+        let audit = cluster.decided(&namespace, name).expect("an answer");
         assert_eq!((audit.outcome.name(), audit.pool, audit.reason), ("denied", None, Some(reason)), "{name}");
     }
-    let services: Vec<DynamicObject> = served.services(&namespace).list(&<_>::default()).await.unwrap().items;
+    let services: Vec<DynamicObject> = cluster.services(&namespace).list(&<_>::default()).await.unwrap().items;
     assert_eq!(services.len(), 0);
 }

@@ -1,4 +1,4 @@
-//! External addresses, given and judged by `clusterip serve` as the webhook of a real API server.
+//! External addresses that `clusterip serve` gives and checks as the webhook of a real API server.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::host::{Host, HostBuilder};
+use crate::support::serve_process::{Host, HostBuilder};
 
 const SETTINGS: &str = "
 services:
@@ -49,7 +49,7 @@ impl Placed {
         placed
     }
 
-    /// Creates a Service of our class: what became of it, or what the API server says against it.
+    /// Creates a Service of our class: returns the Service, or the message of the API server.
     async fn create(&self, namespace: &str, name: &str, more: Value) -> Result<Value, String> {
         let mut service = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
@@ -78,7 +78,7 @@ fn asking(address: &str) -> Value {
     json!({"metadata": {"annotations": {"clusterip-policy/external-address": address}}})
 }
 
-/// What makes of a Service of our class one of none.
+/// Changes a Service of our class into a Service without a class.
 fn plain() -> Value {
     json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null, "allocateLoadBalancerNodePorts": null}})
 }
@@ -90,7 +90,7 @@ fn merged(one: &Value, other: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn each_gets_an_address_of_its_own_and_keeps_it() {
+async fn each_service_gets_its_own_address_and_keeps_it() {
     let placed = Placed::new().await;
     let names: Vec<String> = (0..100).map(|number| format!("web-{number}")).collect();
     let created = join_all(names.iter().map(|name| placed.create("shop", name, json!({})))).await;
@@ -112,7 +112,7 @@ async fn each_gets_an_address_of_its_own_and_keeps_it() {
 }
 
 #[tokio::test]
-async fn of_those_who_ask_for_one_address_one_gets_it_and_the_others_are_told_who() {
+async fn requested_address_goes_to_one_service_and_others_are_told_the_holder() {
     let placed = Placed::new().await;
     let names: Vec<String> = (0..100).map(|number| format!("web-{number}")).collect();
     let created = join_all(names.iter().map(|name| placed.create("shop", name, asking("10.0.9.77")))).await;
@@ -126,38 +126,65 @@ async fn of_those_who_ask_for_one_address_one_gets_it_and_the_others_are_told_wh
 }
 
 #[tokio::test]
-async fn nobody_takes_an_address_of_a_pool_behind_its_back() {
+async fn addresses_of_a_pool_can_not_be_claimed_without_the_policy() {
     let placed = Placed::new().await;
     let holder = placed.create("shop", "web", asking("10.0.9.77")).await.unwrap();
     assert_eq!(record(&holder).as_deref(), Some("10.0.9.77"));
     let plain = |more: Value| merged(&plain(), &more);
-    let rows = [
-        ("external-ips-taken", "shop", plain(json!({"spec": {"externalIPs": ["10.0.9.77"]}})), Some("shop/web")),
-        (
-            "external-ips-of-others",
-            "bank",
-            plain(json!({"spec": {"externalIPs": ["10.0.9.78"]}})),
-            Some("does not admit"),
-        ),
-        ("external-ips-outside", "bank", plain(json!({"spec": {"externalIPs": ["10.0.77.1"]}})), None),
-        (
-            "metallb",
-            "shop",
-            plain(json!({"metadata": {"annotations": {"metallb.io/loadBalancerIPs": "10.0.9.77"}}})),
-            Some("shop/web"),
-        ),
-        ("asked-of-others", "bank", asking("10.0.9.79"), Some("does not admit")),
-        ("of-its-own-pool", "bank", asking("10.0.10.3"), None),
-        ("load-balancer-ip", "shop", json!({"spec": {"loadBalancerIP": "10.0.9.78"}}), None),
-        (
-            "load-balancer-ip-taken",
-            "shop",
-            json!({"spec": {"loadBalancerIP": "10.0.9.78"}}),
-            Some("shop/load-balancer-ip"),
-        ),
+    struct Case {
+        name: &'static str,
+        namespace: &'static str,
+        change: Value,
+        /// A part of the message, if the Service must be refused.
+        refused: Option<&'static str>,
+    }
+    let cases = [
+        Case {
+            name: "external-ips-taken",
+            namespace: "shop",
+            change: plain(json!({"spec": {"externalIPs": ["10.0.9.77"]}})),
+            refused: Some("shop/web"),
+        },
+        Case {
+            name: "external-ips-of-others",
+            namespace: "bank",
+            change: plain(json!({"spec": {"externalIPs": ["10.0.9.78"]}})),
+            refused: Some("does not admit"),
+        },
+        Case {
+            name: "external-ips-outside",
+            namespace: "bank",
+            change: plain(json!({"spec": {"externalIPs": ["10.0.77.1"]}})),
+            refused: None,
+        },
+        Case {
+            name: "metallb",
+            namespace: "shop",
+            change: plain(json!({"metadata": {"annotations": {"metallb.io/loadBalancerIPs": "10.0.9.77"}}})),
+            refused: Some("shop/web"),
+        },
+        Case {
+            name: "asked-of-others",
+            namespace: "bank",
+            change: asking("10.0.9.79"),
+            refused: Some("does not admit"),
+        },
+        Case { name: "of-its-own-pool", namespace: "bank", change: asking("10.0.10.3"), refused: None },
+        Case {
+            name: "load-balancer-ip",
+            namespace: "shop",
+            change: json!({"spec": {"loadBalancerIP": "10.0.9.78"}}),
+            refused: None,
+        },
+        Case {
+            name: "load-balancer-ip-taken",
+            namespace: "shop",
+            change: json!({"spec": {"loadBalancerIP": "10.0.9.78"}}),
+            refused: Some("shop/load-balancer-ip"),
+        },
     ];
-    for (name, namespace, more, refused) in rows {
-        match (placed.create(namespace, name, more).await, refused) {
+    for Case { name, namespace, change, refused } in cases {
+        match (placed.create(namespace, name, change).await, refused) {
             (Ok(_), None) => {}
             (Err(message), Some(text)) => assert!(message.contains(text), "{name}: {message}"),
             (created, _) => panic!("{name}: {created:?}"),
@@ -165,14 +192,15 @@ async fn nobody_takes_an_address_of_a_pool_behind_its_back() {
     }
 }
 
-/// Two webhooks of ours are asked about what claims an address.
+/// Two webhooks of ours review a Service that claims an external address.
 #[tokio::test]
-async fn what_is_judged_twice_is_placed_once() {
+async fn service_reviewed_by_both_webhooks_gets_one_address() {
     let placed = Placed::new().await;
     let pools = "services:\n  pools: [{name: small, cidrs: [172.21.64.0/29]}]";
     let settings = SETTINGS.replacen("services:", pools, 1);
     std::fs::write(placed.host.folder().join("settings.yaml"), settings).unwrap();
-    // Asked by a dry run: the controller moves what is created too early, and holds an address meanwhile.
+    // This is a dry run, because the controller moves a Service that is created too early, and reserves an address
+    // meanwhile.
     let services: Api<Service> = Api::namespaced(placed.client.clone(), "shop");
     let trial: Service =
         serde_json::from_value(json!({"metadata": {"name": "trial"}, "spec": {"ports": [{"port": 80}]}})).unwrap();
@@ -182,7 +210,7 @@ async fn what_is_judged_twice_is_placed_once() {
         created.spec?.cluster_ip?.starts_with("172.21.64.").then_some(())
     })
     .await;
-    // Six addresses in all, each of which is given away once.
+    // The pool has six addresses, and each is given once.
     for number in 0..6 {
         let name = format!("web-{number}");
         let claims = json!({"spec": {"externalIPs": [format!("10.0.9.1{number}")]}});
@@ -195,7 +223,7 @@ async fn what_is_judged_twice_is_placed_once() {
 }
 
 #[tokio::test]
-async fn claims_wait_for_the_server_as_long_as_the_settings_have_pools() {
+async fn claims_need_the_server_while_the_settings_have_external_pools() {
     const SERVICES: &str = "services.clusterip-policy.io";
     const EXTERNAL: &str = "external.clusterip-policy.io";
     let mut placed = Placed::new().await;
@@ -218,7 +246,7 @@ async fn claims_wait_for_the_server_as_long_as_the_settings_have_pools() {
     std::fs::write(&settings, SETTINGS).unwrap();
     is(&placed, &[SERVICES, EXTERNAL]).await;
 
-    // Away, nobody can say who may have what; whatever claims nothing comes up.
+    // Without the server, Services that claim external addresses are refused, and all others are created.
     placed.host.kill();
     let claims = merged(&plain(), &json!({"spec": {"externalIPs": ["10.0.9.77"]}}));
     let refused = placed.create("bank", "hijack", claims).await.unwrap_err();

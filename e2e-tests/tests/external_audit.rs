@@ -1,18 +1,18 @@
-//! `clusterip audit` and `clusterip plan` of external addresses in a live cluster, and the map of one that is watched.
+//! `clusterip audit` and `clusterip plan` of external addresses in a live cluster, and the map of a running server.
 
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
 use axum::http::Method;
-use clusterip::agent::{claims, heartbeat_state};
+use clusterip::agent::{external_claims, heartbeat_state};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::host::HostBuilder;
-use crate::support::moving::{path, send};
+use crate::support::move_helpers::{path, send};
 use crate::support::program;
+use crate::support::serve_process::HostBuilder;
 
 const SETTINGS: &str = "
 services: {serviceCIDRs: [172.21.0.0/16]}
@@ -75,7 +75,7 @@ impl Audited {
         send(&self.plane.client(), Method::POST, path, Some(&lease)).await.unwrap();
     }
 
-    /// The heartbeat of the agent on a node, renewed so many seconds ago.
+    /// The heartbeat of the agent on a node, renewed this many seconds ago.
     async fn heartbeat(&self, node: &str, ago: i64) {
         let renewed = Timestamp::now().checked_sub(SignedDuration::from_secs(ago)).unwrap();
         let renewed = format!("{renewed:.6}");
@@ -92,12 +92,12 @@ impl Audited {
 
     /// The claim of the agent on a node.
     async fn claim(&self, address: &str, node: &str) {
-        let name = claims::name(address.parse::<IpAddr>().unwrap());
+        let name = external_claims::name(address.parse::<IpAddr>().unwrap());
         let spec = json!({"holderIdentity": format!("{node}_agent_1")});
-        self.lease(&name, claims::EXTERNAL, ("clusterip-policy/address", address), spec).await;
+        self.lease(&name, external_claims::EXTERNAL, ("clusterip-policy/address", address), spec).await;
     }
 
-    /// The exit status, and what was printed.
+    /// The exit status and the output.
     async fn run(&self, arguments: &[&str]) -> (i32, String) {
         let mut command = Command::new(program());
         command.args(arguments).arg("--settings").arg(self.folder.path().join("settings.yaml")).stdin(Stdio::null());
@@ -108,7 +108,7 @@ impl Audited {
     }
 }
 
-/// Each address of the pool `lan` that is used: the Services that have it, and who holds it.
+/// Each used address of the pool `lan`: the Services that have it, and its holder.
 fn used(audit: &Value) -> Vec<String> {
     let used = audit["external"]["pools"][1]["ranges"][0]["addresses"].as_array().unwrap().iter();
     let line = |used: &Value| {
@@ -123,12 +123,12 @@ fn used(audit: &Value) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_live_cluster_is_audited_planned_and_shown() {
+async fn external_addresses_are_audited_planned_and_shown_on_the_map() {
     let audited = Audited::new().await;
     for node in ["edge-1", "edge-2"] {
         audited.node(node).await;
     }
-    // The first is alive as long as this test runs; the other is no more.
+    // The first agent is alive as long as this test runs; the other is dead.
     audited.heartbeat("edge-1", -600).await;
     audited.heartbeat("edge-2", 60).await;
     audited.service("cart", Some("10.0.9.25"), json!({})).await;
@@ -173,7 +173,7 @@ async fn a_live_cluster_is_audited_planned_and_shown() {
     assert_eq!(used(&audit), expected);
     assert_eq!(audit["notes"], json!([]));
 
-    // Nobody is planned what somebody has, or was given; who has a record keeps it.
+    // A plan gives no address that another Service has or was given, and a Service keeps its recorded address.
     let manifests = audited.folder.path().join("in.yaml");
     let manifest = |name: &str, annotations: Value| {
         json!({
@@ -201,7 +201,7 @@ async fn a_live_cluster_is_audited_planned_and_shown() {
     let message = plan["services"][1]["message"].as_str().unwrap();
     assert!(message.contains("10.0.9.30 of pool \"lan\" is held by shop/old"), "{message}");
 
-    // A server, whose controller gives the one that waits an address, tells the same of the rest.
+    // A server, whose controller gives the waiting Service an address, reports the same about the others.
     let host = HostBuilder::new(&audited.plane).settings(SETTINGS);
     let mut host = host.args(&["--no-webhook", "--namespace", "own", "--ui", "127.0.0.1:0"]).spawn();
     host.ready().await;

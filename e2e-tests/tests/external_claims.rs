@@ -1,10 +1,10 @@
-//! Claims of external addresses: what the API server sends us of them, and what becomes of it.
+//! Claims of external addresses: what the API server sends to the webhook, and the decisions.
 
 use serde_json::{Value, json};
 
 use crate::support::control_plane::Options;
 use crate::support::eventually::eventually;
-use crate::support::served::{Served, annotated, service};
+use crate::support::webhook_cluster::{WebhookCluster, annotated, service};
 
 const SETTINGS: &str = "
 services:
@@ -22,72 +22,98 @@ fn annotation(key: &str, value: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_another_has_is_refused_however_it_is_claimed() {
-    let served = Served::start(Options::default(), SETTINGS).await;
-    let namespace = served.plane.namespace("external-claims").await;
+async fn address_of_another_service_is_refused_in_every_field() {
+    let cluster = WebhookCluster::start(Options::default(), SETTINGS).await;
+    let namespace = cluster.plane.namespace("external-claims").await;
     let claiming = |name: &str, address: &str| service(name, json!({"externalIPs": [address]}));
-    served.create(&namespace, &claiming("holder", "10.0.9.20")).await.unwrap();
+    cluster.create(&namespace, &claiming("holder", "10.0.9.20")).await.unwrap();
     let balancer = service("balancer", json!({"type": "LoadBalancer", "loadBalancerClass": "example.com/lan"}));
-    served.create(&namespace, &balancer).await.unwrap();
+    cluster.create(&namespace, &balancer).await.unwrap();
     let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.21"}]}}}).to_string();
     let args =
         ["-n", &namespace, "patch", "service", "balancer", "--subresource=status", "--type=merge", "-p", &status];
-    served.plane.kubectl(&args).await.ok();
+    cluster.plane.kubectl(&args).await.ok();
     for address in ["10.0.9.20", "10.0.9.21"] {
         eventually("the holder to be seen", async || {
-            served.dry_run(&namespace, &claiming("probe", address)).await.err()
+            cluster.dry_run(&namespace, &claiming("probe", address)).await.err()
         })
         .await;
     }
 
-    served.create(&namespace, &service("web", json!({}))).await.unwrap();
+    cluster.create(&namespace, &service("web", json!({}))).await.unwrap();
     let external_ips = |address: &str| json!({"spec": {"externalIPs": [address]}});
     let field = |address: &str| json!({"spec": {"type": "LoadBalancer", "loadBalancerClass": "a/b", "loadBalancerIP": address}});
     let held = |by: &str| format!("of pool \"edge\" is held by {namespace}/{by}");
-    let rows = [
-        ("spec.externalIPs", external_ips("10.0.9.20"), held("holder")),
-        ("spec.externalIPs, of a status", external_ips("10.0.9.21"), held("balancer")),
-        ("spec.externalIPs, of another pool", external_ips("10.0.6.1"), "does not admit this Service".to_owned()),
-        ("spec.loadBalancerIP", field("10.0.9.20"), held("holder")),
-        ("MetalLB", annotation("metallb.io/loadBalancerIPs", "10.0.9.20"), held("holder")),
-        ("MetalLB, formerly", annotation("metallb.universe.tf/loadBalancerIPs", "10.0.9.20"), held("holder")),
-        ("Cilium", annotation("lbipam.cilium.io/ips", "10.0.9.20"), held("holder")),
-        ("Cilium, formerly", annotation("io.cilium/lb-ipam-ips", "10.0.9.20"), held("holder")),
-        ("kube-vip", annotation("kube-vip.io/loadbalancerIPs", "10.0.9.20"), held("holder")),
+    struct Case {
+        name: &'static str,
+        change: Value,
+        /// A part of the message of the refusal.
+        message: String,
+    }
+    let cases = [
+        Case { name: "spec.externalIPs", change: external_ips("10.0.9.20"), message: held("holder") },
+        Case { name: "spec.externalIPs, of a status", change: external_ips("10.0.9.21"), message: held("balancer") },
+        Case {
+            name: "spec.externalIPs, of another pool",
+            change: external_ips("10.0.6.1"),
+            message: "does not admit this Service".to_owned(),
+        },
+        Case { name: "spec.loadBalancerIP", change: field("10.0.9.20"), message: held("holder") },
+        Case {
+            name: "MetalLB",
+            change: annotation("metallb.io/loadBalancerIPs", "10.0.9.20"),
+            message: held("holder"),
+        },
+        Case {
+            name: "MetalLB, formerly",
+            change: annotation("metallb.universe.tf/loadBalancerIPs", "10.0.9.20"),
+            message: held("holder"),
+        },
+        Case { name: "Cilium", change: annotation("lbipam.cilium.io/ips", "10.0.9.20"), message: held("holder") },
+        Case {
+            name: "Cilium, formerly",
+            change: annotation("io.cilium/lb-ipam-ips", "10.0.9.20"),
+            message: held("holder"),
+        },
+        Case {
+            name: "kube-vip",
+            change: annotation("kube-vip.io/loadbalancerIPs", "10.0.9.20"),
+            message: held("holder"),
+        },
     ];
     let mut wrong = Vec::new();
-    for (name, change, words) in rows {
-        match served.patch(&namespace, "web", change).await {
-            Err(message) if message.contains(&words) => {}
+    for Case { name, change, message: expected } in cases {
+        match cluster.patch(&namespace, "web", change).await {
+            Err(message) if message.contains(&expected) => {}
             other => wrong.push((name, other)),
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 
-    let free = served.patch(&namespace, "web", external_ips("10.0.9.22")).await.unwrap();
+    let free = cluster.patch(&namespace, "web", external_ips("10.0.9.22")).await.unwrap();
     assert_eq!(free["spec"]["externalIPs"], json!(["10.0.9.22"]));
     let record = annotation("clusterip-policy/external-addresses", "10.0.9.30");
-    let without = served.patch(&namespace, "web", record).await.unwrap();
+    let without = cluster.patch(&namespace, "web", record).await.unwrap();
     assert_eq!(without.pointer(RECORD), None, "a record is not for Services of type ClusterIP");
 }
 
 #[tokio::test]
-async fn the_record_of_a_service_of_ours_is_kept_and_goes_with_its_type() {
-    let served = Served::start(Options::default(), SETTINGS).await;
-    let namespace = served.plane.namespace("external-records").await;
+async fn record_of_a_service_is_kept_until_its_type_changes() {
+    let cluster = WebhookCluster::start(Options::default(), SETTINGS).await;
+    let namespace = cluster.plane.namespace("external-records").await;
     let ours = json!({"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external"});
     let recorded = json!({"clusterip-policy/external-addresses": "10.0.9.20"});
-    let made = served.create(&namespace, &annotated("web", recorded, ours.clone())).await.unwrap();
+    let made = cluster.create(&namespace, &annotated("web", recorded, ours.clone())).await.unwrap();
     assert_eq!(made.pointer(RECORD), Some(&json!("10.0.9.20")), "restored");
 
     let dropped = json!({"metadata": {"annotations": {"clusterip-policy/external-addresses": null}}});
-    let kept = served.patch(&namespace, "web", dropped).await.unwrap();
+    let kept = cluster.patch(&namespace, "web", dropped).await.unwrap();
     assert_eq!(kept.pointer(RECORD), Some(&json!("10.0.9.20")), "put back");
 
-    let refused = served.patch(&namespace, "web", annotation("clusterip-policy/external-address", "10.0.6.1")).await;
+    let refused = cluster.patch(&namespace, "web", annotation("clusterip-policy/external-address", "10.0.6.1")).await;
     assert!(refused.as_ref().is_err_and(|message| message.contains("does not admit this Service")), "{refused:?}");
 
     let plain = json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}});
-    let released = served.patch(&namespace, "web", plain).await.unwrap();
+    let released = cluster.patch(&namespace, "web", plain).await.unwrap();
     assert_eq!(released.pointer(RECORD), None, "released");
 }

@@ -1,7 +1,5 @@
-//! What fails in a cluster, and what must hold all the same: a table.
-//!
-//! The tests make each fault small; `CHAOS` (`make chaos`) in full, and holds it against the bounds that
-//! are in seconds, too.
+//! Faults in a cluster, and what must hold during and after each of them, as a table. The tests inject small faults.
+//! With `CHAOS` (`make chaos`) the faults have full size, and time limits apply.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -26,20 +24,20 @@ use crate::support::bad_client;
 use crate::support::cluster::Place;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::{PATIENCE, eventually};
-use crate::support::moving::{addresses, path, send};
-use crate::support::process::peak_memory;
+use crate::support::move_helpers::{addresses, path, send};
+use crate::support::process_usage::peak_memory;
 use crate::support::program;
 use crate::support::replicas::{Kind, REPLICA, Replicas};
 
 const REPLICAS: usize = 3;
 const AT_ONCE: usize = 60;
-/// How long one attempt to create a Service may take: then it is tried again.
+/// The time limit of one attempt to create a Service, after which it is repeated.
 const ATTEMPT: Duration = Duration::from_secs(20);
-/// Where Debian has the library that lies about the time.
+/// The paths of libfaketime in Debian.
 const FAKETIME: [&str; 2] =
     ["/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1"];
 
-/// What a replica may need at most, in MB of 1,000,000 bytes: two thirds of what its Pod may have (`deploy/webhook`).
+/// The maximum memory of a replica in MB of 1,000,000 bytes: two thirds of the limit of its Pod (`deploy/webhook`).
 const MEMORY: f64 = 268.0;
 
 fn settings(windows: &str, more: &str) -> String {
@@ -52,15 +50,15 @@ fn settings(windows: &str, more: &str) -> String {
 const WINDOWS: &str = "172.21.16.0/20";
 const LINUX: &str = "172.21.32.0/20";
 
-/// The pool of Windows after it was shrunk, and one that was added for some of the others.
+/// The Windows pool after it was shrunk, and a pool that was added for some of the other Services.
 const SHRUNK: &str = "172.21.16.0/24";
 const ADDED: &str = "172.21.48.0/20";
 
-/// Where Services are to lie.
+/// The pools in use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pools {
     First,
-    /// One was added, and one shrunk.
+    /// One pool was added, and one was shrunk.
     Changed,
 }
 
@@ -87,7 +85,7 @@ impl Pools {
 struct Planned {
     name: String,
     os: &'static str,
-    /// Whether its Deployment comes after it, so that it has to move.
+    /// Whether its Deployment is created later, so that the Service has to move.
     late: bool,
     replica: usize,
 }
@@ -102,7 +100,7 @@ fn plan(count: usize) -> Vec<Planned> {
     (0..count).map(one).collect()
 }
 
-/// What became of a load.
+/// The results of a load.
 #[derive(Debug, Default)]
 struct Tally {
     tried: usize,
@@ -111,12 +109,12 @@ struct Tally {
     no_replica: usize,
     /// Attempts that the API server could not carry out.
     no_server: usize,
-    /// Attempts that the API server refused because another Service has the address. It never accepts an address
-    /// twice, so these tell that one was handed out twice.
+    /// Attempts that the API server refused because another Service has the address. It never accepts an address twice,
+    /// so these attempts show that an address was handed out twice.
     duplicates: usize,
-    /// Attempts that failed for any other reason.
+    /// Attempts that failed for other reasons, by reason.
     failed: BTreeMap<String, usize>,
-    /// When an attempt began that created one, and where that lay.
+    /// The begin of each successful attempt, and the address.
     placed: Vec<(Instant, IpAddr)>,
 }
 
@@ -158,13 +156,13 @@ fn failure(error: &kube::Error) -> Failure {
     {
         Failure::NoServer
     } else {
-        // The same for all: names and addresses are those of one.
+        // Without names, so that the same reason is counted together.
         let general = message.split_inclusive([' ', '"', '/']).filter(|word| !word.contains("web-"));
         Failure::Other(general.collect::<String>().chars().take(160).collect())
     }
 }
 
-/// Creates all of them, as clients do that try again; begun one after the other over so long.
+/// Creates all Services, with retries, as clients do. The first attempts are spread over the time `over`.
 async fn load(client: &Client, namespace: &str, planned: &[Planned], over: Duration) -> Tally {
     let tally = Mutex::new(Tally { tried: planned.len(), ..Tally::default() });
     let place = Place { client: client.clone(), namespace: namespace.to_owned() };
@@ -211,7 +209,7 @@ async fn load(client: &Client, namespace: &str, planned: &[Planned], over: Durat
     tally.into_inner().unwrap()
 }
 
-/// Says where the Pods of a Service run, if it takes several attempts.
+/// Creates the Deployment of a Service, with retries.
 async fn deploy(place: &Place, planned: &Planned) {
     let spec = json!({"nodeSelector": {"kubernetes.io/os": planned.os},
         "containers": [{"name": "web", "image": "example.com/web"}]});
@@ -231,7 +229,7 @@ async fn deploy(place: &Place, planned: &Planned) {
     }
 }
 
-/// How the Services of a load lie.
+/// The state of the Services of a load.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct State {
     lost: usize,
@@ -264,7 +262,7 @@ async fn state(client: &Client, namespace: &str, planned: &[Planned], pools: Poo
     Some(state)
 }
 
-/// Waits until nothing is half moved or astray, or for as long as one can be patient.
+/// Waits until no Service is half moved or outside of its pool, or until the time limit.
 async fn settled(client: &Client, namespace: &str, planned: &[Planned], pools: Pools) -> State {
     let deadline = Instant::now() + 2 * PATIENCE;
     loop {
@@ -284,14 +282,14 @@ struct Row {
     fault: String,
     tally: Tally,
     state: State,
-    /// How many seconds after the end of the fault all was in its place, and how many it may be.
+    /// The seconds from the end of the fault until all Services were in their pools, and the limit.
     seconds: f64,
     most: Option<f64>,
-    /// Whether the API server may be away.
+    /// Whether the API server may be unavailable.
     away: bool,
-    /// Whether a replica can be reached all the time.
+    /// Whether a replica must be reachable all the time.
     reached: bool,
-    /// What else was not as it must be.
+    /// Other violations.
     wrong: Vec<String>,
 }
 
@@ -351,7 +349,7 @@ fn table(rows: &[Row]) -> String {
     table
 }
 
-/// What a fault happens to.
+/// The cluster and the load of a fault.
 struct Scene {
     plane: &'static ControlPlane,
     replicas: Replicas<'static>,
@@ -431,7 +429,7 @@ async fn away(plane: &'static ControlPlane, count: usize, what: &str, seconds: u
         .unwrap();
         Instant::now()
     };
-    // It begins before the fault, and goes on after it.
+    // The load begins before the fault and ends after it.
     let over = Duration::from_secs(seconds + 3);
     let (tally, back) = tokio::join!(load(&client, &namespace, &planned, over), fault);
     let row = scene.row(format!("{what} away for {seconds} s"), tally, back).await;
@@ -466,7 +464,7 @@ async fn the_webhook_is_away(plane: &'static ControlPlane, count: usize) -> Row 
     Row { most: Some(30.0), ..row }
 }
 
-/// A handshake of whoever trusts this.
+/// A TLS handshake of a client that trusts these certificates.
 async fn handshake(port: u16, trusted: &str) -> Result<(), String> {
     let roots = reqwest::Certificate::from_pem_bundle(trusted.as_bytes()).map_err(|error| error.to_string())?;
     let client = reqwest::Client::builder().tls_certs_only(roots).timeout(ATTEMPT).build().unwrap();
@@ -474,18 +472,18 @@ async fn handshake(port: u16, trusted: &str) -> Result<(), String> {
     answered.map(drop).map_err(|error| format!("{:?}", std::error::Error::source(&error)))
 }
 
-/// Trusted for long, but for these seconds: then it signs.
+/// An authority that has been trusted long enough to sign in this many seconds.
 fn successor(begin: Timestamp, seconds: i64) -> Authority {
     Authority::generate(begin - SignedDuration::from_hours(24) + SignedDuration::from_secs(seconds)).unwrap()
 }
 
-/// One that ends in so many seconds.
+/// An authority that expires in this many seconds.
 fn mortal(begin: Timestamp, seconds: i64) -> Authority {
     Authority::generate(begin - AUTHORITY_LIFE + SignedDuration::from_secs(seconds)).unwrap()
 }
 
 async fn certificates_are_renewed(plane: &'static ControlPlane, count: usize, full: bool) -> Row {
-    // The certificate ends with its authority, and is renewed at two thirds of its life.
+    // The certificate expires with its authority, and is renewed at two thirds of its life.
     let (end, signs) = if full { (90, 75) } else { (3600, 12) };
     let (namespace, begin) = (plane.namespace("host").await, Timestamp::now());
     let (old, new) = (mortal(begin, end), successor(begin, signs));
@@ -502,7 +500,7 @@ async fn certificates_are_renewed(plane: &'static ControlPlane, count: usize, fu
     let left = left.max(SignedDuration::from_secs(2));
     let loaded = async {
         let tally = load(&scene.client, &scene.namespace, &scene.planned, left.unsigned_abs()).await;
-        // All of them have the certificate of the new authority: whoever trusts that one alone can tell.
+        // A client that trusts only the new authority shows that all replicas have a certificate of it.
         for nth in 0..REPLICAS {
             let port = replicas.host(nth).port();
             let signed = async || handshake(port, new.certificate()).await.ok();
@@ -511,7 +509,7 @@ async fn certificates_are_renewed(plane: &'static ControlPlane, count: usize, fu
         done.store(true, Ordering::Release);
         tally
     };
-    // As an API server that has no connection yet: with what it is told to trust.
+    // Handshakes with the bundle that the API server trusts, as it would do for a new connection.
     let shaken = async {
         let (mut made, mut failed) = (0, BTreeMap::<String, usize>::new());
         while !done.load(Ordering::Acquire) {
@@ -531,7 +529,7 @@ async fn certificates_are_renewed(plane: &'static ControlPlane, count: usize, fu
     let renewed = logs.filter(|line| line.contains("the server's certificate was renewed")).count();
     let mut wrong: Vec<String> =
         failed.iter().map(|(why, count)| format!("{count} of {made} handshakes failed: {why}")).collect();
-    // In full each has had another of the old authority first.
+    // At full size, each replica first renews its certificate with the old authority.
     let least = if full { 2 * REPLICAS } else { REPLICAS };
     if renewed < least {
         wrong.push(format!("{renewed} certificates were renewed, not {least}"));
@@ -541,7 +539,7 @@ async fn certificates_are_renewed(plane: &'static ControlPlane, count: usize, fu
     Row { reached: true, wrong, ..row }
 }
 
-/// The settings that all replicas go by, as long as they agree.
+/// The settings in use, if all replicas use the same.
 async fn in_force(replicas: &Replicas<'_>) -> Option<String> {
     let mut hashes = BTreeSet::new();
     for nth in 0..REPLICAS {
@@ -580,7 +578,8 @@ async fn settings_are_changed(plane: &'static ControlPlane, count: usize, over: 
     if !tally.placed.iter().any(|(begin, _)| *begin >= since) {
         wrong.push("nothing was created after the change".to_owned());
     }
-    // A change for so many waits for somebody to agree; whoever moved a moment before rests for a minute.
+    // A change for so many Services waits for an administrator. A Service that has just moved is not moved again for a
+    // minute.
     let line = "clusterip_misplaced_services{reason=\"brake\"}";
     let deadline = Instant::now() + 2 * PATIENCE;
     let (mut astray, mut told);
@@ -621,7 +620,7 @@ async fn a_client_is_bad(plane: &'static ControlPlane, count: usize, requests: u
         done.store(true, Ordering::Release);
         taken
     };
-    // As many good requests as fit in meanwhile, and each Service once.
+    // Creates each Service once, and then more of them until the bad requests end.
     let good = async {
         let mut tally = load(&scene.client, &scene.namespace, &scene.planned, Duration::ZERO).await;
         let mut more = 0;
@@ -653,7 +652,7 @@ async fn faults() {
     let wanted = |name: &str| only.is_empty() || only == name;
     let mut rows = Vec::new();
     if wanted("kill") {
-        // In full as fast as it goes.
+        // At full size, the load runs as fast as possible.
         let over = if full { Duration::ZERO } else { Duration::from_secs(3) };
         rows.push(replicas_are_killed(plane, count(600), over).await);
     }
@@ -676,7 +675,7 @@ async fn faults() {
         rows.push(certificates_are_renewed(plane, count(300), full).await);
     }
     if wanted("settings") {
-        // Of fewer than twenty nobody would wait.
+        // With fewer than twenty Services the brake would not apply.
         let (count, over) = if full { (300, 10) } else { (90, 4) };
         rows.push(settings_are_changed(plane, count, Duration::from_secs(over)).await);
     }

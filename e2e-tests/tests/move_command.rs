@@ -1,13 +1,13 @@
-//! `clusterip move`: by itself, and beside a server.
+//! `clusterip move` without a server, and with one.
 
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use crate::support::control_plane::{ControlPlane, Options};
-use crate::support::host::HostBuilder;
 use crate::support::program;
+use crate::support::serve_process::HostBuilder;
 
-/// A control plane of its own: what is misplaced in others is none of its business.
+/// A control plane for this file, because the command moves misplaced Services of all tests.
 fn plane() -> &'static ControlPlane {
     static PLANE: OnceLock<ControlPlane> = OnceLock::new();
     PLANE.get_or_init(|| ControlPlane::start(Options::default()))
@@ -40,7 +40,7 @@ async fn clusterip(arguments: &[&str]) -> Ended {
     Ended { status: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// A Service of this namespace at this address, as the allocator would have given it: nobody owns it.
+/// Creates a Service at this address, without an owner of the address, as if the API server had picked it.
 async fn service(namespace: &str, name: &str, address: &str, os: &str) {
     let manifest = format!(
         "{{apiVersion: v1, kind: Service, metadata: {{namespace: {namespace}, name: {name}, \
@@ -51,7 +51,7 @@ async fn service(namespace: &str, name: &str, address: &str, os: &str) {
     disown(namespace, name).await;
 }
 
-/// Takes the author's name off the address, as if the allocator had picked it.
+/// Removes the ownership of the address, as if the API server had picked it.
 async fn disown(namespace: &str, name: &str) {
     let fields = r#"[{"op": "replace", "path": "/metadata/managedFields", "value": [{"manager": "author",
         "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
@@ -65,7 +65,7 @@ async fn address(namespace: &str, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_misplaced_is_listed_and_moved() {
+async fn misplaced_services_are_listed_and_moved() {
     plane().kubectl(&["create", "namespace", "late"]).await.ok();
     service("late", "cart", "172.21.0.70", "windows").await;
     service("late", "web", "172.21.99.9", "linux").await;
@@ -112,8 +112,8 @@ late       web      172.21.99.9   172.21.0.103  it lies in no pool, and belongs 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_finds_no_address_is_named() {
-    // Settings of its own, with a pool that is full: `late` and `busy` must not get in each other's way.
+async fn services_without_a_free_address_are_listed() {
+    // These settings have a full pool. They are separate, so that `late` and `busy` do not disturb each other.
     plane().kubectl(&["create", "namespace", "busy"]).await.ok();
     let settings = "{services: {pools: [{name: windows, cidrs: [172.21.9.0/29], match: {os: windows}}, \
                      {name: linux, cidrs: [172.21.0.0/24], reserved: 50, match: {os: linux}}]}}";
@@ -141,7 +141,7 @@ async fn what_finds_no_address_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn beside_a_server_that_one_does_the_work() {
+async fn running_server_does_the_moves() {
     let plane = ControlPlane::start(Options::default());
     let namespace = plane.namespace("handed").await;
     let mut host = HostBuilder::new(&plane).settings(SETTINGS).arg("--no-webhook").start().await;
@@ -151,7 +151,7 @@ async fn beside_a_server_that_one_does_the_work() {
     );
     plane.kubectl_with(&["create", "-f", "-"], &manifest).await.ok();
     host.logged("outcome=moved").await;
-    // Endpoints without a node: the server does not dare to move it by itself.
+    // The endpoints have no node, so the server does not move the Service by itself.
     let slice = format!(
         "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, \
           metadata: {{namespace: {namespace}, name: cart-1, labels: {{kubernetes.io/service-name: cart}}}}, \

@@ -1,5 +1,5 @@
-//! Moves on a real API server: what comes back, whose changes win, and what happens where something is
-//! taken, forbidden, or away.
+//! Moves on a real API server: which fields are kept, concurrent changes of others, and targets that are taken,
+//! forbidden or unavailable.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use crate::support::eventually::eventually;
-use crate::support::moving::{
+use crate::support::fault_proxy::{Fault, Proxy};
+use crate::support::move_helpers::{
     These, addresses, but_addresses, cached, create, delete, fresh, is_recorded, is_step, mover, mover_with, order,
     patch, path, plane, resume, send, step, stored,
 };
-use crate::support::proxy::{Fault, Proxy};
 
 const WHY: &str = "its Pods run on windows";
 
@@ -26,7 +26,7 @@ fn moved(from: &[IpAddr], to: &[IpAddr]) -> Outcome {
     Outcome::Moved { from: from.to_vec(), to: to.to_vec(), why: WHY.to_owned(), notes: Vec::new() }
 }
 
-/// Moves a Service, which must succeed, and returns it as it is then.
+/// Moves a Service, which must succeed, and returns the moved Service.
 async fn move_to(client: &Client, service: &Value, to: &[IpAddr]) -> Value {
     let outcome = mover(client.clone()).start(&order(service, to), &These(vec![])).await.unwrap();
     assert_eq!(outcome, moved(&addresses(service), to));
@@ -45,7 +45,7 @@ fn manifest(name: &str, namespace: &str, metadata: Value, spec: Value) -> Value 
 }
 
 #[tokio::test]
-async fn every_field_comes_back() {
+async fn moved_service_keeps_every_other_field() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("fields").await;
     let owner = create(&client, &namespace, "owner", json!({"ports": [{"port": 1}]})).await;
@@ -68,40 +68,69 @@ async fn every_field_comes_back() {
     let dual = |policy: &str| json!({"ipFamilyPolicy": policy, "selector": {"app": "web"}, "ports": http});
     let six_first = json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6", "IPv4"], "ports": http});
     let six = json!({"ipFamilies": ["IPv6"], "ports": http});
-    let rows = [
-        ("plain", json!({}), json!({"selector": {"app": "web"}, "ports": http})),
-        ("without-a-selector", json!({}), json!({"ports": http})),
-        ("labels-and-annotations", json!({"labels": {"a": "b"}, "annotations": {"c": "d"}}), json!({"ports": http})),
-        ("node-ports", json!({}), json!({"type": "NodePort", "ports": all_ports, "externalTrafficPolicy": "Local"})),
-        (
-            "external-ips",
-            json!({}),
-            json!({"externalIPs": ["192.0.2.8"], "externalTrafficPolicy": "Local", "ports": http}),
-        ),
-        ("finalizer", json!({"finalizers": ["example.com/keep"]}), json!({"ports": http})),
-        ("owned", owned, json!({"ports": http})),
-        ("session-affinity", json!({}), json!({"sessionAffinity": "ClientIP", "ports": http})),
-        ("an-old-external-name", json!({}), json!({"externalName": "old.example.com", "ports": http})),
-        ("load-balancer", json!({}), load_balancer.clone()),
-        ("load-balancer-with-source-ranges", source_ranges, json!({"type": "LoadBalancer", "ports": http})),
-        (
-            "load-balancer-without-node-ports",
-            json!({}),
-            json!({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false, "ports": http}),
-        ),
-        ("dual-required", json!({}), dual("RequireDualStack")),
-        ("dual-preferred", json!({}), dual("PreferDualStack")),
-        ("dual-second", json!({}), dual("RequireDualStack")),
-        ("dual-first", json!({}), dual("RequireDualStack")),
-        ("dual-load-balancer-second", json!({}), {
-            let mut spec = load_balancer;
-            spec["ipFamilyPolicy"] = "RequireDualStack".into();
-            spec
-        }),
-        ("ipv6-first", json!({}), six_first),
-        ("ipv6", json!({}), six),
+    struct Case {
+        name: &'static str,
+        metadata: Value,
+        spec: Value,
+    }
+    let cases = [
+        Case { name: "plain", metadata: json!({}), spec: json!({"selector": {"app": "web"}, "ports": http}) },
+        Case { name: "without-a-selector", metadata: json!({}), spec: json!({"ports": http}) },
+        Case {
+            name: "labels-and-annotations",
+            metadata: json!({"labels": {"a": "b"}, "annotations": {"c": "d"}}),
+            spec: json!({"ports": http}),
+        },
+        Case {
+            name: "node-ports",
+            metadata: json!({}),
+            spec: json!({"type": "NodePort", "ports": all_ports, "externalTrafficPolicy": "Local"}),
+        },
+        Case {
+            name: "external-ips",
+            metadata: json!({}),
+            spec: json!({"externalIPs": ["192.0.2.8"], "externalTrafficPolicy": "Local", "ports": http}),
+        },
+        Case { name: "finalizer", metadata: json!({"finalizers": ["example.com/keep"]}), spec: json!({"ports": http}) },
+        Case { name: "owned", metadata: owned, spec: json!({"ports": http}) },
+        Case {
+            name: "session-affinity",
+            metadata: json!({}),
+            spec: json!({"sessionAffinity": "ClientIP", "ports": http}),
+        },
+        Case {
+            name: "an-old-external-name",
+            metadata: json!({}),
+            spec: json!({"externalName": "old.example.com", "ports": http}),
+        },
+        Case { name: "load-balancer", metadata: json!({}), spec: load_balancer.clone() },
+        Case {
+            name: "load-balancer-with-source-ranges",
+            metadata: source_ranges,
+            spec: json!({"type": "LoadBalancer", "ports": http}),
+        },
+        Case {
+            name: "load-balancer-without-node-ports",
+            metadata: json!({}),
+            spec: json!({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false, "ports": http}),
+        },
+        Case { name: "dual-required", metadata: json!({}), spec: dual("RequireDualStack") },
+        Case { name: "dual-preferred", metadata: json!({}), spec: dual("PreferDualStack") },
+        Case { name: "dual-second", metadata: json!({}), spec: dual("RequireDualStack") },
+        Case { name: "dual-first", metadata: json!({}), spec: dual("RequireDualStack") },
+        Case {
+            name: "dual-load-balancer-second",
+            metadata: json!({}),
+            spec: {
+                let mut spec = load_balancer;
+                spec["ipFamilyPolicy"] = "RequireDualStack".into();
+                spec
+            },
+        },
+        Case { name: "ipv6-first", metadata: json!({}), spec: six_first },
+        Case { name: "ipv6", metadata: json!({}), spec: six },
     ];
-    for (row, metadata, spec) in rows {
+    for Case { name: row, metadata, spec } in cases {
         for way in ["client-side", "server-side", "replaced"] {
             let name = format!("{row}-{way}");
             let text = manifest(&name, &namespace, metadata.clone(), spec.clone()).to_string();
@@ -132,7 +161,7 @@ async fn every_field_comes_back() {
             assert_eq!(but_addresses(&after), but_addresses(&before), "{name}");
             assert!(!set_by_hand(&after), "{name}");
 
-            // The owner sees no difference, and has no conflict.
+            // The owner can apply the manifest again, without a difference or a conflict.
             if way != "replaced" {
                 plane.kubectl_with(apply, &text).await.ok();
                 assert_eq!(again(&client, &before).await, after, "{name}: applied again");
@@ -146,7 +175,7 @@ async fn every_field_comes_back() {
 }
 
 #[tokio::test]
-async fn the_owner_may_change_the_type_afterwards() {
+async fn owner_can_change_the_type_after_a_move() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("retype").await;
     let apply = ["apply", "--server-side", "--field-manager=owner", "-f", "-"];
@@ -187,7 +216,7 @@ async fn endpoints_stay_the_same_objects() {
 }
 
 #[tokio::test]
-async fn what_needs_no_move_is_left_alone() {
+async fn services_that_need_no_move_are_left_alone() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("unmoved").await;
     let ports = json!([{"port": 80}]);
@@ -202,15 +231,20 @@ async fn what_needs_no_move_is_left_alone() {
     create(&client, &namespace, "lb", json!({"type": "LoadBalancer", "ports": ports})).await;
     let taken = create(&client, &namespace, "taken", json!({"ports": ports})).await;
     let taken = addresses(&taken);
-    let rows = [
-        ("kept", addresses(&kept), "There"),
-        ("deleting", vec![to], "BeingDeleted"),
-        ("headless", vec![to], "Headless"),
-        ("alias", vec![to], "ExternalName"),
-        ("lb", vec![to], "LoadBalancer"),
-        ("kept", taken.clone(), "NoTarget"),
+    struct Case {
+        name: &'static str,
+        to: Vec<IpAddr>,
+        expected: &'static str,
+    }
+    let cases = [
+        Case { name: "kept", to: addresses(&kept), expected: "There" },
+        Case { name: "deleting", to: vec![to], expected: "BeingDeleted" },
+        Case { name: "headless", to: vec![to], expected: "Headless" },
+        Case { name: "alias", to: vec![to], expected: "ExternalName" },
+        Case { name: "lb", to: vec![to], expected: "LoadBalancer" },
+        Case { name: "kept", to: taken.clone(), expected: "NoTarget" },
     ];
-    for (name, to, expected) in rows {
+    for Case { name, to, expected } in cases {
         let before = stored(&client, &namespace, name).await.unwrap();
         let mut order = order(&before, &to);
         order.load_balancers = false;
@@ -224,7 +258,7 @@ async fn what_needs_no_move_is_left_alone() {
             _ => Unmoved::NoTarget { taken: taken.clone() },
         };
         match expected {
-            // Nobody tells beforehand that it is taken: the API server does, and the Service is put back.
+            // Without IPAddress, only the API server knows that the address is taken. The Service is put back.
             Unmoved::NoTarget { .. } if !plane.tells_addresses() => {
                 assert!(matches!(outcome, Outcome::Kept { .. }), "{name}: {outcome:?}");
                 assert_eq!(again(&client, &before).await["spec"], before["spec"], "{name}");
@@ -249,14 +283,26 @@ async fn what_needs_no_move_is_left_alone() {
 }
 
 #[tokio::test]
-async fn what_was_just_read_is_read_again_only_where_it_has_changed() {
+async fn service_is_read_again_only_if_it_has_changed() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("just-read").await;
     let proxy = Proxy::start(plane).await;
     let ports = json!([{"port": 80}]);
-    // What happens after the Service was read, how often it is read again, and whether it moves.
-    let rows = [("nothing", 0, true), ("changed", 1, true), ("deleted", 1, false), ("replaced", 1, false)];
-    for (name, reads, moves) in rows {
+    struct Case {
+        /// The change after the Service was read.
+        name: &'static str,
+        /// How often the Service is read again.
+        reads: usize,
+        /// Whether the Service is moved.
+        moves: bool,
+    }
+    let cases = [
+        Case { name: "nothing", reads: 0, moves: true },
+        Case { name: "changed", reads: 1, moves: true },
+        Case { name: "deleted", reads: 1, moves: false },
+        Case { name: "replaced", reads: 1, moves: false },
+    ];
+    for Case { name, reads, moves } in cases {
         let [to, _] = fresh();
         let before = create(&client, &namespace, name, json!({"ports": ports})).await;
         match name {
@@ -287,7 +333,7 @@ async fn what_was_just_read_is_read_again_only_where_it_has_changed() {
         }
         assert_eq!(gate.count(), reads, "{name}: reads");
     }
-    // An address that somebody chooses after it was looked at stays.
+    // An address that is set by hand after the Service was read is kept.
     let before = create(&client, &namespace, "chosen", json!({"ports": ports})).await;
     let chosen = json!({
         "apiVersion": "v1",
@@ -308,21 +354,28 @@ async fn what_was_just_read_is_read_again_only_where_it_has_changed() {
 }
 
 #[tokio::test]
-async fn a_target_that_is_taken_gives_way_to_the_next() {
+async fn next_target_is_used_if_one_is_taken() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("taken").await;
     let proxy = Proxy::start(plane).await;
     let ports = json!([{"port": 80}]);
-    // The addresses that somebody takes: before the move, and while the Service has none.
-    let rows: [(&str, &[&str], &[&str], &str); 6] = [
-        ("before", &["first"], &[], "second"),
-        ("meanwhile", &[], &["first"], "second"),
-        ("both", &["first"], &["second"], "old"),
-        ("all-meanwhile", &[], &["first", "second"], "old"),
-        ("old-too", &[], &["first", "second", "old"], "any"),
-        ("old-alone", &[], &["old"], "first"),
+    struct Case {
+        name: &'static str,
+        /// The addresses that other Services take before the move.
+        taken_before: &'static [&'static str],
+        /// The addresses that other Services take while the Service has none.
+        taken_meanwhile: &'static [&'static str],
+        expected: &'static str,
+    }
+    let cases = [
+        Case { name: "before", taken_before: &["first"], taken_meanwhile: &[], expected: "second" },
+        Case { name: "meanwhile", taken_before: &[], taken_meanwhile: &["first"], expected: "second" },
+        Case { name: "both", taken_before: &["first"], taken_meanwhile: &["second"], expected: "old" },
+        Case { name: "all-meanwhile", taken_before: &[], taken_meanwhile: &["first", "second"], expected: "old" },
+        Case { name: "old-too", taken_before: &[], taken_meanwhile: &["first", "second", "old"], expected: "any" },
+        Case { name: "old-alone", taken_before: &[], taken_meanwhile: &["old"], expected: "first" },
     ];
-    for (name, before_it, meanwhile, expected) in rows {
+    for Case { name, taken_before, taken_meanwhile, expected } in cases {
         let [[first, _], [second, _]] = [fresh(), fresh()];
         let before = create(&client, &namespace, name, json!({"type": "NodePort", "ports": ports})).await;
         let old = addresses(&before)[0];
@@ -337,13 +390,13 @@ async fn a_target_that_is_taken_gives_way_to_the_next() {
                     .await;
             }
         };
-        take(before_it).await;
+        take(taken_before).await;
         let gate = proxy.on(is_step(&namespace, name, "place"), Fault::PauseBefore);
         let moving = mover(proxy.client());
         let (order, targets) = (order(&before, &[first]), These(vec![vec![first], vec![second]]));
         let disturb = async {
             gate.arrived().await;
-            take(meanwhile).await;
+            take(taken_meanwhile).await;
             gate.release();
         };
         let (outcome, ()) = tokio::join!(moving.start(&order, &targets), disturb);
@@ -366,7 +419,7 @@ async fn a_target_that_is_taken_gives_way_to_the_next() {
 }
 
 #[tokio::test]
-async fn a_second_address_that_is_taken_costs_nothing_but_itself() {
+async fn taken_second_address_is_replaced() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("second").await;
     let proxy = Proxy::start(plane).await;
@@ -394,7 +447,7 @@ async fn a_second_address_that_is_taken_costs_nothing_but_itself() {
 }
 
 #[tokio::test]
-async fn a_first_address_that_is_taken_leaves_the_second_where_it_was() {
+async fn taken_first_address_is_replaced_and_the_second_stays() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("first").await;
     let proxy = Proxy::start(plane).await;
@@ -413,9 +466,9 @@ async fn a_first_address_that_is_taken_leaves_the_second_where_it_was() {
     };
     let (outcome, ()) = tokio::join!(moving.start(&order, &targets), disturb);
     let after = again(&client, &before).await;
-    // The API server takes the addresses of the two families one after the other, in either order. Where it
-    // took the second before it refused the first, it does not give it back for a minute: then nothing
-    // but other addresses can be had, and that is told.
+    // The API server allocates the addresses of the two families one after the other, in either order. If it allocated
+    // the second before it refused the first, it does not release it for a minute. Then only other addresses are
+    // available, and the notes say so.
     let leaked = matches!(&outcome, Ok(Outcome::Elsewhere { notes, .. })
         if notes.iter().any(|note| note.contains(&format!("{stays}"))));
     if leaked {
@@ -428,7 +481,7 @@ async fn a_first_address_that_is_taken_leaves_the_second_where_it_was() {
 }
 
 #[tokio::test]
-async fn a_node_port_that_is_taken_is_waited_for_and_then_replaced() {
+async fn taken_node_port_is_replaced_after_a_wait() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("ports").await;
     let proxy = Proxy::start(plane).await;
@@ -469,30 +522,43 @@ async fn a_node_port_that_is_taken_is_waited_for_and_then_replaced() {
 }
 
 #[tokio::test]
-async fn changes_of_others_meanwhile_win() {
+async fn concurrent_changes_of_others_win() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("others").await;
     let proxy = Proxy::start(plane).await;
     let spec = json!({"type": "NodePort", "selector": {"app": "web"}, "ports": [{"port": 80}]});
     let annotations = json!({"annotations": {MOVING_ANNOTATION: null}});
-    // What somebody does before or after the address is given back, and what must be there at the end
-    // beside what was there before.
-    let rows = [
-        ("selector", json!({"spec": {"selector": {"app": "shop"}}}), json!({"spec": {"selector": {"app": "shop"}}})),
-        ("label", json!({"metadata": {"labels": {"a": "b"}}}), json!({"metadata": {"labels": {"a": "b"}}})),
-        (
-            "annotation",
-            json!({"metadata": {"annotations": {"a": "b"}}}),
-            json!({"metadata": {"annotations": {"a": "b"}}}),
-        ),
-        (
-            "affinity",
-            json!({"spec": {"sessionAffinity": "ClientIP"}}),
-            json!({"spec": {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}}}}),
-        ),
+    struct Concurrent {
+        name: &'static str,
+        /// A change before or after the address is released.
+        change: Value,
+        /// What the change adds to the Service at the end.
+        expected: Value,
+    }
+    let changes = [
+        Concurrent {
+            name: "selector",
+            change: json!({"spec": {"selector": {"app": "shop"}}}),
+            expected: json!({"spec": {"selector": {"app": "shop"}}}),
+        },
+        Concurrent {
+            name: "label",
+            change: json!({"metadata": {"labels": {"a": "b"}}}),
+            expected: json!({"metadata": {"labels": {"a": "b"}}}),
+        },
+        Concurrent {
+            name: "annotation",
+            change: json!({"metadata": {"annotations": {"a": "b"}}}),
+            expected: json!({"metadata": {"annotations": {"a": "b"}}}),
+        },
+        Concurrent {
+            name: "affinity",
+            change: json!({"spec": {"sessionAffinity": "ClientIP"}}),
+            expected: json!({"spec": {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}}}}),
+        },
     ];
     for at in ["release", "place", "forget"] {
-        for (row, change, expected) in &rows {
+        for Concurrent { name: row, change, expected } in &changes {
             let name = format!("{row}-{at}");
             let before = create(&client, &namespace, &name, spec.clone()).await;
             let [to, _] = fresh();
@@ -502,8 +568,8 @@ async fn changes_of_others_meanwhile_win() {
                 gate.arrived().await;
                 let path = format!("{}?fieldManager=other", path(&namespace, &name));
                 let changed = send(&client, Method::PATCH, &path, Some(change)).await.unwrap();
-                // An API server that has not heard of it allocates for the write that comes next, refuses it
-                // then, and keeps what it allocated.
+                // An API server whose cache lacks this change allocates an address for the next write, refuses the
+                // write, and does not release the address.
                 cached(&client, &changed).await;
                 gate.release();
             };
@@ -512,14 +578,14 @@ async fn changes_of_others_meanwhile_win() {
             assert_eq!(outcome.unwrap(), moved(&addresses(&before), &[to]), "{name}");
             let after = again(&client, &before).await;
 
-            // As if the same was done to a Service that nobody moves: ownership, too.
+            // The same change to a Service that is not moved gives the same owners of fields.
             let twin = format!("{name}-twin");
             let unmoved = create(&client, &namespace, &twin, spec.clone()).await;
             let path = format!("{}?fieldManager=other", path(&namespace, &twin));
             let unmoved_after = send(&client, Method::PATCH, &path, Some(change)).await.unwrap();
             let owners = |service: &Value| {
                 let mut entries = service["metadata"]["managedFields"].as_array().unwrap().clone();
-                // The map itself belongs to whom wrote its first annotation: that was the mover.
+                // The map `annotations` belongs to the manager that wrote the first annotation, which was the mover.
                 for annotations in
                     entries.iter_mut().filter_map(|entry| entry.pointer_mut("/fieldsV1/f:metadata/f:annotations"))
                 {
@@ -543,20 +609,30 @@ async fn changes_of_others_meanwhile_win() {
         }
     }
 
-    // What makes the move pointless.
-    let rows = [
-        ("retyped", Some(json!({"spec": {"type": "ClusterIP"}})), "overtaken"),
-        ("aliased", Some(json!({"spec": {"externalName": "example.com"}})), "overtaken"),
-        (
-            "retyped-without-a-trace",
-            Some(json!({"metadata": annotations, "spec": {"type": "ClusterIP", "externalName": null}})),
-            "overtaken",
-        ),
-        ("unmarked", Some(json!({"metadata": annotations})), "moved"),
-        ("deleted", None, "gone"),
-        ("recreated", None, "gone"),
+    // Changes that make the move pointless.
+    struct Pointless {
+        name: &'static str,
+        /// `None` deletes the Service.
+        change: Option<Value>,
+        expected: &'static str,
+    }
+    let changes = [
+        Pointless { name: "retyped", change: Some(json!({"spec": {"type": "ClusterIP"}})), expected: "overtaken" },
+        Pointless {
+            name: "aliased",
+            change: Some(json!({"spec": {"externalName": "example.com"}})),
+            expected: "overtaken",
+        },
+        Pointless {
+            name: "retyped-without-a-trace",
+            change: Some(json!({"metadata": annotations, "spec": {"type": "ClusterIP", "externalName": null}})),
+            expected: "overtaken",
+        },
+        Pointless { name: "unmarked", change: Some(json!({"metadata": annotations})), expected: "moved" },
+        Pointless { name: "deleted", change: None, expected: "gone" },
+        Pointless { name: "recreated", change: None, expected: "gone" },
     ];
-    for (name, change, expected) in rows {
+    for Pointless { name, change, expected } in changes {
         let before = create(&client, &namespace, name, spec.clone()).await;
         let [to, _] = fresh();
         let gate = proxy.on(is_step(&namespace, name, "place"), Fault::PauseBefore);
@@ -587,7 +663,7 @@ async fn changes_of_others_meanwhile_win() {
                 }
                 assert_eq!(after["spec"], left["spec"], "{name}");
             }
-            // The record tells all that is needed: the marker on the Service does not matter.
+            // The record contains all that is needed, so the annotation on the Service does not matter.
             ("moved", outcome, Some(after)) => {
                 assert_eq!(outcome, moved(&addresses(&before), &[to]), "{name}");
                 assert_eq!(but_addresses(after)["spec"], but_addresses(&before)["spec"], "{name}");
@@ -600,7 +676,7 @@ async fn changes_of_others_meanwhile_win() {
 }
 
 #[tokio::test]
-async fn a_load_balancer_that_others_set_back_keeps_its_source_ranges() {
+async fn load_balancer_restored_by_others_keeps_its_source_ranges() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("ranges").await;
     let proxy = Proxy::start(plane).await;
@@ -620,7 +696,7 @@ async fn a_load_balancer_that_others_set_back_keeps_its_source_ranges() {
 }
 
 #[tokio::test]
-async fn nothing_is_changed_where_the_release_is_forbidden() {
+async fn forbidden_release_changes_nothing() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("forbidden").await;
     let ports = json!([{"port": 80}]);
@@ -652,10 +728,10 @@ async fn nothing_is_changed_where_the_release_is_forbidden() {
 }
 
 #[tokio::test]
-async fn a_service_that_is_too_large_to_record_is_not_moved() {
+async fn service_too_large_to_record_is_not_moved() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("too-large").await;
-    // The most that the API server accepts is 262144 bytes of annotations.
+    // The API server accepts at most 262144 bytes of annotations.
     let annotations = json!({"annotations": {"example.com/filling": "x".repeat(262_100)}});
     let text = manifest("web", &namespace, annotations, json!({"ports": [{"port": 80}]})).to_string();
     plane.kubectl_with(&["create", "-f", "-"], &text).await.ok();
@@ -666,7 +742,7 @@ async fn a_service_that_is_too_large_to_record_is_not_moved() {
 }
 
 #[tokio::test]
-async fn faults_of_the_api_server_are_overcome() {
+async fn api_server_faults_are_retried() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("faults").await;
     let proxy = Proxy::start(plane).await;
@@ -699,7 +775,7 @@ async fn faults_of_the_api_server_are_overcome() {
 }
 
 #[tokio::test]
-async fn a_target_that_is_forbidden_leaves_the_old_address() {
+async fn forbidden_target_keeps_the_old_address() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("deny").await;
     let proxy = Proxy::start(plane).await;
@@ -713,10 +789,10 @@ async fn a_target_that_is_forbidden_leaves_the_old_address() {
     assert_eq!(steps, ["try", "release", "place", "place", "forget"]);
 }
 
-/// What stands on a Service makes the mover write nothing: neither an address, nor a spec, nor a status. A journal as
-/// earlier versions kept it in the annotation is as forged as any other.
+/// The mover writes no address, spec or status because of the contents of a Service. That includes a journal in the
+/// annotation, where earlier versions kept it.
 #[tokio::test]
-async fn a_forged_journal_is_left_alone() {
+async fn forged_journal_is_ignored() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("forged").await;
     let [forged, _] = fresh();
@@ -769,9 +845,9 @@ async fn a_forged_journal_is_left_alone() {
     }
 }
 
-/// A record is about one Service, and gone when its move has ended: nothing can be replayed from it.
+/// A record belongs to one Service and is deleted at the end of the move, so it can't be replayed.
 #[tokio::test]
-async fn a_record_ends_with_its_move() {
+async fn record_is_deleted_when_its_move_ends() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("replayed").await;
     let [to, _] = fresh();
@@ -791,7 +867,7 @@ async fn a_record_ends_with_its_move() {
     assert_eq!(outcome.unwrap(), moved(&addresses(&before), &[to]));
     assert!(recorded, "while the Service has no address");
     assert!(!is_recorded(&client, &before).await, "afterwards");
-    // Its author puts everything back as it was in the middle of the move.
+    // The author of the Service restores its state from the middle of the move.
     let marker = &released["metadata"]["annotations"];
     let replay =
         json!({"metadata": {"annotations": marker}, "spec": {"type": "ExternalName", "externalName": MOVING_NAME}});
@@ -801,7 +877,7 @@ async fn a_record_ends_with_its_move() {
 }
 
 #[tokio::test]
-async fn an_address_set_by_hand_is_told_from_one_that_was_picked() {
+async fn address_set_by_hand_differs_from_an_allocated_one() {
     let (plane, client) = (plane(), plane().client());
     let namespace = plane.namespace("by-hand").await;
     let [address, _] = fresh();

@@ -1,4 +1,4 @@
-//! Blocks of Nodes that others set, judged by `clusterip serve` as the webhook of a real API server.
+//! Pod CIDRs that others set, checked by `clusterip serve` as the webhook of a real API server.
 
 use clusterip::webhook::registration;
 use kube::Client;
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::host::{Host, HostBuilder};
-use crate::support::node_reach::{block, node, nodes};
-use crate::support::nodeipam::NodeIpam;
+use crate::support::node_ipam_controller::NodeIpam;
+use crate::support::node_webhook_rules::{block, node, nodes};
+use crate::support::serve_process::{Host, HostBuilder};
 
-/// Nodes of other operating systems than these are in no pool: our own controller leaves them alone. The Service
-/// ranges are those of the control plane: not every version of Kubernetes tells them.
+/// Nodes of other operating systems are in no pool, so our controller ignores them. The Service ranges are those of the
+/// control plane, because old versions of Kubernetes do not publish them.
 fn settings(explicit: &str) -> String {
     format!(
         "
@@ -35,7 +35,7 @@ struct Judged {
 impl Judged {
     async fn by(explicit: &str) -> Self {
         let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
-        // An account of its own: what it patches itself it is not asked about.
+        // The server has an account of its own, because the webhook ignores the patches of this account.
         let namespace = plane.namespace("host").await;
         plane.kubectl(&["create", "serviceaccount", "clusterip", "--namespace", &namespace]).await.ok();
         let account = format!("--serviceaccount={namespace}:clusterip");
@@ -51,7 +51,7 @@ impl Judged {
         judged
     }
 
-    /// Waits until Nodes are sent to the webhook: outside of every pool each settings have something to say.
+    /// Waits until the webhook is called for Nodes: all settings warn of or deny a block outside of every pool.
     async fn are_asked_about(&self) {
         eventually("the webhook to be asked about Nodes", async || {
             (self.create("trial", "linux", block("10.99.0.0/24"), true).await != "created").then_some(())
@@ -59,7 +59,7 @@ impl Judged {
         .await;
     }
 
-    /// Other settings, as soon as they are those by which Nodes are judged.
+    /// Changes the settings and waits until they are in use.
     async fn change(&self, settings: &str, said: &str) {
         let before = self.host.log().iter().filter(|line| line.contains("settings in use")).count();
         std::fs::write(self.host.folder().join("settings.yaml"), settings).unwrap();
@@ -70,7 +70,7 @@ impl Judged {
         .await;
     }
 
-    /// Creates a Node: what `kubectl` says of it.
+    /// Creates a Node and returns a summary of the output of `kubectl`.
     async fn create(&self, name: &str, os: &str, spec: Value, dry_run: bool) -> String {
         let node = json!({"apiVersion": "v1", "kind": "Node",
             "metadata": {"name": name, "labels": {"kubernetes.io/os": os}}, "spec": spec});
@@ -78,17 +78,17 @@ impl Judged {
         said(&self.plane.kubectl_with(args, &node.to_string()).await)
     }
 
-    /// Creates a Node for good, which must be right.
+    /// Creates a Node, which must succeed without a warning, and waits until the server has seen it.
     async fn holds(&self, name: &str, os: &str, cidr: &str) {
         assert_eq!(self.create(name, os, block(cidr), false).await, "created", "{name}");
-        // Whoever has the block now is asked about with the next: a watch tells of it.
+        // A watch brings the Node, and then its block is in use.
         eventually("the Node to be known", async || {
             (self.create("twin", os, block(cidr), true).await != "created").then_some(())
         })
         .await;
     }
 
-    /// The webhooks that the API server is told of.
+    /// The names of the registered webhooks.
     async fn webhooks(&self) -> Vec<String> {
         let names = ["get", "mutatingwebhookconfiguration", registration::NAME];
         let template = "--output=jsonpath={.webhooks[*].name}";
@@ -100,7 +100,7 @@ impl Judged {
         self.plane.client()
     }
 
-    /// What was decided of a Node, in the order of the log.
+    /// The decisions about a Node in the log, in order.
     fn decisions(&self, name: &str) -> Vec<String> {
         let named = format!("name=\"{name}\"");
         let log = self.host.log();
@@ -118,29 +118,57 @@ fn said(kubectl: &crate::support::control_plane::Kubectl) -> String {
     }
 }
 
-/// Name, OS, block, and what is wrong with it.
-const WRONG: [(&str, &str, &str, &str); 5] = [
-    ("taken", "linux", "10.1.3.0/24", "10.1.3.0/24 overlaps 10.1.3.0/24 of Node linux-1"),
-    ("a-part", "linux", "10.1.3.128/25", "10.1.3.128/25 overlaps 10.1.3.0/24 of Node linux-1"),
-    (
-        "wrong-pool",
-        "windows",
-        "10.1.4.0/24",
-        "10.1.4.0/24 lies in pool \"linux\", expected pool \"windows\": kubernetes.io/os=windows (Node wrong-pool)",
-    ),
-    ("excluded", "windows", "10.2.7.0/24", "10.2.7.0/24 overlaps 10.2.7.0/24, which is excluded from pool \"windows\""),
-    // The Service range was learned from the cluster.
-    ("service-range", "plan9", "172.21.9.0/24", "172.21.9.0/24 overlaps the Service range 172.21.0.0/16"),
+/// A Node with a block that must not be accepted.
+struct WrongBlock {
+    name: &'static str,
+    os: &'static str,
+    cidr: &'static str,
+    why: &'static str,
+}
+
+const WRONG: [WrongBlock; 5] = [
+    WrongBlock {
+        name: "taken",
+        os: "linux",
+        cidr: "10.1.3.0/24",
+        why: "10.1.3.0/24 overlaps 10.1.3.0/24 of Node linux-1",
+    },
+    WrongBlock {
+        name: "a-part",
+        os: "linux",
+        cidr: "10.1.3.128/25",
+        why: "10.1.3.128/25 overlaps 10.1.3.0/24 of Node linux-1",
+    },
+    WrongBlock {
+        name: "wrong-pool",
+        os: "windows",
+        cidr: "10.1.4.0/24",
+        why: "10.1.4.0/24 lies in pool \"linux\", expected pool \"windows\": kubernetes.io/os=windows (Node wrong-pool)",
+    },
+    WrongBlock {
+        name: "excluded",
+        os: "windows",
+        cidr: "10.2.7.0/24",
+        why: "10.2.7.0/24 overlaps 10.2.7.0/24, which is excluded from pool \"windows\"",
+    },
+    // The server learned the Service range from the cluster.
+    WrongBlock {
+        name: "service-range",
+        os: "plan9",
+        cidr: "172.21.9.0/24",
+        why: "172.21.9.0/24 overlaps the Service range 172.21.0.0/16",
+    },
 ];
 
 #[tokio::test]
-async fn a_block_that_is_not_right_is_warned_of_or_denied() {
+async fn unsuitable_block_is_warned_of_or_denied() {
     let judged = Judged::by("warn").await;
     judged.holds("linux-1", "linux", "10.1.3.0/24").await;
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
     let outside = "10.9.0.0/24 lies in no pool, expected pool \"linux\": kubernetes.io/os=linux (Node outside)";
-    let wrong = || WRONG.into_iter().chain([("outside", "linux", "10.9.0.0/24", outside)]);
-    for (name, os, cidr, why) in wrong() {
+    let wrong =
+        || WRONG.into_iter().chain([WrongBlock { name: "outside", os: "linux", cidr: "10.9.0.0/24", why: outside }]);
+    for WrongBlock { name, os, cidr, why } in wrong() {
         seen.push((name, judged.create(name, os, block(cidr), true).await));
         expected.push((name, format!("warned: {why}")));
     }
@@ -159,7 +187,7 @@ async fn a_block_that_is_not_right_is_warned_of_or_denied() {
     judged.change(&settings("deny"), "the settings to deny").await;
     let way_out = "omit podCIDR and podCIDRs, or use a free block of the Node's pool";
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
-    for (name, os, cidr, why) in wrong() {
+    for WrongBlock { name, os, cidr, why } in wrong() {
         seen.push((name, judged.create(name, os, block(cidr), false).await));
         expected.push((name, format!("denied: Node {name}: {why}; {way_out}")));
     }
@@ -167,7 +195,7 @@ async fn a_block_that_is_not_right_is_warned_of_or_denied() {
     expected.push(("free", "created".to_owned()));
     assert_eq!(seen, expected);
 
-    // Later, too: only the first blocks of a Node are looked at.
+    // An update is checked too, but only if it sets the first blocks of the Node.
     assert_eq!(judged.create("late", "inferno", json!({}), false).await, "created");
     let late = nodes(judged.client());
     let set = |cidr: &str| kube::api::Patch::Merge(json!({ "spec": block(cidr) }));
@@ -179,7 +207,7 @@ async fn a_block_that_is_not_right_is_warned_of_or_denied() {
 }
 
 #[tokio::test]
-async fn nodes_are_asked_about_as_long_as_the_settings_have_pools_for_them() {
+async fn webhook_handles_nodes_while_the_settings_have_node_pools() {
     const SERVICES: &str = "services.clusterip-policy.io";
     const NODES: &str = "nodes.clusterip-policy.io";
     let mut judged = Judged::by("warn").await;
@@ -196,7 +224,7 @@ async fn nodes_are_asked_about_as_long_as_the_settings_have_pools_for_them() {
     judged.are_asked_about().await;
     judged.holds("linux-1", "linux", "10.1.3.0/24").await;
 
-    // Away, nobody is kept from getting his Node.
+    // Without the server, Nodes can be created.
     judged.host.kill();
     assert_eq!(judged.webhooks().await, [SERVICES, NODES]);
     assert_eq!(judged.create("second", "linux", block("10.1.3.0/24"), false).await, "created");
@@ -204,12 +232,12 @@ async fn nodes_are_asked_about_as_long_as_the_settings_have_pools_for_them() {
 }
 
 #[tokio::test]
-async fn what_the_controller_manager_hands_out_is_judged_like_anything_else() {
+async fn blocks_of_the_controller_manager_are_checked() {
     let judged = Judged::by("warn").await;
     let all = nodes(judged.client());
     let allocator = || NodeIpam::start(&judged.plane, &["--allocate-node-cidrs=true", "--cluster-cidr=10.1.0.0/16"]);
     let runs = allocator();
-    // In no pool of ours, so that only one of the two hands something out.
+    // The Node is in none of our pools, so that only the controller manager gives it a block.
     all.create(&<_>::default(), &node("warned", "inferno", json!({}))).await.unwrap();
     let given = eventually("the controller manager to hand a block out", async || {
         all.get("warned").await.unwrap().data["spec"]["podCIDR"].as_str().map(str::to_owned)

@@ -1,4 +1,4 @@
-//! `docs/nodes.md`: from the allocator of the controller manager to ours, and back, with the real one.
+//! The migration in `docs/nodes.md` from the allocator of a real controller manager to ours, and back.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::support::control_plane::ControlPlane;
+use crate::support::documented_steps::{Operator, Step, steps_of};
 use crate::support::eventually::eventually;
-use crate::support::node::Installed;
-use crate::support::node_reach::{block, node, nodes};
-use crate::support::nodeipam::NodeIpam;
-use crate::support::runbook::{Operator, Step, steps_of};
+use crate::support::fake_kubelet::Installed;
+use crate::support::node_ipam_controller::NodeIpam;
+use crate::support::node_webhook_rules::{block, node, nodes};
 
-/// Where the static Pods of a control plane are, and where they are here.
+/// The folder of the static Pods of a control plane, and its replacement in this test.
 const MANIFESTS: (&str, &str) = ("/etc/kubernetes/manifests/", "manifests/");
 const MANIFEST: &str = "manifests/kube-controller-manager.yaml";
 
-/// As kubeadm writes it, as far as it matters here.
+/// The manifest of kubeadm, reduced to what matters here.
 const STATIC_POD: &str = "
 apiVersion: v1
 kind: Pod
@@ -43,7 +43,7 @@ fn steps(heading: &str) -> Vec<Step> {
     steps_of("nodes.md", heading).into_iter().map(here).collect()
 }
 
-/// What the kubelet of the control plane does: the controller manager runs with the arguments of its manifest.
+/// Acts as the kubelet of the control plane: runs the controller manager with the arguments of its manifest.
 fn restarted(plane: &ControlPlane, operator: &Operator<'_>, before: Option<NodeIpam>) -> NodeIpam {
     drop(before);
     let pod = yaml::single(&operator.read(MANIFEST)).unwrap();
@@ -55,7 +55,7 @@ async fn register(all: &Api<DynamicObject>, name: &str, os: &str) {
     all.create(&<_>::default(), &node(name, os, json!({}))).await.unwrap();
 }
 
-/// The block of a Node, as soon as it has one.
+/// Waits for the block of a Node.
 async fn given(all: &Api<DynamicObject>, name: &str) -> String {
     eventually(&format!("a block for {name}"), async || {
         let spec = &all.get(name).await.unwrap().data["spec"];
@@ -73,7 +73,7 @@ async fn blocks(all: &Api<DynamicObject>) -> BTreeMap<String, Option<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_keep_their_blocks_and_new_ones_get_the_next() {
+async fn nodes_keep_their_blocks_and_new_nodes_get_the_next() {
     let cluster = Installed::nothing().await;
     let all = nodes(cluster.client.clone());
     let operator = Operator::new(&cluster.plane, &cluster.node.url());
@@ -86,7 +86,7 @@ async fn nodes_keep_their_blocks_and_new_ones_get_the_next() {
         handed_out.push(given(&all, name).await);
     }
     assert_eq!(handed_out[0], "10.244.0.0/24");
-    // Where it works on a Node twice at once it leaves a block out.
+    // The controller manager skips a block if it handles a Node twice at once.
     let mut free = (0..9).map(|number| format!("10.244.{number}.0/24")).filter(|block| !handed_out.contains(block));
     let (first, second) = (free.next().unwrap(), free.next().unwrap());
 
@@ -114,7 +114,7 @@ async fn nodes_keep_their_blocks_and_new_ones_get_the_next() {
     all.delete("linux-1", &<_>::default()).await.unwrap();
     register(&all, "linux-4", "linux").await;
     assert_eq!(given(&all, "linux-4").await, second, "not the one that was just given back");
-    // It would say so if something had been refused.
+    // The log contains refused requests.
     let refused: Vec<String> = cluster.node.log().await.into_iter().filter(|line| line.contains("forbidden")).collect();
     assert_eq!(refused, Vec::<String>::new());
 
@@ -164,9 +164,9 @@ async fn nodes_keep_their_blocks_and_new_ones_get_the_next() {
     drop(theirs);
 }
 
-/// Why blocks outside of `--cluster-cidr` leave no way back.
+/// With blocks outside of `--cluster-cidr`, the migration can't be rolled back.
 #[tokio::test]
-async fn the_controller_manager_does_not_bear_blocks_outside_of_its_range() {
+async fn controller_manager_fails_on_blocks_outside_its_range() {
     let plane = ControlPlane::start(crate::support::control_plane::Options { audit: false, ..<_>::default() });
     let all = nodes(plane.client());
     all.create(&<_>::default(), &node("elsewhere", "linux", block("10.99.0.0/24"))).await.unwrap();

@@ -1,4 +1,4 @@
-//! What the start says about rights that are not there.
+//! The message about missing permissions at the start.
 
 use clusterip::permissions::{self, Duties, Missing, PermissionsError, Registration, Workloads};
 use clusterip_core::settings::Settings;
@@ -9,9 +9,9 @@ use serde_json::json;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::host::HostBuilder;
+use crate::support::serve_process::HostBuilder;
 
-/// A service account without any rights, and a client of its own.
+/// A client of a new service account without any permissions.
 async fn nobody(plane: &ControlPlane, namespace: &str) -> Client {
     plane.kubectl(&["create", "serviceaccount", "clusterip", "--namespace", namespace]).await.ok();
     plane.client_with(&plane.token(namespace, "clusterip").await)
@@ -37,7 +37,7 @@ async fn missing(client: &Client, duties: &Duties) -> Option<Missing> {
     }
 }
 
-/// Grants what a message says, by its own rules.
+/// Creates the roles that a message proposes.
 async fn grant(plane: &ControlPlane, namespace: &str, message: &str) {
     let mut objects = Vec::new();
     let mut lines = message.lines().skip(1).peekable();
@@ -64,7 +64,7 @@ async fn grant(plane: &ControlPlane, namespace: &str, message: &str) {
 }
 
 #[tokio::test]
-async fn the_message_names_everything_and_its_rules_grant_it() {
+async fn message_lists_missing_permissions_and_its_rules_grant_them() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("permissions-none").await;
     let (client, duties) = (nobody(plane, &namespace).await, everything(&namespace));
@@ -79,13 +79,13 @@ async fn the_message_names_everything_and_its_rules_grant_it() {
 }
 
 #[tokio::test]
-async fn what_is_there_already_is_not_named() {
+async fn granted_permissions_are_not_listed() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("permissions-some").await;
     let (client, duties) = (nobody(plane, &namespace).await, everything(&namespace));
     let mut found = missing(&client, &duties).await.unwrap();
 
-    // All but three, one of each kind: a verb, a sub-resource, a name in a namespace.
+    // All permissions but three different ones: a verb, a sub-resource, and a name in a namespace.
     let left_out = |need: &permissions::Need| {
         (need.resource == "pods" && need.verb == "watch")
             || need.subresource.is_some()
@@ -114,14 +114,14 @@ async fn what_is_there_already_is_not_named() {
 }
 
 #[tokio::test]
-async fn an_administrator_lacks_nothing() {
+async fn administrator_lacks_no_permissions() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("permissions-all").await;
     assert_eq!(missing(&plane.client(), &everything(&namespace)).await, None);
 }
 
 #[tokio::test]
-async fn agents_need_no_more_than_they_say() {
+async fn rules_in_the_message_are_enough_for_agents() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("permissions-agent").await;
     let client = nobody(plane, &namespace).await;
@@ -146,7 +146,7 @@ async fn agents_need_no_more_than_they_say() {
 }
 
 #[tokio::test]
-async fn what_external_addresses_need_is_asked_where_there_are_pools() {
+async fn permissions_for_external_addresses_are_checked_if_there_are_pools() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("permissions-external").await;
     let (client, plain) = (nobody(plane, &namespace).await, everything(&namespace));
@@ -162,27 +162,51 @@ async fn what_external_addresses_need_is_asked_where_there_are_pools() {
         Err(error) => panic!("{error}"),
     };
     grant(plane, &namespace, &before.to_string()).await;
+    #[derive(PartialEq)]
+    struct Need<'a> {
+        group: &'a str,
+        resource: &'a str,
+        subresource: Option<&'a str>,
+        namespace: Option<&'a str>,
+        verb: &'a str,
+    }
     let more = [
-        ("", "services", None, None, "patch"),
-        ("", "services", Some("status"), None, "patch"),
-        ("coordination.k8s.io", "leases", None, Some(namespace.as_str()), "list"),
-        ("coordination.k8s.io", "leases", None, Some(namespace.as_str()), "watch"),
+        Need { group: "", resource: "services", subresource: None, namespace: None, verb: "patch" },
+        Need { group: "", resource: "services", subresource: Some("status"), namespace: None, verb: "patch" },
+        Need {
+            group: "coordination.k8s.io",
+            resource: "leases",
+            subresource: None,
+            namespace: Some(namespace.as_str()),
+            verb: "list",
+        },
+        Need {
+            group: "coordination.k8s.io",
+            resource: "leases",
+            subresource: None,
+            namespace: Some(namespace.as_str()),
+            verb: "watch",
+        },
     ];
     eventually("no more than that", async || {
         let lacks = lacks().await;
         let lacks: Vec<_> = lacks
             .iter()
-            .map(|need| {
-                (need.group.as_str(), need.resource.as_str(), need.subresource, need.namespace.as_deref(), need.verb)
+            .map(|need| Need {
+                group: need.group.as_str(),
+                resource: need.resource.as_str(),
+                subresource: need.subresource,
+                namespace: need.namespace.as_deref(),
+                verb: need.verb,
             })
             .collect();
-        (lacks == more).then_some(())
+        (lacks.as_slice() == more.as_slice()).then_some(())
     })
     .await;
 }
 
 #[tokio::test]
-async fn settings_that_come_later_need_rights_too() {
+async fn changed_settings_check_permissions_again() {
     let plane = ControlPlane::start(Options::default());
     let namespace = plane.namespace("permissions-later").await;
     let (client, plain) = (nobody(&plane, &namespace).await, everything(&namespace));
@@ -200,7 +224,7 @@ async fn settings_that_come_later_need_rights_too() {
 }
 
 #[tokio::test]
-async fn custom_kinds_are_looked_up() {
+async fn permissions_for_custom_kinds_use_their_plural() {
     let plane = ControlPlane::shared();
     plane
         .apply(

@@ -1,4 +1,4 @@
-//! `clusterip plan --cluster`: what is there already is read from the API server.
+//! `clusterip plan --cluster`: existing objects are read from the API server.
 
 use std::process::{Command, Stdio};
 
@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::eventually;
 use crate::support::program;
-use crate::support::served::{all, on, service, template};
+use crate::support::webhook_cluster::{all, on, service, template};
 
-/// Kinds of which one is served with a plural that English does not make, and others not at all.
+/// Three kinds: one is served with an irregular plural, and the others are not served.
 const SETTINGS: &str = "
 services:
   pools:
@@ -33,7 +33,7 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 ";
 
-/// The plan of a Service `web` in a namespace, as JSON; or what is said where there is none.
+/// The plan of a Service `web` in a namespace as JSON, or the error.
 async fn plan(plane: &ControlPlane, namespace: &str) -> Result<Value, String> {
     let folder = tempfile::tempdir().unwrap();
     let (settings, manifests) = (folder.path().join("settings.yaml"), folder.path().join("web.yaml"));
@@ -50,7 +50,7 @@ async fn plan(plane: &ControlPlane, namespace: &str) -> Result<Value, String> {
 }
 
 #[tokio::test]
-async fn custom_kinds_are_found_by_whatever_plural_they_have() {
+async fn custom_kinds_are_found_by_their_plural() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("plan-cluster").await;
     plane.apply(OXEN).await;

@@ -1,16 +1,16 @@
-//! How replicas get on: those that claim what they give away, and those that must be alone.
+//! Several servers: replicas that claim addresses, and servers that must run alone.
 
 use std::time::Duration;
 
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use crate::claims::SETTINGS;
+use crate::lease_claims::SETTINGS;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::host::{Host, HostBuilder};
-use crate::support::moving::{addresses, send, stored};
+use crate::support::move_helpers::{addresses, send, stored};
 use crate::support::replicas::{Kind, Replicas, leases};
+use crate::support::serve_process::{Host, HostBuilder};
 
 fn alone(plane: &ControlPlane, namespace: &str) -> HostBuilder {
     HostBuilder::new(plane).settings("{}").args(&["--namespace", namespace, "--service", "127.0.0.1"])
@@ -30,7 +30,7 @@ async fn leader(plane: &ControlPlane, namespace: &str) -> String {
 }
 
 #[tokio::test]
-async fn of_two_that_do_not_claim_only_one_is_ready() {
+async fn only_one_of_two_servers_without_claims_is_ready() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("alone").await;
     let mut first = alone(plane, &namespace).start().await;
@@ -46,18 +46,18 @@ async fn of_two_that_do_not_claim_only_one_is_ready() {
 
     assert_eq!(first.terminate().await, 0);
     second.ready().await;
-    // It costs nothing: the Lease of the leader is the only one.
+    // Running alone needs no other Lease than that of the leader.
     let all = send(&plane.client(), Method::GET, &leases(&namespace), None).await.unwrap();
     let names: Vec<&str> =
         all["items"].as_array().unwrap().iter().map(|lease| lease["metadata"]["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["clusterip-leader"]);
 
-    // A killed one is not waited for until its Lease ends.
+    // A start does not wait for the Lease of a killed server to expire.
     second.kill();
     let dead = leader(plane, &namespace).await;
     let third = alone(plane, &namespace).start().await;
     assert_eq!(leader(plane, &namespace).await, dead);
-    // When another leads for whatever reason, this one is not ready any more.
+    // When another server leads, this one becomes unready.
     third.logged(" leading").await;
     let path = format!("{}/clusterip-leader", leases(&namespace));
     let taken = json!({"spec": {"holderIdentity": "other_serve_0000000000000001", "leaseDurationSeconds": 600}});
@@ -66,7 +66,7 @@ async fn of_two_that_do_not_claim_only_one_is_ready() {
 }
 
 #[tokio::test]
-async fn a_move_by_hand_is_no_competing_server() {
+async fn move_command_is_not_a_competing_server() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("mover").await;
     let client = plane.client();
@@ -90,7 +90,7 @@ async fn a_move_by_hand_is_no_competing_server() {
     renewing.abort();
 }
 
-/// The settings in which the pool of Windows is another.
+/// The settings with another Windows pool.
 fn moved_on() -> String {
     SETTINGS.replace("172.21.1.0/24", "172.21.9.0/24")
 }
@@ -101,7 +101,7 @@ async fn address(replicas: &Replicas<'_>, namespace: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_moves_before_all_replicas_agree_on_the_settings() {
+async fn moves_wait_until_all_replicas_have_the_same_settings() {
     let plane: &'static ControlPlane = Box::leak(Box::new(ControlPlane::start(Options::default())));
     let mut replicas = Replicas::start(plane, SETTINGS, "Fail", vec![Kind::usual(); 2]).await;
     let namespace = plane.namespace("agreement").await;
@@ -132,7 +132,7 @@ async fn nothing_moves_before_all_replicas_agree_on_the_settings() {
         all.lines().any(|found| found == line)
     };
     assert!(metric(leading, "clusterip_replicas{settings=\"other\"} 1").await);
-    // It was looked at, and stays: nothing tells when, so it is looked at for a while.
+    // Nothing shows that the Service was considered and left, so it is observed for a while.
     for _ in 0..30 {
         assert_eq!(address(&replicas, &namespace).await, before);
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -144,28 +144,30 @@ async fn nothing_moves_before_all_replicas_agree_on_the_settings() {
     .await;
     assert!(metric(leading, "clusterip_replicas{settings=\"same\"} 2").await);
 
-    // One that is dead is not waited for.
+    // A dead replica is not waited for.
     replicas.kill(other);
     let told = |host: &Host| {
         host.log().iter().filter(|line| line.contains("other replicas have other settings in use")).count()
     };
     let before = told(replicas.host(leading));
     replicas.change_settings_of(leading, SETTINGS);
-    // What is asked for before they are in use is done at once: the Service is where it belongs.
+    // A move that is requested before the settings are in use ends at once, because the Service is in its pool.
     eventually("the leader to wait for the other once more", async || {
         (told(replicas.host(leading)) > before).then_some(())
     })
     .await;
     let moved = async || address(&replicas, &namespace).await.starts_with("172.21.1.").then_some(());
-    // A Service rests for a minute after it was moved.
+    // A Service is not moved again for a minute, unless its annotation asks for it.
     let wish = json!({"metadata": {"annotations": {"clusterip-policy/move": "now"}}});
-    send(&replicas.client, Method::PATCH, &crate::support::moving::path(&namespace, "web"), Some(&wish)).await.unwrap();
+    send(&replicas.client, Method::PATCH, &crate::support::move_helpers::path(&namespace, "web"), Some(&wish))
+        .await
+        .unwrap();
     eventually("the Service to be moved back", moved).await;
 }
 
-/// What `deploy/replicas` grants is enough for replicas at work, and what it says is taken by the API server.
+/// The permissions in `deploy/replicas` are enough for running replicas, and the API server accepts its manifests.
 #[tokio::test]
-async fn the_deployment_of_several_replicas() {
+async fn deployment_of_several_replicas_works() {
     const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/replicas");
     const NAMESPACE: &str = "clusterip-policy";
     let plane = ControlPlane::start(Options::default());
@@ -173,7 +175,7 @@ async fn the_deployment_of_several_replicas() {
     plane.kubectl(&["apply", "-k", &FOLDER.replace("replicas", "webhook")]).await.ok();
     plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
     let again = plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
-    // kubectl replaces the selector of a budget as a whole, and says so though it is the same.
+    // kubectl replaces the selector of a budget as a whole, and reports a change although it is the same.
     let changed =
         again.lines().filter(|line| !line.ends_with(" unchanged") && !line.starts_with("poddisruptionbudget"));
     assert_eq!(changed.collect::<Vec<_>>(), [""; 0]);
@@ -200,7 +202,7 @@ async fn the_deployment_of_several_replicas() {
     assert_eq!(budget["spec"]["maxUnavailable"], 1);
     assert_eq!(budget["spec"]["selector"], spec["selector"]);
 
-    // Two of them, with these rights, as these arguments say.
+    // Two replicas run with these arguments and permissions.
     let kubeconfig = plane.kubeconfig_of(NAMESPACE, "clusterip").await;
     let start = || HostBuilder::as_user(&kubeconfig).args(&["--namespace", NAMESPACE]).args(&args[3..]).spawn();
     let mut hosts = [start(), start()];

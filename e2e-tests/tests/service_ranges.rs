@@ -1,4 +1,4 @@
-//! ServiceCIDRs that come and go, and the address that many installers give to the cluster's DNS.
+//! ServiceCIDRs that are created and deleted, and the address that many installers give to the cluster DNS.
 
 use std::process::{Command, Stdio};
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
 use crate::support::program;
-use crate::support::served::{Served, address, service, within};
+use crate::support::webhook_cluster::{WebhookCluster, address, service, within};
 
 const SETTINGS: &str = "
 services:
@@ -30,23 +30,23 @@ async fn ready(plane: &ControlPlane) {
     plane.kubectl(&["wait", "--for=condition=Ready", "servicecidr/team-a", "--timeout", "60s"]).await.ok();
 }
 
-/// Creates Services in a namespace until the answer about one has these words.
-async fn refused_with(served: &Served, namespace: &str, words: &str) -> String {
+/// Creates Services in a namespace until one is refused with this text.
+async fn refused_with(cluster: &WebhookCluster, namespace: &str, words: &str) -> String {
     let mut number = 0;
     eventually(&format!("a refusal with {words:?}"), async || {
         number += 1;
         let name = format!("late-{number}");
-        let message = served.create(namespace, &service(&name, json!({}))).await.err()?;
+        let message = cluster.create(namespace, &service(&name, json!({}))).await.err()?;
         message.contains(words).then_some(message)
     })
     .await
 }
 
-/// `clusterip audit` as the administrator: exit status and what was printed.
-async fn audit(served: &Served, args: &[&str]) -> (Option<i32>, String) {
+/// Runs `clusterip audit` as the administrator: the exit status and the output.
+async fn audit(cluster: &WebhookCluster, args: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(program());
-    command.arg("audit").args(args).arg("--kubeconfig").arg(served.plane.kubeconfig()).stdin(Stdio::null());
-    command.arg("--settings").arg(served.host.folder().join("settings.yaml"));
+    command.arg("audit").args(args).arg("--kubeconfig").arg(cluster.plane.kubeconfig()).stdin(Stdio::null());
+    command.arg("--settings").arg(cluster.host.folder().join("settings.yaml"));
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     (output.status.code(), String::from_utf8(output.stdout).unwrap())
 }
@@ -58,79 +58,81 @@ fn findings(json: &str, kind: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn addresses_of_a_service_cidr_that_is_being_deleted_are_not_handed_out() {
+async fn addresses_of_a_service_cidr_in_deletion_are_not_allocated() {
     let options = Options { controller_manager: true, ..Options::default() };
-    let served = Served::start(options, "\nservices:\n  pools:\n  - {name: rest, cidrs: [172.21.0.0/24]}\n").await;
-    ready(&served.plane).await;
+    let cluster =
+        WebhookCluster::start(options, "\nservices:\n  pools:\n  - {name: rest, cidrs: [172.21.0.0/24]}\n").await;
+    ready(&cluster.plane).await;
     eventually("the range to be known", async || {
-        std::fs::write(served.host.folder().join("settings.yaml"), SETTINGS).unwrap();
-        let (_, metrics) = served.host.get("/metrics").await?;
+        std::fs::write(cluster.host.folder().join("settings.yaml"), SETTINGS).unwrap();
+        let (_, metrics) = cluster.host.get("/metrics").await?;
         metrics.contains("clusterip_settings_valid 1").then_some(())?;
         metrics.lines().any(|line| line.contains("pool=\"only\"")).then_some(())
     })
     .await;
     for namespace in ["ranges-only", "ranges-both"] {
-        served.plane.namespace(namespace).await;
+        cluster.plane.namespace(namespace).await;
     }
-    let first = served.create("ranges-only", &service("first", json!({}))).await.unwrap();
+    let first = cluster.create("ranges-only", &service("first", json!({}))).await.unwrap();
     assert!(within(address(&first), "10.2.0.0/24"), "{first}");
 
-    // It stays as long as a Service has an address of it.
-    let service_cidrs: Api<ServiceCIDR> = Api::all(served.plane.client());
+    // The ServiceCIDR exists as long as a Service has an address of it.
+    let service_cidrs: Api<ServiceCIDR> = Api::all(cluster.plane.client());
     service_cidrs.delete("team-a", &DeleteParams::default()).await.unwrap();
     let deleted = format!("ServiceCIDR team-a (10.2.0.0/16) is being deleted: {REFUSED}");
-    let message = refused_with(&served, "ranges-only", &deleted).await;
+    let message = refused_with(&cluster, "ranges-only", &deleted).await;
     assert!(message.contains("pool \"only\" (10.2.0.0/24) has no usable address"), "{message}");
     assert!(service_cidrs.get("team-a").await.unwrap().metadata.deletion_timestamp.is_some());
     for number in 0..20 {
-        let created = served.create("ranges-both", &service(&format!("other-{number}"), json!({}))).await.unwrap();
+        let created = cluster.create("ranges-both", &service(&format!("other-{number}"), json!({}))).await.unwrap();
         assert!(within(address(&created), "172.21.7.0/24"), "{created}");
     }
     let warned = |line: &String| line.contains("services.pools[1].cidrs[0]") && line.contains(&deleted);
-    eventually("a warning in the log", async || served.host.log().iter().any(warned).then_some(())).await;
-    let (status, json) = audit(&served, &["-o", "json", "--fail-on", "unusable-range"]).await;
+    eventually("a warning in the log", async || cluster.host.log().iter().any(warned).then_some(())).await;
+    let (status, json) = audit(&cluster, &["-o", "json", "--fail-on", "unusable-range"]).await;
     assert_eq!(status, Some(1), "{json}");
     let told = format!("{deleted}; pool only (10.2.0.0/24), pool both (10.2.1.0/24) have addresses of it");
     assert_eq!(findings(&json, "unusable-range"), [told]);
 
-    // When it is gone the settings are refused, as their pools lie outside of all ranges; what can go on goes on.
-    served.delete("ranges-only", "first").await;
+    // When it is gone, the settings are refused, because a pool is outside of all ranges. Other pools can still be
+    // used.
+    cluster.delete("ranges-only", "first").await;
     eventually("the range to go", async || service_cidrs.get_opt("team-a").await.unwrap().is_none().then_some(()))
         .await;
-    refused_with(&served, "ranges-only", &format!("ServiceCIDR team-a (10.2.0.0/16) is gone: {REFUSED}")).await;
+    refused_with(&cluster, "ranges-only", &format!("ServiceCIDR team-a (10.2.0.0/16) is gone: {REFUSED}")).await;
     for number in 20..30 {
-        let created = served.create("ranges-both", &service(&format!("other-{number}"), json!({}))).await.unwrap();
+        let created = cluster.create("ranges-both", &service(&format!("other-{number}"), json!({}))).await.unwrap();
         assert!(within(address(&created), "172.21.7.0/24"), "{created}");
     }
 
-    ready(&served.plane).await;
+    ready(&cluster.plane).await;
     let mut number = 0;
     eventually("addresses of the range that is back", async || {
         number += 1;
-        served.create("ranges-only", &service(&format!("back-{number}"), json!({}))).await.ok()
+        cluster.create("ranges-only", &service(&format!("back-{number}"), json!({}))).await.ok()
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_over_the_usual_address_of_dns_is_told_unless_it_is_in_use() {
+async fn pool_over_the_usual_dns_address_is_warned_of_unless_it_is_in_use() {
     let pools = |reserved: u8| {
         format!("\nservices:\n  pools:\n  - {{name: rest, cidrs: [172.21.0.0/24], reserved: {reserved}}}\n")
     };
-    let served = Served::start(Options::default(), &pools(0)).await;
+    let cluster = WebhookCluster::start(Options::default(), &pools(0)).await;
     let warning = "may hand out 172.21.0.10, the tenth address of the Service range 172.21.0.0/16";
-    let warnings = || served.host.log().iter().filter(|line| line.contains(warning)).count();
+    let warnings = || cluster.host.log().iter().filter(|line| line.contains(warning)).count();
     eventually("a warning in the log", async || (warnings() == 1).then_some(())).await;
-    let (_, json) = audit(&served, &["-o", "json"]).await;
+    let (_, json) = audit(&cluster, &["-o", "json"]).await;
     let found = findings(&json, "over-dns");
     assert!(found.len() == 1 && found[0].starts_with("pool rest: 172.21.0.10, the tenth address"), "{found:?}");
 
-    served.use_settings(&pools(20)).await;
-    let (_, json) = audit(&served, &["-o", "json"]).await;
+    cluster.use_settings(&pools(20)).await;
+    let (_, json) = audit(&cluster, &["-o", "json"]).await;
     assert_eq!(findings(&json, "over-dns"), Vec::<String>::new(), "reserved");
-    served.create("default", &service("dns", json!({"clusterIP": "172.21.0.10"}))).await.unwrap();
-    served.use_settings(&pools(1)).await;
-    let (_, json) = audit(&served, &["-o", "json"]).await;
+    cluster.create("default", &service("dns", json!({"clusterIP": "172.21.0.10"}))).await.unwrap();
+    cluster.use_settings(&pools(1)).await;
+    let (_, json) = audit(&cluster, &["-o", "json"]).await;
     assert_eq!(findings(&json, "over-dns"), Vec::<String>::new(), "in use");
-    assert_eq!(warnings(), 1, "{:#?}", served.host.log());
+    assert_eq!(warnings(), 1, "{:#?}", cluster.host.log());
 }

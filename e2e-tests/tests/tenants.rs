@@ -1,8 +1,7 @@
-//! What a tenant gains from `clusterip serve`, and what a tenant can do to others: nothing.
-//!
-//! Mallory may write every object of one namespace that the role `edit` allows, and nothing else. The server runs
-//! with the arguments and the rights that `deploy` gives it. The policies of the API server that `deploy` ships are
-//! switched off here: `policies.rs` tests them, and the server must not depend on them.
+//! A tenant gains nothing from `clusterip serve`, and can't harm others by it. Mallory may write every object of one
+//! namespace that the role `edit` allows, and nothing else. The server runs with the arguments and the permissions of
+//! `deploy`. The ValidatingAdmissionPolicies of `deploy` are left out here: `validating_admission_policies.rs` tests
+//! them, and the server must not depend on them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,20 +16,20 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::documented_steps::{Operator, Step};
 use crate::support::eventually::{eventually, eventually_within};
-use crate::support::host::{Host, free_port};
-use crate::support::moving::{path, stored};
-use crate::support::node::as_in_a_pod;
-use crate::support::process::peak_memory;
-use crate::support::runbook::{Operator, Step};
-use crate::support::served::{addresses, annotated, deployment, on, service, with_ranges, within};
+use crate::support::fake_kubelet::as_in_a_pod;
+use crate::support::move_helpers::{path, stored};
+use crate::support::process_usage::peak_memory;
+use crate::support::serve_process::{Host, free_port};
+use crate::support::webhook_cluster::{addresses, annotated, deployment, on, service, with_ranges, within};
 
 const MALLORY: &str = "mallory";
 const LINUX: &str = "172.21.0.0/24";
 const WINDOWS: &str = "172.21.1.0/24";
 const BLUE: &str = "172.21.8.0/24";
 const NARROW: &str = "172.21.9.0/26";
-/// A pool of the team `blue`, a narrow one of the namespace `narrow`, and external addresses of the team `blue`.
+/// A pool of the team `blue`, a small one of the namespace `narrow`, and external addresses of the team `blue`.
 const SETTINGS: &str = "
 services:
   pools:
@@ -45,13 +44,13 @@ external:
   - {name: blue, cidrs: [192.0.2.16/28], match: {namespaces: [blue]}}
 ";
 const MOVING: &str = "clusterip-policy/moving";
-/// The reason of the Event about a Service that looks half moved and that no move of the server left behind.
+/// The reason of the Event about a Service that looks half moved, but was not moved by the server.
 const NOT_RECORDED: &str = "MoveNotRecorded";
-/// How long it is watched that something does not happen. The old server did all of it within a second.
+/// How long a test checks that something does not happen. A vulnerable server did it within a second.
 const BOUND: Duration = Duration::from_secs(5);
-/// How much longer the move of another namespace may take because of a tenant.
+/// The maximum delay that a tenant may cause to moves of another namespace.
 const DELAY: Duration = Duration::from_secs(1);
-/// A move that takes longer is not waited for.
+/// The time after which a move counts as lost.
 const LOST: Duration = Duration::from_secs(20);
 
 /// A control plane with `deploy/external`, and the server that its Deployment runs.
@@ -62,7 +61,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// One that tests share which change only the namespaces they create, all at once.
+    /// A cluster that tests share. They change only the namespaces that they create, and run in parallel.
     async fn shared() -> &'static Self {
         static SHARED: OnceCell<Scene> = OnceCell::const_new();
         SHARED.get_or_init(Self::start).await
@@ -91,22 +90,22 @@ impl Scene {
         Self { plane: ControlPlane::start(Options::default()), host: None, port: free_port() }
     }
 
-    /// The administrator, for the test that asks.
+    /// A client of the administrator, for the runtime of the calling test.
     fn admin(&self) -> Client {
         self.plane.client()
     }
 
-    /// Applies `deploy/external`, but for the policies of the API server, and with a webhook that this test can reach.
+    /// Applies `deploy/external` without its ValidatingAdmissionPolicies, and with a webhook that this test can reach.
     async fn install(&self) {
         let operator = Operator::new(&self.plane, &format!("https://127.0.0.1:{}", self.port));
         operator.does(&Step::Type("kubectl apply -k deploy/external".to_owned())).await;
-        // The right that `deploy/load-balancers` adds.
+        // The permission that `deploy/load-balancers` adds.
         let right = r#"[{"op": "add", "path": "/rules/-", "value": {"apiGroups": [""], "resources": ["services/status"], "verbs": ["update"]}}]"#;
         self.plane.kubectl(&["patch", "clusterrole", "clusterip-policy", "--type=json", "--patch", right]).await.ok();
         self.plane.kubectl(&["delete", "validatingadmissionpolicybindings", "--all"]).await.ok();
     }
 
-    /// Starts the program of the Deployment, which may move load balancers, too, and does not wait.
+    /// Starts the program of the Deployment with moves of load balancers, and does not wait.
     async fn serve(&mut self, settings: &str) {
         let path = "/apis/apps/v1/namespaces/clusterip-policy/deployments/clusterip";
         let deployed: Value = self.admin().request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
@@ -120,7 +119,8 @@ impl Scene {
         self.host = Some(as_in_a_pod(&self.plane, self.port, &pod).await.settings(&settings).spawn());
     }
 
-    /// A namespace in which the user of this name has the rights of `edit`, and a client of that user.
+    /// Creates a namespace in which the user of this name has the permissions of `edit`, and returns a client of that
+    /// user.
     async fn tenant(&self, name: &str) -> Tenant<'_> {
         let namespace = self.plane.namespace(name).await;
         let group = "rbac.authorization.k8s.io";
@@ -142,8 +142,8 @@ impl Scene {
         request(client, Method::POST, &path, object).await
     }
 
-    /// How long it takes until a Service of the namespace has followed its annotation to the Windows pool, from the
-    /// request that changes it; at most [`LOST`].
+    /// The time from the change of its annotation until a Service of the namespace is in the Windows pool; at most
+    /// [`LOST`].
     async fn time_to_move(&self, namespace: &str, name: &str) -> Duration {
         let admin = self.admin();
         let linux = annotated(name, json!({"clusterip-policy/os": "linux"}), json!({}));
@@ -162,12 +162,12 @@ impl Scene {
         begin.elapsed()
     }
 
-    /// The median time of five moves, one after the other, of Services whose names begin so.
+    /// The median of the times of five moves, one after the other, of Services with this prefix.
     async fn median_time_to_move(&self, namespace: &str, names: &str) -> Duration {
         let mut took = Vec::new();
         for nth in 0..5 {
             took.push(self.time_to_move(namespace, &format!("{names}-{nth}")).await);
-            // One that is lost tells enough.
+            // After a lost move, more measurements are not needed.
             if took.iter().any(|took| *took >= LOST) {
                 return LOST;
             }
@@ -176,7 +176,7 @@ impl Scene {
         took[took.len() / 2]
     }
 
-    /// Waits for an Event of this reason about a Service.
+    /// Waits for an Event with this reason about a Service.
     async fn told(&self, namespace: &str, name: &str, reason: &str) {
         let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
         let (admin, mut last) = (self.admin(), Vec::new());
@@ -194,7 +194,7 @@ impl Scene {
         panic!("no event {reason} about {namespace}/{name}, but {last:#?}");
     }
 
-    /// Watches for [`BOUND`] that a Service stays as it should be: `wrong` says what is wrong with it.
+    /// Checks for [`BOUND`] that a Service stays correct: `wrong` returns what is wrong with it.
     async fn stays(&self, namespace: &str, name: &str, wrong: impl Fn(&Value) -> Option<String>) {
         let (admin, deadline) = (self.admin(), Instant::now() + BOUND);
         while Instant::now() < deadline {
@@ -207,7 +207,7 @@ impl Scene {
     }
 }
 
-/// A user with the rights of `edit` in a namespace of the same name.
+/// A user with the permissions of `edit` in a namespace of the same name.
 struct Tenant<'s> {
     scene: &'s Scene,
     client: Client,
@@ -230,11 +230,11 @@ impl Tenant<'_> {
         self.request(Method::PATCH, &path(&self.namespace, name), &patch).await
     }
 
-    /// Creates a Service in the state that a move leaves it in, with this journal.
+    /// Creates a Service that looks half moved, with this journal.
     async fn forges(&self, name: &str, journal: &Value, more: Value) -> Value {
         let half_moved = json!({"type": "ExternalName", "externalName": "moving.invalid"});
         let mut service = annotated(name, more, half_moved);
-        // What the API server makes of the spec: a journal tells later changes apart by that.
+        // The spec with the defaults of the API server: a journal detects later changes by it.
         let tried = self.scene.create(&self.client, &self.namespace, &service, "?dryRun=All").await.unwrap();
         let mut journal = journal.clone();
         journal["released"] = tried["spec"].clone();
@@ -243,8 +243,7 @@ impl Tenant<'_> {
     }
 }
 
-/// The rules of the built-in role `edit` for what matters here. The role itself is empty where no controller manager
-/// aggregates it.
+/// The rules of the built-in role `edit` that matter here. Without a controller manager, the role itself is empty.
 fn edit() -> Value {
     let write = json!(["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]);
     json!([
@@ -279,9 +278,9 @@ fn in_state(type_: &'static str) -> impl Fn(&Value) -> Option<String> {
     move |service| (service["spec"]["type"] != type_).then(|| format!("it is not of type {type_} any more"))
 }
 
-/// The first row: an annotation that has the server write a load balancer's status.
+/// The first row of `docs/security.md`: an annotation that makes the server write the status of a load balancer.
 #[tokio::test]
-async fn a_forged_journal_writes_no_load_balancer_status() {
+async fn forged_journal_writes_no_load_balancer_status() {
     let scene = Scene::shared().await;
     let mallory = scene.tenant(MALLORY).await;
     let ingress = json!([{"ip": "192.0.2.66", "ipMode": "VIP"}]);
@@ -314,9 +313,9 @@ async fn a_forged_journal_writes_no_load_balancer_status() {
     assert!(scene.time_to_move(&neighbour, "web").await < LOST, "a neighbour's Service is not moved");
 }
 
-/// The second row: an annotation that has the server fetch an address of another team's pool.
+/// The second row: an annotation that makes the server take an address of another team's pool.
 #[tokio::test]
-async fn a_forged_journal_gets_no_address_of_another_pool() {
+async fn forged_journal_gets_no_address_of_another_pool() {
     let scene = Scene::shared().await;
     let mallory = scene.tenant(MALLORY).await;
     let denied = service("denied", json!({"clusterIP": "172.21.8.100"}));
@@ -329,31 +328,62 @@ async fn a_forged_journal_gets_no_address_of_another_pool() {
     };
     let nowhere = json!({"clusterip-policy/pool": "nowhere"});
     let spec = json!({"type": "ClusterIP", "ports": [{"port": 80}]});
-    let rows = [
-        ("from", "released", json!(["172.21.8.101"]), json!([]), nowhere.clone()),
-        ("to", "released", json!(["172.21.0.251"]), json!(["172.21.8.102"]), json!({})),
-        ("to-nowhere", "released", json!(["172.21.0.252"]), json!(["172.21.8.103"]), nowhere),
-        ("placed", "placed", json!(["172.21.8.104"]), json!(["172.21.8.104"]), json!({})),
+    struct Forged {
+        name: &'static str,
+        phase: &'static str,
+        from: Value,
+        to: Value,
+        annotations: Value,
+    }
+    let journals = [
+        Forged {
+            name: "from",
+            phase: "released",
+            from: json!(["172.21.8.101"]),
+            to: json!([]),
+            annotations: nowhere.clone(),
+        },
+        Forged {
+            name: "to",
+            phase: "released",
+            from: json!(["172.21.0.251"]),
+            to: json!(["172.21.8.102"]),
+            annotations: json!({}),
+        },
+        Forged {
+            name: "to-nowhere",
+            phase: "released",
+            from: json!(["172.21.0.252"]),
+            to: json!(["172.21.8.103"]),
+            annotations: nowhere,
+        },
+        Forged {
+            name: "placed",
+            phase: "placed",
+            from: json!(["172.21.8.104"]),
+            to: json!(["172.21.8.104"]),
+            annotations: json!({}),
+        },
     ];
-    for (name, phase, from, to, more) in rows {
+    for Forged { name, phase, from, to, annotations } in journals {
         let journal = json!({"phase": phase, "way": "externalName", "from": from, "to": to, "spec": spec,
             "managedFields": []});
-        mallory.forges(name, &journal, more).await;
+        mallory.forges(name, &journal, annotations).await;
     }
     for name in ["from", "to", "to-nowhere", "placed"] {
         scene.stays(&mallory.namespace, name, no_foreign).await;
         scene.stays(&mallory.namespace, name, in_state("ExternalName")).await;
         scene.told(&mallory.namespace, name, NOT_RECORDED).await;
     }
-    // The addresses are the other team's still.
+    // The addresses still belong to the other team.
     scene.plane.namespace("blue").await;
     let blue = service("blue", json!({"clusterIP": "172.21.8.101"}));
     scene.create(&scene.admin(), "blue", &blue, "").await.unwrap();
 }
 
-/// The third row: the same with external addresses.
+/// The third row: the same for external addresses.
 #[tokio::test]
-async fn a_forged_journal_gets_no_external_address_of_another_pool() {
+async fn forged_journal_gets_no_external_address_of_another_pool() {
     let scene = Scene::shared().await;
     let mallory = scene.tenant(MALLORY).await;
     let denied = service("denied", json!({"externalIPs": ["192.0.2.20"]}));
@@ -382,9 +412,9 @@ async fn a_forged_journal_gets_no_external_address_of_another_pool() {
     }
 }
 
-/// The fourth row: half-moved Services that can never be finished.
+/// The fifth row: Services that look half moved, and can never be finished.
 #[tokio::test]
-async fn forged_moves_that_cannot_end_delay_nobody() {
+async fn forged_moves_delay_no_other_move() {
     let scene = Scene::start().await;
     let neighbour = scene.plane.namespace("neighbour").await;
     let usual = scene.median_time_to_move(&neighbour, "before").await;
@@ -400,15 +430,15 @@ async fn forged_moves_that_cannot_end_delay_nobody() {
     scene.told(&mallory.namespace, "stuck-7", NOT_RECORDED).await;
 }
 
-/// Moves that the server itself began and that the cluster does not let it finish.
+/// Moves of the server that the cluster does not let it finish.
 #[tokio::test]
-async fn a_hundred_moves_that_cannot_succeed_delay_moves_of_other_namespaces_by_a_second_at_most() {
+async fn hundred_failing_moves_delay_other_namespaces_by_at_most_a_second() {
     const MANY: usize = 100;
     let scene = Scene::start().await;
     let neighbour = scene.plane.namespace("neighbour").await;
     let usual = scene.median_time_to_move(&neighbour, "before").await;
     let mallory = scene.tenant(MALLORY).await;
-    // Some rule of the cluster that refuses the second half of a move in this namespace.
+    // A rule of the cluster that refuses the second half of a move in this namespace.
     let refuses = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": "aliases-stay-aliases"}, "spec": {
             "failurePolicy": "Fail",
@@ -436,7 +466,7 @@ async fn a_hundred_moves_that_cannot_succeed_delay_moves_of_other_namespaces_by_
     assert!(took <= usual + DELAY, "moves of a neighbour take {took:?}, before {usual:?}");
 }
 
-/// The fifth row: an annotation with all addresses of another pool, written again and again.
+/// An annotation with all addresses of another pool, which is written again and again.
 #[tokio::test]
 async fn addresses_in_an_annotation_fill_no_pool() {
     let scene = Scene::start().await;
@@ -447,7 +477,7 @@ async fn addresses_in_an_annotation_fill_no_pool() {
         json!({"phase": "released", "way": "externalName", "from": addresses, "to": addresses,
             "spec": {"ports": [{"port": 80}]}, "managedFields": []})
     };
-    // Many in one annotation, and one in each of many.
+    // Many addresses in one annotation, and one address in each of many annotations.
     for (nth, address) in all.iter().enumerate() {
         mallory.forges(&format!("one-{nth}"), &fits(std::slice::from_ref(address)), json!({})).await;
     }
@@ -459,7 +489,7 @@ async fn addresses_in_an_annotation_fill_no_pool() {
             let mut journal = fits(&all);
             journal["why"] = count.to_string().into();
             count += 1;
-            // A conflict with the server's own writes is none of a merge patch.
+            // A merge patch has no conflict with the writes of the server.
             mallory.annotates("all", json!({MOVING: journal.to_string()})).await.unwrap();
             if count == 5 {
                 shop.notify_one();
@@ -486,9 +516,9 @@ async fn addresses_in_an_annotation_fill_no_pool() {
     assert_eq!(refused, [""; 0]);
 }
 
-/// The sixth row: charts render `clusterIP: ""`, and Flux applies it on the server's side.
+/// Charts render `clusterIP: ""`, and Flux applies it with server-side apply.
 #[tokio::test]
-async fn an_empty_cluster_ip_pins_no_address() {
+async fn empty_cluster_ip_pins_no_address() {
     let scene = Scene::shared().await;
     let author = scene.tenant("author").await;
     let namespace = &author.namespace;
@@ -511,15 +541,15 @@ async fn an_empty_cluster_ip_pins_no_address() {
         addresses(&web).first().is_some_and(|address| within(*address, WINDOWS)).then_some(())
     };
     eventually_within(LOST, "the Service to follow its Deployment", moved).await;
-    // The author applies on, without a conflict, and the address stays.
+    // The author can apply the manifest again without a conflict, and the address stays.
     let applied = apply(empty, path(namespace, "web")).await;
     assert!(within(addresses(&applied)[0], WINDOWS), "{applied}");
 }
 
-/// An update with so much text that its review is larger than what the server reads. `failurePolicy: Ignore` would let
-/// it pass where the server does not answer.
+/// An update whose review is larger than the server reads. With `failurePolicy: Ignore` it would pass if the server did
+/// not answer.
 #[tokio::test]
-async fn a_request_that_is_too_large_to_review_gets_no_address_of_another_pool() {
+async fn request_too_large_to_review_gets_no_address_of_another_pool() {
     let scene = Scene::shared().await;
     let mallory = scene.tenant("bulky").await;
     // JSON needs six bytes for each of these characters.
@@ -532,9 +562,9 @@ async fn a_request_that_is_too_large_to_review_gets_no_address_of_another_pool()
     assert!(refused.contains("could not decide: the body is larger than 3145728 bytes"), "{refused}");
 }
 
-/// Workloads as large as the API server accepts, listed by a server that starts: its container may have 384 MiB.
+/// Workloads of the maximum size that the API server accepts, listed by a starting server, whose container has 384 MiB.
 #[tokio::test]
-async fn large_workloads_do_not_fill_the_memory_of_a_server_that_starts() {
+async fn large_workloads_do_not_fill_the_memory_of_a_starting_server() {
     const MOST: f64 = 300.0;
     let mut scene = Scene::without_server();
     let mallory = scene.tenant("large").await;
@@ -553,9 +583,9 @@ async fn large_workloads_do_not_fill_the_memory_of_a_server_that_starts() {
     assert!(peak < MOST, "{peak} MB");
 }
 
-/// A first install, and then a change of settings, in a cluster of Services that lie in no pool.
+/// A first installation, and then a change of settings, in a cluster whose Services are in no pool.
 #[tokio::test]
-async fn no_create_is_refused_while_a_cluster_of_misplaced_services_is_surveyed() {
+async fn creates_succeed_while_many_misplaced_services_are_listed() {
     const OTHERS: usize = 400;
     let mut scene = Scene::without_server();
     let others = scene.plane.namespace("others").await;
@@ -564,7 +594,7 @@ async fn no_create_is_refused_while_a_cluster_of_misplaced_services_is_surveyed(
     };
     stream::iter((0..OTHERS).map(create)).buffer_unordered(40).collect::<Vec<_>>().await;
     scene.install().await;
-    // Until the server answers, creates fail: all that succeed were placed by it.
+    // Until the server answers, creates fail. So it has placed all Services that are created.
     let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/clusterip-policy";
     let mut webhooks: Value = scene.admin().request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
     webhooks["webhooks"][0]["failurePolicy"] = "Fail".into();
@@ -575,30 +605,30 @@ async fn no_create_is_refused_while_a_cluster_of_misplaced_services_is_surveyed(
     eventually("the webhook to be in force", async || scene.create(&scene.admin(), &shop, &probe, path).await.err())
         .await;
 
-    // Hardly more addresses than are to be created.
+    // The pool has hardly more addresses than Services that are created.
     let half = SETTINGS.replace(LINUX, "172.21.0.0/25");
     scene.serve(&half).await;
     let first = creates_while_it_works(&scene, &shop, "first").await;
-    // The Linux pool is another range now: nothing lies in it.
+    // The Linux pool changes to another range, which no Service is in.
     let file = scene.host.as_ref().unwrap().folder().join("settings.yaml");
     let other = SETTINGS.replace(LINUX, "172.21.2.0/25");
     std::fs::write(file, with_ranges(&scene.plane, &other)).unwrap();
     let second = creates_while_it_works(&scene, &shop, "second").await;
     let placed = |range: &str| second.get(range).copied().unwrap_or_default();
-    // The first ones may be placed by the old settings.
+    // The first Services may be placed by the old settings.
     let all = placed(LINUX) + placed("172.21.2.0/24");
     assert_eq!((&first, all), (&BTreeMap::from([(LINUX.to_owned(), 60)]), 60), "after the change: {second:?}");
     assert!(placed("172.21.2.0/24") >= 20, "the new settings are not in use: {second:?}");
 }
 
-/// Creates 60 Services within ten seconds of the first success, a third of them at once, and counts them by where they
-/// are, or by what was said instead.
+/// Creates 60 Services within ten seconds after the first success, a third of them at once, and counts them by pool or
+/// by error.
 async fn creates_while_it_works(scene: &Scene, namespace: &str, names: &str) -> BTreeMap<String, usize> {
     let create = async |nth: u64| {
-        // The others come one after the other.
+        // The others are created one after the other.
         tokio::time::sleep(Duration::from_millis(200 * nth.saturating_sub(20))).await;
         let manifest = service(&format!("{names}-{nth}"), json!({}));
-        // The server is not there yet, or not ready.
+        // The server has not started, or is not ready.
         let there = async || match scene.create(&scene.admin(), namespace, &manifest, "").await {
             Err(error) if error.contains("failed calling webhook") => None,
             done => Some(done),
@@ -610,7 +640,7 @@ async fn creates_while_it_works(scene: &Scene, namespace: &str, names: &str) -> 
     for created in created {
         let place = match created {
             Ok(service) => range_of(addresses(&service)[0]),
-            // Without the name, alike ones are counted together.
+            // Without the name, so that the same error is counted together.
             Err(error) => error.split_once("pool ").map_or(error.clone(), |(_, rest)| rest.to_owned()),
         };
         *count.entry(place).or_insert(0) += 1;

@@ -1,15 +1,15 @@
-//! `docs/operations.md`: upgrades, rollbacks, and what is done at night.
+//! The procedures of `docs/operations.md` for upgrades, rollbacks and incidents.
 
 use axum::http::Method;
 use kube::api::PostParams;
 use serde_json::json;
 
 use crate::support::cluster::Place;
+use crate::support::documented_steps::{Operator, Step, steps};
 use crate::support::eventually::eventually;
-use crate::support::moving::{send, stored};
-use crate::support::node::Installed;
-use crate::support::reach::{moving, service, services};
-use crate::support::runbook::{Operator, Step, steps};
+use crate::support::fake_kubelet::Installed;
+use crate::support::move_helpers::{send, stored};
+use crate::support::service_webhook_rules::{moving, service, services};
 
 async fn create(place: &Place, name: &str) -> String {
     let windows = json!({"annotations": {"clusterip-policy/os": "windows"}});
@@ -28,7 +28,7 @@ async fn comes_to_windows(cluster: &Installed, name: &str, uid: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upgrade_and_its_rollback_leave_nothing_misplaced() {
+async fn upgrade_and_rollback_leave_no_service_misplaced() {
     let cluster = Installed::nothing().await;
     let operator = Operator::new(&cluster.plane, &cluster.node.url());
     cluster.install(&operator).await;
@@ -39,11 +39,17 @@ async fn an_upgrade_and_its_rollback_leave_nothing_misplaced() {
     let [set, wait, undo, wait_again] = &all[..] else { panic!("{all:?}") };
     let uid = create(&shop, "first").await;
     let placed = cluster.services().await["shop/first"].clone();
-    for (name, begin, end, expected) in [
-        ("upgrade", set, wait, "ghcr.io/clusterip-policy/clusterip:v0.2.0"),
-        ("rollback", undo, wait_again, "ghcr.io/clusterip-policy/clusterip:v0.1.0"),
+    struct Rollout<'a> {
+        name: &'static str,
+        begin: &'a Step,
+        end: &'a Step,
+        image: &'static str,
+    }
+    for Rollout { name, begin, end, image: expected } in [
+        Rollout { name: "upgrade", begin: set, end: wait, image: "ghcr.io/clusterip-policy/clusterip:v0.2.0" },
+        Rollout { name: "rollback", begin: undo, end: wait_again, image: "ghcr.io/clusterip-policy/clusterip:v0.1.0" },
     ] {
-        // The image takes its time.
+        // The new image takes a while to start.
         cluster.node.cordon(true);
         operator.does(begin).await;
         cluster.node.is_idle().await;
@@ -58,7 +64,7 @@ async fn an_upgrade_and_its_rollback_leave_nothing_misplaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_done_at_night() {
+async fn incident_procedures_work() {
     let cluster = Installed::nothing().await;
     let operator = Operator::new(&cluster.plane, &cluster.node.url());
     cluster.install(&operator).await;
@@ -78,12 +84,12 @@ async fn what_is_done_at_night() {
     assert!(mended["spec"]["clusterIP"].as_str().is_some_and(|address| address.starts_with("172.21.")), "{mended}");
     assert_eq!((&mended["spec"]["externalName"], &mended["metadata"]["annotations"]), (&json!(null), &json!(null)));
 
-    // While it is away nobody is refused, and what was created meanwhile finds its place.
+    // While the server is unavailable, Services are created without it, and moved later.
     let uid = create(&shop, "meanwhile").await;
     operator.does(&Step::Type("kubectl scale -n clusterip-policy deployment/clusterip --replicas 1".into())).await;
     comes_to_windows(&cluster, "shop/meanwhile", &uid).await;
 
-    // The API server calls nobody, until the webhook is there again.
+    // The API server does not call the webhook until it is restored.
     operator.does_all(&steps("Disable the webhook")).await;
     let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/clusterip-policy";
     assert_eq!(send(&cluster.client, Method::GET, path, None).await, None);

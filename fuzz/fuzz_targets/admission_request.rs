@@ -57,16 +57,17 @@ impl Cluster for Empty {
 
 fuzz_target!(|bytes: &[u8]| {
     let answer = clusterip_core::validate(bytes, &Empty);
-    assert_eq!(answer, clusterip_core::validate(bytes, &Empty), "the same request, another answer");
+    assert_eq!(answer, clusterip_core::validate(bytes, &Empty), "the second answer to the same request differs");
     assert_eq!(answer.accepted, answer.message.is_none());
     assert!(answer.audit().is_some());
     let Some(mutated) = answer.mutated_object else { return };
-    let payload: Value = serde_json::from_slice(bytes).expect("an object was changed, but there was none");
+    let payload: Value = serde_json::from_slice(bytes).expect("the request is not JSON, but its object was changed");
     assert_blocks(&mutated, &payload);
     assert_eq!(without_addresses(payload["request"]["object"].clone()), without_addresses(mutated));
 });
 
-/// A Node gets at most one block of each family, both fields agree, and no block was held before.
+/// Checks that a Node gets at most one block of each family, that `podCIDR` and `podCIDRs` agree, and that no other
+/// Node holds a block.
 fn assert_blocks(mutated: &Value, payload: &Value) {
     let Some(blocks) = mutated["spec"]["podCIDRs"].as_array().filter(|_| payload["request"]["kind"]["kind"] == "Node")
     else {
@@ -74,10 +75,10 @@ fn assert_blocks(mutated: &Value, payload: &Value) {
     };
     assert_eq!(mutated["spec"]["podCIDR"], blocks[0]);
     let blocks: Vec<IpNet> =
-        blocks.iter().map(|block| block.as_str().expect("a text").parse().expect("a CIDR")).collect();
+        blocks.iter().map(|block| block.as_str().expect("a string").parse().expect("a CIDR")).collect();
     assert!(blocks.len() == 1 || (blocks.len() == 2 && blocks[0].addr().is_ipv4() != blocks[1].addr().is_ipv4()));
     for held in payload["allocation"]["held"].as_array().into_iter().flatten() {
-        let held: IpNet = held.as_str().expect("a text").parse().expect("a CIDR");
+        let held: IpNet = held.as_str().expect("a string").parse().expect("a CIDR");
         assert!(!blocks.iter().any(|block| block.contains(&held.trunc()) || held.contains(block)), "{held} is held");
     }
 }

@@ -1,5 +1,5 @@
-//! A recorded move of a Service, which its author may have edited in any way: the next step is found, each step can be
-//! written, and the last one removes the record.
+//! For every record of a move and every Service, which its owner may have edited: the next step is found, each step can
+//! be written, and the last step removes the record.
 
 #![no_main]
 

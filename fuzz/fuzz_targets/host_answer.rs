@@ -1,4 +1,4 @@
-//! Whatever the host answers to each look-up, the request gets an answer.
+//! The request gets an answer for every answer of the host to a look-up.
 
 #![no_main]
 

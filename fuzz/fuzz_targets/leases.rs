@@ -1,5 +1,5 @@
-//! Leases that any program may have written: those of agents and of addresses in flight are read, all others are
-//! skipped, and no node is reported as the holder of an address that it has not claimed.
+//! Leases of agents and of addresses in flight are read, and all other Leases are skipped. No node is reported as the
+//! holder of an address that it has not claimed.
 
 #![no_main]
 
@@ -31,10 +31,10 @@ fuzz_target!(|bytes: &[u8]| {
         leases.iter().filter_map(Claim::of).any(|claim| claim.address == address && claim.node() == Some(node))
     };
     for (address, node) in observer.holders(now) {
-        assert!(claimed(address, &node), "{address} is said to be held by {node}");
+        assert!(claimed(address, &node), "{node} is reported as the holder of {address}");
     }
     for (address, holder) in holdings.all() {
-        assert!(claimed(address, &holder.node), "{address} is said to be held by {}", holder.node);
+        assert!(claimed(address, &holder.node), "{address} is reported as held by {}", holder.node);
     }
     for lease in &leases {
         observer.gone(lease, now);

@@ -1,4 +1,5 @@
-//! Every manifest is read, or refused with its place; a manifest with a filled-in address can be read again.
+//! Every manifest is read, or refused with the position of the mistake. A manifest with a filled-in address can be read
+//! again.
 
 #![no_main]
 
@@ -25,7 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
         let address = IpAddr::from([10, 0, 0, 1]);
         let Some(slot) = &manifest.slot else { continue };
         for edits in [slot.edits(&[address], "\n"), slot.record_edits("10.0.9.1", "\n")].into_iter().flatten() {
-            // The report checks whether the text is right; this only checks that there is one.
+            // The report checks whether the text is correct; this target only checks that there is a text.
             let filled = [Source { name: "fuzz".to_owned(), text: apply(text, edits) }];
             if let Some(written) = parse(&filled, "default").ok().as_ref().and_then(|written| written.get(index)) {
                 addresses(&written.object.value());

@@ -1,4 +1,4 @@
-//! Settings in JSON and YAML are read, or refused with paths; settings that are read can be used.
+//! Settings in JSON and YAML are read, or refused with the paths of their mistakes. Settings that are read can be used.
 
 #![no_main]
 
@@ -25,8 +25,9 @@ fn check(document: &Value) {
             settings.warnings();
             for pool in &settings.nodes.pools {
                 for cidr in &pool.cidrs {
-                    let mut allocator = settings.block_allocator(pool, *cidr).expect("a range that can be cut");
-                    let block = allocator.allocate_next().expect("a block to give");
+                    let mut allocator =
+                        settings.block_allocator(pool, *cidr).expect("a range that can be divided into blocks");
+                    let block = allocator.allocate_next().expect("a free block");
                     assert!(cidr.contains(&block));
                     let meets = |range: &IpNet| range.contains(&block) || block.contains(range);
                     assert!(!settings.withheld_from(pool).any(|(range, _)| meets(&range)), "{block} of {pool:?}");

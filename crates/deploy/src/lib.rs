@@ -9,7 +9,7 @@ use serde_json::Value;
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
     /// The file does not exist or can't be opened.
-    #[error("{path} can't be read: {source}")]
+    #[error("can't read {path}: {source}")]
     File {
         /// The path of the file from the root of the repository.
         path: String,
@@ -17,7 +17,7 @@ pub enum Unreadable {
         source: io::Error,
     },
     /// The file is not YAML.
-    #[error("no YAML: {0}")]
+    #[error("not YAML: {0}")]
     Yaml(#[from] serde_saphyr::Error),
 }
 

@@ -1,5 +1,5 @@
-//! The Helm chart renders the same objects as the kustomizations in `deploy`, apart from order and comments. So the
-//! tests of one also apply to the other.
+//! The Helm chart renders the same objects as the kustomizations in `deploy`, apart from order and comments, so the
+//! tests of the kustomizations also apply to the chart.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ fn objects(text: &str) -> Objects {
         if object.is_null() {
             continue;
         }
-        // Documents inside of a document: their order and comments do not matter either.
+        // Parse the documents inside of a document too, so that their order and comments do not matter.
         for (name, value) in object["data"].as_object_mut().into_iter().flatten() {
             if let (true, Some(text)) = (name.ends_with(".yaml") || name.ends_with(".json"), value.as_str()) {
                 *value = document(text).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -79,8 +79,14 @@ fn rendered(namespace: &str, values: &Value) -> Result<Objects, String> {
     run(helm).map(|text| objects(&text))
 }
 
-/// The folders of `deploy`, and the values with which the chart renders the same.
-fn pairs() -> Vec<(&'static str, Vec<&'static str>, Value)> {
+/// Folders of `deploy`, and the values with which the chart renders the same objects.
+struct Pair {
+    name: &'static str,
+    folders: Vec<&'static str>,
+    values: Value,
+}
+
+fn pairs() -> Vec<Pair> {
     let settings = read("deploy/kubewarden/moves/settings.yaml").unwrap();
     let moves = json!({ "settings": document(&settings).unwrap(), "webhook": { "enabled": false } });
     let mut nodes = document(&read("deploy/nodes/settings.yaml").unwrap()).unwrap();
@@ -92,12 +98,20 @@ fn pairs() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     let on = json!({ "enabled": true });
     let monitoring = json!({ "monitoring": { "podMonitor": on, "rules": on, "dashboard": on } });
     vec![
-        ("as it is", vec!["deploy/webhook"], json!({})),
-        ("several replicas", vec!["deploy/replicas"], json!({ "replicas": 3, "claims": "lease" })),
-        ("with Nodes", vec!["deploy/nodes"], json!({ "settings": nodes })),
-        ("with external addresses", vec!["deploy/external"], json!({ "settings": external })),
-        ("beside Kubewarden", vec!["deploy/kubewarden/moves"], moves),
-        ("with what it is watched with", vec!["deploy/webhook", "deploy/monitoring"], monitoring),
+        Pair { name: "the defaults", folders: vec!["deploy/webhook"], values: json!({}) },
+        Pair {
+            name: "several replicas",
+            folders: vec!["deploy/replicas"],
+            values: json!({ "replicas": 3, "claims": "lease" }),
+        },
+        Pair { name: "with Nodes", folders: vec!["deploy/nodes"], values: json!({ "settings": nodes }) },
+        Pair {
+            name: "with external addresses",
+            folders: vec!["deploy/external"],
+            values: json!({ "settings": external }),
+        },
+        Pair { name: "beside Kubewarden", folders: vec!["deploy/kubewarden/moves"], values: moves },
+        Pair { name: "with monitoring", folders: vec!["deploy/webhook", "deploy/monitoring"], values: monitoring },
     ]
 }
 
@@ -133,7 +147,7 @@ fn assert_same(name: &str, rendered: &Objects, kustomized: &Objects) {
 
 #[test]
 fn chart_renders_the_same_as_the_kustomizations() {
-    for (name, folders, values) in pairs() {
+    for Pair { name, folders, values } in pairs() {
         assert_same(name, &rendered(NAMESPACE, &values).unwrap(), &kustomized(&folders));
     }
 }
@@ -149,7 +163,7 @@ fn chart_renders_the_same_in_another_namespace() {
             .replace("clusterip.clusterip-policy.svc", "clusterip.addresses.svc")
             .replace(r#"["kube-system","clusterip-policy"]"#, r#"["kube-system","addresses"]"#)
     };
-    for (name, folders, values) in pairs() {
+    for Pair { name, folders, values } in pairs() {
         let expected = kustomized(&folders).into_values().map(|object| moved(&object.to_string()));
         let expected = objects(&expected.collect::<Vec<_>>().join("\n---\n"));
         assert_same(name, &rendered("addresses", &values).unwrap(), &expected);
@@ -229,57 +243,106 @@ fn values_reach_the_right_fields() {
     let rules = objects["ClusterRole /clusterip-policy"]["rules"].as_array().unwrap();
     assert!(rules.contains(&status), "{rules:?}");
     let egress = &objects["NetworkPolicy clusterip-policy/clusterip"]["spec"]["egress"][0]["ports"];
-    let rows = [
-        ("image", &pod["containers"][0]["image"], json!("registry.example.com/clusterip:v9")),
-        ("pull secrets", &pod["imagePullSecrets"], json!([{ "name": "pull" }])),
-        ("pools", &settings["pools"], values["settings"]["services"]["pools"].clone()),
-        ("exempt namespaces", &settings["exemptNamespaces"], exempt.clone()),
-        ("namespaces that are not asked about", &webhook["namespaceSelector"]["matchExpressions"][0]["values"], exempt),
+    struct Case<'a> {
+        name: &'static str,
+        found: &'a Value,
+        expected: Value,
+    }
+    let cases = [
+        Case {
+            name: "image",
+            found: &pod["containers"][0]["image"],
+            expected: json!("registry.example.com/clusterip:v9"),
+        },
+        Case { name: "pull secrets", found: &pod["imagePullSecrets"], expected: json!([{ "name": "pull" }]) },
+        Case { name: "pools", found: &settings["pools"], expected: values["settings"]["services"]["pools"].clone() },
+        Case { name: "exempt namespaces", found: &settings["exemptNamespaces"], expected: exempt.clone() },
+        Case {
+            name: "namespaces that the webhook skips",
+            found: &webhook["namespaceSelector"]["matchExpressions"][0]["values"],
+            expected: exempt,
+        },
         // Services of other exempt namespaces claim external addresses too, so the policy must evaluate them.
-        (
-            "namespaces that are not asked about external addresses",
-            &external["namespaceSelector"]["matchExpressions"][0]["values"],
-            json!(["kube-system", NAMESPACE]),
-        ),
-        ("name of the webhook of external addresses", &external["name"], json!("external.clusterip-policy.io")),
-        ("authority of clients", &pod["volumes"], client_ca),
-        ("where it is mounted", &pod["containers"][0]["volumeMounts"], mounts),
-        ("port of the API server", &egress[2], json!({ "protocol": "TCP", "port": 7443 })),
-        ("failure policy", &webhook["failurePolicy"], json!("Fail")),
-        ("timeout", &webhook["timeoutSeconds"], json!(9)),
-        ("arguments", &pod["containers"][0]["args"], json!(args)),
-        (
-            "resources",
-            &pod["containers"][0]["resources"],
-            json!({ "requests": { "cpu": "50m", "memory": "64Mi" }, "limits": { "memory": "1Gi" } }),
-        ),
-        ("nodes", &pod["nodeSelector"], json!({ "kubernetes.io/os": "linux", "pool": "system" })),
-        ("tolerations", &pod["tolerations"], json!([{ "operator": "Exists" }])),
-        ("network", &pod["hostNetwork"], json!(true)),
-        ("affinity", &pod["affinity"], json!({ "nodeAffinity": {} })),
-        ("priority", &pod["priorityClassName"], Value::Null),
-        ("annotations", &deployment["metadata"]["annotations"], json!({ "example.com/team": "net" })),
-        ("image of the agents", &holds["image"], json!("registry.example.com/agent:v8")),
-        ("how that is pulled", &holds["imagePullPolicy"], json!("Always")),
-        ("arguments of the agents", &holds["args"], json!(agent_args)),
-        (
-            "resources of the agents",
-            &holds["resources"],
-            json!({ "requests": { "cpu": "20m", "memory": "48Mi" }, "limits": { "memory": "1Gi" } }),
-        ),
-        ("nodes of the agents", &agents["nodeSelector"], json!({ "kubernetes.io/os": "linux", "edge": "yes" })),
-        ("tolerations of the agents", &agents["tolerations"], json!([{ "key": "edge", "operator": "Exists" }])),
-        ("affinity of the agents", &agents["affinity"], json!({ "nodeAffinity": {} })),
-        ("priority of the agents", &agents["priorityClassName"], Value::Null),
-        ("pull secrets of the agents", &agents["imagePullSecrets"], json!([{ "name": "pull" }])),
-        ("annotations of the agents", &agent["metadata"]["annotations"], json!({ "example.com/team": "edge" })),
-        (
-            "labels of the rules",
-            &objects["PrometheusRule clusterip-policy/clusterip"]["metadata"]["labels"],
-            json!({ "app.kubernetes.io/name": "clusterip", "release": "prometheus" }),
-        ),
+        Case {
+            name: "namespaces that the webhook of external addresses skips",
+            found: &external["namespaceSelector"]["matchExpressions"][0]["values"],
+            expected: json!(["kube-system", NAMESPACE]),
+        },
+        Case {
+            name: "name of the webhook of external addresses",
+            found: &external["name"],
+            expected: json!("external.clusterip-policy.io"),
+        },
+        Case { name: "volume of the client CA", found: &pod["volumes"], expected: client_ca },
+        Case { name: "mount of the client CA", found: &pod["containers"][0]["volumeMounts"], expected: mounts },
+        Case {
+            name: "port of the API server",
+            found: &egress[2],
+            expected: json!({ "protocol": "TCP", "port": 7443 }),
+        },
+        Case { name: "failure policy", found: &webhook["failurePolicy"], expected: json!("Fail") },
+        Case { name: "timeout", found: &webhook["timeoutSeconds"], expected: json!(9) },
+        Case { name: "arguments", found: &pod["containers"][0]["args"], expected: json!(args) },
+        Case {
+            name: "resources",
+            found: &pod["containers"][0]["resources"],
+            expected: json!({ "requests": { "cpu": "50m", "memory": "64Mi" }, "limits": { "memory": "1Gi" } }),
+        },
+        Case {
+            name: "nodes",
+            found: &pod["nodeSelector"],
+            expected: json!({ "kubernetes.io/os": "linux", "pool": "system" }),
+        },
+        Case { name: "tolerations", found: &pod["tolerations"], expected: json!([{ "operator": "Exists" }]) },
+        Case { name: "network", found: &pod["hostNetwork"], expected: json!(true) },
+        Case { name: "affinity", found: &pod["affinity"], expected: json!({ "nodeAffinity": {} }) },
+        Case { name: "priority", found: &pod["priorityClassName"], expected: Value::Null },
+        Case {
+            name: "annotations",
+            found: &deployment["metadata"]["annotations"],
+            expected: json!({ "example.com/team": "net" }),
+        },
+        Case { name: "image of the agents", found: &holds["image"], expected: json!("registry.example.com/agent:v8") },
+        Case {
+            name: "pull policy of the image of the agents",
+            found: &holds["imagePullPolicy"],
+            expected: json!("Always"),
+        },
+        Case { name: "arguments of the agents", found: &holds["args"], expected: json!(agent_args) },
+        Case {
+            name: "resources of the agents",
+            found: &holds["resources"],
+            expected: json!({ "requests": { "cpu": "20m", "memory": "48Mi" }, "limits": { "memory": "1Gi" } }),
+        },
+        Case {
+            name: "nodes of the agents",
+            found: &agents["nodeSelector"],
+            expected: json!({ "kubernetes.io/os": "linux", "edge": "yes" }),
+        },
+        Case {
+            name: "tolerations of the agents",
+            found: &agents["tolerations"],
+            expected: json!([{ "key": "edge", "operator": "Exists" }]),
+        },
+        Case { name: "affinity of the agents", found: &agents["affinity"], expected: json!({ "nodeAffinity": {} }) },
+        Case { name: "priority of the agents", found: &agents["priorityClassName"], expected: Value::Null },
+        Case {
+            name: "pull secrets of the agents",
+            found: &agents["imagePullSecrets"],
+            expected: json!([{ "name": "pull" }]),
+        },
+        Case {
+            name: "annotations of the agents",
+            found: &agent["metadata"]["annotations"],
+            expected: json!({ "example.com/team": "edge" }),
+        },
+        Case {
+            name: "labels of the rules",
+            found: &objects["PrometheusRule clusterip-policy/clusterip"]["metadata"]["labels"],
+            expected: json!({ "app.kubernetes.io/name": "clusterip", "release": "prometheus" }),
+        },
     ];
-    for (name, found, expected) in rows {
+    for Case { name, found, expected } in cases {
         assert_eq!(*found, expected, "{name}");
     }
     let digest = format!("sha256:{}", "0".repeat(64));
@@ -355,31 +418,56 @@ fn exempt_namespaces_can_be_empty() {
 
 #[test]
 fn invalid_values_are_refused() {
-    let rows = [
-        ("replicas that know nothing of each other", json!({ "replicas": 2 }), "replicas: 2 need claims: lease"),
-        ("no settings", json!({ "settings": { "services": null } }), "/settings"),
-        ("a misspelt value", json!({ "replica": 2 }), "'replica' not allowed"),
-        ("a misspelt value inside", json!({ "webhook": { "failPolicy": "Fail" } }), "'failPolicy' not allowed"),
-        ("an unknown failure policy", json!({ "webhook": { "failurePolicy": "Retry" } }), "/webhook/failurePolicy"),
-        ("unknown claims", json!({ "claims": "etcd" }), "/claims"),
-        ("no replica", json!({ "replicas": 0 }), "/replicas"),
-        (
-            "agents beside the server",
-            json!({
+    struct Case {
+        name: &'static str,
+        values: Value,
+        expected: &'static str,
+    }
+    let cases = [
+        Case {
+            name: "replicas without claims",
+            values: json!({ "replicas": 2 }),
+            expected: "replicas: 2 need claims: lease",
+        },
+        Case { name: "no settings", values: json!({ "settings": { "services": null } }), expected: "/settings" },
+        Case { name: "a misspelt value", values: json!({ "replica": 2 }), expected: "'replica' not allowed" },
+        Case {
+            name: "a misspelt value inside",
+            values: json!({ "webhook": { "failPolicy": "Fail" } }),
+            expected: "'failPolicy' not allowed",
+        },
+        Case {
+            name: "an unknown failure policy",
+            values: json!({ "webhook": { "failurePolicy": "Retry" } }),
+            expected: "/webhook/failurePolicy",
+        },
+        Case { name: "unknown claims", values: json!({ "claims": "etcd" }), expected: "/claims" },
+        Case { name: "no replica", values: json!({ "replicas": 0 }), expected: "/replicas" },
+        Case {
+            name: "agents in the namespace of the server",
+            values: json!({
                 "settings": { "external": { "pools": [{ "name": "all", "cidrs": ["192.0.2.0/28"] }] } },
                 "agent": { "namespace": NAMESPACE },
             }),
-            "the agents need a namespace of their own",
-        ),
-        (
-            "two authorities of clients",
-            json!({ "webhook": { "clientCA": { "configMap": "a", "secret": "b" } } }),
-            "a configMap or a secret, not both",
-        ),
-        ("a misspelt value of the agents", json!({ "agent": { "interface": "eth1" } }), "'interface' not allowed"),
-        ("settings without their first key", json!({ "settings": { "pools": [] } }), "'pools' not allowed"),
+            expected: "the agents need a namespace of their own",
+        },
+        Case {
+            name: "two client CAs",
+            values: json!({ "webhook": { "clientCA": { "configMap": "a", "secret": "b" } } }),
+            expected: "a configMap or a secret, not both",
+        },
+        Case {
+            name: "a misspelt value of the agents",
+            values: json!({ "agent": { "interface": "eth1" } }),
+            expected: "'interface' not allowed",
+        },
+        Case {
+            name: "settings without their first key",
+            values: json!({ "settings": { "pools": [] } }),
+            expected: "'pools' not allowed",
+        },
     ];
-    for (name, values, expected) in rows {
+    for Case { name, values, expected } in cases {
         let refused = rendered(NAMESPACE, &values).map(|objects| objects.into_keys().collect::<Vec<_>>()).unwrap_err();
         assert!(refused.contains(expected), "{name}: {refused}");
     }

@@ -80,7 +80,7 @@ impl Faults<'_> {
         // Every alternative must exist: otherwise a match with another one hides the mistake.
         for wanted in matcher.value.split('|').filter(|_| !values.is_empty()) {
             if !values.contains(wanted) {
-                self.found.push(format!("{metric}: {} never is {wanted}", matcher.name));
+                self.found.push(format!("{metric}: {} is never {wanted}", matcher.name));
             }
         }
         if matches!(matcher.op, MatchOp::Equal | MatchOp::NotEqual) && matcher.value.contains('|') {
@@ -220,7 +220,7 @@ fn faults(expression: &str, texts: &[&str], before: &str) -> Vec<String> {
     for shown in texts.iter().flat_map(|text| text.split(before).skip(1)) {
         let label: String = shown.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
         if !labels.contains(&label) {
-            found.push(format!("{expression}: what comes of it has no label {label}"));
+            found.push(format!("{expression}: its result has no label {label}"));
         }
     }
     found
@@ -344,7 +344,7 @@ fn dashboard_layout_and_variables_are_valid() {
     for panel in dashboard["panels"].as_array().unwrap() {
         let title = panel["title"].as_str().unwrap();
         if !ids.insert(panel["id"].as_u64().unwrap()) {
-            found.push(format!("{title}: its id is another's"));
+            found.push(format!("{title}: duplicate id"));
         }
         let [x, y, w, h] = ["x", "y", "w", "h"].map(|key| panel["gridPos"][key].as_u64().unwrap());
         if x + w > 24 {
@@ -352,15 +352,15 @@ fn dashboard_layout_and_variables_are_valid() {
         }
         let cells = (y..y + h).flat_map(|y| (x..x + w).map(move |x| (x, y)));
         if cells.filter(|&cell| !taken.insert(cell)).count() > 0 {
-            found.push(format!("{title}: lies over another"));
+            found.push(format!("{title}: overlaps another panel"));
         }
         for source in panel["targets"].as_array().into_iter().flatten().chain([panel]) {
             if panel["type"] != "row" && source["datasource"]["uid"] != "${datasource}" {
-                found.push(format!("{title}: asks a Prometheus that only one installation has"));
+                found.push(format!("{title}: has a fixed datasource"));
             }
         }
         if panel["type"] != "row" && panel["description"].as_str().is_none_or(str::is_empty) {
-            found.push(format!("{title}: says not what it shows"));
+            found.push(format!("{title}: has no description"));
         }
     }
     for variable in dashboard["templating"]["list"].as_array().unwrap().iter().filter(|v| v["type"] == "query") {
@@ -370,7 +370,7 @@ fn dashboard_layout_and_variables_are_valid() {
             exposed.get(metric).is_some_and(|about| about.labels.contains_key(label) || OF_THE_TARGET.contains(&label))
         });
         if !there {
-            found.push(format!("{query} offers nothing"));
+            found.push(format!("{query} has no values"));
         }
     }
     assert_eq!(found, Vec::<String>::new());
@@ -400,56 +400,82 @@ fn documentation_lists_the_alerts() {
 
 #[test]
 fn queries_of_unknown_metrics_are_found() {
-    let rows = [
-        ("a metric", "clusterip_leaders", "", vec!["clusterip_leaders is not exposed"]),
-        ("a counter without _total", "rate(clusterip_moves[5m])", "", vec!["clusterip_moves is not exposed"]),
-        ("no metric", "vector(1)", "", vec!["vector(1): names no metric"]),
-        ("a label", r#"clusterip_leader{pool="linux"}"#, "", vec!["clusterip_leader has no label pool"]),
-        (
-            "a value",
-            r#"clusterip_misplaced_services{reason=~"moving|lost"}"#,
-            "",
-            vec!["clusterip_misplaced_services: reason never is lost"],
-        ),
-        (
-            "alternatives where there are none",
-            r#"clusterip_misplaced_services{reason="moving|never"}"#,
-            "",
-            vec!["clusterip_misplaced_services: reason is compared with moving|never as a whole"],
-        ),
-        (
-            "a label to group by, deep inside",
-            "1 - (min by (kind) (clusterip_pool_free_addresses) / 2)",
-            "",
-            vec!["clusterip_pool_free_addresses has no label kind to group by"],
-        ),
-        (
-            "a quantile without its buckets",
-            "histogram_quantile(0.9, sum by (le) (rate(clusterip_evaluation_duration_seconds_sum[5m])))",
-            "",
-            vec!["clusterip_evaluation_duration_seconds_sum has no label le to group by"],
-        ),
-        (
-            "the rate of a gauge",
-            "rate(clusterip_ledger_addresses[5m])",
-            "",
-            vec!["rate of clusterip_ledger_addresses, a gauge"],
-        ),
-        (
-            "a counter as it is",
-            "sum(clusterip_evaluation_errors_total) > 0",
-            "",
-            vec!["clusterip_evaluation_errors_total, a counter, without its rate"],
-        ),
-        (
-            "a text with a label that is aggregated away",
-            "sum by (pool) (clusterip_pool_free_addresses) == 0",
-            "{{pool}} {{family}}",
-            vec!["sum by (pool) (clusterip_pool_free_addresses) == 0: what comes of it has no label family"],
-        ),
-        ("nothing", "sum by (pool) (clusterip_pool_free_addresses) == 0", "{{pool}}", vec![]),
+    struct Case {
+        name: &'static str,
+        expression: &'static str,
+        text: &'static str,
+        expected: Vec<&'static str>,
+    }
+    let cases = [
+        Case {
+            name: "a metric",
+            expression: "clusterip_leaders",
+            text: "",
+            expected: vec!["clusterip_leaders is not exposed"],
+        },
+        Case {
+            name: "a counter without _total",
+            expression: "rate(clusterip_moves[5m])",
+            text: "",
+            expected: vec!["clusterip_moves is not exposed"],
+        },
+        Case { name: "no metric", expression: "vector(1)", text: "", expected: vec!["vector(1): names no metric"] },
+        Case {
+            name: "a label",
+            expression: r#"clusterip_leader{pool="linux"}"#,
+            text: "",
+            expected: vec!["clusterip_leader has no label pool"],
+        },
+        Case {
+            name: "a value",
+            expression: r#"clusterip_misplaced_services{reason=~"moving|lost"}"#,
+            text: "",
+            expected: vec!["clusterip_misplaced_services: reason is never lost"],
+        },
+        Case {
+            name: "alternatives without a regular expression",
+            expression: r#"clusterip_misplaced_services{reason="moving|never"}"#,
+            text: "",
+            expected: vec!["clusterip_misplaced_services: reason is compared with moving|never as a whole"],
+        },
+        Case {
+            name: "a label to group by, in a nested expression",
+            expression: "1 - (min by (kind) (clusterip_pool_free_addresses) / 2)",
+            text: "",
+            expected: vec!["clusterip_pool_free_addresses has no label kind to group by"],
+        },
+        Case {
+            name: "a quantile without its buckets",
+            expression: "histogram_quantile(0.9, sum by (le) (rate(clusterip_evaluation_duration_seconds_sum[5m])))",
+            text: "",
+            expected: vec!["clusterip_evaluation_duration_seconds_sum has no label le to group by"],
+        },
+        Case {
+            name: "the rate of a gauge",
+            expression: "rate(clusterip_ledger_addresses[5m])",
+            text: "",
+            expected: vec!["rate of clusterip_ledger_addresses, a gauge"],
+        },
+        Case {
+            name: "a counter without its rate",
+            expression: "sum(clusterip_evaluation_errors_total) > 0",
+            text: "",
+            expected: vec!["clusterip_evaluation_errors_total, a counter, without its rate"],
+        },
+        Case {
+            name: "a text with a label that is aggregated away",
+            expression: "sum by (pool) (clusterip_pool_free_addresses) == 0",
+            text: "{{pool}} {{family}}",
+            expected: vec!["sum by (pool) (clusterip_pool_free_addresses) == 0: its result has no label family"],
+        },
+        Case {
+            name: "no mistakes",
+            expression: "sum by (pool) (clusterip_pool_free_addresses) == 0",
+            text: "{{pool}}",
+            expected: vec![],
+        },
     ];
-    for (name, expression, text, expected) in rows {
+    for Case { name, expression, text, expected } in cases {
         assert_eq!(faults(expression, &[text], "{{"), expected, "{name}");
     }
 }

@@ -26,7 +26,7 @@ use smoltcp::wire::{
 use crate::error::{Error, Result};
 use crate::interface::Interface;
 
-/// Sends announcements from the network namespace in which it was opened. Keep it open, because closing the socket
+/// Sends announcements in the network namespace in which it was opened. Keep it open, because closing the socket
 /// takes the kernel milliseconds.
 #[derive(Debug)]
 pub struct Announcer {

@@ -13,29 +13,29 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why an operation on the node failed.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// No netlink socket can be opened to the kernel.
-    #[error("no netlink socket can be opened: {0}")]
+    /// A netlink socket to the kernel can't be opened.
+    #[error("can't open a netlink socket: {0}")]
     Netlink(#[source] io::Error),
-    /// The interface does not exist, or not any more.
-    #[error("interface {0} is not there: name one of those that `ip link` shows")]
+    /// The interface does not exist, or was deleted.
+    #[error("interface {0} does not exist: name one of those that `ip link` lists")]
     NoInterface(String),
-    /// The interface or its link is down, so that it transmits no frames.
-    #[error("interface {0} is down, or what it is connected to: nobody is reached by it")]
+    /// The interface or its link is down, so it transmits no frames.
+    #[error("interface {0} or its link is down: it transmits no frames")]
     Down(String),
     /// No interface was named, and there is no default route to take it from.
-    #[error("the main routing table has no default route, of IPv4 or IPv6: name the interface")]
+    #[error("the main routing table has no default route for IPv4 or IPv6: name the interface")]
     NoDefaultRoute,
-    /// The kernel does not list its routes.
-    #[error("the kernel does not tell its routes: {0}")]
+    /// The routes of the kernel can't be listed.
+    #[error("can't list the routes of the kernel: {0}")]
     Routes(#[source] io::Error),
     /// The interface is not an Ethernet interface: addresses are announced by ARP and NDP on Ethernet.
-    #[error("interface {0} is no Ethernet interface, so no address can be announced on it: name another")]
+    #[error("interface {0} is not an Ethernet interface, so addresses can't be announced on it: name another")]
     NotEthernet(String),
     /// The kernel refuses to list or to change something.
-    #[error("{what} interface {interface}: {reason}{}", way_out(.reason, "CAP_NET_ADMIN"))]
+    #[error("can't {operation} interface {interface}: {reason}{}", remedy(.reason, "CAP_NET_ADMIN"))]
     Kernel {
-        /// The operation that failed, as a text that the name of the interface follows.
-        what: String,
+        /// The operation that failed, such as `add 10.0.9.100 to`. The name of the interface follows.
+        operation: String,
         /// The name of the interface.
         interface: String,
         /// The error of the kernel.
@@ -44,8 +44,8 @@ pub enum Error {
     },
     /// IPv6 is disabled on the interface.
     #[error(
-        "{address} can't be put on interface {interface}: IPv6 is disabled there, \
-         by net.ipv6.conf.{interface}.disable_ipv6"
+        "can't add {address} to interface {interface}: IPv6 is disabled there, \
+         see net.ipv6.conf.{interface}.disable_ipv6"
     )]
     NoIpv6 {
         /// The address.
@@ -54,10 +54,10 @@ pub enum Error {
         interface: String,
     },
     /// The address is not that of a single host.
-    #[error("{0} can't be held: it is not the address of one host")]
-    NotOfAHost(IpAddr),
-    /// The kernel does not accept the lifetime. It counts whole seconds.
-    #[error("{address} can't be held for {valid:?}: a lifetime lasts from 1 second to 136 years")]
+    #[error("can't hold {0}: it is not the address of a single host")]
+    NotHostAddress(IpAddr),
+    /// The kernel, which counts whole seconds, does not accept the lifetime.
+    #[error("can't hold {address} for {valid:?}: a lifetime is between 1 second and 136 years")]
     Lifetime {
         /// The address.
         address: IpAddr,
@@ -66,8 +66,8 @@ pub enum Error {
     },
     /// The address is on the interface without the mark of this crate.
     #[error(
-        "{address} is on interface {interface} already, and not by this program: \
-         remove it, or take it out of the pool"
+        "another program has added {address} to interface {interface}: \
+         remove it, or exclude it from the pool"
     )]
     Foreign {
         /// The address.
@@ -75,15 +75,15 @@ pub enum Error {
         /// The interface.
         interface: String,
     },
-    /// No packet socket can be opened.
-    #[error("no packet socket can be opened: {reason}{}", way_out(.reason, "CAP_NET_RAW"))]
+    /// A packet socket can't be opened.
+    #[error("can't open a packet socket: {reason}{}", remedy(.reason, "CAP_NET_RAW"))]
     NoPackets {
         /// The error of the kernel.
         #[source]
         reason: io::Error,
     },
     /// An announcement can't be sent.
-    #[error("{address} can't be announced on interface {interface}: {reason}")]
+    #[error("can't announce {address} on interface {interface}: {reason}")]
     Announcement {
         /// The address.
         address: IpAddr,
@@ -94,17 +94,17 @@ pub enum Error {
         reason: io::Error,
     },
     /// The firewall can't be changed.
-    #[error("table inet {table} can't be {verb}: {reason}")]
+    #[error("can't {verb} table inet {table}: {reason}")]
     Firewall {
         /// The name of the table.
         table: String,
-        /// `replaced` or `removed`.
+        /// `replace` or `remove`.
         verb: &'static str,
         /// The error, and how to fix it if known.
         reason: String,
     },
     /// A kernel setting can't be read.
-    #[error("{path} can't be read: {reason}")]
+    #[error("can't read {path}: {reason}")]
     Unreadable {
         /// The path of its file.
         path: String,
@@ -113,7 +113,8 @@ pub enum Error {
     },
 }
 
-fn way_out(reason: &io::Error, capability: &str) -> String {
+/// The missing capability, if the kernel refused an operation because of it.
+fn remedy(reason: &io::Error, capability: &str) -> String {
     match reason.raw_os_error().map(Errno::from_raw) {
         Some(Errno::EPERM) => format!(": {capability} is needed"),
         _ => String::new(),

@@ -50,8 +50,8 @@ impl Firewall {
         Self { table: table.into() }
     }
 
-    /// Opens exactly these ports of these addresses, whatever the table contained before. If `held` is empty, the table
-    /// is removed. Packets to other addresses are not affected.
+    /// Replaces the table with one that opens exactly these ports of these addresses. If `held` is empty, the table is
+    /// removed. Packets to other addresses are not affected.
     ///
     /// Two concurrent calls may take effect in any order. A call that is dropped takes effect as a whole or not at all.
     ///
@@ -60,7 +60,7 @@ impl Firewall {
     pub async fn replace(&self, held: &BTreeMap<IpAddr, BTreeSet<Port>>) -> Result<()> {
         match held.is_empty() {
             true => self.remove().await,
-            false => self.apply("replaced", self.ruleset(held)).await,
+            false => self.apply("replace", self.ruleset(held)).await,
         }
     }
 
@@ -69,7 +69,7 @@ impl Firewall {
     /// # Errors
     /// [`Error::Firewall`] if `nft` is missing or refuses.
     pub async fn remove(&self) -> Result<()> {
-        self.apply("removed", self.cleared().to_nftables()).await
+        self.apply("remove", self.cleared().to_nftables()).await
     }
 
     async fn apply(&self, verb: &'static str, ruleset: Nftables<'_>) -> Result<()> {
@@ -81,11 +81,11 @@ impl Firewall {
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         // The lines after the first repeat the command.
-        let first = said.lines().next().unwrap_or("it does not say why");
-        let way_out = if first.contains("Operation not permitted") { ": CAP_NET_ADMIN is needed" } else { "" };
-        Err(failed(format!("nft: {first}{way_out}")))
+        let first = stderr.lines().next().unwrap_or("no error message");
+        let remedy = if first.contains("Operation not permitted") { ": CAP_NET_ADMIN is needed" } else { "" };
+        Err(failed(format!("nft: {first}{remedy}")))
     }
 
     /// Removes the table. Only an existing table can be deleted, so it is added first.

@@ -35,13 +35,13 @@ const LABEL_LENGTH: usize = 15;
 pub enum Held {
     /// The address was added. The caller should announce it.
     Added,
-    /// The address was there already, and its lifetime was extended.
+    /// The interface already had the address, and its lifetime was extended.
     Renewed,
 }
 
 /// An interface, with a connection to the kernel. Cheap to clone.
 ///
-/// It stands for the interface that was found. If that interface is deleted and another one gets its name, call
+/// It refers to the interface by its index. If that interface is deleted and another one gets its name, call
 /// [`Interface::find`] again. Until then, nothing is held, and [`Interface::hold`] returns [`Error::NoInterface`].
 #[derive(Clone, Debug)]
 pub struct Interface {
@@ -51,8 +51,9 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Finds the interface with this name. Without a name, finds that of the default route in the main table: of IPv4,
-    /// or if there is none, of IPv6. Of several default routes, the one with the lowest metric counts.
+    /// Finds the interface with this name. Without a name, finds the interface of the default route in the main table:
+    /// the IPv4 route, or if there is none, the IPv6 route. Of several default routes, the one with the lowest metric
+    /// counts.
     ///
     /// # Errors
     /// If there is no such interface, or if it is not an Ethernet interface.
@@ -90,7 +91,7 @@ impl Interface {
         self.index
     }
 
-    /// Whether both are the same interface, and not two with the same name.
+    /// Whether both are the same interface, and not two interfaces with the same name.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.index == other.index
@@ -112,8 +113,8 @@ impl Interface {
         Err(Error::Down(self.name.clone()))
     }
 
-    /// Puts `address` on the interface for `valid` from now on. The kernel removes it afterwards, unless it is held
-    /// again before. Fractions of a second are ignored.
+    /// Adds `address` to the interface for the duration `valid`. Then the kernel removes it, unless this function is
+    /// called again before. Fractions of a second are ignored.
     ///
     /// The address is *deprecated* from the beginning: it answers, but the node does not choose it as the source of its
     /// own connections, which would break when the address moves. There is no duplicate address detection, because it
@@ -124,7 +125,7 @@ impl Interface {
     pub async fn hold(&self, address: IpAddr, valid: Duration) -> Result<Held> {
         if address.is_unspecified() || address.is_loopback() || address.is_multicast() || address == Ipv4Addr::BROADCAST
         {
-            return Err(Error::NotOfAHost(address));
+            return Err(Error::NotHostAddress(address));
         }
         let seconds = u32::try_from(valid.as_secs()).ok().filter(|seconds| (1..FOREVER).contains(seconds));
         let seconds = seconds.ok_or(Error::Lifetime { address, valid })?;
@@ -150,7 +151,7 @@ impl Interface {
             Err(error) if address.is_ipv6() && errno(&error) == Errno::EACCES => {
                 Err(Error::NoIpv6 { address, interface: self.name.clone() })
             }
-            Err(error) => Err(self.refused(format!("{address} can't be put on"), &error)),
+            Err(error) => Err(self.refused(format!("add {address} to"), &error)),
         }
     }
 
@@ -164,18 +165,18 @@ impl Interface {
         {
             match self.handle.address().del(message).execute().await {
                 Ok(()) => {}
-                // Its lifetime has just ended.
+                // The lifetime of the address has just ended.
                 Err(error) if errno(&error) == Errno::EADDRNOTAVAIL => {}
                 Err(error) => {
-                    return Err(self.refused(format!("{address} can't be taken off"), &error));
+                    return Err(self.refused(format!("remove {address} from"), &error));
                 }
             }
         }
         Ok(())
     }
 
-    /// The addresses that [`hold`](Self::hold) has put on the interface, in this process or an earlier one, and that
-    /// are still there; sorted.
+    /// The addresses that [`hold`](Self::hold) has added to the interface, in this process or an earlier one, and that
+    /// the kernel has not removed yet; sorted.
     ///
     /// # Errors
     /// If the kernel does not list them.
@@ -188,21 +189,18 @@ impl Interface {
     /// All addresses of the interface, as the kernel lists them.
     async fn messages(&self) -> Result<Vec<AddressMessage>> {
         let messages = self.handle.address().get().set_link_index_filter(self.index).execute();
-        messages
-            .try_collect()
-            .await
-            .map_err(|error| self.refused("the kernel does not tell the addresses of".to_owned(), &error))
+        messages.try_collect().await.map_err(|error| self.refused("list the addresses of".to_owned(), &error))
     }
 
-    fn refused(&self, what: String, error: &rtnetlink::Error) -> Error {
+    fn refused(&self, operation: String, error: &rtnetlink::Error) -> Error {
         match errno(error) {
             Errno::ENODEV => Error::NoInterface(self.name.clone()),
-            _ => Error::Kernel { what, interface: self.name.clone(), reason: reason(error) },
+            _ => Error::Kernel { operation, interface: self.name.clone(), reason: reason(error) },
         }
     }
 }
 
-/// Which program has put an address on the interface.
+/// Which program has added an address to the interface.
 enum Found {
     None,
     Ours,
@@ -251,7 +249,7 @@ impl Wanted<'_> {
                 Err(Error::NoInterface(self.to_string()))
             }
             Err(error) => Err(Error::Kernel {
-                what: "the kernel does not tell the kind of".to_owned(),
+                operation: "read the attributes of".to_owned(),
                 interface: self.to_string(),
                 reason: reason(&error),
             }),

@@ -68,7 +68,7 @@ fn lenient(settings: &Path, interface: &str) -> Result<Option<LenientArp>> {
 fn number(path: &Path) -> Result<Option<u8>> {
     let unreadable = |reason| Error::Unreadable { path: path.display().to_string(), reason };
     match fs::read_to_string(path) {
-        Ok(text) => text.trim().parse().map(Some).map_err(|_| unreadable(format!("{:?} is no number", text.trim()))),
+        Ok(text) => text.trim().parse().map(Some).map_err(|_| unreadable(format!("{:?} is not a number", text.trim()))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(unreadable(error.to_string())),
     }
@@ -82,18 +82,26 @@ mod tests {
     #[test]
     fn only_ipvs_without_strict_arp_is_lenient() {
         let some = |arp_ignore, arp_announce| Some(LenientArp { arp_ignore, arp_announce });
-        // (arp_ignore, arp_announce) of `all`, and of the interface.
-        let rows = [
-            ("not IPVS", false, (0, 0), (0, 0), None),
-            ("IPVS as it is", true, (0, 0), (0, 0), some(0, 0)),
-            ("strictARP", true, (1, 2), (0, 0), None),
-            ("strict on the interface alone", true, (0, 0), (1, 2), None),
-            ("one half on either", true, (1, 0), (0, 2), None),
-            ("stricter", true, (2, 2), (0, 0), None),
-            ("answers strictly, and asks as it likes", true, (1, 1), (0, 0), some(1, 1)),
-            ("asks strictly, and answers as it likes", true, (0, 2), (0, 0), some(0, 2)),
+        struct Case {
+            name: &'static str,
+            ipvs: bool,
+            /// `arp_ignore` and `arp_announce` of `all`.
+            all: (u8, u8),
+            /// `arp_ignore` and `arp_announce` of the interface.
+            own: (u8, u8),
+            expected: Option<LenientArp>,
+        }
+        let cases = [
+            Case { name: "not IPVS", ipvs: false, all: (0, 0), own: (0, 0), expected: None },
+            Case { name: "IPVS with the defaults", ipvs: true, all: (0, 0), own: (0, 0), expected: some(0, 0) },
+            Case { name: "strictARP", ipvs: true, all: (1, 2), own: (0, 0), expected: None },
+            Case { name: "strict only on the interface", ipvs: true, all: (0, 0), own: (1, 2), expected: None },
+            Case { name: "one setting on each scope", ipvs: true, all: (1, 0), own: (0, 2), expected: None },
+            Case { name: "stricter", ipvs: true, all: (2, 2), own: (0, 0), expected: None },
+            Case { name: "arp_announce not strict", ipvs: true, all: (1, 1), own: (0, 0), expected: some(1, 1) },
+            Case { name: "arp_ignore not strict", ipvs: true, all: (0, 2), own: (0, 0), expected: some(0, 2) },
         ];
-        for (row, ipvs, all, own, expected) in rows {
+        for Case { name, ipvs, all, own, expected } in cases {
             let settings = tempfile::tempdir().unwrap();
             for (scope, (ignore, announce)) in [("all", all), ("eth0", own)] {
                 fs::create_dir(settings.path().join(scope)).unwrap();
@@ -103,7 +111,7 @@ mod tests {
             if ipvs {
                 fs::create_dir(settings.path().join(IPVS)).unwrap();
             }
-            assert_eq!(lenient(settings.path(), "eth0").unwrap(), expected, "{row}");
+            assert_eq!(lenient(settings.path(), "eth0").unwrap(), expected, "{name}");
         }
     }
 

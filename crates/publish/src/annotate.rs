@@ -8,8 +8,7 @@ use crate::metadata::{Metadata, USAGE};
 
 /// The name of the custom section.
 pub const SECTION: &str = "io.kubewarden.metadata";
-/// The version of the waPC guest protocol that the policy speaks. (The tests of `clusterip` compare it with the
-/// module.)
+/// The version of the waPC guest protocol that the policy speaks. The tests of `clusterip` compare it with the module.
 pub const PROTOCOL: &str = "v1";
 
 /// Why a module can't be annotated, or its annotation can't be read.
@@ -18,21 +17,21 @@ pub enum AnnotateError {
     /// The file is not WebAssembly.
     #[error("not a WebAssembly module: {0}")]
     Wasm(#[from] BinaryReaderError),
-    /// The module has the section already. With two sections, the result would depend on the reader.
-    #[error("the module has a section {SECTION} already: annotate the one that was built")]
+    /// The module already has the section. With two sections, the result would depend on the reader.
+    #[error("the module already has a section {SECTION}: annotate the module as it was built")]
     Twice,
     /// The module does not have the section.
     #[error("the module has no section {SECTION}: annotate it first")]
     NotAnnotated,
     /// The section is not valid metadata.
-    #[error("section {SECTION} can't be read, or written: {0}")]
+    #[error("can't read or write section {SECTION}: {0}")]
     Section(#[from] serde_json::Error),
 }
 
 /// Adds metadata and a usage text to a module. All bytes of the module stay the same; the section is appended.
 ///
 /// # Errors
-/// [`AnnotateError`] if the module is not WebAssembly, or is annotated already.
+/// [`AnnotateError`] if the module is not WebAssembly, or is already annotated.
 pub fn annotate(module: &[u8], mut metadata: Metadata, usage: &str) -> Result<Vec<u8>, AnnotateError> {
     if section(module)?.is_some() {
         return Err(AnnotateError::Twice);

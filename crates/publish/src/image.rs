@@ -38,10 +38,10 @@ pub enum ImageError {
     #[error(transparent)]
     Metadata(#[from] MetadataError),
     /// A structure of the image can't be built.
-    #[error("the image can't be described: {0}")]
+    #[error("can't describe the image: {0}")]
     Spec(#[from] OciSpecError),
     /// A structure of the image can't be serialised.
-    #[error("the image can't be described: {0}")]
+    #[error("can't describe the image: {0}")]
     Json(#[from] serde_json::Error),
     /// A file can't be written.
     #[error("{path}: {error}")]

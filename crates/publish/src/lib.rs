@@ -1,4 +1,4 @@
-//! Builds what registries and catalogues need from the policy module and the files beside it.
+//! Builds the artifacts of a release from the policy module: for registries and for catalogues.
 //!
 //! [`metadata`] reads `policy-metadata.yml`, [`annotate`] writes it into the module, [`image`] builds an OCI image of
 //! the annotated module, and [`package`] completes the Artifact Hub package.

@@ -10,7 +10,7 @@ use publish::image::Image;
 use publish::metadata::Metadata;
 use publish::{annotate, package};
 
-/// Makes of the policy module what registries and catalogues want.
+/// Prepares the policy module for registries and catalogues.
 #[derive(Debug, Parser)]
 #[command(name = "publish", version, arg_required_else_help = true, max_term_width = 100)]
 struct Cli {
@@ -22,10 +22,10 @@ struct Cli {
 enum Command {
     /// Writes metadata into a module, as `kwctl annotate` does
     Annotate {
-        /// What the policy says of itself
+        /// The metadata of the policy
         #[arg(long, value_name = "FILE", default_value = "policy-metadata.yml")]
         metadata: PathBuf,
-        /// The text for its users
+        /// The usage text
         #[arg(long, value_name = "FILE", default_value = "README.md")]
         usage: PathBuf,
         /// Where to write the annotated module
@@ -46,10 +46,10 @@ enum Command {
     },
     /// Prints the Artifact Hub package, with the digest of an annotated module and the time filled in
     Artifacthub {
-        /// When the release was made, such as 2026-11-21T08:00:00+01:00
+        /// The time of the release, such as 2026-11-21T08:00:00+01:00
         #[arg(long, value_name = "TIME")]
         created_at: Timestamp,
-        /// The package without them
+        /// The package without digest and time
         #[arg(long, value_name = "FILE", default_value = "artifacthub-pkg.yml")]
         package: PathBuf,
         /// The annotated module

@@ -73,10 +73,10 @@ pub struct Resource {
 #[derive(Debug, Error)]
 pub enum MetadataError {
     /// The text is not YAML, or a field is missing, unknown or of another type.
-    #[error("the metadata can't be read: {0}")]
+    #[error("can't read the metadata: {0}")]
     Read(#[from] serde_saphyr::Error),
     /// The file contains a value that the annotator writes.
-    #[error("{0} is set: take it out, the annotator writes it")]
+    #[error("{0} is set: remove it, because the annotator writes it")]
     NotByHand(&'static str),
     /// A required annotation is missing.
     #[error("annotation {0} is missing")]

@@ -19,10 +19,10 @@ pub enum PackageError {
     #[error(transparent)]
     Metadata(#[from] MetadataError),
     /// The package is not YAML, or has no version.
-    #[error("the package can't be read: {0}")]
+    #[error("can't read the package: {0}")]
     Read(#[from] serde_saphyr::Error),
     /// The package has no line for a field, or more than one.
-    #[error("the package has {count} lines that begin with {field:?}, not one")]
+    #[error("the package has {count} lines that begin with {field:?}, expected one")]
     Lines {
         /// The beginning of the line.
         field: &'static str,
@@ -30,7 +30,7 @@ pub enum PackageError {
         count: usize,
     },
     /// The package and the module have different versions.
-    #[error("the package is of version {package}, the module of {module}: both are to be released as one")]
+    #[error("the package has version {package}, and the module has version {module}: they must be equal")]
     Version {
         /// The version of the package.
         package: String,

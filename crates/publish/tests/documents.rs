@@ -1,5 +1,5 @@
-//! The documents are a book: its table of contents lists each page once, each page begins with the question that it
-//! answers, and every link leads somewhere.
+//! The documentation is a book: its table of contents lists each page once, each page begins with the question that it
+//! answers, and every link has a target.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// A page: the anchors of its headings, and where its links lead.
+/// A page: the anchors of its headings, and the targets of its links.
 #[derive(Default)]
 struct Page {
     anchors: BTreeSet<String>,
@@ -39,7 +39,7 @@ impl Page {
         page
     }
 
-    /// The anchor of a heading as GitHub and mdBook make it. The second of two equal ones ends with `-1`.
+    /// Adds the anchor of a heading, as GitHub and mdBook do. The second of two equal anchors ends with `-1`.
     fn add_anchor(&mut self, heading: &str) {
         let kept = heading.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
         let anchor: String = kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect();
@@ -73,7 +73,7 @@ fn normal(path: &Path) -> PathBuf {
     })
 }
 
-/// What is wrong with a link of a page, if anything is.
+/// The mistake in a link of a page, if there is one.
 fn broken(pages: &BTreeMap<PathBuf, Page>, file: &Path, link: &str) -> Option<String> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;
@@ -89,7 +89,7 @@ fn broken(pages: &BTreeMap<PathBuf, Page>, file: &Path, link: &str) -> Option<St
 }
 
 #[test]
-fn every_link_leads_somewhere() {
+fn every_link_has_a_target() {
     let pages = pages();
     let links = pages.iter().flat_map(|(file, page)| page.links.iter().map(move |link| (file, link)));
     let broken: Vec<String> = links.filter_map(|(file, link)| broken(&pages, file, link)).collect();
@@ -97,7 +97,7 @@ fn every_link_leads_somewhere() {
 }
 
 #[test]
-fn a_broken_link_is_found() {
+fn broken_links_are_found() {
     let page = Page::read(
         "# Of a pool\n\n## Of a pool\n\n[a](#of-a-pool-1) [b](#of-no-pool) [c](absent.md) [d](https://a.b)\n",
     );

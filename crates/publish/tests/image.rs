@@ -153,19 +153,24 @@ fn package_gets_the_digest_of_the_module_and_the_time() {
         .replace("digest: \"\"", &format!("digest: sha256:{}", sha256(&module)));
     assert_eq!(completed, expected);
 
-    let rows = [
-        (
-            "another version",
-            PACKAGE.replace("0.1.0", "0.2.0"),
-            "the package is of version 0.2.0, the module of 0.1.0: both are to be released as one",
-        ),
-        (
-            "no digest",
-            PACKAGE.replace("\ndigest: \"\"", ""),
-            "the package has 0 lines that begin with \"digest: \", not one",
-        ),
+    struct Case {
+        name: &'static str,
+        package: String,
+        expected: &'static str,
+    }
+    let cases = [
+        Case {
+            name: "another version",
+            package: PACKAGE.replace("0.1.0", "0.2.0"),
+            expected: "the package has version 0.2.0, and the module has version 0.1.0: they must be equal",
+        },
+        Case {
+            name: "no digest",
+            package: PACKAGE.replace("\ndigest: \"\"", ""),
+            expected: "the package has 0 lines that begin with \"digest: \", expected one",
+        },
     ];
-    for (name, package, expected) in rows {
+    for Case { name, package, expected } in cases {
         assert_eq!(package::complete(&package, &module, created).unwrap_err().to_string(), expected, "{name}");
     }
 }

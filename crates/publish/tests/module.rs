@@ -100,7 +100,7 @@ fn unsuitable_module_is_refused() {
     let twice = annotate(&annotated(), metadata(), "").unwrap_err();
     assert_eq!(
         twice.to_string(),
-        "the module has a section io.kubewarden.metadata already: annotate the one that was built"
+        "the module already has a section io.kubewarden.metadata: annotate the module as it was built"
     );
     let text = annotate(b"(module)", metadata(), "").unwrap_err().to_string();
     assert!(text.starts_with("not a WebAssembly module: "), "{text}");
@@ -111,19 +111,35 @@ fn unsuitable_module_is_refused() {
 #[test]
 fn invalid_metadata_is_refused() {
     let file = read("policy-metadata.yml");
-    let rows = [
-        ("a misspelt field", "backgroundAudit:", "backgroundaudit:", "unknown field `backgroundaudit`"),
-        ("a field that is not there", "mutating: true\n", "", "missing field `mutating`"),
-        ("a version that is none", "1.33.0", "1.33", "minimumKubewardenVersion"),
-        ("a protocol", "mutating:", "protocolVersion: v1\nmutating:", "protocolVersion is set: take it out"),
-        (
-            "a usage",
-            "annotations:\n",
-            "annotations:\n  io.kubewarden.policy.usage: x\n",
-            "policy.usage is set: take it out",
-        ),
+    struct Case {
+        name: &'static str,
+        from: &'static str,
+        to: &'static str,
+        expected: &'static str,
+    }
+    let cases = [
+        Case {
+            name: "a misspelt field",
+            from: "backgroundAudit:",
+            to: "backgroundaudit:",
+            expected: "unknown field `backgroundaudit`",
+        },
+        Case { name: "a missing field", from: "mutating: true\n", to: "", expected: "missing field `mutating`" },
+        Case { name: "an incomplete version", from: "1.33.0", to: "1.33", expected: "minimumKubewardenVersion" },
+        Case {
+            name: "a protocol",
+            from: "mutating:",
+            to: "protocolVersion: v1\nmutating:",
+            expected: "protocolVersion is set: remove it",
+        },
+        Case {
+            name: "a usage",
+            from: "annotations:\n",
+            to: "annotations:\n  io.kubewarden.policy.usage: x\n",
+            expected: "policy.usage is set: remove it",
+        },
     ];
-    for (name, from, to, expected) in rows {
+    for Case { name, from, to, expected } in cases {
         let error = Metadata::from_yaml(&file.replacen(from, to, 1)).unwrap_err().to_string();
         assert!(error.contains(expected), "{name}: {error}");
     }
@@ -138,7 +154,7 @@ fn kwctl() -> Option<String> {
 #[test]
 fn kwctl_reads_the_same_as_from_its_own_annotation() {
     let Some(kwctl) = kwctl() else {
-        return missing::skip("kwctl", "kwctl is missing: put it into PATH, or name it by KWCTL");
+        return missing::skip("kwctl", "kwctl is missing: put it into PATH, or set KWCTL to its path");
     };
     let folder = tempfile::tempdir().unwrap();
     let (ours, its) = (folder.path().join("ours.wasm"), folder.path().join("its.wasm"));

@@ -1,5 +1,5 @@
-//! What the world is told agrees: the metadata, the Artifact Hub package, Rancher's form, Cargo.toml,
-//! the README, the pages of `docs`, and the policy itself, which knows best.
+//! Everything that is published about the policy agrees with the policy itself: the metadata, the Artifact Hub package,
+//! Rancher's form, Cargo.toml, the README and the pages of `docs`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod support;
@@ -21,13 +21,20 @@ const NAME: &str = "clusterip-policy";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 
-/// Compares rows of name, found value and expected value, and reports all that differ.
+/// A value that was found, and the value that it must equal.
+struct Row<'a> {
+    name: &'a str,
+    found: Value,
+    expected: Value,
+}
+
+/// Compares all rows, and reports those that differ.
 #[track_caller]
-fn assert_rows(rows: &[(&str, Value, Value)]) {
+fn assert_rows(rows: &[Row<'_>]) {
     let wrong: Vec<String> = rows
         .iter()
-        .filter(|(_, found, expected)| found != expected)
-        .map(|(name, found, expected)| format!("{name}: found {found}, expected {expected}"))
+        .filter(|row| row.found != row.expected)
+        .map(|row| format!("{}: found {}, expected {}", row.name, row.found, row.expected))
         .collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
@@ -54,27 +61,51 @@ fn names_versions_texts_and_urls_agree() {
     let links = json!([{"name": "policy", "url": release}, {"name": "source", "url": REPOSITORY}]);
     let image_of_package = json!([{"name": "policy", "image": tagged, "whitelisted": true}]);
     assert_rows(&[
-        ("Cargo.toml: name", quoted("name"), json!(NAME)),
-        ("README.md: title", json!(read("README.md").lines().next()), json!(format!("# {NAME}"))),
-        ("metadata: title", of("io.kubewarden.policy.title"), json!(NAME)),
-        ("package: name", package["name"].clone(), json!(NAME)),
-        ("package: displayName", package["displayName"].clone(), of("io.artifacthub.displayName")),
-        ("metadata: version", of("io.kubewarden.policy.version"), json!(VERSION)),
-        ("package: version", package["version"].clone(), json!(VERSION)),
-        ("metadata: ociUrl", of("io.kubewarden.policy.ociUrl"), json!(image)),
-        ("package: containersImages", package["containersImages"].clone(), image_of_package),
-        ("package: links", package["links"].clone(), links),
-        ("metadata: description", of("io.kubewarden.policy.description"), quoted("description")),
-        ("package: description", package["description"].clone(), quoted("description")),
-        ("metadata: license", of("io.kubewarden.policy.license"), json!(env!("CARGO_PKG_LICENSE"))),
-        ("package: license", package["license"].clone(), json!(env!("CARGO_PKG_LICENSE"))),
-        ("metadata: url", of("io.kubewarden.policy.url"), json!(REPOSITORY)),
-        ("metadata: source", of("io.kubewarden.policy.source"), json!(REPOSITORY)),
-        ("package: homeURL", package["homeURL"].clone(), json!(REPOSITORY)),
-        ("metadata: keywords", of("io.artifacthub.keywords"), json!(keywords.join(", "))),
-        ("metadata: author", of("io.kubewarden.policy.author"), json!(author)),
-        ("metadata: the usage is that of the README", of("io.kubewarden.policy.usage"), Value::Null),
-        ("package: digest is for the release to fill in", package["digest"].clone(), json!("")),
+        Row { name: "Cargo.toml: name", found: quoted("name"), expected: json!(NAME) },
+        Row {
+            name: "README.md: title",
+            found: json!(read("README.md").lines().next()),
+            expected: json!(format!("# {NAME}")),
+        },
+        Row { name: "metadata: title", found: of("io.kubewarden.policy.title"), expected: json!(NAME) },
+        Row { name: "package: name", found: package["name"].clone(), expected: json!(NAME) },
+        Row {
+            name: "package: displayName",
+            found: package["displayName"].clone(),
+            expected: of("io.artifacthub.displayName"),
+        },
+        Row { name: "metadata: version", found: of("io.kubewarden.policy.version"), expected: json!(VERSION) },
+        Row { name: "package: version", found: package["version"].clone(), expected: json!(VERSION) },
+        Row { name: "metadata: ociUrl", found: of("io.kubewarden.policy.ociUrl"), expected: json!(image) },
+        Row {
+            name: "package: containersImages",
+            found: package["containersImages"].clone(),
+            expected: image_of_package,
+        },
+        Row { name: "package: links", found: package["links"].clone(), expected: links },
+        Row {
+            name: "metadata: description",
+            found: of("io.kubewarden.policy.description"),
+            expected: quoted("description"),
+        },
+        Row { name: "package: description", found: package["description"].clone(), expected: quoted("description") },
+        Row {
+            name: "metadata: license",
+            found: of("io.kubewarden.policy.license"),
+            expected: json!(env!("CARGO_PKG_LICENSE")),
+        },
+        Row { name: "package: license", found: package["license"].clone(), expected: json!(env!("CARGO_PKG_LICENSE")) },
+        Row { name: "metadata: url", found: of("io.kubewarden.policy.url"), expected: json!(REPOSITORY) },
+        Row { name: "metadata: source", found: of("io.kubewarden.policy.source"), expected: json!(REPOSITORY) },
+        Row { name: "package: homeURL", found: package["homeURL"].clone(), expected: json!(REPOSITORY) },
+        Row { name: "metadata: keywords", found: of("io.artifacthub.keywords"), expected: json!(keywords.join(", ")) },
+        Row { name: "metadata: author", found: of("io.kubewarden.policy.author"), expected: json!(author) },
+        Row {
+            name: "metadata: usage is added from the README",
+            found: of("io.kubewarden.policy.usage"),
+            expected: Value::Null,
+        },
+        Row { name: "package: digest is added at release", found: package["digest"].clone(), expected: json!("") },
     ]);
     let install = package["install"].as_str().unwrap();
     let pull = format!("kwctl pull registry://{tagged}\n");
@@ -90,7 +121,7 @@ fn names_versions_texts_and_urls_agree() {
 }
 
 #[test]
-fn the_rules_agree() {
+fn rules_of_metadata_and_package_agree() {
     let (policy, package) = (metadata(), read_yaml("artifacthub-pkg.yml"));
     let annotation = |name: &str| package["annotations"][name].as_str().unwrap_or_default().to_owned();
     let rules = json!([{
@@ -100,17 +131,29 @@ fn the_rules_agree() {
         "operations": ["CREATE", "UPDATE"],
     }]);
     assert_rows(&[
-        ("metadata: rules", serde_json::to_value(&policy.rules).unwrap(), rules.clone()),
-        ("package: rules", yaml::single(&annotation("kubewarden/rules")).unwrap(), rules),
-        ("metadata: resources", json!(policy.annotations["io.artifacthub.resources"]), json!("Service, Node")),
-        ("package: resources", json!(annotation("kubewarden/resources")), json!("Service, Node")),
-        ("metadata: mutating", json!(policy.mutating), json!(true)),
-        ("package: mutation", json!(annotation("kubewarden/mutation")), json!("true")),
-        ("metadata: backgroundAudit", json!(policy.background_audit), json!(true)),
-        ("metadata: executionMode", json!(policy.execution_mode), json!("kubewarden-wapc")),
-        ("metadata: policyType", json!(policy.policy_type), json!("kubernetes")),
+        Row { name: "metadata: rules", found: serde_json::to_value(&policy.rules).unwrap(), expected: rules.clone() },
+        Row { name: "package: rules", found: yaml::single(&annotation("kubewarden/rules")).unwrap(), expected: rules },
+        Row {
+            name: "metadata: resources",
+            found: json!(policy.annotations["io.artifacthub.resources"]),
+            expected: json!("Service, Node"),
+        },
+        Row {
+            name: "package: resources",
+            found: json!(annotation("kubewarden/resources")),
+            expected: json!("Service, Node"),
+        },
+        Row { name: "metadata: mutating", found: json!(policy.mutating), expected: json!(true) },
+        Row { name: "package: mutation", found: json!(annotation("kubewarden/mutation")), expected: json!("true") },
+        Row { name: "metadata: backgroundAudit", found: json!(policy.background_audit), expected: json!(true) },
+        Row {
+            name: "metadata: executionMode",
+            found: json!(policy.execution_mode),
+            expected: json!("kubewarden-wapc"),
+        },
+        Row { name: "metadata: policyType", found: json!(policy.policy_type), expected: json!("kubernetes") },
         // The first version that prunes objects by field masks.
-        ("metadata: minimum", json!(policy.minimum_kubewarden_version), json!("1.33.0")),
+        Row { name: "metadata: minimum", found: json!(policy.minimum_kubewarden_version), expected: json!("1.33.0") },
     ]);
     let says = |page: &str, phrase: &str| assert!(read(page).contains(phrase), "{page}: {phrase}");
     says("README.md", "gives each new Kubernetes Service a ClusterIP");
@@ -120,14 +163,14 @@ fn the_rules_agree() {
     );
 }
 
-/// A cluster in which every look-up leads to another: no workload names an operating system, a Deployment has a
+/// A cluster in which every look-up leads to another look-up: no workload names an operating system, a Deployment has a
 /// RuntimeClass and a Pod a Node, and every address is taken.
 #[derive(Default)]
-struct Curious {
+struct ClusterWithEveryLookup {
     asked: Mutex<BTreeSet<(String, Resource)>>,
 }
 
-impl HostCalls for Curious {
+impl HostCalls for ClusterWithEveryLookup {
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
         let (operation, api_version, kind) = match call {
             HostCall::ListAll { api_version, kind, .. } => ("kubernetes/list_resources_all", api_version, kind),
@@ -161,7 +204,7 @@ impl HostCalls for Curious {
 /// The operations and kinds that the module looks up with the default kinds of evidence.
 fn looked_up() -> BTreeSet<(String, Resource)> {
     let module = Module::new(EMBEDDED).unwrap();
-    let cluster = Arc::new(Curious::default());
+    let cluster = Arc::new(ClusterWithEveryLookup::default());
     let service = json!({
         "apiVersion": "v1",
         "kind": "Service",
@@ -190,11 +233,11 @@ fn metadata_requests_exactly_the_access_that_the_module_uses() {
     assert_eq!(listed, kinds.into_iter().collect::<Vec<_>>(), "artifacthub-pkg.yml: contextAwareResources");
     let written = read_yaml("policy-metadata.yml");
     let written = written["contextAwareResources"].as_array().unwrap().len();
-    assert_eq!(written, policy.context_aware_resources.len(), "policy-metadata.yml: a kind is there twice");
+    assert_eq!(written, policy.context_aware_resources.len(), "policy-metadata.yml: duplicate kind");
 }
 
 #[test]
-fn the_page_about_decisions_lists_the_kinds_of_evidence_in_their_order() {
+fn documentation_of_decisions_lists_the_kinds_of_evidence_in_their_order() {
     let kinds: Vec<&str> = WorkloadKind::known_names().collect();
     let (last, first) = kinds.split_last().unwrap();
     let words: Vec<String> = read("docs/decision.md").split_whitespace().map(str::to_owned).collect();
@@ -244,7 +287,7 @@ fn table(section: &str) -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn the_page_about_settings_lists_every_setting() {
+fn documentation_of_settings_lists_every_setting() {
     for section in ["services", "nodes", "external"] {
         let named: BTreeSet<String> = table(section).into_iter().map(|(name, ..)| name).collect();
         assert_eq!(named, settings(section).into_iter().collect(), "{section}");
@@ -252,7 +295,7 @@ fn the_page_about_settings_lists_every_setting() {
 }
 
 #[test]
-fn the_page_about_settings_has_the_defaults_of_nodes() {
+fn documentation_of_settings_has_the_defaults_of_nodes() {
     let rows: BTreeMap<String, (String, String)> =
         table("nodes").into_iter().map(|(name, default, meaning)| (name, (default, meaning))).collect();
     let with = |key: &str, value: Value| {
@@ -276,7 +319,7 @@ fn the_page_about_settings_has_the_defaults_of_nodes() {
 }
 
 #[test]
-fn the_page_about_settings_has_the_defaults_of_external_addresses() {
+fn documentation_of_settings_has_the_defaults_of_external_addresses() {
     let rows: BTreeMap<String, (String, String)> =
         table("external").into_iter().map(|(name, default, meaning)| (name, (default, meaning))).collect();
     let with = |key: &str, value: Option<Value>| {
@@ -324,7 +367,7 @@ fn questions() -> BTreeMap<String, Value> {
         .into_iter()
         .map(|question| (question["variable"].as_str().expect("a question without a variable").to_owned(), question))
         .collect();
-    assert_eq!(questions.len(), count, "a variable is asked for twice");
+    assert_eq!(questions.len(), count, "two questions set the same variable");
     questions
 }
 
@@ -342,7 +385,7 @@ fn form_has_every_setting_that_it_can_hold() {
     assert_eq!(asked, expected);
     let text = parent["description"].as_str().unwrap();
     for name in NOT_IN_THE_FORM.into_iter().chain(["nodes beside services"]) {
-        assert!(text.contains(name), "the form does not say that it leaves out {name}");
+        assert!(text.contains(name), "the form does not mention {name}, which it leaves out");
     }
 }
 
@@ -369,8 +412,8 @@ fn form_offers_valid_values_and_the_defaults() {
             _ => json!("windows"),
         };
         let settings = Settings::from_value(&document(&other)).map_err(|invalid| invalid.to_string());
-        rows.push((format!("{name}: {other} is taken"), json!(settings.is_ok()), json!(true)));
-        rows.push((format!("{name}: {other} matters"), json!(settings != Ok(Settings::default())), json!(true)));
+        rows.push((format!("{name}: {other} is accepted"), json!(settings.is_ok()), json!(true)));
+        rows.push((format!("{name}: {other} has an effect"), json!(settings != Ok(Settings::default())), json!(true)));
         if question["type"] == "enum" {
             let options = known(document(&json!(NONSENSE)));
             rows.push((format!("{name}: options"), set(&question["options"]), set(&json!(options))));
@@ -388,8 +431,10 @@ fn form_offers_valid_values_and_the_defaults() {
             rows.push((format!("{name}: docs/settings.md names {option}"), json!(named), json!(true)));
         }
     }
-    let rows: Vec<(&str, Value, Value)> =
-        rows.iter().map(|(name, found, expected)| (name.as_str(), found.clone(), expected.clone())).collect();
+    let rows: Vec<Row<'_>> = rows
+        .iter()
+        .map(|(name, found, expected)| Row { name, found: found.clone(), expected: expected.clone() })
+        .collect();
     assert_rows(&rows);
 }
 

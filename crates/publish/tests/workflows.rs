@@ -71,18 +71,54 @@ fn workflows_are_pinned_and_have_least_permissions() {
 fn unpinned_actions_and_excess_permissions_are_found() {
     let ci = read(".github/workflows/ci.yml");
     let checkout = ci.lines().find(|line| line.contains("actions/checkout@")).unwrap();
-    let rows = [
-        ("a tag", checkout, "      - uses: actions/checkout@v7 # v7", "actions/checkout@v7 is not pinned"),
-        ("a short commit", checkout, "      - uses: actions/checkout@3d3c42e # v7", "is not pinned"),
-        ("no version", checkout, checkout.split(" # ").next().unwrap(), "no version beside the commit"),
-        ("everything at the top", "permissions: {}", "permissions: write-all", "permissions: not {}"),
-        ("nothing said by the job", "    permissions:\n      contents: read\n", "", "check: no permissions"),
-        ("a secret", "make lint", "make lint ${{ secrets.TOKEN }}", "a secret"),
-        ("an expression", "make lint", "make lint ${{ github.ref }}", "an expression in a script"),
-        ("no group", "  group:", "  grouped:", "concurrency: no group"),
-        ("no time limit", "timeout-minutes:", "timeout:", "check: no time limit"),
+    struct Case<'a> {
+        name: &'static str,
+        from: &'a str,
+        to: &'a str,
+        expected: &'static str,
+    }
+    let cases = [
+        Case {
+            name: "a tag",
+            from: checkout,
+            to: "      - uses: actions/checkout@v7 # v7",
+            expected: "actions/checkout@v7 is not pinned",
+        },
+        Case {
+            name: "a short commit",
+            from: checkout,
+            to: "      - uses: actions/checkout@3d3c42e # v7",
+            expected: "is not pinned",
+        },
+        Case {
+            name: "no version beside the commit",
+            from: checkout,
+            to: checkout.split(" # ").next().unwrap(),
+            expected: "no version beside the commit",
+        },
+        Case {
+            name: "all permissions at the top",
+            from: "permissions: {}",
+            to: "permissions: write-all",
+            expected: "permissions: not {}",
+        },
+        Case {
+            name: "a job without permissions",
+            from: "    permissions:\n      contents: read\n",
+            to: "",
+            expected: "check: no permissions",
+        },
+        Case { name: "a secret", from: "make lint", to: "make lint ${{ secrets.TOKEN }}", expected: "a secret" },
+        Case {
+            name: "an expression",
+            from: "make lint",
+            to: "make lint ${{ github.ref }}",
+            expected: "an expression in a script",
+        },
+        Case { name: "no group", from: "  group:", to: "  grouped:", expected: "concurrency: no group" },
+        Case { name: "no time limit", from: "timeout-minutes:", to: "timeout:", expected: "check: no time limit" },
     ];
-    for (name, from, to, expected) in rows {
+    for Case { name, from, to, expected } in cases {
         let found = faults(&ci.replacen(from, to, 1));
         assert!(found.iter().any(|fault| fault.contains(expected)), "{name}: {found:?}");
     }

@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// lifetime of all certificates: longer than any test, or trial, takes.
+// lifetime of all certificates, longer than any test or trial.
 const lifetime = 7 * 24 * time.Hour
 
-// authority signs the API server's certificate.
+// authority signs the certificate of the API server.
 type authority struct {
 	certificate *x509.Certificate
 	key         crypto.Signer
@@ -83,7 +83,7 @@ func (a *authority) issue(template *x509.Certificate, certificateFile, keyFile s
 	return os.WriteFile(certificateFile, encode("CERTIFICATE", der), 0o600)
 }
 
-// writeKey makes a key, and writes it. The API server signs and checks service account tokens with one.
+// writeKey generates a key and writes it. The API server signs and verifies service account tokens with such a key.
 func writeKey(file string) (crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -114,12 +114,12 @@ func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// credentials are the files that the programs are started with.
+// credentials are the files with which the programs are started.
 type credentials struct {
 	folder     string
 	authority  *authority
 	adminToken string
-	// The controller manager's, who is no administrator.
+	// The token of the controller manager, which is not an administrator.
 	managerToken string
 }
 
@@ -155,7 +155,7 @@ func (c *credentials) serviceAccountKeyFile() string {
 }
 func (c *credentials) tokensFile() string { return filepath.Join(c.folder, "tokens.csv") }
 
-// firstAddress is that of default/kubernetes: the first one of the primary range.
+// firstAddress is the address of default/kubernetes, the first one of the primary range.
 func firstAddress(serviceRange string) (net.IP, error) {
 	primary, _, _ := strings.Cut(serviceRange, ",")
 	_, network, err := net.ParseCIDR(primary)

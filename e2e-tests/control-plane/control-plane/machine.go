@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// describe prints the line of JSON that says where everything is.
+// describe prints a line of JSON with the addresses and files of the control plane.
 func describe(to io.Writer, p *plane) error {
 	return json.NewEncoder(to).Encode(struct {
 		Server               string `json:"server"`
@@ -18,7 +18,7 @@ func describe(to io.Writer, p *plane) error {
 	}{p.server, p.version, p.kubeconfig(), p.credentials.authorityFile(), p.credentials.adminToken, p.program(kubectlName), p.folder})
 }
 
-// answer prints the line of JSON that says how a command went.
+// answer prints a line of JSON with the result of a command.
 func answer(to io.Writer, command string, err error) error {
 	line := struct {
 		Command string `json:"command"`

@@ -1,10 +1,7 @@
-// Command control-plane runs a Kubernetes control plane on loopback, for tests and for trying things out:
-// etcd, kube-apiserver and, if asked for, kube-controller-manager; no scheduler and no kubelet, so what
-// runs on nodes is what the user writes there. It needs Linux.
-//
-// It stops everything, and removes what it kept, on SIGINT and SIGTERM, and with -machine when its
-// standard input closes: so nothing is left behind by a test that is killed. Its children are killed by
-// the kernel should it be killed itself.
+// Command control-plane runs a Kubernetes control plane on loopback, for tests and trials: etcd, kube-apiserver and, if
+// requested, kube-controller-manager. There is no scheduler and no kubelet, so the user writes what runs on nodes. It
+// needs Linux. It stops everything and deletes its files on SIGINT and SIGTERM, and with -machine when its standard
+// input closes, so that a killed test leaves nothing behind. If it is killed itself, the kernel kills its children.
 package main
 
 import (
@@ -22,8 +19,7 @@ import (
 )
 
 func main() {
-	// The kernel kills a child when the thread that started it ends: the first thread ends last, so it
-	// starts them all.
+	// The kernel kills a child when the thread that started it ends. The main thread ends last, so it starts all children.
 	runtime.LockOSThread()
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "control-plane:", err)
@@ -77,7 +73,7 @@ func run() error {
 		case <-ctx.Done():
 			return nil
 		case died := <-plane.died:
-			// One that was told to stop has left its place to another, or to none.
+			// A process that was stopped on purpose is not current any more.
 			if plane.current(died) {
 				return died.failure()
 			}
@@ -89,7 +85,7 @@ func run() error {
 	}
 }
 
-// lines sends what is read, line by line, until its end.
+// lines sends each line that is read, until the end of the input.
 func lines(from io.Reader, to chan<- string) {
 	scanner := bufio.NewScanner(from)
 	for scanner.Scan() {

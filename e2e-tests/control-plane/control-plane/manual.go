@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// explain tells people what to do with the control plane.
+// explain prints how to use the control plane.
 func explain(to io.Writer, p *plane, took time.Duration) {
 	fmt.Fprintf(to, `
 Kubernetes %[1]s is ready after %.1[2]f s: %[3]s, Services in %[4]s.

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// options are what can be asked for.
+// options of a control plane.
 type options struct {
 	assets            string
 	serviceRange      string
@@ -27,7 +27,7 @@ type options struct {
 	folder            string
 }
 
-// plane is a control plane that runs.
+// plane is a running control plane.
 type plane struct {
 	options     options
 	folder      string
@@ -52,14 +52,14 @@ const (
 	managerName = "kube-controller-manager"
 	kubectlName = "kubectl"
 
-	// A machine under load takes long; one that is not takes four seconds.
+	// The time limit of a start, which takes four seconds on an idle machine.
 	patience = 2 * time.Minute
 )
 
 // start returns when the API server is ready and knows its Service range.
 func start(ctx context.Context, options options) (*plane, error) {
 	if options.assets == "" {
-		return nil, errors.New("where etcd, kube-apiserver and kubectl are is not known: set KUBEBUILDER_ASSETS or -assets; `make control-plane` builds them")
+		return nil, errors.New("the folder of etcd, kube-apiserver and kubectl is not set: set KUBEBUILDER_ASSETS or -assets; `make control-plane` builds them")
 	}
 	programs := []string{etcdName, apiName, kubectlName}
 	if options.controllerManager {
@@ -92,7 +92,7 @@ func (p *plane) startAll(ctx context.Context) error {
 		Timeout:   10 * time.Second,
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true},
 	}
-	// Somebody else may take a port before we do.
+	// Another process may take a port before its program listens on it.
 	const attempts = 3
 	for attempt := 1; ; attempt++ {
 		err := p.startServers(ctx)
@@ -113,7 +113,7 @@ func (p *plane) startAll(ctx context.Context) error {
 	return nil
 }
 
-// takeFolder takes a folder for this control plane alone.
+// takeFolder reserves a folder for this control plane.
 func (p *plane) takeFolder() error {
 	if p.options.folder == "" {
 		var err error
@@ -133,7 +133,7 @@ func (p *plane) takeFolder() error {
 	if err := syscall.Flock(int(p.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return fmt.Errorf("a control plane runs in %s already", p.folder)
 	}
-	// What one that was killed has left.
+	// The remains of a killed control plane.
 	if err := os.RemoveAll(p.folder); err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (p *plane) startServers(ctx context.Context) error {
 	if err := p.startEtcd(); err != nil {
 		return err
 	}
-	// It waits for etcd by itself.
+	// The API server waits for etcd.
 	return p.startAPIServer(ctx)
 }
 
@@ -176,7 +176,7 @@ func (p *plane) startEtcd() error {
 	return err
 }
 
-// auditedServices lets the audit log tell of every Service that is written, and of nothing else.
+// auditedServices is an audit policy that logs writes of Services, and nothing else.
 const auditedServices = `{
   "apiVersion": "audit.k8s.io/v1",
   "kind": "Policy",
@@ -187,8 +187,8 @@ const auditedServices = `{
   ]
 }`
 
-// startAPIServer changes nothing that a cluster's administrator would not, but for admission: Pods need a
-// service account, which only the controller manager makes.
+// startAPIServer uses the defaults, except for admission: Pods need a service account, which only the controller
+// manager creates.
 func (p *plane) startAPIServer(ctx context.Context) error {
 	c := p.credentials
 	args := []string{
@@ -196,7 +196,7 @@ func (p *plane) startAPIServer(ctx context.Context) error {
 		"--bind-address", "127.0.0.1",
 		"--secure-port", fmt.Sprint(p.port),
 		"--external-hostname", "127.0.0.1",
-		// The endpoints of default/kubernetes must not be on loopback; nobody goes there.
+		// The endpoints of default/kubernetes must not be on loopback. No client uses them.
 		"--advertise-address", "192.0.2.1",
 		"--tls-cert-file", c.servingFile(), "--tls-private-key-file", c.servingKeyFile(),
 		"--client-ca-file", c.authorityFile(),
@@ -246,14 +246,14 @@ func (p *plane) startManager(ctx context.Context) error {
 		"--use-service-account-credentials",
 		"--bind-address", "127.0.0.1", "--secure-port", "0",
 		"--leader-elect=false",
-		// Nodes and Pods are what tests write there: without kubelets they would be found dead, and cleared away.
-		// Load balancers are made by nobody; up to 1.31 their controller panics where there is no cloud.
+		// Tests write Nodes and Pods. Without kubelets, the controllers would consider them dead and delete them. No load
+		// balancers are created, and up to Kubernetes 1.31 their controller panics without a cloud.
 		"--controllers", "*,-service-lb-controller,-node-lifecycle-controller,-taint-eviction-controller,-pod-garbage-collector-controller",
 	)
 	if err != nil {
 		return err
 	}
-	// It is at work when a namespace has got its service account.
+	// The controller manager works as soon as a namespace has its service account.
 	return p.wait(ctx, "the controller manager", p.manager, func() error {
 		_, err := p.get(ctx, "/api/v1/namespaces/default/serviceaccounts/default")
 		return err
@@ -262,7 +262,7 @@ func (p *plane) startManager(ctx context.Context) error {
 
 var errPortTaken = errors.New("a port was taken by somebody else")
 
-// waitForAPIServer returns when requests are served and Services get addresses.
+// waitForAPIServer returns when the API server answers requests and gives addresses to Services.
 func (p *plane) waitForAPIServer(ctx context.Context) error {
 	err := p.wait(ctx, "the API server", p.apiServer, func() error {
 		if _, err := p.get(ctx, "/readyz"); err != nil {
@@ -290,8 +290,8 @@ func (p *plane) waitForAPIServer(ctx context.Context) error {
 	return nil
 }
 
-// serviceRangeReady asks for the object that tells of the Service range. Kubernetes has it since 1.33; before,
-// the range is an argument alone, and ready at once.
+// serviceRangeReady gets the ServiceCIDR, which Kubernetes has since 1.33. In older versions the range is only an
+// argument, and ready at once.
 func (p *plane) serviceRangeReady(ctx context.Context) error {
 	resources, err := p.get(ctx, "/apis/networking.k8s.io/v1")
 	if err != nil {
@@ -320,7 +320,7 @@ func (p *plane) serviceRangeReady(ctx context.Context) error {
 	return errors.New("ServiceCIDR kubernetes is not ready")
 }
 
-// wait asks until there is no error, or no use in asking.
+// wait repeats until there is no error; it fails when the needed process has ended or the time is over.
 func (p *plane) wait(ctx context.Context, what string, needed *process, ready func() error) error {
 	deadline := time.Now().Add(patience)
 	for {
@@ -369,17 +369,17 @@ func (p *plane) get(ctx context.Context, path string) ([]byte, error) {
 	return text, nil
 }
 
-// current tells whether this process is one of those that should run.
+// current reports whether this process should be running.
 func (p *plane) current(process *process) bool {
 	return process == p.etcd || process == p.apiServer || process == p.manager
 }
 
-// obey does what a command says, and returns when it is done.
+// obey executes a command, and returns when it is done.
 func (p *plane) obey(ctx context.Context, command string) error {
 	switch command {
 	case "stop apiserver":
 		if p.apiServer == nil {
-			return errors.New("the API server does not run")
+			return errors.New("the API server is not running")
 		}
 		stopped := p.apiServer
 		p.apiServer = nil
@@ -387,12 +387,12 @@ func (p *plane) obey(ctx context.Context, command string) error {
 		return nil
 	case "start apiserver":
 		if p.apiServer != nil {
-			return errors.New("the API server runs already")
+			return errors.New("the API server is already running")
 		}
 		return p.startAPIServer(ctx)
 	case "stop etcd":
 		if p.etcd == nil {
-			return errors.New("etcd does not run")
+			return errors.New("etcd is not running")
 		}
 		stopped := p.etcd
 		p.etcd = nil
@@ -400,18 +400,18 @@ func (p *plane) obey(ctx context.Context, command string) error {
 		return nil
 	case "start etcd":
 		if p.etcd != nil {
-			return errors.New("etcd runs already")
+			return errors.New("etcd is already running")
 		}
 		if err := p.startEtcd(); err != nil {
 			return err
 		}
 		return p.waitForAPIServer(ctx)
 	default:
-		return fmt.Errorf("unknown command %q: there are `stop` and `start`, of `apiserver` and `etcd`", command)
+		return fmt.Errorf("unknown command %q: expected `stop` or `start`, followed by `apiserver` or `etcd`", command)
 	}
 }
 
-// killAll ends what runs: those first who would complain that another is gone.
+// killAll kills the processes, those first that would log errors if another one is gone.
 func (p *plane) killAll() {
 	for _, process := range []**process{&p.manager, &p.apiServer, &p.etcd} {
 		if *process != nil {
@@ -421,7 +421,7 @@ func (p *plane) killAll() {
 	}
 }
 
-// remove ends the control plane, and leaves nothing of it.
+// remove stops the control plane and deletes its files.
 func (p *plane) remove() {
 	p.killAll()
 	if err := os.RemoveAll(p.folder); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -7,14 +7,14 @@ import (
 	"strconv"
 )
 
-// Below what the kernel picks for outgoing connections: the port of an API server that is stopped for a
-// while is still free when it comes back.
+// These ports are below those that the kernel picks for outgoing connections, so the port of an API server is still
+// free when the API server restarts.
 const (
 	firstPort = 20000
 	lastPort  = 29999
 )
 
-// freePort returns a port of 127.0.0.1 that nobody listens on now.
+// freePort returns a port of 127.0.0.1 on which no process listens now.
 func freePort() (int, error) {
 	for range 100 {
 		port := firstPort + rand.IntN(lastPort-firstPort+1)

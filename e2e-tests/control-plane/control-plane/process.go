@@ -17,7 +17,7 @@ type process struct {
 	ended chan struct{}
 }
 
-// launch starts a program that logs to a file. When it ends, for whatever reason, it is sent to died.
+// launch starts a program that logs to a file. When the program ends, it is sent to died.
 func launch(program string, logs string, died chan<- *process, args ...string) (*process, error) {
 	name := filepath.Base(program)
 	p := &process{name: name, log: filepath.Join(logs, name+".log"), ended: make(chan struct{})}
@@ -29,7 +29,7 @@ func launch(program string, logs string, died chan<- *process, args ...string) (
 	p.cmd = exec.Command(program, args...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{
-		// Ctrl-C in a terminal goes to the whole group: the children end when we say so, in order.
+		// A terminal sends Ctrl-C to the whole process group. Children in other groups are stopped in order.
 		Setpgid:   true,
 		Pdeathsig: syscall.SIGKILL,
 	}
@@ -44,13 +44,13 @@ func launch(program string, logs string, died chan<- *process, args ...string) (
 	return p, nil
 }
 
-// kill ends the program at once: nothing that it would still save is of use to anybody.
+// kill sends SIGKILL, because nothing that the program would still save is needed.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.ended
 }
 
-// failure says how the program ended, with the end of its log.
+// failure returns how the program ended, with the end of its log.
 func (p *process) failure() error {
 	const most = 20
 	text, _ := os.ReadFile(p.log)

@@ -6,11 +6,11 @@ import (
 	"path/filepath"
 )
 
-// webhookClientAuthority is the file with the authority of the certificate that the API server shows to a webhook.
+// webhookClientAuthority is the CA file for the certificate that the API server shows to a webhook.
 const webhookClientAuthority = "webhook-client-ca.crt"
 
-// writeWebhookClient makes an authority and a client certificate, and returns the configuration with which the API server
-// shows that certificate to the webhook at this host and port. The plugins are those that call webhooks.
+// writeWebhookClient generates an authority and a client certificate, and returns the configuration with which the API
+// server shows the certificate to the webhook at this host and port. The plugins are those that call webhooks.
 func writeWebhookClient(folder, hostAndPort string) (string, error) {
 	file := func(name string) string { return filepath.Join(folder, name) }
 	authority, err := newAuthority()
@@ -44,7 +44,7 @@ func writeWebhookClient(folder, hostAndPort string) (string, error) {
 	})
 }
 
-// writeJSON writes a file that is YAML, too.
+// writeJSON writes a JSON file, which is also YAML.
 func writeJSON(file string, value object) error {
 	text, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {

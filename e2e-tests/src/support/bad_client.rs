@@ -1,4 +1,4 @@
-//! A client of the webhook that means no good, or is broken.
+//! A malicious or broken client of the webhook.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -11,19 +11,19 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 const HEAD: &str = "POST /mutate HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n";
-/// How many of its requests are under way at a time.
+/// The number of concurrent requests.
 const AT_ONCE: usize = 64;
-/// How long it waits for an answer.
+/// The time limit of reads and writes.
 const PATIENCE: Duration = Duration::from_secs(20);
 const MEGABYTE: usize = 1 << 20;
 
-/// What it says, and what it does then.
+/// A bad request, and what the client does after it.
 struct Bad {
     name: &'static str,
-    /// Whether it speaks TLS first.
+    /// Whether the client speaks TLS.
     tls: bool,
     said: Vec<u8>,
-    /// Whether it then says nothing more for a while, and goes away; another waits for the answer.
+    /// Whether the client then keeps the connection open for a while and closes it. Otherwise it reads the answer.
     slow: bool,
 }
 
@@ -56,8 +56,8 @@ fn all() -> Vec<Bad> {
     ]
 }
 
-/// Sends so many of its requests, each kind in its turn, to a server that has a certificate of this
-/// authority. A slow one stays for so long. Gives back what was taken for a good one.
+/// Sends this number of bad requests, all kinds in turn, to a server with a certificate of the `trusted` authority. A
+/// slow client stays for the duration `stays`. Returns the answers with status 200, which must not occur.
 pub async fn send(port: u16, trusted: &str, count: usize, stays: Duration) -> Vec<String> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(trusted.as_bytes()) {
@@ -79,7 +79,7 @@ pub async fn send(port: u16, trusted: &str, count: usize, stays: Duration) -> Ve
     stream::iter((0..count).map(one)).buffer_unordered(AT_ONCE).filter_map(async |taken| taken).collect().await
 }
 
-/// The answer, as far as there is one: the server may go away at any time.
+/// Reads the beginning of the answer. The server may close the connection at any time.
 fn attempt(port: u16, tls: &Arc<ClientConfig>, bad: &Bad, stays: Duration) -> std::io::Result<String> {
     let mut tcp = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     tcp.set_read_timeout(Some(PATIENCE))?;
@@ -99,7 +99,7 @@ fn talk(stream: &mut (impl Read + Write), bad: &Bad, stays: Duration) -> std::io
         std::thread::sleep(stays);
         return told.map(|()| String::new());
     }
-    // The server may answer, and close, before it has heard all.
+    // The server may answer and close the connection before it has read everything.
     let mut answer = [0; 200];
     let length = stream.read(&mut answer)?;
     Ok(String::from_utf8_lossy(&answer[..length]).into_owned())

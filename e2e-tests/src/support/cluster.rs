@@ -1,6 +1,5 @@
-//! A cluster for one test at a time, and what users, workloads and nodes would write into it.
-//!
-//! A controller looks at all Services of a cluster. So whoever runs one has the cluster to himself.
+//! A cluster that one test at a time uses, and the objects of users, workloads and nodes in it. A controller processes
+//! all Services of a cluster, so a test that runs a controller needs the cluster for itself.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::OnceLock;
@@ -14,14 +13,14 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use super::control_plane::{ControlPlane, Options};
 use super::eventually::{PATIENCE, eventually, pause};
-use super::host::{Host, HostBuilder};
-use super::moving::{addresses, path, send, stored};
-use super::proxy::Proxy;
+use super::fault_proxy::Proxy;
+use super::move_helpers::{addresses, path, send, stored};
+use super::serve_process::{Host, HostBuilder};
 
 /// Pools for all kinds of `match`, by the third number of their addresses.
 pub const POOLS: [&str; 6] = ["linux", "windows", "named", "labelled", "tiny", "east"];
 
-/// The settings of [`POOLS`], with more of `services`.
+/// The settings with [`POOLS`], and with `more` merged into `services`.
 pub fn settings(more: &Value) -> String {
     let mut services = json!({"pools": [
         {"name": "named", "cidrs": ["172.21.2.0/24"], "match": {"namespaces": ["named"]}},
@@ -42,19 +41,18 @@ pub fn pool_of(address: IpAddr) -> &'static str {
     POOLS.get(usize::from(third)).copied().unwrap_or("no pool")
 }
 
-/// A control plane that nobody else uses for now.
+/// A control plane that only this test uses now.
 pub struct Cluster {
-    /// The control plane.
     pub plane: &'static ControlPlane,
-    /// Its administrator.
+    /// A client of the administrator.
     pub client: Client,
-    /// Where `clusterip serve` has its Lease and Secret: one that nobody used before.
+    /// The namespace for the Lease and the Secret of `clusterip serve`. No other test uses it.
     pub namespace: String,
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Cluster {
-    /// The cluster, when all others are done with it, without their Services.
+    /// Waits until no other test uses the cluster, and deletes their Services.
     pub async fn alone() -> Self {
         static PLANE: OnceLock<ControlPlane> = OnceLock::new();
         static USED: Mutex<()> = Mutex::const_new(());
@@ -90,14 +88,14 @@ impl Cluster {
         HostBuilder::as_user(&kubeconfig).args(&["--namespace", &self.namespace]).settings(settings)
     }
 
-    /// A namespace of this name, or one that begins with it.
+    /// Creates a namespace with this name, or with this prefix if it exists.
     pub async fn place(&self, prefix: &str) -> Place {
         Place { client: self.client.clone(), namespace: self.plane.namespace(prefix).await }
     }
 
     /// Waits until creates go through the webhook of this cluster.
     pub async fn webhook_in_force(&self) {
-        // What the API server makes up for a dry run is the first address of its range, in the Linux pool.
+        // The address that the API server picks in a dry run is the first of its range, which is in the Linux pool.
         self.place("trial").await.webhook_gives("windows", json!({"clusterip-policy/os": "windows"})).await;
     }
 }
@@ -108,24 +106,24 @@ pub async fn services(client: &Client) -> Vec<Value> {
     list["items"].as_array().unwrap().clone()
 }
 
-/// The lines of `/metrics` that begin so, but for those that say 0.
+/// The lines of `/metrics` with this prefix, without those that are 0.
 pub async fn metrics(host: &Host, name: &str) -> Vec<String> {
     let (_, all) = host.get("/metrics").await.unwrap_or_default();
     let lines = all.lines().filter(|line| line.starts_with(name) && !line.ends_with(" 0"));
     lines.map(str::to_owned).collect()
 }
 
-/// A namespace with things of one test: a Service `web`, and what belongs to it.
+/// A namespace of one test, with a Service `web` and its workload.
 #[derive(Clone)]
 pub struct Place {
-    /// The administrator.
+    /// A client of the administrator.
     pub client: Client,
-    /// Its name.
+    /// The name of the namespace.
     pub namespace: String,
 }
 
 impl Place {
-    /// Applies an object, for this namespace where its kind has one.
+    /// Applies an object, in this namespace if its kind is namespaced.
     pub async fn apply(&self, mut object: Value) -> Value {
         let (kind, name) = (object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap());
         let namespaced = |group: &str, plural: &str| format!("{group}/namespaces/{}/{plural}/{name}", self.namespace);
@@ -146,12 +144,12 @@ impl Place {
         self.client.request(request.body(body).unwrap()).await.unwrap_or_else(|error| panic!("{object}: {error}"))
     }
 
-    /// Creates the Service `web`; the workload below is its own.
+    /// Creates the Service `web`.
     pub async fn service(&self, metadata: Value, spec: Value) -> Value {
         self.service_named("web", metadata, spec).await
     }
 
-    /// Creates a Service. Nobody owns its address, unless the spec has one.
+    /// Creates a Service. Its address has no owner, unless the spec contains it.
     pub async fn service_named(&self, name: &str, metadata: Value, spec: Value) -> Value {
         let mut service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
             "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
@@ -161,12 +159,12 @@ impl Place {
         send(&self.client, Method::POST, &path, Some(&service)).await.unwrap()
     }
 
-    /// Creates a Service as if a webhook had given it this address: nobody owns it.
+    /// Creates a Service with this address, without an owner of the address, as if a webhook had given it.
     pub async fn service_at(&self, name: &str, address: [u8; 4], metadata: Value, spec: Value) -> Value {
         let mut spec = spec;
         spec["clusterIP"] = Ipv4Addr::from(address).to_string().into();
-        // Until nobody owns the address any more, a controller at work finds nothing wrong with it: it is
-        // where it is said to belong, or there is no such pool.
+        // Until the ownership is removed, the annotation names the pool of the address, so that a running controller
+        // does not consider the Service misplaced. If there is no such pool, the controller does not move it either.
         let mut meanwhile = metadata.clone();
         meanwhile["annotations"]["clusterip-policy/pool"] = pool_of(Ipv4Addr::from(address).into()).into();
         let mut service = self.service_named(name, meanwhile, spec).await;
@@ -210,12 +208,12 @@ impl Place {
         self.change(json!({"metadata": {"annotations": {name: value}}})).await;
     }
 
-    /// A Deployment `web` whose Pods need a node of this OS.
+    /// Applies a Deployment `web` whose Pods need a node with this OS.
     pub async fn workload(&self, os: &str) {
         self.deployment("web", json!({"nodeSelector": {"kubernetes.io/os": os}})).await;
     }
 
-    /// A Deployment whose Pods have this spec.
+    /// Applies a Deployment whose Pods have this spec.
     pub async fn deployment(&self, name: &str, pods: Value) {
         let mut spec = json!({"containers": [{"name": "web", "image": "example.com/web"}]});
         json_patch::merge(&mut spec, &pods);
@@ -232,21 +230,21 @@ impl Place {
         send(&self.client, Method::DELETE, &path, None).await.unwrap();
     }
 
-    /// A Node with these labels, named after this namespace: the name.
+    /// Applies a Node with these labels, and returns its name, which is derived from this namespace.
     pub async fn node(&self, labels: Value) -> String {
         let name = format!("{}-node", self.namespace);
         self.apply(json!({"kind": "Node", "metadata": {"name": name, "labels": labels}})).await;
         name
     }
 
-    /// A Pod of `web` on this Node.
+    /// Applies a Pod of `web` on this Node.
     pub async fn pod(&self, node: &str) {
         let name = format!("web-{node}");
         let spec = json!({"nodeName": node, "automountServiceAccountToken": false, "containers": [{"name": "web", "image": "example.com/web"}]});
         self.apply(json!({"kind": "Pod", "metadata": {"name": name, "labels": {"app": "web"}}, "spec": spec})).await;
     }
 
-    /// An EndpointSlice of `web` with one endpoint, on a Node if it is on any.
+    /// Applies an EndpointSlice of `web` with one endpoint, which may be on a Node.
     pub async fn endpoint(&self, node: Option<&str>, ready: bool) {
         let mut endpoint = json!({"addresses": ["10.0.0.1"], "conditions": {"ready": ready}});
         if let Some(node) = node {
@@ -258,7 +256,7 @@ impl Place {
             .await;
     }
 
-    /// An endpoint of `web` that is ready, on a Node of this OS.
+    /// Applies a ready endpoint of `web` on a Node with this OS.
     pub async fn ready_on(&self, os: &str) {
         let node = self.node(json!({"kubernetes.io/os": os})).await;
         self.endpoint(Some(&node), true).await;
@@ -269,20 +267,20 @@ impl Place {
         stored(&self.client, &self.namespace, "web").await.expect("the Service is there")
     }
 
-    /// What the controller told of a Service: reason and note of each Event, oldest first. Addresses are
-    /// named by their pools, objects of this namespace by their names.
+    /// The Events of the controller about a Service: reason and note of each, the oldest first. Addresses are replaced
+    /// by their pools, and the namespace is left out.
     pub async fn told(&self, service: &str) -> Vec<String> {
         let path = format!("/apis/events.k8s.io/v1/namespaces/{}/events", self.namespace);
         let list = send(&self.client, Method::GET, &path, None).await.unwrap();
         let mut events: Vec<&Value> = list["items"].as_array().unwrap().iter().collect();
-        // The API server's own repairs have their say, too.
+        // The API server writes Events about its repairs too.
         events.retain(|event| event["regarding"]["name"] == service && event["reportingController"] == "clusterip");
         events.sort_by_key(|event| event["eventTime"].as_str().unwrap_or_default().to_owned());
         let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
         events.iter().map(|event| self.named(&format!("{}: {}", text(event, "reason"), text(event, "note")))).collect()
     }
 
-    /// A text with pools in place of addresses, and without the name of this namespace.
+    /// Replaces addresses by their pools, and removes the name of this namespace.
     pub fn named(&self, text: &str) -> String {
         let text = text.replace(&format!("{}/", self.namespace), "");
         let words = text.split_inclusive(|c: char| !c.is_ascii_digit() && c != '.');
@@ -297,11 +295,11 @@ impl Place {
             .collect()
     }
 
-    /// Waits until the controller has looked at everything that changed before: one more Service, of this
-    /// name, has moved, and nobody's turn comes later than his that came later.
+    /// Waits until the controller has processed all earlier changes: creates another Service of this name, makes it
+    /// misplaced, and waits until it has moved. The controller processes Services in the order of their changes.
     pub async fn all_was_looked_at(&self, name: &str) {
         static NEXT: AtomicU8 = AtomicU8::new(0);
-        // Of those that are kept for addresses set by hand: nobody moves it before it is to move.
+        // An address of the part that is reserved for addresses set by hand, so no other Service gets it.
         let address = [172, 21, 0, 20 + NEXT.fetch_add(1, Ordering::Relaxed) % 30];
         let os = |os: &str| json!({"annotations": {"clusterip-policy/os": os}});
         self.service_at(name, address, os("linux"), json!({"selector": null})).await;
@@ -315,7 +313,7 @@ impl Place {
         .await;
     }
 
-    /// Where the Service `web` is, what it wishes, and what was told of it.
+    /// The pool of the Service `web`, its annotation for moves, and the Events about it.
     pub async fn outcome(&self) -> Vec<String> {
         let web = self.web().await;
         let wish = web["metadata"]["annotations"]["clusterip-policy/move"].as_str();
@@ -330,7 +328,7 @@ impl Place {
         outcome
     }
 
-    /// Waits until [`Self::outcome`] is this.
+    /// Waits until [`Self::outcome`] equals `expected`.
     pub async fn comes_to(&self, expected: &[&str]) {
         let mut last = Vec::new();
         let begun = Instant::now();

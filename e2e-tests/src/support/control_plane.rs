@@ -1,6 +1,5 @@
-//! A control plane of our own, which ends with the test process.
-//!
-//! `make e2e-tests` builds the program that runs one, and names it in [`PROGRAM`].
+//! A control plane that ends with the test process. `make e2e-tests` builds the program that runs it, and sets
+//! [`PROGRAM`] to its path.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -18,18 +17,18 @@ use serde_json::json;
 
 use super::eventually::eventually;
 
-/// The variable that names the program which runs a control plane.
+/// The environment variable with the path of the program that runs a control plane.
 pub const PROGRAM: &str = "CLUSTERIP_CONTROL_PLANE";
 
-/// What can be asked of a control plane.
+/// The options of a control plane.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The ranges of Service addresses, the primary first: one, or one of each IP family.
     pub service_ranges: Vec<String>,
-    /// Whether a controller manager runs: it makes service accounts, ReplicaSets, Pods and EndpointSlices,
-    /// and deletes what lost its owner. Without it all of this is the test's to write.
+    /// Whether a controller manager runs, which creates service accounts, ReplicaSets, Pods and EndpointSlices, and
+    /// deletes objects without an owner. Without it, the test itself creates these objects.
     pub controller_manager: bool,
-    /// Whether the API server writes down what webhooks say of Services for the audit log.
+    /// Whether the API server writes an audit log with the audit annotations of webhooks about Services.
     pub audit: bool,
     /// The host and port of a webhook to which the API server shows a client certificate.
     pub webhook_client: Option<String>,
@@ -49,8 +48,8 @@ impl Options {
     }
 }
 
-/// A control plane that runs. It ends when this is dropped, and when the test process ends, however it does:
-/// then its standard input closes.
+/// A running control plane. It ends when this value is dropped, or when the test process ends in any way, because its
+/// standard input closes then.
 pub struct ControlPlane {
     about: About,
     options: Options,
@@ -60,7 +59,7 @@ pub struct ControlPlane {
 }
 
 struct Pipes {
-    // Taken to close it.
+    // `None` closes the pipe.
     commands: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
@@ -82,7 +81,7 @@ struct Answer {
     error: Option<String>,
 }
 
-/// What a run of `kubectl` printed, and its exit status.
+/// The output and the exit status of `kubectl`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kubectl {
     pub status: i32,
@@ -91,14 +90,14 @@ pub struct Kubectl {
 }
 
 impl Kubectl {
-    /// Its standard output; it must have succeeded.
+    /// The standard output of a successful command.
     #[track_caller]
     pub fn ok(self) -> String {
         assert_eq!(self.status, 0, "kubectl: {}{}", self.stdout, self.stderr);
         self.stdout
     }
 
-    /// What it said on standard error; it must have failed.
+    /// The standard error of a failed command.
     #[track_caller]
     pub fn refused(self) -> String {
         assert_ne!(self.status, 0, "kubectl: {}{}", self.stdout, self.stderr);
@@ -107,14 +106,14 @@ impl Kubectl {
 }
 
 impl ControlPlane {
-    /// The one of this process: single stack, without a controller manager; started when it is first asked
-    /// for. Tests share it, each with its own namespaces, and do not stop its API server.
+    /// The shared control plane of this process: single stack, without a controller manager. The first call starts it.
+    /// Tests have namespaces of their own, and do not stop its API server.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<ControlPlane> = OnceLock::new();
         SHARED.get_or_init(|| Self::start(Options::default()))
     }
 
-    /// Starts one, and waits until it is ready.
+    /// Starts a control plane, and waits until it is ready.
     pub fn start(options: Options) -> Self {
         let program = std::env::var_os(PROGRAM)
             .unwrap_or_else(|| panic!("{PROGRAM} is not set: these tests need a control plane; run `make e2e-tests`"));
@@ -143,16 +142,15 @@ impl ControlPlane {
         &self.about.version
     }
 
-    /// Whether it has `IPAddress` and `ServiceCIDR`, as Kubernetes does since 1.33. Before, Services alone tell
-    /// which addresses are taken, and the settings what ranges the cluster has.
+    /// Whether the API server has `IPAddress` and `ServiceCIDR`, as Kubernetes does since 1.33. In older versions, only
+    /// Services show which addresses are used, and only the settings contain the Service ranges.
     pub fn tells_addresses(&self) -> bool {
         let minor = self.version().split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
         minor.unwrap_or_else(|| panic!("no version: {}", self.version())) >= 33
     }
 
-    /// Says that a check does not apply to this version of Kubernetes, which lacks `IPAddress` and `ServiceCIDR`.
-    ///
-    /// Nothing can be installed for it, so it is no skipped check. It fails where the version has them.
+    /// Reports that a check does not apply to this version of Kubernetes, which lacks `IPAddress` and `ServiceCIDR`.
+    /// This is not a skipped check, because no installation could enable it. Panics if the version has them.
     pub fn does_not_apply(&self, check: &str) {
         assert!(!self.tells_addresses(), "{check} applies to Kubernetes {}", self.version());
         println!("does not apply to Kubernetes {}: {check}", self.version());
@@ -168,34 +166,34 @@ impl ControlPlane {
         &self.about.kubeconfig
     }
 
-    /// The certificate that the API server's is signed with.
+    /// The path of the CA certificate of the API server.
     pub fn certificate_authority(&self) -> &Path {
         &self.about.certificate_authority
     }
 
-    /// A folder that goes with the control plane; the logs of its programs are in it.
+    /// The folder of this control plane, with the logs of its programs. It is deleted with the control plane.
     pub fn folder(&self) -> &Path {
         &self.about.folder
     }
 
-    /// The administrator's client. It belongs to the test's own runtime: don't hand it to another test.
+    /// A client of the administrator. It belongs to the runtime of the calling test, so another test can't use it.
     pub fn client(&self) -> Client {
         self.client_with(&self.about.admin_token)
     }
 
-    /// A client of whom this token belongs to.
+    /// A client with this token.
     pub fn client_with(&self, token: &str) -> Client {
         Client::try_from(self.config(self.server(), token)).unwrap()
     }
 
-    /// A client of the user of this name. The user has the rights that RBAC grants this name, and no group.
+    /// A client that impersonates the user of this name, with the permissions of this user in RBAC, and without groups.
     pub fn client_as(&self, user: &str) -> Client {
         let mut config = self.config(self.server(), self.admin_token());
         config.auth_info.impersonate = Some(user.to_owned());
         Client::try_from(config).unwrap()
     }
 
-    /// How a client reaches `server`, the API server or something in front of it, as whom this token belongs to.
+    /// The configuration of a client of `server`, the API server or a proxy in front of it, with this token.
     pub fn config(&self, server: &str, token: &str) -> Config {
         super::use_ring();
         let mut config = Config::new(server.parse().unwrap());
@@ -205,7 +203,7 @@ impl ControlPlane {
         config
     }
 
-    /// The `kubectl` of this version.
+    /// The path of the `kubectl` of this version.
     pub fn kubectl_program(&self) -> &Path {
         &self.about.kubectl
     }
@@ -221,13 +219,13 @@ impl ControlPlane {
         command
             .args(args)
             .env("KUBECONFIG", self.kubeconfig())
-            // What another control plane on this port could do is of no use here.
+            // The cache may be of another control plane on the same port.
             .env("KUBECACHEDIR", self.folder().join("kubectl"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let stdin = stdin.to_owned();
-        // The test's own webhooks are served meanwhile.
+        // Does not block the runtime, which may serve webhooks of the test.
         tokio::task::spawn_blocking(move || run(command, stdin)).await.unwrap()
     }
 
@@ -236,7 +234,7 @@ impl ControlPlane {
         self.kubectl_with(&["apply", "-f", "-"], manifest).await.ok()
     }
 
-    /// Creates a namespace that no other test has, and returns its name: the prefix, when it is asked for once.
+    /// Creates a namespace for one test and returns its name: the prefix, followed by a number from the second call on.
     pub async fn namespace(&self, prefix: &str) -> String {
         let nth = {
             let mut namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
@@ -250,7 +248,7 @@ impl ControlPlane {
             Namespace { metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() }, ..<_>::default() };
         Api::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
         if self.options.controller_manager {
-            // No Pod is admitted before.
+            // Pods are refused before the service account exists.
             let accounts: Api<ServiceAccount> = Api::namespaced(client, &name);
             eventually("the namespace's service account", async || accounts.get_opt("default").await.unwrap()).await;
         }
@@ -262,8 +260,8 @@ impl ControlPlane {
         self.kubectl(&["create", "token", "--namespace", namespace, service_account]).await.ok().trim().to_owned()
     }
 
-    /// A token of a service account that is bound to a Pod on the node of this name, as a kubelet asks for it. It
-    /// makes the Pod.
+    /// A token of a service account that is bound to a Pod on the node of this name, as a kubelet requests it. Creates
+    /// the Pod.
     pub async fn token_on(&self, node: &str, namespace: &str, service_account: &str) -> String {
         let pod = format!("{service_account}-{node}");
         let object = json!({
@@ -279,13 +277,13 @@ impl ControlPlane {
         self.kubectl(&[&token[..], &bound[..]].concat()).await.ok().trim().to_owned()
     }
 
-    /// Writes a kubeconfig for a service account: a program that is given it has the rights of a Pod.
+    /// Writes a kubeconfig of a service account, with which a program has the permissions of a Pod.
     pub async fn kubeconfig_of(&self, namespace: &str, service_account: &str) -> PathBuf {
         let token = self.token(namespace, service_account).await;
         self.write_kubeconfig(&format!("{namespace}-{service_account}.kubeconfig"), self.server(), &token)
     }
 
-    /// Writes a kubeconfig for `server`, the API server or something in front of it.
+    /// Writes a kubeconfig for `server`, the API server or a proxy in front of it.
     pub fn write_kubeconfig(&self, file: &str, server: &str, token: &str) -> PathBuf {
         let file = self.folder().join(file);
         let kubeconfig = json!({
@@ -305,23 +303,23 @@ impl ControlPlane {
         &self.about.admin_token
     }
 
-    /// Ends the API server at once: connections break, new ones are refused. What it knows stays in etcd.
-    /// Not for the shared control plane.
+    /// Kills the API server: connections break, and new ones are refused. Its objects stay in etcd. Not for the shared
+    /// control plane.
     pub fn stop_api_server(&self) {
         self.command("stop apiserver");
     }
 
-    /// Starts the API server again, where it was, and waits until it is ready.
+    /// Starts the API server again on the same port, and waits until it is ready.
     pub fn start_api_server(&self) {
         self.command("start apiserver");
     }
 
-    /// Ends etcd at once: the API server goes on without it. Not for the shared control plane.
+    /// Kills etcd while the API server runs on. Not for the shared control plane.
     pub fn stop_etcd(&self) {
         self.command("stop etcd");
     }
 
-    /// Starts etcd again, with what it knew, and waits until the API server is ready.
+    /// Starts etcd again with its data, and waits until the API server is ready.
     pub fn start_etcd(&self) {
         self.command("start etcd");
     }
@@ -336,7 +334,7 @@ impl ControlPlane {
 }
 
 impl Pipes {
-    /// The next line of JSON. A control plane that ends has said why on standard error, which is ours too.
+    /// Reads the next line of JSON. If the control plane has ended, the reason is on standard error.
     fn read<T: for<'de> Deserialize<'de>>(&mut self) -> T {
         let mut line = String::new();
         self.answers.read_line(&mut line).unwrap();

@@ -1,16 +1,16 @@
-//! Waiting for what takes its time.
+//! Waits for conditions.
 
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes on a machine under load: to wait for so long is a failure, not a measurement.
+/// The default time limit, which is longer than any step takes on a busy machine. To reach it is a failure.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asks again and again, until there is an answer.
+/// Repeats `ask` until it returns a value.
 pub async fn eventually<T>(what: &str, ask: impl AsyncFnMut() -> Option<T>) -> T {
     eventually_within(PATIENCE, what, ask).await
 }
 
-/// The same, for what others take their time for.
+/// As [`eventually`], with another time limit.
 pub async fn eventually_within<T>(patience: Duration, what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
@@ -22,8 +22,8 @@ pub async fn eventually_within<T>(patience: Duration, what: &str, mut ask: impl 
     }
 }
 
-/// How long to wait before the next question. The pauses grow, because many tests that ask fifty times a second keep
-/// the API server from the work that they wait for.
+/// The pause before the next attempt. Pauses grow, because many tests that ask fifty times a second slow down the API
+/// server.
 pub fn pause(begun: Instant) -> Duration {
     (begun.elapsed() / 10).clamp(Duration::from_millis(20), Duration::from_millis(200))
 }

@@ -1,30 +1,30 @@
-//! What the tests stand on.
+//! Helpers of the tests: control planes, processes, proxies, fakes.
 
 use std::path::PathBuf;
 
-pub mod air;
 pub mod bad_client;
 pub mod cluster;
 pub mod control_plane;
+pub mod documented_steps;
 pub mod eventually;
-pub mod host;
-pub mod line;
-pub mod moving;
-pub mod node;
-pub mod node_reach;
-pub mod nodeipam;
-pub mod nodes;
-pub mod process;
-pub mod proxy;
-pub mod reach;
+pub mod fake_kubelet;
+pub mod fake_network;
+pub mod fault_proxy;
+pub mod move_helpers;
+pub mod node_ipam_controller;
+pub mod node_webhook_rules;
+pub mod pod_cidr_cluster;
+pub mod process_usage;
 pub mod replicas;
-pub mod runbook;
 pub mod second_webhook;
-pub mod served;
+pub mod serve_process;
+pub mod service_webhook_rules;
+pub mod stalling_connection;
+pub mod webhook_cluster;
 
 /// Clients speak TLS through ring, as the program does.
 pub fn use_ring() {
-    // Refused when it is done already.
+    // This fails if a provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 

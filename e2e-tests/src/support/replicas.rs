@@ -1,7 +1,6 @@
-//! Several replicas of `clusterip serve --claims lease`, and the way to them.
-//!
-//! In a cluster a Service leads to those that are ready. Here a [`Balancer`] does: whoever calls the
-//! webhook of a replica reaches that one, or another while it is away.
+//! Several replicas of `clusterip serve --claims lease`. In a cluster, a Service forwards to the replicas that are
+//! ready. Here a [`Balancer`] for each replica does: it forwards to its own replica, or to another one while its own is
+//! unavailable.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -22,17 +21,17 @@ use tokio::task::AbortHandle;
 
 use super::control_plane::ControlPlane;
 use super::eventually::eventually;
-use super::host::{Host, HostBuilder, free_port};
-use super::moving::send;
+use super::move_helpers::send;
+use super::serve_process::{Host, HostBuilder, free_port};
 
 /// The webhook configuration of all replicas.
 const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/clusterip-policy";
 const DEPLOYED: &str = include_str!("../../../deploy/webhook/webhook-configuration.yaml");
 
-/// The label of a Service that says which replica is asked about it.
+/// The label of a Service that selects the replica which is called for it.
 pub const REPLICA: &str = "replica";
 
-/// Leads to a replica, or to another that is ready. It ends with the test.
+/// Forwards to a replica, or to the next one that is ready. It stops when this value is dropped.
 struct Balancer {
     port: u16,
     task: AbortHandle,
@@ -73,11 +72,11 @@ impl Drop for Balancer {
 /// How a replica is started.
 #[derive(Clone)]
 pub struct Kind {
-    /// As whom it reaches which API server; without it: as the administrator.
+    /// The kubeconfig; without it, the replica runs as the administrator.
     pub kubeconfig: Option<PathBuf>,
-    /// More arguments.
+    /// Additional arguments.
     pub args: Vec<String>,
-    /// Its environment.
+    /// Additional environment variables.
     pub environment: Vec<(String, String)>,
 }
 
@@ -85,7 +84,7 @@ pub struct Kind {
 pub struct Replicas<'p> {
     pub plane: &'p ControlPlane,
     pub client: Client,
-    /// Where they have their Leases and Secret.
+    /// The namespace for their Leases and their Secret.
     pub namespace: String,
     pub hosts: Vec<Option<Host>>,
     kinds: Vec<Kind>,
@@ -96,21 +95,21 @@ pub struct Replicas<'p> {
 }
 
 impl Kind {
-    /// One like any other.
+    /// A replica without special options.
     pub fn usual() -> Self {
         Self { kubeconfig: None, args: Vec::new(), environment: Vec::new() }
     }
 }
 
 impl<'p> Replicas<'p> {
-    /// Starts as many replicas at once as there are kinds, and waits until all of them are asked. The
-    /// webhook is as it is deployed, but for what becomes of requests that reach none.
+    /// Starts a replica for each kind at once, and waits until the API server calls all of them. The webhook is that of
+    /// `deploy/webhook`, with this failure policy.
     pub async fn start(plane: &'p ControlPlane, settings: &str, failure_policy: &str, kinds: Vec<Kind>) -> Self {
         let namespace = plane.namespace("host").await;
         Self::start_in(plane, namespace, settings, failure_policy, kinds).await
     }
 
-    /// As [`Self::start`], in a namespace that is there.
+    /// As [`Self::start`], in an existing namespace.
     pub async fn start_in(
         plane: &'p ControlPlane,
         namespace: String,
@@ -177,7 +176,7 @@ impl<'p> Replicas<'p> {
         send(&self.client, Method::POST, all, Some(&configuration)).await.unwrap();
     }
 
-    /// Starts a replica that does not run.
+    /// Starts a replica, which must not run.
     pub fn spawn(&mut self, nth: usize) {
         let kind = &self.kinds[nth];
         let builder = match &kind.kubeconfig {
@@ -189,20 +188,20 @@ impl<'p> Replicas<'p> {
         let host = builder
             .port(self.ports[nth])
             .settings(&self.settings)
-            // The name of the Service is one in the certificate.
+            // The certificate contains the name of the Service.
             .args(&["--claims", "lease", "--service", "127.0.0.1", "--namespace", &self.namespace])
             .args(&args)
             .spawn();
         self.hosts[nth] = Some(host);
     }
 
-    /// Waits until a replica is ready; it can be reached from then on.
+    /// Waits until a replica is ready. From then on, balancers forward to it.
     pub async fn is_ready(&mut self, nth: usize) {
         self.hosts[nth].as_mut().unwrap().ready().await;
         self.ready[nth].store(true, Ordering::Release);
     }
 
-    /// Kills a replica, and starts another in its place.
+    /// Kills a replica, and starts it again.
     pub async fn replace(&mut self, nth: usize) {
         self.kill(nth);
         self.spawn(nth);
@@ -215,19 +214,19 @@ impl<'p> Replicas<'p> {
         self.ready[nth].store(false, Ordering::Release);
     }
 
-    /// One of them.
+    /// A running replica.
     pub fn host(&self, nth: usize) -> &Host {
         self.hosts[nth].as_ref().unwrap()
     }
 
-    /// What the API server trusts when it calls them, in PEM.
+    /// The CA bundle of the webhook configuration, in PEM.
     pub async fn trusted(&self) -> String {
         let configuration = send(&self.client, Method::GET, CONFIGURATION, None).await.unwrap();
         let bundle = configuration["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap_or_default();
         String::from_utf8(STANDARD.decode(bundle).unwrap()).unwrap()
     }
 
-    /// Gives all of them other settings.
+    /// Changes the settings of all replicas.
     pub fn change_settings(&mut self, settings: &str) {
         self.settings = settings.to_owned();
         for nth in 0..self.hosts.len() {
@@ -235,12 +234,12 @@ impl<'p> Replicas<'p> {
         }
     }
 
-    /// Gives one of them other settings.
+    /// Changes the settings of one replica.
     pub fn change_settings_of(&self, nth: usize, settings: &str) {
         std::fs::write(self.host(nth).folder().join("settings.yaml"), settings).unwrap();
     }
 
-    /// A Service about which this replica is asked.
+    /// A Service for which this replica is called.
     pub fn service(nth: usize, name: &str, os: Option<&str>) -> Value {
         let mut service = json!({"apiVersion": "v1", "kind": "Service",
             "metadata": {"name": name, "labels": {REPLICA: nth.to_string()}},
@@ -251,31 +250,31 @@ impl<'p> Replicas<'p> {
         service
     }
 
-    /// Creates a Service: as it is then, or the API server's message.
+    /// Creates a Service: returns it, or the message of the API server.
     pub async fn create(&self, namespace: &str, service: &Value) -> Result<Value, String> {
         create(&self.client, namespace, service, "").await
     }
 
-    /// Waits until the API server asks this replica.
+    /// Waits until the API server calls this replica.
     pub async fn is_asked(&self, nth: usize) {
         eventually(&format!("replica {nth} to be asked"), async || {
             let mut trial = Self::service(nth, "trial", None);
             trial["metadata"]["annotations"] = json!({"clusterip-policy/pool": "none-of-this-name"});
-            // Whoever asks nobody lets it pass.
+            // Without a call, the request would be admitted.
             let tried = create(&self.client, "default", &trial, "?dryRun=All").await;
             tried.err().filter(|refused| refused.contains("which is unknown"))
         })
         .await;
     }
 
-    /// The Leases of this kind, by name.
+    /// The Leases of this kind.
     pub async fn leases(&self, kind: &str) -> Vec<Value> {
         let path = format!("{}?labelSelector=clusterip-policy/lease={kind}", leases(&self.namespace));
         let list = send(&self.client, Method::GET, &path, None).await.unwrap();
         list["items"].as_array().unwrap().clone()
     }
 
-    /// A sum over all of them of a metric.
+    /// The sum of a metric over all replicas.
     pub async fn metric(&self, line: &str) -> u64 {
         let mut sum = 0;
         for host in self.hosts.iter().flatten() {
@@ -287,12 +286,12 @@ impl<'p> Replicas<'p> {
     }
 }
 
-/// Where the Leases of a namespace are.
+/// The path of the Leases of a namespace in the API.
 pub fn leases(namespace: &str) -> String {
     format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases")
 }
 
-/// Creates a Service: as it is then, or why not.
+/// Creates a Service: returns it, or the message of the API server.
 pub async fn create(client: &Client, namespace: &str, service: &Value, query: &str) -> Result<Value, String> {
     let request = axum::http::Request::post(format!("/api/v1/namespaces/{namespace}/services{query}"));
     let request = request.header("content-type", "application/json").body(serde_json::to_vec(service).unwrap());

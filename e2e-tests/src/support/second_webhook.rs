@@ -1,4 +1,4 @@
-//! Another mutating webhook, whose answers a test makes.
+//! Another mutating webhook, whose answers a test chooses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::eventually::eventually;
-use super::served::{Served, service};
+use super::webhook_cluster::{WebhookCluster, service};
 
-/// What becomes of the object of a request.
+/// What the webhook does with the object of a request.
 pub enum Verdict {
-    /// It goes on as it is.
+    /// Admits the object unchanged.
     Keep,
-    /// It becomes this.
+    /// Changes the object to this.
     Change(Value),
-    /// It is refused.
+    /// Refuses the request.
     Refuse,
 }
 
-/// What a refusal says.
+/// The message of a refusal.
 pub const REFUSAL: &str = "not with me";
 
 struct Second<F> {
@@ -51,17 +51,17 @@ impl<F: Fn(Value) -> Verdict + Send + Sync + 'static> Reviewer for Second<F> {
     }
 }
 
-/// Where another webhook is served, until the test ends.
+/// A webhook server that runs until the test ends.
 pub struct Endpoint {
-    /// What the API server calls.
+    /// The URL of the webhook.
     pub url: String,
-    /// Whom it trusts.
+    /// The CA bundle for the webhook configuration.
     pub ca_bundle: String,
-    /// How often it was called.
+    /// The number of calls.
     pub calls: Arc<AtomicUsize>,
 }
 
-/// Serves one; somebody must tell the API server.
+/// Starts a webhook server without registering it.
 pub async fn endpoint(verdict: impl Fn(Value) -> Verdict + Send + Sync + 'static) -> Endpoint {
     let authority = Authority::generate(Timestamp::now()).unwrap();
     let leaf = authority.issue(&["127.0.0.1".to_owned()], Timestamp::now()).unwrap();
@@ -79,13 +79,18 @@ pub async fn endpoint(verdict: impl Fn(Value) -> Verdict + Send + Sync + 'static
     Endpoint { url, ca_bundle: STANDARD.encode(authority.certificate()), calls }
 }
 
-/// Serves one for the Services that are created in a namespace, until the test ends. It is asked after ours.
-pub async fn serve(served: &Served, namespace: &str, verdict: impl Fn(Value) -> Verdict + Send + Sync + 'static) {
+/// Starts and registers a webhook for the Services that are created in a namespace, until the test ends. It is called
+/// after ours.
+pub async fn serve(
+    cluster: &WebhookCluster,
+    namespace: &str,
+    verdict: impl Fn(Value) -> Verdict + Send + Sync + 'static,
+) {
     let Endpoint { url, ca_bundle, calls } = endpoint(verdict).await;
     let configuration = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
-        // Configurations are asked in the order of their names.
+        // The API server calls webhooks in the order of the names of their configurations.
         "metadata": {"name": format!("later-{namespace}")},
         "webhooks": [{
             "name": "later.example.com",
@@ -98,9 +103,9 @@ pub async fn serve(served: &Served, namespace: &str, verdict: impl Fn(Value) -> 
             "timeoutSeconds": 30,
         }],
     });
-    served.plane.apply(&configuration.to_string()).await;
+    cluster.plane.apply(&configuration.to_string()).await;
     eventually("the API server to call the other webhook", async || {
-        let _ = served.dry_run(namespace, &service("probe", json!({}))).await;
+        let _ = cluster.dry_run(namespace, &service("probe", json!({}))).await;
         (calls.load(Ordering::Acquire) > 0).then_some(())
     })
     .await;

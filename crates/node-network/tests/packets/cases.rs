@@ -14,8 +14,8 @@ pub const CASES: &[(&str, fn())] = &[
     ("other_tables_are_left_alone", other_tables_are_left_alone),
     ("neighbours_learn_of_a_takeover", neighbours_learn_of_a_takeover),
     ("address_is_removed_when_its_lifetime_ends", address_is_removed_when_its_lifetime_ends),
-    ("own_addresses_are_told_from_those_of_others", own_addresses_are_told_from_those_of_others),
-    ("held_address_is_never_chosen_as_source", held_address_is_never_chosen_as_source),
+    ("addresses_of_other_programs_are_left_alone", addresses_of_other_programs_are_left_alone),
+    ("held_address_is_never_the_source_of_a_connection", held_address_is_never_the_source_of_a_connection),
     ("interface_is_found_by_name_or_default_route", interface_is_found_by_name_or_default_route),
     ("missing_or_down_interface_is_reported", missing_or_down_interface_is_reported),
     ("errors_name_the_cause", errors_name_the_cause),
@@ -123,13 +123,13 @@ fn no_packet_passes_during_a_replacement() {
         let count = |node: &mut Inside| node.ask("received 80").parse::<u64>().unwrap();
         let before = count(&mut node);
         client.expect(&format!("flood {held} 81 80"), "flooding");
-        until("the flood", || count(&mut node), |count| *count > before);
+        until("datagrams of the flood", || count(&mut node), |count| *count > before);
         for _ in 0..50 {
             node.expect(state, "replaced");
         }
         // The flood went on during all replacements.
         let after = count(&mut node);
-        until("more of it", || count(&mut node), |count| *count > after);
+        until("more datagrams of the flood", || count(&mut node), |count| *count > after);
         client.expect("calm", "calm");
         node.expect("received 81", "0");
     }
@@ -200,7 +200,7 @@ fn other_tables_are_left_alone() {
     node.expect("remove", "removed");
     assert_eq!(ruleset(), before);
     let one = "firewall 10.0.9.100=udp/53,tcp/443,sctp/36412,tcp/80 10.0.9.101= fd00:9::100=tcp/80";
-    for round in ["made", "replaced by the same"] {
+    for round in ["created", "replaced by the same"] {
         node.expect(one, "replaced");
         assert_eq!(ruleset(), format!("{before}{TABLE}"), "{round}");
     }
@@ -211,7 +211,7 @@ fn other_tables_are_left_alone() {
     nft(&["add", "rule", "inet", "clusterip_external", "held", "accept"]);
     let mut node = network.nodes[0].inside();
     node.expect(one, "replaced");
-    assert_eq!(ruleset(), format!("{before}{TABLE}"), "what was left");
+    assert_eq!(ruleset(), format!("{before}{TABLE}"), "after an earlier process");
     node.expect("firewall", "replaced");
     assert_eq!(ruleset(), before, "nothing is held");
     node.expect(one, "replaced");
@@ -240,7 +240,7 @@ fn neighbours_learn_of_a_takeover() {
             assert_eq!(entry().as_ref(), Some(&entries[from]), "{held}");
             nodes[from].expect(&format!("release {held}"), "released");
             nodes[to].expect(&format!("hold {held} 600000"), "added");
-            assert_eq!(entry().as_ref(), Some(&entries[from]), "{held}: nobody has told");
+            assert_eq!(entry().as_ref(), Some(&entries[from]), "{held}: not announced yet");
             nodes[to].expect(&format!("announce {held}"), "announced");
             until("the entry of the other node", entry, |entry| entry.as_ref() == Some(&entries[to]));
             client.expect(&format!("tcp {held} 80 20"), "answered");
@@ -277,11 +277,11 @@ fn address_is_removed_when_its_lifetime_ends() {
     }
     assert_eq!(node.addresses(), with);
     holder.kill();
-    assert_eq!(node.addresses(), with, "they do not go with the process, but with their lifetime");
-    until("the addresses are gone", || node.addresses(), |addresses| *addresses == before);
+    assert_eq!(node.addresses(), with, "killing the process must not remove the addresses");
+    until("the addresses to be gone", || node.addresses(), |addresses| *addresses == before);
 }
 
-fn own_addresses_are_told_from_those_of_others() {
+fn addresses_of_other_programs_are_left_alone() {
     let network = Network::new(2);
     let node = &network.nodes[0];
     // Addresses of other programs, as similar to ours as possible.
@@ -305,8 +305,8 @@ fn own_addresses_are_told_from_those_of_others() {
         next.expect(
             &format!("hold {other} 600000"),
             &format!(
-                "error: {other} is on interface eth0 already, and not by this program: \
-                 remove it, or take it out of the pool"
+                "error: another program has added {other} to interface eth0: \
+                 remove it, or exclude it from the pool"
             ),
         );
         next.expect(&format!("release {other}"), "released");
@@ -322,7 +322,7 @@ fn own_addresses_are_told_from_those_of_others() {
     next.expect("held", "[]");
 }
 
-fn held_address_is_never_chosen_as_source() {
+fn held_address_is_never_the_source_of_a_connection() {
     let network = Network::new(2);
     let node = &network.nodes[0];
     // fd00:9::1ff is closer to fd00:9::100 than to fd00:9::1, so by default fd00:9::100 would be the source.
@@ -342,23 +342,36 @@ fn interface_is_found_by_name_or_default_route() {
     let network = Network::new(2);
     let node = &network.nodes[0];
     let mut inside = node.inside();
-    let none = "error: the main routing table has no default route, of IPv4 or IPv6: name the interface";
+    let none = "error: the main routing table has no default route for IPv4 or IPv6: name the interface";
     inside.expect("find", none);
     node.namespace.ip("link add enx001122334455 type veth peer name other");
     node.namespace.ip("link set enx001122334455 up");
     node.namespace.ip("link set other up");
-    let rows = [
-        ("in another table", "route add default via 10.0.9.200 table 7", none),
-        ("not a way", "route add unreachable default metric 4000", none),
-        ("of IPv6 alone", "-6 route add default via fd00:9::200", "eth0"),
-        ("of IPv4 before IPv6", "route add default dev enx001122334455 metric 300", "enx001122334455"),
-        ("of a lower metric", "route add default via 10.0.9.200 metric 200", "eth0"),
-        ("of several hops", "route add default metric 100 nexthop dev other nexthop dev eth0", "other"),
-        ("without a metric", "route add default via 10.0.9.200", "eth0"),
+    struct Case {
+        name: &'static str,
+        route: &'static str,
+        found: &'static str,
+    }
+    let cases = [
+        Case { name: "in another table", route: "route add default via 10.0.9.200 table 7", found: none },
+        Case { name: "unreachable", route: "route add unreachable default metric 4000", found: none },
+        Case { name: "only for IPv6", route: "-6 route add default via fd00:9::200", found: "eth0" },
+        Case {
+            name: "for IPv4 before IPv6",
+            route: "route add default dev enx001122334455 metric 300",
+            found: "enx001122334455",
+        },
+        Case { name: "with a lower metric", route: "route add default via 10.0.9.200 metric 200", found: "eth0" },
+        Case {
+            name: "with several hops",
+            route: "route add default metric 100 nexthop dev other nexthop dev eth0",
+            found: "other",
+        },
+        Case { name: "without a metric", route: "route add default via 10.0.9.200", found: "eth0" },
     ];
-    for (row, route, found) in rows {
+    for Case { name, route, found } in cases {
         node.namespace.ip(route);
-        assert_eq!(inside.ask("find"), found, "{row}");
+        assert_eq!(inside.ask("find"), found, "{name}");
     }
     // With this name, the label does not fit.
     inside.expect("find enx001122334455", "enx001122334455");
@@ -372,18 +385,18 @@ fn missing_or_down_interface_is_reported() {
     let network = Network::new(2);
     let node = &network.nodes[0];
     let mut inside = holder(&network, 0);
-    let down = "error: interface eth0 is down, or what it is connected to: nobody is reached by it";
+    let down = "error: interface eth0 or its link is down: it transmits no frames";
     inside.expect("up", "up");
     node.namespace.ip("link set eth0 down");
     inside.expect("up", down);
     node.namespace.ip("link set eth0 up");
-    until("it to be up", || inside.ask("up"), |answer| answer == "up");
+    until("eth0 to be up", || inside.ask("up"), |answer| answer == "up");
     network.unplug(0);
-    until("it to be down", || inside.ask("up"), |answer| answer == down);
+    until("eth0 to be down", || inside.ask("up"), |answer| answer == down);
     network.plug_in(0);
-    until("it to be up", || inside.ask("up"), |answer| answer == "up");
+    until("eth0 to be up", || inside.ask("up"), |answer| answer == "up");
     // The new interface counts as another one.
-    let gone = "error: interface eth0 is not there: name one of those that `ip link` shows";
+    let gone = "error: interface eth0 does not exist: name one of those that `ip link` lists";
     network.plug_anew(0);
     for command in ["up", "hold 10.0.9.100 600000", "announce 10.0.9.100"] {
         inside.expect(command, gone);
@@ -393,7 +406,7 @@ fn missing_or_down_interface_is_reported() {
     inside.expect("find eth0", "eth0");
     inside.expect("held", "[]");
     inside.expect("hold 10.0.9.100 600000", "added");
-    until("it to be up", || inside.ask("up"), |answer| answer == "up");
+    until("eth0 to be up", || inside.ask("up"), |answer| answer == "up");
 }
 
 fn errors_name_the_cause() {
@@ -401,18 +414,17 @@ fn errors_name_the_cause() {
     let node = &network.nodes[0];
     let mut inside = node.inside();
     node.namespace.ip("link add gone type veth peer name other");
-    let absent = |name: &str| format!("error: interface {name} is not there: name one of those that `ip link` shows");
-    let unheld = |address: &str| format!("error: {address} can't be held: it is not the address of one host");
-    let lifetime = |valid: &str| {
-        format!("error: 10.0.9.100 can't be held for {valid}: a lifetime lasts from 1 second to 136 years")
-    };
+    let absent = |name: &str| format!("error: interface {name} does not exist: name one of those that `ip link` lists");
+    let unheld = |address: &str| format!("error: can't hold {address}: it is not the address of a single host");
+    let lifetime =
+        |valid: &str| format!("error: can't hold 10.0.9.100 for {valid}: a lifetime is between 1 second and 136 years");
     let rows = [
         ("find eth9", absent("eth9")),
         ("find longer-than-any-interface", absent("longer-than-any-interface")),
         ("find ", absent("\"\"")),
         (
             "find lo",
-            "error: interface lo is no Ethernet interface, so no address can be announced on it: name another"
+            "error: interface lo is not an Ethernet interface, so addresses can't be announced on it: name another"
                 .to_owned(),
         ),
         ("find eth0", "eth0".to_owned()),
@@ -433,13 +445,13 @@ fn errors_name_the_cause() {
     node.namespace.set("net/ipv6/conf/eth0/disable_ipv6", "1");
     inside.expect(
         "hold fd00:9::100 9000",
-        "error: fd00:9::100 can't be put on interface eth0: IPv6 is disabled there, \
-         by net.ipv6.conf.eth0.disable_ipv6",
+        "error: can't add fd00:9::100 to interface eth0: IPv6 is disabled there, \
+         see net.ipv6.conf.eth0.disable_ipv6",
     );
     node.namespace.ip("link set eth0 down");
     inside.expect(
         "announce 10.0.9.100",
-        "error: 10.0.9.100 can't be announced on interface eth0: Network is down (os error 100)",
+        "error: can't announce 10.0.9.100 on interface eth0: Network is down (os error 100)",
     );
     inside.expect("find gone", "gone");
     node.namespace.ip("link delete gone");
@@ -456,66 +468,71 @@ fn errors_name_the_cause() {
 fn missing_capabilities_are_named() {
     let network = Network::new(2);
     let _holder = holder(&network, 0);
-    /// A program that removes something, and the expected answers to commands.
-    type Row = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
-    let rows: [Row; 3] = [
-        (
-            "no CAP_NET_ADMIN",
-            &["setpriv", "--bounding-set=-net_admin"],
-            &[
+    struct Case {
+        name: &'static str,
+        /// A program that removes the capability or the tool, and starts this program.
+        starter: &'static [&'static str],
+        /// Commands and the expected answers.
+        commands: &'static [(&'static str, &'static str)],
+    }
+    let cases = [
+        Case {
+            name: "no CAP_NET_ADMIN",
+            starter: &["setpriv", "--bounding-set=-net_admin"],
+            commands: &[
                 ("find eth0", "eth0"),
                 ("held", "[10.0.9.100, fd00:9::100]"),
                 (
                     "hold 10.0.9.100 9000",
-                    "error: 10.0.9.100 can't be put on interface eth0: \
+                    "error: can't add 10.0.9.100 to interface eth0: \
                      Operation not permitted (os error 1): CAP_NET_ADMIN is needed",
                 ),
                 (
                     "hold fd00:9::100 9000",
-                    "error: fd00:9::100 can't be put on interface eth0: \
+                    "error: can't add fd00:9::100 to interface eth0: \
                      Operation not permitted (os error 1): CAP_NET_ADMIN is needed",
                 ),
                 (
                     "release 10.0.9.100",
-                    "error: 10.0.9.100 can't be taken off interface eth0: \
+                    "error: can't remove 10.0.9.100 from interface eth0: \
                      Operation not permitted (os error 1): CAP_NET_ADMIN is needed",
                 ),
                 ("announce 10.0.9.100", "announced"),
                 (
                     "firewall 10.0.9.100=tcp/80",
-                    "error: table inet clusterip_external can't be replaced: \
+                    "error: can't replace table inet clusterip_external: \
                      nft: netlink: Error: cache initialization failed: Operation not permitted: CAP_NET_ADMIN is needed",
                 ),
             ],
-        ),
-        (
-            "no CAP_NET_RAW",
-            &["setpriv", "--bounding-set=-net_raw"],
-            &[
+        },
+        Case {
+            name: "no CAP_NET_RAW",
+            starter: &["setpriv", "--bounding-set=-net_raw"],
+            commands: &[
                 ("find eth0", "eth0"),
                 ("hold 10.0.9.100 600000", "renewed"),
                 (
                     "announce 10.0.9.100",
-                    "error: no packet socket can be opened: \
+                    "error: can't open a packet socket: \
                      Operation not permitted (os error 1): CAP_NET_RAW is needed",
                 ),
                 ("firewall 10.0.9.100=tcp/80", "replaced"),
             ],
-        ),
-        (
-            "no nft",
-            &["env", "PATH=/nowhere"],
-            &[(
+        },
+        Case {
+            name: "no nft",
+            starter: &["env", "PATH=/nowhere"],
+            commands: &[(
                 "remove",
-                "error: table inet clusterip_external can't be removed: \
+                "error: can't remove table inet clusterip_external: \
                  the program nft is missing: install the package nftables",
             )],
-        ),
+        },
     ];
-    for (row, starter, commands) in rows {
+    for Case { name, starter, commands } in cases {
         let mut inside = network.nodes[0].inside_as(starter);
         for (command, answer) in commands {
-            assert_eq!(inside.ask(command), *answer, "{row}: {command}");
+            assert_eq!(inside.ask(command), *answer, "{name}: {command}");
         }
     }
 }

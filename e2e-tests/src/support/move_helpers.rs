@@ -1,0 +1,203 @@
+//! The shared dual-stack control plane of the tests of moves, and their requests.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use axum::http::{Method, Request};
+use clusterip::controller::mover::{Limits, Mover, Order};
+use clusterip::controller::outcome::{Outcome, Unmoved};
+use clusterip::controller::step::MOVING_NAME;
+use clusterip::controller::targets::Targets;
+use clusterip_core::service::MOVING_ANNOTATION;
+use futures::future::{BoxFuture, ready};
+use kube::Client;
+use serde_json::{Map, Value, json};
+
+use super::control_plane::{ControlPlane, Options};
+use super::eventually::eventually;
+use super::fault_proxy::Seen;
+
+/// The shared control plane, with a controller manager, which sees every step of a move.
+pub fn plane() -> &'static ControlPlane {
+    static PLANE: OnceLock<ControlPlane> = OnceLock::new();
+    PLANE.get_or_init(|| ControlPlane::start(Options { controller_manager: true, ..Options::dual_stack() }))
+}
+
+/// An unused address of each family, in the static band, where the API server does not pick addresses.
+pub fn fresh() -> [IpAddr; 2] {
+    static NEXT: AtomicU16 = AtomicU16::new(2);
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    assert!(next < 255, "the static band is used up");
+    [Ipv4Addr::new(172, 21, 0, next as u8).into(), Ipv6Addr::new(0xfd00, 0x21, 0, 0, 0, 0, 0, next).into()]
+}
+
+/// A fixed list of targets, in order. A recorded target is accepted if it is in the list.
+pub struct These(pub Vec<Vec<IpAddr>>);
+
+impl Targets for These {
+    fn another<'a>(&'a self, refused: &'a [IpAddr]) -> BoxFuture<'a, Option<Vec<IpAddr>>> {
+        let next = self.0.iter().find(|target| target.iter().all(|address| !refused.contains(address))).cloned();
+        Box::pin(ready(next))
+    }
+
+    fn fits<'a>(&'a self, addresses: &'a [IpAddr]) -> BoxFuture<'a, bool> {
+        Box::pin(ready(self.0.iter().any(|target| target == addresses)))
+    }
+
+    fn judge<'a>(&'a self, _: &'a Value) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(ready(Ok(())))
+    }
+
+    fn may_show(&self, _: &Map<String, Value>) -> bool {
+        true
+    }
+}
+
+/// The namespace for the records of moves.
+pub const RECORDS: &str = "default";
+
+/// A mover.
+pub fn mover(client: Client) -> Mover {
+    Mover::new(client, RECORDS)
+}
+
+/// A mover with these limits.
+pub fn mover_with(client: Client, limits: Limits) -> Mover {
+    Mover::with_limits(client, RECORDS, limits)
+}
+
+/// Resumes the recorded move of this Service.
+pub async fn resume(mover: &Mover, service: &Value, targets: &These) -> Outcome {
+    match mover.records().get(service["metadata"]["uid"].as_str().unwrap()).await.unwrap() {
+        Some(journal) => mover.resume(&journal, targets).await.unwrap(),
+        None => Outcome::Unmoved(Unmoved::NotMoving),
+    }
+}
+
+/// Whether there is a record of a move of this Service.
+pub async fn is_recorded(client: &Client, service: &Value) -> bool {
+    let uid = service["metadata"]["uid"].as_str().unwrap();
+    mover(client.clone()).records().get(uid).await.unwrap().is_some()
+}
+
+/// An order to move this Service.
+pub fn order(service: &Value, addresses: &[IpAddr]) -> Order {
+    let text = |field| service["metadata"][field].as_str().unwrap().to_owned();
+    Order {
+        namespace: text("namespace"),
+        name: text("name"),
+        uid: text("uid"),
+        addresses: addresses.to_vec(),
+        why: "its Pods run on windows".to_owned(),
+        load_balancers: true,
+    }
+}
+
+/// The addresses of a Service.
+pub fn addresses(service: &Value) -> Vec<IpAddr> {
+    let list = service["spec"]["clusterIPs"].as_array().cloned().unwrap_or_default();
+    list.iter().map(|address| address.as_str().unwrap().parse().unwrap()).collect()
+}
+
+/// Sends a JSON request; `None` if the answer is 404.
+pub async fn send(client: &Client, method: Method, path: &str, body: Option<&Value>) -> Option<Value> {
+    let body = body.map(|body| serde_json::to_vec(body).unwrap()).unwrap_or_default();
+    let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body).unwrap();
+    match client.request(request).await {
+        Ok(value) => Some(value),
+        Err(kube::Error::Api(status)) if status.code == 404 => None,
+        Err(error) => panic!("{path}: {error}"),
+    }
+}
+
+/// The path of a Service.
+pub fn path(namespace: &str, name: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/services/{name}")
+}
+
+/// The stored Service.
+pub async fn stored(client: &Client, namespace: &str, name: &str) -> Option<Value> {
+    send(client, Method::GET, &path(namespace, name), None).await
+}
+
+/// Waits until the cache of the API server has this version of a Service, or a later one.
+pub async fn cached(client: &Client, service: &Value) {
+    let version = |service: &Value| service["metadata"]["resourceVersion"].as_str()?.parse::<u64>().ok();
+    let text = |field| service["metadata"][field].as_str().unwrap();
+    let path = format!("{}?resourceVersion=0", path(text("namespace"), text("name")));
+    eventually("the cache of the API server", async || {
+        let found = send(client, Method::GET, &path, None).await?;
+        (version(&found) >= version(service)).then_some(())
+    })
+    .await;
+}
+
+/// Sends a merge patch for a Service.
+pub async fn patch(client: &Client, namespace: &str, name: &str, patch: Value) -> Value {
+    send(client, Method::PATCH, &path(namespace, name), Some(&patch)).await.unwrap()
+}
+
+/// Creates a Service with this spec. The API server picks the address if the spec has none.
+pub async fn create(client: &Client, namespace: &str, name: &str, spec: Value) -> Value {
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec});
+    send(client, Method::POST, &format!("/api/v1/namespaces/{namespace}/services?fieldManager=author"), Some(&service))
+        .await
+        .unwrap()
+}
+
+/// Deletes a Service, and waits until its addresses are free.
+pub async fn delete(client: &Client, namespace: &str, name: &str) {
+    let Some(service) = stored(client, namespace, name).await else { return };
+    send(client, Method::DELETE, &path(namespace, name), None).await;
+    for address in addresses(&service) {
+        free(client, address).await;
+    }
+}
+
+/// Waits until no Service has this address.
+pub async fn free(client: &Client, address: IpAddr) {
+    let path = format!("/apis/networking.k8s.io/v1/ipaddresses/{address}");
+    eventually(&format!("{address} to be free"), async || {
+        send(client, Method::GET, &path, None).await.is_none().then_some(())
+    })
+    .await;
+}
+
+/// The Service without its addresses and its resource version.
+pub fn but_addresses(service: &Value) -> Value {
+    let mut service = service.clone();
+    service["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    for field in ["clusterIP", "clusterIPs"] {
+        service["spec"].as_object_mut().unwrap().remove(field);
+    }
+    service
+}
+
+/// The step of a move that this request makes, if it makes one.
+pub fn step(seen: &Seen) -> Option<&'static str> {
+    if seen.method != Method::PUT || !seen.path.contains("/services/") {
+        return None;
+    }
+    if seen.path.ends_with("/status") {
+        return Some("status");
+    }
+    let Some(marker) = seen.body["metadata"]["annotations"][MOVING_ANNOTATION].as_str() else { return Some("forget") };
+    let marker: Value = serde_json::from_str(marker).unwrap();
+    let both = marker["from"].as_array().is_some_and(|from| from.len() == 2);
+    let single = both && seen.body["spec"]["clusterIPs"].as_array().is_some_and(|list| list.len() == 1);
+    let released = seen.body["spec"]["externalName"] == MOVING_NAME
+        || single && seen.body["spec"]["ipFamilyPolicy"] == "SingleStack";
+    Some(match released {
+        true if seen.is_dry_run() => "try",
+        true => "release",
+        false => "place",
+    })
+}
+
+/// Matches requests that make this step of a move of the Service.
+pub fn is_step(namespace: &str, name: &str, of: &'static str) -> impl Fn(&Seen) -> bool + Send + Sync + 'static {
+    let path = path(namespace, name);
+    move |seen| step(seen) == Some(of) && seen.path.trim_end_matches("/status") == path
+}

@@ -1,0 +1,291 @@
+//! Tests which requests for Services the API server sends to a webhook.
+
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{ApiResource, DynamicObject, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::control_plane::ControlPlane;
+use super::eventually::eventually;
+
+/// The annotation of a Service that is being moved.
+pub const MOVING: &str = "clusterip-policy/moving";
+
+/// The Services of a namespace, as this client sees them.
+pub fn services(client: Client, namespace: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(client, namespace, &ApiResource::erase::<Service>(&()))
+}
+
+/// A Service with a port and a selector, and with this spec merged in.
+pub fn service(name: &str, spec: Value) -> DynamicObject {
+    let spec = Value::Object(
+        [("ports", json!([{ "port": 80 }])), ("selector", json!({ "app": "web" }))]
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value))
+            .chain(spec.as_object().unwrap().clone())
+            .collect(),
+    );
+    DynamicObject::new(name, &ApiResource::erase::<Service>(&())).data(json!({ "spec": spec }))
+}
+
+/// Whether a webhook was called: no server answers there, so a call fails the request.
+pub fn outcome<T>(webhook: &str, result: Result<T, kube::Error>) -> String {
+    match result {
+        Ok(_) => "not called".to_owned(),
+        Err(kube::Error::Api(status)) if status.message.contains(&format!("failed calling webhook {webhook:?}")) => {
+            "called".to_owned()
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+/// A request, whether it called a webhook ([`outcome`]), and whether it must.
+pub struct Call<'a> {
+    pub request: String,
+    pub outcome: String,
+    pub expected: &'a str,
+}
+
+/// Compares all calls at once.
+#[track_caller]
+pub fn assert_calls(calls: Vec<Call<'_>>) {
+    let (seen, expected): (Vec<_>, Vec<_>) = calls
+        .into_iter()
+        .map(|call| ((call.request.clone(), call.outcome), (call.request, call.expected.to_owned())))
+        .unzip();
+    assert_eq!(seen, expected);
+}
+
+/// An update: the user, the Service before, and the change.
+struct Update {
+    name: &'static str,
+    by: By,
+    before: Value,
+    moving_before: bool,
+    change: fn(&mut DynamicObject),
+    expected: &'static str,
+}
+
+#[derive(Clone, Copy)]
+enum By {
+    User,
+    Mover,
+}
+
+/// Marks a Service as being moved.
+pub fn moving(service: &mut DynamicObject) {
+    service.metadata.annotations.get_or_insert_default().insert(MOVING.to_owned(), "{}".to_owned());
+}
+
+fn to_external_name(service: &mut DynamicObject) {
+    service.data["spec"]["type"] = json!("ExternalName");
+    service.data["spec"]["externalName"] = json!("moving.invalid");
+}
+
+fn to_cluster_ip(service: &mut DynamicObject) {
+    service.data["spec"]["type"] = json!("ClusterIP");
+}
+
+/// All kinds of updates, and whether a webhook for addresses must be called for them.
+fn updates() -> Vec<Update> {
+    let address = || json!({});
+    let external = || json!({ "type": "ExternalName", "externalName": "moving.invalid" });
+    vec![
+        Update {
+            name: "a label",
+            by: By::User,
+            before: address(),
+            moving_before: false,
+            change: |service| {
+                service.metadata.labels.get_or_insert_default().insert("team".into(), "shop".into());
+            },
+            expected: "not called",
+        },
+        Update {
+            name: "a label of one without any address",
+            by: By::User,
+            before: external(),
+            moving_before: false,
+            change: |service| {
+                service.metadata.labels.get_or_insert_default().insert("team".into(), "shop".into());
+            },
+            expected: "not called",
+        },
+        Update {
+            name: "ports and selector",
+            by: By::User,
+            before: address(),
+            moving_before: false,
+            change: |service| {
+                service.data["spec"]["ports"] = json!([{ "port": 81 }]);
+                service.data["spec"]["selector"] = json!({ "app": "other" });
+            },
+            expected: "not called",
+        },
+        Update {
+            name: "type NodePort",
+            by: By::User,
+            before: address(),
+            moving_before: false,
+            change: |service| service.data["spec"]["type"] = json!("NodePort"),
+            expected: "called",
+        },
+        Update {
+            name: "away from ExternalName",
+            by: By::User,
+            before: external(),
+            moving_before: false,
+            change: to_cluster_ip,
+            expected: "called",
+        },
+        Update {
+            name: "a second family, by policy",
+            by: By::User,
+            before: address(),
+            moving_before: false,
+            change: |service| service.data["spec"]["ipFamilyPolicy"] = json!("PreferDualStack"),
+            expected: "called",
+        },
+        Update {
+            name: "the only family",
+            by: By::User,
+            before: json!({ "ipFamilyPolicy": "RequireDualStack" }),
+            moving_before: false,
+            change: |service| service.data["spec"]["ipFamilies"] = json!(["IPv4"]),
+            expected: "called",
+        },
+        Update {
+            name: "another address",
+            by: By::User,
+            before: address(),
+            moving_before: false,
+            change: |service| service.data["spec"]["clusterIP"] = json!("172.21.9.9"),
+            expected: "called",
+        },
+        Update {
+            name: "more addresses",
+            by: By::User,
+            before: address(),
+            moving_before: false,
+            change: |service| {
+                service.data["spec"]["clusterIPs"].as_array_mut().unwrap().push(json!("fd00:21::9"));
+            },
+            expected: "called",
+        },
+        Update {
+            name: "the annotation of a move, written by a user",
+            by: By::User,
+            before: external(),
+            moving_before: false,
+            change: |service| {
+                moving(service);
+                to_cluster_ip(service);
+            },
+            expected: "called",
+        },
+        Update {
+            name: "the mover, away from its address",
+            by: By::Mover,
+            before: address(),
+            moving_before: false,
+            change: |service| {
+                moving(service);
+                to_external_name(service);
+            },
+            expected: "not called",
+        },
+        Update {
+            name: "the mover, back",
+            by: By::Mover,
+            before: external(),
+            moving_before: true,
+            change: to_cluster_ip,
+            expected: "not called",
+        },
+        Update {
+            name: "the mover, back, with nothing left to do",
+            by: By::Mover,
+            before: external(),
+            moving_before: true,
+            change: |service| {
+                service.metadata.annotations = None;
+                to_cluster_ip(service);
+            },
+            expected: "not called",
+        },
+        Update {
+            name: "the mover's account, without a move",
+            by: By::Mover,
+            before: external(),
+            moving_before: false,
+            change: to_cluster_ip,
+            expected: "called",
+        },
+    ]
+}
+
+/// Compares which requests call a webhook with the expectation: all rows of `updates`, and the creation of a Service
+/// in each of these namespaces. `register` registers the webhook with an address where no server answers and
+/// `failurePolicy: Fail`, so that each call fails its request. `mover` is the client of the account that moves
+/// Services.
+pub async fn only_what_may_need_an_address(
+    plane: &ControlPlane,
+    webhook: &str,
+    mover: Client,
+    creates: &[(&str, &str)],
+    register: impl AsyncFnOnce(),
+) {
+    let namespace = plane.namespace("reach").await;
+    let user = plane.client();
+    let updates = updates();
+    let name = |row: usize| format!("row-{row}");
+    let mut before = Vec::new();
+    for (row, update) in updates.iter().enumerate() {
+        let mut created = service(&name(row), update.before.clone());
+        if update.moving_before {
+            moving(&mut created);
+        }
+        before.push(services(user.clone(), &namespace).create(&PostParams::default(), &created).await.unwrap());
+    }
+
+    register().await;
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let create = async |namespace: &str, spec: Value| {
+        outcome(webhook, services(user.clone(), namespace).create(&dry_run, &service("new", spec)).await)
+    };
+    eventually("the API server to call the webhook", async || {
+        (create(&namespace, json!({})).await == "called").then_some(())
+    })
+    .await;
+
+    let mut calls = vec![
+        Call { request: "create".into(), outcome: create(&namespace, json!({})).await, expected: "called" },
+        Call {
+            request: "create, headless".into(),
+            outcome: create(&namespace, json!({ "clusterIP": "None" })).await,
+            expected: "called",
+        },
+    ];
+    for (namespace, expected) in creates {
+        calls.push(Call { request: (*namespace).to_owned(), outcome: create(namespace, json!({})).await, expected });
+    }
+    for (row, (update, mut changed)) in updates.iter().zip(before).enumerate() {
+        (update.change)(&mut changed);
+        let client = match update.by {
+            By::User => user.clone(),
+            By::Mover => mover.clone(),
+        };
+        let result = services(client, &namespace).replace(&name(row), &dry_run, &changed).await;
+        calls.push(Call {
+            request: update.name.to_owned(),
+            outcome: outcome(webhook, result),
+            expected: update.expected,
+        });
+    }
+    let mut status = services(user.clone(), &namespace).get(&name(0)).await.unwrap();
+    status.data["status"] = json!({ "loadBalancer": {} });
+    let result = services(user.clone(), &namespace).replace_status(&name(0), &dry_run, &status).await;
+    calls.push(Call { request: "status".into(), outcome: outcome(webhook, result), expected: "not called" });
+
+    assert_calls(calls);
+}

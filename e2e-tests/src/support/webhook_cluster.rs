@@ -1,0 +1,298 @@
+//! A control plane whose API server calls the webhook of a `clusterip serve` for every Service.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clusterip_core::answer::Audit;
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use kube::Api;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use super::control_plane::{ControlPlane, Options};
+use super::eventually::eventually;
+use super::serve_process::{Host, HostBuilder};
+
+/// The name of the webhook, which is the prefix of its audit annotations.
+pub const WEBHOOK: &str = "services.clusterip-policy.io";
+
+/// The pools of the shared cluster: those of the K2s distribution, and some for single namespaces.
+const SETTINGS: &str = "
+services:
+  pools:
+  - {name: arm, cidrs: [172.21.30.0/26], match: {namespaces: [evidence-arch], nodeLabels: {kubernetes.io/arch: arm64}}}
+  - {name: team, cidrs: [172.21.30.64/26], match: {namespaces: [evidence-team]}}
+  - {name: labelled, cidrs: [172.21.30.128/26], match: {namespaceSelector: {matchLabels: {tier: gold}}}}
+  - {name: chosen, cidrs: [172.21.30.192/26], match: {serviceSelector: {matchExpressions: [{key: tier, operator: In, values: [gold]}]}}}
+  - {name: small, cidrs: [172.21.40.0/28], reserved: 2, match: {namespaces: [exhaustion]}}
+  - {name: once, cidrs: [172.21.40.16/30], reserved: 2, match: {namespaces: [dry-run]}}
+  - {name: invalid, cidrs: [172.21.40.24/29], reserved: 4, match: {namespaces: [invalid]}}
+  - {name: refused, cidrs: [172.21.40.48/29], reserved: 4, match: {namespaces: [refusals]}}
+  - {name: pair, cidrs: [172.21.40.32/29], reserved: 5, match: {namespaces: [in-flight]}}
+  - {name: other, cidrs: [172.21.40.44/30], reserved: 2, match: {namespaces: [reinvocation], os: windows}}
+  - {name: one, cidrs: [172.21.40.40/30], reserved: 2, match: {namespaces: [reinvocation]}}
+  - {name: windows, cidrs: [172.21.1.0/24], reserved: 50, exclude: [172.21.1.200/29], match: {os: windows}}
+  - {name: linux, cidrs: [172.21.0.0/24, 172.21.4.0/23], reserved: 50, match: {os: linux}}
+  exemptNamespaces: [kube-system, triage-exempt]
+";
+
+/// A control plane and a `clusterip serve`. A shared cluster runs until the process ends.
+pub struct WebhookCluster {
+    pub plane: ControlPlane,
+    pub host: Host,
+    settings: PathBuf,
+}
+
+impl WebhookCluster {
+    /// The shared cluster of this process: single stack, without a controller manager. Tests have namespaces of their
+    /// own, and change neither its settings nor its processes.
+    pub async fn shared() -> &'static Self {
+        static SHARED: OnceCell<WebhookCluster> = OnceCell::const_new();
+        SHARED.get_or_init(|| Self::start(Options::default(), SETTINGS)).await
+    }
+
+    /// Starts a control plane and a server, and waits until the API server calls the webhook.
+    pub async fn start(options: Options, settings: &str) -> Self {
+        Self::start_with(options, settings, &[]).await
+    }
+
+    /// As [`Self::start`], with additional arguments of `clusterip serve`.
+    pub async fn start_with(options: Options, settings: &str, args: &[&str]) -> Self {
+        let plane = ControlPlane::start(options);
+        let settings = with_ranges(&plane, settings);
+        let host = HostBuilder::new(&plane).settings(&settings).args(args).registered().start().await;
+        let settings = host.folder().join("settings.yaml");
+        let cluster = Self { plane, host, settings };
+        cluster.is_asked().await;
+        cluster
+    }
+
+    /// Waits until the API server calls the webhook.
+    pub async fn is_asked(&self) {
+        eventually("the API server to call the webhook", async || {
+            let _ = self.dry_run("default", &service("probe", json!({}))).await;
+            self.decided("default", "probe")
+        })
+        .await;
+    }
+
+    /// Changes the settings, and waits until they are in use.
+    pub async fn use_settings(&self, yaml: &str) {
+        let yaml = &with_ranges(&self.plane, yaml);
+        if std::fs::read_to_string(&self.settings).unwrap() == *yaml {
+            return;
+        }
+        let versions = async || {
+            let (_, metrics) = self.host.get("/metrics").await?;
+            let line = metrics.lines().find(|line| line.contains("settings_versions_total{result=\"accepted\"}"))?;
+            line.split_whitespace().last().map(str::to_owned)
+        };
+        let before = versions().await;
+        std::fs::write(&self.settings, yaml).unwrap();
+        eventually("the settings to be taken", async || versions().await.filter(|now| Some(now) != before.as_ref()))
+            .await;
+    }
+
+    /// The Services of a namespace.
+    pub fn services(&self, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.plane.client(), namespace, &ApiResource::erase::<Service>(&()))
+    }
+
+    /// Creates a Service: returns it, or the message of the API server.
+    pub async fn create(&self, namespace: &str, service: &Value) -> Result<Value, String> {
+        self.create_with(namespace, service, &PostParams::default()).await
+    }
+
+    /// As [`Self::create`], in a dry run.
+    pub async fn dry_run(&self, namespace: &str, service: &Value) -> Result<Value, String> {
+        self.create_with(namespace, service, &PostParams { dry_run: true, ..PostParams::default() }).await
+    }
+
+    async fn create_with(&self, namespace: &str, service: &Value, params: &PostParams) -> Result<Value, String> {
+        let object: DynamicObject = serde_json::from_value(service.clone()).unwrap();
+        let created = self.services(namespace).create(params, &object).await;
+        created.map(|created| serde_json::to_value(created).unwrap()).map_err(|error| message(&error))
+    }
+
+    /// Changes a Service with a merge patch: returns it, or the message of the API server.
+    pub async fn patch(&self, namespace: &str, name: &str, patch: Value) -> Result<Value, String> {
+        let patched = self.services(namespace).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        patched.map(|patched| serde_json::to_value(patched).unwrap()).map_err(|error| message(&error))
+    }
+
+    /// The stored Service.
+    pub async fn get(&self, namespace: &str, name: &str) -> Value {
+        serde_json::to_value(self.services(namespace).get(name).await.unwrap()).unwrap()
+    }
+
+    /// Every Service of a namespace, by name.
+    pub async fn list(&self, namespace: &str) -> BTreeMap<String, Value> {
+        let list = self.services(namespace).list(&<_>::default()).await.unwrap();
+        list.items
+            .into_iter()
+            .map(|item| (item.metadata.name.clone().unwrap(), serde_json::to_value(item).unwrap()))
+            .collect()
+    }
+
+    /// Deletes a Service.
+    pub async fn delete(&self, namespace: &str, name: &str) {
+        self.services(namespace).delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Merges annotations and labels into a namespace.
+    pub async fn mark_namespace(&self, name: &str, metadata: &Value) {
+        let api: Api<Namespace> = Api::all(self.plane.client());
+        api.patch(name, &PatchParams::default(), &Patch::Merge(json!({ "metadata": metadata }))).await.unwrap();
+    }
+
+    /// The decisions of the webhook in the audit log about writes to a Service, the oldest first; `None` for a write
+    /// for which the webhook was not called.
+    pub fn audited(&self, namespace: &str, name: &str) -> Vec<Option<Audit>> {
+        let log = std::fs::read_to_string(self.plane.folder().join("audit.log")).unwrap();
+        // The last line may be incomplete.
+        let whole = log.rfind('\n').map_or("", |end| &log[..end]);
+        let events = whole.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events
+            .filter(|event| {
+                let about = &event["objectRef"];
+                about["namespace"] == namespace && about["name"] == name
+            })
+            .map(|event| {
+                let prefix = format!("{WEBHOOK}/");
+                let annotations: BTreeMap<String, String> = event["annotations"]
+                    .as_object()?
+                    .iter()
+                    .filter_map(|(key, value)| {
+                        Some((key.strip_prefix(&prefix)?.to_owned(), value.as_str()?.to_owned()))
+                    })
+                    .collect();
+                Audit::from_annotations(&annotations)
+            })
+            .collect()
+    }
+
+    /// The messages of writes to Services of a namespace that the API server refused because another Service has the
+    /// address. It never accepts an address twice, so these messages show that an address was handed out twice.
+    pub fn duplicates(&self, namespace: &str) -> Vec<String> {
+        let log = std::fs::read_to_string(self.plane.folder().join("audit.log")).unwrap();
+        let whole = log.rfind('\n').map_or("", |end| &log[..end]);
+        let events = whole.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let own = events.filter(|event| event["objectRef"]["namespace"] == namespace);
+        let messages = own.filter_map(|event| event["responseStatus"]["message"].as_str().map(str::to_owned));
+        messages.filter(|message| message.contains("provided IP is already allocated")).collect()
+    }
+
+    /// The decision of the webhook about the last write to a Service.
+    pub fn decided(&self, namespace: &str, name: &str) -> Option<Audit> {
+        self.audited(namespace, name).pop().flatten()
+    }
+}
+
+/// The message of the API server, or the error of the client.
+pub fn message(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// A Service with a port and a selector, and with this spec merged in.
+pub fn service(name: &str, spec: Value) -> Value {
+    let mut whole = json!({"ports": [{"port": 80}], "selector": {"app": name}});
+    for (field, value) in spec.as_object().unwrap() {
+        whole[field] = value.clone();
+    }
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": whole})
+}
+
+/// A Service with annotations.
+pub fn annotated(name: &str, annotations: Value, spec: Value) -> Value {
+    let mut service = service(name, spec);
+    service["metadata"]["annotations"] = annotations;
+    service
+}
+
+/// A Deployment with the Pod labels `app: NAME`, and this Pod spec merged in.
+pub fn deployment(name: &str, pod_spec: Value) -> Value {
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": {"app": name}}, "template": template(name, pod_spec)},
+    })
+}
+
+/// A Pod template.
+pub fn template(app: &str, pod_spec: Value) -> Value {
+    let mut spec = json!({"containers": [{"name": "main", "image": "registry.example.com/main"}]});
+    for (field, value) in pod_spec.as_object().unwrap() {
+        spec[field] = value.clone();
+    }
+    json!({"metadata": {"labels": {"app": app}}, "spec": spec})
+}
+
+/// A Pod spec for nodes of this operating system.
+pub fn on(os: &str) -> Value {
+    json!({"nodeSelector": {"kubernetes.io/os": os}})
+}
+
+/// A List of objects in this namespace.
+pub fn all(namespace: &str, objects: impl IntoIterator<Item = Value>) -> String {
+    let items: Vec<Value> = objects
+        .into_iter()
+        .map(|mut object| {
+            object["metadata"]["namespace"] = namespace.into();
+            object
+        })
+        .collect();
+    json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
+}
+
+/// The addresses of a Service, the primary first.
+pub fn addresses(service: &Value) -> Vec<IpAddr> {
+    let texts = service["spec"]["clusterIPs"].as_array().into_iter().flatten();
+    texts.filter_map(|text| text.as_str()?.parse().ok()).collect()
+}
+
+/// The only address of a Service.
+#[track_caller]
+pub fn address(service: &Value) -> IpAddr {
+    let addresses = addresses(service);
+    assert_eq!(addresses.len(), 1, "{service}");
+    addresses[0]
+}
+
+/// Whether an address lies in a range.
+pub fn within(address: IpAddr, range: &str) -> bool {
+    range.parse::<ipnet::IpNet>().unwrap().contains(&address)
+}
+
+/// The name of the range that contains an address.
+pub fn place(address: IpAddr) -> &'static str {
+    const PLACES: [(&str, &str); 12] = [
+        ("172.21.0.0/24", "linux"),
+        ("172.21.4.0/23", "linux"),
+        ("172.21.1.0/24", "windows"),
+        ("172.21.30.0/26", "arm"),
+        ("172.21.30.64/26", "team"),
+        ("172.21.30.128/26", "labelled"),
+        ("172.21.30.192/26", "chosen"),
+        ("172.21.40.0/28", "small"),
+        ("172.21.40.40/30", "one"),
+        ("172.21.40.44/30", "other"),
+        ("fd00:21::100/120", "windows"),
+        ("fd00:21::0/120", "linux"),
+    ];
+    PLACES.iter().find(|(range, _)| within(address, range)).map_or("elsewhere", |(_, place)| place)
+}
+
+/// The settings, with the Service ranges if this version of Kubernetes does not publish them.
+pub fn with_ranges(plane: &ControlPlane, settings: &str) -> String {
+    if plane.tells_addresses() || settings.contains("serviceCIDRs") {
+        return settings.to_owned();
+    }
+    let ranges = plane.service_ranges().join("', '");
+    settings.replacen("services:\n", &format!("services:\n  serviceCIDRs: ['{ranges}']\n"), 1)
+}

@@ -1,0 +1,264 @@
+//! Other settings and arguments than the defaults, and an outage of the API server.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clusterip::controller::requests::{self, Request};
+use futures::future::join_all;
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
+
+use crate::support::control_plane::Options;
+use crate::support::eventually::eventually;
+use crate::support::webhook_cluster::{
+    WebhookCluster, address, all, annotated, deployment, on, place, service, template,
+};
+
+fn settings(more: &str) -> String {
+    format!(
+        "services:
+  pools:
+  - {{name: tiny, cidrs: [172.21.40.0/30], reserved: 2, match: {{namespaces: [custom-full]}}}}
+  - {{name: windows, cidrs: [172.21.1.0/24], reserved: 50, exclude: [172.21.1.200/29], match: {{os: windows}}}}
+  - {{name: linux, cidrs: [172.21.0.0/24], reserved: 50, match: {{os: linux}}}}
+{more}"
+    )
+}
+
+/// A cluster whose settings each test changes, so only one test at a time uses it.
+async fn custom_cluster() -> MutexGuard<'static, WebhookCluster> {
+    static CLUSTER: OnceCell<Mutex<WebhookCluster>> = OnceCell::const_new();
+    let start = async || {
+        Mutex::new(
+            WebhookCluster::start_with(Options::default(), &settings("  explicit: warn"), &["--move", "never"]).await,
+        )
+    };
+    CLUSTER.get_or_init(start).await.lock().await
+}
+
+/// Whether `kubectl apply --dry-run=server` succeeds, and its standard error.
+async fn tried(cluster: &WebhookCluster, namespace: &str, service: Value) -> (bool, String) {
+    let tried = ["apply", "--dry-run=server", "-f", "-"];
+    let tried = cluster.plane.kubectl_with(&tried, &all(namespace, [service])).await;
+    (tried.status == 0, tried.stderr)
+}
+
+#[tokio::test]
+async fn explicit_setting_decides_about_addresses_set_by_hand() {
+    let cluster = custom_cluster().await;
+    let namespace = cluster.plane.namespace("custom-by-hand").await;
+    let rows = [
+        (
+            "172.21.1.60",
+            "172.21.1.60 lies in pool \"windows\", expected pool \"linux\": kubernetes.io/os=linux (assumption)",
+        ),
+        ("172.21.1.201", "172.21.1.201 is excluded from pool \"windows\""),
+        ("172.21.0.9", ""),
+        ("172.21.0.99", ""),
+        ("172.21.99.9", ""),
+    ];
+    let denied = |name: &str, why: &str| {
+        format!(
+            "Error from server: error when creating \"STDIN\": admission webhook \"services.clusterip-policy.io\" denied \
+             the request: Service {namespace}/{name}: {why}; omit clusterIP, or use an address of the Service's pool\n"
+        )
+    };
+    let (mut seen, mut expected) = (Vec::new(), Vec::new());
+    for explicit in ["deny", "allow", "warn"] {
+        cluster.use_settings(&settings(&format!("  explicit: {explicit}"))).await;
+        for (by_hand, wrong) in rows {
+            let name = format!("{explicit}-{}", by_hand.replace('.', "-"));
+            seen.push((name.clone(), tried(&cluster, &namespace, service(&name, json!({"clusterIP": by_hand}))).await));
+            let said = match explicit {
+                _ if wrong.is_empty() => (true, String::new()),
+                "deny" => (false, denied(&name, wrong)),
+                "warn" => (true, format!("Warning: {wrong}\n")),
+                _ => (true, String::new()),
+            };
+            expected.push((name, said));
+        }
+    }
+    assert_eq!(seen, expected);
+
+    cluster.use_settings(&settings("  explicit: deny")).await;
+    let kubernetes = tried(&cluster, &namespace, service("web", json!({"clusterIP": "172.21.0.1"}))).await;
+    assert_eq!(kubernetes, (false, denied("web", "172.21.0.1 is the address of default/kubernetes")));
+}
+
+#[tokio::test]
+async fn full_pool_can_be_left_to_kubernetes() {
+    let cluster = custom_cluster().await;
+    cluster.use_settings(&settings("  whenFull: unmanaged")).await;
+    assert_eq!(cluster.plane.namespace("custom-full").await, "custom-full");
+    let first = cluster.create("custom-full", &service("first", json!({}))).await.unwrap();
+    assert_eq!(address(&first).to_string(), "172.21.40.2");
+    let manifest = all("custom-full", [service("second", json!({}))]);
+    let second = cluster.plane.kubectl_with(&["apply", "-f", "-"], &manifest).await;
+    assert_eq!(
+        second.stderr,
+        "Warning: pool \"tiny\" (172.21.40.0/30) is full: 1 of 1 addresses used, the first 2 of each range reserved: \
+         Kubernetes picks the address\n"
+    );
+    second.ok();
+    assert_ne!(address(&cluster.get("custom-full", "second").await), address(&first));
+    let audit = cluster.decided("custom-full", "second").unwrap();
+    assert_eq!((audit.outcome.name(), audit.pool.as_deref()), ("left", Some("tiny")));
+}
+
+/// A kind that the cluster does not have denies requests; when it is installed, it is evidence.
+#[tokio::test]
+async fn kind_of_evidence_that_is_installed_later_is_used() {
+    let cluster = custom_cluster().await;
+    let namespace = cluster.plane.namespace("custom-kind").await;
+    cluster.use_settings(&settings("  evidence: {kinds: [Deployment, example.com/v1/Rollout]}")).await;
+    let web = service("web", json!({}));
+    let denied = async || cluster.dry_run(&namespace, &web).await.err();
+    let expected = format!(
+        "admission webhook \"services.clusterip-policy.io\" denied the request: Service {namespace}/web: the cluster has \
+         no example.com/v1/Rollout: Cannot find resource example.com/v1/Rollout; install the \
+         API, or remove the kind from services.evidence.kinds"
+    );
+    assert_eq!(eventually("a denial", denied).await, expected);
+    // If an earlier kind has evidence, the missing kind is not looked up.
+    cluster.plane.apply(&all(&namespace, [deployment("other", on("windows"))])).await;
+    let other = async || cluster.dry_run(&namespace, &service("other", json!({}))).await.ok();
+    let other = eventually("evidence of another kind", other).await;
+    assert_eq!(place(address(&other)), "windows");
+
+    let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": anything}});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "rollouts.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"kind": "Rollout", "plural": "rollouts", "singular": "rollout", "listKind": "RolloutList"},
+            "versions": [version],
+        },
+    });
+    cluster.plane.apply(&definition.to_string()).await;
+    let rollout = json!({
+        "apiVersion": "example.com/v1",
+        "kind": "Rollout",
+        "metadata": {"name": "web", "namespace": namespace},
+        "spec": {"template": template("web", on("windows"))},
+    });
+    let exists = async || {
+        let applied = cluster.plane.kubectl_with(&["apply", "-f", "-"], &rollout.to_string()).await;
+        (applied.status == 0).then_some(())
+    };
+    eventually("the API server to serve the kind", exists).await;
+    let made = async || cluster.create(&namespace, &web).await.ok();
+    let made = eventually("the kind to be followed", made).await;
+    assert_eq!(place(address(&made)), "windows");
+    let evidence = cluster.decided(&namespace, "web").unwrap().evidence.unwrap();
+    assert_eq!(evidence.source, format!("Rollout {namespace}/web"));
+    cluster.use_settings(&settings("  evidence: {kinds: [Deployment]}")).await;
+}
+
+/// With `--move never`, neither the controller nor the annotation of the author moves a Service; a request of an
+/// administrator does.
+#[tokio::test]
+async fn move_never_leaves_moves_to_administrators() {
+    let cluster = custom_cluster().await;
+    let namespace = cluster.plane.namespace("custom-never").await;
+    cluster.use_settings(&settings("  explicit: allow")).await;
+    let before = cluster.create(&namespace, &service("web", json!({}))).await.unwrap();
+    assert_eq!(place(address(&before)), "linux");
+    cluster.plane.apply(&all(&namespace, [deployment("web", on("windows"))])).await;
+    let reported =
+        async || cluster.host.log().into_iter().find(|line| line.contains("misplaced") && line.contains(&namespace));
+    let reported = eventually("a report", reported).await;
+    assert!(
+        reported.contains("it stays: nothing is moved here") && reported.contains("reason=\"never\""),
+        "{reported}"
+    );
+    assert_eq!(address(&cluster.get(&namespace, "web").await), address(&before));
+
+    let wish = json!({"metadata": {"annotations": {"clusterip-policy/move": "now"}}});
+    cluster.patch(&namespace, "web", wish).await.unwrap();
+    let heard = async || {
+        let service = cluster.get(&namespace, "web").await;
+        (!service.to_string().contains("clusterip-policy/move")).then_some(service)
+    };
+    let heard = eventually("the wish to be heard", heard).await;
+    assert_eq!(address(&heard), address(&before));
+
+    let uid = before["metadata"]["uid"].as_str().unwrap().to_owned();
+    let request = Request { namespace: namespace.clone(), name: "web".to_owned(), uid, control_plane: false };
+    requests::ask(&cluster.plane.client(), "default", &request).await.unwrap();
+    let moved = async || {
+        let service = cluster.get(&namespace, "web").await;
+        let ended = service["spec"]["type"] == "ClusterIP" && !service.to_string().contains("clusterip-policy/mov");
+        (ended && place(address(&service)) == "windows").then_some(service)
+    };
+    let after = eventually("the move", moved).await;
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+}
+
+#[tokio::test]
+async fn server_answers_during_an_api_server_outage() {
+    let cluster = custom_cluster().await;
+    let namespace = cluster.plane.namespace("custom-outage").await;
+    cluster.use_settings(&settings("  order: lowest")).await;
+    let windows = |name: &str| annotated(name, json!({"clusterip-policy/os": "windows"}), json!({}));
+    let first = address(&cluster.create(&namespace, &windows("first")).await.unwrap());
+
+    cluster.plane.stop_api_server();
+    let unready = async || cluster.host.get("/readyz").await.filter(|(status, _)| *status == 503);
+    let (_, reason) = eventually("readiness to end", unready).await;
+    assert!(reason.contains(" could not be watched for "), "{reason}");
+    assert_eq!(cluster.host.get("/healthz").await.unwrap().0, 200);
+    // The server answers from its stores: it gives the next addresses, because the first one is used.
+    let ask = async |uid: &str, name: &str| {
+        let review = json!({
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": uid,
+                "kind": {"group": "", "version": "v1", "kind": "Service"},
+                "resource": {"group": "", "version": "v1", "resource": "services"},
+                "namespace": namespace,
+                "name": name,
+                "operation": "CREATE",
+                "object": windows(name),
+            },
+        });
+        let (status, answer) = cluster.host.post("/mutate", &review).await.unwrap();
+        assert_eq!((status, &answer["response"]["allowed"]), (200, &json!(true)), "{answer}");
+        let patch = STANDARD.decode(answer["response"]["patch"].as_str().unwrap()).unwrap();
+        let patch: Value = serde_json::from_slice(&patch).unwrap();
+        patch[0]["value"].as_str().unwrap().parse::<IpAddr>().unwrap()
+    };
+    let during = [ask("1", "second").await, ask("2", "third").await];
+    assert_eq!(during.map(place), ["windows"; 2]);
+    assert_eq!(BTreeSet::from([first, during[0], during[1]]).len(), 3);
+
+    cluster.plane.start_api_server();
+    let ready = async || cluster.host.get("/readyz").await.filter(|(status, _)| *status == 200);
+    eventually("readiness to come back", ready).await;
+    // The API server reads its webhook configurations again.
+    let asked = async || {
+        cluster.dry_run(&namespace, &windows("again")).await.ok().filter(|made| place(address(made)) == "windows")
+    };
+    eventually("the webhook to be asked again", asked).await;
+    let create =
+        async |number: usize| address(&cluster.create(&namespace, &windows(&format!("after-{number}"))).await.unwrap());
+    let after: BTreeSet<IpAddr> = join_all((0..10).map(create)).await.into_iter().collect();
+    assert_eq!((after.len(), after.contains(&first)), (10, false));
+    assert_eq!(after.into_iter().map(place).collect::<BTreeSet<_>>(), BTreeSet::from(["windows"]));
+    // New objects are seen.
+    cluster.plane.apply(&all(&namespace, [deployment("late", on("windows"))])).await;
+    let late = async || {
+        cluster
+            .dry_run(&namespace, &service("late", json!({})))
+            .await
+            .ok()
+            .filter(|made| place(address(made)) == "windows")
+    };
+    eventually("a new Deployment to be seen", late).await;
+}

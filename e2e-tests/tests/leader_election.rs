@@ -1,0 +1,289 @@
+//! Leader election: one process leads, and when the next one takes over.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use clusterip::controller::identity::{Identity, Role};
+use clusterip::controller::leader::{Acquisition, LEASE, Leader, Leadership};
+use clusterip::controller::lease::Timing;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use kube::Client;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use serde_json::json;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::support::control_plane::ControlPlane;
+use crate::support::eventually::{PATIENCE, eventually};
+use crate::support::stalling_connection::StallingConnection;
+
+const RETRY: Duration = Duration::from_millis(100);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A Lease that does not expire during a test.
+fn lasting() -> Timing {
+    Timing::new(600 * SECOND, 500 * SECOND, RETRY).unwrap()
+}
+
+/// A Lease that expires soon.
+fn short() -> Timing {
+    Timing::new(3 * SECOND, 2 * SECOND, RETRY).unwrap()
+}
+
+/// A leader that runs.
+struct Running {
+    me: Identity,
+    state: watch::Receiver<Leadership>,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    fn new(leader: Leader) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let (me, state) = (leader.identity().clone(), leader.subscribe());
+        let task = tokio::spawn(leader.run(async {
+            let _ = stopped.await;
+        }));
+        Self { me, state, stop, task }
+    }
+
+    async fn is(&mut self, expected: Leadership) {
+        let state = self.state.wait_for(|state| *state == expected);
+        let state = tokio::time::timeout(PATIENCE, state).await;
+        state.unwrap_or_else(|_| panic!("waited in vain for {expected:?}")).unwrap();
+    }
+
+    async fn leads(&mut self) {
+        self.is(Leadership::Leading).await;
+    }
+
+    async fn follows(&mut self, holder: &Identity) {
+        self.is(Leadership::Following { holder: Some(holder.clone()) }).await;
+    }
+
+    async fn stop(self) {
+        self.stop.send(()).unwrap();
+        self.task.await.unwrap();
+    }
+
+    /// Ends the task at once, as SIGKILL does.
+    async fn kill(self) {
+        self.task.abort();
+        assert!(self.task.await.unwrap_err().is_cancelled());
+    }
+}
+
+fn leader(client: &Client, namespace: &str, role: Role, timing: Timing) -> Leader {
+    Leader::new(client.clone(), namespace, Identity::new(role), timing)
+}
+
+fn leases(client: &Client, namespace: &str) -> Api<Lease> {
+    Api::namespaced(client.clone(), namespace)
+}
+
+/// The Lease without its times.
+async fn lease(client: &Client, namespace: &str) -> (String, i32, i32) {
+    let spec = leases(client, namespace).get(LEASE).await.unwrap().spec.unwrap();
+    (spec.holder_identity.unwrap(), spec.lease_duration_seconds.unwrap(), spec.lease_transitions.unwrap())
+}
+
+#[tokio::test]
+async fn stopping_leader_releases_the_lease() {
+    let plane = ControlPlane::shared();
+    let (client, namespace) = (plane.client(), plane.namespace("leader-stops").await);
+    let mut first = Running::new(leader(&client, &namespace, Role::Serve, lasting()));
+    first.leads().await;
+    assert_eq!(lease(&client, &namespace).await, (first.me.to_string(), 600, 0));
+    let mut second = Running::new(leader(&client, &namespace, Role::Serve, lasting()));
+    second.follows(&first.me).await;
+
+    let state = first.state.clone();
+    first.stop().await;
+    assert_eq!(*state.borrow(), Leadership::Following { holder: None });
+    // Without the release, the second process would have to wait for 600 seconds.
+    second.leads().await;
+    assert_eq!(lease(&client, &namespace).await, (second.me.to_string(), 600, 1));
+
+    second.stop().await;
+    assert_eq!(lease(&client, &namespace).await, (String::new(), 1, 1));
+}
+
+#[tokio::test]
+async fn stopping_follower_leaves_the_lease_alone() {
+    let plane = ControlPlane::shared();
+    let (client, namespace) = (plane.client(), plane.namespace("leader-follower").await);
+    let mut first = Running::new(leader(&client, &namespace, Role::Serve, lasting()));
+    first.leads().await;
+    let mut second = Running::new(leader(&client, &namespace, Role::Serve, lasting()));
+    second.follows(&first.me).await;
+    second.stop().await;
+    assert_eq!(lease(&client, &namespace).await, (first.me.to_string(), 600, 0));
+    first.stop().await;
+}
+
+#[tokio::test]
+async fn lease_of_a_killed_leader_is_taken_when_it_expires() {
+    let plane = ControlPlane::shared();
+    let (client, namespace) = (plane.client(), plane.namespace("leader-killed").await);
+    let mut first = Running::new(leader(&client, &namespace, Role::Serve, short()));
+    first.leads().await;
+    first.kill().await;
+
+    let mut second = leader(&client, &namespace, Role::Move, short());
+    let me = second.identity().to_string();
+    let begin = Instant::now();
+    assert_eq!(second.try_acquire().await.unwrap(), Acquisition::Acquired);
+    assert!(begin.elapsed() >= 3 * SECOND, "not before it has seen the lease unchanged for its duration");
+    assert_eq!(lease(&client, &namespace).await, (me, 3, 1));
+    let mut second = Running::new(second);
+    second.leads().await;
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn lease_with_an_old_time_may_belong_to_a_slow_clock() {
+    let plane = ControlPlane::shared();
+    let (client, namespace) = (plane.client(), plane.namespace("leader-clock").await);
+    let spec: LeaseSpec = serde_json::from_value(json!({
+        "holderIdentity": "someone", "leaseDurationSeconds": 600,
+        "acquireTime": "2020-01-01T00:00:00.000000Z", "renewTime": "2020-01-01T00:00:00.000000Z",
+    }))
+    .unwrap();
+    let metadata = ObjectMeta { name: Some(LEASE.to_owned()), ..ObjectMeta::default() };
+    let written = Lease { metadata, spec: Some(spec) };
+    leases(&client, &namespace).create(&PostParams::default(), &written).await.unwrap();
+    let follower = Running::new(leader(&client, &namespace, Role::Serve, lasting()));
+    eventually("a follower", async || {
+        let state = follower.state.borrow().clone();
+        matches!(state, Leadership::Following { holder: Some(holder) } if holder.as_str() == "someone").then_some(())
+    })
+    .await;
+
+    // A renewal shows that the holder is alive.
+    let mut asking = leader(&client, &namespace, Role::Move, lasting());
+    let asked = tokio::spawn(async move { asking.try_acquire().await.unwrap() });
+    let mut renewed = 0;
+    while !asked.is_finished() {
+        renewed += 1;
+        let renewal =
+            json!({"spec": {"renewTime": format!("2020-01-01T00:{:02}:{:02}.000000Z", renewed / 60, renewed % 60)}});
+        leases(&client, &namespace).patch(LEASE, &PatchParams::default(), &Patch::Merge(renewal)).await.unwrap();
+        tokio::time::sleep(RETRY).await;
+    }
+    let Acquisition::HeldBy(holder) = asked.await.unwrap() else { panic!("taken from a living one") };
+    assert_eq!((holder.as_str(), holder.role()), ("someone", None));
+    assert_eq!(*follower.state.borrow(), Leadership::Following { holder: Some(holder) });
+    follower.stop().await;
+}
+
+#[tokio::test]
+async fn follower_names_the_leader() {
+    let plane = ControlPlane::shared();
+    let (client, namespace) = (plane.client(), plane.namespace("leader-living").await);
+    let mut serve = Running::new(leader(&client, &namespace, Role::Serve, lasting()));
+    serve.leads().await;
+    let mut command = leader(&client, &namespace, Role::Move, lasting());
+    let Acquisition::HeldBy(holder) = command.try_acquire().await.unwrap() else { panic!("two lead") };
+    assert_eq!((&holder, holder.role()), (&serve.me, Some(Role::Serve)));
+    serve.stop().await;
+    assert_eq!(command.try_acquire().await.unwrap(), Acquisition::Acquired);
+    assert!(command.subscribe().borrow().leads());
+}
+
+#[tokio::test]
+async fn processes_that_start_together_elect_one_leader() {
+    let plane = ControlPlane::shared();
+    let (client, namespace) = (plane.client(), plane.namespace("leader-race").await);
+    let mut all: Vec<_> = (0..8).map(|_| Running::new(leader(&client, &namespace, Role::Serve, lasting()))).collect();
+    let holder = eventually("a holder", async || {
+        let lease = leases(&client, &namespace).get_opt(LEASE).await.unwrap()?;
+        lease.spec?.holder_identity
+    })
+    .await;
+    for running in &mut all {
+        if running.me.as_str() == holder { running.leads().await } else { running.state.changed().await.unwrap() }
+    }
+    let states: BTreeSet<_> = all.iter().map(|running| format!("{:?}", *running.state.borrow())).collect();
+    let leading: Vec<_> = all.iter().filter(|running| running.state.borrow().leads()).map(|r| r.me.as_str()).collect();
+    assert_eq!((leading, states.len()), (vec![holder.as_str()], 2), "one leads, the others know it: {states:?}");
+    for running in all {
+        running.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn leader_notices_that_its_lease_was_taken() {
+    let plane = ControlPlane::shared();
+    let (client, namespace) = (plane.client(), plane.namespace("leader-taken").await);
+    let mut running = Running::new(leader(&client, &namespace, Role::Serve, lasting()));
+    running.leads().await;
+    let taken = json!({"spec": {"holderIdentity": "thief"}});
+    leases(&client, &namespace).patch(LEASE, &PatchParams::default(), &Patch::Merge(taken)).await.unwrap();
+    running.state.wait_for(|state| !state.leads()).await.unwrap();
+    running.stop().await;
+    assert_eq!(lease(&client, &namespace).await.0, "thief", "what is not ours is not given back");
+}
+
+#[tokio::test]
+async fn deleted_lease_is_recreated() {
+    let plane = ControlPlane::shared();
+    let (client, namespace) = (plane.client(), plane.namespace("leader-deleted").await);
+    let mut running = Running::new(leader(&client, &namespace, Role::Serve, lasting()));
+    running.leads().await;
+    leases(&client, &namespace).delete(LEASE, &<_>::default()).await.unwrap();
+    eventually("the lease", async || leases(&client, &namespace).get_opt(LEASE).await.unwrap()).await;
+    assert_eq!(lease(&client, &namespace).await, (running.me.to_string(), 600, 0));
+    assert!(running.state.borrow_and_update().leads());
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn leader_without_api_server_stops_before_another_starts() {
+    let plane = ControlPlane::shared();
+    let (client, namespace) = (plane.client(), plane.namespace("leader-cut-off").await);
+    let connection = StallingConnection::new(plane).await;
+    let mut first = Running::new(leader(&connection.client(plane), &namespace, Role::Serve, short()));
+    first.leads().await;
+    let mut second = Running::new(leader(&client, &namespace, Role::Serve, short()));
+    second.follows(&first.me).await;
+
+    connection.stall();
+    second.leads().await;
+    assert_eq!(*first.state.borrow(), Leadership::Following { holder: None }, "two would lead");
+    assert_eq!(lease(&client, &namespace).await, (second.me.to_string(), 3, 1));
+
+    // The former leader follows when it reaches the API server again.
+    connection.resume();
+    first.follows(&second.me).await;
+    second.stop().await;
+    first.leads().await;
+    first.stop().await;
+}
+
+#[tokio::test]
+async fn errors_name_the_lease() {
+    let plane = ControlPlane::shared();
+    let (client, namespace) = (plane.client(), plane.namespace("leader-errors").await);
+    let error = leader(&client, "nowhere", Role::Move, lasting()).try_acquire().await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "lease nowhere/clusterip-leader can't be created: namespaces \"nowhere\" not found; without it nothing is moved"
+    );
+    plane.kubectl(&["create", "serviceaccount", "nobody", "--namespace", &namespace]).await.ok();
+    let nobody = plane.client_with(&plane.token(&namespace, "nobody").await);
+    let error = leader(&nobody, &namespace, Role::Move, lasting()).try_acquire().await.unwrap_err();
+    let expected = format!(
+        "lease {namespace}/clusterip-leader can't be read: leases.coordination.k8s.io \"clusterip-leader\" is forbidden: \
+         User \"system:serviceaccount:{namespace}:nobody\" cannot get resource \"leases\" in API group \
+         \"coordination.k8s.io\" in the namespace \"{namespace}\"; without it nothing is moved"
+    );
+    assert_eq!(error.to_string(), expected);
+    // A process that keeps trying leads as soon as it has the permission.
+    let mut running = Running::new(leader(&nobody, &namespace, Role::Serve, lasting()));
+    plane.kubectl(&["create", "role", "all", "--verb=*", "--resource=leases", "--namespace", &namespace]).await.ok();
+    let account = format!("--serviceaccount={namespace}:nobody");
+    plane.kubectl(&["create", "rolebinding", "all", "--role=all", &account, "--namespace", &namespace]).await.ok();
+    running.leads().await;
+    running.stop().await;
+}

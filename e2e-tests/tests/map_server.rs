@@ -1,0 +1,56 @@
+//! `clusterip serve --ui`: the map of the cluster.
+
+use serde_json::{Value, json};
+
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::eventually::eventually;
+use crate::support::serve_process::Host;
+use crate::support::serve_process::HostBuilder;
+
+const SETTINGS: &str = "services: {pools: [{name: all, cidrs: [172.21.0.0/24], reserved: 50}]}";
+
+#[tokio::test]
+async fn map_shows_the_current_state_to_this_machine_only() {
+    let plane = ControlPlane::start(Options::default());
+    let settings = HostBuilder::new(&plane).settings(SETTINGS);
+    let mut host: Host = settings.args(&["--no-webhook", "--ui", "127.0.0.1:0"]).spawn();
+    host.ready().await;
+    let line = host.logged("showing the map").await;
+    let begin = line.find("http://127.0.0.1:").expect("its URL");
+    let url = line[begin..].split(['"', ' ']).next().unwrap().trim_end_matches('/').to_owned();
+    let http = reqwest::Client::new();
+    let get = |path: &str, host: Option<&str>| {
+        let request = http.get(format!("{url}{path}"));
+        let request = if let Some(host) = host { request.header("host", host) } else { request };
+        async move {
+            let answer = request.send().await.unwrap();
+            (answer.status().as_u16(), answer.text().await.unwrap())
+        }
+    };
+
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "shown", "namespace": "default"},
+        "spec": {"ports": [{"port": 80}], "clusterIP": "172.21.0.77"},
+    });
+    plane.apply(&service.to_string()).await;
+    let shown = eventually("the Service in the audit", async || {
+        let (status, audit) = get("/audit.json", None).await;
+        assert_eq!(status, 200, "{audit}");
+        let audit: Value = serde_json::from_str(&audit).unwrap();
+        let used = audit["pools"][0]["ranges"][0]["addresses"].as_array().unwrap().clone();
+        used.into_iter().find(|used| used["name"] == "shown")
+    });
+    let expected = json!({"address": "172.21.0.77", "state": "used", "byHand": true, "pool": "all"});
+    let shown = shown.await;
+    for (key, value) in expected.as_object().unwrap() {
+        assert_eq!(&shown[key], value, "{key}");
+    }
+
+    let (status, page) = get("/", None).await;
+    assert_eq!(status, 200);
+    assert!(page.starts_with("<!doctype html>") && page.contains("172.21.0.77"), "{}", &page[..200]);
+    assert_eq!(get("/", Some("rebound.example.com")).await.0, 421);
+    assert_eq!(host.terminate().await, 0);
+}

@@ -1,0 +1,268 @@
+//! The triage of created and updated Services, row by row.
+
+use clusterip_core::answer::Audit;
+use serde_json::{Value, json};
+
+use crate::support::webhook_cluster::{
+    WebhookCluster, address, addresses, all, annotated, deployment, on, place, service,
+};
+
+/// A summary: whether the webhook was called, its decision, and the reason.
+fn short(audit: Option<Audit>) -> String {
+    let Some(audit) = audit else { return "not asked".to_owned() };
+    let reason = audit.reason.map_or(String::new(), |reason| format!(": {reason}"));
+    let pool = audit.pool.map_or(String::new(), |pool| format!(" in {pool}"));
+    format!("{}{pool}{reason}", audit.outcome.name())
+}
+
+fn places(service: &Value) -> String {
+    match service["spec"]["clusterIP"].as_str() {
+        None => "none".to_owned(),
+        Some("None") => "headless".to_owned(),
+        Some(_) => addresses(service).into_iter().map(place).collect::<Vec<_>>().join(","),
+    }
+}
+
+#[tokio::test]
+async fn created_services_are_triaged() {
+    let cluster = WebhookCluster::shared().await;
+    let namespace = cluster.plane.namespace("triage").await;
+    let exempt = cluster.plane.namespace("triage-exempt").await;
+    struct Case {
+        name: &'static str,
+        spec: Value,
+        decision: &'static str,
+        place: &'static str,
+    }
+    let cases = [
+        Case { name: "plain", spec: json!({}), decision: "allocated in linux", place: "linux" },
+        Case { name: "no-selector", spec: json!({"selector": null}), decision: "allocated in linux", place: "linux" },
+        Case { name: "null-address", spec: json!({"clusterIP": null}), decision: "allocated in linux", place: "linux" },
+        Case { name: "empty-address", spec: json!({"clusterIP": ""}), decision: "allocated in linux", place: "linux" },
+        Case { name: "node-port", spec: json!({"type": "NodePort"}), decision: "allocated in linux", place: "linux" },
+        Case {
+            name: "load-balancer",
+            spec: json!({"type": "LoadBalancer"}),
+            decision: "allocated in linux",
+            place: "linux",
+        },
+        Case { name: "headless", spec: json!({"clusterIP": "None"}), decision: "left: headless", place: "headless" },
+        Case {
+            name: "headless-twice",
+            spec: json!({"clusterIP": "None", "clusterIPs": ["None"]}),
+            decision: "left: headless",
+            place: "headless",
+        },
+        Case {
+            name: "external",
+            spec: json!({"type": "ExternalName", "externalName": "example.com"}),
+            decision: "left: type ExternalName has no address",
+            place: "none",
+        },
+        Case {
+            name: "by-hand-reserved",
+            spec: json!({"clusterIP": "172.21.0.7"}),
+            decision: "left in linux: set by hand",
+            place: "linux",
+        },
+        Case {
+            name: "by-hand",
+            spec: json!({"clusterIP": "172.21.0.77"}),
+            decision: "left in linux: set by hand",
+            place: "linux",
+        },
+        Case {
+            name: "by-hand-outside",
+            spec: json!({"clusterIP": "172.21.200.7"}),
+            decision: "left: set by hand",
+            place: "elsewhere",
+        },
+    ];
+    let (mut seen, mut expected) = (Vec::new(), Vec::new());
+    for Case { name, spec, decision, place } in cases {
+        let applied = cluster.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [service(name, spec)])).await;
+        let warnings = applied.stderr.clone();
+        applied.ok();
+        let now = cluster.get(&namespace, name).await;
+        seen.push((name, short(cluster.decided(&namespace, name)), places(&now), warnings));
+        expected.push((name, decision.to_owned(), place.to_owned(), String::new()));
+    }
+    assert_eq!(seen, expected);
+
+    let lone = json!({"clusterIPs": ["172.21.0.8"], "clusterIP": null});
+    let refused = cluster.create(&namespace, &service("addresses-alone", lone)).await.unwrap_err();
+    assert!(refused.contains("spec.clusterIPs"), "{refused}");
+    let decided = short(cluster.decided(&namespace, "addresses-alone"));
+    assert_eq!(decided, "left: clusterIPs without clusterIP: the API server refuses it");
+
+    cluster.create(&exempt, &service("web", json!({}))).await.unwrap();
+    assert_eq!(short(cluster.decided(&exempt, "web")), "left: namespace triage-exempt is exempt");
+    cluster.dry_run("kube-system", &service("web", json!({}))).await.unwrap();
+    assert_eq!(short(cluster.decided("kube-system", "web")), "not asked");
+}
+
+#[tokio::test]
+async fn updated_services_are_triaged() {
+    let cluster = WebhookCluster::shared().await;
+    let namespace = cluster.plane.namespace("triage-updates").await;
+    cluster.plane.apply(&all(&namespace, [deployment("windows", on("windows"))])).await;
+    let external = || json!({"type": "ExternalName", "externalName": "example.com"});
+    let back = || json!({"spec": {"type": "ClusterIP", "externalName": null}});
+    struct Case {
+        name: &'static str,
+        spec: Value,
+        change: Value,
+        decision: &'static str,
+        place: &'static str,
+    }
+    let cases = [
+        Case {
+            name: "label",
+            spec: json!({}),
+            change: json!({"metadata": {"labels": {"a": "b"}}}),
+            decision: "not asked",
+            place: "linux",
+        },
+        Case {
+            name: "port",
+            spec: json!({}),
+            change: json!({"spec": {"ports": [{"port": 81}]}}),
+            decision: "not asked",
+            place: "linux",
+        },
+        Case {
+            name: "selector",
+            spec: json!({}),
+            change: json!({"spec": {"selector": {"app": "other"}}}),
+            decision: "not asked",
+            place: "linux",
+        },
+        Case {
+            name: "label-of-external",
+            spec: external(),
+            change: json!({"metadata": {"labels": {"a": "b"}}}),
+            decision: "not asked",
+            place: "none",
+        },
+        Case {
+            name: "type",
+            spec: json!({}),
+            change: json!({"spec": {"type": "NodePort"}}),
+            decision: "left: no new address",
+            place: "linux",
+        },
+        Case {
+            name: "to-external",
+            spec: json!({}),
+            change: json!({"spec": external()}),
+            decision: "left: type ExternalName has no address",
+            place: "none",
+        },
+        Case { name: "windows", spec: external(), change: back(), decision: "allocated in windows", place: "windows" },
+        Case { name: "linux", spec: external(), change: back(), decision: "allocated in linux", place: "linux" },
+        Case {
+            name: "to-headless",
+            spec: external(),
+            change: json!({"spec": {"type": "ClusterIP", "externalName": null, "clusterIP": "None"}}),
+            decision: "left: headless",
+            place: "headless",
+        },
+        Case {
+            name: "by-hand",
+            spec: external(),
+            change: json!({"spec": {"type": "ClusterIP", "externalName": null, "clusterIP": "172.21.0.9"}}),
+            decision: "left in linux: set by hand",
+            place: "linux",
+        },
+    ];
+    let (mut seen, mut expected) = (Vec::new(), Vec::new());
+    for Case { name, spec, change, decision, place } in cases {
+        cluster.create(&namespace, &service(name, spec)).await.unwrap();
+        let now = cluster.patch(&namespace, name, change).await.unwrap();
+        let audited = cluster.audited(&namespace, name);
+        assert_eq!(audited.len(), 2, "{name}: {audited:?}");
+        seen.push((name, short(audited[1].clone()), places(&now)));
+        expected.push((name, decision.to_owned(), place.to_owned()));
+    }
+    assert_eq!(seen, expected);
+
+    // The Service of the API server itself.
+    let change = r#"{"spec": {"ipFamilyPolicy": "PreferDualStack"}}"#;
+    let patch = ["patch", "service", "kubernetes", "--namespace=default", "--type=merge", "--dry-run=server", "-p"];
+    cluster.plane.kubectl(&[&patch[..], &[change]].concat()).await.ok();
+    let decided = short(cluster.decided("default", "kubernetes"));
+    assert_eq!(decided, "left: default/kubernetes belongs to the API server");
+}
+
+/// The Service gets the address, and its author a warning.
+#[tokio::test]
+async fn address_set_by_hand_outside_its_pool_causes_a_warning() {
+    let cluster = WebhookCluster::shared().await;
+    let namespace = cluster.plane.namespace("by-hand").await;
+    let windows = || json!({"clusterip-policy/os": "windows"});
+    struct Case {
+        name: &'static str,
+        annotations: Value,
+        address: &'static str,
+        warnings: Vec<&'static str>,
+    }
+    let cases = [
+        Case {
+            name: "other-pool",
+            annotations: json!({}),
+            address: "172.21.1.60",
+            warnings: vec![
+                "172.21.1.60 lies in pool \"windows\", expected pool \"linux\": kubernetes.io/os=linux (assumption)",
+            ],
+        },
+        Case {
+            name: "other-pool-reserved",
+            annotations: windows(),
+            address: "172.21.0.20",
+            warnings: vec![
+                "172.21.0.20 lies in pool \"linux\", expected pool \"windows\": kubernetes.io/os=windows (annotation \
+                 clusterip-policy/os)",
+            ],
+        },
+        Case {
+            name: "excluded",
+            annotations: windows(),
+            address: "172.21.1.201",
+            warnings: vec!["172.21.1.201 is excluded from pool \"windows\""],
+        },
+        Case { name: "own", annotations: windows(), address: "172.21.1.70", warnings: vec![] },
+        Case { name: "own-reserved", annotations: windows(), address: "172.21.1.7", warnings: vec![] },
+        Case { name: "no-pool", annotations: windows(), address: "172.21.99.7", warnings: vec![] },
+    ];
+    let (mut seen, mut expected) = (Vec::new(), Vec::new());
+    for Case { name, annotations, address, warnings } in cases {
+        let service = annotated(name, annotations, json!({"clusterIP": address}));
+        let applied = cluster.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [service])).await;
+        let lines: Vec<String> = applied.stderr.lines().map(str::to_owned).collect();
+        applied.ok();
+        seen.push((name, cluster.get(&namespace, name).await["spec"]["clusterIP"].clone(), lines));
+        let warnings = warnings.iter().map(|warning| format!("Warning: {warning}")).collect();
+        expected.push((name, json!(address), warnings));
+    }
+    assert_eq!(seen, expected);
+    // The API server refuses its own address, after the warning of the policy.
+    let taken = all(&namespace, [service("kubernetes", json!({"clusterIP": "172.21.0.1"}))]);
+    let refused = cluster.plane.kubectl_with(&["apply", "-f", "-"], &taken).await.refused();
+    assert!(refused.starts_with("Warning: 172.21.0.1 is the address of default/kubernetes\n"), "{refused}");
+    assert!(refused.contains("provided IP is already allocated"), "{refused}");
+}
+
+/// Services that prefer or require two families, on a single-stack cluster.
+#[tokio::test]
+async fn dual_stack_services_on_a_single_stack_cluster() {
+    let cluster = WebhookCluster::shared().await;
+    let namespace = cluster.plane.namespace("single-stack").await;
+    let prefer = cluster.create(&namespace, &service("prefer", json!({"ipFamilyPolicy": "PreferDualStack"}))).await;
+    assert_eq!(place(address(&prefer.unwrap())), "linux");
+    assert_eq!(short(cluster.decided(&namespace, "prefer")), "allocated in linux");
+    let require = cluster.create(&namespace, &service("require", json!({"ipFamilyPolicy": "RequireDualStack"}))).await;
+    let expected = "admission webhook \"services.clusterip-policy.io\" denied the request: Service single-stack/require: \
+                    pool \"linux\" has no IPv6 range; chosen by kubernetes.io/os=linux (assumption); add an IPv6 range \
+                    to the pool, or set services.whenFull: unmanaged";
+    assert_eq!(require.unwrap_err(), expected);
+}

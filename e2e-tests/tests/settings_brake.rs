@@ -1,0 +1,168 @@
+//! The brake on changes of settings that would move a large part of a cluster.
+
+use clusterip::controller::requests::{self, Request};
+use serde_json::{Value, json};
+
+use crate::support::cluster::{Cluster, Place, metrics, pool_of, settings};
+use crate::support::eventually::eventually;
+use crate::support::fault_proxy::Proxy;
+use crate::support::move_helpers::{addresses, stored};
+use crate::support::serve_process::Host;
+
+/// More than twenty Services, and more than one in ten.
+const MANY: usize = 24;
+
+/// The pools of the Services `web-0` and so on, in order.
+async fn pools(place: &Place, count: usize) -> Vec<&'static str> {
+    let mut pools = Vec::new();
+    for number in 0..count {
+        let service = stored(&place.client, &place.namespace, &format!("web-{number}")).await.unwrap();
+        pools.push(addresses(&service).first().map_or("on the move", |address| pool_of(*address)));
+    }
+    pools
+}
+
+async fn all_move_to(place: &Place, count: usize, pool: &str) {
+    eventually(&format!("all of {} to be in pool {pool}", place.namespace), async || {
+        pools(place, count).await.iter().all(|found| *found == pool).then_some(())
+    })
+    .await;
+}
+
+async fn braked(host: &Host, expected: &[String]) {
+    eventually(&format!("{expected:?}"), async || {
+        (metrics(host, "clusterip_misplaced_services").await == expected).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn settings_that_would_move_many_services_wait_for_an_administrator() {
+    let cluster = Cluster::alone().await;
+    let proxy = Proxy::start(cluster.plane).await;
+    let (many, few) = (cluster.place("many").await, cluster.place("few").await);
+    for number in 0..MANY {
+        many.service_at(&format!("web-{number}"), [172, 21, 0, 100 + number as u8], json!({}), json!({})).await;
+    }
+    for number in 0..3 {
+        few.service_at(&format!("web-{number}"), [172, 21, 0, 200 + number as u8], json!({}), json!({})).await;
+    }
+    // The first pool takes over the Services of these namespaces.
+    let taking = |namespaces: &[&str]| {
+        let mut settings: Value = serde_json::from_str(&settings(&json!({}))).unwrap();
+        settings["services"]["pools"][0]["match"]["namespaces"] = json!(namespaces);
+        settings.to_string()
+    };
+    let one = "clusterip_misplaced_services{reason=\"brake\"}";
+
+    let host = cluster.host(&proxy, &json!({})).arg("--no-webhook").start().await;
+    cluster.place("brake-begins").await.all_was_looked_at("first").await;
+    std::fs::write(host.folder().join("settings.yaml"), taking(&["few"])).unwrap();
+    // A change for three Services is carried out.
+    all_move_to(&few, 3, "named").await;
+
+    std::fs::write(host.folder().join("settings.yaml"), taking(&["few", "many"])).unwrap();
+    let log = host.logged("by these settings a large part of the services would move").await;
+    // The 24 Services, the 3 others, and the probe of `all_was_looked_at`; `kubernetes` is not managed.
+    assert!(log.contains("misplaced=24 managed=28"), "{log}");
+    braked(&host, &[format!("{one} {MANY}")]).await;
+    let told = "AddressMisplaced: it lies in pool linux, and belongs to pool named: namespace many; it stays: the settings changed for a large part of the cluster: it waits for `clusterip move`";
+    // The Event comes after the metric.
+    eventually("it to be told", async || (!many.told("web-7").await.is_empty()).then_some(())).await;
+    assert_eq!(many.told("web-7").await, [told]);
+
+    // A new process knows that these settings were not carried out.
+    drop(host);
+    free_the_lease(&cluster).await;
+    let host = cluster.host_with(&proxy, &taking(&["few", "many"])).arg("--no-webhook").start().await;
+    braked(&host, &[format!("{one} {MANY}")]).await;
+    // Other moves continue.
+    cluster.place("brake-goes-on").await.all_was_looked_at("first").await;
+    assert_eq!(pools(&many, MANY).await, ["linux"; MANY]);
+
+    // The author of a Service can't release the brake: the annotation is removed, and the Service stays.
+    let now = json!({"metadata": {"annotations": {"clusterip-policy/move": "now"}}});
+    crate::support::move_helpers::patch(&many.client, &many.namespace, "web-7", now).await;
+    let web = eventually("the wish to be heard", async || {
+        let web = crate::support::move_helpers::stored(&many.client, &many.namespace, "web-7").await?;
+        (web["metadata"]["annotations"]["clusterip-policy/move"].is_null()).then_some(web)
+    })
+    .await;
+    assert_eq!(pools(&many, MANY).await, ["linux"; MANY]);
+
+    // An administrator can move one of them, by a request in the namespace of the server. The others still wait.
+    let request = Request {
+        namespace: many.namespace.clone(),
+        name: "web-7".to_owned(),
+        uid: web["metadata"]["uid"].as_str().unwrap().to_owned(),
+        control_plane: false,
+    };
+    requests::ask(&cluster.client, &cluster.namespace, &request).await.unwrap();
+    eventually("the request to be dealt with", async || {
+        (!requests::is_open(&cluster.client, &cluster.namespace, &request.uid).await.unwrap()).then_some(())
+    })
+    .await;
+    braked(&host, &[format!("{one} {}", MANY - 1)]).await;
+    let mut expected = ["linux"; MANY];
+    expected[7] = "named";
+    assert_eq!(pools(&many, MANY).await, expected);
+
+    // When the settings are reverted, no Service waits any more. The one that was moved returns only after its
+    // cooldown.
+    std::fs::write(host.folder().join("settings.yaml"), taking(&["few"])).unwrap();
+    braked(&host, &[]).await;
+    expected[7] = "named";
+    assert_eq!(pools(&many, MANY).await, expected);
+    assert_eq!(pools(&few, 3).await, ["named"; 3]);
+}
+
+#[tokio::test]
+async fn addresses_set_by_hand_do_not_trigger_the_brake() {
+    let cluster = Cluster::alone().await;
+    let proxy = Proxy::start(cluster.plane).await;
+    let (by_hand, few) = (cluster.place("set-by-hand").await, cluster.place("few-others").await);
+    for number in 0..MANY {
+        let address = format!("172.21.0.{}", 100 + number);
+        by_hand.service_named(&format!("web-{number}"), json!({}), json!({ "clusterIP": address })).await;
+    }
+    for number in 0..3 {
+        few.service_at(&format!("web-{number}"), [172, 21, 0, 200 + number as u8], json!({}), json!({})).await;
+    }
+    let host = cluster.host(&proxy, &json!({})).arg("--no-webhook").start().await;
+    cluster.place("by-hand-begins").await.all_was_looked_at("first").await;
+    let mut taking: Value = serde_json::from_str(&settings(&json!({}))).unwrap();
+    taking["services"]["pools"][0]["match"]["namespaces"] = json!([by_hand.namespace, few.namespace]);
+    std::fs::write(host.folder().join("settings.yaml"), taking.to_string()).unwrap();
+    all_move_to(&few, 3, "named").await;
+    assert_eq!(pools(&by_hand, MANY).await, ["linux"; MANY]);
+}
+
+#[tokio::test]
+async fn settings_used_only_with_move_never_still_trigger_the_brake() {
+    let cluster = Cluster::alone().await;
+    let proxy = Proxy::start(cluster.plane).await;
+    let still = cluster.place("still").await;
+    for number in 0..MANY {
+        still.service_at(&format!("web-{number}"), [172, 21, 0, 100 + number as u8], json!({}), json!({})).await;
+    }
+    let mut taking: Value = serde_json::from_str(&settings(&json!({}))).unwrap();
+    taking["services"]["pools"][0]["match"]["namespaces"] = json!([still.namespace]);
+    let taking = taking.to_string();
+    let one = |reason: &str| format!("clusterip_misplaced_services{{reason=\"{reason}\"}} {MANY}");
+
+    let host = cluster.host_with(&proxy, &taking).args(&["--no-webhook", "--move", "never"]).start().await;
+    braked(&host, &[one("never")]).await;
+    drop(host);
+    free_the_lease(&cluster).await;
+    // The first process that would move them waits for an administrator.
+    let host = cluster.host_with(&proxy, &taking).arg("--no-webhook").start().await;
+    braked(&host, &[one("brake")]).await;
+    assert_eq!(pools(&still, MANY).await, ["linux"; MANY]);
+}
+
+/// Releases the Lease of a process that is gone, so that the test need not wait until it expires.
+pub async fn free_the_lease(cluster: &Cluster) {
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/clusterip-leader", cluster.namespace);
+    let nobody = json!({"spec": {"holderIdentity": ""}});
+    crate::support::move_helpers::send(&cluster.client, axum::http::Method::PATCH, &path, Some(&nobody)).await.unwrap();
+}
