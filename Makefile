@@ -22,6 +22,8 @@ HELM ?=
 FUZZ_SECONDS ?= 60
 # How many times `make chaos` kills the program at work.
 CHAOS ?= 100
+# How many tests on a control plane run at once. Most of their time they wait.
+E2E_THREADS ?= 4
 
 TOOLS := $(CACHE)/tools
 CLUSTERIP := target/release/clusterip
@@ -39,7 +41,7 @@ INSTALL := CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO
 # The runner must be of the version that the tests are linked with.
 WASM_BINDGEN := $(shell awk '/^name = "wasm-bindgen"$$/ {getline; gsub(/"/, ""); print $$3}' Cargo.lock)
 
-# Kubernetes is large: its programs are built once for each version, and kept.
+# Kubernetes is large: its programs are built once for each version, and kept. Nobody debugs them.
 KUBERNETES := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2; exit}' e2e-tests/control-plane/go.mod)
 KUBERNETES_PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl
 KUBERNETES_SOURCES := $(addprefix e2e-tests/control-plane/,go.mod go.sum $(KUBERNETES_PROGRAMS:%=%/main.go))
@@ -133,7 +135,7 @@ test-map: policy.wasm ## Test the map in a headless chromium, if there is one
 .PHONY: e2e-tests
 e2e-tests: program control-plane $(HELM_USED) ## Test on a real control plane, and replay the sessions through kwctl, if it is there
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) CLUSTERIP_HELM=$(HELM_USED) \
-		cargo test $(HOSTED) --test e2e
+		cargo test $(HOSTED) --test e2e -- --test-threads $(E2E_THREADS)
 	CLUSTERIP_HELM=$(HELM_USED) KUBEBUILDER_ASSETS=$(ASSETS) cargo test $(HOSTED) --test chart
 	@if command -v "$${KWCTL:-kwctl}" >/dev/null; then \
 		command -v bats >/dev/null || { echo "bats is missing: apt-get install bats" >&2; exit 1; }; \
@@ -171,7 +173,7 @@ $(HELM_BUILT): | go
 	@echo "building helm for the tests, once: some minutes"
 	@mkdir -p $(@D)
 	@partial=$$(mktemp $@.XXXXXX); trap 'rm -f "$$partial"' EXIT; \
-	go -C e2e-tests/helm build -buildvcs=false -ldflags "-s -w" -o "$$partial" helm.sh/helm/v4/cmd/helm; \
+	go -C e2e-tests/helm build -buildvcs=false -gcflags all=-dwarf=false -ldflags "-s -w" -o "$$partial" helm.sh/helm/v4/cmd/helm; \
 	mv "$$partial" $@
 
 .PHONY: go
@@ -186,7 +188,7 @@ $(BUILT_ASSETS): | go
 	version=$(KUBERNETES); major=$${version%%.*}; minor=$${version#*.}; \
 	for program in $(KUBERNETES_PROGRAMS); do \
 		echo "  $$program"; \
-		$(GO_BUILD) -o "$$partial/" -ldflags "-s -w $$(for package in k8s.io/component-base k8s.io/client-go/pkg; do \
+		$(GO_BUILD) -o "$$partial/" -gcflags all=-dwarf=false -ldflags "-s -w $$(for package in k8s.io/component-base k8s.io/client-go/pkg; do \
 			echo "-X $$package/version.gitVersion=$$version -X $$package/version.gitMajor=$${major#v} -X $$package/version.gitMinor=$${minor%%.*}"; \
 		done | tr '\n' ' ')" "./$$program"; \
 	done; \
@@ -242,14 +244,15 @@ fuzz: policy.wasm $(TOOLS)/bin/cargo-fuzz ## Fuzz every parser of outside input,
 $(TOOLS)/bin/cargo-fuzz:
 	$(INSTALL) cargo-fuzz
 
+# In the profile of the tests, with which it shares build scripts and macros.
 .PHONY: lint
 lint: policy.wasm $(TOOLS)/bin/cargo-deny | go ## Check format, lints and dependencies
 	@cargo fmt --version >/dev/null || { echo "rustfmt is missing: rustup component add rustfmt" >&2; exit 1; }
 	@cargo clippy --version >/dev/null || { echo "clippy is missing: rustup component add clippy" >&2; exit 1; }
 	scripts/check-makefile
 	cargo fmt --all --check
-	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
-	cargo clippy --quiet --locked --workspace --test e2e --test external --test chart -- -D warnings
+	cargo clippy --quiet --release --locked --workspace --all-targets -- -D warnings
+	cargo clippy --quiet --release --locked --workspace --test e2e --test external --test chart -- -D warnings
 	$(TOOLS)/bin/cargo-deny --log-level error check bans licenses sources
 	@unformatted=$$(gofmt -l e2e-tests/control-plane); test -z "$$unformatted" || { echo "not formatted: $$unformatted" >&2; exit 1; }
 	go -C e2e-tests/control-plane vet ./control-plane

@@ -53,7 +53,8 @@ pub(super) fn all(
     for (name, packed, node) in nodes {
         let belonging = match before.remove(&name) {
             Some((same, belonging)) if same == packed => belonging,
-            _ => block_placement::belonging(&mut policy, &live.document, &node).map_err(failed(format!("node {name}")))?,
+            _ => block_placement::belonging(&mut policy, &live.document, &node)
+                .map_err(failed(format!("node {name}")))?,
         };
         let placement = belonging.placement(&live.settings, &name, &blocks_of(&node), &held);
         cache.insert(name.clone(), (packed, belonging));

@@ -1,5 +1,4 @@
 //! A request that the policy does not answer is treated as `--on-error` says.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::sync::Arc;
 

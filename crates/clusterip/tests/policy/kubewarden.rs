@@ -1,5 +1,4 @@
 //! deploy/kubewarden agrees with policy-metadata.yml, requests what its own settings need, and grants no more.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
 use std::fs;

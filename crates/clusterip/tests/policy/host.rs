@@ -1,5 +1,4 @@
 //! The native host answers look-ups of a snapshot exactly as Kubewarden does.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock, RwLock};

@@ -1,10 +1,7 @@
 //! Runs `clusterip audit` of Nodes and their blocks as a user does, on snapshots. The whole output for the example is
 //! tested in `audit.rs`.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod command;
-
-use command::{Done, Folder};
+use crate::command::{Done, Folder};
 use serde_json::{Value, json};
 
 /// Two pools for Nodes; a Service range overlaps with the pool for Linux.

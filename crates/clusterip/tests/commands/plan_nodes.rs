@@ -1,9 +1,6 @@
 //! Runs `clusterip plan` of Nodes as a user does. The whole outputs for the example are tested in `plan.rs`.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod command;
-
-use command::{Done, Folder};
+use crate::command::{Done, Folder};
 use serde_json::{Value, json};
 
 /// Two pools for Nodes, none for Services.

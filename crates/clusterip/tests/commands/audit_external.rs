@@ -1,10 +1,7 @@
 //! Runs `clusterip audit` of external addresses as a user does, on snapshots. The whole output for the example is
 //! tested in `audit.rs`.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod command;
-
-use command::{Done, Folder};
+use crate::command::{Done, Folder};
 use serde_json::{Value, json};
 
 /// A pool for one namespace, a small pool for all namespaces that only some nodes may hold, and no pool for Services.

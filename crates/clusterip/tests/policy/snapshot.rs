@@ -1,5 +1,4 @@
 //! A changed snapshot is equal to one that is built from the remaining objects.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,5 +1,4 @@
 //! `plan -o yaml` fills the addresses in and changes no other character.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::sync::LazyLock;
 

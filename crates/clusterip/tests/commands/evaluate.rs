@@ -3,14 +3,11 @@
 //! The files in `golden/kwctl` are the output of `kwctl run` (1.36) for the session of that name, byte for byte. kwctl
 //! writes audit annotations in any order; these files come from runs that wrote them ordered by name, as `clusterip`
 //! always does.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod command;
 
 use std::fs;
 use std::sync::Mutex;
 
-use command::{Done, Folder};
+use crate::command::{Done, Folder};
 use serde_json::{Value, json};
 
 const SESSIONS: &str = "e2e-tests/sessions";

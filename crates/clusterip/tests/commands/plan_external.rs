@@ -1,10 +1,7 @@
 //! Runs `clusterip plan` with external addresses as a user does. `plan.rs` tests the whole output for the example, and
 //! `fill.rs` tests how addresses are written into manifests.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod command;
-
-use command::{Done, Folder};
+use crate::command::{Done, Folder};
 use serde_json::{Value, json};
 
 /// A pool for one namespace, a small pool for all namespaces, and no pool for Services.

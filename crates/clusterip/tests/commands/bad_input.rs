@@ -1,9 +1,6 @@
 //! Unusable input: the program prints one message that says where and why, prints no plan, and exits with status 2.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod command;
-
-use command::{Done, Folder};
+use crate::command::{Done, Folder};
 
 const SERVICE: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n";
 

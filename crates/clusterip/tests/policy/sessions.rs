@@ -1,6 +1,5 @@
 //! Replays the sessions of `e2e-tests/sessions`, one for each row of the decision, strictly through the embedded
 //! module. `e2e-tests/README.md` describes the files, and how to record them.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::fs;
 use std::path::{Path, PathBuf};

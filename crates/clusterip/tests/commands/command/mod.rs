@@ -1,5 +1,4 @@
 //! Runs the program in a folder of its own or in that of the workspace.
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::fs;
 use std::io::Write as _;

@@ -1,5 +1,4 @@
 //! The deployments grant exactly the permissions that the program checks at startup.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,4 @@
 //! A review of a Node never changes the Node, and an error of the webhook itself never denies it.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::sync::Arc;
 

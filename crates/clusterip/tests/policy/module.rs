@@ -1,17 +1,14 @@
 //! The policy module, and other modules: what it imports, how it answers invalid input, and that no module exceeds its
 //! limits.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod support;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
+use crate::support::{NoCluster, call};
 use clusterip::policy::host_calls::{HostCall, HostCalls};
 use clusterip::policy::module::{EMBEDDED, Module, ModuleError};
 use clusterip_core::answer::Answer;
 use serde_json::{Value, json};
-use support::{NoCluster, call};
 
 static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unwrap());
 

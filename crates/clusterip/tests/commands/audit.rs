@@ -1,15 +1,12 @@
 //! Runs `clusterip audit` as a user does, on snapshots.
 //!
 //! The audit of the example is compared with the files in `golden`. After an intended change, `UPDATE_GOLDEN=1 cargo
-//! test -p clusterip --test audit` writes them again: review the difference before you commit it.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod command;
+//! test -p clusterip --test commands audit` writes them again: review the difference before you commit it.
 
 use std::fs;
 use std::path::Path;
 
-use command::{Done, Folder};
+use crate::command::{Done, Folder};
 use serde_json::{Value, json};
 
 const EXAMPLE: [&str; 5] =

@@ -1,15 +1,12 @@
 //! Runs `clusterip plan` as a user does, on the examples and on all other supported input.
 //!
 //! Whole plans are compared with the files in `golden`. After an intended change, `UPDATE_GOLDEN=1 cargo test -p
-//! clusterip --test plan` writes them again: review the difference before you commit it.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod command;
+//! clusterip --test commands plan` writes them again: review the difference before you commit it.
 
 use std::fs;
 use std::path::Path;
 
-use command::{Done, Folder};
+use crate::command::{Done, Folder};
 use serde_json::{Value, json};
 
 /// The examples: name, arguments, exit status.

@@ -1,5 +1,4 @@
 //! The README and the pages of `docs` show what the program prints, and name only files that exist.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
