@@ -23,7 +23,7 @@ FUZZ_SECONDS ?= 60
 # How many times `make chaos` kills the program at work.
 CHAOS ?= 100
 # How many tests on a control plane run at once. Most of their time they wait.
-E2E_THREADS ?= 4
+E2E_THREADS ?= 3
 
 TOOLS := $(CACHE)/tools
 CLUSTERIP := target/release/clusterip

@@ -67,7 +67,7 @@ async fn created_services_are_triaged() {
         },
         Case {
             name: "by-hand",
-            spec: json!({"clusterIP": "172.21.0.77"}),
+            spec: json!({"clusterIP": cluster.unused_address([172, 21, 0]).await}),
             decision: "left in linux: set by hand",
             place: "linux",
         },
@@ -203,39 +203,42 @@ async fn address_set_by_hand_outside_its_pool_causes_a_warning() {
     struct Case {
         name: &'static str,
         annotations: Value,
-        address: &'static str,
-        warnings: Vec<&'static str>,
+        address: String,
+        warnings: Vec<String>,
     }
+    let unused = cluster.unused_address([172, 21, 1]).await;
     let cases = [
         Case {
             name: "other-pool",
             annotations: json!({}),
-            address: "172.21.1.60",
-            warnings: vec![
-                "172.21.1.60 lies in pool \"windows\", expected pool \"linux\": kubernetes.io/os=linux (assumption)",
-            ],
+            address: unused.clone(),
+            warnings: vec![format!(
+                "{unused} lies in pool \"windows\", expected pool \"linux\": kubernetes.io/os=linux (assumption)"
+            )],
         },
         Case {
             name: "other-pool-reserved",
             annotations: windows(),
-            address: "172.21.0.20",
+            address: "172.21.0.20".to_owned(),
             warnings: vec![
                 "172.21.0.20 lies in pool \"linux\", expected pool \"windows\": kubernetes.io/os=windows (annotation \
-                 clusterip-policy/os)",
+                 clusterip-policy/os)"
+                    .to_owned(),
             ],
         },
         Case {
             name: "excluded",
             annotations: windows(),
-            address: "172.21.1.201",
-            warnings: vec!["172.21.1.201 is excluded from pool \"windows\""],
+            address: "172.21.1.201".to_owned(),
+            warnings: vec!["172.21.1.201 is excluded from pool \"windows\"".to_owned()],
         },
-        Case { name: "own", annotations: windows(), address: "172.21.1.70", warnings: vec![] },
-        Case { name: "own-reserved", annotations: windows(), address: "172.21.1.7", warnings: vec![] },
-        Case { name: "no-pool", annotations: windows(), address: "172.21.99.7", warnings: vec![] },
+        Case { name: "own-reserved", annotations: windows(), address: "172.21.1.7".to_owned(), warnings: vec![] },
+        Case { name: "no-pool", annotations: windows(), address: "172.21.99.7".to_owned(), warnings: vec![] },
     ];
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
-    for Case { name, annotations, address, warnings } in cases {
+    let own = cluster.unused_address([172, 21, 1]).await;
+    let own = Case { name: "own", annotations: windows(), address: own, warnings: vec![] };
+    for Case { name, annotations, address, warnings } in [own].into_iter().chain(cases) {
         let service = annotated(name, annotations, json!({"clusterIP": address}));
         let applied = cluster.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [service])).await;
         let lines: Vec<String> = applied.stderr.lines().map(str::to_owned).collect();

@@ -1,6 +1,6 @@
 //! A control plane whose API server calls the webhook of a `clusterip serve` for every Service.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -134,6 +134,15 @@ impl WebhookCluster {
             .into_iter()
             .map(|item| (item.metadata.name.clone().unwrap(), serde_json::to_value(item).unwrap()))
             .collect()
+    }
+
+    /// An address of this /24, above the reserved ones, that no Service has. Tests share the cluster, so no address is
+    /// known to be free.
+    pub async fn unused_address(&self, [a, b, c]: [u8; 3]) -> String {
+        let list = Api::<Service>::all(self.plane.client()).list(&<_>::default()).await.unwrap();
+        let used: BTreeSet<String> = list.items.into_iter().filter_map(|service| service.spec?.cluster_ip).collect();
+        let mut addresses = (60..200).map(|last| format!("{a}.{b}.{c}.{last}"));
+        addresses.find(|address| !used.contains(address)).expect("an unused address")
     }
 
     /// Deletes a Service.
