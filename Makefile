@@ -28,7 +28,7 @@ E2E_THREADS ?= 3
 TOOLS := $(CACHE)/tools
 CLUSTERIP := target/release/clusterip
 WASM := target/wasm32-unknown-unknown/wasm/clusterip_policy.wasm
-PUBLISH := cargo run --quiet --release --locked --package publish --
+XTASK := cargo run --quiet --release --locked --package xtask --
 
 # Cargo unifies the features of the packages that are named together. Another selection of packages has other
 # features, and rebuilds most of the dependencies.
@@ -86,17 +86,17 @@ policy.wasm: force | toolchain
 	scripts/cargo-wasm build --quiet --locked --profile wasm --package clusterip-policy
 	@cmp --silent $(WASM) $@ || cp $(WASM) $@
 
-# kwctl where it is there (KWCTL names another), otherwise a program of ours that says the same.
+# kwctl if it is installed (KWCTL names another one), otherwise xtask, which writes the same metadata.
 annotated-policy.wasm: policy.wasm force ## Write the metadata into policy.wasm
 	@if command -v "$${KWCTL:-kwctl}" >/dev/null; then \
 		"$${KWCTL:-kwctl}" annotate --metadata-path policy-metadata.yml --usage-path README.md --output-path $@ policy.wasm; \
 	else \
-		$(PUBLISH) annotate --metadata policy-metadata.yml --usage README.md --output $@ policy.wasm; \
+		$(XTASK) annotate --metadata policy-metadata.yml --usage README.md --output $@ policy.wasm; \
 	fi
 
 .PHONY: oci
 oci: annotated-policy.wasm ## Write target/oci, an OCI image layout of the annotated policy
-	@$(PUBLISH) oci --output target/oci annotated-policy.wasm
+	@$(XTASK) oci --output target/oci annotated-policy.wasm
 
 .PHONY: demo
 demo: build ## Place the Services of examples/shop

@@ -1,14 +1,16 @@
-//! The files of the workspace.
+//! Reads the files of the repository, and annotates the module as a release does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use clusterip::cluster::yaml;
-use publish::metadata::Metadata;
+use clusterip::policy::module::EMBEDDED;
 use serde_json::Value;
+use xtask::annotate::annotate;
+use xtask::metadata::Metadata;
 
 pub fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 pub fn read(path: &str) -> String {
@@ -16,12 +18,15 @@ pub fn read(path: &str) -> String {
 }
 
 /// The YAML of a file, parsed by another parser than that of the product.
-#[allow(dead_code)]
 pub fn read_yaml(path: &str) -> Value {
     yaml::single(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-#[allow(dead_code)]
 pub fn metadata() -> Metadata {
     Metadata::from_yaml(&read("policy-metadata.yml")).unwrap()
+}
+
+/// The module of this build with the metadata and the usage text of the repository.
+pub fn annotated() -> Vec<u8> {
+    annotate(EMBEDDED, metadata(), &read("README.md")).unwrap()
 }

@@ -1,7 +1,4 @@
 //! The OCI image layout, read back, and the Artifact Hub package.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod support;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -9,15 +6,12 @@ use std::path::Path;
 
 use clusterip::policy::module::EMBEDDED;
 use oci_spec::image::{Descriptor, ImageIndex, ImageManifest, MediaType, OciLayout};
-use publish::annotate::annotate;
-use publish::image::{CONFIG, Image, LAYER, sha256};
-use publish::metadata::Metadata;
-use publish::package;
-use support::{metadata, read};
+use xtask::annotate::annotate;
+use xtask::image::{CONFIG, Image, LAYER, sha256};
+use xtask::metadata::Metadata;
+use xtask::package;
 
-fn annotated() -> Vec<u8> {
-    annotate(EMBEDDED, metadata(), &read("README.md")).unwrap()
-}
+use crate::support::{annotated, metadata, read};
 
 /// Every file below a folder, by its relative path.
 fn tree(folder: &Path) -> BTreeMap<String, Vec<u8>> {

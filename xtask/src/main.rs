@@ -1,4 +1,4 @@
-//! `publish` prepares the policy module for a release. See the Makefile and `docs/releasing.md`.
+//! `xtask` prepares the policy module for a release. See the Makefile and `docs/releasing.md`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use jiff::Timestamp;
-use publish::image::Image;
-use publish::metadata::Metadata;
-use publish::{annotate, package};
+use xtask::image::Image;
+use xtask::metadata::Metadata;
+use xtask::{annotate, package};
 
 /// Prepares the policy module for registries and catalogues.
 #[derive(Debug, Parser)]
-#[command(name = "publish", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(name = "xtask", version, arg_required_else_help = true, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

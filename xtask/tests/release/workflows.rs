@@ -1,13 +1,11 @@
 //! The workflows run only pinned actions, with no more permissions than they need.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod support;
 
 use std::fs;
 
 use clusterip::cluster::yaml;
 use serde_json::{Value, json};
-use support::{read, workspace};
+
+use crate::support::{read, workspace};
 
 /// The mistakes of a workflow, one on each line.
 fn faults(text: &str) -> Vec<String> {

@@ -1,6 +1,5 @@
 //! The documentation is a book: its table of contents lists each page once, each page begins with the question that it
 //! answers, and every link has a target.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,12 +7,10 @@ use std::path::{Component, Path, PathBuf};
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
+use crate::support::{read, workspace};
+
 const FOLDERS: [&str; 8] =
     [".", "docs", "examples", "e2e-tests", "deploy/chart", "deploy/monitoring", "deploy/policies", "deploy/webhook"];
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
-}
 
 /// A page: the anchors of its headings, and the targets of its links.
 #[derive(Default)]
@@ -49,9 +46,9 @@ impl Page {
     }
 }
 
-/// All pages, by their paths from the root.
+/// All pages, by their paths from the root of the repository.
 fn pages() -> BTreeMap<PathBuf, Page> {
-    let root = root();
+    let root = workspace();
     let files = FOLDERS.iter().flat_map(|folder| fs::read_dir(root.join(folder)).unwrap());
     let files = files.map(|file| file.unwrap().path()).filter(|file| file.extension().is_some_and(|end| end == "md"));
     let page = |file: PathBuf| {
@@ -80,7 +77,7 @@ fn broken(pages: &BTreeMap<PathBuf, Page>, file: &Path, link: &str) -> Option<St
     }
     let (path, anchor) = link.split_once('#').map_or((link, None), |(path, anchor)| (path, Some(anchor)));
     let target = if path.is_empty() { file.to_owned() } else { normal(&file.parent().unwrap().join(path)) };
-    if !root().join(&target).exists() {
+    if !workspace().join(&target).exists() {
         return Some(format!("{}: {link}: {} does not exist", file.display(), target.display()));
     }
     let anchor = anchor?;
@@ -124,7 +121,7 @@ fn every_page_is_in_the_table_of_contents_once() {
 fn every_page_begins_with_the_question_that_it_answers() {
     let contents = Path::new("docs/SUMMARY.md");
     for page in pages().into_keys().filter(|page| page.starts_with("docs") && *page != contents) {
-        let text = fs::read_to_string(root().join(&page)).unwrap();
+        let text = read(page.to_str().unwrap());
         let mut lines = text.lines();
         let (title, question) = (lines.next().unwrap_or_default(), lines.nth(1).unwrap_or_default());
         let asks = title.starts_with("# ") && question.starts_with("> ") && question.ends_with('?');

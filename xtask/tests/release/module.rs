@@ -1,9 +1,4 @@
 //! The annotated module: the metadata can be read back, and nothing else has changed.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-#[path = "../../../e2e-tests/src/missing.rs"]
-mod missing;
-mod support;
 
 use std::ops::Range;
 use std::process::Command;
@@ -13,15 +8,13 @@ use clusterip::cluster::yaml;
 use clusterip::policy::host_calls::{HostCall, HostCalls};
 use clusterip::policy::module::{EMBEDDED, Module};
 use clusterip::policy::service_request::ServiceRequest;
-use publish::annotate::{PROTOCOL, SECTION, annotate, metadata as metadata_of};
-use publish::metadata::{Metadata, USAGE};
 use serde_json::{Value, json};
-use support::{metadata, read, workspace};
 use wasmparser::{Parser, Payload};
+use xtask::annotate::{PROTOCOL, SECTION, annotate, metadata as metadata_of};
+use xtask::metadata::{Metadata, USAGE};
 
-fn annotated() -> Vec<u8> {
-    annotate(EMBEDDED, metadata(), &read("README.md")).unwrap()
-}
+use crate::missing;
+use crate::support::{annotated, metadata, read, workspace};
 
 /// The sections of a module: kind and bytes.
 fn sections(module: &[u8]) -> Vec<(u8, &[u8])> {

@@ -1,8 +1,5 @@
 //! Everything that is published about the policy agrees with the policy itself: the metadata, the Artifact Hub package,
 //! Rancher's form, Cargo.toml, the README and the pages of `docs`.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -13,9 +10,10 @@ use clusterip::policy::module::{EMBEDDED, Module};
 use clusterip::policy::service_request::ServiceRequest;
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
-use publish::metadata::Resource;
 use serde_json::{Value, json};
-use support::{metadata, read, read_yaml};
+use xtask::metadata::Resource;
+
+use crate::support::{metadata, read, read_yaml};
 
 const NAME: &str = "clusterip-policy";
 const VERSION: &str = env!("CARGO_PKG_VERSION");

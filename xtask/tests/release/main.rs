@@ -1,0 +1,12 @@
+//! What a release contains and how it is made: the annotated module, its OCI image and Artifact Hub package, the
+//! workflows, and the pages and files that must agree with the policy.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod documents;
+mod image;
+#[path = "../../../e2e-tests/src/missing.rs"]
+mod missing;
+mod module;
+mod published;
+mod support;
+mod workflows;
