@@ -1,55 +1,28 @@
 //! `clusterip serve`
 
-use std::collections::BTreeMap;
+mod controllers;
+mod gauges;
+mod running;
+mod startup;
+mod webhook;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::thread::available_parallelism;
-use std::time::{Duration, SystemTime};
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
-use jiff::Timestamp;
-use kube::Client;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 
-use super::connect;
-use super::in_force::{followed, say_what_is_missing};
-use super::stop::{shutdown_signal, until};
-use crate::audit::live_audit::LiveAudit;
-use crate::cluster::ledger::Ledger;
-use crate::cluster::replica_claims::{self, Claims};
-use crate::cluster::stores::{State, Stores};
-use crate::controller::competing_server::CompetingServer;
-use crate::controller::identity::{Identity, Role};
-use crate::controller::leader::Leader;
-use crate::controller::lease::Timing;
-use crate::controller::misplaced::Allowed;
-use crate::controller::reconcile::Reconciler;
-use crate::controller::replicas::Replicas;
-use crate::controller::service_controller::Controller;
-use crate::dns_address;
-use crate::evaluator::Evaluator;
-use crate::external;
-use crate::live_settings::{LiveSettings, Source};
+use self::controllers::Election;
+use self::running::Running;
+use self::startup::{Connection, Startup, compile_policy};
+use self::webhook::Webhook;
+use crate::cluster::replica_claims;
 use crate::logging::Logging;
-use crate::metrics::{FamilyFill, Metrics, PoolFill};
-use crate::nodes::assigner::Assigner;
-use crate::nodes::held_blocks::blocks_of;
-use crate::nodes::pool_blocks;
 use crate::permissions::{self, Duties};
-use crate::policy::budget::Budget;
-use crate::policy::module::{EMBEDDED, Module, SHARED_MEMORY};
-use crate::pool_use;
-use crate::ui::{self, map_server::UiServer};
-use crate::webhook::admission::{Admission, OnError};
-use crate::webhook::authority::{self, Authority};
-use crate::webhook::client_ca::ClientCaFile;
-use crate::webhook::registration::{self, Registration};
-use crate::webhook::server::{Backend, Limits, Server};
-use crate::webhook::tls::{Certificate, CertificateFiles};
+use crate::webhook::admission::OnError;
+use crate::webhook::{authority, registration};
 
 /// The text at the end of `clusterip help serve`.
 pub const HELP: &str = "\
@@ -61,8 +34,8 @@ Examples:
 
 Exit status: 0 after SIGTERM or SIGINT; 2 if it can't start or go on.";
 
-/// The interval at which certificate files are checked for changes.
-const LOOK_AT_FILES: Duration = Duration::from_secs(5);
+/// The target of all log lines of this command.
+const LOG_TARGET: &str = module_path!();
 
 /// The minimum number of threads for evaluations.
 const FEWEST_THREADS: usize = 2;
@@ -162,212 +135,36 @@ impl Serve {
         done.map(|()| ExitCode::SUCCESS)
     }
 
+    /// Starts the duties of the server one after the other, then serves until SIGTERM or SIGINT.
     async fn serve(self) -> anyhow::Result<()> {
-        let client = connect::client(self.kubeconfig.as_deref()).await?;
-        let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
-        let agents_namespace = self.agents_namespace.clone().unwrap_or_else(|| namespace.clone());
-        let metrics = Arc::new(Metrics::new());
-        let me = Identity::new(Role::Serve);
-        let mut leader = Leader::new(client.clone(), &namespace, me.clone(), Timing::default());
-        let compile = || Module::sharing(EMBEDDED, Budget::new(SHARED_MEMORY));
-        // A lease that a dead leader left behind expires while everything else starts. An error here is reported
-        // later.
-        let (module, _) = tokio::join!(tokio::task::spawn_blocking(compile), leader.look());
-        let module = Arc::new(module??);
-        let (stop, stopped) = watch::channel(false);
-        let until = |stopped: &watch::Receiver<bool>| until(stopped.clone());
-
-        let ledger = Ledger::default();
-        let seen = ledger.clone();
-        let (stores, changes) = Stores::new(client.clone(), Arc::clone(&metrics), move |address| seen.seen(address));
-        stores.ask_for_service_cidrs().await;
-        let (file, name) = (self.settings.as_deref(), self.settings_configmap.as_deref());
-        let source = Source::chosen(file, name, &client, &namespace);
-        let (ranges, duties) = (stores.service_cidrs(), self.duties(&namespace));
-        let follower = followed(source, &module, ranges, &metrics, &client, &duties).await?;
-        let settings = follower.subscribe();
-        let registered = settings.clone();
-        stores.watch(&settings.borrow().settings);
-        let claims = (self.claims == replica_claims::Kept::Lease)
-            .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), Arc::clone(&metrics)));
-        let evaluator =
-            Evaluator::new(Arc::clone(&module), settings.clone(), stores.clone(), ledger, Arc::clone(&metrics));
-        let evaluator = match &claims {
-            Some(claims) => evaluator.claiming(claims.clone()),
-            None => evaluator,
-        };
+        let connection = Connection::open(&self).await?;
+        let mut leader = connection.leader();
+        let module = compile_policy(&mut leader).await?;
+        let (stores, changes) = connection.stores().await;
+        let duties = self.duties(&connection.namespace);
+        let follower = connection.settings(&module, &stores, &duties).await?;
+        let mut startup = Startup::new(connection, &module, stores, follower.subscribe());
 
         // From here on requests may be in progress: each task below ends by itself after `stop`.
-        let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
-        let end = until(&stopped);
-        tasks.spawn(async move {
-            follower.run(end).await;
-            Ok(())
-        });
-        let (end, missing) = (until(&stopped), say_what_is_missing(client.clone(), settings.clone(), duties));
-        tasks.spawn(async move {
-            tokio::select! {
-                () = missing => {}
-                () = end => {}
-            }
-            Ok(())
-        });
-        let (end, warned) = (until(&stopped), dns_address::warn(stores.clone(), settings.clone()));
-        tasks.spawn(async move {
-            tokio::select! {
-                () = warned => {}
-                () = end => {}
-            }
-            Ok(())
-        });
-        let allowed = Allowed {
-            any: self.moves != Moves::Never,
-            ready: self.moves == Moves::Always,
-            load_balancers: self.move_load_balancers,
-        };
-        let reconciler = Reconciler::new(evaluator.clone(), client.clone(), &namespace, Arc::clone(&metrics), allowed);
-        let (last, unled) = watch::channel(false);
-        let (leadership, competing_server, term) = (leader.subscribe(), leader.competing_server(), leader.term());
-        let led = tokio::spawn(leader.run(until(&unled)));
-        let (mut reconciler, mut counted) = (reconciler, None);
-        if let Some(claims) = claims {
-            let replicas = Replicas::new(client.clone(), &namespace, me, settings.clone(), Arc::clone(&metrics));
-            reconciler = reconciler.agreeing(replicas.subscribe());
-            let leads = leadership.clone();
-            counted = Some(tokio::spawn(replicas.run(move || leads.borrow().leads(), until(&unled))));
-            let (leadership, end) = (leadership.clone(), until(&stopped));
-            tasks.spawn(async move {
-                claims.run(|| leadership.borrow().leads(), end).await;
-                Ok(())
-            });
-        }
-        let assigner = Assigner {
-            module,
-            stores: stores.clone(),
-            // The assigner runs in a thread of its own, and its connections live there.
-            client: connect::client(self.kubeconfig.as_deref()).await?,
-            settings: settings.clone(),
-            leadership: leadership.clone(),
-            term,
-            metrics: Arc::clone(&metrics),
-        };
-        let assigned = assigner.start(until(&stopped))?;
-        tasks.spawn(async move { assigned.await.context("the node CIDR controller") });
-        let external = external::controller::Controller {
-            evaluator: evaluator.clone(),
-            client: client.clone(),
-            namespace: agents_namespace.clone(),
-            settings: settings.clone(),
-            leadership: leadership.clone(),
-            metrics: Arc::clone(&metrics),
-        };
-        let end = until(&stopped);
-        tasks.spawn(async move {
-            external.run(end).await;
-            Ok(())
-        });
-        let reconciler = Arc::new(reconciler);
-        let controller = Controller {
-            reconciler: Arc::clone(&reconciler),
-            changes,
-            settings,
-            leadership: leadership.clone(),
-            client: client.clone(),
-            namespace: namespace.clone(),
-        };
-        let end = until(&stopped);
-        tasks.spawn(async move {
-            controller.run(end).await;
-            Ok(())
-        });
-        let mut limits = Limits::default();
-        if self.claims == replica_claims::Kept::Lease {
-            // A review mostly waits for its claim.
-            limits.reviews = limits.reviews.max(CLAIMING_THREADS);
-        }
-        if let Some(address) = self.ui {
-            let ui = UiServer::bind(address, ui::map_server::Limits::default()).await?;
-            let audit = LiveAudit::new(evaluator.clone()).reading_leases(client.clone(), &agents_namespace);
-            tracing::info!(url = %format_args!("http://{}/", ui.local_addr()), "showing the map");
-            let end = until(&stopped);
-            tasks.spawn(async move { Ok(ui.run(Arc::new(move || Ok(audit.audit()?)), end).await?) });
-        }
-        let server = Server::bind(self.listen, limits).await?;
-        tracing::info!(listen = %server.local_addr(), namespace, "serving");
-        let (certificate, registration) =
-            self.certificate(&client, &namespace, registered, &stopped, &mut tasks).await?;
-        if let Some(path) = &self.client_ca {
-            let file = ClientCaFile::open(path, &certificate)?;
-            let end = until(&stopped);
-            tasks.spawn(async move {
-                file.run(LOOK_AT_FILES, end).await;
-                Ok(())
-            });
-        }
-        let gauges = Gauges { metrics: Arc::clone(&metrics), reconciler, leadership, certificate: certificate.clone() };
-        // Several replicas may run if each one claims the addresses that it assigns, or if they serve no webhook.
-        let alone = (self.claims == replica_claims::Kept::Memory && !self.no_webhook).then_some(competing_server);
-        let backend = Backend {
-            reviewer: Arc::new(Admission::new(evaluator, Arc::clone(&metrics), self.on_error)),
-            not_ready: {
-                let (stores, certificate, competing_server) = (stores.clone(), certificate.clone(), alone.clone());
-                Arc::new(move || {
-                    let lagging = stores.lagging().into_iter().chain(certificate.problem(Timestamp::now()));
-                    lagging.chain(competing_server.as_ref().and_then(|found| found.borrow().problem())).collect()
-                })
-            },
-            metrics: Arc::new(move || gauges.encode()),
-        };
-        // The webhook is registered only after the caches have synced. A registration by URL is removed before the
-        // server stops.
-        let (close, closed) = watch::channel(false);
-        let end = until(&closed);
-        let mut server = tokio::spawn(async move { server.run(backend, &certificate, end).await });
-        if let Some(registration) = registration {
-            let (end, stopped, stores) = (until(&stopped), until(&stopped), stores.clone());
-            tasks.spawn(async move {
-                let ready = async {
-                    stores.completed().await;
-                    if let Some(mut competing_server) = alone {
-                        // A replica must not take over the webhook configuration of another running server.
-                        let _ = competing_server.wait_for(|found| *found == CompetingServer::None).await;
-                    }
-                };
-                tokio::select! {
-                    () = ready => {}
-                    () = stopped => return Ok(()),
-                }
-                tracing::info!("ready");
-                Ok(registration.run(end).await?)
-            });
-        }
-        let mut failed = tokio::select! {
-            () = shutdown_signal() => {
-                tracing::info!("stopping");
-                None
-            }
-            ended = &mut server => Some(ended.context("the server stopped early").and_then(|ended| Ok(ended?))),
-            Some(ended) = tasks.join_next() => Some(ended.context("a server task stopped early").flatten()),
-        };
-        stop.send_replace(true);
-        if self.register_url.is_none() {
-            close.send_replace(true);
-        }
-        while let Some(ended) = tasks.join_next().await {
-            failed = failed.or(Some(ended.context("a server task stopped early").flatten()).filter(Result::is_err));
-        }
-        close.send_replace(true);
-        if !server.is_finished() {
-            let ended = server.await.context("the server stopped early").and_then(|ended| Ok(ended?));
-            failed = failed.or(Some(ended).filter(Result::is_err));
-        }
-        last.send_replace(true);
-        let _ = led.await;
-        if let Some(counted) = counted {
-            let _ = counted.await;
-        }
-        tracing::info!("stopped");
-        failed.unwrap_or(Ok(()))
+        startup.follow_settings(follower);
+        startup.report_missing_permissions(duties);
+        startup.warn_about_dns_address();
+        let reconciler = startup.reconciler();
+        let mut election = Election::start(leader);
+        let reconciler = Arc::new(startup.claim_addresses(reconciler, &mut election));
+        startup.assign_pod_cidrs(module, &election).await?;
+        startup.assign_external_addresses(&election);
+        startup.move_services(Arc::clone(&reconciler), changes, &election);
+        startup.serve_map().await?;
+        let server = startup.listen().await?;
+        let (certificate, registration) = startup.certificate().await?;
+        startup.trust_clients(&certificate)?;
+        let backend = startup.backend(reconciler, &certificate, &election);
+        let webhook = Webhook::start(server, backend, certificate);
+        startup.register(registration, &election);
+        let running =
+            Running { tasks: startup.into_tasks(), webhook, election, unregisters: self.register_url.is_some() };
+        running.until_shutdown().await
     }
 
     fn duties(&self, namespace: &str) -> Duties {
@@ -389,121 +186,5 @@ impl Serve {
             settings: self.settings_configmap.clone(),
             settings_namespace: None,
         }
-    }
-
-    /// The certificate of the server, and the task that registers it with the API server.
-    async fn certificate(
-        &self,
-        client: &Client,
-        namespace: &str,
-        settings: watch::Receiver<Arc<LiveSettings>>,
-        stopped: &watch::Receiver<bool>,
-        tasks: &mut JoinSet<anyhow::Result<()>>,
-    ) -> anyhow::Result<(Certificate, Option<Registration>)> {
-        let name = &self.webhook_configuration;
-        if let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) {
-            let files = CertificateFiles::open(certificate, key)?;
-            let (certificate, chain) = (files.certificate(), String::from_utf8_lossy(files.chain()).into_owned());
-            let end = until(stopped.clone());
-            tasks.spawn(async move {
-                files.run(LOOK_AT_FILES, end).await;
-                Ok(())
-            });
-            let registration = match &self.register_url {
-                Some(url) => {
-                    let (_, bundle) = watch::channel(chain);
-                    Some(Registration::with_url(client.clone(), name, url, bundle).await?.following(settings))
-                }
-                // A user with an own certificate has configured the API server to trust it.
-                None => None,
-            };
-            return Ok((certificate, registration));
-        }
-        let names = match &self.register_url {
-            Some(url) => vec![registration::url_host(url)?],
-            None => authority::service_names(&self.service, namespace),
-        };
-        let authority = Authority::open(client.clone(), namespace, names, Arc::new(Timestamp::now)).await?;
-        let certificate = authority.certificate();
-        let registration = match &self.register_url {
-            _ if self.no_webhook => None,
-            Some(url) => {
-                Some(Registration::with_url(client.clone(), name, url, authority.bundle()).await?.following(settings))
-            }
-            None => Some(Registration::in_cluster(client.clone(), name, authority.bundle())),
-        };
-        // Without a webhook the API server need not trust this server.
-        let trusted = registration.as_ref().map_or_else(|| authority.bundle(), Registration::registered);
-        let end = until(stopped.clone());
-        tasks.spawn(async move {
-            authority.run(trusted, end).await;
-            Ok(())
-        });
-        Ok((certificate, registration))
-    }
-}
-
-/// The gauges that are computed for each scrape.
-struct Gauges {
-    metrics: Arc<Metrics>,
-    reconciler: Arc<Reconciler>,
-    leadership: watch::Receiver<crate::controller::leader::Leadership>,
-    certificate: Certificate,
-}
-
-impl Gauges {
-    fn encode(&self) -> String {
-        let evaluator = self.reconciler.evaluator();
-        let settings = evaluator.settings();
-        let mut used: Vec<_> = {
-            let snapshot = evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
-            snapshot.addresses().collect()
-        };
-        let in_flight = evaluator.ledger().held();
-        used.extend(in_flight.iter().map(|(address, _)| *address));
-        used.sort_unstable();
-        used.dedup();
-        let squatters =
-            if self.leadership.borrow().leads() { self.reconciler.squatters() } else { BTreeMap::default() };
-        let mut pools: Vec<PoolFill> = Vec::new();
-        for pool in pool_use::of(&settings.settings, &used) {
-            let fill = FamilyFill {
-                family: pool.family,
-                usable: pool.usable,
-                used: pool.occupied,
-                free: pool.usable.saturating_sub(pool.used),
-            };
-            match pools.last_mut().filter(|last| last.pool == pool.name) {
-                Some(last) => last.families.push(fill),
-                None => {
-                    let squatters = squatters.get(&pool.name).copied().unwrap_or_default();
-                    pools.push(PoolFill { pool: pool.name, families: vec![fill], squatters });
-                }
-            }
-        }
-        self.metrics.pools(&pools);
-        self.metrics.node_pools(&{
-            let snapshot = evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
-            pool_blocks::of(&settings.settings, || {
-                snapshot.all("v1", "Node").flat_map(|node| blocks_of(&node)).collect()
-            })
-        });
-        self.metrics.ledger(in_flight.len());
-        let leads = self.leadership.borrow().leads();
-        self.metrics.leader(leads);
-        if !leads {
-            // Only the leader reports misplaced Services.
-            self.metrics.misplaced(&[]);
-        }
-        for ((_, kind), state) in evaluator.stores().states().iter() {
-            self.metrics.store_synced(kind, matches!(state, State::Synced | State::Absent));
-        }
-        for (kind, followed) in evaluator.stores().control_plane_services().followed() {
-            self.metrics.store_synced(&kind, followed);
-        }
-        self.metrics.certificate_expiry(self.certificate.not_after());
-        let blind = evaluator.stores().stale_since().map(|since| since.elapsed()).unwrap_or_default();
-        self.metrics.api_server_contact(SystemTime::now() - blind);
-        self.metrics.encode()
     }
 }

@@ -1,0 +1,145 @@
+//! The duties of the leader: the election, and the controllers, which work while this process leads.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::Moves;
+use super::startup::Startup;
+use crate::cluster::stores::Change;
+use crate::commands::connect;
+use crate::commands::stop::until;
+use crate::controller::competing_server::CompetingServer;
+use crate::controller::leader::{Leader, Leadership};
+use crate::controller::misplaced::Allowed;
+use crate::controller::reconcile::Reconciler;
+use crate::controller::replicas::Replicas;
+use crate::controller::service_controller::Controller;
+use crate::external;
+use crate::nodes::assigner::Assigner;
+use crate::policy::module::Module;
+
+/// The tasks that keep the Leases of this process: the leader's Lease, and that of the replica. They end last, because
+/// all other tasks rely on the leadership.
+pub(super) struct Election {
+    /// Keeps the Lease of this replica; `None` if addresses in flight are recorded in memory only.
+    replica: Option<JoinHandle<()>>,
+    /// Keeps the leader's Lease whenever possible.
+    candidate: JoinHandle<()>,
+    /// Until when this process leads without another renewal.
+    term: watch::Receiver<Option<Instant>>,
+    /// Whether another server is at work.
+    pub(super) competing_server: watch::Receiver<CompetingServer>,
+    /// Whether this process leads.
+    pub(super) leadership: watch::Receiver<Leadership>,
+    ended: watch::Receiver<bool>,
+    end: watch::Sender<bool>,
+}
+
+impl Election {
+    /// Takes part in the leader election.
+    pub(super) fn start(leader: Leader) -> Self {
+        let (end, ended) = watch::channel(false);
+        let (leadership, competing_server, term) = (leader.subscribe(), leader.competing_server(), leader.term());
+        let candidate = tokio::spawn(leader.run(until(ended.clone())));
+        Self { replica: None, candidate, term, competing_server, leadership, ended, end }
+    }
+
+    /// Gives the leader's Lease back, and removes that of the replica.
+    pub(super) async fn leave(self) {
+        self.end.send_replace(true);
+        let _ = self.candidate.await;
+        if let Some(replica) = self.replica {
+            let _ = replica.await;
+        }
+    }
+}
+
+impl Startup<'_> {
+    /// The reconciler, which moves what the arguments allow.
+    pub(super) fn reconciler(&self) -> Reconciler {
+        let allowed = Allowed {
+            any: self.arguments.moves != Moves::Never,
+            ready: self.arguments.moves == Moves::Always,
+            load_balancers: self.arguments.move_load_balancers,
+        };
+        let metrics = Arc::clone(&self.metrics);
+        Reconciler::new(self.evaluator.clone(), self.client.clone(), &self.namespace, metrics, allowed)
+    }
+
+    /// If there may be several replicas: follows the other replicas and their claims, and makes the reconciler move
+    /// nothing while they use other settings.
+    pub(super) fn claim_addresses(&mut self, reconciler: Reconciler, election: &mut Election) -> Reconciler {
+        let Some(claims) = self.claims.take() else { return reconciler };
+        let (me, settings, metrics) = (self.me.clone(), self.settings.clone(), Arc::clone(&self.metrics));
+        let replicas = Replicas::new(self.client.clone(), &self.namespace, me, settings, metrics);
+        let reconciler = reconciler.agreeing(replicas.subscribe());
+        let (leadership, ended) = (election.leadership.clone(), until(election.ended.clone()));
+        election.replica = Some(tokio::spawn(replicas.run(move || leadership.borrow().leads(), ended)));
+        let (leadership, end) = (election.leadership.clone(), self.tasks.until_stop());
+        self.tasks.spawn(async move {
+            claims.run(|| leadership.borrow().leads(), end).await;
+            Ok(())
+        });
+        reconciler
+    }
+
+    /// Gives Nodes their pod CIDRs.
+    pub(super) async fn assign_pod_cidrs(&mut self, module: Arc<Module>, election: &Election) -> anyhow::Result<()> {
+        let assigner = Assigner {
+            module,
+            stores: self.stores.clone(),
+            // The assigner runs in a thread of its own, and its connections live there.
+            client: connect::client(self.arguments.kubeconfig.as_deref()).await?,
+            settings: self.settings.clone(),
+            leadership: election.leadership.clone(),
+            term: election.term.clone(),
+            metrics: Arc::clone(&self.metrics),
+        };
+        let assigned = assigner.start(self.tasks.until_stop())?;
+        self.tasks.spawn(async move { assigned.await.context("the node CIDR controller") });
+        Ok(())
+    }
+
+    /// Assigns external addresses, and writes the status of Services that have them.
+    pub(super) fn assign_external_addresses(&mut self, election: &Election) {
+        let controller = external::controller::Controller {
+            evaluator: self.evaluator.clone(),
+            client: self.client.clone(),
+            namespace: self.agents_namespace.clone(),
+            settings: self.settings.clone(),
+            leadership: election.leadership.clone(),
+            metrics: Arc::clone(&self.metrics),
+        };
+        let end = self.tasks.until_stop();
+        self.tasks.spawn(async move {
+            controller.run(end).await;
+            Ok(())
+        });
+    }
+
+    /// Finds misplaced Services and moves them.
+    pub(super) fn move_services(
+        &mut self,
+        reconciler: Arc<Reconciler>,
+        changes: mpsc::UnboundedReceiver<Change>,
+        election: &Election,
+    ) {
+        let controller = Controller {
+            reconciler,
+            changes,
+            settings: self.settings.clone(),
+            leadership: election.leadership.clone(),
+            client: self.client.clone(),
+            namespace: self.namespace.clone(),
+        };
+        let end = self.tasks.until_stop();
+        self.tasks.spawn(async move {
+            controller.run(end).await;
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,82 @@
+//! The gauges of the server.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use std::time::SystemTime;
+
+use tokio::sync::watch;
+
+use crate::cluster::stores::State;
+use crate::controller::leader::Leadership;
+use crate::controller::reconcile::Reconciler;
+use crate::metrics::{FamilyFill, Metrics, PoolFill};
+use crate::nodes::held_blocks::blocks_of;
+use crate::nodes::pool_blocks;
+use crate::pool_use;
+use crate::webhook::tls::Certificate;
+
+/// The gauges that are computed for each scrape.
+pub(super) struct Gauges {
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) reconciler: Arc<Reconciler>,
+    pub(super) leadership: watch::Receiver<Leadership>,
+    pub(super) certificate: Certificate,
+}
+
+impl Gauges {
+    /// The metrics in the OpenMetrics text format, with the gauges as they are now.
+    pub(super) fn encode(&self) -> String {
+        let evaluator = self.reconciler.evaluator();
+        let settings = evaluator.settings();
+        let mut used: Vec<_> = {
+            let snapshot = evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
+            snapshot.addresses().collect()
+        };
+        let in_flight = evaluator.ledger().held();
+        used.extend(in_flight.iter().map(|(address, _)| *address));
+        used.sort_unstable();
+        used.dedup();
+        let squatters =
+            if self.leadership.borrow().leads() { self.reconciler.squatters() } else { BTreeMap::default() };
+        let mut pools: Vec<PoolFill> = Vec::new();
+        for pool in pool_use::of(&settings.settings, &used) {
+            let fill = FamilyFill {
+                family: pool.family,
+                usable: pool.usable,
+                used: pool.occupied,
+                free: pool.usable.saturating_sub(pool.used),
+            };
+            match pools.last_mut().filter(|last| last.pool == pool.name) {
+                Some(last) => last.families.push(fill),
+                None => {
+                    let squatters = squatters.get(&pool.name).copied().unwrap_or_default();
+                    pools.push(PoolFill { pool: pool.name, families: vec![fill], squatters });
+                }
+            }
+        }
+        self.metrics.pools(&pools);
+        self.metrics.node_pools(&{
+            let snapshot = evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
+            pool_blocks::of(&settings.settings, || {
+                snapshot.all("v1", "Node").flat_map(|node| blocks_of(&node)).collect()
+            })
+        });
+        self.metrics.ledger(in_flight.len());
+        let leads = self.leadership.borrow().leads();
+        self.metrics.leader(leads);
+        if !leads {
+            // Only the leader reports misplaced Services.
+            self.metrics.misplaced(&[]);
+        }
+        for ((_, kind), state) in evaluator.stores().states().iter() {
+            self.metrics.store_synced(kind, matches!(state, State::Synced | State::Absent));
+        }
+        for (kind, followed) in evaluator.stores().control_plane_services().followed() {
+            self.metrics.store_synced(&kind, followed);
+        }
+        self.metrics.certificate_expiry(self.certificate.not_after());
+        let blind = evaluator.stores().stale_since().map(|since| since.elapsed()).unwrap_or_default();
+        self.metrics.api_server_contact(SystemTime::now() - blind);
+        self.metrics.encode()
+    }
+}

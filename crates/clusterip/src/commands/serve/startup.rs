@@ -1,0 +1,179 @@
+//! The startup of the server: the connection to the cluster, the policy, the stores and the settings, and the values
+//! that all later steps share.
+
+use std::sync::Arc;
+
+use kube::Client;
+use tokio::sync::{mpsc, watch};
+
+use super::running::Tasks;
+use super::{LOG_TARGET, Serve};
+use crate::audit::live_audit::LiveAudit;
+use crate::cluster::ledger::Ledger;
+use crate::cluster::replica_claims::{self, Claims};
+use crate::cluster::stores::{Change, Stores};
+use crate::commands::connect;
+use crate::commands::in_force::{followed, say_what_is_missing};
+use crate::controller::identity::{Identity, Role};
+use crate::controller::leader::Leader;
+use crate::controller::lease::Timing;
+use crate::dns_address;
+use crate::evaluator::Evaluator;
+use crate::live_settings::{Follower, LiveSettings, Source};
+use crate::metrics::Metrics;
+use crate::permissions::Duties;
+use crate::policy::budget::Budget;
+use crate::policy::module::{EMBEDDED, Module, SHARED_MEMORY};
+use crate::ui::map_server::{Limits, UiServer};
+
+/// The connection to the cluster, and the values of the server that depend on no settings.
+pub(super) struct Connection<'a> {
+    arguments: &'a Serve,
+    client: Client,
+    /// The namespace of the server.
+    pub(super) namespace: String,
+    agents_namespace: String,
+    metrics: Arc<Metrics>,
+    /// The identity of this process in Leases.
+    me: Identity,
+    ledger: Ledger,
+}
+
+impl<'a> Connection<'a> {
+    /// Connects to the cluster.
+    pub(super) async fn open(arguments: &'a Serve) -> anyhow::Result<Self> {
+        let client = connect::client(arguments.kubeconfig.as_deref()).await?;
+        let namespace = arguments.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+        let agents_namespace = arguments.agents_namespace.clone().unwrap_or_else(|| namespace.clone());
+        let metrics = Arc::new(Metrics::new());
+        let me = Identity::new(Role::Serve);
+        Ok(Self { arguments, client, namespace, agents_namespace, metrics, me, ledger: Ledger::default() })
+    }
+
+    /// This process as a candidate in the leader election.
+    pub(super) fn leader(&self) -> Leader {
+        Leader::new(self.client.clone(), &self.namespace, self.me.clone(), Timing::default())
+    }
+
+    /// The stores, which know the Service ranges of the cluster and watch nothing yet, and the receiver of the changes
+    /// that they will see.
+    pub(super) async fn stores(&self) -> (Stores, mpsc::UnboundedReceiver<Change>) {
+        let seen = self.ledger.clone();
+        let (stores, changes) =
+            Stores::new(self.client.clone(), Arc::clone(&self.metrics), move |address| seen.seen(address));
+        stores.ask_for_service_cidrs().await;
+        (stores, changes)
+    }
+
+    /// Reads the settings, and checks the permissions for these duties.
+    pub(super) async fn settings(
+        &self,
+        module: &Arc<Module>,
+        stores: &Stores,
+        duties: &Duties,
+    ) -> anyhow::Result<Follower> {
+        let (file, name) = (self.arguments.settings.as_deref(), self.arguments.settings_configmap.as_deref());
+        let source = Source::chosen(file, name, &self.client, &self.namespace);
+        followed(source, module, stores.service_cidrs(), &self.metrics, &self.client, duties).await
+    }
+}
+
+/// Compiles the policy, and reads the leader's Lease meanwhile.
+pub(super) async fn compile_policy(leader: &mut Leader) -> anyhow::Result<Arc<Module>> {
+    let compile = || Module::sharing(EMBEDDED, Budget::new(SHARED_MEMORY));
+    // A lease that a dead leader left behind expires while everything else starts. An error here is reported later.
+    let (module, _) = tokio::join!(tokio::task::spawn_blocking(compile), leader.look());
+    Ok(Arc::new(module??))
+}
+
+/// The values that the steps of the startup share. Each step is a method that starts one duty of the server.
+pub(super) struct Startup<'a> {
+    // The first field is dropped first: if a step fails, the tasks are aborted before anything else is dropped.
+    pub(super) tasks: Tasks,
+    pub(super) evaluator: Evaluator,
+    /// The claims of this replica, until [`Self::claim_addresses`] takes them; `None` if addresses in flight are
+    /// recorded in memory only.
+    pub(super) claims: Option<Claims>,
+    /// The settings in force.
+    pub(super) settings: watch::Receiver<Arc<LiveSettings>>,
+    pub(super) stores: Stores,
+    /// The identity of this process in Leases.
+    pub(super) me: Identity,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) agents_namespace: String,
+    /// The namespace of the server.
+    pub(super) namespace: String,
+    pub(super) client: Client,
+    pub(super) arguments: &'a Serve,
+}
+
+impl<'a> Startup<'a> {
+    /// Starts to watch the cluster, and makes the evaluator, which claims addresses if there may be several replicas.
+    pub(super) fn new(
+        connection: Connection<'a>,
+        module: &Arc<Module>,
+        stores: Stores,
+        settings: watch::Receiver<Arc<LiveSettings>>,
+    ) -> Self {
+        let Connection { arguments, client, namespace, agents_namespace, metrics, me, ledger } = connection;
+        stores.watch(&settings.borrow().settings);
+        let claims = (arguments.claims == replica_claims::Kept::Lease)
+            .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), Arc::clone(&metrics)));
+        let evaluator =
+            Evaluator::new(Arc::clone(module), settings.clone(), stores.clone(), ledger, Arc::clone(&metrics));
+        let evaluator = match &claims {
+            Some(claims) => evaluator.claiming(claims.clone()),
+            None => evaluator,
+        };
+        Self {
+            tasks: Tasks::new(),
+            evaluator,
+            claims,
+            settings,
+            stores,
+            me,
+            metrics,
+            agents_namespace,
+            namespace,
+            client,
+            arguments,
+        }
+    }
+
+    /// Follows changes of the settings.
+    pub(super) fn follow_settings(&mut self, follower: Follower) {
+        let end = self.tasks.until_stop();
+        self.tasks.spawn(async move {
+            follower.run(end).await;
+            Ok(())
+        });
+    }
+
+    /// Reports the permissions that later settings require and this identity lacks.
+    pub(super) fn report_missing_permissions(&mut self, duties: Duties) {
+        let missing = say_what_is_missing(self.client.clone(), self.settings.clone(), duties);
+        self.tasks.spawn_until_stop(missing);
+    }
+
+    /// Warns if a pool may hand out the address that many installers give to the cluster's DNS.
+    pub(super) fn warn_about_dns_address(&mut self) {
+        let warned = dns_address::warn(self.stores.clone(), self.settings.clone());
+        self.tasks.spawn_until_stop(warned);
+    }
+
+    /// Serves the map of all pools, if `--ui` asks for it.
+    pub(super) async fn serve_map(&mut self) -> anyhow::Result<()> {
+        let Some(address) = self.arguments.ui else { return Ok(()) };
+        let ui = UiServer::bind(address, Limits::default()).await?;
+        let audit = LiveAudit::new(self.evaluator.clone()).reading_leases(self.client.clone(), &self.agents_namespace);
+        tracing::info!(target: LOG_TARGET, url = %format_args!("http://{}/", ui.local_addr()), "showing the map");
+        let end = self.tasks.until_stop();
+        self.tasks.spawn(async move { Ok(ui.run(Arc::new(move || Ok(audit.audit()?)), end).await?) });
+        Ok(())
+    }
+
+    /// Ends the startup. Only the tasks remain.
+    pub(super) fn into_tasks(self) -> Tasks {
+        self.tasks
+    }
+}
