@@ -211,6 +211,11 @@ fn explicit_allow_accepts_without_look_ups() {
 
 #[test]
 fn blocks_are_read_from_both_fields_without_duplicates() {
+    struct Case {
+        name: &'static str,
+        spec: Value,
+        blocks: Vec<&'static str>,
+    }
     let wrong = |blocks: &[&str]| {
         let wrong = |block: &&str| {
             format!(r#"{block} lies in no pool, expected pool "linux": kubernetes.io/os=linux (Node w1)"#)
@@ -218,21 +223,29 @@ fn blocks_are_read_from_both_fields_without_duplicates() {
         blocks.iter().map(wrong).collect::<Vec<_>>()
     };
     let rows = [
-        ("the one alone", json!({"podCIDR": "10.9.0.0/24"}), vec!["10.9.0.0/24"]),
-        ("the list alone", json!({"podCIDRs": ["10.9.0.0/24", "fd09::/64"]}), vec!["10.9.0.0/24", "fd09::/64"]),
-        (
-            "the one is not in the list",
-            json!({"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.8.0.0/24"]}),
-            vec!["10.9.0.0/24", "10.8.0.0/24"],
-        ),
-        (
-            "the same in other words",
-            json!({"podCIDR": "10.9.0.7/24", "podCIDRs": ["10.9.0.0/24"]}),
-            vec!["10.9.0.0/24"],
-        ),
-        ("one that is none", json!({"podCIDR": "10.9.0.0/24", "podCIDRs": ["x", ""]}), vec!["10.9.0.0/24"]),
+        Case { name: "the one alone", spec: json!({"podCIDR": "10.9.0.0/24"}), blocks: vec!["10.9.0.0/24"] },
+        Case {
+            name: "the list alone",
+            spec: json!({"podCIDRs": ["10.9.0.0/24", "fd09::/64"]}),
+            blocks: vec!["10.9.0.0/24", "fd09::/64"],
+        },
+        Case {
+            name: "the one is not in the list",
+            spec: json!({"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.8.0.0/24"]}),
+            blocks: vec!["10.9.0.0/24", "10.8.0.0/24"],
+        },
+        Case {
+            name: "the same in other words",
+            spec: json!({"podCIDR": "10.9.0.7/24", "podCIDRs": ["10.9.0.0/24"]}),
+            blocks: vec!["10.9.0.0/24"],
+        },
+        Case {
+            name: "one that is none",
+            spec: json!({"podCIDR": "10.9.0.0/24", "podCIDRs": ["x", ""]}),
+            blocks: vec!["10.9.0.0/24"],
+        },
     ];
-    for (name, spec, blocks) in rows {
+    for Case { name, spec, blocks } in rows {
         let wrong = wrong(&blocks);
         let warnings: Vec<&str> = wrong.iter().map(String::as_str).collect();
         let answer = answer_of(&node_created(&node_of("linux", spec)), &settings("warn"), &cluster());
@@ -242,6 +255,11 @@ fn blocks_are_read_from_both_fields_without_duplicates() {
 
 #[test]
 fn update_checks_only_added_blocks() {
+    struct Case {
+        name: &'static str,
+        request: Value,
+        wrong: Vec<String>,
+    }
     let why = by_os("linux", "Node w1", LINUX);
     let bare = || node_of("linux", json!({}));
     let with = |blocks: &[&str]| node_of("linux", with_blocks(blocks));
@@ -249,16 +267,24 @@ fn update_checks_only_added_blocks() {
         |block: &str| format!(r#"{block} lies in no pool, expected pool "linux": kubernetes.io/os=linux (Node w1)"#);
     let update = |old, new| about_node("UPDATE", new, old);
     let rows = [
-        ("from none to one", update(bare(), with(&["192.168.0.0/24"])), vec![outside("192.168.0.0/24")]),
-        ("from none to a right one", update(bare(), with(&["10.0.0.0/24"])), vec![]),
-        (
-            "from one to two",
-            update(with(&["192.168.0.0/24"]), with(&["192.168.0.0/24", "fd09::/64"])),
-            vec![outside("fd09::/64")],
-        ),
-        ("to another", update(with(&["192.168.0.0/24"]), with(&["192.168.1.0/24"])), vec![outside("192.168.1.0/24")]),
+        Case {
+            name: "from none to one",
+            request: update(bare(), with(&["192.168.0.0/24"])),
+            wrong: vec![outside("192.168.0.0/24")],
+        },
+        Case { name: "from none to a right one", request: update(bare(), with(&["10.0.0.0/24"])), wrong: vec![] },
+        Case {
+            name: "from one to two",
+            request: update(with(&["192.168.0.0/24"]), with(&["192.168.0.0/24", "fd09::/64"])),
+            wrong: vec![outside("fd09::/64")],
+        },
+        Case {
+            name: "to another",
+            request: update(with(&["192.168.0.0/24"]), with(&["192.168.1.0/24"])),
+            wrong: vec![outside("192.168.1.0/24")],
+        },
     ];
-    for (name, request, wrong) in rows {
+    for Case { name, request, wrong } in rows {
         let warnings: Vec<&str> = wrong.iter().map(String::as_str).collect();
         assert_eq!(answer_of(&request, &settings("warn"), &cluster()), left(LEFT, why, &warnings), "{name}");
     }
