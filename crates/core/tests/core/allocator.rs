@@ -82,8 +82,8 @@ fn occupy_and_release_are_counted_and_idempotent() {
     let (occupy, release): (Step, Step) = (BlockAllocator::occupy, BlockAllocator::release);
     let rows = [
         Case { name: "occupy a block", step: occupy, range: "10.42.5.0/24", held: 1 },
-        Case { name: "occupy another", step: occupy, range: "10.42.9.0/24", held: 2 },
-        Case { name: "occupy a range with it", step: occupy, range: "10.42.8.0/22", held: 5 },
+        Case { name: "occupy another block", step: occupy, range: "10.42.9.0/24", held: 2 },
+        Case { name: "occupy a range that contains it", step: occupy, range: "10.42.8.0/22", held: 5 },
         Case { name: "occupy it again", step: occupy, range: "10.42.9.0/24", held: 5 },
         Case { name: "release it", step: release, range: "10.42.9.0/24", held: 4 },
         Case { name: "release it again", step: release, range: "10.42.9.0/24", held: 4 },
@@ -118,7 +118,7 @@ fn occupying_a_range_holds_every_overlapping_block() {
     }
     let rows = [
         Case { name: "the whole /8 in /16", cidr: "127.0.0.0/8", block_len: 16, range: "127.0.0.0/8", held: 256 },
-        Case { name: "one /16 of it", cidr: "127.0.0.0/8", block_len: 16, range: "127.0.0.0/16", held: 1 },
+        Case { name: "one /16 of the /8", cidr: "127.0.0.0/8", block_len: 16, range: "127.0.0.0/16", held: 1 },
         Case { name: "a part of a /16", cidr: "127.0.0.0/8", block_len: 16, range: "127.5.7.0/24", held: 1 },
         Case {
             name: "a /16 in single addresses",
@@ -127,7 +127,13 @@ fn occupying_a_range_holds_every_overlapping_block() {
             range: "127.0.0.0/16",
             held: 65_536,
         },
-        Case { name: "more than the CIDR", cidr: "127.0.0.0/8", block_len: 16, range: "0.0.0.0/0", held: 256 },
+        Case {
+            name: "a range larger than the CIDR",
+            cidr: "127.0.0.0/8",
+            block_len: 16,
+            range: "0.0.0.0/0",
+            held: 256,
+        },
         Case {
             name: "a whole IPv6 /40 in /48",
             cidr: "2001:beef:1200::/40",
@@ -136,7 +142,7 @@ fn occupying_a_range_holds_every_overlapping_block() {
             held: 256,
         },
         Case {
-            name: "every IPv6 address, as many as fit a number",
+            name: "all IPv6 addresses: the count saturates",
             cidr: "::/0",
             block_len: 128,
             range: "::/0",

@@ -39,7 +39,7 @@ fn moving_annotation_accepts_only_what_a_move_writes() {
     let many = format!("{{\"from\": [{}]}}", many.join(","));
     let long = format!("{{\"from\": [], \"why\": \"{}\"}}", "x".repeat(1024));
     let rows = [
-        Case { name: "its own text", text: &both.text(), expected: Ok(both.clone()) },
+        Case { name: "text of Moving itself", text: &both.text(), expected: Ok(both.clone()) },
         Case { name: "nothing", text: "{}", expected: Ok(Moving::default()) },
         Case {
             name: "other fields",
@@ -52,12 +52,20 @@ fn moving_annotation_accepts_only_what_a_move_writes() {
             text: r#"{"to": ["10.0.0.1", "10.0.0.2"]}"#,
             expected: Err(MovingError::TooMany("to")),
         },
-        Case { name: "no address", text: r#"{"to": ["x"]}"#, expected: Err(MovingError::NotAddresses("to")) },
+        Case {
+            name: "text that is not an address",
+            text: r#"{"to": ["x"]}"#,
+            expected: Err(MovingError::NotAddresses("to")),
+        },
         Case { name: "a number", text: r#"{"from": [1]}"#, expected: Err(MovingError::NotAddresses("from")) },
         Case { name: "null", text: r#"{"from": null}"#, expected: Err(MovingError::NotAddresses("from")) },
-        Case { name: "no list", text: r#"{"from": "10.0.0.1"}"#, expected: Err(MovingError::NotAddresses("from")) },
+        Case {
+            name: "text instead of a list",
+            text: r#"{"from": "10.0.0.1"}"#,
+            expected: Err(MovingError::NotAddresses("from")),
+        },
         Case { name: "a list", text: "[]", expected: Err(MovingError::NotAnObject) },
-        Case { name: "no JSON", text: "{", expected: Err(MovingError::NotAnObject) },
+        Case { name: "not JSON", text: "{", expected: Err(MovingError::NotAnObject) },
         Case { name: "too long", text: &long, expected: Err(MovingError::TooLong) },
     ];
     for Case { name, text, expected } in rows {
@@ -90,19 +98,29 @@ fn address_lists_are_limited_and_other_text_is_ignored() {
             claimed: &["10.0.9.1", "10.0.9.2"],
         },
         Case {
-            name: "two of a family, and one",
+            name: "two IPv4 addresses, then an IPv6 address",
             text: "10.0.9.1,10.0.9.2,fd00::1",
             recorded: &["10.0.9.1", "fd00::1"],
             claimed: &["10.0.9.1", "10.0.9.2"],
         },
         Case {
-            name: "one twice",
+            name: "an address twice",
             text: "10.0.9.1,10.0.9.01,fd00::1",
             recorded: &["10.0.9.1", "fd00::1"],
             claimed: &["10.0.9.1", "fd00::1"],
         },
-        Case { name: "between other texts", text: "x,,10.0.9.1,y", recorded: &["10.0.9.1"], claimed: &["10.0.9.1"] },
-        Case { name: "in disguise", text: "::ffff:10.0.9.1", recorded: &["10.0.9.1"], claimed: &["10.0.9.1"] },
+        Case {
+            name: "an address between other texts",
+            text: "x,,10.0.9.1,y",
+            recorded: &["10.0.9.1"],
+            claimed: &["10.0.9.1"],
+        },
+        Case {
+            name: "an IPv4-mapped IPv6 address",
+            text: "::ffff:10.0.9.1",
+            recorded: &["10.0.9.1"],
+            claimed: &["10.0.9.1"],
+        },
         Case { name: "in a text that is too long", text: &spaces, recorded: &[], claimed: &[] },
     ];
     for Case { name, text, recorded, claimed } in rows {

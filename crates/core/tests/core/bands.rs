@@ -131,20 +131,20 @@ fn reserved_and_excluded_addresses_are_in_neither_band() {
             fixed: band("10.96.0.10", "10.96.0.16", 7),
         },
         Case {
-            name: "reserved up to its end",
+            name: "reserved: the whole static band",
             reserved: 17,
             exclude: &[],
             dynamic: dynamic("10.96.0.17", 238),
             fixed: none(),
         },
         Case {
-            name: "reserved beyond it",
+            name: "reserved: more than the static band",
             reserved: 50,
             exclude: &[],
             dynamic: dynamic("10.96.0.50", 205),
             fixed: none(),
         },
-        Case { name: "reserved everything", reserved: 256, exclude: &[], dynamic: none(), fixed: none() },
+        Case { name: "reserved: the whole range", reserved: 256, exclude: &[], dynamic: none(), fixed: none() },
         Case {
             name: "excluded from the static band",
             reserved: 0,
@@ -153,7 +153,7 @@ fn reserved_and_excluded_addresses_are_in_neither_band() {
             fixed: band("10.96.0.8", "10.96.0.16", 9),
         },
         Case {
-            name: "excluded across both",
+            name: "excluded from both bands",
             reserved: 0,
             exclude: &["10.96.0.16/30"],
             dynamic: dynamic("10.96.0.20", 235),

@@ -212,23 +212,35 @@ fn range_has_the_indices_of_all_overlapping_blocks() {
             expected: Some(0..=255),
         },
         Case {
-            name: "the range before it",
+            name: "a range before the CIDR",
             cidr: "10.42.0.0/16",
             block_len: 24,
             range: "10.41.0.0/16",
             expected: None,
         },
         Case {
-            name: "the range behind it",
+            name: "a range behind the CIDR",
             cidr: "10.42.0.0/16",
             block_len: 24,
             range: "10.43.0.0/16",
             expected: None,
         },
-        Case { name: "the other family", cidr: "10.42.0.0/16", block_len: 24, range: "::/0", expected: None },
-        Case { name: "IPv4 asked of IPv6", cidr: "::/0", block_len: 128, range: "10.0.0.0/8", expected: None },
         Case {
-            name: "IPv4's own block in IPv6 notation",
+            name: "a range of the other family",
+            cidr: "10.42.0.0/16",
+            block_len: 24,
+            range: "::/0",
+            expected: None,
+        },
+        Case {
+            name: "an IPv4 range for an IPv6 CIDR",
+            cidr: "::/0",
+            block_len: 128,
+            range: "10.0.0.0/8",
+            expected: None,
+        },
+        Case {
+            name: "an IPv4-mapped IPv6 range for an IPv4 CIDR",
             cidr: "10.42.0.0/16",
             block_len: 24,
             range: "::ffff:10.42.5.0/120",
@@ -262,15 +274,9 @@ fn range_has_the_indices_of_all_overlapping_blocks() {
             range: "2001:beef:1200::/40",
             expected: Some(0..=255),
         },
+        Case { name: "all IPv6 addresses", cidr: "::/0", block_len: 128, range: "::/0", expected: Some(0..=u128::MAX) },
         Case {
-            name: "every address there is",
-            cidr: "::/0",
-            block_len: 128,
-            range: "::/0",
-            expected: Some(0..=u128::MAX),
-        },
-        Case {
-            name: "the upper half of all addresses",
+            name: "the upper half of all IPv6 addresses",
             cidr: "::/0",
             block_len: 128,
             range: "8000::/1",
@@ -295,7 +301,7 @@ fn address_has_the_index_of_its_block() {
         Case { name: "the last address", address: "10.42.255.255", expected: Some(255) },
         Case { name: "before the CIDR", address: "10.41.255.255", expected: None },
         Case { name: "behind the CIDR", address: "10.43.0.0", expected: None },
-        Case { name: "of the other family", address: "::ffff:10.42.5.17", expected: None },
+        Case { name: "an IPv4-mapped IPv6 address", address: "::ffff:10.42.5.17", expected: None },
     ];
     for Case { name, address, expected } in rows {
         assert_eq!(blocks("10.42.0.0/16", 24).index_of(ip(address)), expected, "{name}");

@@ -49,56 +49,56 @@ fn first_pool_that_matches_is_chosen() {
     let team_a = |namespace: &str| cluster().namespace(namespace, &[("team", "a")], &[]);
     let rows = [
         Case {
-            name: "by the namespace's name",
+            name: "by the name of the Namespace",
             object: in_namespace("ledger"),
             cluster: cluster(),
             address: "10.0.1.1",
             why: by("named", "namespace ledger"),
         },
         Case {
-            name: "by its labels",
+            name: "by the labels of the Namespace",
             object: in_namespace("b"),
             cluster: team_a("b"),
             address: "10.0.2.1",
             why: by("team", "labels of namespace b"),
         },
         Case {
-            name: "the name before the labels",
+            name: "the name of the Namespace before its labels",
             object: in_namespace("payments"),
             cluster: team_a("payments"),
             address: "10.0.1.1",
             why: by("named", "namespace payments"),
         },
         Case {
-            name: "another namespace's labels",
+            name: "labels of another Namespace do not count",
             object: in_namespace("b"),
             cluster: team_a("c"),
             address: "10.0.5.1",
             why: by("rest", "default"),
         },
         Case {
-            name: "by the Service's labels",
+            name: "by the labels of the Service",
             object: public,
             cluster: cluster(),
             address: "10.0.3.1",
             why: by("public", "labels of the Service"),
         },
         Case {
-            name: "by os",
+            name: "by the operating system",
             object: selecting(),
             cluster: windows(),
             address: "10.0.4.1",
             why: by_os("windows", "Deployment shop/web", WINDOWS),
         },
         Case {
-            name: "the rest, where nodes were asked about",
+            name: "the last pool, after a look-up of the operating system",
             object: selecting(),
             cluster: cluster(),
             address: "10.0.5.1",
             why: by_os("rest", "assumption", LINUX),
         },
         Case {
-            name: "the rest",
+            name: "the last pool",
             object: in_namespace("b"),
             cluster: cluster(),
             address: "10.0.5.1",
@@ -188,7 +188,7 @@ fn pool_annotation_replaces_evidence_but_no_other_condition() {
             expected: allocated(&both, &["10.0.4.1"], of("windows"), &[]),
         },
         Case {
-            name: "a pool behind its own",
+            name: "a pool behind the first that matches",
             object: pool("rest"),
             expected: allocated(&pool("rest"), &["10.0.5.1"], of("rest"), &[]),
         },
@@ -243,7 +243,7 @@ fn unchanged_request_has_a_reason_and_needs_no_look_up() {
             reason: "type ExternalName has no address",
         },
         Case {
-            name: "exempt",
+            name: "an exempt namespace",
             request: created(in_namespace("kube-system")),
             reason: "namespace kube-system is exempt",
         },
@@ -301,22 +301,22 @@ fn only_the_address_of_the_object_changes() {
             spec: json!({"clusterIP": "172.21.0.50"}),
         },
         Case {
-            name: "an empty list stays",
+            name: "an empty list is kept",
             object: service(json!({"clusterIPs": []})),
             spec: json!({"clusterIP": "172.21.0.50", "clusterIPs": []}),
         },
         Case {
-            name: "null in the list's place goes",
+            name: "null instead of a list is removed",
             object: service(json!({"clusterIPs": null})),
             spec: json!({"clusterIP": "172.21.0.50"}),
         },
         Case {
-            name: "an empty address in the list goes",
+            name: "a list of an empty address is removed",
             object: service(json!({"clusterIP": "", "clusterIPs": [""]})),
             spec: json!({"clusterIP": "172.21.0.50"}),
         },
         Case {
-            name: "unknown fields stay",
+            name: "unknown fields are kept",
             object: service(json!({"ports": [{"port": 80, "x": 1.5}], "new": {"a": [null]}})),
             spec: json!({"ports": [{"port": 80, "x": 1.5}], "new": {"a": [null]}, "clusterIP": "172.21.0.50"}),
         },
@@ -364,14 +364,14 @@ fn unreadable_payload_is_denied_with_the_reason() {
             expected: bad("the request can't be read: request: expected an object, found null"),
         },
         Case {
-            name: "a field",
+            name: "a mistyped field",
             answer: answer(&service(json!({"clusterIP": 1})), &lowest(), &cluster()),
             expected: bad(
                 "the request can't be read: request.object.spec.clusterIP: expected a string, found the number 1",
             ),
         },
         Case {
-            name: "settings",
+            name: "invalid settings",
             answer: answer_of(&request, &json!({"services": {"order": 1, "explicit": 2}}), &cluster()),
             expected: bad(
                 "invalid settings: services.order: expected a string, found the number 1\nservices.explicit: expected a string, found the number 2",

@@ -72,7 +72,7 @@ fn each_source_names_the_os() {
             ..plain()
         },
         Creation {
-            name: "its old label, among others",
+            name: "the old label in the node selector of the Namespace",
             cluster: namespace(&[(selector, " a = b , beta.kubernetes.io/os == Windows ,")]),
             why: from("Namespace shop"),
             ..plain()
@@ -90,10 +90,10 @@ fn each_source_names_the_os() {
             why: from("Namespace shop"),
             ..plain()
         },
-        Creation { name: "nothing", ..plain() },
+        Creation { name: "no source", ..plain() },
         Creation { name: "an empty annotation", object: annotated(&[("clusterip-policy/os", "")]), ..plain() },
         Creation {
-            name: "a workload that says nothing",
+            name: "a workload without node requirements",
             cluster: cluster().workload("Deployment", "shop/web", json!({})),
             ..plain()
         },
@@ -107,7 +107,12 @@ fn each_source_names_the_os() {
             cluster: cluster().workload_labelled("Deployment", "shop/db", &[("app", "db")], windows()),
             ..plain()
         },
-        Creation { name: "no selector", object: service(json!({})), cluster: template("Deployment"), ..plain() },
+        Creation {
+            name: "a Service without a selector",
+            object: service(json!({})),
+            cluster: template("Deployment"),
+            ..plain()
+        },
     ]);
 }
 
@@ -129,7 +134,7 @@ fn first_source_with_a_value_decides() {
             ..plain()
         },
         Creation {
-            name: "a kind that says something before later ones",
+            name: "the first kind with a value before later kinds",
             cluster: all(),
             why: by_os("windows", "StatefulSet shop/b", WINDOWS),
             ..plain()
@@ -186,19 +191,19 @@ fn first_workload_by_name_decides_and_disagreement_is_named() {
             ..plain()
         },
         Creation {
-            name: "they agree",
+            name: "both agree",
             cluster: mixed(windows(), windows()),
             why: by_os("windows", "Deployment shop/a", WINDOWS),
             ..plain()
         },
         Creation {
-            name: "the first says nothing",
+            name: "the first has no node requirements",
             cluster: mixed(json!({}), windows()),
             why: by_os("windows", "Deployment shop/b", WINDOWS),
             ..plain()
         },
         Creation {
-            name: "of three, the first that differs is named",
+            name: "the warning names the first workload that differs",
             cluster: mixed(windows(), windows()).workload("Deployment", "shop/d", linux()).workload(
                 "Deployment",
                 "shop/c",
@@ -211,7 +216,7 @@ fn first_workload_by_name_decides_and_disagreement_is_named() {
             ..plain()
         },
         Creation {
-            name: "kinds do not disagree: the first decides alone",
+            name: "another kind is not compared",
             cluster: cluster().workload("Deployment", "shop/z", windows()).workload("StatefulSet", "shop/a", linux()),
             why: by_os("windows", "Deployment shop/z", WINDOWS),
             ..plain()
@@ -228,14 +233,14 @@ fn unreadable_namespace_node_selector_is_named_in_a_warning() {
     check_evidence(vec![
         Creation { name: "a word", cluster: annotations("windows"), warnings: &[&warning("windows")], ..plain() },
         Creation {
-            name: "a word beside what can be read",
+            name: "a word beside a valid part",
             cluster: annotations("gpu,kubernetes.io/os=windows"),
             why: by_os("windows", "Namespace shop", WINDOWS),
             warnings: &[&warning("gpu")],
             ..plain()
         },
         Creation { name: "an empty value", cluster: annotations("kubernetes.io/os="), ..plain() },
-        Creation { name: "empty", cluster: annotations(" , ,"), ..plain() },
+        Creation { name: "only separators", cluster: annotations(" , ,"), ..plain() },
     ]);
 }
 
@@ -286,7 +291,7 @@ fn each_label_can_come_from_another_source() {
             ),
         },
         Case {
-            name: "from the Namespace, whatever the os",
+            name: "a label from the Namespace, for a pool without an os",
             object: annotated(&[("clusterip-policy/os", "windows")]),
             cluster: cluster().namespace("shop", &[], &[("scheduler.alpha.kubernetes.io/node-selector", "gpu=yes")]),
             address: "10.0.2.1",
@@ -299,7 +304,7 @@ fn each_label_can_come_from_another_source() {
             ),
         },
         Case {
-            name: "another value in another case",
+            name: "the value of another label is case-sensitive",
             object: selecting(),
             cluster: cluster().workload("Pod", "shop/p", json!({"nodeSelector": {"gpu": "Yes"}})),
             address: "10.0.3.1",

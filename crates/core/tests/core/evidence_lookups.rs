@@ -46,14 +46,18 @@ fn runtime_class_and_node_complete_the_pod_spec() {
             ..plain()
         },
         Creation {
-            name: "the spec itself before it",
+            name: "the Pod spec before its RuntimeClass",
             cluster: one("Deployment", json!({"runtimeClassName": "win", "os": {"name": "linux"}})),
             why: by_os("linux", "Deployment shop/web", LINUX),
             ..plain()
         },
-        Creation { name: "a RuntimeClass without nodes", cluster: one("Deployment", class("plain")), ..plain() },
         Creation {
-            name: "a RuntimeClass that is not there",
+            name: "a RuntimeClass without a node selector",
+            cluster: one("Deployment", class("plain")),
+            ..plain()
+        },
+        Creation {
+            name: "a RuntimeClass that does not exist",
             cluster: one("Deployment", class("gone")),
             warnings: &[CLASS_GONE],
             ..plain()
@@ -70,9 +74,14 @@ fn runtime_class_and_node_complete_the_pod_spec() {
             why: by_os("windows", "Pod shop/web on Node old", WINDOWS),
             ..plain()
         },
-        Creation { name: "a Node that is gone", cluster: one("Pod", bound("gone")), warnings: &[NODE_GONE], ..plain() },
         Creation {
-            name: "several Nodes that are gone, of which one is named",
+            name: "a Node that does not exist",
+            cluster: one("Pod", bound("gone")),
+            warnings: &[NODE_GONE],
+            ..plain()
+        },
+        Creation {
+            name: "the warning names one of several Nodes that do not exist",
             cluster: known().workload("Pod", "shop/a", bound("gone")).workload("Pod", "shop/b", bound("gone-too")),
             warnings: &[NODE_GONE],
             ..plain()
@@ -84,7 +93,7 @@ fn runtime_class_and_node_complete_the_pod_spec() {
             ..plain()
         },
         Creation {
-            name: "the Node where the RuntimeClass says nothing",
+            name: "the Node after a RuntimeClass without a node selector",
             cluster: one("Pod", json!({"runtimeClassName": "plain", "nodeName": "n1"})),
             why: by_os("windows", "Pod shop/web on Node n1", WINDOWS),
             ..plain()

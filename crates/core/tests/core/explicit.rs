@@ -59,7 +59,7 @@ fn rows() -> Vec<Row> {
             why: ASSUMED,
         },
         Row {
-            name: "in its own pool, by a workload",
+            name: "in its own pool, which a workload selects",
             object: at("172.21.1.77"),
             cluster: windows(),
             wrong: None,
@@ -73,7 +73,7 @@ fn rows() -> Vec<Row> {
             wrong: None,
             why: UNASKED,
         },
-        Row { name: "no address", object: at("web"), cluster: cluster(), wrong: None, why: UNASKED },
+        Row { name: "not an IP address", object: at("web"), cluster: cluster(), wrong: None, why: UNASKED },
         Row {
             name: "in another pool",
             object: at("172.21.1.77"),
@@ -116,14 +116,14 @@ fn rows() -> Vec<Row> {
             why: UNASKED,
         },
         Row {
-            name: "two in its own pool",
+            name: "two addresses in its own pool",
             object: two("172.21.0.77", "fd00::77"),
             cluster: cluster(),
             wrong: None,
             why: ASSUMED,
         },
         Row {
-            name: "two in another pool",
+            name: "two addresses in another pool",
             object: two("172.21.0.77", "fd00::77"),
             cluster: windows(),
             wrong: Some(concat!(
@@ -190,17 +190,17 @@ fn update_checks_only_added_addresses() {
     let external = || service(json!({"type": "ExternalName", "externalName": "example.org"}));
     let rows = [
         Case {
-            name: "leaving ExternalName",
+            name: "the type changes from ExternalName",
             request: updated(external(), at("172.21.0.77")),
             expected: wrong("172.21.0.77"),
         },
         Case {
-            name: "the second address alone",
+            name: "a second address is added",
             request: updated(at("172.21.0.77"), two("172.21.0.77", "fd00::77")),
             expected: wrong("fd00::77"),
         },
         Case {
-            name: "nothing new",
+            name: "no new address",
             request: updated(at("172.21.0.77"), at("172.21.0.77")),
             expected: left("no new address", UNASKED, &[]),
         },

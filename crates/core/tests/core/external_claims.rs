@@ -97,7 +97,7 @@ fn every_field_that_claims_an_address_is_checked() {
             expected: refused("spec.externalIPs: 10.0.9.20 of pool \"edge\" is held by other/db").with(&[DEPRECATED]),
         },
         Case {
-            name: "spec.externalIPs, of its own",
+            name: "spec.externalIPs, held by the Service itself",
             request: created(external_ips(&["10.0.9.21"])),
             expected: nothing(&[DEPRECATED]),
         },
@@ -107,12 +107,12 @@ fn every_field_that_claims_an_address_is_checked() {
             expected: refused("spec.externalIPs: 10.0.9.11 is excluded from pool \"edge\"").with(&[DEPRECATED]),
         },
         Case {
-            name: "spec.externalIPs, of another's pool",
+            name: "spec.externalIPs, in a pool for other namespaces",
             request: created(external_ips(&["10.0.6.9"])),
             expected: refused(not_admitted).with(&[DEPRECATED]),
         },
         Case {
-            name: "spec.externalIPs, all that is wrong",
+            name: "spec.externalIPs, several mistakes",
             request: created(external_ips(&["10.0.6.9", "fd00::9:20", "10.0.6.9"])),
             expected: refused(&format!(
                 "{not_admitted}; spec.externalIPs: fd00::9:20 of pool \"edge\" is held by other/db"
@@ -120,17 +120,17 @@ fn every_field_that_claims_an_address_is_checked() {
             .with(&[DEPRECATED]),
         },
         Case {
-            name: "spec.externalIPs, outside",
+            name: "spec.externalIPs, in no pool",
             request: created(external_ips(&["192.0.2.1"])),
             expected: nothing(&[DEPRECATED]),
         },
         Case {
-            name: "spec.externalIPs, no address",
+            name: "spec.externalIPs, not an IP address",
             request: created(external_ips(&["router", ""])),
             expected: nothing(&[]),
         },
         Case {
-            name: "spec.externalIPs, headless",
+            name: "spec.externalIPs of a headless Service",
             request: created(with(json!({"clusterIP": "None", "externalIPs": ["10.0.9.20"]}))),
             expected: refused("spec.externalIPs: 10.0.9.20 of pool \"edge\" is held by other/db").with(&[DEPRECATED]),
         },
@@ -141,12 +141,12 @@ fn every_field_that_claims_an_address_is_checked() {
             expected: refused("spec.loadBalancerIP: 10.0.9.20 of pool \"edge\" is held by other/db").with(&[]),
         },
         Case {
-            name: "spec.loadBalancerIP, outside",
+            name: "spec.loadBalancerIP, in no pool",
             request: created(balancer_ip("192.0.2.1")),
             expected: nothing(&[]),
         },
         Case {
-            name: "an annotation of no known program",
+            name: "an unknown annotation",
             request: created(annotated("example.com/ips", "10.0.9.20")),
             expected: nothing(&[]),
         },
@@ -178,31 +178,31 @@ fn only_new_claims_are_checked() {
     let metallb = "metallb.io/loadBalancerIPs";
     let moved = annotated(metallb, "10.0.9.20");
     check(vec![
-        Case { name: "it was there", request: updated(old(), old()), expected: nothing(&[]) },
+        Case { name: "the claim is unchanged", request: updated(old(), old()), expected: nothing(&[]) },
         Case {
-            name: "it was there in other words",
+            name: "the claim is unchanged but for its notation",
             request: updated(old(), external_ips(&["10.0.9.020"])),
             expected: nothing(&[]),
         },
         Case {
-            name: "another is added",
+            name: "a free address is added",
             request: updated(old(), external_ips(&["10.0.9.20", "10.0.9.10"])),
             expected: nothing(&[DEPRECATED]),
         },
         Case {
-            name: "another that is held is added",
+            name: "an address that is held by another Service is added",
             request: updated(external_ips(&["10.0.9.10"]), external_ips(&["10.0.9.10", "10.0.9.20"])),
             expected: refused("spec.externalIPs: 10.0.9.20 of pool \"edge\" is held by other/db").with(&[DEPRECATED]),
         },
-        Case { name: "it is taken away", request: updated(old(), with(json!({}))), expected: nothing(&[]) },
+        Case { name: "the claim is removed", request: updated(old(), with(json!({}))), expected: nothing(&[]) },
         Case {
-            name: "it moves to another field",
+            name: "the claim moves to another field",
             request: updated(old(), moved.clone()),
             expected: refused(&format!("annotation {metallb}: 10.0.9.20 of pool \"edge\" is held by other/db"))
                 .with(&[]),
         },
         Case {
-            name: "it moves to another field, its own",
+            name: "the claim on an own address moves to another field",
             request: updated(external_ips(&["10.0.9.21"]), annotated(metallb, "10.0.9.21")),
             expected: nothing(&[]),
         },
@@ -258,7 +258,7 @@ fn record_is_removed_from_services_of_another_class() {
         Case { name: "type ClusterIP", request: created(plain.clone()), expected: removed(&plain).with(&[]) },
         Case { name: "another class", request: created(foreign.clone()), expected: removed(&foreign).with(&[]) },
         Case {
-            name: "beside a claim that is right",
+            name: "beside a valid claim",
             request: created(claiming.clone()),
             expected: removed(&claiming).with(&[DEPRECATED]),
         },
@@ -280,8 +280,8 @@ fn services_without_a_class_are_handled_with_external_default() {
     let foreign = balancer_of(json!({"ipFamilies": ["IPv4"]}), &[]);
     let rows = [
         ClassCase { name: "none", object: &classless, is_ours: true },
-        ClassCase { name: "ours", object: &classy, is_ours: true },
-        ClassCase { name: "another", object: &foreign, is_ours: false },
+        ClassCase { name: "class of the settings", object: &classy, is_ours: true },
+        ClassCase { name: "another class", object: &foreign, is_ours: false },
     ];
     for ClassCase { name, object, is_ours } in rows {
         let answer = external_answer(&created(object.clone()), &of_all, Some(&[]), &FakeCluster::default());
@@ -355,19 +355,23 @@ fn unreadable_holders_are_refused() {
         mistake: &'static str,
     }
     let rows = [
-        HoldersCase { name: "no object", external: json!([]), mistake: "external: expected an object, found a list" },
         HoldersCase {
-            name: "no list",
+            name: "not an object",
+            external: json!([]),
+            mistake: "external: expected an object, found a list",
+        },
+        HoldersCase {
+            name: "held is not a list",
             external: json!({"held": {}}),
             mistake: "external.held: expected a list, found an object",
         },
         HoldersCase {
-            name: "no holders",
+            name: "a list of texts",
             external: json!({"held": ["10.0.9.20"]}),
             mistake: "external.held[0]: expected an object, found the string \"10.0.9.20\"",
         },
         HoldersCase {
-            name: "no address",
+            name: "without an address",
             external: json!({"held": [{"by": "a/b"}]}),
             mistake: "external.held[0]: expected an address and its holder, found an object",
         },
@@ -377,7 +381,7 @@ fn unreadable_holders_are_refused() {
             mistake: "external.held[0]: expected an address and its holder, found an object",
         },
         HoldersCase {
-            name: "another kind",
+            name: "a number",
             external: json!({"held": [{"address": 1, "by": "a/b"}]}),
             mistake: "external.held[0].address: expected a string, found the number 1",
         },
@@ -420,34 +424,42 @@ fn claims_beyond_the_limit_are_refused() {
     let three = || cilium(&list(3).join(","));
     let long = format!("{}10.0.9.22", " ".repeat(300));
     check(vec![
-        Case { name: "eight of spec.externalIPs", request: created(ips(8)), expected: nothing(&[DEPRECATED]) },
         Case {
-            name: "nine",
+            name: "eight addresses in spec.externalIPs",
+            request: created(ips(8)),
+            expected: nothing(&[DEPRECATED]),
+        },
+        Case {
+            name: "nine addresses in spec.externalIPs",
             request: created(ips(9)),
             expected: too_many("spec.externalIPs", "10.0.9.30", 8).with(&[DEPRECATED]),
         },
-        Case { name: "two in an annotation", request: created(cilium(&list(2).join(","))), expected: nothing(&[]) },
         Case {
-            name: "three in an annotation",
+            name: "two addresses in an annotation",
+            request: created(cilium(&list(2).join(","))),
+            expected: nothing(&[]),
+        },
+        Case {
+            name: "three addresses in an annotation",
             request: created(three()),
             expected: too_many(CILIUM, "10.0.9.24", 2).with(&[]),
         },
         Case {
-            name: "three, outside of the pools",
+            name: "three addresses in no pool",
             request: created(cilium("192.0.2.1,192.0.2.2,192.0.2.3")),
             expected: nothing(&[]),
         },
         Case {
-            name: "in a text that is too long",
+            name: "an address in a text that is too long",
             request: created(cilium(&long)),
             expected: too_many(CILIUM, "10.0.9.22", 2).with(&[]),
         },
         Case {
-            name: "outside, in a text that is too long",
+            name: "an address in no pool, in a text that is too long",
             request: created(cilium(&long.replace("10.0.9", "192.0.2"))),
             expected: nothing(&[]),
         },
-        Case { name: "three that were there", request: updated(three(), three()), expected: nothing(&[]) },
+        Case { name: "three addresses, unchanged", request: updated(three(), three()), expected: nothing(&[]) },
     ]);
     let record = "clusterip-policy/external-addresses";
     let text = format!("10.0.9.22{}", " ".repeat(300));

@@ -138,8 +138,8 @@ fn held_blocks_parts_and_larger_ranges_are_skipped() {
         Case { name: "the first half", held: vec!["127.123.0.0/17"], expected: slash_24_blocks(128..=255) },
         Case { name: "a part of a block", held: vec!["127.123.7.8/29", "127.123.9.1/32"], expected: free(&[7, 9]) },
         Case { name: "host bits", held: vec!["127.123.7.8/24"], expected: free(&[7]) },
-        Case { name: "elsewhere", held: vec!["10.0.0.0/8", "::/0"], expected: slash_24_blocks(0..=255) },
-        Case { name: "everything", held: vec!["0.0.0.0/0"], expected: vec![] },
+        Case { name: "outside the pool", held: vec!["10.0.0.0/8", "::/0"], expected: slash_24_blocks(0..=255) },
+        Case { name: "all IPv4 addresses", held: vec!["0.0.0.0/0"], expected: vec![] },
     ];
     for Case { name, held, expected } in rows {
         assert_eq!(Sequence::occupying(cut("127.123.0.0/16", 24), &held).drain(), expected, "{name}");
@@ -198,49 +198,49 @@ fn allocation_state_determines_the_blocks() {
             expected: Ok(vec!["10.0.0.0/24", "fd00::/64"]),
         },
         Case {
-            name: "null for both",
+            name: "both lists null",
             settings: two(),
             allocation: json!({"held": null, "last": null}),
             expected: Ok(vec!["10.0.0.0/24", "fd00::/64"]),
         },
         Case {
-            name: "the first range full: the second one",
+            name: "the first range is full: a block of the second range",
             settings: two(),
             allocation: held(&["10.0.0.0/23"]),
             expected: Ok(vec!["10.9.0.0/24", "fd00::/64"]),
         },
         Case {
-            name: "each range goes on behind its own last",
+            name: "each range continues behind its own last block",
             settings: two(),
             allocation: json!({"held": ["fd00::/64"], "last": ["fd00::/64", "10.0.0.0/24", "10.9.0.0/24"]}),
             expected: Ok(vec!["10.0.1.0/24", "fd00:0:0:1::/64"]),
         },
         Case {
-            name: "the last of the first range, which is full",
+            name: "the first range is full and has the last block",
             settings: two(),
             allocation: json!({"held": ["10.0.0.0/23"], "last": ["10.0.1.0/24"]}),
             expected: Ok(vec!["10.9.0.0/24", "fd00::/64"]),
         },
         Case {
-            name: "the last one was released",
+            name: "the last block is released",
             settings: two(),
             allocation: json!({"held": [], "last": ["10.0.1.0/24", "fd00:0:0:1::/64"]}),
             expected: Ok(vec!["10.0.0.0/24", "fd00::/64"]),
         },
         Case {
-            name: "a last one elsewhere",
+            name: "the last block is outside the pool",
             settings: two(),
             allocation: json!({"last": ["192.168.0.0/24", "fd01::/64"]}),
             expected: Ok(vec!["10.0.0.0/24", "fd00::/64"]),
         },
         Case {
-            name: "IPv4 full: nothing of IPv6 is given",
+            name: "IPv4 is full: no IPv6 block either",
             settings: two(),
             allocation: held(&["10.0.0.0/23", "10.9.0.0/16"]),
             expected: Err(full("10.0.0.0/23, 10.9.0.0/24", 24)),
         },
         Case {
-            name: "IPv6 full: nothing of IPv4 is given",
+            name: "IPv6 is full: no IPv4 block either",
             settings: two(),
             allocation: held(&["fd00::/16"]),
             expected: Err(full("fd00::/63", 64)),
@@ -258,7 +258,7 @@ fn allocation_state_determines_the_blocks() {
             expected: Ok(vec!["10.0.0.64/26", "fd00:0:0:100::/56"]),
         },
         Case {
-            name: "more IPv6 blocks than memory could name, and half of them held",
+            name: "2^120 IPv6 blocks, half of them held",
             settings: node_pool(json!({"cidrs": ["fd00::/8"], "blockSize": {"ipv6": 128}})),
             allocation: held(&["fd00::/9"]),
             expected: Ok(vec!["fd80::/128"]),
@@ -272,7 +272,7 @@ fn allocation_state_determines_the_blocks() {
             expected: Ok(vec!["10.0.3.0/24"]),
         },
         Case {
-            name: "a Service range before it",
+            name: "a Service range at the start of the pool",
             settings: service_range(json!(["10.0.0.0/23"])),
             allocation: json!({}),
             expected: Ok(vec!["10.0.2.0/24"]),
@@ -284,7 +284,7 @@ fn allocation_state_determines_the_blocks() {
             expected: Ok(vec!["10.0.2.0/24"]),
         },
         Case {
-            name: "Service ranges elsewhere",
+            name: "Service ranges outside the pool",
             settings: service_range(json!(["172.16.0.0/16", "fd00::/112"])),
             allocation: json!({}),
             expected: Ok(vec!["10.0.0.0/24"]),
@@ -347,7 +347,7 @@ fn first_pool_that_matches_the_node_labels_is_chosen() {
             expected: Ok(("10.1.0.0/24", by_os("windows", "Node w1", &[(OS, "windows")]))),
         },
         Case {
-            name: "in upper case",
+            name: "by the os in another case",
             labels: json!({OS: "Windows"}),
             expected: Ok(("10.1.0.0/24", by_os("windows", "Node w1", &[(OS, "windows")]))),
         },
@@ -418,12 +418,12 @@ fn only_the_blocks_of_a_node_change() {
     unlike["metadata"]["managedFields"] = json!([{"manager": "kubelet", "fieldsV1": {"f:spec": {}}}]);
     unlike["status"] = json!({"capacity": {"pods": "110"}});
     let rows = [
-        ("much in it", unlike),
+        ("a Node with other fields", unlike),
         ("an empty spec", node(json!({}), json!({}))),
         ("no spec", node(json!({}), Value::Null)),
         ("blocks that are null", node(json!({}), json!({"podCIDR": null, "podCIDRs": null}))),
         ("blocks that are empty", node(json!({}), json!({"podCIDR": "", "podCIDRs": []}))),
-        ("blocks that are none", node(json!({}), json!({"podCIDR": "10.0.0.0", "podCIDRs": ["x"]}))),
+        ("blocks that are not CIDRs", node(json!({}), json!({"podCIDR": "10.0.0.0", "podCIDRs": ["x"]}))),
     ];
     for (name, object) in rows {
         let expected = assigned(&object, &["10.0.0.0/24", "fd00::/64"], why);
@@ -480,7 +480,7 @@ fn node_is_left_without_allocation_state_or_without_work() {
             reason: "no new pod CIDR",
         },
         Case {
-            name: "an update that takes one away",
+            name: "an update that removes a block",
             request: about_node("UPDATE", with(&["192.168.0.0/24"]), with(&["192.168.0.0/24", "fd00::/64"])),
             settings: two_pools(),
             reason: "no new pod CIDR",
@@ -498,7 +498,7 @@ fn node_is_left_without_allocation_state_or_without_work() {
             reason: "not a Service that is created or updated",
         },
         Case {
-            name: "a Node of another group",
+            name: "a Node of another API group",
             request: other_group,
             settings: two_pools(),
             reason: "not a Service that is created or updated",
@@ -521,16 +521,14 @@ fn update_without_blocks_gets_them_with_allocation_state() {
 
 #[test]
 fn service_is_left_if_all_pools_are_for_nodes() {
+    let mut with_pool = support::service(json!({}));
+    with_pool["metadata"]["annotations"] = json!({"clusterip-policy/pool": "linux"});
     let rows = [
-        ("without an address", json!({})),
-        ("with one", json!({"clusterIP": "10.0.0.7"})),
-        ("with a pool that is not there", json!({})),
+        ("without an address", support::service(json!({}))),
+        ("with an address", support::service(json!({"clusterIP": "10.0.0.7"}))),
+        ("with the name of a pool of Nodes", with_pool),
     ];
-    for (name, spec) in rows {
-        let mut object = support::service(spec);
-        if name.starts_with("with a pool") {
-            object["metadata"]["annotations"] = json!({"clusterip-policy/pool": "linux"});
-        }
+    for (name, object) in rows {
         let cluster = FakeCluster::default();
         let expected = left("the settings have no pool for Services", support::UNASKED, &[]);
         assert_eq!(support::answer(&object, &two_pools(), &cluster), expected, "{name}");
@@ -554,7 +552,7 @@ fn allocation_state_must_be_two_lists_of_cidrs() {
             mistake: r#"allocation.held: expected a list, found the string "10.0.0.0/24""#,
         },
         Case {
-            name: "no string",
+            name: "a number in the list",
             allocation: json!({"held": ["10.0.0.0/24", 5]}),
             mistake: "allocation.held[1]: expected a string, found the number 5",
         },
@@ -564,12 +562,12 @@ fn allocation_state_must_be_two_lists_of_cidrs() {
             mistake: r#"allocation.held[0]: expected a CIDR, found the string "10.0.0.1""#,
         },
         Case {
-            name: "no CIDR",
+            name: "a prefix length that is too long",
             allocation: json!({"last": ["10.0.0.0/33"]}),
             mistake: r#"allocation.last[0]: expected a CIDR, found the string "10.0.0.0/33""#,
         },
         Case {
-            name: "null among them",
+            name: "null in the list",
             allocation: json!({"last": [null]}),
             mistake: "allocation.last[0]: expected a string, found null",
         },
@@ -618,7 +616,7 @@ fn mistyped_node_is_refused_with_the_path() {
             mistake: r#"spec.podCIDRs: expected a list, found the string "x""#,
         },
         Case {
-            name: "one of them",
+            name: "an element of podCIDRs",
             object: node(json!({}), json!({"podCIDRs": [{}]})),
             mistake: "spec.podCIDRs[0]: expected a string, found an object",
         },

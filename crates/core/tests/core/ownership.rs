@@ -58,7 +58,7 @@ fn address_that_the_request_does_not_name_has_no_owner() {
             expected: placed(json!({"clusterIP": AT})),
         },
         Case {
-            name: "updated, the address left out",
+            name: "updated without an address",
             request: updated(old(json!({"clusterIP": AT, "clusterIPs": [AT]})), new(json!({}))),
             expected: placed(json!({})),
         },
@@ -68,7 +68,7 @@ fn address_that_the_request_does_not_name_has_no_owner() {
             expected: placed(json!({"clusterIPs": [AT]})),
         },
         Case {
-            name: "back from ExternalName",
+            name: "the type changes from ExternalName",
             request: updated(old(json!({"type": "ExternalName"})), new(json!({"type": "ClusterIP"}))),
             expected: placed(json!({"type": "ClusterIP", "clusterIP": AT})),
         },

@@ -141,7 +141,7 @@ fn withheld_addresses_are_never_assigned() {
             addresses: vec!["10.0.0.4", "10.0.0.6"],
         },
         Case {
-            name: "the all-ones address of IPv6 is handed out",
+            name: "the all-ones address of IPv6 is assigned",
             fields: json!({"cidrs": ["fd00::/126"], "reserved": 2}),
             addresses: vec!["fd00::2", "fd00::3"],
         },

@@ -55,7 +55,7 @@ fn os_comes_from_the_spec_then_the_node_selector_then_the_affinity() {
                 expected: Some("windows"),
             },
             Case {
-                name: "its old label",
+                name: "nodeSelector with the old label",
                 spec: json!({"nodeSelector": {"beta.kubernetes.io/os": "windows"}}),
                 expected: Some("windows"),
             },
@@ -71,7 +71,7 @@ fn os_comes_from_the_spec_then_the_node_selector_then_the_affinity() {
             },
             Case { name: "an empty label", spec: json!({"nodeSelector": {"kubernetes.io/os": ""}}), expected: None },
             Case { name: "affinity", spec: affinity(json!([on("windows")])), expected: Some("windows") },
-            Case { name: "all three", spec: all, expected: Some("a") },
+            Case { name: "os, nodeSelector and affinity", spec: all, expected: Some("a") },
             Case { name: "an empty os.name", spec: without_os, expected: Some("b") },
             Case {
                 name: "preferred affinity",
@@ -99,12 +99,12 @@ fn os_is_case_insensitive_and_other_labels_are_not() {
                 expected: Some("windows"),
             },
             Case {
-                name: "terms that differ in case alone",
+                name: "terms that differ only in case",
                 spec: affinity(json!([on("Windows"), on("windows")])),
                 expected: Some("windows"),
             },
             Case {
-                name: "values that differ in case alone",
+                name: "values that differ only in case",
                 spec: affinity(json!([{"matchExpressions": [among(OS_LABEL, &["Windows", "windows"])]}])),
                 expected: Some("windows"),
             },
@@ -134,11 +134,15 @@ fn affinity_terms_must_agree() {
         OS_LABEL,
         &[
             Case {
-                name: "two that agree",
+                name: "two terms that agree",
                 spec: affinity(json!([on("windows"), on("windows")])),
                 expected: Some("windows"),
             },
-            Case { name: "two that disagree", spec: affinity(json!([on("windows"), on("linux")])), expected: None },
+            Case {
+                name: "two terms that disagree",
+                spec: affinity(json!([on("windows"), on("linux")])),
+                expected: None,
+            },
             Case { name: "no terms", spec: affinity(json!([])), expected: None },
             Case {
                 name: "an empty term matches no node",
@@ -167,7 +171,7 @@ fn affinity_terms_must_agree() {
                 expected: Some("windows"),
             },
             Case {
-                name: "two values",
+                name: "two values of one expression",
                 spec: expressions(json!([among(OS_LABEL, &["windows", "linux"])])),
                 expected: None,
             },
@@ -212,7 +216,7 @@ fn affinity_terms_must_agree() {
                 expected: None,
             },
             Case {
-                name: "In beside others",
+                name: "In beside other expressions",
                 spec: expressions(json!([{"key": "gpu", "operator": "Exists"}, among(OS_LABEL, &["windows"])])),
                 expected: Some("windows"),
             },
@@ -233,7 +237,7 @@ fn any_label_can_be_required() {
             },
             Case { name: "a label with an empty value", spec: json!({"nodeSelector": {ARCH: ""}}), expected: Some("") },
             Case {
-                name: "the same by affinity",
+                name: "affinity with an empty value",
                 spec: affinity(json!([{"matchExpressions": [among(ARCH, &[""])]}])),
                 expected: Some(""),
             },
@@ -243,13 +247,17 @@ fn any_label_can_be_required() {
                 expected: None,
             },
             Case {
-                name: "one more label beside it",
+                name: "affinity with another label",
                 spec: affinity(json!([{"matchExpressions": [among(OS_LABEL, &["linux"]), among(ARCH, &["arm64"])]}])),
                 expected: Some("arm64"),
             },
-            Case { name: "os.name says nothing of it", spec: json!({"os": {"name": "windows"}}), expected: None },
             Case {
-                name: "nor does an old label",
+                name: "os.name does not count for another label",
+                spec: json!({"os": {"name": "windows"}}),
+                expected: None,
+            },
+            Case {
+                name: "the old label does not count for another label",
                 spec: json!({"nodeSelector": {"beta.kubernetes.io/arch": "arm64"}}),
                 expected: None,
             },
@@ -360,11 +368,11 @@ fn input_beyond_the_limits_is_ignored() {
         OS_LABEL,
         &[
             Case { name: "85 terms of one expression with one value", spec: windows(85), expected: Some("windows") },
-            Case { name: "86 of them", spec: windows(86), expected: None },
+            Case { name: "86 terms of one expression with one value", spec: windows(86), expected: None },
             Case { name: "300 values", spec: wide, expected: None },
             Case { name: "300 values of another operator", spec: others, expected: Some("windows") },
             Case { name: "a node selector of 64 labels", spec: selector(64), expected: Some("windows") },
-            Case { name: "of 65", spec: selector(65), expected: None },
+            Case { name: "a node selector of 65 labels", spec: selector(65), expected: None },
         ],
     );
 }

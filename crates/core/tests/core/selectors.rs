@@ -59,7 +59,11 @@ fn every_requirement_must_match_and_an_empty_selector_matches_everything() {
         ],
     };
     let rows = [
-        Case { name: "all hold", object: labels(&[("team", "a"), ("tier", "db"), ("more", "x")]), expected: true },
+        Case {
+            name: "all requirements match",
+            object: labels(&[("team", "a"), ("tier", "db"), ("more", "x")]),
+            expected: true,
+        },
         Case { name: "matchLabels differ", object: labels(&[("team", "b"), ("tier", "db")]), expected: false },
         Case { name: "matchLabels are missing", object: labels(&[("tier", "db")]), expected: false },
         Case { name: "the first expression fails", object: labels(&[("team", "a"), ("tier", "x")]), expected: false },
@@ -150,19 +154,29 @@ fn service_selects_by_the_first_labels_of_a_pod() {
         Case { name: "a label", selector: labels(&[("k000", "v")]), pod: many(1), expected: true },
         Case { name: "another value", selector: labels(&[("k000", "w")]), pod: many(1), expected: false },
         Case {
-            name: "the last of those that count",
+            name: "the last label that counts",
             selector: labels(&[("k063", "v")]),
             pod: many(MOST_LABELS + 1),
             expected: true,
         },
         Case {
-            name: "the first that does not",
+            name: "the first label that does not count",
             selector: labels(&[("k064", "v")]),
             pod: many(MOST_LABELS + 1),
             expected: false,
         },
-        Case { name: "all that count", selector: many(MOST_LABELS), pod: many(MOST_LABELS + 1), expected: true },
-        Case { name: "more than count", selector: many(MOST_LABELS + 1), pod: many(MOST_LABELS + 1), expected: false },
+        Case {
+            name: "as many labels as count",
+            selector: many(MOST_LABELS),
+            pod: many(MOST_LABELS + 1),
+            expected: true,
+        },
+        Case {
+            name: "more labels than count",
+            selector: many(MOST_LABELS + 1),
+            pod: many(MOST_LABELS + 1),
+            expected: false,
+        },
     ];
     for Case { name, selector, pod, expected } in rows {
         assert_eq!(selects(&selector, &pod), expected, "{name}");

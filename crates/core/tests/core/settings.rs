@@ -10,19 +10,19 @@ use serde_json::{Value, json};
 fn unknown_keys_are_mistakes_that_suggest_the_nearest_known_key() {
     check_mistakes(&[
         SettingsCase {
-            name: "top",
+            name: "a key of the document",
             document: json!({"service": {}}),
             mistakes: &[r#"service: unknown key "service": did you mean services?"#],
         },
         SettingsCase {
-            name: "services, nothing near",
+            name: "services, no similar key",
             document: services(json!({"subnets": []})),
             mistakes: &[
                 r#"services.subnets: unknown key "subnets": known are pools, evidence, assumeOS, order, explicit, whenFull, exemptNamespaces, serviceCIDRs, unusableServiceCIDRs"#,
             ],
         },
         SettingsCase {
-            name: "services, another case",
+            name: "services, a key in another case",
             document: services(json!({"serviceCidrs": []})),
             mistakes: &[r#"services.serviceCidrs: unknown key "serviceCidrs": did you mean serviceCIDRs?"#],
         },
@@ -114,12 +114,12 @@ fn pool_name_must_be_a_unique_dns_label() {
             mistakes: &[&format!(r#"services.pools[0].name: "{}" {label}"#, "a".repeat(64))],
         },
         SettingsCase {
-            name: "cut in the message",
+            name: "a long name is cut in the message",
             document: name(&"a".repeat(81)),
             mistakes: &[&format!(r#"services.pools[0].name: "{}"… {label}"#, "a".repeat(80))],
         },
         SettingsCase {
-            name: "twice",
+            name: "a name twice",
             document: pools(json!([
                 {"name": "a", "cidrs": ["10.0.0.0/24"], "match": {"os": "windows"}},
                 {"name": "b", "cidrs": ["10.0.1.0/24"], "match": {"os": "linux"}},
@@ -280,7 +280,7 @@ fn unknown_choice_lists_the_known_ones() {
             mistakes: &[r#"services.order: unknown value "spred": did you mean spread?"#],
         },
         SettingsCase {
-            name: "order, nothing near",
+            name: "order, no similar choice",
             document: service("order", "random"),
             mistakes: &[r#"services.order: unknown value "random": known are spread, lowest"#],
         },
@@ -317,7 +317,7 @@ fn unknown_choice_lists_the_known_ones() {
 #[test]
 fn all_mistakes_of_a_document_are_reported_at_once() {
     check_mistakes(&[SettingsCase {
-        name: "all of it",
+        name: "mistakes in every part",
         document: json!({
             "service": {},
             "services": {

@@ -110,7 +110,7 @@ fn candidates_are_host_addresses_that_are_not_excluded() {
             expected: "10.0.9.9 10.0.9.10",
         },
         Case {
-            name: "but a small one",
+            name: "a /31 and a /32 have all",
             cidrs: json!(["10.0.9.8/31", "10.0.9.10/32"]),
             exclude: json!([]),
             expected: "10.0.9.8 10.0.9.9 10.0.9.10",
@@ -129,13 +129,13 @@ fn candidates_are_host_addresses_that_are_not_excluded() {
             expected: "10.0.9.1 10.0.9.4 10.0.9.5 10.0.9.8 10.0.9.9",
         },
         Case {
-            name: "range after range",
+            name: "ranges in their order",
             cidrs: json!(["10.0.9.9/32", "10.0.8.1/32"]),
             exclude: json!([]),
             expected: "10.0.9.9 10.0.8.1",
         },
         Case {
-            name: "the other family is not its",
+            name: "ranges of the other family do not count",
             cidrs: json!(["fd00::/126", "10.0.8.1/32"]),
             exclude: json!([]),
             expected: "10.0.8.1",
@@ -207,7 +207,7 @@ fn unreadable_values_are_mistakes_with_their_paths() {
             mistakes: &["external.pools[0].cidrs: no range: a pool needs at least one"],
         },
         SettingsCase {
-            name: "no CIDR",
+            name: "not a CIDR",
             document: cidr(json!("10.0.9.9")),
             mistakes: &["external.pools[0].cidrs[0]: \"10.0.9.9\" is not a CIDR: add a prefix length such as /24"],
         },
@@ -217,24 +217,24 @@ fn unreadable_values_are_mistakes_with_their_paths() {
             mistakes: &["external.pools[0].cidrs[0]: 10.0.9.9/24 has host bits set: did you mean 10.0.9.0/24?"],
         },
         SettingsCase {
-            name: "half a range",
+            name: "a range without its end",
             document: cidr(json!("10.0.9.1-")),
             mistakes: &["external.pools[0].cidrs[0]: \"10.0.9.1-\" is not a range such as 10.0.9.10-10.0.9.40"],
         },
         SettingsCase {
-            name: "a short range",
+            name: "a range with a shortened end",
             document: cidr(json!("10.0.9.1-40")),
             mistakes: &["external.pools[0].cidrs[0]: \"10.0.9.1-40\" is not a range such as 10.0.9.10-10.0.9.40"],
         },
         SettingsCase {
-            name: "backwards",
+            name: "a range that ends before it begins",
             document: cidr(json!("10.0.9.40-10.0.9.10")),
             mistakes: &[
                 "external.pools[0].cidrs[0]: 10.0.9.40-10.0.9.10 ends before it begins: did you mean 10.0.9.10-10.0.9.40?",
             ],
         },
         SettingsCase {
-            name: "two families",
+            name: "a range of two families",
             document: cidr(json!("10.0.9.1-fd00::1")),
             mistakes: &["external.pools[0].cidrs[0]: 10.0.9.1-fd00::1 mixes IPv4 and IPv6"],
         },
@@ -248,14 +248,14 @@ fn unreadable_values_are_mistakes_with_their_paths() {
             ],
         },
         SettingsCase {
-            name: "a class that is none",
+            name: "an invalid class",
             document: external(json!({"loadBalancerClass": "my class"})),
             mistakes: &[
                 "external.loadBalancerClass: \"my class\" is not a class: expected a label key such as example.com/lan",
             ],
         },
         SettingsCase {
-            name: "a flag that is none",
+            name: "a default that is not a boolean",
             document: external(json!({"default": "yes"})),
             mistakes: &["external.default: expected true or false, found the string \"yes\""],
         },
@@ -286,24 +286,24 @@ fn pools_must_not_overlap() {
     let services = || json!({"services": {"pools": [{"name": "linux", "cidrs": ["10.0.9.0/24"]}]}});
     check_mistakes(&[
         SettingsCase {
-            name: "side by side",
+            name: "adjacent ranges",
             document: two(json!(["10.0.9.0-10.0.9.9"]), json!(["10.0.9.10-10.0.9.19", "fd00::/64"])),
             mistakes: &[],
         },
         SettingsCase {
-            name: "names",
+            name: "two pools of one name",
             document: external_pools(
                 json!([{"name": "a", "cidrs": ["10.0.8.0/24"]}, {"name": "a", "cidrs": ["10.0.9.0/24"]}]),
             ),
             mistakes: &["external.pools[1].name: \"a\" is already the name of external.pools[0]"],
         },
         SettingsCase {
-            name: "the same match: the second is for those that ask",
+            name: "the same match: Services may request addresses of the second pool",
             document: two(json!(["10.0.8.0/24"]), json!(["10.0.9.0/24"])),
             mistakes: &[],
         },
         SettingsCase {
-            name: "in one address",
+            name: "an overlap of one address",
             document: two(json!(["10.0.9.0-10.0.9.10"]), json!(["10.0.9.10-10.0.9.19"])),
             mistakes: &["external.pools[1].cidrs[0]: 10.0.9.10-10.0.9.19 overlaps 10.0.9.0-10.0.9.10 of pool \"a\""],
         },
@@ -318,7 +318,7 @@ fn pools_must_not_overlap() {
             mistakes: &["external.pools[0].cidrs[1]: 10.0.9.7-10.0.9.9 overlaps 10.0.9.0/24 of the same pool"],
         },
         SettingsCase {
-            name: "excluded elsewhere, and all excluded",
+            name: "excluded outside the range, and the whole range excluded",
             document: external_pool(json!({"cidrs": ["10.0.9.8/30"], "exclude": ["10.0.8.1", "10.0.9.9-10.0.9.10"]})),
             mistakes: &[
                 "external.pools[0].cidrs[0]: 10.0.9.8/30 has no usable address: all are excluded",
@@ -354,7 +354,7 @@ fn pools_must_not_overlap() {
             mistakes: &[],
         },
         SettingsCase {
-            name: "where those of K2s would be",
+            name: "the range of a default pool of Services",
             document: external_pool(json!({"cidrs": ["172.21.0.0/24"]})),
             mistakes: &[],
         },

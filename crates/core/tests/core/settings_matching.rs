@@ -101,12 +101,12 @@ fn selector_requirements_need_a_key_an_operator_and_matching_values() {
     let at = |rest: &str| format!("services.pools[0].match.namespaceSelector.matchExpressions[0]{rest}");
     check_mistakes(&[
         SettingsCase {
-            name: "good",
+            name: "a valid expression",
             document: expression(json!({"key": "team", "operator": "In", "values": ["a", "b"]})),
             mistakes: &[],
         },
         SettingsCase {
-            name: "nothing at all",
+            name: "an empty expression",
             document: expression(json!({})),
             mistakes: &[&at(".key: missing: a requirement needs a label key")],
         },
@@ -121,12 +121,12 @@ fn selector_requirements_need_a_key_an_operator_and_matching_values() {
             mistakes: &[&at(r#".operator: unknown operator "exists": did you mean Exists?"#)],
         },
         SettingsCase {
-            name: "an operator of nodes",
+            name: "an operator of node affinity",
             document: expression(json!({"key": "team", "operator": "Gt", "values": ["1"]})),
             mistakes: &[&at(r#".operator: unknown operator "Gt": known are In, NotIn, Exists, DoesNotExist"#)],
         },
         SettingsCase {
-            name: "a bad key",
+            name: "an invalid key",
             document: expression(json!({"key": "te am", "operator": "Exists"})),
             mistakes: &[&at(r#".key: "te am" is not a label key"#)],
         },
@@ -151,7 +151,7 @@ fn selector_requirements_need_a_key_an_operator_and_matching_values() {
             mistakes: &[&at(".values: Exists and DoesNotExist take no values")],
         },
         SettingsCase {
-            name: "a bad value",
+            name: "an invalid value",
             document: expression(json!({"key": "team", "operator": "In", "values": ["a", "b c"]})),
             mistakes: &[&at(r#".values[1]: "b c" is not a label value: at most 63 of A-Z, a-z, 0-9, -, _ and ."#)],
         },
@@ -169,19 +169,19 @@ fn kinds_are_known_names_or_group_version_kind_without_duplicates() {
     check_mistakes(&[
         SettingsCase { name: "none", document: kinds(json!([])), mistakes: &[] },
         SettingsCase {
-            name: "known and custom",
+            name: "known kinds and a custom resource",
             document: kinds(json!(["Pod", "argoproj.io/v1alpha1/Rollout", "apps/v1/Deployment"])),
             mistakes: &[],
         },
         SettingsCase {
-            name: "another case",
+            name: "a known kind in another case",
             document: kinds(json!(["statefulset"])),
             mistakes: &[&format!(
                 r#"services.evidence.kinds[0]: unknown kind "statefulset": did you mean StatefulSet?; {custom}"#
             )],
         },
         SettingsCase {
-            name: "nothing near",
+            name: "no similar kind",
             document: kinds(json!(["Rollout"])),
             mistakes: &[&format!(
                 r#"services.evidence.kinds[0]: unknown kind "Rollout": known are Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, Job, CronJob, Pod; {custom}"#
@@ -195,7 +195,7 @@ fn kinds_are_known_names_or_group_version_kind_without_duplicates() {
             )],
         },
         SettingsCase {
-            name: "a version that is none",
+            name: "an invalid version",
             document: kinds(json!(["argoproj.io/1/Rollout"])),
             mistakes: &[&format!(
                 r#"services.evidence.kinds[0]: unknown kind "argoproj.io/1/Rollout": known are Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, Job, CronJob, Pod; {custom}"#
@@ -207,7 +207,7 @@ fn kinds_are_known_names_or_group_version_kind_without_duplicates() {
             mistakes: &[r#"services.evidence.kinds[2]: "Pod" is already in the list"#],
         },
         SettingsCase {
-            name: "twice in other words",
+            name: "twice, once with its group and version",
             document: kinds(json!(["apps/v1/Deployment", "Deployment"])),
             mistakes: &[r#"services.evidence.kinds[1]: "Deployment" is already in the list"#],
         },
@@ -241,7 +241,7 @@ fn os_and_node_labels_must_not_contradict_each_other() {
     let both = |os: &str, label: &str| matching(json!({"os": os, "nodeLabels": {"kubernetes.io/os": label}}));
     check_mistakes(&[
         SettingsCase { name: "the same", document: both("windows", "windows"), mistakes: &[] },
-        SettingsCase { name: "the same but for the case", document: both("Windows", "WINDOWS"), mistakes: &[] },
+        SettingsCase { name: "the same in another case", document: both("Windows", "WINDOWS"), mistakes: &[] },
         SettingsCase {
             name: "another",
             document: both("windows", "linux"),
@@ -253,7 +253,7 @@ fn os_and_node_labels_must_not_contradict_each_other() {
             mistakes: &["services.pools[0].match.os: empty: name an operating system, such as linux or windows"],
         },
         SettingsCase {
-            name: "no label value",
+            name: "not a label value",
             document: matching(json!({"os": "win dows"})),
             mistakes: &[
                 r#"services.pools[0].match.os: "win dows" is not a label value: at most 63 of A-Z, a-z, 0-9, -, _ and ."#,

@@ -163,7 +163,7 @@ fn warnings_name_settings_that_are_probably_not_intended() {
     let rows = [
         Case { name: "the defaults", services: json!({}), expected: vec![] },
         Case {
-            name: "unmanaged beside the default pools",
+            name: "unmanaged with the default pools",
             services: json!({"whenFull": "unmanaged"}),
             expected: vec![UNMANAGED.to_owned()],
         },
@@ -172,9 +172,13 @@ fn warnings_name_settings_that_are_probably_not_intended() {
             services: json!({"whenFull": "unmanaged", "pools": [pool("a", 0, json!({}))]}),
             expected: vec![],
         },
-        Case { name: "Windows alone", services: json!({"pools": [windows()]}), expected: vec![rest("linux")] },
         Case {
-            name: "Windows alone, which is assumed",
+            name: "only a pool for Windows",
+            services: json!({"pools": [windows()]}),
+            expected: vec![rest("linux")],
+        },
+        Case {
+            name: "only a pool for Windows, and Windows is assumed",
             services: json!({"pools": [windows()], "assumeOS": "windows"}),
             expected: vec![],
         },
@@ -184,22 +188,22 @@ fn warnings_name_settings_that_are_probably_not_intended() {
             expected: vec![rest("plan9")],
         },
         Case {
-            name: "Windows, and a pool for everything",
+            name: "a pool for Windows and a pool for all Services",
             services: json!({"pools": [windows(), pool("rest", 0, json!({}))]}),
             expected: vec![],
         },
         Case {
-            name: "Windows, and Linux of one namespace",
+            name: "a pool for Windows and a pool for Linux in one namespace",
             services: json!({"pools": [windows(), pool("linux", 0, json!({"os": "linux", "namespaces": ["shop"]}))]}),
             expected: vec![rest("linux")],
         },
         Case {
-            name: "pools of teams alone",
+            name: "only pools of teams",
             services: json!({"pools": [pool("a", 0, json!({"namespaces": ["a"]}))]}),
             expected: vec![],
         },
         Case {
-            name: "both",
+            name: "both warnings",
             services: json!({"whenFull": "unmanaged", "pools": [windows()]}),
             expected: vec![UNMANAGED.to_owned(), rest("linux")],
         },

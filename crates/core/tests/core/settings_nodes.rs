@@ -119,7 +119,12 @@ fn default_pools_of_services_exist_only_without_pools_of_nodes() {
     let pool = json!({"name": "a", "cidrs": ["10.0.0.0/16"]});
     let services = json!({"pools": [{"name": "s", "cidrs": ["172.16.0.0/24"]}]});
     let rows = [
-        Case { name: "nothing", document: json!({}), service_pools: vec!["windows", "linux"], node_pool_count: 0 },
+        Case {
+            name: "empty settings",
+            document: json!({}),
+            service_pools: vec!["windows", "linux"],
+            node_pool_count: 0,
+        },
         Case {
             name: "nodes: null",
             document: json!({"nodes": null}),
@@ -127,19 +132,19 @@ fn default_pools_of_services_exist_only_without_pools_of_nodes() {
             node_pool_count: 0,
         },
         Case {
-            name: "Nodes alone",
+            name: "only pools of Nodes",
             document: json!({"nodes": {"pools": [pool]}}),
             service_pools: vec![],
             node_pool_count: 1,
         },
         Case {
-            name: "Nodes, and services without pools",
+            name: "pools of Nodes, and services without pools",
             document: json!({"services": {"order": "lowest"}, "nodes": {"pools": [pool]}}),
             service_pools: vec![],
             node_pool_count: 1,
         },
         Case {
-            name: "both",
+            name: "pools of Services and of Nodes",
             document: json!({"services": services, "nodes": {"pools": [pool]}}),
             service_pools: vec!["s"],
             node_pool_count: 1,
@@ -253,7 +258,7 @@ fn unreadable_values_are_mistakes_with_their_paths() {
             ],
         },
         SettingsCase {
-            name: "sizes that are none",
+            name: "invalid sizes",
             document: size(json!({"ipv4": 0, "ipv6": "/64"})),
             mistakes: &[
                 "nodes.pools[0].blockSize.ipv4: expected a prefix length from 1 to 32, found the number 0",
@@ -281,12 +286,12 @@ fn unreadable_values_are_mistakes_with_their_paths() {
             ],
         },
         SettingsCase {
-            name: "a selector that is a word",
+            name: "a selector that is a string",
             document: matching(json!({"nodeSelector": "a=b"})),
             mistakes: &[r#"nodes.pools[0].match.nodeSelector: expected an object, found the string "a=b""#],
         },
         SettingsCase {
-            name: "mistakes about Services and Nodes, each kind in its order",
+            name: "mistakes about Services before mistakes about Nodes",
             document: json!({"services": {"order": 1}, "nodes": {"pools": [{"name": "a"}]}}),
             mistakes: &[
                 "services.order: expected a string, found the number 1",
@@ -315,44 +320,40 @@ fn ranges_must_leave_at_least_one_block() {
             ],
         },
         SettingsCase {
-            name: "of IPv6",
+            name: "an IPv6 range that is smaller than a block",
             document: sized("fd00::/96", 24, 64),
             mistakes: &[
                 "nodes.pools[0].cidrs[0]: blocks of /64 can't be cut out of fd00::/96: give a length from /96 to /128",
             ],
         },
+        SettingsCase { name: "2^120 blocks", document: sized("fd00::/8", 24, 128), mistakes: &[] },
         SettingsCase {
-            name: "more blocks than memory could name",
-            document: sized("fd00::/8", 24, 128),
-            mistakes: &[],
-        },
-        SettingsCase {
-            name: "every address",
+            name: "all addresses of a family",
             document: node_pool(json!({"cidrs": ["::/0", "0.0.0.0/0"], "blockSize": {"ipv6": 128}})),
             mistakes: &[],
         },
         SettingsCase {
-            name: "all excluded, by its last address",
+            name: "the only block is excluded by its last address",
             document: node_pool(json!({"cidrs": ["10.0.0.0/24"], "exclude": ["10.0.0.255"]})),
             mistakes: &[&format!("nodes.pools[0].cidrs[0]: 10.0.0.0/24 {none}")],
         },
         SettingsCase {
-            name: "all but one excluded",
+            name: "all blocks but one are excluded",
             document: node_pool(json!({"cidrs": ["10.0.0.0/23"], "exclude": ["10.0.1.255"]})),
             mistakes: &[],
         },
         SettingsCase {
-            name: "a Service range takes it all",
+            name: "a Service range covers the pool",
             document: with_services(json!({"serviceCIDRs": ["10.0.0.0/8"]}), json!({})),
             mistakes: &[&format!("nodes.pools[0].cidrs[0]: 10.0.0.0/16 {none}")],
         },
         SettingsCase {
-            name: "a Service range takes a part of it",
+            name: "a Service range covers a part of the pool",
             document: with_services(json!({"serviceCIDRs": ["10.0.0.0/17"]}), json!({})),
             mistakes: &[],
         },
         SettingsCase {
-            name: "excluded elsewhere",
+            name: "excluded outside the pool",
             document: node_pool(json!({"exclude": ["10.0.0.7", "10.1.0.0/16", "fd00::/64"]})),
             mistakes: &[
                 "nodes.pools[0].exclude[1]: 10.1.0.0/16 is in no range of the pool",
@@ -390,14 +391,14 @@ fn ranges_must_not_overlap_each_other_or_another_pool() {
             mistakes: &[],
         },
         SettingsCase {
-            name: "a pool of Services inside",
+            name: "a pool of Services inside the range",
             document: with_services(services(), json!([{"name": "a", "cidrs": ["10.0.0.0/16"]}])),
             mistakes: &[
                 r#"nodes.pools[0].cidrs[0]: 10.0.0.0/16 overlaps 10.0.3.0/24 of the pool "s" of Services: exclude it"#,
             ],
         },
         SettingsCase {
-            name: "one range of it excluded, the other not",
+            name: "one of two ranges of the pool of Services is excluded",
             document: with_services(
                 services(),
                 json!([{"name": "a", "cidrs": ["10.0.0.0/16"], "exclude": ["10.0.3.0/24"]}]),
@@ -407,7 +408,7 @@ fn ranges_must_not_overlap_each_other_or_another_pool() {
             ],
         },
         SettingsCase {
-            name: "half of it excluded",
+            name: "half of a range of the pool of Services is excluded",
             document: with_services(
                 services(),
                 json!([{"name": "a", "cidrs": ["10.0.0.0/16"], "exclude": ["10.0.3.0/24", "10.0.4.0/25"]}]),
@@ -417,7 +418,7 @@ fn ranges_must_not_overlap_each_other_or_another_pool() {
             ],
         },
         SettingsCase {
-            name: "excluded, and more",
+            name: "more than the pool of Services is excluded",
             document: with_services(
                 services(),
                 json!([{"name": "a", "cidrs": ["10.0.0.0/16"], "exclude": ["10.0.0.0/20"]}]),
@@ -447,12 +448,12 @@ fn pool_that_is_never_used_is_a_mistake() {
     let zone = || json!({"nodeSelector": {"matchLabels": {"zone": "a"}}});
     check_mistakes(&[
         SettingsCase {
-            name: "behind one for every Node",
+            name: "behind a pool for every Node",
             document: two(json!({}), json!({"os": "linux"})),
             mistakes: &never_used,
         },
         SettingsCase {
-            name: "the same os in other words",
+            name: "the same os as a node label",
             document: two(json!({"os": "Linux"}), json!({"nodeLabels": {"kubernetes.io/os": "linux"}})),
             mistakes: &never_used,
         },
@@ -463,7 +464,7 @@ fn pool_that_is_never_used_is_a_mistake() {
         },
         SettingsCase { name: "the same selector", document: two(zone(), zone()), mistakes: &never_used },
         SettingsCase {
-            name: "the same selector, and more",
+            name: "the same selector and another condition",
             document: two(zone(), json!({"os": "linux", "nodeSelector": {"matchLabels": {"zone": "a"}}})),
             mistakes: &never_used,
         },
@@ -492,12 +493,12 @@ fn pool_that_is_never_used_is_a_mistake() {
         },
         SettingsCase { name: "no selector", document: two(zone(), json!({})), mistakes: &[] },
         SettingsCase {
-            name: "behind one whose match could not be read",
+            name: "behind a pool with an invalid match",
             document: two(json!({"oss": "windows"}), json!({"os": "linux"})),
             mistakes: &[r#"nodes.pools[0].match.oss: unknown key "oss": did you mean os?"#],
         },
         SettingsCase {
-            name: "one whose own key could not be read",
+            name: "a pool with an unknown key",
             document: node_pools(json!([
                 {"name": "a", "cidrs": ["10.0.0.0/16"]},
                 {"name": "b", "cidrs": ["10.1.0.0/16"], "matches": {"os": "linux"}},
@@ -527,15 +528,15 @@ fn service_range_inside_a_pool_is_a_warning() {
         format!("nodes.{path}: {cidr} overlaps the Service range {range}: blocks that overlap it are not assigned")
     };
     let rows = [
-        Case { name: "elsewhere", cidrs: json!(["10.96.0.0/16", "fd01::/112"]), expected: vec![] },
-        Case { name: "none known", cidrs: json!([]), expected: vec![] },
+        Case { name: "outside the pools", cidrs: json!(["10.96.0.0/16", "fd01::/112"]), expected: vec![] },
+        Case { name: "no Service range", cidrs: json!([]), expected: vec![] },
         Case {
-            name: "inside",
+            name: "inside a pool",
             cidrs: json!(["10.1.255.0/24"]),
             expected: vec![line("pools[1].cidrs[0]", "10.1.0.0/16", "10.1.255.0/24")],
         },
         Case {
-            name: "one in each family",
+            name: "a Service range of each family",
             cidrs: json!(["10.0.0.0/20", "fd00::/112"]),
             expected: vec![
                 line("pools[0].cidrs[0]", "fd00::/48", "fd00::/112"),

@@ -21,7 +21,7 @@ fn ranges_are_cidrs_without_host_bits() {
             mistakes: &["services.pools[0].cidrs: no range: a pool needs at least one"],
         },
         SettingsCase {
-            name: "no pool",
+            name: "no pools",
             document: pools(json!([])),
             mistakes: &["services.pools: no pool: give at least one, or leave the key out for the pools of K2s"],
         },
@@ -36,12 +36,12 @@ fn ranges_are_cidrs_without_host_bits() {
             mistakes: &[r#"services.pools[0].cidrs[0]: "10.0.256.0/24" is not a CIDR"#],
         },
         SettingsCase {
-            name: "an empty one",
+            name: "an empty text",
             document: cidr(""),
             mistakes: &[r#"services.pools[0].cidrs[0]: "" is not a CIDR"#],
         },
         SettingsCase {
-            name: "surrounded by space",
+            name: "a text with a space",
             document: cidr(" 10.0.0.0/24"),
             mistakes: &[r#"services.pools[0].cidrs[0]: " 10.0.0.0/24" is not a CIDR"#],
         },
@@ -61,7 +61,7 @@ fn ranges_are_cidrs_without_host_bits() {
             mistakes: &["services.pools[0].cidrs[0]: fd00::1/112 has host bits set: did you mean fd00::/112?"],
         },
         SettingsCase {
-            name: "the position of a bad one among good ones",
+            name: "an invalid range between valid ones",
             document: pool(json!({"cidrs": ["10.0.0.0/24", "x", "10.0.1.0/24"]})),
             mistakes: &[r#"services.pools[0].cidrs[1]: "x" is not a CIDR"#],
         },
@@ -77,12 +77,12 @@ fn ranges_must_not_overlap_each_other_or_another_pool() {
             mistakes: &["services.pools[0].cidrs[1]: 10.0.0.128/25 overlaps 10.0.0.0/24 of the same pool"],
         },
         SettingsCase {
-            name: "around one of the same pool",
+            name: "a range around another of the same pool",
             document: pool(json!({"cidrs": ["10.0.0.128/25", "10.0.0.0/24"]})),
             mistakes: &["services.pools[0].cidrs[1]: 10.0.0.0/24 overlaps 10.0.0.128/25 of the same pool"],
         },
         SettingsCase {
-            name: "another pool, behind a mistaken range",
+            name: "a range of another pool, behind an invalid range",
             document: pools(json!([
                 {"name": "a", "cidrs": ["x", "10.0.0.0/16"], "match": {"os": "windows"}},
                 {"name": "b", "cidrs": ["y", "10.0.7.0/24"]},
@@ -128,13 +128,17 @@ fn every_range_needs_a_usable_address() {
         },
         SettingsCase { name: "a /30", document: pool(json!({"cidrs": ["10.0.0.0/30"]})), mistakes: &[] },
         SettingsCase {
-            name: "reserved to the last",
+            name: "all addresses are reserved",
             document: pool(json!({"reserved": 255})),
             mistakes: &[&line("10.0.0.0/24")],
         },
-        SettingsCase { name: "reserved but one", document: pool(json!({"reserved": 254})), mistakes: &[] },
         SettingsCase {
-            name: "reserved, far too many",
+            name: "all addresses but one are reserved",
+            document: pool(json!({"reserved": 254})),
+            mistakes: &[],
+        },
+        SettingsCase {
+            name: "more addresses are reserved than the range has",
             document: pool(json!({"reserved": u64::MAX})),
             mistakes: &[&line("10.0.0.0/24")],
         },
@@ -144,7 +148,7 @@ fn every_range_needs_a_usable_address() {
             mistakes: &[&line("10.0.0.0/24")],
         },
         SettingsCase {
-            name: "all but the address of default/kubernetes",
+            name: "only the address of default/kubernetes is usable",
             document: services(
                 json!({"pools": [{"name": "a", "cidrs": ["10.0.0.0/30"], "exclude": ["10.0.0.2"]}], "serviceCIDRs": ["10.0.0.0/16"]}),
             ),
@@ -159,23 +163,27 @@ fn pools_must_be_inside_service_cidrs_of_sufficient_size() {
         |cidrs: Value| services(json!({"pools": [{"name": "a", "cidrs": ["10.0.0.0/24"]}], "serviceCIDRs": cidrs}));
     check_mistakes(&[
         SettingsCase { name: "inside", document: document(json!(["172.16.0.0/16", "10.0.0.0/16"])), mistakes: &[] },
-        SettingsCase { name: "the whole", document: document(json!(["10.0.0.0/24"])), mistakes: &[] },
         SettingsCase {
-            name: "outside all",
+            name: "equal to the range of the cluster",
+            document: document(json!(["10.0.0.0/24"])),
+            mistakes: &[],
+        },
+        SettingsCase {
+            name: "outside of serviceCIDRs",
             document: document(json!(["172.16.0.0/16", "fd00::/112"])),
             mistakes: &[
                 "services.pools[0].cidrs[0]: 10.0.0.0/24 lies outside serviceCIDRs (172.16.0.0/16, fd00::/112): the API server would refuse its addresses",
             ],
         },
         SettingsCase {
-            name: "larger than the cluster's",
+            name: "larger than the range of the cluster",
             document: document(json!(["10.0.0.0/25"])),
             mistakes: &[
                 "services.pools[0].cidrs[0]: 10.0.0.0/24 lies outside serviceCIDRs (10.0.0.0/25): the API server would refuse its addresses",
             ],
         },
         SettingsCase {
-            name: "the default pools, too",
+            name: "a default pool outside of serviceCIDRs",
             document: services(json!({"serviceCIDRs": ["172.21.0.0/24"]})),
             mistakes: &[
                 "services.pools[0].cidrs[0]: 172.21.1.0/24 lies outside serviceCIDRs (172.21.0.0/24): the API server would refuse its addresses",
@@ -199,7 +207,7 @@ fn pools_must_be_inside_service_cidrs_of_sufficient_size() {
             ],
         },
         SettingsCase {
-            name: "no CIDR",
+            name: "not a CIDR",
             document: document(json!(["10.0.0.0"])),
             mistakes: &[r#"services.serviceCIDRs[0]: "10.0.0.0" is not a CIDR: add a prefix length such as /24"#],
         },
@@ -220,7 +228,7 @@ fn exclude_must_be_an_address_or_range_of_the_pool() {
             mistakes: &[],
         },
         SettingsCase {
-            name: "elsewhere",
+            name: "outside the pool",
             document: pool(json!({"exclude": ["10.0.0.7", "10.0.1.7", "fd00::/64"]})),
             mistakes: &[
                 "services.pools[0].exclude[1]: 10.0.1.7/32 is in no range of the pool",
@@ -228,7 +236,7 @@ fn exclude_must_be_an_address_or_range_of_the_pool() {
             ],
         },
         SettingsCase {
-            name: "no address, and host bits",
+            name: "an invalid text, and host bits",
             document: pool(json!({"exclude": ["10.0.0", "10.0.0.9/29"]})),
             mistakes: &[
                 r#"services.pools[0].exclude[0]: "10.0.0" is not a CIDR"#,
@@ -250,13 +258,17 @@ fn pool_that_is_never_used_is_a_mistake() {
         [r#"services.pools[1].match: never used: the earlier pool "a" matches everything that it matches"#];
     check_mistakes(&[
         SettingsCase {
-            name: "behind one for everything",
+            name: "behind a pool for all Services",
             document: two(json!({}), json!({"os": "linux"})),
             mistakes: &never_used,
         },
-        SettingsCase { name: "both for everything", document: two(Value::Null, Value::Null), mistakes: &never_used },
         SettingsCase {
-            name: "the same os in other words",
+            name: "two pools for all Services",
+            document: two(Value::Null, Value::Null),
+            mistakes: &never_used,
+        },
+        SettingsCase {
+            name: "the same os as a node label",
             document: two(json!({"os": "Linux"}), json!({"nodeLabels": {"kubernetes.io/os": "linux"}})),
             mistakes: &never_used,
         },
@@ -271,7 +283,7 @@ fn pool_that_is_never_used_is_a_mistake() {
             mistakes: &never_used,
         },
         SettingsCase {
-            name: "the same selector, and more",
+            name: "the same selector and another condition",
             document: two(
                 json!({"serviceSelector": {"matchLabels": {"a": "b"}}}),
                 json!({"os": "linux", "serviceSelector": {"matchLabels": {"a": "b"}}}),
@@ -303,7 +315,7 @@ fn pool_that_is_never_used_is_a_mistake() {
             mistakes: &[],
         },
         SettingsCase {
-            name: "behind one whose match could not be read",
+            name: "behind a pool with an invalid match",
             document: two(json!({"oss": "windows"}), json!({"os": "linux"})),
             mistakes: &[r#"services.pools[0].match.oss: unknown key "oss": did you mean os?"#],
         },

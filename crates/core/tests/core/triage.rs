@@ -66,11 +66,15 @@ fn request_for_another_object_or_exempt_service_is_left() {
             expected: kubernetes,
         },
         Case {
-            name: "another kubernetes",
+            name: "a Service kubernetes in another namespace",
             request: created(named("shop", "kubernetes", json!({}))),
             expected: "allocate",
         },
-        Case { name: "another in default", request: created(named("default", "web", json!({}))), expected: "allocate" },
+        Case {
+            name: "another Service in default",
+            request: created(named("default", "web", json!({}))),
+            expected: "allocate",
+        },
         Case {
             name: "an exempt namespace",
             request: created(named("kube-system", "dns", json!({}))),
@@ -102,7 +106,7 @@ fn request_for_another_object_or_exempt_service_is_left() {
             expected: foreign,
         },
         Case { name: "a sub-resource", request: with(plain(), "subResource", json!("status")), expected: foreign },
-        Case { name: "no sub-resource", request: with(plain(), "subResource", json!("")), expected: "allocate" },
+        Case { name: "an empty sub-resource", request: with(plain(), "subResource", json!("")), expected: "allocate" },
         Case {
             name: "the group left out",
             request: with(plain(), "kind", json!({"version": "v1", "kind": "Service"})),
@@ -177,13 +181,17 @@ fn service_created_without_an_address_gets_one() {
     let mut unnamed = service(json!({}));
     unnamed["metadata"] = json!({"generateName": "web-", "namespace": "shop"});
     check(&[
-        Case { name: "with a selector", request: create(json!({"selector": {"app": "web"}})), expected: "allocate" },
-        Case { name: "without one", request: create(json!({})), expected: "allocate" },
-        Case { name: "without a spec", request: create(Value::Null), expected: "allocate" },
+        Case {
+            name: "a Service with a selector",
+            request: create(json!({"selector": {"app": "web"}})),
+            expected: "allocate",
+        },
+        Case { name: "a Service without a selector", request: create(json!({})), expected: "allocate" },
+        Case { name: "a Service without a spec", request: create(Value::Null), expected: "allocate" },
         Case { name: "an empty address", request: create(json!({"clusterIP": ""})), expected: "allocate" },
         Case { name: "null", request: create(json!({"clusterIP": null, "clusterIPs": null})), expected: "allocate" },
         Case { name: "empty lists", request: create(json!({"clusterIP": "", "clusterIPs": []})), expected: "allocate" },
-        Case { name: "a list of nothing", request: create(json!({"clusterIPs": [""]})), expected: "allocate" },
+        Case { name: "a list of an empty address", request: create(json!({"clusterIPs": [""]})), expected: "allocate" },
         Case { name: "ClusterIP", request: create(json!({"type": "ClusterIP"})), expected: "allocate" },
         Case { name: "NodePort", request: create(json!({"type": "NodePort"})), expected: "allocate" },
         Case { name: "LoadBalancer", request: create(json!({"type": "LoadBalancer"})), expected: "allocate" },
@@ -197,33 +205,37 @@ fn new_address_of_a_request_is_checked() {
     let update = |old: Value, new: Value| updated(service(old), service(new));
     check(&[
         Case {
-            name: "created with one",
+            name: "created with an address",
             request: create(json!({"clusterIP": "10.0.0.7"})),
             expected: "check 10.0.0.7",
         },
         Case {
-            name: "created with it in both fields",
+            name: "created with an address in both fields",
             request: create(json!({"clusterIP": "10.0.0.7", "clusterIPs": ["10.0.0.7"]})),
             expected: "check 10.0.0.7",
         },
         Case {
-            name: "created with two",
+            name: "created with two addresses",
             request: create(json!({"clusterIP": "10.0.0.7", "clusterIPs": ["10.0.0.7", "fd00::7"]})),
             expected: "check 10.0.0.7, fd00::7",
         },
         Case {
-            name: "not canonical",
+            name: "created with an address that is not canonical",
             request: create(json!({"clusterIP": "fd00:0::0007"})),
             expected: "check fd00::7",
         },
-        Case { name: "no address at all", request: create(json!({"clusterIP": "web"})), expected: "check " },
         Case {
-            name: "leaving ExternalName with one",
+            name: "created with a text that is not an address",
+            request: create(json!({"clusterIP": "web"})),
+            expected: "check ",
+        },
+        Case {
+            name: "the type changes from ExternalName, with an address",
             request: update(json!({"type": "ExternalName"}), json!({"clusterIP": "10.0.0.7"})),
             expected: "check 10.0.0.7",
         },
         Case {
-            name: "leaving ExternalName with one, and asking for two",
+            name: "the type changes from ExternalName, with an address and RequireDualStack",
             request: update(
                 json!({"type": "ExternalName"}),
                 json!({"clusterIP": "10.0.0.7", "ipFamilyPolicy": "RequireDualStack"}),
@@ -231,12 +243,12 @@ fn new_address_of_a_request_is_checked() {
             expected: "check 10.0.0.7",
         },
         Case {
-            name: "leaving ExternalName with one that it still carried",
+            name: "the type changes from ExternalName, with the address that the Service still had",
             request: update(json!({"type": "ExternalName", "clusterIP": "10.0.0.7"}), json!({"clusterIP": "10.0.0.7"})),
             expected: "check 10.0.0.7",
         },
         Case {
-            name: "a second one",
+            name: "a second address",
             request: update(
                 json!({"clusterIP": "10.0.0.7"}),
                 json!({"clusterIP": "10.0.0.7", "clusterIPs": ["10.0.0.7", "fd00::7"]}),
@@ -244,7 +256,7 @@ fn new_address_of_a_request_is_checked() {
             expected: "check fd00::7",
         },
         Case {
-            name: "another one",
+            name: "another address",
             request: update(json!({"clusterIP": "10.0.0.7"}), json!({"clusterIP": "10.0.0.8"})),
             expected: "check 10.0.0.8",
         },
@@ -256,22 +268,22 @@ fn update_that_leaves_external_name_gets_an_address() {
     let update = |old: Value, new: Value| updated(service(old), service(new));
     check(&[
         Case {
-            name: "to the default type",
+            name: "the type changes from ExternalName to the default",
             request: update(json!({"type": "ExternalName"}), json!({})),
             expected: "allocate",
         },
         Case {
-            name: "to LoadBalancer",
+            name: "the type changes from ExternalName to LoadBalancer",
             request: update(json!({"type": "ExternalName"}), json!({"type": "LoadBalancer", "clusterIP": ""})),
             expected: "allocate",
         },
         Case {
-            name: "to headless",
+            name: "the type changes from ExternalName to headless",
             request: update(json!({"type": "ExternalName"}), json!({"clusterIP": "None"})),
             expected: "leave: headless",
         },
         Case {
-            name: "staying",
+            name: "the type stays ExternalName",
             request: update(json!({"type": "ExternalName"}), json!({"type": "ExternalName"})),
             expected: "leave: type ExternalName has no address",
         },
@@ -313,7 +325,7 @@ fn update_to_dual_stack_gets_a_second_address() {
             expected: "allocate beside 10.0.0.7",
         },
         Case {
-            name: "it preferred two before, and requires them now",
+            name: "PreferDualStack before, RequireDualStack now",
             request: update(
                 has(json!({"ipFamilyPolicy": "PreferDualStack"})),
                 has(json!({"ipFamilyPolicy": "RequireDualStack"})),
@@ -321,7 +333,7 @@ fn update_to_dual_stack_gets_a_second_address() {
             expected: "allocate beside 10.0.0.7",
         },
         Case {
-            name: "it preferred two before, and names the second family now",
+            name: "PreferDualStack before, and the second family is named now",
             request: update(
                 has(json!({"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv4"]})),
                 has(json!({"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv4", "IPv6"]})),
@@ -329,13 +341,13 @@ fn update_to_dual_stack_gets_a_second_address() {
             expected: "allocate beside 10.0.0.7",
         },
         Case {
-            name: "the family that it has is named now",
+            name: "the family of its address is named",
             request: update(has(json!({})), has(json!({"ipFamilies": ["IPv4"]}))),
             expected: no_new,
         },
-        Case { name: "as before", request: update(single(), single()), expected: no_new },
+        Case { name: "nothing changes", request: update(single(), single()), expected: no_new },
         Case {
-            name: "it preferred two before, and the cluster had one",
+            name: "PreferDualStack is unchanged",
             request: update(
                 has(json!({"ipFamilyPolicy": "PreferDualStack"})),
                 has(json!({"ipFamilyPolicy": "PreferDualStack"})),
@@ -343,7 +355,7 @@ fn update_to_dual_stack_gets_a_second_address() {
             expected: no_new,
         },
         Case {
-            name: "it has two",
+            name: "the Service has two addresses",
             request: update(
                 has(json!({"clusterIPs": ["10.0.0.7", "fd00::7"], "ipFamilyPolicy": "PreferDualStack"})),
                 has(json!({"clusterIPs": ["10.0.0.7", "fd00::7"], "ipFamilyPolicy": "RequireDualStack"})),
@@ -351,7 +363,7 @@ fn update_to_dual_stack_gets_a_second_address() {
             expected: no_new,
         },
         Case {
-            name: "fewer than before",
+            name: "RequireDualStack before, SingleStack now",
             request: update(has(json!({"ipFamilyPolicy": "RequireDualStack"})), single()),
             expected: no_new,
         },
@@ -369,22 +381,22 @@ fn any_other_update_is_left() {
             expected: no_new,
         },
         Case {
-            name: "a PUT with an empty one",
+            name: "a PUT with an empty clusterIP",
             request: update(json!({"clusterIP": "10.0.0.7"}), json!({"clusterIP": "", "clusterIPs": []})),
             expected: no_new,
         },
         Case {
-            name: "the address as it is",
+            name: "the address is unchanged",
             request: update(json!({"clusterIP": "10.0.0.7"}), json!({"clusterIP": "10.0.0.7"})),
             expected: no_new,
         },
         Case {
-            name: "the same address in other words",
+            name: "the address is unchanged but for its notation",
             request: update(json!({"clusterIP": "fd00::7"}), json!({"clusterIP": "fd00:0:0::7"})),
             expected: no_new,
         },
         Case {
-            name: "the type",
+            name: "the type changes",
             request: update(json!({"clusterIP": "10.0.0.7"}), json!({"clusterIP": "10.0.0.7", "type": "NodePort"})),
             expected: no_new,
         },
@@ -425,7 +437,7 @@ fn unreadable_request_is_refused_with_the_path() {
             expected: "request.oldObject: expected a Service, found nothing",
         },
         Case {
-            name: "an object that is none",
+            name: "an object that is a string",
             request: with(plain(), "object", json!("web")),
             expected: r#"request.object: expected an object, found the string "web""#,
         },
@@ -468,7 +480,7 @@ fn namespace_and_name_default_to_those_of_the_object() {
     let rows = [
         NameCase { name: "both", request: created(service(json!({}))), hash_key: "shop/web", subject: "shop/web" },
         NameCase {
-            name: "the object's",
+            name: "from the object",
             request: with(with(created(service(json!({}))), "name", Value::Null), "namespace", json!("")),
             hash_key: "shop/web",
             subject: "shop/web",
