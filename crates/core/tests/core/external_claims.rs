@@ -69,12 +69,12 @@ struct Case {
 fn check(cases: Vec<Case>) {
     let held = [("10.0.9.20", "other/db"), ("10.0.9.21", "shop/web"), ("fd00:0:0::9:20", "other/db")];
     for Case { name, request, expected } in cases {
-        let untold = external_answer(&request, &settings(), None, &cluster());
-        assert_eq!(untold, expected, "{name}");
+        let looked_up = external_answer(&request, &settings(), None, &cluster());
+        assert_eq!(looked_up, expected, "{name}: looked up");
         assert_eq!(
             external_answer(&request, &settings(), Some(&held), &FakeCluster::default()),
             expected,
-            "{name}, told"
+            "{name}: sent by the host"
         );
     }
 }
