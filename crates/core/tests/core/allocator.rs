@@ -73,18 +73,24 @@ fn with_the_last_128_blocks_occupied_the_first_128_are_allocated() {
 #[test]
 fn occupy_and_release_are_counted_and_idempotent() {
     type Step = fn(&mut BlockAllocator, IpNet) -> Result<(), BlockError>;
+    struct Case {
+        name: &'static str,
+        step: Step,
+        range: &'static str,
+        held: u128,
+    }
     let (occupy, release): (Step, Step) = (BlockAllocator::occupy, BlockAllocator::release);
     let rows = [
-        ("occupy a block", occupy, "10.42.5.0/24", 1),
-        ("occupy another", occupy, "10.42.9.0/24", 2),
-        ("occupy a range with it", occupy, "10.42.8.0/22", 5),
-        ("occupy it again", occupy, "10.42.9.0/24", 5),
-        ("release it", release, "10.42.9.0/24", 4),
-        ("release it again", release, "10.42.9.0/24", 4),
-        ("release a range with one held", release, "10.42.4.0/22", 3),
+        Case { name: "occupy a block", step: occupy, range: "10.42.5.0/24", held: 1 },
+        Case { name: "occupy another block", step: occupy, range: "10.42.9.0/24", held: 2 },
+        Case { name: "occupy a range that contains it", step: occupy, range: "10.42.8.0/22", held: 5 },
+        Case { name: "occupy it again", step: occupy, range: "10.42.9.0/24", held: 5 },
+        Case { name: "release it", step: release, range: "10.42.9.0/24", held: 4 },
+        Case { name: "release it again", step: release, range: "10.42.9.0/24", held: 4 },
+        Case { name: "release a range with one held", step: release, range: "10.42.4.0/22", held: 3 },
     ];
     let mut allocator = allocator("10.42.0.0/16", 24);
-    for (name, step, range, held) in rows {
+    for Case { name, step, range, held } in rows {
         step(&mut allocator, net(range)).unwrap();
         assert_eq!(allocator.held(), held, "{name}");
     }
@@ -103,16 +109,47 @@ fn occupied_half_is_skipped() {
 
 #[test]
 fn occupying_a_range_holds_every_overlapping_block() {
+    struct Case {
+        name: &'static str,
+        cidr: &'static str,
+        block_len: u8,
+        range: &'static str,
+        held: u128,
+    }
     let rows = [
-        ("the whole /8 in /16", "127.0.0.0/8", 16, "127.0.0.0/8", 256),
-        ("one /16 of it", "127.0.0.0/8", 16, "127.0.0.0/16", 1),
-        ("a part of a /16", "127.0.0.0/8", 16, "127.5.7.0/24", 1),
-        ("a /16 in single addresses", "127.0.0.0/8", 32, "127.0.0.0/16", 65_536),
-        ("more than the CIDR", "127.0.0.0/8", 16, "0.0.0.0/0", 256),
-        ("a whole IPv6 /40 in /48", "2001:beef:1200::/40", 48, "2001:beef:1200::/40", 256),
-        ("every IPv6 address, as many as fit a number", "::/0", 128, "::/0", u128::MAX),
+        Case { name: "the whole /8 in /16", cidr: "127.0.0.0/8", block_len: 16, range: "127.0.0.0/8", held: 256 },
+        Case { name: "one /16 of the /8", cidr: "127.0.0.0/8", block_len: 16, range: "127.0.0.0/16", held: 1 },
+        Case { name: "a part of a /16", cidr: "127.0.0.0/8", block_len: 16, range: "127.5.7.0/24", held: 1 },
+        Case {
+            name: "a /16 in single addresses",
+            cidr: "127.0.0.0/8",
+            block_len: 32,
+            range: "127.0.0.0/16",
+            held: 65_536,
+        },
+        Case {
+            name: "a range larger than the CIDR",
+            cidr: "127.0.0.0/8",
+            block_len: 16,
+            range: "0.0.0.0/0",
+            held: 256,
+        },
+        Case {
+            name: "a whole IPv6 /40 in /48",
+            cidr: "2001:beef:1200::/40",
+            block_len: 48,
+            range: "2001:beef:1200::/40",
+            held: 256,
+        },
+        Case {
+            name: "all IPv6 addresses: the count saturates",
+            cidr: "::/0",
+            block_len: 128,
+            range: "::/0",
+            held: u128::MAX,
+        },
     ];
-    for (name, cidr, block_len, range, held) in rows {
+    for Case { name, cidr, block_len, range, held } in rows {
         let mut allocator = allocator(cidr, block_len);
         allocator.occupy(net(range)).unwrap();
         assert_eq!(allocator.held(), held, "{name}: occupied");

@@ -28,47 +28,102 @@ fn move_annotation_accepts_now_and_never() {
 
 #[test]
 fn moving_annotation_accepts_only_what_a_move_writes() {
+    struct Case<'a> {
+        name: &'static str,
+        text: &'a str,
+        expected: Result<Moving, MovingError>,
+    }
     let both = Moving { from: ips(&["10.0.0.1", "fd00::1"]), to: ips(&["10.0.1.1"]) };
     assert_eq!(both.text(), r#"{"from":["10.0.0.1","fd00::1"],"to":["10.0.1.1"]}"#);
     let many: Vec<String> = (0..40).map(|last| format!("\"10.0.0.{last}\"")).collect();
     let many = format!("{{\"from\": [{}]}}", many.join(","));
     let long = format!("{{\"from\": [], \"why\": \"{}\"}}", "x".repeat(1024));
-    let rows: [(&str, &str, Result<Moving, MovingError>); 12] = [
-        ("its own text", &both.text(), Ok(both.clone())),
-        ("nothing", "{}", Ok(Moving::default())),
-        ("other fields", r#"{"from": ["10.0.0.1"], "phase": "placed", "spec": {}}"#, {
-            Ok(Moving { from: ips(&["10.0.0.1"]), to: Vec::new() })
-        }),
-        ("forty addresses", &many, Err(MovingError::TooMany("from"))),
-        ("two of a family", r#"{"to": ["10.0.0.1", "10.0.0.2"]}"#, Err(MovingError::TooMany("to"))),
-        ("no address", r#"{"to": ["x"]}"#, Err(MovingError::NotAddresses("to"))),
-        ("a number", r#"{"from": [1]}"#, Err(MovingError::NotAddresses("from"))),
-        ("null", r#"{"from": null}"#, Err(MovingError::NotAddresses("from"))),
-        ("no list", r#"{"from": "10.0.0.1"}"#, Err(MovingError::NotAddresses("from"))),
-        ("a list", "[]", Err(MovingError::NotAnObject)),
-        ("no JSON", "{", Err(MovingError::NotAnObject)),
-        ("too long", &long, Err(MovingError::TooLong)),
+    let rows = [
+        Case { name: "text of Moving itself", text: &both.text(), expected: Ok(both.clone()) },
+        Case { name: "nothing", text: "{}", expected: Ok(Moving::default()) },
+        Case {
+            name: "other fields",
+            text: r#"{"from": ["10.0.0.1"], "phase": "placed", "spec": {}}"#,
+            expected: { Ok(Moving { from: ips(&["10.0.0.1"]), to: Vec::new() }) },
+        },
+        Case { name: "forty addresses", text: &many, expected: Err(MovingError::TooMany("from")) },
+        Case {
+            name: "two of a family",
+            text: r#"{"to": ["10.0.0.1", "10.0.0.2"]}"#,
+            expected: Err(MovingError::TooMany("to")),
+        },
+        Case {
+            name: "text that is not an address",
+            text: r#"{"to": ["x"]}"#,
+            expected: Err(MovingError::NotAddresses("to")),
+        },
+        Case { name: "a number", text: r#"{"from": [1]}"#, expected: Err(MovingError::NotAddresses("from")) },
+        Case { name: "null", text: r#"{"from": null}"#, expected: Err(MovingError::NotAddresses("from")) },
+        Case {
+            name: "text instead of a list",
+            text: r#"{"from": "10.0.0.1"}"#,
+            expected: Err(MovingError::NotAddresses("from")),
+        },
+        Case { name: "a list", text: "[]", expected: Err(MovingError::NotAnObject) },
+        Case { name: "not JSON", text: "{", expected: Err(MovingError::NotAnObject) },
+        Case { name: "too long", text: &long, expected: Err(MovingError::TooLong) },
     ];
-    for (name, text, expected) in rows {
+    for Case { name, text, expected } in rows {
         assert_eq!(Moving::parse(text), expected, "{name}");
     }
 }
 
 #[test]
 fn address_lists_are_limited_and_other_text_is_ignored() {
+    struct Case<'a> {
+        name: &'static str,
+        text: &'a str,
+        recorded: &'static [&'static str],
+        claimed: &'static [&'static str],
+    }
     let spaces = format!("10.0.9.1{}", " ".repeat(300));
-    let rows: [(&str, &str, &[&str], &[&str]); 9] = [
-        ("none", "", &[], &[]),
-        ("one", " 10.0.9.1 ", &["10.0.9.1"], &["10.0.9.1"]),
-        ("one of each family", "fd00::1,10.0.9.1", &["fd00::1", "10.0.9.1"], &["fd00::1", "10.0.9.1"]),
-        ("two of a family", "10.0.9.1,10.0.9.2", &["10.0.9.1"], &["10.0.9.1", "10.0.9.2"]),
-        ("two of a family, and one", "10.0.9.1,10.0.9.2,fd00::1", &["10.0.9.1", "fd00::1"], &["10.0.9.1", "10.0.9.2"]),
-        ("one twice", "10.0.9.1,10.0.9.01,fd00::1", &["10.0.9.1", "fd00::1"], &["10.0.9.1", "fd00::1"]),
-        ("between other texts", "x,,10.0.9.1,y", &["10.0.9.1"], &["10.0.9.1"]),
-        ("in disguise", "::ffff:10.0.9.1", &["10.0.9.1"], &["10.0.9.1"]),
-        ("in a text that is too long", &spaces, &[], &[]),
+    let rows = [
+        Case { name: "none", text: "", recorded: &[], claimed: &[] },
+        Case { name: "one", text: " 10.0.9.1 ", recorded: &["10.0.9.1"], claimed: &["10.0.9.1"] },
+        Case {
+            name: "one of each family",
+            text: "fd00::1,10.0.9.1",
+            recorded: &["fd00::1", "10.0.9.1"],
+            claimed: &["fd00::1", "10.0.9.1"],
+        },
+        Case {
+            name: "two of a family",
+            text: "10.0.9.1,10.0.9.2",
+            recorded: &["10.0.9.1"],
+            claimed: &["10.0.9.1", "10.0.9.2"],
+        },
+        Case {
+            name: "two IPv4 addresses, then an IPv6 address",
+            text: "10.0.9.1,10.0.9.2,fd00::1",
+            recorded: &["10.0.9.1", "fd00::1"],
+            claimed: &["10.0.9.1", "10.0.9.2"],
+        },
+        Case {
+            name: "an address twice",
+            text: "10.0.9.1,10.0.9.01,fd00::1",
+            recorded: &["10.0.9.1", "fd00::1"],
+            claimed: &["10.0.9.1", "fd00::1"],
+        },
+        Case {
+            name: "an address between other texts",
+            text: "x,,10.0.9.1,y",
+            recorded: &["10.0.9.1"],
+            claimed: &["10.0.9.1"],
+        },
+        Case {
+            name: "an IPv4-mapped IPv6 address",
+            text: "::ffff:10.0.9.1",
+            recorded: &["10.0.9.1"],
+            claimed: &["10.0.9.1"],
+        },
+        Case { name: "in a text that is too long", text: &spaces, recorded: &[], claimed: &[] },
     ];
-    for (name, text, recorded, claimed) in rows {
+    for Case { name, text, recorded, claimed } in rows {
         assert_eq!(recorded_addresses(text), ips(recorded), "{name}, recorded");
         assert_eq!(claimed_addresses(text), ips(claimed), "{name}, claimed");
     }
@@ -76,15 +131,20 @@ fn address_lists_are_limited_and_other_text_is_ignored() {
 
 #[test]
 fn node_selector_annotation_is_parsed_into_labels() {
+    struct Case<'a> {
+        name: &'static str,
+        text: &'a str,
+        expected: &'static [(&'static str, &'static str)],
+        bad: usize,
+    }
     let long = format!("a=b,{}", "c=d,".repeat(2000));
-    type Row<'a> = (&'static str, &'a str, &'static [(&'static str, &'static str)], usize);
-    let rows: [Row<'_>; 4] = [
-        ("labels", "a=b, c==d ,e=", &[("a", "b"), ("c", "d"), ("e", "")], 0),
-        ("a part without a value", "a=b,c", &[("a", "b")], 1),
-        ("nothing", "", &[], 0),
-        ("a text that is too long", &long, &[], 1),
+    let rows = [
+        Case { name: "labels", text: "a=b, c==d ,e=", expected: &[("a", "b"), ("c", "d"), ("e", "")], bad: 0 },
+        Case { name: "a part without a value", text: "a=b,c", expected: &[("a", "b")], bad: 1 },
+        Case { name: "nothing", text: "", expected: &[], bad: 0 },
+        Case { name: "a text that is too long", text: &long, expected: &[], bad: 1 },
     ];
-    for (name, text, expected, bad) in rows {
+    for Case { name, text, expected, bad } in rows {
         let expected: Labels = expected.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
         let (labels, parts) = node_selector(text);
         assert_eq!((labels, parts.len()), (expected, bad), "{name}");

@@ -7,9 +7,17 @@ use crate::support::{ip, net};
 use clusterip_core::address::{Candidates, Range, static_band_len};
 use ipnet::IpNet;
 
-/// The first address, the last address and the count of each band: the dynamic one, then the static one.
+/// The first address of a band, the last one and how many there are.
+#[derive(Debug, PartialEq)]
+struct Band {
+    first: String,
+    last: String,
+    count: u128,
+}
+
+/// The bands of a pool: the dynamic one, then the static one.
 #[track_caller]
-fn bands(cidrs: &[&str], reserved: u64, exclude: &[&str]) -> Vec<(String, String, u128)> {
+fn bands(cidrs: &[&str], reserved: u64, exclude: &[&str]) -> Vec<Band> {
     let exclude: Vec<IpNet> = exclude.iter().map(|text| net(text)).collect();
     let ranges: Vec<Range<'_>> =
         cidrs.iter().map(|cidr| Range { cidr: net(cidr), reserved, exclude: &exclude }).collect();
@@ -18,14 +26,16 @@ fn bands(cidrs: &[&str], reserved: u64, exclude: &[&str]) -> Vec<(String, String
     candidates
         .bands
         .iter()
-        .map(|band| {
-            (text(band.address(0)), text(band.count().checked_sub(1).and_then(|last| band.address(last))), band.count())
+        .map(|band| Band {
+            first: text(band.address(0)),
+            last: text(band.count().checked_sub(1).and_then(|last| band.address(last))),
+            count: band.count(),
         })
         .collect()
 }
 
-fn band(first: &str, last: &str, count: u128) -> (String, String, u128) {
-    (first.into(), last.into(), count)
+fn band(first: &str, last: &str, count: u128) -> Band {
+    Band { first: first.into(), last: last.into(), count }
 }
 
 #[test]
@@ -58,43 +68,99 @@ fn static_band_length_matches_kep_3070() {
 
 #[test]
 fn dynamic_band_is_used_before_the_static_band() {
+    struct Case {
+        name: &'static str,
+        cidr: &'static str,
+        dynamic: Band,
+        fixed: Band,
+    }
     let rows = [
-        ("/24", "10.96.0.0/24", band("10.96.0.17", "10.96.0.254", 238), band("10.96.0.1", "10.96.0.16", 16)),
-        ("/20", "10.96.0.0/20", band("10.96.1.1", "10.96.15.254", 3838), band("10.96.0.1", "10.96.1.0", 256)),
-        ("/16", "10.96.0.0/16", band("10.96.1.1", "10.96.255.254", 65_278), band("10.96.0.1", "10.96.1.0", 256)),
-        ("IPv6 /120", "fd00::/120", band("fd00::11", "fd00::ff", 239), band("fd00::1", "fd00::10", 16)),
-        ("too small for bands", "10.96.0.0/28", band("10.96.0.1", "10.96.0.14", 14), band("none", "none", 0)),
+        Case {
+            name: "/24",
+            cidr: "10.96.0.0/24",
+            dynamic: band("10.96.0.17", "10.96.0.254", 238),
+            fixed: band("10.96.0.1", "10.96.0.16", 16),
+        },
+        Case {
+            name: "/20",
+            cidr: "10.96.0.0/20",
+            dynamic: band("10.96.1.1", "10.96.15.254", 3838),
+            fixed: band("10.96.0.1", "10.96.1.0", 256),
+        },
+        Case {
+            name: "/16",
+            cidr: "10.96.0.0/16",
+            dynamic: band("10.96.1.1", "10.96.255.254", 65_278),
+            fixed: band("10.96.0.1", "10.96.1.0", 256),
+        },
+        Case {
+            name: "IPv6 /120",
+            cidr: "fd00::/120",
+            dynamic: band("fd00::11", "fd00::ff", 239),
+            fixed: band("fd00::1", "fd00::10", 16),
+        },
+        Case {
+            name: "too small for bands",
+            cidr: "10.96.0.0/28",
+            dynamic: band("10.96.0.1", "10.96.0.14", 14),
+            fixed: band("none", "none", 0),
+        },
     ];
-    for (name, cidr, dynamic, fixed) in rows {
+    for Case { name, cidr, dynamic, fixed } in rows {
         assert_eq!(bands(&[cidr], 0, &[]), [dynamic, fixed], "{name}");
     }
 }
 
 #[test]
 fn reserved_and_excluded_addresses_are_in_neither_band() {
+    struct Case {
+        name: &'static str,
+        reserved: u64,
+        exclude: &'static [&'static str],
+        dynamic: Band,
+        fixed: Band,
+    }
     let none = || band("none", "none", 0);
     let dynamic = |first, count| band(first, "10.96.0.254", count);
-    let rows: [(&str, u64, &[&str], _, _); 6] = [
-        ("reserved inside the static band", 10, &[], dynamic("10.96.0.17", 238), band("10.96.0.10", "10.96.0.16", 7)),
-        ("reserved up to its end", 17, &[], dynamic("10.96.0.17", 238), none()),
-        ("reserved beyond it", 50, &[], dynamic("10.96.0.50", 205), none()),
-        ("reserved everything", 256, &[], none(), none()),
-        (
-            "excluded from the static band",
-            0,
-            &["10.96.0.0/29"],
-            dynamic("10.96.0.17", 238),
-            band("10.96.0.8", "10.96.0.16", 9),
-        ),
-        (
-            "excluded across both",
-            0,
-            &["10.96.0.16/30"],
-            dynamic("10.96.0.20", 235),
-            band("10.96.0.1", "10.96.0.15", 15),
-        ),
+    let rows = [
+        Case {
+            name: "reserved inside the static band",
+            reserved: 10,
+            exclude: &[],
+            dynamic: dynamic("10.96.0.17", 238),
+            fixed: band("10.96.0.10", "10.96.0.16", 7),
+        },
+        Case {
+            name: "reserved: the whole static band",
+            reserved: 17,
+            exclude: &[],
+            dynamic: dynamic("10.96.0.17", 238),
+            fixed: none(),
+        },
+        Case {
+            name: "reserved: more than the static band",
+            reserved: 50,
+            exclude: &[],
+            dynamic: dynamic("10.96.0.50", 205),
+            fixed: none(),
+        },
+        Case { name: "reserved: the whole range", reserved: 256, exclude: &[], dynamic: none(), fixed: none() },
+        Case {
+            name: "excluded from the static band",
+            reserved: 0,
+            exclude: &["10.96.0.0/29"],
+            dynamic: dynamic("10.96.0.17", 238),
+            fixed: band("10.96.0.8", "10.96.0.16", 9),
+        },
+        Case {
+            name: "excluded from both bands",
+            reserved: 0,
+            exclude: &["10.96.0.16/30"],
+            dynamic: dynamic("10.96.0.20", 235),
+            fixed: band("10.96.0.1", "10.96.0.15", 15),
+        },
     ];
-    for (name, reserved, exclude, dynamic, fixed) in rows {
+    for Case { name, reserved, exclude, dynamic, fixed } in rows {
         assert_eq!(bands(&["10.96.0.0/24"], reserved, exclude), [dynamic, fixed], "{name}");
     }
 }

@@ -29,53 +29,131 @@ fn enumerated(candidates: &Candidates) -> Vec<Vec<IpAddr>> {
 
 #[test]
 fn network_broadcast_reserved_and_excluded_addresses_are_never_candidates() {
+    struct Case {
+        name: &'static str,
+        cidrs: &'static [&'static str],
+        reserved: u64,
+        exclude: &'static [&'static str],
+        expected: Vec<String>,
+    }
     let all =
         |prefix: &str, lasts: &[u16]| -> Vec<String> { lasts.iter().map(|last| format!("{prefix}{last}")).collect() };
     let span = |first: u16, last: u16| -> Vec<u16> { (first..=last).collect() };
-    type Row<'a> = (&'a str, &'a [&'a str], u64, &'a [&'a str], Vec<String>);
-    let rows: [Row<'_>; 16] = [
-        ("a /32 is its own network address", &["10.0.0.7/32"], 0, &[], vec![]),
-        ("a /31 is network and broadcast address", &["10.0.0.0/31"], 0, &[], vec![]),
-        ("a /30 has two", &["10.0.0.0/30"], 0, &[], all("10.0.0.", &[1, 2])),
-        ("a /29 has six", &["10.0.0.0/29"], 0, &[], all("10.0.0.", &[1, 2, 3, 4, 5, 6])),
-        ("one reserved is the network address", &["10.0.0.0/30"], 1, &[], all("10.0.0.", &[1, 2])),
-        ("reserved counts from the network address", &["10.0.0.0/29"], 3, &[], all("10.0.0.", &[3, 4, 5, 6])),
-        ("a /24 of K2s begins at 50", &["172.21.0.0/24"], 50, &[], all("172.21.0.", &span(50, 254))),
-        (
-            "reserved of each range",
-            &["10.0.0.0/29", "10.9.0.0/29"],
-            5,
-            &[],
-            vec!["10.0.0.5".into(), "10.0.0.6".into(), "10.9.0.5".into(), "10.9.0.6".into()],
-        ),
-        ("more reserved than there is", &["10.0.0.0/29"], u64::MAX, &[], vec![]),
-        ("an excluded address", &["10.0.0.0/29"], 0, &["10.0.0.3/32"], all("10.0.0.", &[1, 2, 4, 5, 6])),
-        (
-            "excluded ranges that overlap",
-            &["10.0.0.0/28"],
-            0,
-            &["10.0.0.4/30", "10.0.0.6/31", "10.0.0.8/30"],
-            all("10.0.0.", &[1, 2, 3, 12, 13, 14]),
-        ),
-        (
-            "excluded elsewhere, and of the other family",
-            &["10.0.0.0/30"],
-            0,
-            &["10.0.1.0/24", "::/0"],
-            all("10.0.0.", &[1, 2]),
-        ),
-        (
-            "excluded around the whole range",
-            &["10.0.0.0/30", "10.9.0.0/30"],
-            0,
-            &["10.0.0.0/16"],
-            all("10.9.0.", &[1, 2]),
-        ),
-        ("the all-ones address of IPv6 is usable", &["fd00::/126"], 0, &[], all("fd00::", &[1, 2, 3])),
-        ("an IPv6 /127 has one", &["fd00::/127"], 0, &[], all("fd00::", &[1])),
-        ("an IPv6 /128 is its own network address", &["fd00::7/128"], 0, &[], vec![]),
+    let rows = [
+        Case {
+            name: "a /32 is its own network address",
+            cidrs: &["10.0.0.7/32"],
+            reserved: 0,
+            exclude: &[],
+            expected: vec![],
+        },
+        Case {
+            name: "a /31 is network and broadcast address",
+            cidrs: &["10.0.0.0/31"],
+            reserved: 0,
+            exclude: &[],
+            expected: vec![],
+        },
+        Case {
+            name: "a /30 has two candidates",
+            cidrs: &["10.0.0.0/30"],
+            reserved: 0,
+            exclude: &[],
+            expected: all("10.0.0.", &[1, 2]),
+        },
+        Case {
+            name: "a /29 has six candidates",
+            cidrs: &["10.0.0.0/29"],
+            reserved: 0,
+            exclude: &[],
+            expected: all("10.0.0.", &[1, 2, 3, 4, 5, 6]),
+        },
+        Case {
+            name: "one reserved is the network address",
+            cidrs: &["10.0.0.0/30"],
+            reserved: 1,
+            exclude: &[],
+            expected: all("10.0.0.", &[1, 2]),
+        },
+        Case {
+            name: "reserved counts from the network address",
+            cidrs: &["10.0.0.0/29"],
+            reserved: 3,
+            exclude: &[],
+            expected: all("10.0.0.", &[3, 4, 5, 6]),
+        },
+        Case {
+            name: "50 reserved: a /24 begins at .50",
+            cidrs: &["172.21.0.0/24"],
+            reserved: 50,
+            exclude: &[],
+            expected: all("172.21.0.", &span(50, 254)),
+        },
+        Case {
+            name: "reserved addresses are withheld from each range",
+            cidrs: &["10.0.0.0/29", "10.9.0.0/29"],
+            reserved: 5,
+            exclude: &[],
+            expected: vec!["10.0.0.5".into(), "10.0.0.6".into(), "10.9.0.5".into(), "10.9.0.6".into()],
+        },
+        Case {
+            name: "more reserved than the range has",
+            cidrs: &["10.0.0.0/29"],
+            reserved: u64::MAX,
+            exclude: &[],
+            expected: vec![],
+        },
+        Case {
+            name: "an excluded address",
+            cidrs: &["10.0.0.0/29"],
+            reserved: 0,
+            exclude: &["10.0.0.3/32"],
+            expected: all("10.0.0.", &[1, 2, 4, 5, 6]),
+        },
+        Case {
+            name: "excluded ranges that overlap",
+            cidrs: &["10.0.0.0/28"],
+            reserved: 0,
+            exclude: &["10.0.0.4/30", "10.0.0.6/31", "10.0.0.8/30"],
+            expected: all("10.0.0.", &[1, 2, 3, 12, 13, 14]),
+        },
+        Case {
+            name: "excluded outside the range, and of the other family",
+            cidrs: &["10.0.0.0/30"],
+            reserved: 0,
+            exclude: &["10.0.1.0/24", "::/0"],
+            expected: all("10.0.0.", &[1, 2]),
+        },
+        Case {
+            name: "excluded around the whole range",
+            cidrs: &["10.0.0.0/30", "10.9.0.0/30"],
+            reserved: 0,
+            exclude: &["10.0.0.0/16"],
+            expected: all("10.9.0.", &[1, 2]),
+        },
+        Case {
+            name: "the all-ones address of IPv6 is usable",
+            cidrs: &["fd00::/126"],
+            reserved: 0,
+            exclude: &[],
+            expected: all("fd00::", &[1, 2, 3]),
+        },
+        Case {
+            name: "an IPv6 /127 has one candidate",
+            cidrs: &["fd00::/127"],
+            reserved: 0,
+            exclude: &[],
+            expected: all("fd00::", &[1]),
+        },
+        Case {
+            name: "an IPv6 /128 is its own network address",
+            cidrs: &["fd00::7/128"],
+            reserved: 0,
+            exclude: &[],
+            expected: vec![],
+        },
     ];
-    for (name, cidrs, reserved, exclude, expected) in rows {
+    for Case { name, cidrs, reserved, exclude, expected } in rows {
         let cidrs: Vec<IpNet> = cidrs.iter().map(|text| net(text)).collect();
         let exclude: Vec<IpNet> = exclude.iter().map(|text| net(text)).collect();
         let candidates = candidates(&cidrs, reserved, &exclude, false);

@@ -36,33 +36,76 @@ fn in_namespace(namespace: &str) -> Value {
 
 #[test]
 fn first_pool_that_matches_is_chosen() {
+    struct Case {
+        name: &'static str,
+        object: Value,
+        cluster: FakeCluster,
+        address: &'static str,
+        why: Why<'static>,
+    }
     let mut public = selecting();
     public["metadata"]["labels"] = json!({"public": ""});
     let windows = || cluster().workload("Deployment", "shop/web", json!({"os": {"name": "windows"}}));
     let team_a = |namespace: &str| cluster().namespace(namespace, &[("team", "a")], &[]);
-    let rows: Vec<(&str, Value, FakeCluster, &str, Why<'_>)> = vec![
-        ("by the namespace's name", in_namespace("ledger"), cluster(), "10.0.1.1", by("named", "namespace ledger")),
-        ("by its labels", in_namespace("b"), team_a("b"), "10.0.2.1", by("team", "labels of namespace b")),
-        (
-            "the name before the labels",
-            in_namespace("payments"),
-            team_a("payments"),
-            "10.0.1.1",
-            by("named", "namespace payments"),
-        ),
-        ("another namespace's labels", in_namespace("b"), team_a("c"), "10.0.5.1", by("rest", "default")),
-        ("by the Service's labels", public, cluster(), "10.0.3.1", by("public", "labels of the Service")),
-        ("by os", selecting(), windows(), "10.0.4.1", by_os("windows", "Deployment shop/web", WINDOWS)),
-        (
-            "the rest, where nodes were asked about",
-            selecting(),
-            cluster(),
-            "10.0.5.1",
-            by_os("rest", "assumption", LINUX),
-        ),
-        ("the rest", in_namespace("b"), cluster(), "10.0.5.1", by("rest", "default")),
+    let rows = [
+        Case {
+            name: "by the name of the Namespace",
+            object: in_namespace("ledger"),
+            cluster: cluster(),
+            address: "10.0.1.1",
+            why: by("named", "namespace ledger"),
+        },
+        Case {
+            name: "by the labels of the Namespace",
+            object: in_namespace("b"),
+            cluster: team_a("b"),
+            address: "10.0.2.1",
+            why: by("team", "labels of namespace b"),
+        },
+        Case {
+            name: "the name of the Namespace before its labels",
+            object: in_namespace("payments"),
+            cluster: team_a("payments"),
+            address: "10.0.1.1",
+            why: by("named", "namespace payments"),
+        },
+        Case {
+            name: "labels of another Namespace do not count",
+            object: in_namespace("b"),
+            cluster: team_a("c"),
+            address: "10.0.5.1",
+            why: by("rest", "default"),
+        },
+        Case {
+            name: "by the labels of the Service",
+            object: public,
+            cluster: cluster(),
+            address: "10.0.3.1",
+            why: by("public", "labels of the Service"),
+        },
+        Case {
+            name: "by the operating system",
+            object: selecting(),
+            cluster: windows(),
+            address: "10.0.4.1",
+            why: by_os("windows", "Deployment shop/web", WINDOWS),
+        },
+        Case {
+            name: "the last pool, after a look-up of the operating system",
+            object: selecting(),
+            cluster: cluster(),
+            address: "10.0.5.1",
+            why: by_os("rest", "assumption", LINUX),
+        },
+        Case {
+            name: "the last pool",
+            object: in_namespace("b"),
+            cluster: cluster(),
+            address: "10.0.5.1",
+            why: by("rest", "default"),
+        },
     ];
-    for (name, object, cluster, address, why) in rows {
+    for Case { name, object, cluster, address, why } in rows {
         assert_eq!(answer(&object, &teams(), &cluster), allocated(&object, &[address], why, &[]), "{name}");
     }
 }
@@ -118,6 +161,11 @@ fn evidence_that_is_not_a_label_value_is_quoted() {
 
 #[test]
 fn pool_annotation_replaces_evidence_but_no_other_condition() {
+    struct Case {
+        name: &'static str,
+        object: Value,
+        expected: Value,
+    }
     let pool = |name: &str| annotated(&[("clusterip-policy/pool", name)]);
     let of = |pool| by(pool, "annotation clusterip-policy/pool");
     let not_admitted = |pool: &str, condition: &str| {
@@ -129,42 +177,83 @@ fn pool_annotation_replaces_evidence_but_no_other_condition() {
     let mut both = pool("windows");
     both["metadata"]["annotations"]["clusterip-policy/os"] = "linux".into();
     let rows = [
-        ("a pool of another os", pool("windows"), allocated(&pool("windows"), &["10.0.4.1"], of("windows"), &[])),
-        ("before the os annotation", both.clone(), allocated(&both, &["10.0.4.1"], of("windows"), &[])),
-        ("a pool behind its own", pool("rest"), allocated(&pool("rest"), &["10.0.5.1"], of("rest"), &[])),
-        ("an empty name", pool(""), allocated(&pool(""), &["10.0.5.1"], by_os("rest", "assumption", LINUX), &[])),
-        (
-            "an unknown pool",
-            pool("Windows"),
-            denied(
+        Case {
+            name: "a pool of another os",
+            object: pool("windows"),
+            expected: allocated(&pool("windows"), &["10.0.4.1"], of("windows"), &[]),
+        },
+        Case {
+            name: "before the os annotation",
+            object: both.clone(),
+            expected: allocated(&both, &["10.0.4.1"], of("windows"), &[]),
+        },
+        Case {
+            name: "a pool behind the first that matches",
+            object: pool("rest"),
+            expected: allocated(&pool("rest"), &["10.0.5.1"], of("rest"), &[]),
+        },
+        Case {
+            name: "an empty name",
+            object: pool(""),
+            expected: allocated(&pool(""), &["10.0.5.1"], by_os("rest", "assumption", LINUX), &[]),
+        },
+        Case {
+            name: "an unknown pool",
+            object: pool("Windows"),
+            expected: denied(
                 403,
                 r#"Service shop/web: annotation clusterip-policy/pool names pool "Windows", which is unknown: known are named, team, public, windows, rest"#,
                 UNASKED,
                 &[],
             ),
-        ),
-        ("not admitted by namespaces", pool("named"), not_admitted("named", "namespaces")),
-        ("not admitted by namespaceSelector", pool("team"), not_admitted("team", "namespaceSelector")),
-        ("not admitted by serviceSelector", pool("public"), not_admitted("public", "serviceSelector")),
+        },
+        Case {
+            name: "not admitted by namespaces",
+            object: pool("named"),
+            expected: not_admitted("named", "namespaces"),
+        },
+        Case {
+            name: "not admitted by namespaceSelector",
+            object: pool("team"),
+            expected: not_admitted("team", "namespaceSelector"),
+        },
+        Case {
+            name: "not admitted by serviceSelector",
+            object: pool("public"),
+            expected: not_admitted("public", "serviceSelector"),
+        },
     ];
-    for (name, object, expected) in rows {
+    for Case { name, object, expected } in rows {
         assert_eq!(answer(&object, &teams(), &cluster()), expected, "{name}");
     }
 }
 
 #[test]
 fn unchanged_request_has_a_reason_and_needs_no_look_up() {
+    struct Case {
+        name: &'static str,
+        request: Value,
+        reason: &'static str,
+    }
     let rows = [
-        ("headless", created(service(json!({"clusterIP": "None"}))), "headless"),
-        ("ExternalName", created(service(json!({"type": "ExternalName"}))), "type ExternalName has no address"),
-        ("exempt", created(in_namespace("kube-system")), "namespace kube-system is exempt"),
-        (
-            "a PUT without clusterIP",
-            updated(service(json!({"clusterIP": "172.21.1.7"})), selecting()),
-            "no new address",
-        ),
+        Case { name: "headless", request: created(service(json!({"clusterIP": "None"}))), reason: "headless" },
+        Case {
+            name: "ExternalName",
+            request: created(service(json!({"type": "ExternalName"}))),
+            reason: "type ExternalName has no address",
+        },
+        Case {
+            name: "an exempt namespace",
+            request: created(in_namespace("kube-system")),
+            reason: "namespace kube-system is exempt",
+        },
+        Case {
+            name: "a PUT without clusterIP",
+            request: updated(service(json!({"clusterIP": "172.21.1.7"})), selecting()),
+            reason: "no new address",
+        },
     ];
-    for (name, request, reason) in rows {
+    for Case { name, request, reason } in rows {
         let cluster = cluster();
         assert_eq!(answer_of(&request, &lowest(), &cluster), left(reason, UNASKED, &[]), "{name}");
         assert_eq!(cluster.questions(), [""; 0], "{name}");
@@ -195,27 +284,44 @@ fn service_with_generate_name_is_hashed_by_its_request_uid() {
 
 #[test]
 fn only_the_address_of_the_object_changes() {
+    struct Case {
+        name: &'static str,
+        object: Value,
+        spec: Value,
+    }
     let rows = [
-        ("no spec", json!({"metadata": {"name": "web", "namespace": "shop"}}), json!({"clusterIP": "172.21.0.50"})),
-        ("spec null", json!({"metadata": {"name": "web"}, "spec": null}), json!({"clusterIP": "172.21.0.50"})),
-        (
-            "an empty list stays",
-            service(json!({"clusterIPs": []})),
-            json!({"clusterIP": "172.21.0.50", "clusterIPs": []}),
-        ),
-        ("null in the list's place goes", service(json!({"clusterIPs": null})), json!({"clusterIP": "172.21.0.50"})),
-        (
-            "an empty address in the list goes",
-            service(json!({"clusterIP": "", "clusterIPs": [""]})),
-            json!({"clusterIP": "172.21.0.50"}),
-        ),
-        (
-            "unknown fields stay",
-            service(json!({"ports": [{"port": 80, "x": 1.5}], "new": {"a": [null]}})),
-            json!({"ports": [{"port": 80, "x": 1.5}], "new": {"a": [null]}, "clusterIP": "172.21.0.50"}),
-        ),
+        Case {
+            name: "no spec",
+            object: json!({"metadata": {"name": "web", "namespace": "shop"}}),
+            spec: json!({"clusterIP": "172.21.0.50"}),
+        },
+        Case {
+            name: "spec null",
+            object: json!({"metadata": {"name": "web"}, "spec": null}),
+            spec: json!({"clusterIP": "172.21.0.50"}),
+        },
+        Case {
+            name: "an empty list is kept",
+            object: service(json!({"clusterIPs": []})),
+            spec: json!({"clusterIP": "172.21.0.50", "clusterIPs": []}),
+        },
+        Case {
+            name: "null instead of a list is removed",
+            object: service(json!({"clusterIPs": null})),
+            spec: json!({"clusterIP": "172.21.0.50"}),
+        },
+        Case {
+            name: "a list of an empty address is removed",
+            object: service(json!({"clusterIP": "", "clusterIPs": [""]})),
+            spec: json!({"clusterIP": "172.21.0.50"}),
+        },
+        Case {
+            name: "unknown fields are kept",
+            object: service(json!({"ports": [{"port": 80, "x": 1.5}], "new": {"a": [null]}})),
+            spec: json!({"ports": [{"port": 80, "x": 1.5}], "new": {"a": [null]}, "clusterIP": "172.21.0.50"}),
+        },
     ];
-    for (name, object, spec) in rows {
+    for Case { name, object, spec } in rows {
         let mut request = created(object.clone());
         request["namespace"] = "shop".into();
         let mut expected = allocated(&object, &["172.21.0.50"], ASSUMED, &[]);
@@ -244,28 +350,35 @@ fn long_warnings_are_cut_to_256_characters() {
 
 #[test]
 fn unreadable_payload_is_denied_with_the_reason() {
+    struct Case {
+        name: &'static str,
+        answer: Value,
+        expected: Value,
+    }
     let bad = |message: &str| denied(400, message, UNASKED, &[]);
     let request = created(selecting());
     let rows = [
-        (
-            "no request",
-            answer_of(&Value::Null, &lowest(), &cluster()),
-            bad("the request can't be read: request: expected an object, found null"),
-        ),
-        (
-            "a field",
-            answer(&service(json!({"clusterIP": 1})), &lowest(), &cluster()),
-            bad("the request can't be read: request.object.spec.clusterIP: expected a string, found the number 1"),
-        ),
-        (
-            "settings",
-            answer_of(&request, &json!({"services": {"order": 1, "explicit": 2}}), &cluster()),
-            bad(
+        Case {
+            name: "no request",
+            answer: answer_of(&Value::Null, &lowest(), &cluster()),
+            expected: bad("the request can't be read: request: expected an object, found null"),
+        },
+        Case {
+            name: "a mistyped field",
+            answer: answer(&service(json!({"clusterIP": 1})), &lowest(), &cluster()),
+            expected: bad(
+                "the request can't be read: request.object.spec.clusterIP: expected a string, found the number 1",
+            ),
+        },
+        Case {
+            name: "invalid settings",
+            answer: answer_of(&request, &json!({"services": {"order": 1, "explicit": 2}}), &cluster()),
+            expected: bad(
                 "invalid settings: services.order: expected a string, found the number 1\nservices.explicit: expected a string, found the number 2",
             ),
-        ),
+        },
     ];
-    for (name, answer, expected) in rows {
+    for Case { name, answer, expected } in rows {
         assert_eq!(answer, expected, "{name}");
     }
     for payload in ["", "{", "[]", "\u{0}", "7", r#"{"request": {}, "request": {}}"#] {

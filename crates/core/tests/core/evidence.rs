@@ -5,8 +5,8 @@
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use crate::support::{
-    ASSUMED, FakeCluster, LINUX, WINDOWS, Why, allocated, annotated, answer, by_os, check_evidence, lowest, selecting,
-    service,
+    ASSUMED, Creation, FakeCluster, LINUX, WINDOWS, Why, allocated, annotated, answer, by_os, check_evidence, lowest,
+    plain, selecting, service,
 };
 use serde_json::{Value, json};
 
@@ -29,93 +29,90 @@ fn each_source_names_the_os() {
     let namespace = |annotations| cluster().namespace("shop", &[], annotations);
     let selector = "scheduler.alpha.kubernetes.io/node-selector";
     check_evidence(vec![
-        (
-            "the Service's annotation",
-            annotated(&[("clusterip-policy/os", "windows")]),
-            cluster(),
-            from("annotation clusterip-policy/os"),
-            &[],
-        ),
-        (
-            "the annotation in another case",
-            annotated(&[("clusterip-policy/os", "Windows")]),
-            cluster(),
-            from("annotation clusterip-policy/os"),
-            &[],
-        ),
-        ("a Deployment", selecting(), template("Deployment"), from("Deployment shop/web"), &[]),
-        ("a StatefulSet", selecting(), template("StatefulSet"), from("StatefulSet shop/web"), &[]),
-        ("a DaemonSet", selecting(), template("DaemonSet"), from("DaemonSet shop/web"), &[]),
-        ("a ReplicaSet", selecting(), template("ReplicaSet"), from("ReplicaSet shop/web"), &[]),
-        (
-            "a ReplicationController",
-            selecting(),
-            template("ReplicationController"),
-            from("ReplicationController shop/web"),
-            &[],
-        ),
-        ("a Job", selecting(), template("Job"), from("Job shop/web"), &[]),
-        ("a CronJob", selecting(), template("CronJob"), from("CronJob shop/web"), &[]),
-        ("a Pod", selecting(), template("Pod"), from("Pod shop/web"), &[]),
-        (
-            "the Namespace's annotation",
-            selecting(),
-            namespace(&[("clusterip-policy/os", "Windows")]),
-            from("Namespace shop"),
-            &[],
-        ),
-        (
-            "the Namespace's node selector",
-            selecting(),
-            namespace(&[(selector, "kubernetes.io/os=windows")]),
-            from("Namespace shop"),
-            &[],
-        ),
-        (
-            "its old label, among others",
-            selecting(),
-            namespace(&[(selector, " a = b , beta.kubernetes.io/os == Windows ,")]),
-            from("Namespace shop"),
-            &[],
-        ),
-        (
-            "the annotation before the node selector",
-            selecting(),
-            namespace(&[("clusterip-policy/os", "windows"), (selector, "kubernetes.io/os=linux")]),
-            from("Namespace shop"),
-            &[],
-        ),
-        (
-            "the Namespace of a Service without a selector",
-            service(json!({})),
-            namespace(&[("clusterip-policy/os", "windows")]),
-            from("Namespace shop"),
-            &[],
-        ),
-        ("nothing", selecting(), cluster(), ASSUMED, &[]),
-        ("an empty annotation", annotated(&[("clusterip-policy/os", "")]), cluster(), ASSUMED, &[]),
-        (
-            "a workload that says nothing",
-            selecting(),
-            cluster().workload("Deployment", "shop/web", json!({})),
-            ASSUMED,
-            &[],
-        ),
-        (
-            "a workload of another namespace",
-            selecting(),
-            cluster().workload("Deployment", "other/web", windows()),
-            ASSUMED,
-            &[],
-        ),
-        (
-            "a workload that is not selected",
-            selecting(),
-            cluster().workload_labelled("Deployment", "shop/db", &[("app", "db")], windows()),
-            ASSUMED,
-            &[],
-        ),
-        ("no selector", service(json!({})), template("Deployment"), ASSUMED, &[]),
+        Creation {
+            name: "the Service's annotation",
+            object: annotated(&[("clusterip-policy/os", "windows")]),
+            why: from("annotation clusterip-policy/os"),
+            ..plain()
+        },
+        Creation {
+            name: "the annotation in another case",
+            object: annotated(&[("clusterip-policy/os", "Windows")]),
+            why: from("annotation clusterip-policy/os"),
+            ..plain()
+        },
+        Creation { name: "a Deployment", cluster: template("Deployment"), why: from("Deployment shop/web"), ..plain() },
+        Creation {
+            name: "a StatefulSet",
+            cluster: template("StatefulSet"),
+            why: from("StatefulSet shop/web"),
+            ..plain()
+        },
+        Creation { name: "a DaemonSet", cluster: template("DaemonSet"), why: from("DaemonSet shop/web"), ..plain() },
+        Creation { name: "a ReplicaSet", cluster: template("ReplicaSet"), why: from("ReplicaSet shop/web"), ..plain() },
+        Creation {
+            name: "a ReplicationController",
+            cluster: template("ReplicationController"),
+            why: from("ReplicationController shop/web"),
+            ..plain()
+        },
+        Creation { name: "a Job", cluster: template("Job"), why: from("Job shop/web"), ..plain() },
+        Creation { name: "a CronJob", cluster: template("CronJob"), why: from("CronJob shop/web"), ..plain() },
+        Creation { name: "a Pod", cluster: template("Pod"), why: from("Pod shop/web"), ..plain() },
+        Creation {
+            name: "the Namespace's annotation",
+            cluster: namespace(&[("clusterip-policy/os", "Windows")]),
+            why: from("Namespace shop"),
+            ..plain()
+        },
+        Creation {
+            name: "the Namespace's node selector",
+            cluster: namespace(&[(selector, "kubernetes.io/os=windows")]),
+            why: from("Namespace shop"),
+            ..plain()
+        },
+        Creation {
+            name: "the old label in the node selector of the Namespace",
+            cluster: namespace(&[(selector, " a = b , beta.kubernetes.io/os == Windows ,")]),
+            why: from("Namespace shop"),
+            ..plain()
+        },
+        Creation {
+            name: "the annotation before the node selector",
+            cluster: namespace(&[("clusterip-policy/os", "windows"), (selector, "kubernetes.io/os=linux")]),
+            why: from("Namespace shop"),
+            ..plain()
+        },
+        Creation {
+            name: "the Namespace of a Service without a selector",
+            object: service(json!({})),
+            cluster: namespace(&[("clusterip-policy/os", "windows")]),
+            why: from("Namespace shop"),
+            ..plain()
+        },
+        Creation { name: "no source", ..plain() },
+        Creation { name: "an empty annotation", object: annotated(&[("clusterip-policy/os", "")]), ..plain() },
+        Creation {
+            name: "a workload without node requirements",
+            cluster: cluster().workload("Deployment", "shop/web", json!({})),
+            ..plain()
+        },
+        Creation {
+            name: "a workload of another namespace",
+            cluster: cluster().workload("Deployment", "other/web", windows()),
+            ..plain()
+        },
+        Creation {
+            name: "a workload that is not selected",
+            cluster: cluster().workload_labelled("Deployment", "shop/db", &[("app", "db")], windows()),
+            ..plain()
+        },
+        Creation {
+            name: "a Service without a selector",
+            object: service(json!({})),
+            cluster: template("Deployment"),
+            ..plain()
+        },
     ]);
 }
 
@@ -129,27 +126,29 @@ fn first_source_with_a_value_decides() {
             .namespace("shop", &[], &[("clusterip-policy/os", "linux")])
     };
     check_evidence(vec![
-        (
-            "the annotation before the workloads",
-            annotated(&[("clusterip-policy/os", "linux")]),
-            all(),
-            by_os("linux", "annotation clusterip-policy/os", LINUX),
-            &[],
-        ),
-        (
-            "a kind that says something before later ones",
-            selecting(),
-            all(),
-            by_os("windows", "StatefulSet shop/b", WINDOWS),
-            &[],
-        ),
-        (
-            "the workloads before the Namespace",
-            selecting(),
-            cluster().workload("Pod", "shop/c", linux()).namespace("shop", &[], &[("clusterip-policy/os", "windows")]),
-            by_os("linux", "Pod shop/c", LINUX),
-            &[],
-        ),
+        Creation {
+            name: "the annotation before the workloads",
+            object: annotated(&[("clusterip-policy/os", "linux")]),
+            cluster: all(),
+            why: by_os("linux", "annotation clusterip-policy/os", LINUX),
+            ..plain()
+        },
+        Creation {
+            name: "the first kind with a value before later kinds",
+            cluster: all(),
+            why: by_os("windows", "StatefulSet shop/b", WINDOWS),
+            ..plain()
+        },
+        Creation {
+            name: "the workloads before the Namespace",
+            cluster: cluster().workload("Pod", "shop/c", linux()).namespace(
+                "shop",
+                &[],
+                &[("clusterip-policy/os", "windows")],
+            ),
+            why: by_os("linux", "Pod shop/c", LINUX),
+            ..plain()
+        },
     ]);
     let questions = |object: &Value| {
         let cluster = all();
@@ -173,52 +172,55 @@ fn first_workload_by_name_decides_and_disagreement_is_named() {
     };
     let os = "kubernetes.io/os";
     check_evidence(vec![
-        (
-            "Windows first",
-            selecting(),
-            mixed(windows(), linux()),
-            by_os("windows", "Deployment shop/a", WINDOWS),
-            &[&format!(
+        Creation {
+            name: "Windows first",
+            cluster: mixed(windows(), linux()),
+            why: by_os("windows", "Deployment shop/a", WINDOWS),
+            warnings: &[&format!(
                 "Deployment shop/a needs {os}=windows, Deployment shop/b needs linux: the first by name decides"
             )],
-        ),
-        (
-            "Linux first",
-            selecting(),
-            mixed(linux(), windows()),
-            by_os("linux", "Deployment shop/a", LINUX),
-            &[&format!(
+            ..plain()
+        },
+        Creation {
+            name: "Linux first",
+            cluster: mixed(linux(), windows()),
+            why: by_os("linux", "Deployment shop/a", LINUX),
+            warnings: &[&format!(
                 "Deployment shop/a needs {os}=linux, Deployment shop/b needs windows: the first by name decides"
             )],
-        ),
-        ("they agree", selecting(), mixed(windows(), windows()), by_os("windows", "Deployment shop/a", WINDOWS), &[]),
-        (
-            "the first says nothing",
-            selecting(),
-            mixed(json!({}), windows()),
-            by_os("windows", "Deployment shop/b", WINDOWS),
-            &[],
-        ),
-        (
-            "of three, the first that differs is named",
-            selecting(),
-            mixed(windows(), windows()).workload("Deployment", "shop/d", linux()).workload(
+            ..plain()
+        },
+        Creation {
+            name: "both agree",
+            cluster: mixed(windows(), windows()),
+            why: by_os("windows", "Deployment shop/a", WINDOWS),
+            ..plain()
+        },
+        Creation {
+            name: "the first has no node requirements",
+            cluster: mixed(json!({}), windows()),
+            why: by_os("windows", "Deployment shop/b", WINDOWS),
+            ..plain()
+        },
+        Creation {
+            name: "the warning names the first workload that differs",
+            cluster: mixed(windows(), windows()).workload("Deployment", "shop/d", linux()).workload(
                 "Deployment",
                 "shop/c",
                 linux(),
             ),
-            by_os("windows", "Deployment shop/a", WINDOWS),
-            &[&format!(
+            why: by_os("windows", "Deployment shop/a", WINDOWS),
+            warnings: &[&format!(
                 "Deployment shop/a needs {os}=windows, Deployment shop/c needs linux: the first by name decides"
             )],
-        ),
-        (
-            "kinds do not disagree: the first decides alone",
-            selecting(),
-            cluster().workload("Deployment", "shop/z", windows()).workload("StatefulSet", "shop/a", linux()),
-            by_os("windows", "Deployment shop/z", WINDOWS),
-            &[],
-        ),
+            ..plain()
+        },
+        Creation {
+            name: "another kind is not compared",
+            cluster: cluster().workload("Deployment", "shop/z", windows()).workload("StatefulSet", "shop/a", linux()),
+            why: by_os("windows", "Deployment shop/z", WINDOWS),
+            ..plain()
+        },
     ]);
 }
 
@@ -229,21 +231,28 @@ fn unreadable_namespace_node_selector_is_named_in_a_warning() {
         format!("Namespace shop: scheduler.alpha.kubernetes.io/node-selector has {part:?}, which is not key=value")
     };
     check_evidence(vec![
-        ("a word", selecting(), annotations("windows"), ASSUMED, &[&warning("windows")]),
-        (
-            "a word beside what can be read",
-            selecting(),
-            annotations("gpu,kubernetes.io/os=windows"),
-            by_os("windows", "Namespace shop", WINDOWS),
-            &[&warning("gpu")],
-        ),
-        ("an empty value", selecting(), annotations("kubernetes.io/os="), ASSUMED, &[]),
-        ("empty", selecting(), annotations(" , ,"), ASSUMED, &[]),
+        Creation { name: "a word", cluster: annotations("windows"), warnings: &[&warning("windows")], ..plain() },
+        Creation {
+            name: "a word beside a valid part",
+            cluster: annotations("gpu,kubernetes.io/os=windows"),
+            why: by_os("windows", "Namespace shop", WINDOWS),
+            warnings: &[&warning("gpu")],
+            ..plain()
+        },
+        Creation { name: "an empty value", cluster: annotations("kubernetes.io/os="), ..plain() },
+        Creation { name: "only separators", cluster: annotations(" , ,"), ..plain() },
     ]);
 }
 
 #[test]
 fn each_label_can_come_from_another_source() {
+    struct Case {
+        name: &'static str,
+        object: Value,
+        cluster: FakeCluster,
+        address: &'static str,
+        why: Why<'static>,
+    }
     let settings = json!({"services": {
         "order": "lowest",
         "pools": [
@@ -254,56 +263,56 @@ fn each_label_can_come_from_another_source() {
     }});
     let arm = || json!({"nodeSelector": {"kubernetes.io/arch": "arm64"}});
     let gpu = || json!({"nodeSelector": {"gpu": "yes"}});
-    let rows: Vec<(&str, Value, FakeCluster, Option<&str>, Why<'_>)> = vec![
-        (
-            "arch from a workload, os from the annotation",
-            annotated(&[("clusterip-policy/os", "linux")]),
-            cluster().workload("Job", "shop/web", arm()),
-            Some("10.0.1.1"),
-            (
+    let rows = [
+        Case {
+            name: "arch from a workload, os from the annotation",
+            object: annotated(&[("clusterip-policy/os", "linux")]),
+            cluster: cluster().workload("Job", "shop/web", arm()),
+            address: "10.0.1.1",
+            why: (
                 Some("arm"),
                 Some((
                     "Job shop/web, annotation clusterip-policy/os",
                     &[("kubernetes.io/arch", "arm64"), ("kubernetes.io/os", "linux")],
                 )),
             ),
-        ),
-        (
-            "each from another kind, os assumed",
-            selecting(),
-            cluster().workload("Pod", "shop/p", arm()).workload("Deployment", "shop/d", gpu()),
-            Some("10.0.1.1"),
-            (
+        },
+        Case {
+            name: "each from another kind, os assumed",
+            object: selecting(),
+            cluster: cluster().workload("Pod", "shop/p", arm()).workload("Deployment", "shop/d", gpu()),
+            address: "10.0.1.1",
+            why: (
                 Some("arm"),
                 Some((
                     "Deployment shop/d, Pod shop/p, assumption",
                     &[("gpu", "yes"), ("kubernetes.io/arch", "arm64"), ("kubernetes.io/os", "linux")],
                 )),
             ),
-        ),
-        (
-            "from the Namespace, whatever the os",
-            annotated(&[("clusterip-policy/os", "windows")]),
-            cluster().namespace("shop", &[], &[("scheduler.alpha.kubernetes.io/node-selector", "gpu=yes")]),
-            Some("10.0.2.1"),
-            (
+        },
+        Case {
+            name: "a label from the Namespace, for a pool without an os",
+            object: annotated(&[("clusterip-policy/os", "windows")]),
+            cluster: cluster().namespace("shop", &[], &[("scheduler.alpha.kubernetes.io/node-selector", "gpu=yes")]),
+            address: "10.0.2.1",
+            why: (
                 Some("gpu"),
                 Some((
                     "Namespace shop, annotation clusterip-policy/os",
                     &[("gpu", "yes"), ("kubernetes.io/os", "windows")],
                 )),
             ),
-        ),
-        (
-            "another value in another case",
-            selecting(),
-            cluster().workload("Pod", "shop/p", json!({"nodeSelector": {"gpu": "Yes"}})),
-            Some("10.0.3.1"),
-            (Some("linux"), Some(("Pod shop/p, assumption", &[("gpu", "Yes"), ("kubernetes.io/os", "linux")]))),
-        ),
+        },
+        Case {
+            name: "the value of another label is case-sensitive",
+            object: selecting(),
+            cluster: cluster().workload("Pod", "shop/p", json!({"nodeSelector": {"gpu": "Yes"}})),
+            address: "10.0.3.1",
+            why: (Some("linux"), Some(("Pod shop/p, assumption", &[("gpu", "Yes"), ("kubernetes.io/os", "linux")]))),
+        },
     ];
-    for (name, object, cluster, address, why) in rows {
-        assert_eq!(answer(&object, &settings, &cluster), allocated(&object, &[address.unwrap()], why, &[]), "{name}");
+    for Case { name, object, cluster, address, why } in rows {
+        assert_eq!(answer(&object, &settings, &cluster), allocated(&object, &[address], why, &[]), "{name}");
     }
 }
 

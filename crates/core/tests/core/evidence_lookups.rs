@@ -5,8 +5,10 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use crate::support;
 use crate::support::{
-    ASSUMED, FakeCluster, LINUX, WINDOWS, allocated, answer, by_os, check_evidence, denied, lowest, selecting,
+    ASSUMED, Creation, FakeCluster, LINUX, WINDOWS, allocated, answer, by_os, check_evidence, denied, lowest, plain,
+    selecting,
 };
+use clusterip_core::cluster::LookupError;
 use serde_json::{Value, json};
 
 fn windows() -> Value {
@@ -37,67 +39,74 @@ fn runtime_class_and_node_complete_the_pod_spec() {
     };
     let one = |kind: &str, spec: Value| known().workload(kind, "shop/web", spec);
     check_evidence(vec![
-        (
-            "a RuntimeClass",
-            selecting(),
-            one("Deployment", class("win")),
-            by_os("windows", "Deployment shop/web with RuntimeClass win", WINDOWS),
-            &[],
-        ),
-        (
-            "the spec itself before it",
-            selecting(),
-            one("Deployment", json!({"runtimeClassName": "win", "os": {"name": "linux"}})),
-            by_os("linux", "Deployment shop/web", LINUX),
-            &[],
-        ),
-        ("a RuntimeClass without nodes", selecting(), one("Deployment", class("plain")), ASSUMED, &[]),
-        ("a RuntimeClass that is not there", selecting(), one("Deployment", class("gone")), ASSUMED, &[CLASS_GONE]),
-        (
-            "the Node of a bound Pod",
-            selecting(),
-            one("Pod", bound("n1")),
-            by_os("windows", "Pod shop/web on Node n1", WINDOWS),
-            &[],
-        ),
-        (
-            "a Node with the old label",
-            selecting(),
-            one("Pod", bound("old")),
-            by_os("windows", "Pod shop/web on Node old", WINDOWS),
-            &[],
-        ),
-        ("a Node that is gone", selecting(), one("Pod", bound("gone")), ASSUMED, &[NODE_GONE]),
-        (
-            "several Nodes that are gone, of which one is named",
-            selecting(),
-            known().workload("Pod", "shop/a", bound("gone")).workload("Pod", "shop/b", bound("gone-too")),
-            ASSUMED,
-            &[NODE_GONE],
-        ),
-        (
-            "the RuntimeClass before the Node",
-            selecting(),
-            one("Pod", json!({"runtimeClassName": "win", "nodeName": "n2"})),
-            by_os("windows", "Pod shop/web with RuntimeClass win", WINDOWS),
-            &[],
-        ),
-        (
-            "the Node where the RuntimeClass says nothing",
-            selecting(),
-            one("Pod", json!({"runtimeClassName": "plain", "nodeName": "n1"})),
-            by_os("windows", "Pod shop/web on Node n1", WINDOWS),
-            &[],
-        ),
-        (
-            "Pods on Nodes that disagree",
-            selecting(),
-            known().workload("Pod", "shop/a", bound("n1")).workload("Pod", "shop/b", bound("n2")),
-            by_os("windows", "Pod shop/a on Node n1", WINDOWS),
-            &[
+        Creation {
+            name: "a RuntimeClass",
+            cluster: one("Deployment", class("win")),
+            why: by_os("windows", "Deployment shop/web with RuntimeClass win", WINDOWS),
+            ..plain()
+        },
+        Creation {
+            name: "the Pod spec before its RuntimeClass",
+            cluster: one("Deployment", json!({"runtimeClassName": "win", "os": {"name": "linux"}})),
+            why: by_os("linux", "Deployment shop/web", LINUX),
+            ..plain()
+        },
+        Creation {
+            name: "a RuntimeClass without a node selector",
+            cluster: one("Deployment", class("plain")),
+            ..plain()
+        },
+        Creation {
+            name: "a RuntimeClass that does not exist",
+            cluster: one("Deployment", class("gone")),
+            warnings: &[CLASS_GONE],
+            ..plain()
+        },
+        Creation {
+            name: "the Node of a bound Pod",
+            cluster: one("Pod", bound("n1")),
+            why: by_os("windows", "Pod shop/web on Node n1", WINDOWS),
+            ..plain()
+        },
+        Creation {
+            name: "a Node with the old label",
+            cluster: one("Pod", bound("old")),
+            why: by_os("windows", "Pod shop/web on Node old", WINDOWS),
+            ..plain()
+        },
+        Creation {
+            name: "a Node that does not exist",
+            cluster: one("Pod", bound("gone")),
+            warnings: &[NODE_GONE],
+            ..plain()
+        },
+        Creation {
+            name: "the warning names one of several Nodes that do not exist",
+            cluster: known().workload("Pod", "shop/a", bound("gone")).workload("Pod", "shop/b", bound("gone-too")),
+            warnings: &[NODE_GONE],
+            ..plain()
+        },
+        Creation {
+            name: "the RuntimeClass before the Node",
+            cluster: one("Pod", json!({"runtimeClassName": "win", "nodeName": "n2"})),
+            why: by_os("windows", "Pod shop/web with RuntimeClass win", WINDOWS),
+            ..plain()
+        },
+        Creation {
+            name: "the Node after a RuntimeClass without a node selector",
+            cluster: one("Pod", json!({"runtimeClassName": "plain", "nodeName": "n1"})),
+            why: by_os("windows", "Pod shop/web on Node n1", WINDOWS),
+            ..plain()
+        },
+        Creation {
+            name: "Pods on Nodes that disagree",
+            cluster: known().workload("Pod", "shop/a", bound("n1")).workload("Pod", "shop/b", bound("n2")),
+            why: by_os("windows", "Pod shop/a on Node n1", WINDOWS),
+            warnings: &[
                 "Pod shop/a on Node n1 needs kubernetes.io/os=windows, Pod shop/b on Node n2 needs linux: the first by name decides",
             ],
-        ),
+            ..plain()
+        },
     ]);
 }
 
@@ -155,34 +164,47 @@ fn settings_select_the_kinds_and_the_scope_of_look_ups() {
 
 #[test]
 fn failed_look_up_of_evidence_is_denied() {
-    use clusterip_core::cluster::LookupError::{Failed, Malformed, NoSuchApi, NotGranted};
+    struct Case {
+        question: &'static str,
+        error: LookupError,
+        reason: &'static str,
+    }
+    use LookupError::{Failed, Malformed, NoSuchApi, NotGranted};
     let (resource, detail) = (|| "X".to_owned(), || "oh".to_owned());
     let not_granted = || NotGranted { resource: resource(), detail: detail() };
     let rows = [
-        ("list Deployment", not_granted(), "no permission to read X: oh; grant the policy and its host read access"),
-        (
-            "list CronJob",
-            NoSuchApi { resource: resource(), detail: detail() },
-            "the cluster has no X: oh; install the API",
-        ),
-        (
-            "list Pod",
-            Malformed { resource: resource(), detail: detail() },
-            "the host's answer about X can't be read: oh; report it with the host's version",
-        ),
-        (
-            "get Namespace",
-            Failed { resource: resource(), detail: detail() },
-            "looking up X failed: oh; try again; if it still fails, see the log of the host",
-        ),
-        ("get RuntimeClass", not_granted(), "no permission to read X: oh; grant the policy and its host read access"),
-        (
-            "get Node",
-            Malformed { resource: resource(), detail: detail() },
-            "the host's answer about X can't be read: oh; report it with the host's version",
-        ),
+        Case {
+            question: "list Deployment",
+            error: not_granted(),
+            reason: "no permission to read X: oh; grant the policy and its host read access",
+        },
+        Case {
+            question: "list CronJob",
+            error: NoSuchApi { resource: resource(), detail: detail() },
+            reason: "the cluster has no X: oh; install the API",
+        },
+        Case {
+            question: "list Pod",
+            error: Malformed { resource: resource(), detail: detail() },
+            reason: "the host's answer about X can't be read: oh; report it with the host's version",
+        },
+        Case {
+            question: "get Namespace",
+            error: Failed { resource: resource(), detail: detail() },
+            reason: "looking up X failed: oh; try again; if it still fails, see the log of the host",
+        },
+        Case {
+            question: "get RuntimeClass",
+            error: not_granted(),
+            reason: "no permission to read X: oh; grant the policy and its host read access",
+        },
+        Case {
+            question: "get Node",
+            error: Malformed { resource: resource(), detail: detail() },
+            reason: "the host's answer about X can't be read: oh; report it with the host's version",
+        },
     ];
-    for (question, error, reason) in rows {
+    for Case { question, error, reason } in rows {
         let spec = json!({"runtimeClassName": "c", "nodeName": "n"});
         let cluster = cluster().runtime_class("c", &[]).node("n", &[]);
         let cluster = cluster.workload("Pod", "shop/web", spec).failing(question, error);

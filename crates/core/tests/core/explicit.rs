@@ -26,8 +26,15 @@ fn at(address: &str) -> Value {
     with_spec(selecting(), json!({ "clusterIP": address }))
 }
 
-/// Name, Service, cluster; the expected mistake, and pool and evidence if they were needed.
-struct Row(&'static str, Value, FakeCluster, Option<&'static str>, Why<'static>);
+struct Row {
+    name: &'static str,
+    object: Value,
+    cluster: FakeCluster,
+    /// The expected mistakes, separated by `|`.
+    wrong: Option<&'static str>,
+    /// The pool and its evidence, if the decision needs them.
+    why: Why<'static>,
+}
 
 fn rows() -> Vec<Row> {
     let cluster = FakeCluster::default;
@@ -36,74 +43,108 @@ fn rows() -> Vec<Row> {
     let no_pool = (None, Some(("Namespace shop", &[("kubernetes.io/os", "beos")][..])));
     let two = |first: &str, second: &str| with_spec(at(first), json!({"clusterIPs": [first, second]}));
     vec![
-        Row("in its own pool", at("172.21.0.77"), cluster(), None, ASSUMED),
-        Row("in the reserved part of its pool", at("172.21.0.7"), cluster(), None, ASSUMED),
-        Row("the network address of its pool", at("172.21.0.0"), cluster(), None, ASSUMED),
-        Row("in its own pool, by a workload", at("172.21.1.77"), windows(), None, by_deployment),
-        Row("outside every pool", at("172.21.9.7"), cluster(), None, UNASKED),
-        Row("outside the cluster's ranges", at("10.0.0.7"), cluster(), None, UNASKED),
-        Row("no address", at("web"), cluster(), None, UNASKED),
-        Row(
-            "in another pool",
-            at("172.21.1.77"),
-            cluster(),
-            Some(r#"172.21.1.77 lies in pool "windows", expected pool "linux": kubernetes.io/os=linux (assumption)"#),
-            ASSUMED,
-        ),
-        Row(
-            "in the reserved part of another pool",
-            at("172.21.0.7"),
-            windows(),
-            Some(
+        Row { name: "in its own pool", object: at("172.21.0.77"), cluster: cluster(), wrong: None, why: ASSUMED },
+        Row {
+            name: "in the reserved part of its pool",
+            object: at("172.21.0.7"),
+            cluster: cluster(),
+            wrong: None,
+            why: ASSUMED,
+        },
+        Row {
+            name: "the network address of its pool",
+            object: at("172.21.0.0"),
+            cluster: cluster(),
+            wrong: None,
+            why: ASSUMED,
+        },
+        Row {
+            name: "in its own pool, which a workload selects",
+            object: at("172.21.1.77"),
+            cluster: windows(),
+            wrong: None,
+            why: by_deployment,
+        },
+        Row { name: "outside every pool", object: at("172.21.9.7"), cluster: cluster(), wrong: None, why: UNASKED },
+        Row {
+            name: "outside the cluster's ranges",
+            object: at("10.0.0.7"),
+            cluster: cluster(),
+            wrong: None,
+            why: UNASKED,
+        },
+        Row { name: "not an IP address", object: at("web"), cluster: cluster(), wrong: None, why: UNASKED },
+        Row {
+            name: "in another pool",
+            object: at("172.21.1.77"),
+            cluster: cluster(),
+            wrong: Some(
+                r#"172.21.1.77 lies in pool "windows", expected pool "linux": kubernetes.io/os=linux (assumption)"#,
+            ),
+            why: ASSUMED,
+        },
+        Row {
+            name: "in the reserved part of another pool",
+            object: at("172.21.0.7"),
+            cluster: windows(),
+            wrong: Some(
                 r#"172.21.0.7 lies in pool "linux", expected pool "windows": kubernetes.io/os=windows (Deployment shop/web)"#,
             ),
-            by_deployment,
-        ),
-        Row(
-            "in a pool, but but no pool matches",
-            at("172.21.0.77"),
-            cluster().namespace("shop", &[], &[("clusterip-policy/os", "beos")]),
-            Some(r#"172.21.0.77 lies in pool "linux", but no pool matches: kubernetes.io/os=beos (Namespace shop)"#),
-            no_pool,
-        ),
-        Row(
-            "excluded",
-            at("172.21.1.203"),
-            windows(),
-            Some(r#"172.21.1.203 is excluded from pool "windows""#),
-            UNASKED,
-        ),
-        Row(
-            "the address of default/kubernetes",
-            at("172.21.0.1"),
-            cluster(),
-            Some("172.21.0.1 is the address of default/kubernetes"),
-            UNASKED,
-        ),
-        Row("two in its own pool", two("172.21.0.77", "fd00::77"), cluster(), None, ASSUMED),
-        Row(
-            "two in another pool",
-            two("172.21.0.77", "fd00::77"),
-            windows(),
-            Some(concat!(
+            why: by_deployment,
+        },
+        Row {
+            name: "in a pool, but no pool matches",
+            object: at("172.21.0.77"),
+            cluster: cluster().namespace("shop", &[], &[("clusterip-policy/os", "beos")]),
+            wrong: Some(
+                r#"172.21.0.77 lies in pool "linux", but no pool matches: kubernetes.io/os=beos (Namespace shop)"#,
+            ),
+            why: no_pool,
+        },
+        Row {
+            name: "excluded",
+            object: at("172.21.1.203"),
+            cluster: windows(),
+            wrong: Some(r#"172.21.1.203 is excluded from pool "windows""#),
+            why: UNASKED,
+        },
+        Row {
+            name: "the address of default/kubernetes",
+            object: at("172.21.0.1"),
+            cluster: cluster(),
+            wrong: Some("172.21.0.1 is the address of default/kubernetes"),
+            why: UNASKED,
+        },
+        Row {
+            name: "two addresses in its own pool",
+            object: two("172.21.0.77", "fd00::77"),
+            cluster: cluster(),
+            wrong: None,
+            why: ASSUMED,
+        },
+        Row {
+            name: "two addresses in another pool",
+            object: two("172.21.0.77", "fd00::77"),
+            cluster: windows(),
+            wrong: Some(concat!(
                 r#"172.21.0.77 lies in pool "linux", expected pool "windows": kubernetes.io/os=windows (Deployment shop/web)|"#,
                 r#"fd00::77 lies in pool "linux", expected pool "windows": kubernetes.io/os=windows (Deployment shop/web)"#,
             )),
-            by_deployment,
-        ),
-        Row(
-            "one excluded, one in its own pool",
-            two("172.21.1.200", "fd00::77"),
-            cluster(),
-            Some(r#"172.21.1.200 is excluded from pool "windows""#),
-            ASSUMED,
-        ),
+            why: by_deployment,
+        },
+        Row {
+            name: "one excluded, one in its own pool",
+            object: two("172.21.1.200", "fd00::77"),
+            cluster: cluster(),
+            wrong: Some(r#"172.21.1.200 is excluded from pool "windows""#),
+            why: ASSUMED,
+        },
     ]
 }
 
 #[test]
 fn explicit_warn_accepts_with_warnings() {
-    for Row(name, object, cluster, wrong, why) in rows() {
+    for Row { name, object, cluster, wrong, why } in rows() {
         let warnings: Vec<&str> = wrong.iter().flat_map(|wrong| wrong.split('|')).collect();
         assert_eq!(answer(&object, &settings("warn"), &cluster), left("set by hand", why, &warnings), "{name}");
     }
@@ -111,7 +152,7 @@ fn explicit_warn_accepts_with_warnings() {
 
 #[test]
 fn explicit_deny_refuses_wrong_addresses() {
-    for Row(name, object, cluster, wrong, why) in rows() {
+    for Row { name, object, cluster, wrong, why } in rows() {
         let expected = match wrong {
             None => left("set by hand", why, &[]),
             Some(wrong) => {
@@ -126,7 +167,7 @@ fn explicit_deny_refuses_wrong_addresses() {
 
 #[test]
 fn explicit_allow_accepts_without_look_ups() {
-    for Row(name, object, cluster, ..) in rows() {
+    for Row { name, object, cluster, .. } in rows() {
         assert_eq!(answer(&object, &settings("allow"), &cluster), left("set by hand", UNASKED, &[]), "{name}");
         assert_eq!(cluster.questions(), [""; 0], "{name}");
     }
@@ -134,6 +175,11 @@ fn explicit_allow_accepts_without_look_ups() {
 
 #[test]
 fn update_checks_only_added_addresses() {
+    struct Case {
+        name: &'static str,
+        request: Value,
+        expected: Value,
+    }
     let two = |first: &str, second: &str| with_spec(at(first), json!({"clusterIPs": [first, second]}));
     let wrong = |address: &str| {
         let wrong = format!(
@@ -143,11 +189,23 @@ fn update_checks_only_added_addresses() {
     };
     let external = || service(json!({"type": "ExternalName", "externalName": "example.org"}));
     let rows = [
-        ("leaving ExternalName", updated(external(), at("172.21.0.77")), wrong("172.21.0.77")),
-        ("the second address alone", updated(at("172.21.0.77"), two("172.21.0.77", "fd00::77")), wrong("fd00::77")),
-        ("nothing new", updated(at("172.21.0.77"), at("172.21.0.77")), left("no new address", UNASKED, &[])),
+        Case {
+            name: "the type changes from ExternalName",
+            request: updated(external(), at("172.21.0.77")),
+            expected: wrong("172.21.0.77"),
+        },
+        Case {
+            name: "a second address is added",
+            request: updated(at("172.21.0.77"), two("172.21.0.77", "fd00::77")),
+            expected: wrong("fd00::77"),
+        },
+        Case {
+            name: "no new address",
+            request: updated(at("172.21.0.77"), at("172.21.0.77")),
+            expected: left("no new address", UNASKED, &[]),
+        },
     ];
-    for (name, request, expected) in rows {
+    for Case { name, request, expected } in rows {
         let cluster = FakeCluster::default().workload("Deployment", "shop/web", json!({"os": {"name": "windows"}}));
         assert_eq!(answer_of(&request, &settings("warn"), &cluster), expected, "{name}");
     }

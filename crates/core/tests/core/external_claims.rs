@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 const DEPRECATED: &str =
     "spec.externalIPs is deprecated (KEP-5707): use type LoadBalancer, loadBalancerClass clusterip-policy/external";
-const REMEDY: &str = "use an address of a pool that matches this Service, or get one with type: LoadBalancer and loadBalancerClass: clusterip-policy/external";
+const REMEDY: &str = "use an address of a pool that matches this Service, or get one with type: LoadBalancer and \
+     loadBalancerClass: clusterip-policy/external";
 const CILIUM: &str = "annotation lbipam.cilium.io/ips";
 
 fn settings() -> Value {
@@ -57,18 +58,23 @@ fn nothing(warnings: &[&str]) -> Value {
     answer
 }
 
-/// Rows are name, request and answer. The answer must be the same if the holders are sent by the host and if they are
-/// looked up.
+struct Case {
+    name: &'static str,
+    request: Value,
+    expected: Value,
+}
+
+/// The answer must be the same if the holders are sent by the host and if they are looked up.
 #[track_caller]
-fn check(rows: Vec<(&str, Value, Value)>) {
+fn check(cases: Vec<Case>) {
     let held = [("10.0.9.20", "other/db"), ("10.0.9.21", "shop/web"), ("fd00:0:0::9:20", "other/db")];
-    for (name, request, expected) in rows {
-        let untold = external_answer(&request, &settings(), None, &cluster());
-        assert_eq!(untold, expected, "{name}");
+    for Case { name, request, expected } in cases {
+        let looked_up = external_answer(&request, &settings(), None, &cluster());
+        assert_eq!(looked_up, expected, "{name}: looked up");
         assert_eq!(
             external_answer(&request, &settings(), Some(&held), &FakeCluster::default()),
             expected,
-            "{name}, told"
+            "{name}: sent by the host"
         );
     }
 }
@@ -76,53 +82,79 @@ fn check(rows: Vec<(&str, Value, Value)>) {
 #[test]
 fn every_field_that_claims_an_address_is_checked() {
     let balancer_ip = |address: &str| with(json!({"type": "LoadBalancer", "loadBalancerIP": address}));
+    let not_admitted = "spec.externalIPs: 10.0.6.9 lies in pool \"other\", which does not admit this Service: \
+                        namespaces does not match";
     let mut rows = vec![
-        ("none", created(with(json!({}))), nothing(&[])),
-        ("spec.externalIPs, free", created(external_ips(&["10.0.9.10"])), nothing(&[DEPRECATED])),
-        (
-            "spec.externalIPs, held",
-            created(external_ips(&["10.0.9.10", "10.0.9.20"])),
-            refused("spec.externalIPs: 10.0.9.20 of pool \"edge\" is held by other/db").with(&[DEPRECATED]),
-        ),
-        ("spec.externalIPs, of its own", created(external_ips(&["10.0.9.21"])), nothing(&[DEPRECATED])),
-        (
-            "spec.externalIPs, excluded",
-            created(external_ips(&["10.0.9.11"])),
-            refused("spec.externalIPs: 10.0.9.11 is excluded from pool \"edge\"").with(&[DEPRECATED]),
-        ),
-        (
-            "spec.externalIPs, of another's pool",
-            created(external_ips(&["10.0.6.9"])),
-            refused("spec.externalIPs: 10.0.6.9 lies in pool \"other\", which does not admit this Service: namespaces does not match")
-                .with(&[DEPRECATED]),
-        ),
-        (
-            "spec.externalIPs, all that is wrong",
-            created(external_ips(&["10.0.6.9", "fd00::9:20", "10.0.6.9"])),
-            refused(
-                "spec.externalIPs: 10.0.6.9 lies in pool \"other\", which does not admit this Service: namespaces does not match; \
-                 spec.externalIPs: fd00::9:20 of pool \"edge\" is held by other/db",
-            )
+        Case { name: "none", request: created(with(json!({}))), expected: nothing(&[]) },
+        Case {
+            name: "spec.externalIPs, free",
+            request: created(external_ips(&["10.0.9.10"])),
+            expected: nothing(&[DEPRECATED]),
+        },
+        Case {
+            name: "spec.externalIPs, held",
+            request: created(external_ips(&["10.0.9.10", "10.0.9.20"])),
+            expected: refused("spec.externalIPs: 10.0.9.20 of pool \"edge\" is held by other/db").with(&[DEPRECATED]),
+        },
+        Case {
+            name: "spec.externalIPs, held by the Service itself",
+            request: created(external_ips(&["10.0.9.21"])),
+            expected: nothing(&[DEPRECATED]),
+        },
+        Case {
+            name: "spec.externalIPs, excluded",
+            request: created(external_ips(&["10.0.9.11"])),
+            expected: refused("spec.externalIPs: 10.0.9.11 is excluded from pool \"edge\"").with(&[DEPRECATED]),
+        },
+        Case {
+            name: "spec.externalIPs, in a pool for other namespaces",
+            request: created(external_ips(&["10.0.6.9"])),
+            expected: refused(not_admitted).with(&[DEPRECATED]),
+        },
+        Case {
+            name: "spec.externalIPs, several mistakes",
+            request: created(external_ips(&["10.0.6.9", "fd00::9:20", "10.0.6.9"])),
+            expected: refused(&format!(
+                "{not_admitted}; spec.externalIPs: fd00::9:20 of pool \"edge\" is held by other/db"
+            ))
             .with(&[DEPRECATED]),
-        ),
-        ("spec.externalIPs, outside", created(external_ips(&["192.0.2.1"])), nothing(&[DEPRECATED])),
-        ("spec.externalIPs, no address", created(external_ips(&["router", ""])), nothing(&[])),
-        ("spec.externalIPs, headless", created(with(json!({"clusterIP": "None", "externalIPs": ["10.0.9.20"]}))), {
-            refused("spec.externalIPs: 10.0.9.20 of pool \"edge\" is held by other/db").with(&[DEPRECATED])
-        }),
-        ("spec.loadBalancerIP, free", created(balancer_ip("10.0.9.10")), nothing(&[])),
-        (
-            "spec.loadBalancerIP, held",
-            created(balancer_ip("10.0.9.20")),
-            refused("spec.loadBalancerIP: 10.0.9.20 of pool \"edge\" is held by other/db").with(&[]),
-        ),
-        ("spec.loadBalancerIP, outside", created(balancer_ip("192.0.2.1")), nothing(&[])),
-        ("an annotation of no known program", created(annotated("example.com/ips", "10.0.9.20")), nothing(&[])),
-        (
-            "several in one annotation",
-            created(annotated("lbipam.cilium.io/ips", " 192.0.2.1 ,, x, 10.0.9.20")),
-            refused(&format!("{CILIUM}: 10.0.9.20 of pool \"edge\" is held by other/db")).with(&[]),
-        ),
+        },
+        Case {
+            name: "spec.externalIPs, in no pool",
+            request: created(external_ips(&["192.0.2.1"])),
+            expected: nothing(&[DEPRECATED]),
+        },
+        Case {
+            name: "spec.externalIPs, not an IP address",
+            request: created(external_ips(&["router", ""])),
+            expected: nothing(&[]),
+        },
+        Case {
+            name: "spec.externalIPs of a headless Service",
+            request: created(with(json!({"clusterIP": "None", "externalIPs": ["10.0.9.20"]}))),
+            expected: refused("spec.externalIPs: 10.0.9.20 of pool \"edge\" is held by other/db").with(&[DEPRECATED]),
+        },
+        Case { name: "spec.loadBalancerIP, free", request: created(balancer_ip("10.0.9.10")), expected: nothing(&[]) },
+        Case {
+            name: "spec.loadBalancerIP, held",
+            request: created(balancer_ip("10.0.9.20")),
+            expected: refused("spec.loadBalancerIP: 10.0.9.20 of pool \"edge\" is held by other/db").with(&[]),
+        },
+        Case {
+            name: "spec.loadBalancerIP, in no pool",
+            request: created(balancer_ip("192.0.2.1")),
+            expected: nothing(&[]),
+        },
+        Case {
+            name: "an unknown annotation",
+            request: created(annotated("example.com/ips", "10.0.9.20")),
+            expected: nothing(&[]),
+        },
+        Case {
+            name: "several in one annotation",
+            request: created(annotated("lbipam.cilium.io/ips", " 192.0.2.1 ,, x, 10.0.9.20")),
+            expected: refused(&format!("{CILIUM}: 10.0.9.20 of pool \"edge\" is held by other/db")).with(&[]),
+        },
     ];
     let keys = [
         "metallb.io/loadBalancerIPs",
@@ -133,8 +165,9 @@ fn every_field_that_claims_an_address_is_checked() {
     ];
     for key in keys {
         let held = format!("annotation {key}: 10.0.9.20 of pool \"edge\" is held by other/db");
-        rows.push((key, created(annotated(key, "10.0.9.20")), refused(&held).with(&[])));
-        rows.push((key, created(annotated(key, "10.0.9.10")), nothing(&[])));
+        let refused = refused(&held).with(&[]);
+        rows.push(Case { name: key, request: created(annotated(key, "10.0.9.20")), expected: refused });
+        rows.push(Case { name: key, request: created(annotated(key, "10.0.9.10")), expected: nothing(&[]) });
     }
     check(rows);
 }
@@ -145,25 +178,34 @@ fn only_new_claims_are_checked() {
     let metallb = "metallb.io/loadBalancerIPs";
     let moved = annotated(metallb, "10.0.9.20");
     check(vec![
-        ("it was there", updated(old(), old()), nothing(&[])),
-        ("it was there in other words", updated(old(), external_ips(&["10.0.9.020"])), nothing(&[])),
-        ("another is added", updated(old(), external_ips(&["10.0.9.20", "10.0.9.10"])), nothing(&[DEPRECATED])),
-        (
-            "another that is held is added",
-            updated(external_ips(&["10.0.9.10"]), external_ips(&["10.0.9.10", "10.0.9.20"])),
-            refused("spec.externalIPs: 10.0.9.20 of pool \"edge\" is held by other/db").with(&[DEPRECATED]),
-        ),
-        ("it is taken away", updated(old(), with(json!({}))), nothing(&[])),
-        (
-            "it moves to another field",
-            updated(old(), moved.clone()),
-            refused(&format!("annotation {metallb}: 10.0.9.20 of pool \"edge\" is held by other/db")).with(&[]),
-        ),
-        (
-            "it moves to another field, its own",
-            updated(external_ips(&["10.0.9.21"]), annotated(metallb, "10.0.9.21")),
-            nothing(&[]),
-        ),
+        Case { name: "the claim is unchanged", request: updated(old(), old()), expected: nothing(&[]) },
+        Case {
+            name: "the claim is unchanged but for its notation",
+            request: updated(old(), external_ips(&["10.0.9.020"])),
+            expected: nothing(&[]),
+        },
+        Case {
+            name: "a free address is added",
+            request: updated(old(), external_ips(&["10.0.9.20", "10.0.9.10"])),
+            expected: nothing(&[DEPRECATED]),
+        },
+        Case {
+            name: "an address that is held by another Service is added",
+            request: updated(external_ips(&["10.0.9.10"]), external_ips(&["10.0.9.10", "10.0.9.20"])),
+            expected: refused("spec.externalIPs: 10.0.9.20 of pool \"edge\" is held by other/db").with(&[DEPRECATED]),
+        },
+        Case { name: "the claim is removed", request: updated(old(), with(json!({}))), expected: nothing(&[]) },
+        Case {
+            name: "the claim moves to another field",
+            request: updated(old(), moved.clone()),
+            expected: refused(&format!("annotation {metallb}: 10.0.9.20 of pool \"edge\" is held by other/db"))
+                .with(&[]),
+        },
+        Case {
+            name: "the claim on an own address moves to another field",
+            request: updated(external_ips(&["10.0.9.21"]), annotated(metallb, "10.0.9.21")),
+            expected: nothing(&[]),
+        },
     ]);
 }
 
@@ -175,13 +217,17 @@ fn disguised_address_is_recognised() {
     for text in rows {
         let cilium = annotated("lbipam.cilium.io/ips", text);
         check(vec![
-            (text, created(external_ips(&[text])), held("spec.externalIPs").with(&[DEPRECATED])),
-            (text, created(cilium), held(CILIUM).with(&[])),
+            Case {
+                name: text,
+                request: created(external_ips(&[text])),
+                expected: held("spec.externalIPs").with(&[DEPRECATED]),
+            },
+            Case { name: text, request: created(cilium), expected: held(CILIUM).with(&[]) },
         ]);
     }
     let six = refused("spec.externalIPs: fd00::9:20 of pool \"edge\" is held by other/db").with(&[DEPRECATED]);
     for text in ["FD00:0::0009:20", "fd00:0:0:0:0:0:0.9.0.32"] {
-        check(vec![(text, created(external_ips(&[text])), six.clone())]);
+        check(vec![Case { name: text, request: created(external_ips(&[text])), expected: six.clone() }]);
     }
     // No program parses these texts as addresses.
     for text in [
@@ -195,7 +241,7 @@ fn disguised_address_is_recognised() {
         "[::1]",
         "1.2.3.é",
     ] {
-        check(vec![(text, created(external_ips(&[text])), nothing(&[]))]);
+        check(vec![Case { name: text, request: created(external_ips(&[text])), expected: nothing(&[]) }]);
     }
 }
 
@@ -209,21 +255,35 @@ fn record_is_removed_from_services_of_another_class() {
     let foreign = with_record(with(json!({"type": "LoadBalancer", "loadBalancerClass": "x/y"})), "nonsense");
     let claiming = with_record(external_ips(&["10.0.9.10"]), "10.0.9.20");
     check(vec![
-        ("type ClusterIP", created(plain.clone()), removed(&plain).with(&[])),
-        ("another class", created(foreign.clone()), removed(&foreign).with(&[])),
-        ("beside a claim that is right", created(claiming.clone()), removed(&claiming).with(&[DEPRECATED])),
+        Case { name: "type ClusterIP", request: created(plain.clone()), expected: removed(&plain).with(&[]) },
+        Case { name: "another class", request: created(foreign.clone()), expected: removed(&foreign).with(&[]) },
+        Case {
+            name: "beside a valid claim",
+            request: created(claiming.clone()),
+            expected: removed(&claiming).with(&[DEPRECATED]),
+        },
     ]);
 }
 
 #[test]
 fn services_without_a_class_are_handled_with_external_default() {
+    struct ClassCase<'a> {
+        name: &'static str,
+        object: &'a Value,
+        is_ours: bool,
+    }
     let mut of_all = settings();
     of_all["external"]["default"] = true.into();
     of_all["external"]["loadBalancerClass"] = "example.com/lan".into();
     let classless = balancer_of(json!({"ipFamilies": ["IPv4"], "loadBalancerClass": null}), &[]);
     let classy = balancer_of(json!({"ipFamilies": ["IPv4"], "loadBalancerClass": "example.com/lan"}), &[]);
     let foreign = balancer_of(json!({"ipFamilies": ["IPv4"]}), &[]);
-    for (name, object, is_ours) in [("none", &classless, true), ("ours", &classy, true), ("another", &foreign, false)] {
+    let rows = [
+        ClassCase { name: "none", object: &classless, is_ours: true },
+        ClassCase { name: "class of the settings", object: &classy, is_ours: true },
+        ClassCase { name: "another class", object: &foreign, is_ours: false },
+    ];
+    for ClassCase { name, object, is_ours } in rows {
         let answer = external_answer(&created(object.clone()), &of_all, Some(&[]), &FakeCluster::default());
         let expected = if is_ours {
             now("recorded").pool("edge").addresses("10.0.9.15").recorded_in(object).with(&[])
@@ -289,39 +349,52 @@ fn external_answer_listing(object: &Value, settings: &Value, cluster: &FakeClust
 
 #[test]
 fn unreadable_holders_are_refused() {
+    struct HoldersCase {
+        name: &'static str,
+        external: Value,
+        mistake: &'static str,
+    }
     let rows = [
-        ("no object", json!([]), "external: expected an object, found a list"),
-        ("no list", json!({"held": {}}), "external.held: expected a list, found an object"),
-        (
-            "no holders",
-            json!({"held": ["10.0.9.20"]}),
-            "external.held[0]: expected an object, found the string \"10.0.9.20\"",
-        ),
-        (
-            "no address",
-            json!({"held": [{"by": "a/b"}]}),
-            "external.held[0]: expected an address and its holder, found an object",
-        ),
-        (
-            "without a holder",
-            json!({"held": [{"address": "10.0.9.20"}]}),
-            "external.held[0]: expected an address and its holder, found an object",
-        ),
-        (
-            "another kind",
-            json!({"held": [{"address": 1, "by": "a/b"}]}),
-            "external.held[0].address: expected a string, found the number 1",
-        ),
-        (
-            "a network",
-            json!({"held": [{"address": "10.0.9.0/24", "by": "a/b"}]}),
-            "external.held[0].address: expected an address, found the string \"10.0.9.0/24\"",
-        ),
+        HoldersCase {
+            name: "not an object",
+            external: json!([]),
+            mistake: "external: expected an object, found a list",
+        },
+        HoldersCase {
+            name: "held is not a list",
+            external: json!({"held": {}}),
+            mistake: "external.held: expected a list, found an object",
+        },
+        HoldersCase {
+            name: "a list of texts",
+            external: json!({"held": ["10.0.9.20"]}),
+            mistake: "external.held[0]: expected an object, found the string \"10.0.9.20\"",
+        },
+        HoldersCase {
+            name: "without an address",
+            external: json!({"held": [{"by": "a/b"}]}),
+            mistake: "external.held[0]: expected an address and its holder, found an object",
+        },
+        HoldersCase {
+            name: "without a holder",
+            external: json!({"held": [{"address": "10.0.9.20"}]}),
+            mistake: "external.held[0]: expected an address and its holder, found an object",
+        },
+        HoldersCase {
+            name: "a number",
+            external: json!({"held": [{"address": 1, "by": "a/b"}]}),
+            mistake: "external.held[0].address: expected a string, found the number 1",
+        },
+        HoldersCase {
+            name: "a network",
+            external: json!({"held": [{"address": "10.0.9.0/24", "by": "a/b"}]}),
+            mistake: "external.held[0].address: expected an address, found the string \"10.0.9.0/24\"",
+        },
     ];
-    for (name, external, words) in rows {
+    for HoldersCase { name, external, mistake } in rows {
         let payload = json!({"request": created(with(json!({}))), "settings": settings(), "external": external});
         let answer = clusterip_core::validate(&serde_json::to_vec(&payload).unwrap(), &FakeCluster::default());
-        let message = format!("the request can't be read: {words}");
+        let message = format!("the request can't be read: {mistake}");
         assert_eq!((answer.code, answer.message), (Some(400), Some(message)), "{name}");
     }
 }
@@ -351,19 +424,47 @@ fn claims_beyond_the_limit_are_refused() {
     let three = || cilium(&list(3).join(","));
     let long = format!("{}10.0.9.22", " ".repeat(300));
     check(vec![
-        ("eight of spec.externalIPs", created(ips(8)), nothing(&[DEPRECATED])),
-        ("nine", created(ips(9)), too_many("spec.externalIPs", "10.0.9.30", 8).with(&[DEPRECATED])),
-        ("two in an annotation", created(cilium(&list(2).join(","))), nothing(&[])),
-        ("three in an annotation", created(three()), too_many(CILIUM, "10.0.9.24", 2).with(&[])),
-        ("three, outside of the pools", created(cilium("192.0.2.1,192.0.2.2,192.0.2.3")), nothing(&[])),
-        ("in a text that is too long", created(cilium(&long)), too_many(CILIUM, "10.0.9.22", 2).with(&[])),
-        ("outside, in a text that is too long", created(cilium(&long.replace("10.0.9", "192.0.2"))), nothing(&[])),
-        ("three that were there", updated(three(), three()), nothing(&[])),
+        Case {
+            name: "eight addresses in spec.externalIPs",
+            request: created(ips(8)),
+            expected: nothing(&[DEPRECATED]),
+        },
+        Case {
+            name: "nine addresses in spec.externalIPs",
+            request: created(ips(9)),
+            expected: too_many("spec.externalIPs", "10.0.9.30", 8).with(&[DEPRECATED]),
+        },
+        Case {
+            name: "two addresses in an annotation",
+            request: created(cilium(&list(2).join(","))),
+            expected: nothing(&[]),
+        },
+        Case {
+            name: "three addresses in an annotation",
+            request: created(three()),
+            expected: too_many(CILIUM, "10.0.9.24", 2).with(&[]),
+        },
+        Case {
+            name: "three addresses in no pool",
+            request: created(cilium("192.0.2.1,192.0.2.2,192.0.2.3")),
+            expected: nothing(&[]),
+        },
+        Case {
+            name: "an address in a text that is too long",
+            request: created(cilium(&long)),
+            expected: too_many(CILIUM, "10.0.9.22", 2).with(&[]),
+        },
+        Case {
+            name: "an address in no pool, in a text that is too long",
+            request: created(cilium(&long.replace("10.0.9", "192.0.2"))),
+            expected: nothing(&[]),
+        },
+        Case { name: "three addresses, unchanged", request: updated(three(), three()), expected: nothing(&[]) },
     ]);
     let record = "clusterip-policy/external-addresses";
     let text = format!("10.0.9.22{}", " ".repeat(300));
     let object = with_record(balancer_of(json!({"ipFamilies": ["IPv4"]}), &[]), &text);
     let quoted = format!("\"10.0.9.22{}\"…", " ".repeat(71));
     let expected = refused(&format!("annotation {record}: {quoted} is longer than 255 characters")).with(&[]);
-    check(vec![("a record that is too long", created(object), expected)]);
+    check(vec![Case { name: "a record that is too long", request: created(object), expected }]);
 }

@@ -68,19 +68,32 @@ struct Wanted {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum Action {
     Delete,
-    /// Whether the author sends the recorded addresses back.
-    Apply(Wanted, bool),
+    Apply {
+        wanted: Wanted,
+        /// Whether the author sends the recorded addresses back.
+        keeps_record: bool,
+    },
 }
 
-fn step() -> impl Strategy<Value = (usize, Step, bool)> {
+#[derive(Clone, Debug)]
+struct Step {
+    /// The index in `SERVICES`.
+    service: usize,
+    action: Action,
+    /// Whether the host sends the held addresses, or they are looked up.
+    sent: bool,
+}
+
+fn step() -> impl Strategy<Value = Step> {
     let address = || prop::option::weighted(0.4, prop::sample::select(ADDRESSES.to_vec()));
     let forged = prop::option::weighted(0.15, prop::sample::select(ADDRESSES.to_vec()).prop_map(str::to_owned));
     let wanted = (prop::bool::weighted(0.8), any::<bool>(), address(), address(), forged)
         .prop_map(|(ours, gold, asked, external_ip, record)| Wanted { ours, gold, asked, external_ip, record });
-    let apply = (wanted, any::<bool>()).prop_map(|(wanted, keeps)| Step::Apply(wanted, keeps));
-    (0..SERVICES.len(), prop_oneof![1 => Just(Step::Delete), 6 => apply], prop::bool::weighted(0.7))
+    let apply = (wanted, any::<bool>()).prop_map(|(wanted, keeps_record)| Action::Apply { wanted, keeps_record });
+    (0..SERVICES.len(), prop_oneof![1 => Just(Action::Delete), 6 => apply], prop::bool::weighted(0.7))
+        .prop_map(|(service, action, sent)| Step { service, action, sent })
 }
 
 fn object((namespace, name): (&str, &str), wanted: &Wanted) -> Value {
@@ -122,7 +135,7 @@ fn may_have(state: &State, service: usize, gold: bool, address: &str) -> Option<
 }
 
 /// The allowed outcomes of a request: `None` for a refusal, otherwise the allowed records.
-fn expected(state: &State, service: usize, new: &Wanted, told: bool) -> Option<Vec<Option<String>>> {
+fn expected(state: &State, service: usize, new: &Wanted, sent: bool) -> Option<Vec<Option<String>>> {
     let old = state.get(&service);
     let before = old.filter(|old| old.ours);
     let may_have = |address: &str| may_have(state, service, new.gold, address);
@@ -139,7 +152,7 @@ fn expected(state: &State, service: usize, new: &Wanted, told: bool) -> Option<V
     if asks_new.into_iter().chain(records_new).any(|address| may_have(address) != Some(true)) {
         return None;
     }
-    if !told {
+    if !sent {
         return Some(vec![new.record.as_deref().or(old_record).map(str::to_owned)]);
     }
     let wishes = [new.asked, new.record.as_deref(), old_record];
@@ -162,16 +175,16 @@ proptest! {
     #[test]
     fn no_address_has_two_holders(steps in prop::collection::vec(step(), 1..25)) {
         let mut state = State::new();
-        for (service, step, told) in steps {
-            let (mut new, keeps) = match step {
-                Step::Delete => {
+        for Step { service, action, sent } in steps {
+            let (mut new, keeps_record) = match action {
+                Action::Delete => {
                     state.remove(&service);
                     continue;
                 }
-                Step::Apply(new, keeps) => (new, keeps),
+                Action::Apply { wanted, keeps_record } => (wanted, keeps_record),
             };
             let old = state.get(&service).cloned();
-            if keeps && let Some(old) = &old {
+            if keeps_record && let Some(old) = &old {
                 new.record.clone_from(&old.record);
             }
             let (namespace, name) = SERVICES[service];
@@ -190,12 +203,12 @@ proptest! {
                     cluster = cluster.external(&by, address);
                 }
             }
-            if told {
+            if sent {
                 payload["external"] = json!({ "held": held });
                 cluster = FakeCluster::default();
             }
             let answer = validate(&serde_json::to_vec(&payload).unwrap(), &cluster);
-            let Some(expected) = expected(&state, service, &new, told) else {
+            let Some(expected) = expected(&state, service, &new, sent) else {
                 prop_assert_eq!(answer.code, Some(403), "{}: {:?}", payload, answer);
                 continue;
             };

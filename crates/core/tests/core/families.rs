@@ -40,121 +40,269 @@ fn lacking(family: &str) -> String {
 
 #[test]
 fn primary_family_is_that_of_the_service_then_of_the_cluster_then_ipv4() {
-    // Name, fields of the Service, ranges of the pool, ranges of the cluster, address.
-    type Row<'a> = (&'a str, Value, &'a [&'a str], &'a [&'a str], &'a str);
-    let rows: [Row<'_>; 10] = [
-        ("the Service's, IPv4", json!({"ipFamilies": ["IPv4"]}), BOTH, CLUSTER_V6_V4, "10.0.0.7"),
-        ("the Service's, IPv6", json!({"ipFamilies": ["IPv6"]}), BOTH, CLUSTER_V4_V6, "fd00::7"),
-        ("the cluster's, IPv4", json!({}), BOTH, CLUSTER_V4_V6, "10.0.0.7"),
-        ("the cluster's, IPv6", json!({}), BOTH, CLUSTER_V6_V4, "fd00::7"),
-        ("no list of families", json!({"ipFamilies": []}), BOTH, CLUSTER_V6_V4, "fd00::7"),
-        ("nothing known, both in the pool", json!({}), BOTH, &[], "10.0.0.7"),
-        ("nothing known, IPv6 in the pool", json!({}), V6, &[], "fd00::7"),
-        ("nothing known, IPv4 in the pool", json!({}), V4, &[], "10.0.0.7"),
-        ("SingleStack", json!({"ipFamilyPolicy": "SingleStack"}), BOTH, CLUSTER_V4_V6, "10.0.0.7"),
-        (
-            "the pool's place of a range does not matter",
-            json!({}),
-            &["10.0.0.0/24", "fd00::/120"],
-            CLUSTER_V6_V4,
-            "fd00::7",
-        ),
+    struct Case {
+        name: &'static str,
+        fields: Value,
+        pool: &'static [&'static str],
+        cluster_ranges: &'static [&'static str],
+        address: &'static str,
+    }
+    let rows = [
+        Case {
+            name: "the Service names IPv4",
+            fields: json!({"ipFamilies": ["IPv4"]}),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V6_V4,
+            address: "10.0.0.7",
+        },
+        Case {
+            name: "the Service names IPv6",
+            fields: json!({"ipFamilies": ["IPv6"]}),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V4_V6,
+            address: "fd00::7",
+        },
+        Case {
+            name: "the cluster begins with IPv4",
+            fields: json!({}),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V4_V6,
+            address: "10.0.0.7",
+        },
+        Case {
+            name: "the cluster begins with IPv6",
+            fields: json!({}),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V6_V4,
+            address: "fd00::7",
+        },
+        Case {
+            name: "an empty list of families",
+            fields: json!({"ipFamilies": []}),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V6_V4,
+            address: "fd00::7",
+        },
+        Case {
+            name: "families unknown, both in the pool",
+            fields: json!({}),
+            pool: BOTH,
+            cluster_ranges: &[],
+            address: "10.0.0.7",
+        },
+        Case {
+            name: "families unknown, IPv6 in the pool",
+            fields: json!({}),
+            pool: V6,
+            cluster_ranges: &[],
+            address: "fd00::7",
+        },
+        Case {
+            name: "families unknown, IPv4 in the pool",
+            fields: json!({}),
+            pool: V4,
+            cluster_ranges: &[],
+            address: "10.0.0.7",
+        },
+        Case {
+            name: "SingleStack",
+            fields: json!({"ipFamilyPolicy": "SingleStack"}),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V4_V6,
+            address: "10.0.0.7",
+        },
+        Case {
+            name: "the order of the ranges of the pool does not matter",
+            fields: json!({}),
+            pool: &["10.0.0.0/24", "fd00::/120"],
+            cluster_ranges: CLUSTER_V6_V4,
+            address: "fd00::7",
+        },
     ];
-    for (name, fields, pool, ranges, address) in rows {
+    for Case { name, fields, pool, cluster_ranges, address } in rows {
         let object = asking(fields);
         let expected = allocated(&object, &[address], WHY, &[]);
-        assert_eq!(answer(&object, &settings(pool, ranges), &cluster()), expected, "{name}");
+        assert_eq!(answer(&object, &settings(pool, cluster_ranges), &cluster()), expected, "{name}");
     }
 }
 
 #[test]
 fn second_address_is_assigned_if_required_or_preferred_and_possible() {
+    struct Case {
+        name: &'static str,
+        fields: Value,
+        pool: &'static [&'static str],
+        cluster_ranges: &'static [&'static str],
+        addresses: &'static [&'static str],
+        warnings: &'static [&'static str],
+    }
     let (prefer, require) =
         (json!({"ipFamilyPolicy": "PreferDualStack"}), json!({"ipFamilyPolicy": "RequireDualStack"}));
     let with_families = |mut fields: Value, families: Value| {
         fields["ipFamilies"] = families;
         fields
     };
-    type Row<'a> = (&'a str, Value, &'a [&'a str], &'a [&'a str], &'a [&'a str], &'a [&'a str]);
-    let rows: [Row<'_>; 10] = [
-        ("required", require.clone(), BOTH, CLUSTER_V4_V6, &["10.0.0.7", "fd00::7"], &[]),
-        ("required, IPv6 first in the cluster", require.clone(), BOTH, CLUSTER_V6_V4, &["fd00::7", "10.0.0.7"], &[]),
-        ("required, nothing known of the cluster", require.clone(), BOTH, &[], &["10.0.0.7", "fd00::7"], &[]),
-        (
-            "required, in the Service's order",
-            with_families(require.clone(), json!(["IPv6", "IPv4"])),
-            BOTH,
-            CLUSTER_V4_V6,
-            &["fd00::7", "10.0.0.7"],
-            &[],
-        ),
-        (
-            "required, one family named",
-            with_families(require, json!(["IPv6"])),
-            BOTH,
-            CLUSTER_V4_V6,
-            &["fd00::7", "10.0.0.7"],
-            &[],
-        ),
-        ("preferred", prefer.clone(), BOTH, CLUSTER_V4_V6, &["10.0.0.7", "fd00::7"], &[]),
-        ("preferred, the cluster has one family", prefer.clone(), V4, CLUSTER_V4, &["10.0.0.7"], &[]),
-        (
-            "preferred, nothing known of the cluster",
-            prefer.clone(),
-            BOTH,
-            &[],
-            &["10.0.0.7"],
-            &[r#"PreferDualStack: no second address from pool "all": serviceCIDRs has no IPv6 range"#],
-        ),
-        (
-            "preferred, the pool has one family",
-            prefer,
-            V4,
-            CLUSTER_V4_V6,
-            &["10.0.0.7"],
-            &[r#"pool "all" has no IPv6 range: Kubernetes picks the second address from any range"#],
-        ),
-        (
-            "two families without a policy",
-            json!({"ipFamilies": ["IPv4", "IPv6"]}),
-            BOTH,
-            CLUSTER_V4_V6,
-            &["10.0.0.7"],
-            &[],
-        ),
+    let rows = [
+        Case {
+            name: "required",
+            fields: require.clone(),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V4_V6,
+            addresses: &["10.0.0.7", "fd00::7"],
+            warnings: &[],
+        },
+        Case {
+            name: "required, IPv6 first in the cluster",
+            fields: require.clone(),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V6_V4,
+            addresses: &["fd00::7", "10.0.0.7"],
+            warnings: &[],
+        },
+        Case {
+            name: "required, families of the cluster unknown",
+            fields: require.clone(),
+            pool: BOTH,
+            cluster_ranges: &[],
+            addresses: &["10.0.0.7", "fd00::7"],
+            warnings: &[],
+        },
+        Case {
+            name: "required, in the order of the Service",
+            fields: with_families(require.clone(), json!(["IPv6", "IPv4"])),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V4_V6,
+            addresses: &["fd00::7", "10.0.0.7"],
+            warnings: &[],
+        },
+        Case {
+            name: "required, one family named",
+            fields: with_families(require, json!(["IPv6"])),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V4_V6,
+            addresses: &["fd00::7", "10.0.0.7"],
+            warnings: &[],
+        },
+        Case {
+            name: "preferred",
+            fields: prefer.clone(),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V4_V6,
+            addresses: &["10.0.0.7", "fd00::7"],
+            warnings: &[],
+        },
+        Case {
+            name: "preferred, the cluster has one family",
+            fields: prefer.clone(),
+            pool: V4,
+            cluster_ranges: CLUSTER_V4,
+            addresses: &["10.0.0.7"],
+            warnings: &[],
+        },
+        Case {
+            name: "preferred, families of the cluster unknown",
+            fields: prefer.clone(),
+            pool: BOTH,
+            cluster_ranges: &[],
+            addresses: &["10.0.0.7"],
+            warnings: &[r#"PreferDualStack: no second address from pool "all": serviceCIDRs has no IPv6 range"#],
+        },
+        Case {
+            name: "preferred, the pool has one family",
+            fields: prefer,
+            pool: V4,
+            cluster_ranges: CLUSTER_V4_V6,
+            addresses: &["10.0.0.7"],
+            warnings: &[r#"pool "all" has no IPv6 range: Kubernetes picks the second address from any range"#],
+        },
+        Case {
+            name: "two families without a policy",
+            fields: json!({"ipFamilies": ["IPv4", "IPv6"]}),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V4_V6,
+            addresses: &["10.0.0.7"],
+            warnings: &[],
+        },
     ];
-    for (name, fields, pool, ranges, addresses, warnings) in rows {
+    for Case { name, fields, pool, cluster_ranges, addresses, warnings } in rows {
         let object = asking(fields);
         let expected = allocated(&object, addresses, WHY, warnings);
-        assert_eq!(answer(&object, &settings(pool, ranges), &cluster()), expected, "{name}");
+        assert_eq!(answer(&object, &settings(pool, cluster_ranges), &cluster()), expected, "{name}");
     }
 }
 
 #[test]
 fn missing_required_family_is_named() {
+    struct Mistake {
+        why: String,
+        remedy: String,
+    }
+    struct Case {
+        name: &'static str,
+        fields: Value,
+        pool: &'static [&'static str],
+        cluster_ranges: &'static [&'static str],
+        cluster: FakeCluster,
+        mistake: Mistake,
+    }
     let require = || json!({"ipFamilyPolicy": "RequireDualStack"});
     let full_v6 = || (7..=255).fold(cluster(), |cluster, last| cluster.service("x/y", &format!("fd00::{last:x}")));
-    let lacks = |family: &str| (format!(r#"pool "all" has no {family} range"#), lacking(family));
+    let lacks = |family: &str| Mistake { why: format!(r#"pool "all" has no {family} range"#), remedy: lacking(family) };
     let full = r#"pool "all" (fd00::/120) is full: 249 of 249 addresses used, the first 7 of each range reserved"#;
-    let full = || (full.to_owned(), WHEN_FULL.to_owned());
+    let full = || Mistake { why: full.to_owned(), remedy: WHEN_FULL.to_owned() };
     let rows = [
-        ("the only family", json!({"ipFamilies": ["IPv6"]}), V4, CLUSTER_V4_V6, cluster(), lacks("IPv6")),
-        ("the cluster's primary family", json!({}), V4, CLUSTER_V6_V4, cluster(), lacks("IPv6")),
-        ("the second, required", require(), V4, CLUSTER_V4_V6, cluster(), lacks("IPv6")),
-        ("the first, required", require(), V6, CLUSTER_V4_V6, cluster(), lacks("IPv4")),
-        ("the second is full", require(), BOTH, CLUSTER_V4_V6, full_v6(), full()),
-        (
-            "the preferred second is full",
-            json!({"ipFamilyPolicy": "PreferDualStack"}),
-            BOTH,
-            CLUSTER_V4_V6,
-            full_v6(),
-            full(),
-        ),
+        Case {
+            name: "the only family",
+            fields: json!({"ipFamilies": ["IPv6"]}),
+            pool: V4,
+            cluster_ranges: CLUSTER_V4_V6,
+            cluster: cluster(),
+            mistake: lacks("IPv6"),
+        },
+        Case {
+            name: "the cluster's primary family",
+            fields: json!({}),
+            pool: V4,
+            cluster_ranges: CLUSTER_V6_V4,
+            cluster: cluster(),
+            mistake: lacks("IPv6"),
+        },
+        Case {
+            name: "the second, required",
+            fields: require(),
+            pool: V4,
+            cluster_ranges: CLUSTER_V4_V6,
+            cluster: cluster(),
+            mistake: lacks("IPv6"),
+        },
+        Case {
+            name: "the first, required",
+            fields: require(),
+            pool: V6,
+            cluster_ranges: CLUSTER_V4_V6,
+            cluster: cluster(),
+            mistake: lacks("IPv4"),
+        },
+        Case {
+            name: "the second is full",
+            fields: require(),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V4_V6,
+            cluster: full_v6(),
+            mistake: full(),
+        },
+        Case {
+            name: "the preferred second is full",
+            fields: json!({"ipFamilyPolicy": "PreferDualStack"}),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V4_V6,
+            cluster: full_v6(),
+            mistake: full(),
+        },
     ];
-    for (name, fields, pool, ranges, cluster, (why, remedy)) in rows {
+    for Case { name, fields, pool, cluster_ranges, cluster, mistake: Mistake { why, remedy } } in rows {
         let object = asking(fields);
-        let mut settings = settings(pool, ranges);
+        let mut settings = settings(pool, cluster_ranges);
         let message = format!("Service shop/web: {why}; {remedy}");
         assert_eq!(answer(&object, &settings, &cluster), denied(500, &message, WHY, &[]), "{name}: deny");
         settings["services"]["whenFull"] = "unmanaged".into();
@@ -165,6 +313,13 @@ fn missing_required_family_is_named() {
 
 #[test]
 fn update_to_dual_stack_gets_the_missing_address() {
+    struct Case {
+        name: &'static str,
+        request: Value,
+        pool: &'static [&'static str],
+        cluster_ranges: &'static [&'static str],
+        expected: Value,
+    }
     let single = |address: &str| asking(json!({"clusterIP": address, "clusterIPs": [address]}));
     let dual = |address: &str, policy: &str| with_spec(single(address), json!({"ipFamilyPolicy": policy}));
     let update = |address: &str, policy: &str| updated(single(address), dual(address, policy));
@@ -173,59 +328,79 @@ fn update_to_dual_stack_gets_the_missing_address() {
     let nothing = "no second address requested";
     let lacking_v6 = r#"pool "all" has no IPv6 range"#;
     let rows = [
-        ("required", update("10.0.0.99", require), BOTH, CLUSTER_V4_V6, given(&["10.0.0.99", "fd00::7"], require)),
-        (
-            "required, beside IPv6",
-            update("fd00::99", require),
-            BOTH,
-            CLUSTER_V6_V4,
-            given(&["fd00::99", "10.0.0.7"], require),
-        ),
-        ("preferred", update("10.0.0.99", prefer), BOTH, CLUSTER_V4_V6, given(&["10.0.0.99", "fd00::7"], prefer)),
-        (
-            "preferred, the cluster has none",
-            update("10.0.0.99", prefer),
-            V4,
-            CLUSTER_V4,
-            left(nothing, (None, None), &[]),
-        ),
-        (
-            "preferred, the pool has none",
-            update("10.0.0.99", prefer),
-            V4,
-            CLUSTER_V4_V6,
-            left(
+        Case {
+            name: "required",
+            request: update("10.0.0.99", require),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V4_V6,
+            expected: given(&["10.0.0.99", "fd00::7"], require),
+        },
+        Case {
+            name: "required, beside an IPv6 address",
+            request: update("fd00::99", require),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V6_V4,
+            expected: given(&["fd00::99", "10.0.0.7"], require),
+        },
+        Case {
+            name: "preferred",
+            request: update("10.0.0.99", prefer),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V4_V6,
+            expected: given(&["10.0.0.99", "fd00::7"], prefer),
+        },
+        Case {
+            name: "preferred, the cluster has no second family",
+            request: update("10.0.0.99", prefer),
+            pool: V4,
+            cluster_ranges: CLUSTER_V4,
+            expected: left(nothing, (None, None), &[]),
+        },
+        Case {
+            name: "preferred, the pool has no second family",
+            request: update("10.0.0.99", prefer),
+            pool: V4,
+            cluster_ranges: CLUSTER_V4_V6,
+            expected: left(
                 lacking_v6,
                 WHY,
                 &[r#"pool "all" has no IPv6 range: Kubernetes picks the second address from any range"#],
             ),
-        ),
-        (
-            "required, the pool has none",
-            update("10.0.0.99", require),
-            V4,
-            CLUSTER_V4_V6,
-            denied(500, &format!(r#"Service shop/web: pool "all" has no IPv6 range; {}"#, lacking("IPv6")), WHY, &[]),
-        ),
-        (
-            "families without a policy",
-            updated(single("10.0.0.99"), with_spec(single("10.0.0.99"), json!({"ipFamilies": ["IPv4", "IPv6"]}))),
-            BOTH,
-            CLUSTER_V4_V6,
-            left(nothing, (None, None), &[]),
-        ),
-        (
-            "preferred before, required now",
-            updated(dual("10.0.0.99", prefer), dual("10.0.0.99", require)),
-            BOTH,
-            CLUSTER_V4_V6,
-            given(&["10.0.0.99", "fd00::7"], require),
-        ),
+        },
+        Case {
+            name: "required, the pool has no second family",
+            request: update("10.0.0.99", require),
+            pool: V4,
+            cluster_ranges: CLUSTER_V4_V6,
+            expected: denied(
+                500,
+                &format!(r#"Service shop/web: pool "all" has no IPv6 range; {}"#, lacking("IPv6")),
+                WHY,
+                &[],
+            ),
+        },
+        Case {
+            name: "families without a policy",
+            request: updated(
+                single("10.0.0.99"),
+                with_spec(single("10.0.0.99"), json!({"ipFamilies": ["IPv4", "IPv6"]})),
+            ),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V4_V6,
+            expected: left(nothing, (None, None), &[]),
+        },
+        Case {
+            name: "preferred before, required now",
+            request: updated(dual("10.0.0.99", prefer), dual("10.0.0.99", require)),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V4_V6,
+            expected: given(&["10.0.0.99", "fd00::7"], require),
+        },
     ];
-    for (name, request, pool, ranges, expected) in rows {
+    for Case { name, request, pool, cluster_ranges, expected } in rows {
         // Its own first address neither blocks it nor is assigned again.
         let cluster = cluster().service("shop/web", "10.0.0.99").service("shop/web", "fd00::99");
-        assert_eq!(answer_of(&request, &settings(pool, ranges), &cluster), expected, "{name}");
+        assert_eq!(answer_of(&request, &settings(pool, cluster_ranges), &cluster), expected, "{name}");
     }
 }
 

@@ -69,10 +69,10 @@ fn rows() -> Vec<Row> {
         linux("in its own pool", &["10.0.0.0/24"], &[]),
         linux("one of each family", &["10.0.0.0/24", "fd00::/64"], &[]),
         linux("the families in another order", &["fd00::/64", "10.0.0.0/24"], &[]),
-        linux("of another size", &["10.0.16.0/20"], &[]),
+        linux("a block of another size", &["10.0.16.0/20"], &[]),
         linux("host bits", &["10.0.0.9/24"], &[]),
         linux(
-            "outside",
+            "in no pool",
             &["192.168.0.0/24"],
             &[r#"192.168.0.0/24 lies in no pool, expected pool "linux": kubernetes.io/os=linux (Node w1)"#],
         ),
@@ -82,7 +82,7 @@ fn rows() -> Vec<Row> {
             &[r#"10.1.0.0/24 lies in pool "windows", expected pool "linux": kubernetes.io/os=linux (Node w1)"#],
         ),
         linux(
-            "partly in its own pool, wholly in none",
+            "partly in its own pool",
             &["10.2.0.0/23"],
             &[r#"10.2.0.0/23 lies only partly in the Node's pool "linux""#],
         ),
@@ -106,10 +106,14 @@ fn rows() -> Vec<Row> {
             &["10.0.7.0/24"],
             &[r#"10.0.7.0/24 overlaps 10.0.7.9/32, which is excluded from pool "linux""#],
         ),
-        linux("another Node's", &["10.0.9.0/24"], &["10.0.9.0/24 overlaps 10.0.9.0/24 of Node w2"]),
-        linux("a part of another Node's", &["10.0.9.128/25"], &["10.0.9.128/25 overlaps 10.0.9.0/24 of Node w2"]),
+        linux("the block of another Node", &["10.0.9.0/24"], &["10.0.9.0/24 overlaps 10.0.9.0/24 of Node w2"]),
         linux(
-            "more than another Node's, and one that is wrong, too",
+            "a part of the block of another Node",
+            &["10.0.9.128/25"],
+            &["10.0.9.128/25 overlaps 10.0.9.0/24 of Node w2"],
+        ),
+        linux(
+            "around the block of another Node, and another block in no pool",
             &["10.0.8.0/22", "fd01::/64"],
             &[
                 r#"fd01::/64 lies in no pool, expected pool "linux": kubernetes.io/os=linux (Node w1)"#,
@@ -117,7 +121,7 @@ fn rows() -> Vec<Row> {
             ],
         ),
         linux(
-            "that of many",
+            "around the blocks of many Nodes",
             &["fd00:0:0:a0::/60"],
             &[
                 "fd00:0:0:a0::/60 overlaps fd00:0:0:a0::/64 of Node x0",
@@ -126,11 +130,11 @@ fn rows() -> Vec<Row> {
                 "and 2 more",
             ],
         ),
-        linux("its own, as the list has it", &["10.0.11.0/24"], &[]),
+        linux("its own block in the list of Nodes", &["10.0.11.0/24"], &[]),
         Row {
             object: node_of("windows", with_blocks(&["10.1.0.0/24"])),
             why: of_windows,
-            ..linux("of Windows", &["x"], &[])
+            ..linux("in its own pool, of a Windows Node", &["x"], &[])
         },
         Row {
             object: node_of("windows", with_blocks(&["10.0.2.0/24"])),
@@ -138,17 +142,17 @@ fn rows() -> Vec<Row> {
                 r#"10.0.2.0/24 lies in pool "linux", expected pool "windows": kubernetes.io/os=windows (Node w1)"#,
             ],
             why: of_windows,
-            ..linux("in the wrong pool, and in a Service range of that", &["x"], &[])
+            ..linux("in another pool, and in a Service range there", &["x"], &[])
         },
-        without_pool("outside, of a Node that no pool is for", &["192.168.0.0/24"], &[], false),
+        without_pool("in no pool, of a Node that no pool matches", &["192.168.0.0/24"], &[], false),
         without_pool(
-            "in a pool, of a Node that no pool is for",
+            "in a pool, of a Node that no pool matches",
             &["10.0.0.0/24"],
             &[r#"10.0.0.0/24 lies in pool "linux", no pool of Nodes matches kubernetes.io/os=beos"#],
             true,
         ),
         without_pool(
-            "partly in a pool, of a Node that no pool is for",
+            "partly in a pool, of a Node that no pool matches",
             &["0.0.0.0/1"],
             &[
                 r#"0.0.0.0/1 lies only partly in pool "windows", no pool of Nodes matches kubernetes.io/os=beos"#,
@@ -160,7 +164,7 @@ fn rows() -> Vec<Row> {
         Row {
             object: node(json!({}), with_blocks(&["fd00::/64"])),
             wrong: vec![r#"fd00::/64 lies in pool "linux", no pool of Nodes matches a Node without their labels"#],
-            ..without_pool("of a Node without labels", &["x"], &[], true)
+            ..without_pool("in a pool, of a Node without labels", &["x"], &[], true)
         },
     ]
 }
@@ -211,6 +215,11 @@ fn explicit_allow_accepts_without_look_ups() {
 
 #[test]
 fn blocks_are_read_from_both_fields_without_duplicates() {
+    struct Case {
+        name: &'static str,
+        spec: Value,
+        blocks: Vec<&'static str>,
+    }
     let wrong = |blocks: &[&str]| {
         let wrong = |block: &&str| {
             format!(r#"{block} lies in no pool, expected pool "linux": kubernetes.io/os=linux (Node w1)"#)
@@ -218,21 +227,29 @@ fn blocks_are_read_from_both_fields_without_duplicates() {
         blocks.iter().map(wrong).collect::<Vec<_>>()
     };
     let rows = [
-        ("the one alone", json!({"podCIDR": "10.9.0.0/24"}), vec!["10.9.0.0/24"]),
-        ("the list alone", json!({"podCIDRs": ["10.9.0.0/24", "fd09::/64"]}), vec!["10.9.0.0/24", "fd09::/64"]),
-        (
-            "the one is not in the list",
-            json!({"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.8.0.0/24"]}),
-            vec!["10.9.0.0/24", "10.8.0.0/24"],
-        ),
-        (
-            "the same in other words",
-            json!({"podCIDR": "10.9.0.7/24", "podCIDRs": ["10.9.0.0/24"]}),
-            vec!["10.9.0.0/24"],
-        ),
-        ("one that is none", json!({"podCIDR": "10.9.0.0/24", "podCIDRs": ["x", ""]}), vec!["10.9.0.0/24"]),
+        Case { name: "podCIDR alone", spec: json!({"podCIDR": "10.9.0.0/24"}), blocks: vec!["10.9.0.0/24"] },
+        Case {
+            name: "podCIDRs alone",
+            spec: json!({"podCIDRs": ["10.9.0.0/24", "fd09::/64"]}),
+            blocks: vec!["10.9.0.0/24", "fd09::/64"],
+        },
+        Case {
+            name: "podCIDR is not in podCIDRs",
+            spec: json!({"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.8.0.0/24"]}),
+            blocks: vec!["10.9.0.0/24", "10.8.0.0/24"],
+        },
+        Case {
+            name: "podCIDR has host bits",
+            spec: json!({"podCIDR": "10.9.0.7/24", "podCIDRs": ["10.9.0.0/24"]}),
+            blocks: vec!["10.9.0.0/24"],
+        },
+        Case {
+            name: "podCIDRs has texts that are not CIDRs",
+            spec: json!({"podCIDR": "10.9.0.0/24", "podCIDRs": ["x", ""]}),
+            blocks: vec!["10.9.0.0/24"],
+        },
     ];
-    for (name, spec, blocks) in rows {
+    for Case { name, spec, blocks } in rows {
         let wrong = wrong(&blocks);
         let warnings: Vec<&str> = wrong.iter().map(String::as_str).collect();
         let answer = answer_of(&node_created(&node_of("linux", spec)), &settings("warn"), &cluster());
@@ -242,6 +259,11 @@ fn blocks_are_read_from_both_fields_without_duplicates() {
 
 #[test]
 fn update_checks_only_added_blocks() {
+    struct Case {
+        name: &'static str,
+        request: Value,
+        wrong: Vec<String>,
+    }
     let why = by_os("linux", "Node w1", LINUX);
     let bare = || node_of("linux", json!({}));
     let with = |blocks: &[&str]| node_of("linux", with_blocks(blocks));
@@ -249,16 +271,24 @@ fn update_checks_only_added_blocks() {
         |block: &str| format!(r#"{block} lies in no pool, expected pool "linux": kubernetes.io/os=linux (Node w1)"#);
     let update = |old, new| about_node("UPDATE", new, old);
     let rows = [
-        ("from none to one", update(bare(), with(&["192.168.0.0/24"])), vec![outside("192.168.0.0/24")]),
-        ("from none to a right one", update(bare(), with(&["10.0.0.0/24"])), vec![]),
-        (
-            "from one to two",
-            update(with(&["192.168.0.0/24"]), with(&["192.168.0.0/24", "fd09::/64"])),
-            vec![outside("fd09::/64")],
-        ),
-        ("to another", update(with(&["192.168.0.0/24"]), with(&["192.168.1.0/24"])), vec![outside("192.168.1.0/24")]),
+        Case {
+            name: "a first block",
+            request: update(bare(), with(&["192.168.0.0/24"])),
+            wrong: vec![outside("192.168.0.0/24")],
+        },
+        Case { name: "a first block of the own pool", request: update(bare(), with(&["10.0.0.0/24"])), wrong: vec![] },
+        Case {
+            name: "a second block",
+            request: update(with(&["192.168.0.0/24"]), with(&["192.168.0.0/24", "fd09::/64"])),
+            wrong: vec![outside("fd09::/64")],
+        },
+        Case {
+            name: "another block",
+            request: update(with(&["192.168.0.0/24"]), with(&["192.168.1.0/24"])),
+            wrong: vec![outside("192.168.1.0/24")],
+        },
     ];
-    for (name, request, wrong) in rows {
+    for Case { name, request, wrong } in rows {
         let warnings: Vec<&str> = wrong.iter().map(String::as_str).collect();
         assert_eq!(answer_of(&request, &settings("warn"), &cluster()), left(LEFT, why, &warnings), "{name}");
     }

@@ -27,60 +27,69 @@ fn is_a_permutation(key: &str, count: u128) {
 /// Python's integers.
 #[test]
 fn the_spread_walk_never_changes() {
-    let rows: [(&str, u128, &[u128]); 21] = [
-        ("shop/web", 1, &[0]),
-        ("shop/web", 2, &[0, 1]),
-        ("shop/web", 3, &[1, 0, 2]),
-        ("shop/web", 7, &[2, 6, 3, 0, 4]),
-        ("shop/web", 205, &[9, 0, 196, 187, 178]),
-        ("shop/web", 254, &[110, 121, 132, 143, 154]),
-        ("shop/web", 65_278, &[60_816, 23_059, 50_580, 12_823, 40_344]),
-        ("shop/web", 1 << 32, &[3_312_330_206, 691_988_957, 2_366_615_004, 4_041_241_051, 1_420_899_802]),
-        (
-            "shop/web",
-            1 << 64,
-            &[
+    struct Case {
+        key: &'static str,
+        count: u128,
+        expected: &'static [u128],
+    }
+    let rows = [
+        Case { key: "shop/web", count: 1, expected: &[0] },
+        Case { key: "shop/web", count: 2, expected: &[0, 1] },
+        Case { key: "shop/web", count: 3, expected: &[1, 0, 2] },
+        Case { key: "shop/web", count: 7, expected: &[2, 6, 3, 0, 4] },
+        Case { key: "shop/web", count: 205, expected: &[9, 0, 196, 187, 178] },
+        Case { key: "shop/web", count: 254, expected: &[110, 121, 132, 143, 154] },
+        Case { key: "shop/web", count: 65_278, expected: &[60_816, 23_059, 50_580, 12_823, 40_344] },
+        Case {
+            key: "shop/web",
+            count: 1 << 32,
+            expected: &[3_312_330_206, 691_988_957, 2_366_615_004, 4_041_241_051, 1_420_899_802],
+        },
+        Case {
+            key: "shop/web",
+            count: 1 << 64,
+            expected: &[
                 14_386_828_903_634_052_574,
                 4_177_004_682_254_712_551,
                 12_413_924_534_584_924_144,
                 2_204_100_313_205_584_121,
                 10_441_020_165_535_795_714,
             ],
-        ),
-        (
-            "shop/web",
-            LARGEST,
-            &[
+        },
+        Case {
+            key: "shop/web",
+            count: LARGEST,
+            expected: &[
                 14_386_828_903_634_052_574,
                 22_623_748_755_964_264_166,
                 30_860_668_608_294_475_758,
                 39_097_588_460_624_687_350,
                 47_334_508_312_954_898_942,
             ],
-        ),
-        ("default/web", 2, &[1, 0]),
-        ("default/web", 5, &[3, 1, 4, 2, 0]),
-        ("default/web", 205, &[123, 154, 185, 11, 42]),
-        ("default/web", 254, &[193, 224, 1, 32, 63]),
-        ("default/web", 65_278, &[32_451, 40_978, 49_505, 58_032, 1281]),
-        (
-            "default/web",
-            (1 << 64) + 13,
-            &[
+        },
+        Case { key: "default/web", count: 2, expected: &[1, 0] },
+        Case { key: "default/web", count: 5, expected: &[3, 1, 4, 2, 0] },
+        Case { key: "default/web", count: 205, expected: &[123, 154, 185, 11, 42] },
+        Case { key: "default/web", count: 254, expected: &[193, 224, 1, 32, 63] },
+        Case { key: "default/web", count: 65_278, expected: &[32_451, 40_978, 49_505, 58_032, 1281] },
+        Case {
+            key: "default/web",
+            count: (1 << 64) + 13,
+            expected: &[
                 11_964_381_312_602_307_563,
                 16_405_977_897_239_729_682,
                 2_400_830_408_167_600_172,
                 6_842_426_992_805_022_291,
                 11_284_023_577_442_444_410,
             ],
-        ),
-        ("shop/7f3c0e1a-uid", 205, &[23, 155, 82, 9, 141]),
-        ("shop/7f3c0e1a-uid", 254, &[216, 49, 136, 223, 56]),
-        ("shop/", 205, &[11, 189, 162, 135, 108]),
-        ("größe/ü", 205, &[107, 44, 186, 123, 60]),
-        ("größe/ü", 65_278, &[45_032, 6639, 33_524, 60_409, 22_016]),
+        },
+        Case { key: "shop/7f3c0e1a-uid", count: 205, expected: &[23, 155, 82, 9, 141] },
+        Case { key: "shop/7f3c0e1a-uid", count: 254, expected: &[216, 49, 136, 223, 56] },
+        Case { key: "shop/", count: 205, expected: &[11, 189, 162, 135, 108] },
+        Case { key: "größe/ü", count: 205, expected: &[107, 44, 186, 123, 60] },
+        Case { key: "größe/ü", count: 65_278, expected: &[45_032, 6639, 33_524, 60_409, 22_016] },
     ];
-    for (key, count, expected) in rows {
+    for Case { key, count, expected } in rows {
         let positions: Vec<u128> = Order::Spread.walk(key, count).take(5).collect();
         assert_eq!(positions, expected, "{key:?}, {count} positions");
     }

@@ -39,6 +39,11 @@ const AT: &str = "10.96.0.2";
 
 #[test]
 fn address_that_the_request_does_not_name_has_no_owner() {
+    struct Case {
+        name: &'static str,
+        request: Value,
+        expected: Value,
+    }
     let ports = json!({"f:ports": {}});
     let empty = || json!([entry("flux", json!({"f:clusterIP": {}, "f:ports": {}})), entry("other", ports.clone())]);
     let stripped = || json!([entry("flux", ports.clone()), entry("other", ports.clone())]);
@@ -46,25 +51,29 @@ fn address_that_the_request_does_not_name_has_no_owner() {
     let placed = |spec: Value| with(service(spec), stripped());
     let old = |spec: Value| service(spec);
     let rows = [
-        ("created", created(new(json!({}))), placed(json!({"clusterIP": AT}))),
-        ("created with an empty text", created(new(json!({"clusterIP": ""}))), placed(json!({"clusterIP": AT}))),
-        (
-            "updated, the address left out",
-            updated(old(json!({"clusterIP": AT, "clusterIPs": [AT]})), new(json!({}))),
-            placed(json!({})),
-        ),
-        (
-            "updated, the list as it was: a server-side apply of an empty address",
-            updated(old(json!({"clusterIP": AT, "clusterIPs": [AT]})), new(json!({"clusterIPs": [AT]}))),
-            placed(json!({"clusterIPs": [AT]})),
-        ),
-        (
-            "back from ExternalName",
-            updated(old(json!({"type": "ExternalName"})), new(json!({"type": "ClusterIP"}))),
-            placed(json!({"type": "ClusterIP", "clusterIP": AT})),
-        ),
+        Case { name: "created", request: created(new(json!({}))), expected: placed(json!({"clusterIP": AT})) },
+        Case {
+            name: "created with an empty text",
+            request: created(new(json!({"clusterIP": ""}))),
+            expected: placed(json!({"clusterIP": AT})),
+        },
+        Case {
+            name: "updated without an address",
+            request: updated(old(json!({"clusterIP": AT, "clusterIPs": [AT]})), new(json!({}))),
+            expected: placed(json!({})),
+        },
+        Case {
+            name: "updated, the list as it was: a server-side apply of an empty address",
+            request: updated(old(json!({"clusterIP": AT, "clusterIPs": [AT]})), new(json!({"clusterIPs": [AT]}))),
+            expected: placed(json!({"clusterIPs": [AT]})),
+        },
+        Case {
+            name: "the type changes from ExternalName",
+            request: updated(old(json!({"type": "ExternalName"})), new(json!({"type": "ClusterIP"}))),
+            expected: placed(json!({"type": "ClusterIP", "clusterIP": AT})),
+        },
     ];
-    for (name, request, expected) in rows {
+    for Case { name, request, expected } in rows {
         assert_eq!(answered(name, &request), expected, "{name}");
     }
     let both = json!({"f:clusterIP": {}, "f:clusterIPs": {}});

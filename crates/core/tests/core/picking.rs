@@ -119,26 +119,39 @@ fn static_band_is_used_when_the_dynamic_band_is_full() {
 
 #[test]
 fn withheld_addresses_are_never_assigned() {
+    struct Case {
+        name: &'static str,
+        fields: Value,
+        addresses: Vec<&'static str>,
+    }
     let rows = [
-        ("network and broadcast address", json!({"cidrs": ["10.0.0.0/30"]}), vec!["10.0.0.1", "10.0.0.2"]),
-        ("reserved", json!({"cidrs": ["10.0.0.0/29"], "reserved": 5}), vec!["10.0.0.5", "10.0.0.6"]),
-        (
-            "excluded",
-            json!({"cidrs": ["10.0.0.0/29"], "exclude": ["10.0.0.0/30", "10.0.0.5"]}),
-            vec!["10.0.0.4", "10.0.0.6"],
-        ),
-        (
-            "the all-ones address of IPv6 is handed out",
-            json!({"cidrs": ["fd00::/126"], "reserved": 2}),
-            vec!["fd00::2", "fd00::3"],
-        ),
-        (
-            "several ranges",
-            json!({"cidrs": ["10.0.0.0/30", "10.9.0.0/30"], "exclude": ["10.0.0.2"]}),
-            vec!["10.0.0.1", "10.9.0.1", "10.9.0.2"],
-        ),
+        Case {
+            name: "network and broadcast address",
+            fields: json!({"cidrs": ["10.0.0.0/30"]}),
+            addresses: vec!["10.0.0.1", "10.0.0.2"],
+        },
+        Case {
+            name: "reserved",
+            fields: json!({"cidrs": ["10.0.0.0/29"], "reserved": 5}),
+            addresses: vec!["10.0.0.5", "10.0.0.6"],
+        },
+        Case {
+            name: "excluded",
+            fields: json!({"cidrs": ["10.0.0.0/29"], "exclude": ["10.0.0.0/30", "10.0.0.5"]}),
+            addresses: vec!["10.0.0.4", "10.0.0.6"],
+        },
+        Case {
+            name: "the all-ones address of IPv6 is assigned",
+            fields: json!({"cidrs": ["fd00::/126"], "reserved": 2}),
+            addresses: vec!["fd00::2", "fd00::3"],
+        },
+        Case {
+            name: "several ranges",
+            fields: json!({"cidrs": ["10.0.0.0/30", "10.9.0.0/30"], "exclude": ["10.0.0.2"]}),
+            addresses: vec!["10.0.0.1", "10.9.0.1", "10.9.0.2"],
+        },
     ];
-    for (name, fields, addresses) in rows {
+    for Case { name, fields, addresses } in rows {
         for order in ["lowest", "spread"] {
             let mut cluster = cluster();
             let mut given: Vec<String> = Vec::new();

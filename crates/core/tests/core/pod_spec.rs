@@ -10,9 +10,15 @@ use serde_json::{Value, json};
 
 const ARCH: &str = "kubernetes.io/arch";
 
+struct Case {
+    name: &'static str,
+    spec: Value,
+    expected: Option<&'static str>,
+}
+
 #[track_caller]
-fn check(key: &str, rows: &[(&str, Value, Option<&str>)]) {
-    for (name, spec, expected) in rows {
+fn check(key: &str, cases: &[Case]) {
+    for Case { name, spec, expected } in cases {
         assert_eq!(pod_spec_of(spec).requires(key).as_deref(), *expected, "{name}: {spec}");
     }
 }
@@ -41,25 +47,37 @@ fn os_comes_from_the_spec_then_the_node_selector_then_the_affinity() {
     check(
         OS_LABEL,
         &[
-            ("nothing", json!({}), None),
-            ("os.name", json!({"os": {"name": "windows"}}), Some("windows")),
-            ("nodeSelector", json!({"nodeSelector": {"kubernetes.io/os": "windows"}}), Some("windows")),
-            ("its old label", json!({"nodeSelector": {"beta.kubernetes.io/os": "windows"}}), Some("windows")),
-            (
-                "both labels",
-                json!({"nodeSelector": {"beta.kubernetes.io/os": "linux", "kubernetes.io/os": "windows"}}),
-                Some("windows"),
-            ),
-            ("other labels", json!({"nodeSelector": {"kubernetes.io/arch": "amd64"}}), None),
-            ("an empty label", json!({"nodeSelector": {"kubernetes.io/os": ""}}), None),
-            ("affinity", affinity(json!([on("windows")])), Some("windows")),
-            ("all three", all, Some("a")),
-            ("an empty os.name", without_os, Some("b")),
-            (
-                "preferred affinity",
-                json!({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": on("windows")}]}}}),
-                None,
-            ),
+            Case { name: "nothing", spec: json!({}), expected: None },
+            Case { name: "os.name", spec: json!({"os": {"name": "windows"}}), expected: Some("windows") },
+            Case {
+                name: "nodeSelector",
+                spec: json!({"nodeSelector": {"kubernetes.io/os": "windows"}}),
+                expected: Some("windows"),
+            },
+            Case {
+                name: "nodeSelector with the old label",
+                spec: json!({"nodeSelector": {"beta.kubernetes.io/os": "windows"}}),
+                expected: Some("windows"),
+            },
+            Case {
+                name: "both labels",
+                spec: json!({"nodeSelector": {"beta.kubernetes.io/os": "linux", "kubernetes.io/os": "windows"}}),
+                expected: Some("windows"),
+            },
+            Case {
+                name: "other labels",
+                spec: json!({"nodeSelector": {"kubernetes.io/arch": "amd64"}}),
+                expected: None,
+            },
+            Case { name: "an empty label", spec: json!({"nodeSelector": {"kubernetes.io/os": ""}}), expected: None },
+            Case { name: "affinity", spec: affinity(json!([on("windows")])), expected: Some("windows") },
+            Case { name: "os, nodeSelector and affinity", spec: all, expected: Some("a") },
+            Case { name: "an empty os.name", spec: without_os, expected: Some("b") },
+            Case {
+                name: "preferred affinity",
+                spec: json!({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": on("windows")}]}}}),
+                expected: None,
+            },
         ],
     );
 }
@@ -69,29 +87,41 @@ fn os_is_case_insensitive_and_other_labels_are_not() {
     check(
         OS_LABEL,
         &[
-            ("os.name", json!({"os": {"name": "Windows"}}), Some("windows")),
-            ("nodeSelector", json!({"nodeSelector": {"kubernetes.io/os": "Windows"}}), Some("windows")),
-            ("the old label", json!({"nodeSelector": {"beta.kubernetes.io/os": "WINDOWS"}}), Some("windows")),
-            ("terms that differ in case alone", affinity(json!([on("Windows"), on("windows")])), Some("windows")),
-            (
-                "values that differ in case alone",
-                affinity(json!([{"matchExpressions": [among(OS_LABEL, &["Windows", "windows"])]}])),
-                Some("windows"),
-            ),
+            Case { name: "os.name", spec: json!({"os": {"name": "Windows"}}), expected: Some("windows") },
+            Case {
+                name: "nodeSelector",
+                spec: json!({"nodeSelector": {"kubernetes.io/os": "Windows"}}),
+                expected: Some("windows"),
+            },
+            Case {
+                name: "the old label",
+                spec: json!({"nodeSelector": {"beta.kubernetes.io/os": "WINDOWS"}}),
+                expected: Some("windows"),
+            },
+            Case {
+                name: "terms that differ only in case",
+                spec: affinity(json!([on("Windows"), on("windows")])),
+                expected: Some("windows"),
+            },
+            Case {
+                name: "values that differ only in case",
+                spec: affinity(json!([{"matchExpressions": [among(OS_LABEL, &["Windows", "windows"])]}])),
+                expected: Some("windows"),
+            },
         ],
     );
     check(
         ARCH,
         &[
-            ("nodeSelector", json!({"nodeSelector": {ARCH: "AMD64"}}), Some("AMD64")),
-            (
-                "terms that differ in case",
-                affinity(json!([
+            Case { name: "nodeSelector", spec: json!({"nodeSelector": {ARCH: "AMD64"}}), expected: Some("AMD64") },
+            Case {
+                name: "terms that differ in case",
+                spec: affinity(json!([
                     {"matchExpressions": [among(ARCH, &["AMD64"])]},
                     {"matchExpressions": [among(ARCH, &["amd64"])]},
                 ])),
-                None,
-            ),
+                expected: None,
+            },
         ],
     );
 }
@@ -103,50 +133,93 @@ fn affinity_terms_must_agree() {
     check(
         OS_LABEL,
         &[
-            ("two that agree", affinity(json!([on("windows"), on("windows")])), Some("windows")),
-            ("two that disagree", affinity(json!([on("windows"), on("linux")])), None),
-            ("no terms", affinity(json!([])), None),
-            ("an empty term matches no node", affinity(json!([{}, on("windows")])), Some("windows")),
-            (
-                "a term with empty lists matches no node",
-                affinity(json!([on("windows"), {"matchExpressions": [], "matchFields": []}])),
-                Some("windows"),
-            ),
-            ("only empty terms", affinity(json!([{}, {}])), None),
-            (
-                "a term about something else allows any os",
-                affinity(json!([on("windows"), {"matchExpressions": [among(ARCH, &["amd64"])]}])),
-                None,
-            ),
-            ("a term about fields allows any os", affinity(json!([on("windows"), {"matchFields": fields}])), None),
-            (
-                "fields beside expressions",
-                affinity(json!([{"matchFields": fields, "matchExpressions": [among(OS_LABEL, &["windows"])]}])),
-                Some("windows"),
-            ),
-            ("two values", expressions(json!([among(OS_LABEL, &["windows", "linux"])])), None),
-            ("the same value twice", expressions(json!([among(OS_LABEL, &["windows", "windows"])])), Some("windows")),
-            (
-                "expressions that leave one value in common",
-                expressions(json!([among(OS_LABEL, &["windows", "linux"]), among(OS_LABEL, &["windows", "plan9"])])),
-                Some("windows"),
-            ),
-            (
-                "a contradiction matches no node",
-                affinity(
+            Case {
+                name: "two terms that agree",
+                spec: affinity(json!([on("windows"), on("windows")])),
+                expected: Some("windows"),
+            },
+            Case {
+                name: "two terms that disagree",
+                spec: affinity(json!([on("windows"), on("linux")])),
+                expected: None,
+            },
+            Case { name: "no terms", spec: affinity(json!([])), expected: None },
+            Case {
+                name: "an empty term matches no node",
+                spec: affinity(json!([{}, on("windows")])),
+                expected: Some("windows"),
+            },
+            Case {
+                name: "a term with empty lists matches no node",
+                spec: affinity(json!([on("windows"), {"matchExpressions": [], "matchFields": []}])),
+                expected: Some("windows"),
+            },
+            Case { name: "only empty terms", spec: affinity(json!([{}, {}])), expected: None },
+            Case {
+                name: "a term about something else allows any os",
+                spec: affinity(json!([on("windows"), {"matchExpressions": [among(ARCH, &["amd64"])]}])),
+                expected: None,
+            },
+            Case {
+                name: "a term about fields allows any os",
+                spec: affinity(json!([on("windows"), {"matchFields": fields}])),
+                expected: None,
+            },
+            Case {
+                name: "fields beside expressions",
+                spec: affinity(json!([{"matchFields": fields, "matchExpressions": [among(OS_LABEL, &["windows"])]}])),
+                expected: Some("windows"),
+            },
+            Case {
+                name: "two values of one expression",
+                spec: expressions(json!([among(OS_LABEL, &["windows", "linux"])])),
+                expected: None,
+            },
+            Case {
+                name: "the same value twice",
+                spec: expressions(json!([among(OS_LABEL, &["windows", "windows"])])),
+                expected: Some("windows"),
+            },
+            Case {
+                name: "expressions that leave one value in common",
+                spec: expressions(json!([
+                    among(OS_LABEL, &["windows", "linux"]),
+                    among(OS_LABEL, &["windows", "plan9"])
+                ])),
+                expected: Some("windows"),
+            },
+            Case {
+                name: "a contradiction matches no node",
+                spec: affinity(
                     json!([{"matchExpressions": [among(OS_LABEL, &["a"]), among(OS_LABEL, &["b"])]}, on("windows")]),
                 ),
-                Some("windows"),
-            ),
-            ("only a contradiction", expressions(json!([among(OS_LABEL, &["a"]), among(OS_LABEL, &["b"])])), None),
-            ("the old label", expressions(json!([among("beta.kubernetes.io/os", &["windows"])])), Some("windows")),
-            ("NotIn", expressions(json!([{"key": OS_LABEL, "operator": "NotIn", "values": ["linux"]}])), None),
-            ("Exists", expressions(json!([{"key": OS_LABEL, "operator": "Exists"}])), None),
-            (
-                "In beside others",
-                expressions(json!([{"key": "gpu", "operator": "Exists"}, among(OS_LABEL, &["windows"])])),
-                Some("windows"),
-            ),
+                expected: Some("windows"),
+            },
+            Case {
+                name: "only a contradiction",
+                spec: expressions(json!([among(OS_LABEL, &["a"]), among(OS_LABEL, &["b"])])),
+                expected: None,
+            },
+            Case {
+                name: "the old label",
+                spec: expressions(json!([among("beta.kubernetes.io/os", &["windows"])])),
+                expected: Some("windows"),
+            },
+            Case {
+                name: "NotIn",
+                spec: expressions(json!([{"key": OS_LABEL, "operator": "NotIn", "values": ["linux"]}])),
+                expected: None,
+            },
+            Case {
+                name: "Exists",
+                spec: expressions(json!([{"key": OS_LABEL, "operator": "Exists"}])),
+                expected: None,
+            },
+            Case {
+                name: "In beside other expressions",
+                spec: expressions(json!([{"key": "gpu", "operator": "Exists"}, among(OS_LABEL, &["windows"])])),
+                expected: Some("windows"),
+            },
         ],
     );
 }
@@ -156,18 +229,38 @@ fn any_label_can_be_required() {
     check(
         ARCH,
         &[
-            ("nodeSelector", json!({"nodeSelector": {ARCH: "arm64"}}), Some("arm64")),
-            ("affinity", affinity(json!([{"matchExpressions": [among(ARCH, &["arm64"])]}])), Some("arm64")),
-            ("a label with an empty value", json!({"nodeSelector": {ARCH: ""}}), Some("")),
-            ("the same by affinity", affinity(json!([{"matchExpressions": [among(ARCH, &[""])]}])), Some("")),
-            ("several values", affinity(json!([{"matchExpressions": [among(ARCH, &["amd64", "arm64"])]}])), None),
-            (
-                "one more label beside it",
-                affinity(json!([{"matchExpressions": [among(OS_LABEL, &["linux"]), among(ARCH, &["arm64"])]}])),
-                Some("arm64"),
-            ),
-            ("os.name says nothing of it", json!({"os": {"name": "windows"}}), None),
-            ("nor does an old label", json!({"nodeSelector": {"beta.kubernetes.io/arch": "arm64"}}), None),
+            Case { name: "nodeSelector", spec: json!({"nodeSelector": {ARCH: "arm64"}}), expected: Some("arm64") },
+            Case {
+                name: "affinity",
+                spec: affinity(json!([{"matchExpressions": [among(ARCH, &["arm64"])]}])),
+                expected: Some("arm64"),
+            },
+            Case { name: "a label with an empty value", spec: json!({"nodeSelector": {ARCH: ""}}), expected: Some("") },
+            Case {
+                name: "affinity with an empty value",
+                spec: affinity(json!([{"matchExpressions": [among(ARCH, &[""])]}])),
+                expected: Some(""),
+            },
+            Case {
+                name: "several values",
+                spec: affinity(json!([{"matchExpressions": [among(ARCH, &["amd64", "arm64"])]}])),
+                expected: None,
+            },
+            Case {
+                name: "affinity with another label",
+                spec: affinity(json!([{"matchExpressions": [among(OS_LABEL, &["linux"]), among(ARCH, &["arm64"])]}])),
+                expected: Some("arm64"),
+            },
+            Case {
+                name: "os.name does not count for another label",
+                spec: json!({"os": {"name": "windows"}}),
+                expected: None,
+            },
+            Case {
+                name: "the old label does not count for another label",
+                spec: json!({"nodeSelector": {"beta.kubernetes.io/arch": "arm64"}}),
+                expected: None,
+            },
         ],
     );
 }
@@ -177,64 +270,81 @@ fn null_counts_as_absent() {
     check(
         OS_LABEL,
         &[
-            ("the spec", Value::Null, None),
-            (
-                "every field",
-                json!({"os": null, "nodeSelector": null, "affinity": null, "runtimeClassName": null, "nodeName": null}),
-                None,
-            ),
-            (
-                "os.name",
-                json!({"os": {"name": null}, "nodeSelector": {"kubernetes.io/os": "windows"}}),
-                Some("windows"),
-            ),
-            ("nodeAffinity", json!({"affinity": {"nodeAffinity": null}}), None),
-            (
-                "required",
-                json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": null}}}),
-                None,
-            ),
-            ("the terms", affinity(Value::Null), None),
-            (
-                "a term's lists",
-                affinity(json!([{"matchExpressions": null, "matchFields": null}, on("windows")])),
-                Some("windows"),
-            ),
-            (
-                "values",
-                affinity(
+            Case { name: "the spec", spec: Value::Null, expected: None },
+            Case {
+                name: "every field",
+                spec: json!({"os": null, "nodeSelector": null, "affinity": null, "runtimeClassName": null, "nodeName": null}),
+                expected: None,
+            },
+            Case {
+                name: "os.name",
+                spec: json!({"os": {"name": null}, "nodeSelector": {"kubernetes.io/os": "windows"}}),
+                expected: Some("windows"),
+            },
+            Case { name: "nodeAffinity", spec: json!({"affinity": {"nodeAffinity": null}}), expected: None },
+            Case {
+                name: "required",
+                spec: json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": null}}}),
+                expected: None,
+            },
+            Case { name: "the terms", spec: affinity(Value::Null), expected: None },
+            Case {
+                name: "a term's lists",
+                spec: affinity(json!([{"matchExpressions": null, "matchFields": null}, on("windows")])),
+                expected: Some("windows"),
+            },
+            Case {
+                name: "values",
+                spec: affinity(
                     json!([{"matchExpressions": [{"key": "gpu", "operator": "Exists", "values": null}, among(OS_LABEL, &["windows"])]}]),
                 ),
-                Some("windows"),
-            ),
+                expected: Some("windows"),
+            },
         ],
     );
 }
 
 #[test]
 fn mistyped_field_is_named_with_its_path() {
+    struct MistypedCase {
+        name: &'static str,
+        spec: Value,
+        expected: String,
+    }
     let terms = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
     let rows = [
-        ("the spec", json!([]), "spec: expected an object, found a list".to_owned()),
-        ("os", json!({"os": "windows"}), r#"spec.os: expected an object, found the string "windows""#.to_owned()),
-        (
-            "a label",
-            json!({"nodeSelector": {"a": 1}}),
-            "spec.nodeSelector.a: expected a string, found the number 1".to_owned(),
-        ),
-        ("the terms", affinity(json!({})), format!("{terms}: expected a list, found an object")),
-        (
-            "a value",
-            affinity(json!([{"matchExpressions": [{"key": "a", "operator": "In", "values": [1]}]}])),
-            format!("{terms}[0].matchExpressions[0].values[0]: expected a string, found the number 1"),
-        ),
-        (
-            "runtimeClassName",
-            json!({"runtimeClassName": {}}),
-            "spec.runtimeClassName: expected a string, found an object".to_owned(),
-        ),
+        MistypedCase {
+            name: "the spec",
+            spec: json!([]),
+            expected: "spec: expected an object, found a list".to_owned(),
+        },
+        MistypedCase {
+            name: "os",
+            spec: json!({"os": "windows"}),
+            expected: r#"spec.os: expected an object, found the string "windows""#.to_owned(),
+        },
+        MistypedCase {
+            name: "a label",
+            spec: json!({"nodeSelector": {"a": 1}}),
+            expected: "spec.nodeSelector.a: expected a string, found the number 1".to_owned(),
+        },
+        MistypedCase {
+            name: "the terms",
+            spec: affinity(json!({})),
+            expected: format!("{terms}: expected a list, found an object"),
+        },
+        MistypedCase {
+            name: "a value",
+            spec: affinity(json!([{"matchExpressions": [{"key": "a", "operator": "In", "values": [1]}]}])),
+            expected: format!("{terms}[0].matchExpressions[0].values[0]: expected a string, found the number 1"),
+        },
+        MistypedCase {
+            name: "runtimeClassName",
+            spec: json!({"runtimeClassName": {}}),
+            expected: "spec.runtimeClassName: expected a string, found an object".to_owned(),
+        },
     ];
-    for (name, spec, expected) in rows {
+    for MistypedCase { name, spec, expected } in rows {
         let error = PodSpec::read(&Located::new(&spec, "spec")).unwrap_err();
         assert_eq!(error.to_string(), expected, "{name}");
     }
@@ -257,12 +367,12 @@ fn input_beyond_the_limits_is_ignored() {
     check(
         OS_LABEL,
         &[
-            ("85 terms of one expression with one value", windows(85), Some("windows")),
-            ("86 of them", windows(86), None),
-            ("300 values", wide, None),
-            ("300 values of another operator", others, Some("windows")),
-            ("a node selector of 64 labels", selector(64), Some("windows")),
-            ("of 65", selector(65), None),
+            Case { name: "85 terms of one expression with one value", spec: windows(85), expected: Some("windows") },
+            Case { name: "86 terms of one expression with one value", spec: windows(86), expected: None },
+            Case { name: "300 values", spec: wide, expected: None },
+            Case { name: "300 values of another operator", spec: others, expected: Some("windows") },
+            Case { name: "a node selector of 64 labels", spec: selector(64), expected: Some("windows") },
+            Case { name: "a node selector of 65 labels", spec: selector(65), expected: None },
         ],
     );
 }

@@ -17,18 +17,23 @@ fn requirement(key: &str, operator: Operator, values: &[&str]) -> Requirement {
 
 #[test]
 fn operators_treat_present_and_absent_labels_like_kubernetes() {
+    struct Case {
+        operator: Operator,
+        values: &'static [&'static str],
+        /// Whether each of `objects` matches.
+        expected: [bool; 4],
+    }
     use Operator::{DoesNotExist, Exists, In, NotIn};
     let rows = [
-        // Operator, values; team=a, team=b, team= (empty), no team.
-        (In, &["a", "c"][..], [true, false, false, false]),
-        (In, &[""], [false, false, true, false]),
-        (NotIn, &["a", "c"], [false, true, true, true]),
-        (NotIn, &[""], [true, true, false, true]),
-        (Exists, &[], [true, true, true, false]),
-        (DoesNotExist, &[], [false, false, false, true]),
+        Case { operator: In, values: &["a", "c"], expected: [true, false, false, false] },
+        Case { operator: In, values: &[""], expected: [false, false, true, false] },
+        Case { operator: NotIn, values: &["a", "c"], expected: [false, true, true, true] },
+        Case { operator: NotIn, values: &[""], expected: [true, true, false, true] },
+        Case { operator: Exists, values: &[], expected: [true, true, true, false] },
+        Case { operator: DoesNotExist, values: &[], expected: [false, false, false, true] },
     ];
     let objects = [labels(&[("team", "a")]), labels(&[("team", "b")]), labels(&[("team", "")]), labels(&[("x", "a")])];
-    for (operator, values, expected) in rows {
+    for Case { operator, values, expected } in rows {
         let selector = LabelSelector {
             match_labels: Labels::new(),
             match_expressions: vec![requirement("team", operator, values)],
@@ -41,6 +46,11 @@ fn operators_treat_present_and_absent_labels_like_kubernetes() {
 
 #[test]
 fn every_requirement_must_match_and_an_empty_selector_matches_everything() {
+    struct Case {
+        name: &'static str,
+        object: Labels,
+        expected: bool,
+    }
     let selector = LabelSelector {
         match_labels: labels(&[("team", "a")]),
         match_expressions: vec![
@@ -49,14 +59,22 @@ fn every_requirement_must_match_and_an_empty_selector_matches_everything() {
         ],
     };
     let rows = [
-        ("all hold", labels(&[("team", "a"), ("tier", "db"), ("more", "x")]), true),
-        ("matchLabels differ", labels(&[("team", "b"), ("tier", "db")]), false),
-        ("matchLabels are missing", labels(&[("tier", "db")]), false),
-        ("the first expression fails", labels(&[("team", "a"), ("tier", "x")]), false),
-        ("the last expression fails", labels(&[("team", "a"), ("tier", "db"), ("old", "")]), false),
-        ("no labels", Labels::new(), false),
+        Case {
+            name: "all requirements match",
+            object: labels(&[("team", "a"), ("tier", "db"), ("more", "x")]),
+            expected: true,
+        },
+        Case { name: "matchLabels differ", object: labels(&[("team", "b"), ("tier", "db")]), expected: false },
+        Case { name: "matchLabels are missing", object: labels(&[("tier", "db")]), expected: false },
+        Case { name: "the first expression fails", object: labels(&[("team", "a"), ("tier", "x")]), expected: false },
+        Case {
+            name: "the last expression fails",
+            object: labels(&[("team", "a"), ("tier", "db"), ("old", "")]),
+            expected: false,
+        },
+        Case { name: "no labels", object: Labels::new(), expected: false },
     ];
-    for (name, object, expected) in rows {
+    for Case { name, object, expected } in rows {
         assert_eq!(selector.matches(&object), expected, "{name}");
         assert!(LabelSelector::default().matches(&object), "{name}: the empty selector");
     }
@@ -124,17 +142,43 @@ proptest! {
 /// Pod.
 #[test]
 fn service_selects_by_the_first_labels_of_a_pod() {
+    struct Case {
+        name: &'static str,
+        selector: Labels,
+        pod: Labels,
+        expected: bool,
+    }
     let many =
         |count: usize| -> Labels { (0..count).map(|number| (format!("k{number:03}"), "v".to_owned())).collect() };
     let rows = [
-        ("a label", labels(&[("k000", "v")]), many(1), true),
-        ("another value", labels(&[("k000", "w")]), many(1), false),
-        ("the last of those that count", labels(&[("k063", "v")]), many(MOST_LABELS + 1), true),
-        ("the first that does not", labels(&[("k064", "v")]), many(MOST_LABELS + 1), false),
-        ("all that count", many(MOST_LABELS), many(MOST_LABELS + 1), true),
-        ("more than count", many(MOST_LABELS + 1), many(MOST_LABELS + 1), false),
+        Case { name: "a label", selector: labels(&[("k000", "v")]), pod: many(1), expected: true },
+        Case { name: "another value", selector: labels(&[("k000", "w")]), pod: many(1), expected: false },
+        Case {
+            name: "the last label that counts",
+            selector: labels(&[("k063", "v")]),
+            pod: many(MOST_LABELS + 1),
+            expected: true,
+        },
+        Case {
+            name: "the first label that does not count",
+            selector: labels(&[("k064", "v")]),
+            pod: many(MOST_LABELS + 1),
+            expected: false,
+        },
+        Case {
+            name: "as many labels as count",
+            selector: many(MOST_LABELS),
+            pod: many(MOST_LABELS + 1),
+            expected: true,
+        },
+        Case {
+            name: "more labels than count",
+            selector: many(MOST_LABELS + 1),
+            pod: many(MOST_LABELS + 1),
+            expected: false,
+        },
     ];
-    for (name, selector, pod, expected) in rows {
+    for Case { name, selector, pod, expected } in rows {
         assert_eq!(selects(&selector, &pod), expected, "{name}");
     }
 }

@@ -3,7 +3,7 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use crate::support::{check_mistakes, external_pool, external_pools, ip, net, settings};
+use crate::support::{SettingsCase, check_mistakes, external_pool, external_pools, ip, net, settings};
 use clusterip_core::address::{Family, Span};
 use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement};
 use clusterip_core::settings::{AdmissionScope, ExternalPool, ExternalSettings, Settings};
@@ -96,21 +96,52 @@ fn absent_fields_have_defaults() {
 
 #[test]
 fn candidates_are_host_addresses_that_are_not_excluded() {
+    struct Case {
+        name: &'static str,
+        cidrs: Value,
+        exclude: Value,
+        expected: &'static str,
+    }
     let rows = [
-        ("a CIDR has no network and broadcast address", json!(["10.0.9.8/30"]), json!([]), "10.0.9.9 10.0.9.10"),
-        ("but a small one", json!(["10.0.9.8/31", "10.0.9.10/32"]), json!([]), "10.0.9.8 10.0.9.9 10.0.9.10"),
-        ("a range has all", json!(["10.0.9.254-10.0.10.1"]), json!([]), "10.0.9.254 10.0.9.255 10.0.10.0 10.0.10.1"),
-        ("a range of one", json!(["10.0.9.0-10.0.9.0"]), json!([]), "10.0.9.0"),
-        (
-            "excluded: an address, a range, a CIDR",
-            json!(["10.0.9.0-10.0.9.9"]),
-            json!(["10.0.9.0", "10.0.9.2-10.0.9.3", "10.0.9.6/31"]),
-            "10.0.9.1 10.0.9.4 10.0.9.5 10.0.9.8 10.0.9.9",
-        ),
-        ("range after range", json!(["10.0.9.9/32", "10.0.8.1/32"]), json!([]), "10.0.9.9 10.0.8.1"),
-        ("the other family is not its", json!(["fd00::/126", "10.0.8.1/32"]), json!([]), "10.0.8.1"),
+        Case {
+            name: "a CIDR has no network and broadcast address",
+            cidrs: json!(["10.0.9.8/30"]),
+            exclude: json!([]),
+            expected: "10.0.9.9 10.0.9.10",
+        },
+        Case {
+            name: "a /31 and a /32 have all",
+            cidrs: json!(["10.0.9.8/31", "10.0.9.10/32"]),
+            exclude: json!([]),
+            expected: "10.0.9.8 10.0.9.9 10.0.9.10",
+        },
+        Case {
+            name: "a range has all",
+            cidrs: json!(["10.0.9.254-10.0.10.1"]),
+            exclude: json!([]),
+            expected: "10.0.9.254 10.0.9.255 10.0.10.0 10.0.10.1",
+        },
+        Case { name: "a range of one", cidrs: json!(["10.0.9.0-10.0.9.0"]), exclude: json!([]), expected: "10.0.9.0" },
+        Case {
+            name: "excluded: an address, a range, a CIDR",
+            cidrs: json!(["10.0.9.0-10.0.9.9"]),
+            exclude: json!(["10.0.9.0", "10.0.9.2-10.0.9.3", "10.0.9.6/31"]),
+            expected: "10.0.9.1 10.0.9.4 10.0.9.5 10.0.9.8 10.0.9.9",
+        },
+        Case {
+            name: "ranges in their order",
+            cidrs: json!(["10.0.9.9/32", "10.0.8.1/32"]),
+            exclude: json!([]),
+            expected: "10.0.9.9 10.0.8.1",
+        },
+        Case {
+            name: "ranges of the other family do not count",
+            cidrs: json!(["fd00::/126", "10.0.8.1/32"]),
+            exclude: json!([]),
+            expected: "10.0.8.1",
+        },
     ];
-    for (name, cidrs, exclude, expected) in rows {
+    for Case { name, cidrs, exclude, expected } in rows {
         let pool = &settings(&external_pool(json!({"cidrs": cidrs, "exclude": exclude}))).external.pools[0];
         let band = &pool.candidates(Family::V4).bands[0];
         let found: Vec<String> = (0..band.count()).map(|at| band.address(at).unwrap().to_string()).collect();
@@ -134,102 +165,112 @@ fn unreadable_values_are_mistakes_with_their_paths() {
         document
     };
     check_mistakes(&[
-        ("external", json!({"external": 1}), &["external: expected an object, found the number 1"]),
-        (
-            "no pools",
-            json!({"external": {}}),
-            &["external.pools: missing: give at least one pool, or leave `external` out"],
-        ),
-        ("empty", external_pools(json!([])), &["external.pools: no pool: give at least one, or leave `external` out"]),
-        (
-            "unknown keys",
-            external(json!({"defualt": true})),
-            &["external.defualt: unknown key \"defualt\": did you mean default?"],
-        ),
-        (
-            "unknown keys of a pool and its match",
-            external_pool(json!({"blockSize": 1, "match": {"os": "linux"}})),
-            &[
+        SettingsCase {
+            name: "external",
+            document: json!({"external": 1}),
+            mistakes: &["external: expected an object, found the number 1"],
+        },
+        SettingsCase {
+            name: "no pools",
+            document: json!({"external": {}}),
+            mistakes: &["external.pools: missing: give at least one pool, or leave `external` out"],
+        },
+        SettingsCase {
+            name: "empty",
+            document: external_pools(json!([])),
+            mistakes: &["external.pools: no pool: give at least one, or leave `external` out"],
+        },
+        SettingsCase {
+            name: "unknown keys",
+            document: external(json!({"defualt": true})),
+            mistakes: &["external.defualt: unknown key \"defualt\": did you mean default?"],
+        },
+        SettingsCase {
+            name: "unknown keys of a pool and its match",
+            document: external_pool(json!({"blockSize": 1, "match": {"os": "linux"}})),
+            mistakes: &[
                 "external.pools[0].blockSize: unknown key \"blockSize\": known are name, cidrs, exclude, match, nodes",
                 "external.pools[0].match.os: unknown key \"os\": known are namespaces, namespaceSelector, serviceSelector",
             ],
-        ),
-        (
-            "no name, no ranges",
-            external_pools(json!([{}])),
-            &[
+        },
+        SettingsCase {
+            name: "no name, no ranges",
+            document: external_pools(json!([{}])),
+            mistakes: &[
                 "external.pools[0].name: missing: every pool needs a name",
                 "external.pools[0].cidrs: missing: a pool needs at least one range",
             ],
-        ),
-        (
-            "empty ranges",
-            external_pool(json!({"cidrs": []})),
-            &["external.pools[0].cidrs: no range: a pool needs at least one"],
-        ),
-        (
-            "no CIDR",
-            cidr(json!("10.0.9.9")),
-            &["external.pools[0].cidrs[0]: \"10.0.9.9\" is not a CIDR: add a prefix length such as /24"],
-        ),
-        (
-            "host bits",
-            cidr(json!("10.0.9.9/24")),
-            &["external.pools[0].cidrs[0]: 10.0.9.9/24 has host bits set: did you mean 10.0.9.0/24?"],
-        ),
-        (
-            "half a range",
-            cidr(json!("10.0.9.1-")),
-            &["external.pools[0].cidrs[0]: \"10.0.9.1-\" is not a range such as 10.0.9.10-10.0.9.40"],
-        ),
-        (
-            "a short range",
-            cidr(json!("10.0.9.1-40")),
-            &["external.pools[0].cidrs[0]: \"10.0.9.1-40\" is not a range such as 10.0.9.10-10.0.9.40"],
-        ),
-        (
-            "backwards",
-            cidr(json!("10.0.9.40-10.0.9.10")),
-            &[
+        },
+        SettingsCase {
+            name: "empty ranges",
+            document: external_pool(json!({"cidrs": []})),
+            mistakes: &["external.pools[0].cidrs: no range: a pool needs at least one"],
+        },
+        SettingsCase {
+            name: "not a CIDR",
+            document: cidr(json!("10.0.9.9")),
+            mistakes: &["external.pools[0].cidrs[0]: \"10.0.9.9\" is not a CIDR: add a prefix length such as /24"],
+        },
+        SettingsCase {
+            name: "host bits",
+            document: cidr(json!("10.0.9.9/24")),
+            mistakes: &["external.pools[0].cidrs[0]: 10.0.9.9/24 has host bits set: did you mean 10.0.9.0/24?"],
+        },
+        SettingsCase {
+            name: "a range without its end",
+            document: cidr(json!("10.0.9.1-")),
+            mistakes: &["external.pools[0].cidrs[0]: \"10.0.9.1-\" is not a range such as 10.0.9.10-10.0.9.40"],
+        },
+        SettingsCase {
+            name: "a range with a shortened end",
+            document: cidr(json!("10.0.9.1-40")),
+            mistakes: &["external.pools[0].cidrs[0]: \"10.0.9.1-40\" is not a range such as 10.0.9.10-10.0.9.40"],
+        },
+        SettingsCase {
+            name: "a range that ends before it begins",
+            document: cidr(json!("10.0.9.40-10.0.9.10")),
+            mistakes: &[
                 "external.pools[0].cidrs[0]: 10.0.9.40-10.0.9.10 ends before it begins: did you mean 10.0.9.10-10.0.9.40?",
             ],
-        ),
-        (
-            "two families",
-            cidr(json!("10.0.9.1-fd00::1")),
-            &["external.pools[0].cidrs[0]: 10.0.9.1-fd00::1 mixes IPv4 and IPv6"],
-        ),
-        (
-            "excluded",
-            external_pool(json!({"exclude": ["10.0.9.9-10.0.9.1", "router", 1]})),
-            &[
+        },
+        SettingsCase {
+            name: "a range of two families",
+            document: cidr(json!("10.0.9.1-fd00::1")),
+            mistakes: &["external.pools[0].cidrs[0]: 10.0.9.1-fd00::1 mixes IPv4 and IPv6"],
+        },
+        SettingsCase {
+            name: "excluded",
+            document: external_pool(json!({"exclude": ["10.0.9.9-10.0.9.1", "router", 1]})),
+            mistakes: &[
                 "external.pools[0].exclude[0]: 10.0.9.9-10.0.9.1 ends before it begins: did you mean 10.0.9.1-10.0.9.9?",
                 "external.pools[0].exclude[1]: \"router\" is not a CIDR",
                 "external.pools[0].exclude[2]: expected a string, found the number 1",
             ],
-        ),
-        (
-            "a class that is none",
-            external(json!({"loadBalancerClass": "my class"})),
-            &["external.loadBalancerClass: \"my class\" is not a class: expected a label key such as example.com/lan"],
-        ),
-        (
-            "a flag that is none",
-            external(json!({"default": "yes"})),
-            &["external.default: expected true or false, found the string \"yes\""],
-        ),
-        (
-            "selectors",
-            external_pool(json!({
+        },
+        SettingsCase {
+            name: "an invalid class",
+            document: external(json!({"loadBalancerClass": "my class"})),
+            mistakes: &[
+                "external.loadBalancerClass: \"my class\" is not a class: expected a label key such as example.com/lan",
+            ],
+        },
+        SettingsCase {
+            name: "a default that is not a boolean",
+            document: external(json!({"default": "yes"})),
+            mistakes: &["external.default: expected true or false, found the string \"yes\""],
+        },
+        SettingsCase {
+            name: "selectors",
+            document: external_pool(json!({
                 "match": {"namespaces": ["Shop"], "serviceSelector": {"matchLabels": {"-": "x"}}},
                 "nodes": {"matchExpressions": [{"key": "a", "operator": "Is"}]},
             })),
-            &[
+            mistakes: &[
                 "external.pools[0].match.namespaces[0]: \"Shop\" is not a DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end",
                 "external.pools[0].match.serviceSelector.matchLabels.-: \"-\" is not a label key",
                 "external.pools[0].nodes.matchExpressions[0].operator: unknown operator \"Is\": did you mean In?",
             ],
-        ),
+        },
     ]);
 }
 
@@ -244,57 +285,78 @@ fn pools_must_not_overlap() {
     };
     let services = || json!({"services": {"pools": [{"name": "linux", "cidrs": ["10.0.9.0/24"]}]}});
     check_mistakes(&[
-        ("side by side", two(json!(["10.0.9.0-10.0.9.9"]), json!(["10.0.9.10-10.0.9.19", "fd00::/64"])), &[]),
-        (
-            "names",
-            external_pools(json!([{"name": "a", "cidrs": ["10.0.8.0/24"]}, {"name": "a", "cidrs": ["10.0.9.0/24"]}])),
-            &["external.pools[1].name: \"a\" is already the name of external.pools[0]"],
-        ),
-        ("the same match: the second is for those that ask", two(json!(["10.0.8.0/24"]), json!(["10.0.9.0/24"])), &[]),
-        (
-            "in one address",
-            two(json!(["10.0.9.0-10.0.9.10"]), json!(["10.0.9.10-10.0.9.19"])),
-            &["external.pools[1].cidrs[0]: 10.0.9.10-10.0.9.19 overlaps 10.0.9.0-10.0.9.10 of pool \"a\""],
-        ),
-        (
-            "a range around a CIDR",
-            two(json!(["10.0.9.16/28"]), json!(["10.0.9.1-10.0.9.100"])),
-            &["external.pools[1].cidrs[0]: 10.0.9.1-10.0.9.100 overlaps 10.0.9.16/28 of pool \"a\""],
-        ),
-        (
-            "in one pool",
-            external_pool(json!({"cidrs": ["10.0.9.0/24", "10.0.9.7-10.0.9.9"]})),
-            &["external.pools[0].cidrs[1]: 10.0.9.7-10.0.9.9 overlaps 10.0.9.0/24 of the same pool"],
-        ),
-        (
-            "excluded elsewhere, and all excluded",
-            external_pool(json!({"cidrs": ["10.0.9.8/30"], "exclude": ["10.0.8.1", "10.0.9.9-10.0.9.10"]})),
-            &[
+        SettingsCase {
+            name: "adjacent ranges",
+            document: two(json!(["10.0.9.0-10.0.9.9"]), json!(["10.0.9.10-10.0.9.19", "fd00::/64"])),
+            mistakes: &[],
+        },
+        SettingsCase {
+            name: "two pools of one name",
+            document: external_pools(
+                json!([{"name": "a", "cidrs": ["10.0.8.0/24"]}, {"name": "a", "cidrs": ["10.0.9.0/24"]}]),
+            ),
+            mistakes: &["external.pools[1].name: \"a\" is already the name of external.pools[0]"],
+        },
+        SettingsCase {
+            name: "the same match: Services may request addresses of the second pool",
+            document: two(json!(["10.0.8.0/24"]), json!(["10.0.9.0/24"])),
+            mistakes: &[],
+        },
+        SettingsCase {
+            name: "an overlap of one address",
+            document: two(json!(["10.0.9.0-10.0.9.10"]), json!(["10.0.9.10-10.0.9.19"])),
+            mistakes: &["external.pools[1].cidrs[0]: 10.0.9.10-10.0.9.19 overlaps 10.0.9.0-10.0.9.10 of pool \"a\""],
+        },
+        SettingsCase {
+            name: "a range around a CIDR",
+            document: two(json!(["10.0.9.16/28"]), json!(["10.0.9.1-10.0.9.100"])),
+            mistakes: &["external.pools[1].cidrs[0]: 10.0.9.1-10.0.9.100 overlaps 10.0.9.16/28 of pool \"a\""],
+        },
+        SettingsCase {
+            name: "in one pool",
+            document: external_pool(json!({"cidrs": ["10.0.9.0/24", "10.0.9.7-10.0.9.9"]})),
+            mistakes: &["external.pools[0].cidrs[1]: 10.0.9.7-10.0.9.9 overlaps 10.0.9.0/24 of the same pool"],
+        },
+        SettingsCase {
+            name: "excluded outside the range, and the whole range excluded",
+            document: external_pool(json!({"cidrs": ["10.0.9.8/30"], "exclude": ["10.0.8.1", "10.0.9.9-10.0.9.10"]})),
+            mistakes: &[
                 "external.pools[0].cidrs[0]: 10.0.9.8/30 has no usable address: all are excluded",
                 "external.pools[0].exclude[0]: 10.0.8.1 is in no range of the pool",
             ],
-        ),
-        (
-            "a pool of Services",
-            beside(services(), json!(["10.0.9.255-10.0.10.3"])),
-            &[
+        },
+        SettingsCase {
+            name: "a pool of Services",
+            document: beside(services(), json!(["10.0.9.255-10.0.10.3"])),
+            mistakes: &[
                 "external.pools[0].cidrs[0]: 10.0.9.255-10.0.10.3 overlaps 10.0.9.0/24 of the pool \"linux\" of Services: \
                an address is either inside of the cluster or external",
             ],
-        ),
-        (
-            "a Service range",
-            beside(json!({"services": {"serviceCIDRs": ["10.96.0.0/16"]}}), json!(["10.96.7.0/24"])),
-            &["external.pools[0].cidrs[0]: 10.96.7.0/24 overlaps the Service range 10.96.0.0/16: \
+        },
+        SettingsCase {
+            name: "a Service range",
+            document: beside(json!({"services": {"serviceCIDRs": ["10.96.0.0/16"]}}), json!(["10.96.7.0/24"])),
+            mistakes: &["external.pools[0].cidrs[0]: 10.96.7.0/24 overlaps the Service range 10.96.0.0/16: \
                an address is either inside of the cluster or external"],
-        ),
-        (
-            "a pool of Nodes",
-            beside(json!({"nodes": {"pools": [{"name": "w", "cidrs": ["10.0.0.0/16"]}]}}), json!(["10.0.9.0/24"])),
-            &["external.pools[0].cidrs[0]: 10.0.9.0/24 overlaps 10.0.0.0/16 of the pool \"w\" of Nodes: \
+        },
+        SettingsCase {
+            name: "a pool of Nodes",
+            document: beside(
+                json!({"nodes": {"pools": [{"name": "w", "cidrs": ["10.0.0.0/16"]}]}}),
+                json!(["10.0.9.0/24"]),
+            ),
+            mistakes: &["external.pools[0].cidrs[0]: 10.0.9.0/24 overlaps 10.0.0.0/16 of the pool \"w\" of Nodes: \
                an address is either inside of the cluster or external"],
-        ),
-        ("beside a pool of Services", beside(services(), json!(["10.0.10.0/24"])), &[]),
-        ("where those of K2s would be", external_pool(json!({"cidrs": ["172.21.0.0/24"]})), &[]),
+        },
+        SettingsCase {
+            name: "beside a pool of Services",
+            document: beside(services(), json!(["10.0.10.0/24"])),
+            mistakes: &[],
+        },
+        SettingsCase {
+            name: "the range of a default pool of Services",
+            document: external_pool(json!({"cidrs": ["172.21.0.0/24"]})),
+            mistakes: &[],
+        },
     ]);
 }

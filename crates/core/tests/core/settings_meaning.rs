@@ -147,6 +147,11 @@ fn every_field_is_read() {
 
 #[test]
 fn warnings_name_settings_that_are_probably_not_intended() {
+    struct Case {
+        name: &'static str,
+        services: Value,
+        expected: Vec<String>,
+    }
     const UNMANAGED: &str = "services.whenFull: unmanaged with pools by os: Kubernetes may pick an address of any pool";
     let rest = |os: &str| {
         format!(
@@ -156,22 +161,54 @@ fn warnings_name_settings_that_are_probably_not_intended() {
     let pool = |name: &str, third: u8, matches: Value| json!({"name": name, "cidrs": [format!("10.0.{third}.0/24")], "match": matches});
     let windows = || pool("windows", 1, json!({"os": "windows"}));
     let rows = [
-        ("the defaults", json!({}), vec![]),
-        ("unmanaged beside the default pools", json!({"whenFull": "unmanaged"}), vec![UNMANAGED.to_owned()]),
-        ("unmanaged without OS pools", json!({"whenFull": "unmanaged", "pools": [pool("a", 0, json!({}))]}), vec![]),
-        ("Windows alone", json!({"pools": [windows()]}), vec![rest("linux")]),
-        ("Windows alone, which is assumed", json!({"pools": [windows()], "assumeOS": "windows"}), vec![]),
-        ("the default pools, another os assumed", json!({"assumeOS": "Plan9"}), vec![rest("plan9")]),
-        ("Windows, and a pool for everything", json!({"pools": [windows(), pool("rest", 0, json!({}))]}), vec![]),
-        (
-            "Windows, and Linux of one namespace",
-            json!({"pools": [windows(), pool("linux", 0, json!({"os": "linux", "namespaces": ["shop"]}))]}),
-            vec![rest("linux")],
-        ),
-        ("pools of teams alone", json!({"pools": [pool("a", 0, json!({"namespaces": ["a"]}))]}), vec![]),
-        ("both", json!({"whenFull": "unmanaged", "pools": [windows()]}), vec![UNMANAGED.to_owned(), rest("linux")]),
+        Case { name: "the defaults", services: json!({}), expected: vec![] },
+        Case {
+            name: "unmanaged with the default pools",
+            services: json!({"whenFull": "unmanaged"}),
+            expected: vec![UNMANAGED.to_owned()],
+        },
+        Case {
+            name: "unmanaged without OS pools",
+            services: json!({"whenFull": "unmanaged", "pools": [pool("a", 0, json!({}))]}),
+            expected: vec![],
+        },
+        Case {
+            name: "only a pool for Windows",
+            services: json!({"pools": [windows()]}),
+            expected: vec![rest("linux")],
+        },
+        Case {
+            name: "only a pool for Windows, and Windows is assumed",
+            services: json!({"pools": [windows()], "assumeOS": "windows"}),
+            expected: vec![],
+        },
+        Case {
+            name: "the default pools, another os assumed",
+            services: json!({"assumeOS": "Plan9"}),
+            expected: vec![rest("plan9")],
+        },
+        Case {
+            name: "a pool for Windows and a pool for all Services",
+            services: json!({"pools": [windows(), pool("rest", 0, json!({}))]}),
+            expected: vec![],
+        },
+        Case {
+            name: "a pool for Windows and a pool for Linux in one namespace",
+            services: json!({"pools": [windows(), pool("linux", 0, json!({"os": "linux", "namespaces": ["shop"]}))]}),
+            expected: vec![rest("linux")],
+        },
+        Case {
+            name: "only pools of teams",
+            services: json!({"pools": [pool("a", 0, json!({"namespaces": ["a"]}))]}),
+            expected: vec![],
+        },
+        Case {
+            name: "both warnings",
+            services: json!({"whenFull": "unmanaged", "pools": [windows()]}),
+            expected: vec![UNMANAGED.to_owned(), rest("linux")],
+        },
     ];
-    for (name, services, expected) in rows {
+    for Case { name, services, expected } in rows {
         let document = json!({ "services": services });
         let warnings: Vec<String> = settings(&document).warnings().iter().map(ToString::to_string).collect();
         assert_eq!(warnings, expected, "{name}");

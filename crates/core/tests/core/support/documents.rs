@@ -3,10 +3,17 @@
 use clusterip_core::settings::Settings;
 use serde_json::{Value, json};
 
-/// Each row is a name, a document, and all of its mistakes, one on each line.
+/// A settings document with all of its mistakes.
+pub struct SettingsCase<'a> {
+    pub name: &'a str,
+    pub document: Value,
+    pub mistakes: &'a [&'a str],
+}
+
+/// The message must have one mistake on each line.
 #[track_caller]
-pub fn check_mistakes(rows: &[(&str, Value, &[&str])]) {
-    for (name, document, expected) in rows {
+pub fn check_mistakes(cases: &[SettingsCase<'_>]) {
+    for SettingsCase { name, document, mistakes: expected } in cases {
         let (message, mistakes) = match Settings::from_value(document) {
             Ok(_) => (String::new(), Vec::new()),
             Err(invalid) => (invalid.to_string(), invalid.mistakes.iter().map(ToString::to_string).collect()),

@@ -19,11 +19,11 @@ use serde_json::Value;
 
 pub use any_json::{json_with, some_json};
 pub use documents::{
-    check_mistakes, external_pool, external_pools, node_pool, node_pools, nodes, pool, pools, services,
+    SettingsCase, check_mistakes, external_pool, external_pools, node_pool, node_pools, nodes, pool, pools, services,
 };
 pub use external::{Now, balancer, balancer_of, external_answer, now, with_record};
 pub use fake_cluster::FakeCluster;
-pub use k2s::{check_evidence, lowest};
+pub use k2s::{Creation, check_evidence, lowest, plain};
 pub use nodes::{Sequence, about_node, assigned_of, blocks_given, node, node_created, node_left, node_of, with_blocks};
 pub use requests::{
     ASSUMED, LINUX, UNASKED, WINDOWS, Why, allocated, annotated, answer, answer_of, by, by_os, created, denied, left,
