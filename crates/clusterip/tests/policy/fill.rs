@@ -59,102 +59,209 @@ const HEAD: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n";
 
 #[test]
 fn address_is_filled_into_every_notation_of_spec() {
+    struct Case {
+        name: &'static str,
+        spec: &'static str,
+        expected: &'static str,
+    }
     let rows = [
-        ("a block", "spec:\n  ports:\n  - port: 80\n", "spec:\n  clusterIP: 10.0.0.2\n  ports:\n  - port: 80\n"),
-        (
-            "a deep block",
-            "spec:\n        type: ClusterIP\n",
-            "spec:\n        clusterIP: 10.0.0.2\n        type: ClusterIP\n",
-        ),
-        (
-            "comments everywhere",
-            "spec: # the spec\n  # ports of «web» 🕸\n  ports: [] # none\n  # the end\n",
-            "spec: # the spec\n  # ports of «web» 🕸\n  clusterIP: 10.0.0.2\n  ports: [] # none\n  # the end\n",
-        ),
-        ("no line end at the end", "spec:\n  ports: []", "spec:\n  clusterIP: 10.0.0.2\n  ports: []"),
-        ("Windows line ends", "spec:\r\n  ports: []\r\n", "spec:\r\n  clusterIP: 10.0.0.2\r\n  ports: []\r\n"),
-        ("blank lines", "spec:\n\n\n  ports: []\n\n", "spec:\n\n\n  clusterIP: 10.0.0.2\n  ports: []\n\n"),
-        ("a quoted key", "spec:\n  \"ports\": []\n", "spec:\n  clusterIP: 10.0.0.2\n  \"ports\": []\n"),
-        ("braces", "spec: {ports: []}\n", "spec: {\"clusterIP\": \"10.0.0.2\", ports: []}\n"),
-        ("braces with room", "spec: { ports: [] }\n", "spec: { \"clusterIP\": \"10.0.0.2\", ports: [] }\n"),
-        ("a comma too many", "spec: {ports: [],}\n", "spec: {\"clusterIP\": \"10.0.0.2\", ports: [],}\n"),
-        ("braces on lines", "spec: {\n  ports: []\n}\n", "spec: {\n  \"clusterIP\": \"10.0.0.2\",\n  ports: []\n}\n"),
-        ("nothing in braces", "spec: {}\n", "spec: {\"clusterIP\": \"10.0.0.2\"}\n"),
-        ("nothing in braces, no line end", "spec: {}", "spec: {\"clusterIP\": \"10.0.0.2\"}"),
-        ("nothing in wide braces", "spec:\n  { }\n", "spec:\n  { \"clusterIP\": \"10.0.0.2\"}\n"),
-        ("empty", "spec:\n  clusterIP: \"\"\n  ports: []\n", "spec:\n  clusterIP: 10.0.0.2\n  ports: []\n"),
-        ("empty in other quotes", "spec:\n  clusterIP: ''\n", "spec:\n  clusterIP: 10.0.0.2\n"),
-        ("empty on the next line", "spec:\n  clusterIP:\n    \"\"\n", "spec:\n  clusterIP:\n    10.0.0.2\n"),
-        ("nothing", "spec:\n  ports: []\n  clusterIP:\n", "spec:\n  ports: []\n  clusterIP: 10.0.0.2\n"),
-        ("nothing at the end", "spec:\n  clusterIP:", "spec:\n  clusterIP: 10.0.0.2"),
-        ("nothing but a comment", "spec:\n  clusterIP: # any\n", "spec:\n  clusterIP: 10.0.0.2 # any\n"),
-        ("nothing, and a blank", "spec:\n  clusterIP :\n  ports: []\n", "spec:\n  clusterIP : 10.0.0.2\n  ports: []\n"),
-        ("null", "spec:\n  clusterIP: null # any\n", "spec:\n  clusterIP: 10.0.0.2 # any\n"),
-        ("a tilde", "spec:\n  clusterIP: ~\n", "spec:\n  clusterIP: 10.0.0.2\n"),
-        ("empty in braces", "spec: {clusterIP: ''}\n", "spec: {clusterIP: \"10.0.0.2\"}\n"),
-        (
-            "nothing in braces behind a key",
-            "spec: {clusterIP: , ports: []}\n",
-            "spec: {clusterIP: \"10.0.0.2\" , ports: []}\n",
-        ),
-        (
-            "an empty list of addresses",
-            "spec:\n  clusterIP: ''\n  clusterIPs: []\n",
-            "spec:\n  clusterIP: 10.0.0.2\n  clusterIPs: []\n",
-        ),
-        ("an anchor", "spec: &spec\n  ports: []\n", "spec: &spec\n  clusterIP: 10.0.0.2\n  ports: []\n"),
-        ("an anchor on braces", "spec: &spec {}\n", "spec: &spec {\"clusterIP\": \"10.0.0.2\"}\n"),
-        ("IPv6", "spec:\n  ipFamilies: [IPv6]\n", "spec:\n  clusterIP: \"fd00::1\"\n  ipFamilies: [IPv6]\n"),
-        (
-            "two families",
-            "spec:\n  ipFamilyPolicy: RequireDualStack\n",
-            "spec:\n  clusterIP: 10.0.0.2\n  clusterIPs: [\"10.0.0.2\", \"fd00::1\"]\n  ipFamilyPolicy: RequireDualStack\n",
-        ),
-        (
-            "two families in braces",
-            "spec: {ipFamilyPolicy: RequireDualStack}\n",
-            "spec: {\"clusterIP\": \"10.0.0.2\", \"clusterIPs\": [\"10.0.0.2\", \"fd00::1\"], ipFamilyPolicy: RequireDualStack}\n",
-        ),
-        (
-            "two families beside empty fields",
-            "spec:\n  clusterIPs: # both\n  clusterIP: ''\n  ipFamilies: [IPv6, IPv4]\n  ipFamilyPolicy: PreferDualStack\n",
-            "spec:\n  clusterIPs: [\"fd00::1\", \"10.0.0.2\"] # both\n  clusterIP: \"fd00::1\"\n  ipFamilies: [IPv6, IPv4]\n  \
-             ipFamilyPolicy: PreferDualStack\n",
-        ),
-        ("headless", "spec:\n  clusterIP: None\n", "spec:\n  clusterIP: None\n"),
-        ("set by hand", "spec:\n  clusterIP: 10.0.0.9\n", "spec:\n  clusterIP: 10.0.0.9\n"),
-        (
-            "another name",
-            "spec: {type: ExternalName, externalName: a.b}\n",
-            "spec: {type: ExternalName, externalName: a.b}\n",
-        ),
+        Case {
+            name: "a block",
+            spec: "spec:\n  ports:\n  - port: 80\n",
+            expected: "spec:\n  clusterIP: 10.0.0.2\n  ports:\n  - port: 80\n",
+        },
+        Case {
+            name: "a deep block",
+            spec: "spec:\n        type: ClusterIP\n",
+            expected: "spec:\n        clusterIP: 10.0.0.2\n        type: ClusterIP\n",
+        },
+        Case {
+            name: "comments everywhere",
+            spec: "spec: # the spec\n  # ports of «web» 🕸\n  ports: [] # none\n  # the end\n",
+            expected: "spec: # the spec\n  # ports of «web» 🕸\n  clusterIP: 10.0.0.2\n  ports: [] # none\n  \
+                       # the end\n",
+        },
+        Case {
+            name: "no line end at the end",
+            spec: "spec:\n  ports: []",
+            expected: "spec:\n  clusterIP: 10.0.0.2\n  ports: []",
+        },
+        Case {
+            name: "Windows line ends",
+            spec: "spec:\r\n  ports: []\r\n",
+            expected: "spec:\r\n  clusterIP: 10.0.0.2\r\n  ports: []\r\n",
+        },
+        Case {
+            name: "blank lines",
+            spec: "spec:\n\n\n  ports: []\n\n",
+            expected: "spec:\n\n\n  clusterIP: 10.0.0.2\n  ports: []\n\n",
+        },
+        Case {
+            name: "a quoted key",
+            spec: "spec:\n  \"ports\": []\n",
+            expected: "spec:\n  clusterIP: 10.0.0.2\n  \"ports\": []\n",
+        },
+        Case {
+            name: "braces",
+            spec: "spec: {ports: []}\n",
+            expected: "spec: {\"clusterIP\": \"10.0.0.2\", ports: []}\n",
+        },
+        Case {
+            name: "braces with room",
+            spec: "spec: { ports: [] }\n",
+            expected: "spec: { \"clusterIP\": \"10.0.0.2\", ports: [] }\n",
+        },
+        Case {
+            name: "a comma too many",
+            spec: "spec: {ports: [],}\n",
+            expected: "spec: {\"clusterIP\": \"10.0.0.2\", ports: [],}\n",
+        },
+        Case {
+            name: "braces on lines",
+            spec: "spec: {\n  ports: []\n}\n",
+            expected: "spec: {\n  \"clusterIP\": \"10.0.0.2\",\n  ports: []\n}\n",
+        },
+        Case { name: "nothing in braces", spec: "spec: {}\n", expected: "spec: {\"clusterIP\": \"10.0.0.2\"}\n" },
+        Case {
+            name: "nothing in braces, no line end",
+            spec: "spec: {}",
+            expected: "spec: {\"clusterIP\": \"10.0.0.2\"}",
+        },
+        Case {
+            name: "nothing in wide braces",
+            spec: "spec:\n  { }\n",
+            expected: "spec:\n  { \"clusterIP\": \"10.0.0.2\"}\n",
+        },
+        Case {
+            name: "empty",
+            spec: "spec:\n  clusterIP: \"\"\n  ports: []\n",
+            expected: "spec:\n  clusterIP: 10.0.0.2\n  ports: []\n",
+        },
+        Case {
+            name: "empty in other quotes",
+            spec: "spec:\n  clusterIP: ''\n",
+            expected: "spec:\n  clusterIP: 10.0.0.2\n",
+        },
+        Case {
+            name: "empty on the next line",
+            spec: "spec:\n  clusterIP:\n    \"\"\n",
+            expected: "spec:\n  clusterIP:\n    10.0.0.2\n",
+        },
+        Case {
+            name: "nothing",
+            spec: "spec:\n  ports: []\n  clusterIP:\n",
+            expected: "spec:\n  ports: []\n  clusterIP: 10.0.0.2\n",
+        },
+        Case { name: "nothing at the end", spec: "spec:\n  clusterIP:", expected: "spec:\n  clusterIP: 10.0.0.2" },
+        Case {
+            name: "nothing but a comment",
+            spec: "spec:\n  clusterIP: # any\n",
+            expected: "spec:\n  clusterIP: 10.0.0.2 # any\n",
+        },
+        Case {
+            name: "nothing, and a blank",
+            spec: "spec:\n  clusterIP :\n  ports: []\n",
+            expected: "spec:\n  clusterIP : 10.0.0.2\n  ports: []\n",
+        },
+        Case {
+            name: "null",
+            spec: "spec:\n  clusterIP: null # any\n",
+            expected: "spec:\n  clusterIP: 10.0.0.2 # any\n",
+        },
+        Case { name: "a tilde", spec: "spec:\n  clusterIP: ~\n", expected: "spec:\n  clusterIP: 10.0.0.2\n" },
+        Case {
+            name: "empty in braces",
+            spec: "spec: {clusterIP: ''}\n",
+            expected: "spec: {clusterIP: \"10.0.0.2\"}\n",
+        },
+        Case {
+            name: "nothing in braces behind a key",
+            spec: "spec: {clusterIP: , ports: []}\n",
+            expected: "spec: {clusterIP: \"10.0.0.2\" , ports: []}\n",
+        },
+        Case {
+            name: "an empty list of addresses",
+            spec: "spec:\n  clusterIP: ''\n  clusterIPs: []\n",
+            expected: "spec:\n  clusterIP: 10.0.0.2\n  clusterIPs: []\n",
+        },
+        Case {
+            name: "an anchor",
+            spec: "spec: &spec\n  ports: []\n",
+            expected: "spec: &spec\n  clusterIP: 10.0.0.2\n  ports: []\n",
+        },
+        Case {
+            name: "an anchor on braces",
+            spec: "spec: &spec {}\n",
+            expected: "spec: &spec {\"clusterIP\": \"10.0.0.2\"}\n",
+        },
+        Case {
+            name: "IPv6",
+            spec: "spec:\n  ipFamilies: [IPv6]\n",
+            expected: "spec:\n  clusterIP: \"fd00::1\"\n  ipFamilies: [IPv6]\n",
+        },
+        Case {
+            name: "two families",
+            spec: "spec:\n  ipFamilyPolicy: RequireDualStack\n",
+            expected: "spec:\n  clusterIP: 10.0.0.2\n  clusterIPs: [\"10.0.0.2\", \"fd00::1\"]\n  \
+                       ipFamilyPolicy: RequireDualStack\n",
+        },
+        Case {
+            name: "two families in braces",
+            spec: "spec: {ipFamilyPolicy: RequireDualStack}\n",
+            expected: "spec: {\"clusterIP\": \"10.0.0.2\", \"clusterIPs\": [\"10.0.0.2\", \"fd00::1\"], \
+                       ipFamilyPolicy: RequireDualStack}\n",
+        },
+        Case {
+            name: "two families beside empty fields",
+            spec: "spec:\n  clusterIPs: # both\n  clusterIP: ''\n  ipFamilies: [IPv6, IPv4]\n  \
+                   ipFamilyPolicy: PreferDualStack\n",
+            expected: "spec:\n  clusterIPs: [\"fd00::1\", \"10.0.0.2\"] # both\n  clusterIP: \"fd00::1\"\n  \
+                       ipFamilies: [IPv6, IPv4]\n  \
+                       ipFamilyPolicy: PreferDualStack\n",
+        },
+        Case { name: "headless", spec: "spec:\n  clusterIP: None\n", expected: "spec:\n  clusterIP: None\n" },
+        Case {
+            name: "set by hand",
+            spec: "spec:\n  clusterIP: 10.0.0.9\n",
+            expected: "spec:\n  clusterIP: 10.0.0.9\n",
+        },
+        Case {
+            name: "another name",
+            spec: "spec: {type: ExternalName, externalName: a.b}\n",
+            expected: "spec: {type: ExternalName, externalName: a.b}\n",
+        },
     ];
-    for (name, spec, expected) in rows {
+    for Case { name, spec, expected } in rows {
         assert_eq!(fill(&format!("{HEAD}{spec}")), format!("{HEAD}{expected}"), "{name}");
     }
 }
 
 #[test]
 fn merged_fields_are_left_unchanged() {
+    struct Case {
+        name: &'static str,
+        spec: &'static str,
+        expected: &'static str,
+    }
     let rows = [
-        (
-            "before",
-            "spec:\n  <<: *base\n  type: ClusterIP\n",
-            "spec:\n  <<: *base\n  clusterIP: 10.0.0.2\n  type: ClusterIP\n",
-        ),
-        (
-            "behind",
-            "spec:\n  type: ClusterIP\n  <<: *base\n",
-            "spec:\n  clusterIP: 10.0.0.2\n  type: ClusterIP\n  <<: *base\n",
-        ),
-        (
-            "in braces",
-            "spec: {<<: *base, type: ClusterIP}\n",
-            "spec: {<<: *base, \"clusterIP\": \"10.0.0.2\", type: ClusterIP}\n",
-        ),
+        Case {
+            name: "before",
+            spec: "spec:\n  <<: *base\n  type: ClusterIP\n",
+            expected: "spec:\n  <<: *base\n  clusterIP: 10.0.0.2\n  type: ClusterIP\n",
+        },
+        Case {
+            name: "behind",
+            spec: "spec:\n  type: ClusterIP\n  <<: *base\n",
+            expected: "spec:\n  clusterIP: 10.0.0.2\n  type: ClusterIP\n  <<: *base\n",
+        },
+        Case {
+            name: "in braces",
+            spec: "spec: {<<: *base, type: ClusterIP}\n",
+            expected: "spec: {<<: *base, \"clusterIP\": \"10.0.0.2\", type: ClusterIP}\n",
+        },
     ];
     for base in ["{ports: []}", "{clusterIP: ''}"] {
-        for (name, spec, expected) in rows {
+        for Case { name, spec, expected } in &rows {
             let head = format!("base: &base {base}\n{HEAD}");
             assert_eq!(fill(&format!("{head}{spec}")), format!("{head}{expected}"), "{name}, {base}");
         }
@@ -163,132 +270,165 @@ fn merged_fields_are_left_unchanged() {
 
 #[test]
 fn only_addresses_change_in_a_text() {
+    struct Case {
+        name: &'static str,
+        text: &'static str,
+        expected: &'static str,
+    }
     let rows = [
-        (
-            "JSON on one line",
-            r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},"spec":{"ports":[]}}"#,
-            r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},"spec":{"clusterIP": "10.0.0.2", "ports":[]}}"#,
-        ),
-        (
-            "JSON on lines",
-            "{\n  \"kind\": \"Service\",\n  \"apiVersion\": \"v1\",\n  \"metadata\": {\"name\": \"web\"},\n  \"spec\": {\n    \"ports\": []\n  }\n}\n",
-            "{\n  \"kind\": \"Service\",\n  \"apiVersion\": \"v1\",\n  \"metadata\": {\"name\": \"web\"},\n  \"spec\": {\n    \
-             \"clusterIP\": \"10.0.0.2\",\n    \"ports\": []\n  }\n}\n",
-        ),
-        (
-            "the items of a List, block and flow",
-            "kind: List\napiVersion: v1\nitems:\n- kind: Service\n  apiVersion: v1\n  metadata: {name: a}\n  spec:\n    ports: []\n\
-             - {kind: Service, apiVersion: v1, metadata: {name: b}, spec: {}}\n",
-            "kind: List\napiVersion: v1\nitems:\n- kind: Service\n  apiVersion: v1\n  metadata: {name: a}\n  spec:\n    \
-             clusterIP: 10.0.0.2\n    ports: []\n\
-             - {kind: Service, apiVersion: v1, metadata: {name: b}, spec: {\"clusterIP\": \"10.0.0.3\"}}\n",
-        ),
-        (
-            "the items of a typed list",
-            "kind: ServiceList\napiVersion: v1\nitems:\n- metadata: {name: a}\n  spec: {}\n",
-            "kind: ServiceList\napiVersion: v1\nitems:\n- metadata: {name: a}\n  spec: {\"clusterIP\": \"10.0.0.2\"}\n",
-        ),
-        (
-            "several documents, marks, comments and directives",
-            "# one\n%YAML 1.2\n---\nkind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {}\n...\n# two\n---\n---\n\
-             kind: Service\napiVersion: v1\nmetadata: {name: b}\nspec:\n  ports: []\n--- # three\n\
-             {kind: Service, apiVersion: v1, metadata: {name: c}, spec: {}}\n---\n",
-            "# one\n%YAML 1.2\n---\nkind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {\"clusterIP\": \"10.0.0.2\"}\n...\n# two\n---\n---\n\
-             kind: Service\napiVersion: v1\nmetadata: {name: b}\nspec:\n  clusterIP: 10.0.0.3\n  ports: []\n--- # three\n\
-             {kind: Service, apiVersion: v1, metadata: {name: c}, spec: {\"clusterIP\": \"10.0.0.4\"}}\n---\n",
-        ),
-        (
-            "a text in a text, and a CustomResource that is called Service",
-            "kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\ndata:\n  b: |\n    kind: Service\n    spec:\n      clusterIP: ''\n---\n\
-             kind: Service\napiVersion: serving.knative.dev/v1\nmetadata: {name: a}\nspec:\n  clusterIP: ''\n",
-            "kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\ndata:\n  b: |\n    kind: Service\n    spec:\n      clusterIP: ''\n---\n\
-             kind: Service\napiVersion: serving.knative.dev/v1\nmetadata: {name: a}\nspec:\n  clusterIP: ''\n",
-        ),
-        ("nothing at all", "", ""),
-        ("comments alone", "# nothing\n", "# nothing\n"),
+        Case {
+            name: "JSON on one line",
+            text: r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},"spec":{"ports":[]}}"#,
+            expected: r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},"spec":{"clusterIP": "10.0.0.2", "ports":[]}}"#,
+        },
+        Case {
+            name: "JSON on lines",
+            text: "{\n  \"kind\": \"Service\",\n  \"apiVersion\": \"v1\",\n  \"metadata\": {\"name\": \"web\"},\n  \
+                   \"spec\": {\n    \"ports\": []\n  }\n}\n",
+            expected: "{\n  \"kind\": \"Service\",\n  \"apiVersion\": \"v1\",\n  \
+                       \"metadata\": {\"name\": \"web\"},\n  \"spec\": {\n    \
+                       \"clusterIP\": \"10.0.0.2\",\n    \"ports\": []\n  }\n}\n",
+        },
+        Case {
+            name: "the items of a List, block and flow",
+            text: "kind: List\napiVersion: v1\nitems:\n- kind: Service\n  apiVersion: v1\n  metadata: {name: a}\n  \
+                   spec:\n    ports: []\n\
+                   - {kind: Service, apiVersion: v1, metadata: {name: b}, spec: {}}\n",
+            expected: "kind: List\napiVersion: v1\nitems:\n- kind: Service\n  apiVersion: v1\n  \
+                       metadata: {name: a}\n  spec:\n    \
+                       clusterIP: 10.0.0.2\n    ports: []\n\
+                       - {kind: Service, apiVersion: v1, metadata: {name: b}, spec: {\"clusterIP\": \"10.0.0.3\"}}\n",
+        },
+        Case {
+            name: "the items of a typed list",
+            text: "kind: ServiceList\napiVersion: v1\nitems:\n- metadata: {name: a}\n  spec: {}\n",
+            expected: "kind: ServiceList\napiVersion: v1\nitems:\n- metadata: {name: a}\n  \
+                       spec: {\"clusterIP\": \"10.0.0.2\"}\n",
+        },
+        Case {
+            name: "several documents, marks, comments and directives",
+            text: "# one\n%YAML 1.2\n---\nkind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {}\n...\n# two\n\
+                   ---\n---\n\
+                   kind: Service\napiVersion: v1\nmetadata: {name: b}\nspec:\n  ports: []\n--- # three\n\
+                   {kind: Service, apiVersion: v1, metadata: {name: c}, spec: {}}\n---\n",
+            expected: "# one\n%YAML 1.2\n---\nkind: Service\napiVersion: v1\nmetadata: {name: a}\n\
+                       spec: {\"clusterIP\": \"10.0.0.2\"}\n...\n# two\n---\n---\n\
+                       kind: Service\napiVersion: v1\nmetadata: {name: b}\nspec:\n  clusterIP: 10.0.0.3\n  ports: []\n\
+                       --- # three\n\
+                       {kind: Service, apiVersion: v1, metadata: {name: c}, spec: {\"clusterIP\": \"10.0.0.4\"}}\n\
+                       ---\n",
+        },
+        Case {
+            name: "a text in a text, and a CustomResource that is called Service",
+            text: "kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\ndata:\n  b: |\n    kind: Service\n    \
+                   spec:\n      clusterIP: ''\n---\n\
+                   kind: Service\napiVersion: serving.knative.dev/v1\nmetadata: {name: a}\nspec:\n  clusterIP: ''\n",
+            expected: "kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\ndata:\n  b: |\n    kind: Service\n    \
+                       spec:\n      clusterIP: ''\n---\n\
+                       kind: Service\napiVersion: serving.knative.dev/v1\nmetadata: {name: a}\nspec:\n  \
+                       clusterIP: ''\n",
+        },
+        Case { name: "nothing at all", text: "", expected: "" },
+        Case { name: "comments alone", text: "# nothing\n", expected: "# nothing\n" },
     ];
-    for (name, text, expected) in rows {
+    for Case { name, text, expected } in rows {
         assert_eq!(fill(text), expected, "{name}");
     }
 }
 
 #[test]
 fn blocks_are_filled_into_every_notation_of_a_node() {
+    struct Case {
+        name: &'static str,
+        text: String,
+        expected: String,
+    }
+    struct Refused {
+        name: &'static str,
+        text: String,
+        reason: &'static str,
+    }
     const HEAD: &str = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n";
     let windows = "metadata: {name: n, labels: {kubernetes.io/os: windows}}\n";
     let rows = [
-        (
-            "no spec",
-            HEAD.to_owned(),
-            "apiVersion: v1\nkind: Node\nspec: {\"podCIDR\": \"10.2.0.0/24\", \"podCIDRs\": [\"10.2.0.0/24\"]}\nmetadata: {name: n}\n"
+        Case {
+            name: "no spec",
+            text: HEAD.to_owned(),
+            expected: "apiVersion: v1\nkind: Node\nspec: {\"podCIDR\": \"10.2.0.0/24\", \"podCIDRs\": \
+                       [\"10.2.0.0/24\"]}\nmetadata: {name: n}\n"
                 .to_owned(),
-        ),
-        (
-            "no spec, in JSON",
-            "{\"apiVersion\": \"v1\", \"kind\": \"Node\", \"metadata\": {\"name\": \"n\"}}".to_owned(),
-            "{\"apiVersion\": \"v1\", \"kind\": \"Node\", \"spec\": {\"podCIDR\": \"10.2.0.0/24\", \"podCIDRs\": [\"10.2.0.0/24\"]}, \
-             \"metadata\": {\"name\": \"n\"}}"
+        },
+        Case {
+            name: "no spec, in JSON",
+            text: "{\"apiVersion\": \"v1\", \"kind\": \"Node\", \"metadata\": {\"name\": \"n\"}}".to_owned(),
+            expected: "{\"apiVersion\": \"v1\", \"kind\": \"Node\", \"spec\": {\"podCIDR\": \"10.2.0.0/24\", \
+                       \"podCIDRs\": [\"10.2.0.0/24\"]}, \
+                       \"metadata\": {\"name\": \"n\"}}"
                 .to_owned(),
-        ),
-        (
-            "no spec, in an item of a List",
-            "kind: List\napiVersion: v1\nitems:\n- kind: Node\n  apiVersion: v1\n  metadata:\n    name: n\n".to_owned(),
-            "kind: List\napiVersion: v1\nitems:\n- kind: Node\n  apiVersion: v1\n  spec: {\"podCIDR\": \"10.2.0.0/24\", \"podCIDRs\": \
-             [\"10.2.0.0/24\"]}\n  metadata:\n    name: n\n"
+        },
+        Case {
+            name: "no spec, in an item of a List",
+            text: "kind: List\napiVersion: v1\nitems:\n- kind: Node\n  apiVersion: v1\n  metadata:\n    name: n\n"
                 .to_owned(),
-        ),
-        (
-            "no spec, Windows line ends",
-            "apiVersion: v1\r\nkind: Node\r\nmetadata: {name: n}\r\n".to_owned(),
-            "apiVersion: v1\r\nkind: Node\r\nspec: {\"podCIDR\": \"10.2.0.0/24\", \"podCIDRs\": [\"10.2.0.0/24\"]}\r\nmetadata: {name: n}\r\n"
+            expected: "kind: List\napiVersion: v1\nitems:\n- kind: Node\n  apiVersion: v1\n  \
+                       spec: {\"podCIDR\": \"10.2.0.0/24\", \"podCIDRs\": \
+                       [\"10.2.0.0/24\"]}\n  metadata:\n    name: n\n"
                 .to_owned(),
-        ),
-        (
-            "a block",
-            format!("{HEAD}spec:\n  providerID: p\n"),
-            format!("{HEAD}spec:\n  podCIDR: 10.2.0.0/24\n  podCIDRs: [\"10.2.0.0/24\"]\n  providerID: p\n"),
-        ),
-        (
-            "nothing in braces",
-            format!("{HEAD}spec: {{}}\n"),
-            format!("{HEAD}spec: {{\"podCIDR\": \"10.2.0.0/24\", \"podCIDRs\": [\"10.2.0.0/24\"]}}\n"),
-        ),
-        (
-            "empty fields",
-            format!("{HEAD}spec:\n  podCIDRs: []\n  podCIDR: ''\n"),
-            format!("{HEAD}spec:\n  podCIDRs: [\"10.2.0.0/24\"]\n  podCIDR: 10.2.0.0/24\n"),
-        ),
-        (
-            "two families",
-            format!("apiVersion: v1\nkind: Node\n{windows}spec:\n  providerID: p\n"),
-            format!(
-                "apiVersion: v1\nkind: Node\n{windows}spec:\n  podCIDR: 10.1.0.0/24\n  podCIDRs: [\"10.1.0.0/24\", \"fd01::/64\"]\n  \
+        },
+        Case {
+            name: "no spec, Windows line ends",
+            text: "apiVersion: v1\r\nkind: Node\r\nmetadata: {name: n}\r\n".to_owned(),
+            expected: "apiVersion: v1\r\nkind: Node\r\nspec: {\"podCIDR\": \"10.2.0.0/24\", \"podCIDRs\": \
+                       [\"10.2.0.0/24\"]}\r\nmetadata: {name: n}\r\n"
+                .to_owned(),
+        },
+        Case {
+            name: "a block",
+            text: format!("{HEAD}spec:\n  providerID: p\n"),
+            expected: format!("{HEAD}spec:\n  podCIDR: 10.2.0.0/24\n  podCIDRs: [\"10.2.0.0/24\"]\n  providerID: p\n"),
+        },
+        Case {
+            name: "nothing in braces",
+            text: format!("{HEAD}spec: {{}}\n"),
+            expected: format!("{HEAD}spec: {{\"podCIDR\": \"10.2.0.0/24\", \"podCIDRs\": [\"10.2.0.0/24\"]}}\n"),
+        },
+        Case {
+            name: "empty fields",
+            text: format!("{HEAD}spec:\n  podCIDRs: []\n  podCIDR: ''\n"),
+            expected: format!("{HEAD}spec:\n  podCIDRs: [\"10.2.0.0/24\"]\n  podCIDR: 10.2.0.0/24\n"),
+        },
+        Case {
+            name: "two families",
+            text: format!("apiVersion: v1\nkind: Node\n{windows}spec:\n  providerID: p\n"),
+            expected: format!(
+                "apiVersion: v1\nkind: Node\n{windows}spec:\n  podCIDR: 10.1.0.0/24\n  \
+                 podCIDRs: [\"10.1.0.0/24\", \"fd01::/64\"]\n  \
                  providerID: p\n"
             ),
-        ),
-        (
-            "set by hand",
-            format!("{HEAD}spec: {{podCIDR: 10.2.9.0/24, podCIDRs: [10.2.9.0/24]}}\n"),
-            format!("{HEAD}spec: {{podCIDR: 10.2.9.0/24, podCIDRs: [10.2.9.0/24]}}\n"),
-        ),
+        },
+        Case {
+            name: "set by hand",
+            text: format!("{HEAD}spec: {{podCIDR: 10.2.9.0/24, podCIDRs: [10.2.9.0/24]}}\n"),
+            expected: format!("{HEAD}spec: {{podCIDR: 10.2.9.0/24, podCIDRs: [10.2.9.0/24]}}\n"),
+        },
     ];
-    for (name, text, expected) in rows {
+    for Case { name, text, expected } in rows {
         assert_eq!(plan_with(settings_with_nodes(), &[source("in.yaml", &text)]).1, Ok(expected), "{name}");
         assert_eq!(plan(&[source("in.yaml", &text)]).1, Ok(text), "{name}: without pools for Nodes");
     }
     let refused = [
-        (
-            "a null spec",
-            format!("{HEAD}spec: null\n"),
-            "its spec is missing, or an alias or merge key brings it in; write it out",
-        ),
-        (
-            "a list of nothing",
-            format!("{HEAD}spec:\n  podCIDR: ''\n  podCIDRs:\n  - ''\n"),
-            "the text around it is too unusual; set podCIDR and podCIDRs by hand",
-        ),
+        Refused {
+            name: "a null spec",
+            text: format!("{HEAD}spec: null\n"),
+            reason: "its spec is missing, or an alias or merge key brings it in; write it out",
+        },
+        Refused {
+            name: "a list of nothing",
+            text: format!("{HEAD}spec:\n  podCIDR: ''\n  podCIDRs:\n  - ''\n"),
+            reason: "the text around it is too unusual; set podCIDR and podCIDRs by hand",
+        },
     ];
-    for (name, text, reason) in refused {
+    for Refused { name, text, reason } in refused {
         let expected = format!("in.yaml: document 1, line 1: the block can't be filled in: {reason}");
         assert_eq!(plan_with(settings_with_nodes(), &[source("in.yaml", &text)]).1, Err(expected), "{name}");
     }
@@ -296,6 +436,16 @@ fn blocks_are_filled_into_every_notation_of_a_node() {
 
 #[test]
 fn record_is_filled_into_every_notation_of_metadata() {
+    struct Case {
+        name: &'static str,
+        metadata: &'static str,
+        expected: String,
+    }
+    struct Refused {
+        name: &'static str,
+        text: String,
+        reason: &'static str,
+    }
     // One address of each family.
     let mut settings = settings();
     settings["external"] = json!({"pools": [{"name": "lan", "cidrs": ["10.9.0.1-10.9.0.1", "fd09::1-fd09::1"]}]});
@@ -305,77 +455,84 @@ fn record_is_filled_into_every_notation_of_metadata() {
                         clusterIPs: [10.0.0.9, 'fd00::9'], ipFamilies: [IPv4, IPv6], ipFamilyPolicy: RequireDualStack}\n";
     let key = "clusterip-policy/external-addresses";
     let rows = [
-        (
-            "a block without annotations",
-            "metadata:\n  name: web\n",
-            format!("metadata:\n  annotations:\n    {key}: 10.9.0.1\n  name: web\n"),
-        ),
-        (
-            "a block with annotations, and comments",
-            "metadata: # what it is\n  name: web\n  annotations: # «notes»\n      # the first\n      a: b\n",
-            format!(
-                "metadata: # what it is\n  name: web\n  annotations: # «notes»\n      # the first\n      {key}: 10.9.0.1\n      a: b\n"
+        Case {
+            name: "a block without annotations",
+            metadata: "metadata:\n  name: web\n",
+            expected: format!("metadata:\n  annotations:\n    {key}: 10.9.0.1\n  name: web\n"),
+        },
+        Case {
+            name: "a block with annotations, and comments",
+            metadata: "metadata: # what it is\n  name: web\n  annotations: # «notes»\n      # the first\n      a: b\n",
+            expected: format!(
+                "metadata: # what it is\n  name: web\n  annotations: # «notes»\n      # the first\n      \
+                 {key}: 10.9.0.1\n      a: b\n"
             ),
-        ),
-        (
-            "braces",
-            "metadata: {name: web}\n",
-            format!("metadata: {{\"annotations\": {{\"{key}\": \"10.9.0.1\"}}, name: web}}\n"),
-        ),
-        (
-            "annotations in braces",
-            "metadata: {name: web, annotations: {a: b}}\n",
-            format!("metadata: {{name: web, annotations: {{\"{key}\": \"10.9.0.1\", a: b}}}}\n"),
-        ),
-        (
-            "none in braces",
-            "metadata: {name: web, annotations: {}}\n",
-            format!("metadata: {{name: web, annotations: {{\"{key}\": \"10.9.0.1\"}}}}\n"),
-        ),
-        (
-            "null",
-            "metadata:\n  annotations: null # none\n  name: web\n",
-            format!("metadata:\n  annotations: {{\"{key}\": \"10.9.0.1\"}} # none\n  name: web\n"),
-        ),
-        (
-            "not written out",
-            "metadata:\n  annotations:\n  name: web\n",
-            format!("metadata:\n  annotations: {{\"{key}\": \"10.9.0.1\"}}\n  name: web\n"),
-        ),
-        (
-            "an empty record",
-            "metadata:\n  name: web\n  annotations:\n    clusterip-policy/external-addresses: \"\" # any\n",
-            format!("metadata:\n  name: web\n  annotations:\n    {key}: 10.9.0.1 # any\n"),
-        ),
-        (
-            "a record that is written in another way",
-            "metadata:\n  name: web\n  annotations:\n    clusterip-policy/external-addresses: ' 10.9.0.1 ' # any\n    a: b\n",
-            format!("metadata:\n  name: web\n  annotations:\n    {key}: 10.9.0.1 # any\n    a: b\n"),
-        ),
-        (
-            "a record without quotes",
-            "metadata:\n  name: web\n  annotations:\n    clusterip-policy/external-addresses: 10.9.0.001 # any\n",
-            format!("metadata:\n  name: web\n  annotations:\n    {key}: 10.9.0.1 # any\n"),
-        ),
-        (
-            "the right record",
-            "metadata: {name: web, annotations: {clusterip-policy/external-addresses: 10.9.0.1}}\n",
-            "metadata: {name: web, annotations: {clusterip-policy/external-addresses: 10.9.0.1}}\n".to_owned(),
-        ),
-        (
-            "Windows line ends",
-            "metadata:\r\n  name: web\r\n",
-            format!("metadata:\r\n  annotations:\r\n    {key}: 10.9.0.1\r\n  name: web\r\n"),
-        ),
-        (
-            "beside what a merge key brings",
-            "metadata:\n  annotations:\n    <<: {a: b}\n    c: d\n  name: web\n",
-            format!("metadata:\n  annotations:\n    <<: {{a: b}}\n    {key}: 10.9.0.1\n    c: d\n  name: web\n"),
-        ),
+        },
+        Case {
+            name: "braces",
+            metadata: "metadata: {name: web}\n",
+            expected: format!("metadata: {{\"annotations\": {{\"{key}\": \"10.9.0.1\"}}, name: web}}\n"),
+        },
+        Case {
+            name: "annotations in braces",
+            metadata: "metadata: {name: web, annotations: {a: b}}\n",
+            expected: format!("metadata: {{name: web, annotations: {{\"{key}\": \"10.9.0.1\", a: b}}}}\n"),
+        },
+        Case {
+            name: "none in braces",
+            metadata: "metadata: {name: web, annotations: {}}\n",
+            expected: format!("metadata: {{name: web, annotations: {{\"{key}\": \"10.9.0.1\"}}}}\n"),
+        },
+        Case {
+            name: "null",
+            metadata: "metadata:\n  annotations: null # none\n  name: web\n",
+            expected: format!("metadata:\n  annotations: {{\"{key}\": \"10.9.0.1\"}} # none\n  name: web\n"),
+        },
+        Case {
+            name: "not written out",
+            metadata: "metadata:\n  annotations:\n  name: web\n",
+            expected: format!("metadata:\n  annotations: {{\"{key}\": \"10.9.0.1\"}}\n  name: web\n"),
+        },
+        Case {
+            name: "an empty record",
+            metadata: "metadata:\n  name: web\n  annotations:\n    clusterip-policy/external-addresses: \"\" # any\n",
+            expected: format!("metadata:\n  name: web\n  annotations:\n    {key}: 10.9.0.1 # any\n"),
+        },
+        Case {
+            name: "a record that is written in another way",
+            metadata: "metadata:\n  name: web\n  annotations:\n    clusterip-policy/external-addresses: ' 10.9.0.1 ' \
+                       # any\n    a: b\n",
+            expected: format!("metadata:\n  name: web\n  annotations:\n    {key}: 10.9.0.1 # any\n    a: b\n"),
+        },
+        Case {
+            name: "a record without quotes",
+            metadata: "metadata:\n  name: web\n  annotations:\n    clusterip-policy/external-addresses: 10.9.0.001 # \
+                       any\n",
+            expected: format!("metadata:\n  name: web\n  annotations:\n    {key}: 10.9.0.1 # any\n"),
+        },
+        Case {
+            name: "the right record",
+            metadata: "metadata: {name: web, annotations: {clusterip-policy/external-addresses: 10.9.0.1}}\n",
+            expected: "metadata: {name: web, annotations: {clusterip-policy/external-addresses: 10.9.0.1}}\n"
+                .to_owned(),
+        },
+        Case {
+            name: "Windows line ends",
+            metadata: "metadata:\r\n  name: web\r\n",
+            expected: format!("metadata:\r\n  annotations:\r\n    {key}: 10.9.0.1\r\n  name: web\r\n"),
+        },
+        Case {
+            name: "beside what a merge key brings",
+            metadata: "metadata:\n  annotations:\n    <<: {a: b}\n    c: d\n  name: web\n",
+            expected: format!(
+                "metadata:\n  annotations:\n    <<: {{a: b}}\n    {key}: 10.9.0.1\n    c: d\n  \
+                 name: web\n"
+            ),
+        },
     ];
     const HEAD: &str = "apiVersion: v1\nkind: Service\n";
     let fill = |text: &str| plan_with(settings.clone(), &[source("in.yaml", text)]).1;
-    for (name, metadata, expected) in rows {
+    for Case { name, metadata, expected } in rows {
         let text = format!("{HEAD}{metadata}{SPEC}");
         // The whole text decides the line ends.
         let (text, end) = if name == "Windows line ends" {
@@ -396,18 +553,18 @@ fn record_is_filled_into_every_notation_of_metadata() {
     assert_eq!(fill(&plain), Ok(plain), "of another class");
 
     let refused = [
-        (
-            "an alias for its annotations",
-            format!("base: &base {{a: b}}\n{HEAD}metadata: {{name: web, annotations: *base}}\n{SPEC}"),
-            "an alias or merge key brings its metadata or annotations in; write them out",
-        ),
-        (
-            "a text over several lines",
-            format!("{HEAD}metadata:\n  name: web\n  annotations:\n    {key}: \"\\x310.9.0.01\"\n{SPEC}"),
-            "the text around it is too unusual; set the annotation by hand",
-        ),
+        Refused {
+            name: "an alias for its annotations",
+            text: format!("base: &base {{a: b}}\n{HEAD}metadata: {{name: web, annotations: *base}}\n{SPEC}"),
+            reason: "an alias or merge key brings its metadata or annotations in; write them out",
+        },
+        Refused {
+            name: "a text over several lines",
+            text: format!("{HEAD}metadata:\n  name: web\n  annotations:\n    {key}: \"\\x310.9.0.01\"\n{SPEC}"),
+            reason: "the text around it is too unusual; set the annotation by hand",
+        },
     ];
-    for (name, text, reason) in refused {
+    for Refused { name, text, reason } in refused {
         let expected = format!("in.yaml: document 1, line 1: the external address can't be filled in: {reason}");
         assert_eq!(fill(&text), Err(expected), "{name}");
     }
@@ -415,27 +572,43 @@ fn record_is_filled_into_every_notation_of_metadata() {
 
 #[test]
 fn several_files_become_one_stream() {
+    struct Case {
+        name: &'static str,
+        texts: Vec<&'static str>,
+        expected: String,
+    }
     const A: &str = "kind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {}\n";
     const FILLED: &str = "kind: Service\napiVersion: v1\nmetadata: {name: a}\nspec: {\"clusterIP\": \"10.0.0.2\"}\n";
     const B: &str = "kind: ConfigMap\napiVersion: v1\nmetadata: {name: b}\n";
     let rows = [
-        ("no mark", vec![A, B], format!("{FILLED}---\n{B}")),
-        ("no line end", vec![A.trim_end(), B], format!("{FILLED}---\n{B}")),
-        ("a mark", vec![A, "---\nkind: A\napiVersion: v1\nmetadata: {name: b}\n"], {
-            format!("{FILLED}---\nkind: A\napiVersion: v1\nmetadata: {{name: b}}\n")
-        }),
-        ("a mark behind a comment", vec![A, "# b\n\n--- # c\n"], format!("{FILLED}# b\n\n--- # c\n")),
-        (
-            "a directive, which wants the end of the document before",
-            vec![A, "%YAML 1.2\n---\nkind: A\napiVersion: v1\nmetadata: {name: b}\n"],
-            format!("{FILLED}...\n%YAML 1.2\n---\nkind: A\napiVersion: v1\nmetadata: {{name: b}}\n"),
-        ),
-        ("an empty file first", vec!["", A], FILLED.to_owned()),
-        ("JSON", vec![A, "{\"kind\": \"A\", \"apiVersion\": \"v1\", \"metadata\": {\"name\": \"b\"}}"], {
-            format!("{FILLED}---\n{{\"kind\": \"A\", \"apiVersion\": \"v1\", \"metadata\": {{\"name\": \"b\"}}}}")
-        }),
+        Case { name: "no mark", texts: vec![A, B], expected: format!("{FILLED}---\n{B}") },
+        Case { name: "no line end", texts: vec![A.trim_end(), B], expected: format!("{FILLED}---\n{B}") },
+        Case {
+            name: "a mark",
+            texts: vec![A, "---\nkind: A\napiVersion: v1\nmetadata: {name: b}\n"],
+            expected: format!("{FILLED}---\nkind: A\napiVersion: v1\nmetadata: {{name: b}}\n"),
+        },
+        Case {
+            name: "a mark behind a comment",
+            texts: vec![A, "# b\n\n--- # c\n"],
+            expected: format!("{FILLED}# b\n\n--- # c\n"),
+        },
+        Case {
+            name: "a directive, which wants the end of the document before",
+            texts: vec![A, "%YAML 1.2\n---\nkind: A\napiVersion: v1\nmetadata: {name: b}\n"],
+            expected: format!("{FILLED}...\n%YAML 1.2\n---\nkind: A\napiVersion: v1\nmetadata: {{name: b}}\n"),
+        },
+        Case { name: "an empty file first", texts: vec!["", A], expected: FILLED.to_owned() },
+        Case {
+            name: "JSON",
+            texts: vec![A, "{\"kind\": \"A\", \"apiVersion\": \"v1\", \"metadata\": {\"name\": \"b\"}}"],
+            expected: format!(
+                "{FILLED}---\n{{\"kind\": \"A\", \"apiVersion\": \"v1\", \"metadata\": {{\"name\": \
+                 \"b\"}}}}"
+            ),
+        },
     ];
-    for (name, texts, expected) in rows {
+    for Case { name, texts, expected } in rows {
         let sources: Vec<Source> = texts.iter().map(|text| source("in.yaml", text)).collect();
         assert_eq!(plan(&sources).1, Ok(expected), "{name}");
     }
@@ -443,33 +616,72 @@ fn several_files_become_one_stream() {
 
 #[test]
 fn text_without_place_for_an_address_is_refused_by_name() {
+    struct Case {
+        name: &'static str,
+        text: String,
+        document: usize,
+        line: usize,
+        reason: &'static str,
+    }
     const MISSING: &str = "its spec is missing, or an alias or merge key brings it in; write it out";
     const UNUSUAL: &str = "the text around it is too unusual; set clusterIP by hand";
     let rows = [
-        ("no spec", HEAD.to_owned(), 1, 1, MISSING),
-        ("a spec of nothing", format!("{HEAD}spec:\n"), 1, 1, MISSING),
-        ("a null spec", format!("{HEAD}spec: null\n"), 1, 1, MISSING),
-        ("an alias", format!("base: &base {{ports: []}}\n{HEAD}spec: *base\n"), 1, 1, MISSING),
-        ("a merged spec", format!("base: &base {{spec: {{}}}}\n<<: *base\n{HEAD}"), 1, 1, MISSING),
-        ("a spec of merges", format!("base: &base {{ports: []}}\n{HEAD}spec: {{<<: *base}}\n"), 1, 1, MISSING),
-        (
-            "an item that is an alias",
-            "---\n---\n# two\nkind: List\napiVersion: v1\nitems:\n- &a {kind: Service, apiVersion: v1, metadata: {name: a}, spec: {}}\n- {<<: *a, metadata: {name: b}}\n".to_owned(),
-            2,
-            8,
-            MISSING,
-        ),
-        (
-            "an anchor on what goes",
-            format!("{HEAD}spec:\n  clusterIP: &no ''\n  sessionAffinity: *no\n"),
-            1,
-            1,
-            UNUSUAL,
-        ),
-        ("a key without a colon", format!("{HEAD}spec: {{clusterIP}}\n"), 1, 1, UNUSUAL),
-        ("a list of nothing", format!("{HEAD}spec:\n  clusterIP: ''\n  clusterIPs:\n  - ''\n"), 1, 1, UNUSUAL),
+        Case { name: "no spec", text: HEAD.to_owned(), document: 1, line: 1, reason: MISSING },
+        Case { name: "a spec of nothing", text: format!("{HEAD}spec:\n"), document: 1, line: 1, reason: MISSING },
+        Case { name: "a null spec", text: format!("{HEAD}spec: null\n"), document: 1, line: 1, reason: MISSING },
+        Case {
+            name: "an alias",
+            text: format!("base: &base {{ports: []}}\n{HEAD}spec: *base\n"),
+            document: 1,
+            line: 1,
+            reason: MISSING,
+        },
+        Case {
+            name: "a merged spec",
+            text: format!("base: &base {{spec: {{}}}}\n<<: *base\n{HEAD}"),
+            document: 1,
+            line: 1,
+            reason: MISSING,
+        },
+        Case {
+            name: "a spec of merges",
+            text: format!("base: &base {{ports: []}}\n{HEAD}spec: {{<<: *base}}\n"),
+            document: 1,
+            line: 1,
+            reason: MISSING,
+        },
+        Case {
+            name: "an item that is an alias",
+            text: "---\n---\n# two\nkind: List\napiVersion: v1\nitems:\n- &a {kind: Service, apiVersion: v1, \
+                   metadata: {name: a}, spec: {}}\n- {<<: *a, metadata: {name: b}}\n"
+                .to_owned(),
+            document: 2,
+            line: 8,
+            reason: MISSING,
+        },
+        Case {
+            name: "an anchor on what goes",
+            text: format!("{HEAD}spec:\n  clusterIP: &no ''\n  sessionAffinity: *no\n"),
+            document: 1,
+            line: 1,
+            reason: UNUSUAL,
+        },
+        Case {
+            name: "a key without a colon",
+            text: format!("{HEAD}spec: {{clusterIP}}\n"),
+            document: 1,
+            line: 1,
+            reason: UNUSUAL,
+        },
+        Case {
+            name: "a list of nothing",
+            text: format!("{HEAD}spec:\n  clusterIP: ''\n  clusterIPs:\n  - ''\n"),
+            document: 1,
+            line: 1,
+            reason: UNUSUAL,
+        },
     ];
-    for (name, text, document, line, reason) in rows {
+    for Case { name, text, document, line, reason } in rows {
         let expected = format!("in.yaml: document {document}, line {line}: the address can't be filled in: {reason}");
         assert_eq!(plan(&[source("in.yaml", &text)]).1, Err(expected), "{name}");
     }
