@@ -1,5 +1,5 @@
 //! Runs `clusterip plan` with external addresses as a user does. `plan.rs` tests the whole output for the example, and
-//! `fill.rs` tests how addresses are written into manifests.
+//! `filled_manifests.rs` tests how addresses are written into manifests.
 
 use crate::command::{Done, Folder};
 use serde_json::{Value, json};

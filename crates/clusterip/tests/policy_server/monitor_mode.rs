@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::recorded;
+use crate::recorded_sessions;
 
 /// The response that policy-server makes in monitor mode: everything is allowed, and patch and status are removed. The
 /// API server shows the remaining warnings, and writes the annotations to its audit log.
@@ -47,7 +47,7 @@ fn monitor_mode_reports_the_decision_in_warnings_and_audit_annotations() {
             warnings: json!([MISPLACED]),
         },
     ];
-    let sessions = recorded::all();
+    let sessions = recorded_sessions::all();
     for Case { name, session, annotations, warnings } in rows {
         let session = sessions.iter().find(|recorded| recorded.name == session).expect(name);
         let expected = json!({"allowed": true, "auditAnnotations": annotations, "warnings": warnings});
@@ -62,7 +62,7 @@ fn warnings_are_short() {
     const LONGEST: usize = 256;
     const AT_BEST: usize = 120;
     let mut long = Vec::new();
-    for session in recorded::all() {
+    for session in recorded_sessions::all() {
         for warning in session.response["warnings"].as_array().into_iter().flatten() {
             let length = warning.as_str().unwrap().chars().count();
             assert!(length <= LONGEST, "{}: {length}: {warning}", session.name);
